@@ -1,0 +1,78 @@
+// Finds Darknet's own functions at run time, for libdarknet_amp.so.
+//
+// Where Darknet is linked or preloaded it is the next definition after ours. Where it was loaded
+// with RTLD_LOCAL (Python's ctypes) no search order contains it, so the loaded objects are asked
+// one by one.
+#ifndef AMP_WRAP
+
+#define _GNU_SOURCE
+#include "attach/symbols.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SYMBOL_NAME(name) #name,
+static const char *const names[] = {AMP_INTERPOSED(SYMBOL_NAME) AMP_USED(SYMBOL_NAME)};
+
+#define MAX_OBJECTS 1024
+struct object_list {
+    char *path[MAX_OBJECTS];
+    int count;
+};
+
+static int collect_object(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    struct object_list *list = data;
+    if (info->dlpi_name[0] && list->count < MAX_OBJECTS) {
+        list->path[list->count++] = strdup(info->dlpi_name);
+    }
+    return 0;
+}
+
+// The symbol as defined by the object itself (not by one of its dependencies), or NULL.
+static void *find_in_object(const char *path, const char *name)
+{
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle) return NULL;
+    void *address = dlsym(handle, name);
+    Dl_info home;
+    if (address && (!dladdr(address, &home) || strcmp(home.dli_fname, path))) address = NULL;
+    dlclose(handle);
+    return address;
+}
+
+static void *find_in_loaded_objects(const char *name)
+{
+    Dl_info self = {0};
+    dladdr((void *)amp_find_symbol, &self);
+    struct object_list list = {.count = 0};
+    dl_iterate_phdr(collect_object, &list);
+    void *address = NULL;
+    for (int i = 0; i < list.count; ++i) {
+        int is_self = self.dli_fname && strcmp(list.path[i], self.dli_fname) == 0;
+        if (!address && !is_self) address = find_in_object(list.path[i], name);
+        free(list.path[i]);
+    }
+    return address;
+}
+
+void *amp_find_symbol(enum amp_symbol symbol)
+{
+    static void *found[AMP_SYMBOL_COUNT];
+    void *address = __atomic_load_n(&found[symbol], __ATOMIC_ACQUIRE);
+    if (address) return address;
+    address = dlsym(RTLD_NEXT, names[symbol]);
+    if (!address) address = find_in_loaded_objects(names[symbol]);
+    if (!address) {
+        fprintf(stderr, "darknet-amp: no loaded Darknet defines \"%s\"\n", names[symbol]);
+        exit(1);
+    }
+    __atomic_store_n(&found[symbol], address, __ATOMIC_RELEASE);
+    return address;
+}
+
+#endif
