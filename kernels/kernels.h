@@ -1,0 +1,250 @@
+/* The contract between executors and backends.
+ *
+ * A backend is one constant table of functions (struct ampk_backend). Three exist or are foreseen:
+ * `cpu` (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
+ * Executors call nothing else, so a backend can be tried against the reference operation by
+ * operation.
+ *
+ * Rules that hold for every operation
+ *  - Tensors are described by struct ampk_tensor; shapes are logical (n, c, h, w) whatever the
+ * layout.
+ *  - Storage may be FP16, BF16 or FP32; arithmetic is FP32. An operand of a convolution is first
+ * rounded to the compute type of the plan (FP16: exactly what a Tensor Core reads), products are
+ * summed in FP32.
+ *  - Rounding to storage is to nearest even, once, at the store. A finite FP32 value that is too
+ * large for FP16 becomes inf there; `amax` tells.
+ *  - `amax` (may be NULL) points to a word that is raised to the largest |v| among the FP32 values
+ * about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
+ * magnitude, with inf and NaN above every finite value. Operations only ever raise it.
+ *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is overwritten
+ * and its old contents (even NaN) do not matter.
+ *  - Inputs and outputs must not overlap, except where "may alias" is said.
+ *  - Results do not depend on the number of threads: every sum is split in a way given by shapes
+ * alone.
+ *  - Operations cannot fail after creation; create functions return NULL with the reason in err.
+ *  - A device backend runs operations in call order on its own stream; `read` waits for them.
+ */
+#ifndef AMPK_KERNELS_H
+#define AMPK_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum ampk_dtype { AMPK_FP32, AMPK_FP16, AMPK_BF16 };
+
+/* What a convolution rounds its operands to. TF32: 10 mantissa bits, FP32 range; stored as FP32. */
+enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16 };
+
+enum ampk_layout { AMPK_NHWC, AMPK_NCHW };
+
+/* Darknet's activations, same order as its enum ACTIVATION (activations.h); formulas are Darknet's,
+ * gradients are functions of the activation's output, as there. */
+enum ampk_activation {
+    AMPK_LOGISTIC,
+    AMPK_RELU,
+    AMPK_RELIE,
+    AMPK_LINEAR,
+    AMPK_RAMP,
+    AMPK_TANH,
+    AMPK_PLSE,
+    AMPK_LEAKY,
+    AMPK_ELU,
+    AMPK_LOGGY,
+    AMPK_STAIR,
+    AMPK_HARDTAN,
+    AMPK_LHTAN,
+    AMPK_SELU,
+    AMPK_ACTIVATIONS
+};
+
+/* Images of a tensor are dense inside; image i starts image_stride elements after image i-1, so
+ * that a tensor can be a slice of a flat concatenation. image_stride >= c*h*w. */
+struct ampk_tensor {
+    void *data;
+    enum ampk_dtype dtype;
+    enum ampk_layout layout;
+    int n, c, h, w;
+    size_t image_stride;
+};
+
+/* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw; out h =
+ * (h+2*pad-kh)/stride+1. A connected layer is the case kh=h, kw=w, pad=0: its weights are
+ * [k][c][h][w] in Darknet too. */
+struct ampk_conv_shape {
+    int n, c, h, w;
+    int k, kh, kw, stride, pad, groups;
+    enum ampk_compute compute;
+    bool forward_only; /* no backward call will come: keep no weights for it */
+};
+
+struct ampk_context; /* a backend's threads, streams, workspace */
+struct ampk_conv;    /* one convolution: plans, rounded weights in the backend's own layout */
+
+/* Batch-norm of one layer; arrays of c floats. */
+struct ampk_batchnorm {
+    const float *scale, *bias;    /* gamma, beta */
+    const float *mean, *variance; /* of this batch when training, else the rolling ones */
+};
+
+struct ampk_backend {
+    const char *name;
+
+    /* threads: 0 = all that OpenMP would use. */
+    struct ampk_context *(*context_create)(int threads, char *err, size_t err_size);
+    void (*context_destroy)(struct ampk_context *);
+
+    /* Memory that operations can use, 64-byte aligned, contents undefined; NULL when there is none
+     * left. */
+    void *(*alloc)(struct ampk_context *, size_t bytes);
+    void (*free)(struct ampk_context *, void *);
+    void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
+    void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
+    void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);
+
+    /* dst (+)= src, between any dtypes and layouts; same n and c*h*w. If h*w differ both are taken
+     * as flat in NCHW order (c = c*h*w, h = w = 1). */
+    void (*convert)(struct ampk_context *, const struct ampk_tensor *src,
+                    const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+
+    /* Copies the channels of src to channels [first, first+src.c) of dst, or (gather) channels
+     * [first, first+dst.c) of src to dst. All NHWC, same n, h, w. */
+    void (*channels_scatter)(struct ampk_context *, const struct ampk_tensor *src,
+                             const struct ampk_tensor *dst, int first, uint32_t *amax);
+    void (*channels_gather)(struct ampk_context *, const struct ampk_tensor *src,
+                            const struct ampk_tensor *dst, int first, bool accumulate,
+                            uint32_t *amax);
+
+    /* ---- convolution and inner product ---- */
+    struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
+                                     char *err, size_t err_size);
+    void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
+    /* Takes new master weights, float [k][c/groups][kh][kw]; must precede forward after every
+     * change. */
+    void (*conv_set_weights)(struct ampk_context *, struct ampk_conv *, const float *weights,
+                             uint32_t *amax);
+    /* y = conv(x), NHWC, not activated. sums (may be NULL): 2*k floats, sum and then sum of squares
+     * over n,h,w of y AS STORED, per channel, relative to shift: sum(y-shift), sum((y-shift)^2)
+     * with shift[k] given (a previous mean; keeps the variance free of cancellation). */
+    void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                         const struct ampk_tensor *y, const float *shift, float *sums,
+                         uint32_t *amax);
+    /* y = activation(conv(x) + bias); y of any dtype and layout (detection heads: FP32 NCHW). */
+    void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
+                              const struct ampk_tensor *x, const float *bias, enum ampk_activation,
+                              const struct ampk_tensor *y, uint32_t *amax);
+    /* dx (NULL: not wanted) (+)= dgrad(dy), NHWC; dw = wgrad(x, dy), float [k][c/groups][kh][kw],
+     * always overwritten. dy is NHWC; it is rounded to the compute type first (dy_amax: its largest
+     * before). */
+    void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                          const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                          bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
+
+    /* ---- batch-norm and activation (Darknet's CPU arithmetic: x_hat = (x-mean)/(sqrt(var)+1e-6)
+     * forward; backward as blas.c/batchnorm_layer.c: 1/sqrt(var+1e-5)) ---- */
+    /* From sums as conv_forward left them: mean and UNBIASED variance over count values. */
+    void (*bn_statistics)(struct ampk_context *, int c, const float *sums, const float *shift,
+                          size_t count, float *mean, float *variance);
+    /* Per-channel sums of any NHWC tensor, as conv_forward's. */
+    void (*bn_sums)(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
+                    float *sums);
+    /* rolling = .99*rolling + .01*batch for both. */
+    void (*bn_roll)(struct ampk_context *, int c, const float *mean, const float *variance,
+                    float *rolling_mean, float *rolling_variance);
+    /* out = activation(scale * x_hat(y) + bias); out of any dtype and layout. */
+    void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
+                           const struct ampk_batchnorm *, enum ampk_activation,
+                           const struct ampk_tensor *out, uint32_t *amax);
+    /* d: gradient at out (any dtype, layout). dy (may alias d when dtype and layout agree):
+     * gradient at y. dscale, dbias: c floats, overwritten. The activation's gradient is taken at
+     * out. */
+    void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
+                            const struct ampk_tensor *out, const struct ampk_batchnorm *,
+                            enum ampk_activation, const struct ampk_tensor *d,
+                            const struct ampk_tensor *dy, float *dscale, float *dbias,
+                            uint32_t *dy_amax);
+    /* The same without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before rounding.
+     */
+    void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
+                              enum ampk_activation, const struct ampk_tensor *d,
+                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax);
+
+    /* ---- layers without weights; x, y, dx, dy NHWC of one dtype unless said ---- */
+    /* Darknet's maxpool: window starts at i*stride - pad/2, outside is -FLT_MAX; y's h and w are
+     * given. argmax: one byte-sized or wider slot per output element; bytes needed from
+     * maxpool_index_bytes. */
+    size_t (*maxpool_index_bytes)(const struct ampk_tensor *y, int size);
+    void (*maxpool_forward)(struct ampk_context *, const struct ampk_tensor *x, int size,
+                            int stride, int pad, const struct ampk_tensor *y, void *argmax);
+    void (*maxpool_backward)(struct ampk_context *, const struct ampk_tensor *dy,
+                             const void *argmax, int size, int stride, int pad,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+    /* Nearest neighbour by an integer stride, times scale. reverse: y is smaller, sums of stride x
+     * stride cells. */
+    void (*upsample)(struct ampk_context *, const struct ampk_tensor *x, int stride, float scale,
+                     bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+    /* out = activation(x + ...) as Darknet's shortcut_cpu: where the smaller of the two shapes has
+     * a cell, alpha*x + beta*add (sampled by integer strides), elsewhere x. add may have another
+     * shape than x. */
+    void (*shortcut_forward)(struct ampk_context *, const struct ampk_tensor *x,
+                             const struct ampk_tensor *add, float alpha, float beta,
+                             enum ampk_activation, const struct ampk_tensor *out, uint32_t *amax);
+    /* g = d*activation'(out); dx (+)= alpha*g; dadd (+)= beta*g at the cells forward read. As
+     * Darknet, dx gets alpha*g everywhere. Either of dx, dadd may be NULL. */
+    void (*shortcut_backward)(struct ampk_context *, const struct ampk_tensor *out,
+                              const struct ampk_tensor *d, float alpha, float beta,
+                              enum ampk_activation, const struct ampk_tensor *dx,
+                              bool dx_accumulate, const struct ampk_tensor *dadd,
+                              bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax);
+    /* Darknet's reorg_cpu on logical NCHW indices (w,h,c are those of reorg_cpu's arguments);
+     * forward 0/1 as there; or flatten. src, dst dense, element permutation. */
+    void (*reorg)(struct ampk_context *, const struct ampk_tensor *src, int w, int h, int c,
+                  int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
+                  uint32_t *amax);
+    void (*flatten)(struct ampk_context *, const struct ampk_tensor *src, int size, int layers,
+                    int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+    void (*avgpool_forward)(struct ampk_context *, const struct ampk_tensor *x,
+                            const struct ampk_tensor *y, uint32_t *amax);
+    void (*avgpool_backward)(struct ampk_context *, const struct ampk_tensor *dy,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+    /* y (+)= keep[i] ? scale*x : 0; keep has one byte per element in NCHW order of x, dense.
+     * Backward is the same call on the deltas. y may alias x when not accumulating. */
+    void (*dropout)(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
+                    float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+    void (*activation_forward)(struct ampk_context *, const struct ampk_tensor *x,
+                               enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
+    void (*activation_backward)(struct ampk_context *, const struct ampk_tensor *out,
+                                enum ampk_activation, const struct ampk_tensor *d,
+                                const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+
+    /* ---- flat FP32 arrays: losses, gradients, optimizer ---- */
+    void (*amax)(struct ampk_context *, const float *x, size_t n, uint32_t *amax);
+    void (*scale)(struct ampk_context *, float *x, size_t n, float factor);
+    /* sum += factor * g: unscales one pass's gradient into the accumulator. */
+    void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
+    /* Darknet's update_convolutional_layer for one array, same operations in the same order without
+     * fused multiply-add: v += g; v -= decay_batch*w (if not 0); w += rate*v; v *= momentum. rate =
+     * lr/batch. clip > 0: w is then clamped to +-clip. */
+    void (*update_sgd)(struct ampk_context *, float *w, float *v, const float *g, size_t n,
+                       float rate, float momentum, float decay_batch, float clip);
+    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sum g; t counts
+     * from 1. */
+    void (*update_adam)(struct ampk_context *, float *w, float *m, float *v, const float *g,
+                        size_t n, float rate, float b1, float b2, float eps, float decay_batch,
+                        int t, float clip);
+};
+
+extern const struct ampk_backend ampk_cpu;       /* kernels/cpu */
+extern const struct ampk_backend ampk_reference; /* kernels/reference, tests only */
+
+static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
+{
+    return t == AMPK_FP32 ? 4 : 2;
+}
+
+static inline bool ampk_amax_is_finite(uint32_t amax)
+{
+    return amax < 0x7f800000u;
+}
+
+#endif

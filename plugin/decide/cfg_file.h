@@ -1,0 +1,49 @@
+/* A Darknet cfg file as text: sections in order, each with its keys, every one with its line
+ * number.
+ *
+ * Reads what Darknet's read_cfg reads: all white space is dropped from a line, lines that are empty
+ * or begin with # or ; are skipped, "[name]" opens a section, "key=value" belongs to the last one.
+ * A line that Darknet would drop with a mere message (no "=", or nothing after it, or before the
+ * first section) is an error here. Bounded: AMP_CFG_MAX_BYTES per file.
+ */
+#ifndef AMP_CFG_FILE_H
+#define AMP_CFG_FILE_H
+
+#include <stddef.h>
+
+#define AMP_CFG_MAX_BYTES (16u << 20)
+
+struct amp_cfg_entry {
+    char *key, *value;
+    int line;
+};
+
+struct amp_cfg_section {
+    char *name; /* with brackets: "[net]" */
+    int line;
+    int n_entries;
+    struct amp_cfg_entry *entries;
+};
+
+struct amp_cfg_file {
+    char *path;
+    int n_sections;
+    struct amp_cfg_section *sections;
+};
+
+/* NULL on failure, with "file:line: what, and what is allowed" in err. */
+struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
+/* The same from a buffer; path is only named in messages. */
+struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
+                                   size_t err_size);
+void amp_cfg_free(struct amp_cfg_file *);
+
+/* The FIRST entry with this key (as Darknet's option_find), or NULL. */
+const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *, const char *key);
+
+/* Value of a key, or def where it is absent, converted as Darknet does (atoi, atof). */
+int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
+double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
+const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
+
+#endif

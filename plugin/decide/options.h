@@ -1,0 +1,56 @@
+/* The plugin's cfg keys: one table, and the values a cfg gives them.
+ *
+ * Keys stand under [net] (or [network]); `mixed_precision` may also stand in any layer's section.
+ * Without mixed_precision=1 every key but `seed` is checked and then does nothing.
+ */
+#ifndef AMP_OPTIONS_H
+#define AMP_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cfg_file.h"
+
+enum amp_dtype_choice { AMP_DTYPE_FP16, AMP_DTYPE_BF16, AMP_DTYPE_TF32, AMP_DTYPE_FP32 };
+enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
+enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
+enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
+
+struct amp_options {
+    bool mixed_precision;
+    enum amp_dtype_choice dtype;
+    bool loss_scale_dynamic;
+    double loss_scale;      /* static scale, a power of two; only when not dynamic */
+    double loss_scale_init; /* 0: search at start-up */
+    int loss_scale_window;  /* 0: clamp(max_batches/50, 20, 2000) */
+    double loss_scale_growth, loss_scale_backoff, loss_scale_min, loss_scale_max;
+    enum amp_overflow_policy on_overflow;
+    enum amp_backend_choice backend;
+    enum amp_sidecar_policy sidecar;
+    char log_path[4096]; /* "" = none */
+    bool seeded;
+    uint64_t seed;
+};
+
+/* One row of the table: also the source of the README's options table. */
+struct amp_option_row {
+    const char *key, *type, *range, *default_text, *help;
+};
+const struct amp_option_row *amp_option_rows(int *count);
+/* True for a key of ours (so that Darknet's "Unused field" report leaves it out); layer: not in
+ * [net]. */
+bool amp_option_is_key(const char *key);
+void amp_option_write_markdown(FILE *);
+
+/* Reads and checks our keys. 0, or -1 with file, line, key, value and what is allowed in err. notes
+ * (may be NULL) receives lines worth telling once (a static scale that was rounded down). */
+int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
+                     size_t notes_size, char *err, size_t err_size);
+
+/* Per-layer override of the section (index counts from the first layer): 1, 0, or -1 where absent.
+ */
+int amp_option_layer_override(const struct amp_cfg_section *);
+
+#endif
