@@ -1,10 +1,12 @@
 /* A Darknet cfg file as text: sections in order, each with its keys, every one with its line
  * number.
  *
- * Reads what Darknet's read_cfg reads: all white space is dropped from a line, lines that are empty
- * or begin with # or ; are skipped, "[name]" opens a section, "key=value" belongs to the last one.
- * A line that Darknet would drop with a mere message (no "=", or nothing after it, or before the
- * first section) is an error here. Bounded: AMP_CFG_MAX_BYTES per file.
+ * Reads what Darknet's read_cfg reads: blanks and tabs are dropped everywhere in a line, lines that
+ * are empty or begin with # or ; are skipped, "[name]" opens a section, "key=value" (split at the
+ * first =) belongs to the last one. What Darknet drops, misreads or crashes on without a clear word
+ * is an error here: a line without "=", without a key or without a value, one before the first
+ * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]"), a
+ * NUL byte, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per file.
  */
 #ifndef AMP_CFG_FILE_H
 #define AMP_CFG_FILE_H
@@ -27,6 +29,7 @@ struct amp_cfg_section {
 
 struct amp_cfg_file {
     char *path;
+    char *text; /* owns the names, keys and values */
     int n_sections;
     struct amp_cfg_section *sections;
 };
@@ -36,6 +39,9 @@ struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
 /* The same from a buffer; path is only named in messages. */
 struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
                                    size_t err_size);
+/* A Darknet .data file: the same lines without any section (Darknet's read_data_cfg). The result
+ * has exactly one section, named "". A "[" opens none there: it is a line like any other. */
+struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size);
 void amp_cfg_free(struct amp_cfg_file *);
 
 /* The FIRST entry with this key (as Darknet's option_find), or NULL. */

@@ -1,0 +1,92 @@
+/* The precision plan: a pure function from a net's description and the options to what runs where.
+ *
+ * Terms. A layer's output is a tensor; the layer that makes it fixes its home format. "Island":
+ * reduced (or FP32) storage in NHWC, read by our executors. "Border": FP32 NCHW in Darknet's own
+ * l.output, where Darknet's code reads or writes it. A consumer that wants another format than the
+ * home one reads a copy (amp_plan_layer.copy of the producer). A tensor's gradient ("delta") has
+ * the home format too.
+ *
+ * Time runs over 2n steps: forward of layer i is step i, its backward is step 2n-1-i. What backward
+ * reads lives to the end (step 2n), because a backward pass may be replayed.
+ */
+#ifndef AMP_PLAN_H
+#define AMP_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "arena.h"
+#include "net_desc.h"
+#include "options.h"
+
+enum amp_format {
+    AMP_FORMAT_BORDER,
+    AMP_FORMAT_FP32,
+    AMP_FORMAT_FP16,
+    AMP_FORMAT_BF16,
+    AMP_FORMATS
+};
+
+/* Buffers of a layer in the arena; -1 in amp_plan_layer.buffer where it has none. */
+enum amp_buffer_kind {
+    AMP_BUFFER_OUT,   /* output, home format, unless border */
+    AMP_BUFFER_Y,     /* batch-norm's input */
+    AMP_BUFFER_INDEX, /* maxpool: where the maximum was; dropout: what was kept */
+    AMP_BUFFER_DELTA, /* gradient of the output, unless a Darknet layer's own */
+    AMP_BUFFER_DY, /* gradient at the convolution's output, where it cannot take the delta's place
+                    */
+    AMP_BUFFER_DX, /* contribution to a source whose delta has another format; one at a time */
+    AMP_BUFFER_KINDS
+};
+
+struct amp_plan_layer {
+    bool ours;                 /* an executor of ours; else Darknet's FP32 code */
+    bool loss;                 /* its forward creates the delta that starts backward */
+    enum ampk_compute compute; /* convolution and connected: what operands are rounded to */
+    enum amp_format in, out;   /* wanted of every source; home of output and delta */
+    bool border_copy;          /* FP32 NCHW must also stand in Darknet's l.output */
+    bool backward;             /* its backward runs */
+    int *sources;              /* desc's sources, with a dropout in between taken into account */
+    bool *source_first;        /* contribution to that source's delta is the first: overwrite */
+    bool *source_wanted;       /* that source needs a delta at all */
+    bool delta_from_nobody;    /* no consumer contributes: zero it */
+    int copy[AMP_FORMATS];     /* buffers of copies of the output in other formats, -1 = none */
+    int buffer[AMP_BUFFER_KINDS];
+    char reason[200];
+};
+
+struct amp_plan {
+    int n;
+    struct amp_plan_layer *layers;
+    int input_copy[AMP_FORMATS]; /* the network's input, converted */
+    int first_backward;          /* backward runs for layers n-1 .. first_backward */
+    bool replayable;             /* backward may run twice on one forward */
+    enum amp_format island;
+    bool train;
+    int n_buffers;
+    struct amp_buffer *buffers;
+    size_t arena_bytes;
+    double flop, flop_reduced; /* forward, per image, convolution and matrix products */
+    size_t darknet_bytes,
+        mixed_bytes; /* predicted activation memory of one pass: stock FP32, and ours */
+};
+
+/* demoted (NULL: none): format that a layer was moved to at run time after its output overflowed
+ * FP16; AMP_FORMATS = not demoted. train: also plan what backward needs. NULL with the reason in
+ * err. */
+struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_options *,
+                               const enum amp_format *demoted, bool train, char *err,
+                               size_t err_size);
+void amp_plan_free(struct amp_plan *);
+
+size_t amp_format_bytes(enum amp_format);
+enum ampk_dtype amp_format_dtype(enum amp_format);
+const char *amp_format_name(enum amp_format);
+const char *amp_compute_name(enum ampk_compute);
+
+/* The report that is printed at attach and by `amp plan`. */
+void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
+void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
+
+#endif
