@@ -1,0 +1,57 @@
+/* What went wrong in a pass, from the magnitudes that the kernels recorded.
+ *
+ * Each watched tensor has one word, the largest |v| before it was stored, as IEEE-754 bits
+ * (kernels.h). The words of a pass, in the order in which they were computed, are enough to tell
+ * four faults apart:
+ *
+ *   INPUT      the image or its label was not finite                        skip; the scale is not
+ * to blame FORWARD    a finite FP32 value did not fit FP16 in the forward pass     skip; that layer
+ * leaves FP16 DIVERGED   FP32 arithmetic on finite values gave inf or NaN             stop BACKWARD
+ * a gradient overflowed                                        lower the loss scale
+ */
+#ifndef AMP_FAULT_H
+#define AMP_FAULT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum amp_fault_class {
+    AMP_FAULT_NONE,
+    AMP_FAULT_INPUT,
+    AMP_FAULT_FORWARD,
+    AMP_FAULT_DIVERGED,
+    AMP_FAULT_BACKWARD
+};
+
+/* The words of one layer; order of the enum = order within the layer. */
+enum amp_watch {
+    AMP_WATCH_INPUT, /* layer 0 only: the images as Darknet gives them */
+    AMP_WATCH_TRUTH, /* layer 0 only: the labels */
+    AMP_WATCH_WEIGHTS,
+    AMP_WATCH_Y,     /* convolution output before batch-norm */
+    AMP_WATCH_OUT,   /* layer output */
+    AMP_WATCH_COPY,  /* conversions of the output for its readers */
+    AMP_WATCH_LOSS,  /* a loss layer's own delta, unscaled */
+    AMP_WATCH_DELTA, /* what reached this layer's delta, scaled */
+    AMP_WATCH_DY,
+    AMP_WATCH_DW,
+    AMP_WATCH_DBIAS, /* bias and batch-norm scale gradients */
+    AMP_WATCHES
+};
+
+struct amp_fault {
+    enum amp_fault_class class;
+    int layer;
+    enum amp_watch tensor;
+    double magnitude; /* largest |v|; inf or NaN where that is what was found */
+};
+
+/* watch: n_layers x AMP_WATCHES words. fp16: which layers store FP16 (n_layers flags). `backward`
+ * false: only the forward words are looked at. The first faulty word in order of computation is
+ * reported. */
+struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const bool *fp16,
+                                int n_layers, bool backward);
+
+const char *amp_watch_name(enum amp_watch);
+
+#endif

@@ -1,0 +1,99 @@
+/* The plan in words (for people) and as JSON (for programs). */
+#include "plan.h"
+
+const char *amp_format_name(enum amp_format f)
+{
+    static const char *const names[AMP_FORMATS] = {"FP32 NCHW", "FP32", "FP16", "BF16"};
+    return f < AMP_FORMATS ? names[f] : "none";
+}
+
+const char *amp_compute_name(enum ampk_compute c)
+{
+    static const char *const names[] = {"FP32", "TF32", "FP16", "BF16"};
+    return names[c];
+}
+
+static bool is_matrix(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
+}
+
+static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
+{
+    return p->ours && is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
+}
+
+static void print_shape(const struct amp_layer_desc *l, FILE *f)
+{
+    char shape[40];
+    if (l->out_w)
+        snprintf(shape, sizeof shape, "%d x %d x %d", l->out_w, l->out_h, l->out_c);
+    else
+        snprintf(shape, sizeof shape, "%d", l->outputs);
+    fprintf(f, "%-18s", shape);
+}
+
+static void print_totals(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    double mb = 1024.0 * 1024.0;
+    fprintf(f,
+            "mixed precision: %.1f %% of %.3f GFLOP per image in reduced precision; activation "
+            "memory for %d images "
+            "per pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)\n",
+            plan->flop > 0 ? 100 * plan->flop_reduced / plan->flop : 0, plan->flop / 1e9,
+            net->batch, (double)plan->darknet_bytes / mb, (double)plan->mixed_bytes / mb,
+            (double)plan->mixed_bytes / (double)plan->darknet_bytes);
+}
+
+void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    fprintf(f, "mixed precision plan\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output",
+            "math", "storage", "reason");
+    for (int i = 0; i < plan->n; i++) {
+        const struct amp_plan_layer *p = &plan->layers[i];
+        fprintf(f, "%5d %-15s ", i, amp_layer_type_name(net->layers[i].type));
+        print_shape(&net->layers[i], f);
+        fprintf(f, " %-5s %-10s %s\n", arithmetic(p, &net->layers[i]), amp_format_name(p->out),
+                p->reason);
+    }
+    print_totals(plan, net, f);
+}
+
+static void print_json_string(const char *s, FILE *f)
+{
+    fputc('"', f);
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            fprintf(f, "\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            fprintf(f, "\\u%04x", (unsigned char)*s);
+        else
+            fputc(*s, f);
+    }
+    fputc('"', f);
+}
+
+void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
+{
+    fprintf(f, "{\"batch\": %d, \"layers\": [", net->batch);
+    for (int i = 0; i < plan->n; i++) {
+        const struct amp_plan_layer *p = &plan->layers[i];
+        const struct amp_layer_desc *l = &net->layers[i];
+        fprintf(
+            f,
+            "%s\n  {\"index\": %d, \"type\": \"%s\", \"output\": [%d, %d, %d], \"outputs\": %d, ",
+            i ? "," : "", i, amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c,
+            l->outputs);
+        fprintf(f,
+                "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
+                "\"reason\": ",
+                p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
+                l->forward_flop);
+        print_json_string(p->reason, f);
+        fputc('}', f);
+    }
+    fprintf(f,
+            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"activation_bytes_fp32\": %zu, "
+            "\"activation_bytes_mixed\": %zu}\n",
+            plan->flop, plan->flop_reduced, plan->darknet_bytes, plan->mixed_bytes);
+}

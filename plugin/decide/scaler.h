@@ -1,0 +1,56 @@
+/* The loss scale and its rules. Pure state, no tensors.
+ *
+ * Dynamic scaling as in Micikevicius et al. 2018, "Mixed Precision Training", section 3.2, and
+ * PyTorch's GradScaler, with these differences: a start-up search from the top, a floor and a
+ * ceiling, powers of two only (so that scaling and unscaling are exact), and a backoff can take
+ * effect inside a step, because gradients are accumulated unscaled.
+ *
+ *   pass overflowed ─► amp_scaler_overflow ─► RETRY at the new scale, or SKIP the step
+ *   step finished   ─► amp_scaler_step(applied)
+ */
+#ifndef AMP_SCALER_H
+#define AMP_SCALER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "options.h"
+
+#define AMP_SCALER_RETRIES    4  /* replays of one pass, start-up search aside */
+#define AMP_SCALER_FLOOR_STOP 10 /* steps skipped in a row at the floor that end the run */
+
+struct amp_scaler {
+    bool dynamic;   /* false: the scale never changes, an overflow skips the step */
+    bool reduced;   /* false (bf16, tf32, fp32): scale 1, nothing to search */
+    bool retry;     /* replay the pass before giving the step up */
+    bool searching; /* start-up: no pass has been clean yet */
+    double scale, growth, backoff, min, max;
+    int window;        /* clean steps before growth */
+    int tracker;       /* clean steps since the last change */
+    int tries;         /* replays of the present pass */
+    int floor_skips;   /* steps skipped in a row at the floor */
+    bool step_backoff; /* the scale fell during this step */
+    int64_t redone, skipped, applied, grown, backed_off;
+};
+
+enum amp_verdict { AMP_VERDICT_RETRY, AMP_VERDICT_SKIP, AMP_VERDICT_STOP };
+
+/* replayable: backward may run twice on one forward. max_batches sets the default window. */
+void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_batches,
+                     bool replayable);
+
+/* A backward pass overflowed. amax: largest finite magnitude that an FP16 store refused, or 0 when
+ * only inf or NaN were seen; during the search it allows jumping more than one step down. RETRY:
+ * run the pass again at the (already lowered) scale. SKIP: give the step up (the scale is lowered
+ * for the next one where it is dynamic). */
+enum amp_verdict amp_scaler_overflow(struct amp_scaler *, double amax);
+
+/* A pass was clean. */
+void amp_scaler_pass(struct amp_scaler *);
+
+/* The step ended: applied, or skipped for a reason that is not the scale's (cause_is_scale false)
+ * or that is. STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; RETRY otherwise means
+ * nothing special. */
+enum amp_verdict amp_scaler_step(struct amp_scaler *, bool applied, bool cause_is_scale);
+
+#endif
