@@ -27,36 +27,40 @@ static struct amp_fault fault(enum amp_fault_class class, int layer, enum amp_wa
     return (struct amp_fault){class, layer, w, magnitude_of(bits)};
 }
 
-static struct amp_fault find_forward(const uint32_t (*watch)[AMP_WATCHES], const bool *fp16,
+static bool refused(uint16_t fp16, int w, uint32_t bits)
+{
+    return fp16 >> w & 1 && bits >= FP16_REFUSED;
+}
+
+static struct amp_fault find_forward(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                      int n_layers)
 {
     for (int w = AMP_WATCH_INPUT; w <= AMP_WATCH_TRUTH; w++)
         if (watch[0][w] >= FINITE_END)
             return fault(AMP_FAULT_INPUT, 0, (enum amp_watch)w, watch[0][w]);
     for (int i = 0; i < n_layers; i++)
-        for (int w = AMP_WATCH_WEIGHTS; w <= AMP_WATCH_LOSS; w++) {
+        for (int w = AMP_WATCH_INPUT; w <= AMP_WATCH_LOSS; w++) {
             uint32_t bits = watch[i][w];
             if (bits >= FINITE_END) return fault(AMP_FAULT_DIVERGED, i, (enum amp_watch)w, bits);
-            if (fp16[i] && w != AMP_WATCH_LOSS && bits >= FP16_REFUSED)
+            if (refused(fp16[i], w, bits))
                 return fault(AMP_FAULT_FORWARD, i, (enum amp_watch)w, bits);
         }
     return fault(AMP_FAULT_NONE, -1, AMP_WATCHES, 0);
 }
 
-static struct amp_fault find_backward(const uint32_t (*watch)[AMP_WATCHES], const bool *fp16,
+static struct amp_fault find_backward(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                       int n_layers)
 {
     for (int i = n_layers - 1; i >= 0; i--)
         for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DBIAS; w++) {
             uint32_t bits = watch[i][w];
-            bool stored_fp16 = fp16[i] && (w == AMP_WATCH_DELTA || w == AMP_WATCH_DY);
-            if (bits >= FINITE_END || (stored_fp16 && bits >= FP16_REFUSED))
+            if (bits >= FINITE_END || refused(fp16[i], w, bits))
                 return fault(AMP_FAULT_BACKWARD, i, (enum amp_watch)w, bits);
         }
     return fault(AMP_FAULT_NONE, -1, AMP_WATCHES, 0);
 }
 
-struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const bool *fp16,
+struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                 int n_layers, bool backward)
 {
     struct amp_fault found = find_forward(watch, fp16, n_layers);

@@ -46,10 +46,10 @@ struct amp_fault {
     double magnitude; /* largest |v|; inf or NaN where that is what was found */
 };
 
-/* watch: n_layers x AMP_WATCHES words. fp16: which layers store FP16 (n_layers flags). `backward`
- * false: only the forward words are looked at. The first faulty word in order of computation is
- * reported. */
-struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const bool *fp16,
+/* watch: n_layers x AMP_WATCHES words. fp16: per layer, bit w set where tensor w is stored as FP16.
+ * `backward` false: only the forward words are looked at. The first faulty word in order of
+ * computation is reported. */
+struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                 int n_layers, bool backward);
 
 const char *amp_watch_name(enum amp_watch);

@@ -168,13 +168,14 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* A layer of ours that only Darknet's code reads (or nobody) writes FP32 NCHW itself. */
+/* A convolution or connected layer that only Darknet's code reads (or nobody) writes FP32 NCHW
+ * itself. */
 static void choose_heads(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++) {
         struct amp_plan_layer *p = &plan->layers[i];
-        if (!p->ours) continue;
+        if (!p->ours || !is_matrix(&pl->net->layers[i])) continue;
         int reader = -1;
         bool only_darknet = true;
         for (int j = i + 1; j < plan->n; j++)
@@ -332,13 +333,14 @@ static size_t index_bytes(const struct planner *pl, int i)
     }
 }
 
-/* The largest contribution that needs conversion on its way to the source's delta. */
+/* The largest contribution that needs conversion on its way to the source's delta. Darknet's layers
+ * may overwrite what they should add to, so theirs always goes apart unless it is the first. */
 static size_t dx_bytes(const struct planner *pl, int i)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[i];
     size_t most = 0;
     for (int k = 0; k < pl->net->layers[i].n_sources; k++) {
-        if (!p->source_wanted[k]) continue;
+        if (p->sources[k] < 0 || (p->ours && !p->source_wanted[k])) continue;
         bool direct =
             p->in == pl->plan->layers[p->sources[k]].out && (p->ours || p->source_first[k]);
         size_t bytes = elements(pl, p->sources[k]) * amp_format_bytes(p->in);

@@ -1,0 +1,22 @@
+#include "executor.h"
+
+static void forward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    g->backend->avgpool_forward(g->context, amp_graph_source(g, i, 0), &node->out,
+                                &node->watch[AMP_WATCH_OUT]);
+}
+
+static void backward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_tensor scratch;
+    bool accumulate;
+    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    if (!dx) return;
+    g->backend->avgpool_backward(g->context, &node->delta, dx, accumulate,
+                                 amp_graph_dx_watch(g, i, 0));
+    amp_graph_dx_end(g, i, 0, dx);
+}
+
+const struct amp_executor amp_exec_avgpool = {.forward = forward, .backward = backward};

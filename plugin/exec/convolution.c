@@ -1,0 +1,126 @@
+/* [convolutional] and [connected], with and without batch-norm. A connected layer is a convolution
+ * whose kernel covers its whole input. */
+#include "executor.h"
+
+#include <stdio.h>
+
+static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
+{
+    const struct amp_layer_desc *l = &g->net->layers[i];
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    struct ampk_conv_shape s = {.n = g->net->batch,
+                                .c = x->c,
+                                .h = x->h,
+                                .w = x->w,
+                                .k = l->filters,
+                                .kh = l->size,
+                                .kw = l->size,
+                                .stride = l->stride,
+                                .pad = l->pad,
+                                .groups = l->groups,
+                                .compute = g->plan->layers[i].compute,
+                                .forward_only = !g->plan->train};
+    if (l->type == AMP_CONNECTED) {
+        s.kh = x->h;
+        s.kw = x->w;
+        s.stride = 1;
+        s.pad = 0;
+        s.groups = 1;
+    }
+    return s;
+}
+
+static float *alloc_floats(struct amp_graph *g, int n)
+{
+    float *p = g->backend->alloc(g->context, (size_t)n * sizeof(float));
+    if (p) g->backend->fill_zero(g->context, p, (size_t)n * sizeof(float));
+    return p;
+}
+
+static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    struct amp_node *node = &g->nodes[i];
+    char why[200] = "";
+    struct ampk_conv_shape shape = shape_of(g, i);
+    node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
+    if (!node->conv) {
+        snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
+        return -1;
+    }
+    if (!node->desc->batch_normalize) return 0;
+    node->mean = alloc_floats(g, shape.k);
+    node->variance = alloc_floats(g, shape.k);
+    node->sums = alloc_floats(g, 2 * shape.k);
+    if (node->mean && node->variance && node->sums) return 0;
+    snprintf(err, err_size, "layer %d: no memory for batch-norm statistics", i);
+    return -1;
+}
+
+static struct ampk_batchnorm batchnorm_of(const struct amp_node *node, bool train)
+{
+    return (struct ampk_batchnorm){
+        .scale = node->scales->value,
+        .bias = node->biases->value,
+        .mean = train ? node->mean : node->bind.rolling_mean,
+        .variance = train ? node->variance : node->bind.rolling_variance,
+    };
+}
+
+static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
+                              const struct ampk_tensor *x)
+{
+    const struct ampk_backend *be = g->backend;
+    const float *shift = node->bind.rolling_mean;
+    float *sums = g->train ? node->sums : NULL;
+    be->conv_forward(g->context, node->conv, x, &node->y, shift, sums, &node->watch[AMP_WATCH_Y]);
+    if (g->train) {
+        size_t count = (size_t)node->y.n * (size_t)node->y.h * (size_t)node->y.w;
+        be->bn_statistics(g->context, node->y.c, sums, shift, count, node->mean, node->variance);
+        be->bn_roll(g->context, node->y.c, node->mean, node->variance, node->bind.rolling_mean,
+                    node->bind.rolling_variance);
+    }
+    struct ampk_batchnorm bn = batchnorm_of(node, g->train);
+    be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, &node->out,
+                       &node->watch[AMP_WATCH_OUT]);
+}
+
+static void forward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct ampk_backend *be = g->backend;
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    if (g->weights_stale)
+        be->conv_set_weights(g->context, node->conv, node->weights->value,
+                             &node->watch[AMP_WATCH_WEIGHTS]);
+    if (node->desc->batch_normalize)
+        forward_batchnorm(g, node, x);
+    else
+        be->conv_bias_forward(g->context, node->conv, x, node->biases->value,
+                              node->desc->activation, &node->out, &node->watch[AMP_WATCH_OUT]);
+}
+
+static void backward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct ampk_backend *be = g->backend;
+    uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
+    if (node->desc->batch_normalize) {
+        struct ampk_batchnorm bn = batchnorm_of(node, true);
+        be->bn_act_backward(g->context, &node->y, &node->out, &bn, node->desc->activation,
+                            &node->delta, &node->dy, node->scales->grad, node->biases->grad,
+                            dy_watch);
+        be->amax(g->context, node->scales->grad, node->scales->n, db_watch);
+    } else {
+        be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
+                              &node->dy, node->biases->grad, dy_watch);
+    }
+    be->amax(g->context, node->biases->grad, node->biases->n, db_watch);
+    struct ampk_tensor scratch;
+    bool accumulate = false;
+    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, dx, accumulate,
+                      node->weights->grad, amp_graph_dx_watch(g, i, 0), &node->watch[AMP_WATCH_DW]);
+    amp_graph_dx_end(g, i, 0, dx);
+}
+
+const struct amp_executor amp_exec_convolution = {create, forward, backward};

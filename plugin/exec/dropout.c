@@ -1,0 +1,53 @@
+/* The mask is drawn on the host in NCHW order, one number per element, as Darknet draws it: the
+ * same seed drops the same values. */
+#include "executor.h"
+
+#include <stdlib.h>
+
+static size_t count_of(const struct amp_node *node)
+{
+    return (size_t)node->out.n * node->out.image_stride;
+}
+
+static float scale_of(const struct amp_node *node)
+{
+    return 1.f / (1.f - node->desc->probability);
+}
+
+static void draw_mask(struct amp_graph *g, struct amp_node *node)
+{
+    size_t n = count_of(node);
+    uint8_t *keep = malloc(n);
+    if (!keep) abort();
+    for (size_t i = 0; i < n; i++)
+        keep[i] = !(g->random_uniform() < node->desc->probability);
+    g->backend->write(g->context, node->index, keep, n);
+    free(keep);
+}
+
+static void forward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    if (!g->train) {
+        g->backend->convert(g->context, x, &node->out, false, &node->watch[AMP_WATCH_OUT]);
+        return;
+    }
+    draw_mask(g, node);
+    g->backend->dropout(g->context, x, node->index, scale_of(node), &node->out, false,
+                        &node->watch[AMP_WATCH_OUT]);
+}
+
+static void backward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_tensor scratch;
+    bool accumulate;
+    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    if (!dx) return;
+    g->backend->dropout(g->context, &node->delta, node->index, scale_of(node), dx, accumulate,
+                        amp_graph_dx_watch(g, i, 0));
+    amp_graph_dx_end(g, i, 0, dx);
+}
+
+const struct amp_executor amp_exec_dropout = {.forward = forward, .backward = backward};

@@ -1,0 +1,371 @@
+#include "graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "executor.h"
+
+struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
+{
+    return (struct ampk_tensor){
+        .data = data,
+        .dtype = amp_format_dtype(format),
+        .layout = format == AMP_FORMAT_BORDER ? AMPK_NCHW : AMPK_NHWC,
+        .n = n,
+        .c = c,
+        .h = h,
+        .w = w,
+        .image_stride = (size_t)c * (size_t)h * (size_t)w,
+    };
+}
+
+/* ---- creation ---- */
+
+/* The output shape of a layer (-1: the network's input); flat where Darknet has no image shape. */
+static struct ampk_tensor shaped(const struct amp_graph *g, int i, void *data,
+                                 enum amp_format format)
+{
+    int n = g->net->batch;
+    if (i < 0) {
+        const struct amp_net_desc *net = g->net;
+        bool image = (int64_t)net->c * net->h * net->w == net->inputs;
+        return image ? amp_graph_tensor(data, format, n, net->c, net->h, net->w)
+                     : amp_graph_tensor(data, format, n, net->inputs, 1, 1);
+    }
+    const struct amp_layer_desc *l = &g->net->layers[i];
+    if (l->out_w && l->out_h && l->out_c)
+        return amp_graph_tensor(data, format, n, l->out_c, l->out_h, l->out_w);
+    return amp_graph_tensor(data, format, n, l->outputs, 1, 1);
+}
+
+static void *in_arena(const struct amp_graph *g, int buffer)
+{
+    return buffer < 0 ? NULL : g->arena + g->plan->buffers[buffer].offset;
+}
+
+static void make_copies(struct amp_graph *g, int i, const int *buffers, struct ampk_tensor *copy)
+{
+    for (int f = 0; f < AMP_FORMATS; f++)
+        copy[f] = shaped(g, i, in_arena(g, buffers[f]), (enum amp_format)f);
+}
+
+static void mark_fp16(struct amp_graph *g, int i)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[i];
+    unsigned mask = 0;
+    if (p->ours && p->compute == AMPK_COMPUTE_FP16 && g->nodes[i].bind.n_params > 0)
+        mask |= 1u << AMP_WATCH_WEIGHTS;
+    if (p->in == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_Y | 1u << AMP_WATCH_DY;
+    if (p->out == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_OUT | 1u << AMP_WATCH_DELTA;
+    if (p->copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_COPY;
+    if (i == 0 && g->plan->input_copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_INPUT;
+    g->fp16[i] = (uint16_t)mask;
+}
+
+static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_plan_layer *p = &g->plan->layers[i];
+    node->desc = &g->net->layers[i];
+    node->plan = p;
+    node->bind = *bind;
+    void *out = p->out == AMP_FORMAT_BORDER ? bind->output : in_arena(g, p->buffer[AMP_BUFFER_OUT]);
+    void *delta = p->ours ? in_arena(g, p->buffer[AMP_BUFFER_DELTA]) : bind->delta;
+    node->out = shaped(g, i, out, p->out);
+    node->delta = shaped(g, i, delta, p->out);
+    node->y = shaped(g, i, in_arena(g, p->buffer[AMP_BUFFER_Y]), p->in);
+    int dy = p->buffer[AMP_BUFFER_DY];
+    node->dy = shaped(g, i, dy < 0 ? delta : in_arena(g, dy), p->in);
+    node->index = in_arena(g, p->buffer[AMP_BUFFER_INDEX]);
+    node->dx = in_arena(g, p->buffer[AMP_BUFFER_DX]);
+    make_copies(g, i, p->copy, node->copy);
+    if (p->border_copy)
+        node->copy[AMP_FORMAT_BORDER] = shaped(g, i, bind->output, AMP_FORMAT_BORDER);
+    struct amp_param *first = g->params + bind->first_param;
+    node->weights = bind->n_params > 0 ? &first[0] : NULL;
+    node->biases = bind->n_params > 1 ? &first[1] : NULL;
+    node->scales = bind->n_params > 2 ? &first[2] : NULL;
+    node->watch = g->watch[i];
+    mark_fp16(g, i);
+}
+
+static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
+{
+    for (int i = 0; i < g->n_params; i++)
+        g->n_gradients += g->params[i].n;
+    if (!g->plan->train || g->n_gradients == 0) return 0;
+    size_t bytes = g->n_gradients * sizeof(float);
+    g->gradients = g->backend->alloc(g->context, bytes);
+    if (accumulate) g->sums = g->backend->alloc(g->context, bytes);
+    if (!g->gradients || (accumulate && !g->sums)) {
+        snprintf(err, err_size, "no memory for %.1f MiB of gradients", (double)bytes / (1 << 20));
+        return -1;
+    }
+    g->backend->fill_zero(g->context, g->gradients, bytes);
+    if (accumulate) g->backend->fill_zero(g->context, g->sums, bytes);
+    size_t offset = 0;
+    for (int i = 0; i < g->n_params; i++) {
+        g->params[i].grad = g->gradients + offset;
+        g->params[i].sum = accumulate ? g->sums + offset : NULL;
+        offset += g->params[i].n;
+    }
+    return 0;
+}
+
+static int copy_lists(struct amp_graph *g, const struct amp_param *params,
+                      const struct amp_rolling *rolling)
+{
+    size_t floats = 0;
+    g->nodes = calloc((size_t)g->n, sizeof *g->nodes);
+    g->fp16 = calloc((size_t)g->n, sizeof *g->fp16);
+    g->params = calloc((size_t)g->n_params + 1, sizeof *g->params);
+    g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
+    if (!g->nodes || !g->fp16 || !g->params || !g->rolling) return -1;
+    for (int i = 0; i < g->n_params; i++)
+        g->params[i] = params[i];
+    for (int i = 0; i < g->n_rolling; i++) {
+        g->rolling[i] = rolling[i];
+        floats += rolling[i].n;
+    }
+    g->rolling_saved = malloc((floats + 1) * sizeof(float));
+    return g->rolling_saved ? 0 : -1;
+}
+
+static int allocate_loss(struct amp_graph *g, int i)
+{
+    if (!g->plan->layers[i].loss || !g->plan->train) return 0;
+    size_t bytes = (size_t)g->net->batch * (size_t)g->net->layers[i].outputs * sizeof(float);
+    g->nodes[i].loss = g->backend->alloc(g->context, bytes);
+    return g->nodes[i].loss ? 0 : -1;
+}
+
+static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
+                 char *err, size_t err_size)
+{
+    g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
+    g->watch = g->backend->alloc(g->context, (size_t)g->n * sizeof *g->watch);
+    if (!g->arena || !g->watch) {
+        snprintf(err, err_size,
+                 "no memory for %.1f MiB of activations (batch of %d); lower batch or raise "
+                 "subdivisions",
+                 (double)g->plan->arena_bytes / (1 << 20), g->net->batch);
+        return -1;
+    }
+    g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
+    if (allocate_gradients(g, accumulate, err, err_size)) return -1;
+    make_copies(g, -1, g->plan->input_copy, g->input_copy);
+    for (int i = 0; i < g->n; i++)
+        make_node(g, i, &bindings[i]);
+    for (int i = 0; i < g->n; i++) {
+        const struct amp_executor *e = amp_executor_of(g, i);
+        if (e->create && e->create(g, i, err, err_size)) return -1;
+        if (allocate_loss(g, i)) {
+            snprintf(err, err_size, "no memory for the loss of layer %d", i);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct ampk_context *context,
+                                   const struct amp_net_desc *net, const struct amp_plan *plan,
+                                   const struct amp_binding *bindings,
+                                   const struct amp_param *params, int n_params,
+                                   const struct amp_rolling *rolling, int n_rolling,
+                                   struct amp_native native, bool accumulate, char *err,
+                                   size_t err_size)
+{
+    struct amp_graph *g = calloc(1, sizeof *g);
+    if (!g) {
+        snprintf(err, err_size, "out of memory");
+        return NULL;
+    }
+    g->backend = backend;
+    g->context = context;
+    g->net = net;
+    g->plan = plan;
+    g->native = native;
+    g->n = net->n;
+    g->n_params = n_params;
+    g->n_rolling = n_rolling;
+    g->weights_stale = true;
+    snprintf(err, err_size, "out of memory");
+    if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0)
+        return g;
+    amp_graph_free(g);
+    return NULL;
+}
+
+static void free_node(struct amp_graph *g, struct amp_node *node)
+{
+    const struct ampk_backend *be = g->backend;
+    if (node->conv) be->conv_destroy(g->context, node->conv);
+    be->free(g->context, node->mean);
+    be->free(g->context, node->variance);
+    be->free(g->context, node->sums);
+    be->free(g->context, node->loss);
+}
+
+void amp_graph_free(struct amp_graph *g)
+{
+    if (!g) return;
+    for (int i = 0; g->nodes && i < g->n; i++)
+        free_node(g, &g->nodes[i]);
+    g->backend->free(g->context, g->arena);
+    g->backend->free(g->context, g->watch);
+    g->backend->free(g->context, g->gradients);
+    g->backend->free(g->context, g->sums);
+    free(g->nodes);
+    free(g->fp16);
+    free(g->params);
+    free(g->rolling);
+    free(g->rolling_saved);
+    free(g);
+}
+
+/* ---- sources and contributions ---- */
+
+const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer, int k)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    int s = p->sources[k];
+    if (s < 0) return p->in == AMP_FORMAT_BORDER ? &g->input : &g->input_copy[p->in];
+    const struct amp_node *source = &g->nodes[s];
+    return source->plan->out == p->in ? &source->out : &source->copy[p->in];
+}
+
+const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *g, int layer, int k,
+                                             bool *accumulate, struct ampk_tensor *scratch)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    if (!p->source_wanted[k]) return NULL;
+    const struct amp_node *source = &g->nodes[p->sources[k]];
+    *accumulate = !p->source_first[k];
+    if (p->in == source->plan->out) return &source->delta;
+    *scratch = shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
+    *accumulate = false;
+    return scratch;
+}
+
+void amp_graph_dx_end(struct amp_graph *g, int layer, int k, const struct ampk_tensor *written)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    if (!written) return;
+    struct amp_node *source = &g->nodes[p->sources[k]];
+    if (written->data == source->delta.data) return;
+    g->backend->convert(g->context, written, &source->delta, !p->source_first[k],
+                        &source->watch[AMP_WATCH_DELTA]);
+}
+
+uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
+{
+    int s = g->plan->layers[layer].sources[k];
+    return s < 0 ? NULL : &g->nodes[s].watch[AMP_WATCH_DELTA];
+}
+
+/* ---- passes ---- */
+
+void amp_graph_begin(struct amp_graph *g, float *input, bool train)
+{
+    g->train = train;
+    g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
+    g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
+    for (int f = 0; f < AMP_FORMATS; f++)
+        if (g->input_copy[f].data)
+            g->backend->convert(g->context, &g->input, &g->input_copy[f], false,
+                                &g->watch[0][AMP_WATCH_INPUT]);
+}
+
+static void copy_output(struct amp_graph *g, struct amp_node *node)
+{
+    for (int f = 0; f < AMP_FORMATS; f++)
+        if (node->copy[f].data && f != (int)node->plan->out)
+            g->backend->convert(g->context, &node->out, &node->copy[f], false,
+                                &node->watch[AMP_WATCH_COPY]);
+}
+
+void amp_graph_forward(struct amp_graph *g, int layer)
+{
+    amp_executor_of(g, layer)->forward(g, layer);
+    copy_output(g, &g->nodes[layer]);
+    if (layer == g->n - 1) g->weights_stale = !g->train;
+}
+
+static size_t output_count(const struct amp_graph *g, int i)
+{
+    return (size_t)g->net->batch * (size_t)g->net->layers[i].outputs;
+}
+
+void amp_graph_begin_backward(struct amp_graph *g, float scale)
+{
+    const struct ampk_backend *be = g->backend;
+    for (int i = 0; i < g->n; i++) {
+        struct amp_node *node = &g->nodes[i];
+        be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
+                      (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
+        if (!node->loss) continue;
+        size_t n = output_count(g, i);
+        be->fill_zero(g->context, node->delta.data, n * sizeof(float));
+        be->accumulate(g->context, node->loss, n, scale, node->delta.data);
+    }
+}
+
+void amp_graph_backward(struct amp_graph *g, int layer)
+{
+    struct amp_node *node = &g->nodes[layer];
+    if (node->plan->delta_from_nobody) {
+        size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
+        g->backend->fill_zero(g->context, node->delta.data, bytes);
+    }
+    amp_executor_of(g, layer)->backward(g, layer);
+}
+
+/* ---- faults ---- */
+
+static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
+{
+    uint32_t(*host)[AMP_WATCHES] = malloc((size_t)g->n * sizeof *host);
+    if (host) g->backend->read(g->context, host, g->watch, (size_t)g->n * sizeof *host);
+    return host;
+}
+
+struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)
+{
+    uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
+    if (!watch) return (struct amp_fault){AMP_FAULT_DIVERGED, 0, AMP_WATCHES, 0};
+    struct amp_fault fault =
+        amp_fault_find((const uint32_t(*)[AMP_WATCHES])watch, g->fp16, g->n, backward);
+    free(watch);
+    return fault;
+}
+
+double amp_graph_refused(struct amp_graph *g)
+{
+    uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
+    double most = 0;
+    for (int i = 0; watch && i < g->n; i++)
+        for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DY; w++) {
+            float value;
+            memcpy(&value, &watch[i][w], sizeof value);
+            if (g->fp16[i] >> w & 1 && ampk_amax_is_finite(watch[i][w]) && value > most)
+                most = value;
+        }
+    free(watch);
+    return most > 65504 ? most : 0;
+}
+
+void amp_graph_save_rolling(struct amp_graph *g)
+{
+    float *to = g->rolling_saved;
+    for (int i = 0; i < g->n_rolling; to += g->rolling[i++].n)
+        g->backend->read(g->context, to, g->rolling[i].value, g->rolling[i].n * sizeof(float));
+}
+
+void amp_graph_restore_rolling(struct amp_graph *g)
+{
+    const float *from = g->rolling_saved;
+    for (int i = 0; i < g->n_rolling; from += g->rolling[i++].n)
+        g->backend->write(g->context, g->rolling[i].value, from, g->rolling[i].n * sizeof(float));
+}

@@ -1,0 +1,133 @@
+/* A plan at work: tensors, convolutions, gradients and watch words of one network on one backend.
+ *
+ * Knows no Darknet: the layers that Darknet itself runs are reached through struct amp_native, and
+ * the master weights through struct amp_param. One executor per layer type (executor.h) does the
+ * rest.
+ */
+#ifndef AMP_GRAPH_H
+#define AMP_GRAPH_H
+
+#include "fault.h"
+#include "kernels.h"
+#include "net_desc.h"
+#include "plan.h"
+
+enum amp_param_kind { AMP_PARAM_WEIGHTS, AMP_PARAM_BIASES, AMP_PARAM_SCALES };
+
+/* One array of master weights with its gradients. value, update, m, v are Darknet's own arrays. */
+struct amp_param {
+    enum amp_param_kind kind;
+    int layer;
+    size_t n;
+    float *value;
+    float *update; /* Darknet's weight_updates: the momentum */
+    float *m, *v;  /* Adam's moments; NULL: plain SGD */
+    float learning_rate_scale, clip;
+    float *grad; /* this pass, times the loss scale; set by amp_graph_create */
+    float *sum;  /* the step so far, unscaled */
+};
+
+/* A batch-norm's running statistics, wherever they are. */
+struct amp_rolling {
+    float *value;
+    size_t n;
+};
+
+/* What Darknet owns of one layer. */
+struct amp_binding {
+    float *output; /* FP32 NCHW, batch*outputs floats: where borders stand */
+    float *delta;  /* the same size; used for layers that Darknet runs */
+    float *rolling_mean, *rolling_variance;
+    int first_param, n_params; /* weights, biases, scales in that order where the layer is ours */
+};
+
+/* Runs a layer with Darknet's code. input, delta: FP32 NCHW; delta NULL where the source wants
+ * none. */
+struct amp_native {
+    void *user;
+    void (*forward)(void *user, int layer, float *input, bool train);
+    void (*backward)(void *user, int layer, float *input, float *delta);
+};
+
+struct amp_node {
+    const struct amp_layer_desc *desc;
+    const struct amp_plan_layer *plan;
+    struct amp_binding bind;
+    struct ampk_tensor out, delta, y, dy;
+    struct ampk_tensor copy[AMP_FORMATS];
+    void *index; /* maxpool, dropout */
+    void *dx;
+    struct ampk_conv *conv;
+    float *mean, *variance, *sums; /* of this batch; sums: 2 per channel */
+    float *loss;                   /* unscaled copy of a loss layer's delta */
+    struct amp_param *weights, *biases, *scales;
+    uint32_t *watch; /* AMP_WATCHES words */
+};
+
+struct amp_graph {
+    const struct ampk_backend *backend;
+    struct ampk_context *context;
+    const struct amp_net_desc *net;
+    const struct amp_plan *plan;
+    struct amp_native native;
+    float (*random_uniform)(void); /* in [0, 1): dropout */
+    int n;
+    struct amp_node *nodes;
+    struct ampk_tensor input; /* the network's, FP32 NCHW */
+    struct ampk_tensor input_copy[AMP_FORMATS];
+    int n_params;
+    struct amp_param *params;
+    int n_rolling;
+    struct amp_rolling *rolling;
+    float *rolling_saved;
+    float *gradients, *sums;
+    size_t n_gradients;
+    char *arena;
+    uint32_t (*watch)[AMP_WATCHES]; /* backend memory, n x AMP_WATCHES */
+    uint16_t *fp16;                 /* which tensors are stored as FP16 (fault.h) */
+    bool weights_stale;             /* masters changed since the convolutions took them */
+    bool train;                     /* of the pass at hand */
+};
+
+/* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
+ * 1). NULL with the reason in err. The plan and the net must outlive the graph. */
+struct amp_graph *amp_graph_create(const struct ampk_backend *, struct ampk_context *,
+                                   const struct amp_net_desc *, const struct amp_plan *,
+                                   const struct amp_binding *bindings,
+                                   const struct amp_param *params, int n_params,
+                                   const struct amp_rolling *, int n_rolling, struct amp_native,
+                                   bool accumulate, char *err, size_t err_size);
+void amp_graph_free(struct amp_graph *);
+
+/* input: net.input, FP32 NCHW. Call before the first layer's forward. */
+void amp_graph_begin(struct amp_graph *, float *input, bool train);
+void amp_graph_forward(struct amp_graph *, int layer);
+/* Before the first backward of a pass and before every replay: loss deltas times scale, words
+ * cleared. */
+void amp_graph_begin_backward(struct amp_graph *, float scale);
+void amp_graph_backward(struct amp_graph *, int layer);
+
+/* Words of the pass -> what went wrong, if anything. */
+struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
+/* The largest magnitude that an FP16 store refused in backward, 0 if none. */
+double amp_graph_refused(struct amp_graph *);
+
+void amp_graph_save_rolling(struct amp_graph *);
+void amp_graph_restore_rolling(struct amp_graph *);
+
+/* ---- for executors ---- */
+
+/* Source k of a layer in the format it wants: the image it reads. */
+const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);
+
+/* Where source k's contribution goes. begin: the tensor to write and whether to add; end: converts
+ * it into the source's delta where it had to go apart. NULL: nobody wants it. */
+const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *, int layer, int k, bool *accumulate,
+                                             struct ampk_tensor *scratch);
+void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_tensor *written);
+/* The word that watches that contribution. */
+uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
+
+struct ampk_tensor amp_graph_tensor(void *data, enum amp_format, int n, int c, int h, int w);
+
+#endif

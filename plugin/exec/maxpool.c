@@ -1,0 +1,38 @@
+#include "executor.h"
+
+#include <stdio.h>
+
+static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    const struct amp_node *node = &g->nodes[i];
+    size_t need = g->backend->maxpool_index_bytes(&node->out, node->desc->size);
+    size_t have = g->plan->buffers[node->plan->buffer[AMP_BUFFER_INDEX]].bytes;
+    if (need <= have) return 0;
+    snprintf(err, err_size,
+             "layer %d (maxpool): backend %s wants %zu bytes of index, the plan gives %zu", i,
+             g->backend->name, need, have);
+    return -1;
+}
+
+static void forward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_layer_desc *l = node->desc;
+    g->backend->maxpool_forward(g->context, amp_graph_source(g, i, 0), l->size, l->stride, l->pad,
+                                &node->out, node->index);
+}
+
+static void backward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_layer_desc *l = node->desc;
+    struct ampk_tensor scratch;
+    bool accumulate;
+    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    if (!dx) return;
+    g->backend->maxpool_backward(g->context, &node->delta, node->index, l->size, l->stride, l->pad,
+                                 dx, accumulate, amp_graph_dx_watch(g, i, 0));
+    amp_graph_dx_end(g, i, 0, dx);
+}
+
+const struct amp_executor amp_exec_maxpool = {create, forward, backward};
