@@ -11,7 +11,7 @@ static size_t count_of(const struct amp_node *node)
 
 static float scale_of(const struct amp_node *node)
 {
-    return 1.f / (1.f - node->desc->probability);
+    return (float)(1. / (1. - (double)node->desc->probability));
 }
 
 static void draw_mask(struct amp_graph *g, struct amp_node *node)

@@ -1,0 +1,190 @@
+#include "log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#define PROGRESS_SECONDS 10
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *amp_scale_text(double scale, char text[32])
+{
+    int exponent;
+    if (frexp(scale, &exponent) == 0.5)
+        snprintf(text, 32, "2^%d", exponent - 1);
+    else
+        snprintf(text, 32, "%g", scale);
+    return text;
+}
+
+int amp_log_open(struct amp_log *log, const struct amp_net_desc *net, const char *json_path,
+                 char *err, size_t err_size)
+{
+    memset(log, 0, sizeof *log);
+    log->out = stderr;
+    log->net = net;
+    log->last_fault.class = AMP_FAULT_NONE;
+    if (!json_path[0]) return 0;
+    log->json = fopen(json_path, "w");
+    if (log->json) return 0;
+    snprintf(err, err_size, "amp_log=%s: cannot be written: %s", json_path, strerror(errno));
+    return -1;
+}
+
+static void print_summary(struct amp_log *log, const struct amp_scaler *s)
+{
+    char scale[32];
+    double seconds = log->last_iteration - log->started;
+    fprintf(log->out,
+            "mixed precision: %lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
+            "raised %lld times, "
+            "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+            (long long)log->iterations, seconds,
+            seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
+            amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
+            (long long)s->redone, (long long)s->skipped);
+}
+
+static void flush_repeats(struct amp_log *log)
+{
+    if (log->repeats)
+        fprintf(log->out, "mixed precision: the last message stands for %lld more\n",
+                (long long)log->repeats);
+    log->repeats = 0;
+}
+
+void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
+{
+    flush_repeats(log);
+    if (log->iterations) print_summary(log, s);
+    if (log->json) fclose(log->json);
+    log->json = NULL;
+    log->iterations = 0;
+}
+
+static const char *consequence(const struct amp_fault *f, enum amp_verdict verdict)
+{
+    if (verdict == AMP_VERDICT_RETRY) return "backward pass redone";
+    switch (f->class) {
+    case AMP_FAULT_INPUT:
+        return "step skipped; the loss scale is not to blame and stays";
+    case AMP_FAULT_FORWARD:
+        return "step skipped; this layer continues in FP32, the loss scale stays";
+    default:
+        return "step skipped";
+    }
+}
+
+static const char *description(const struct amp_fault *f)
+{
+    switch (f->class) {
+    case AMP_FAULT_INPUT:
+        return "is not finite";
+    case AMP_FAULT_FORWARD:
+        return "does not fit FP16";
+    case AMP_FAULT_DIVERGED:
+        return "is not finite although all its operands are";
+    default:
+        return "overflowed";
+    }
+}
+
+static int same_place(const struct amp_fault *a, const struct amp_fault *b)
+{
+    return a->class == b->class && a->layer == b->layer && a->tensor == b->tensor;
+}
+
+void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verdict verdict,
+                   double old_scale, double new_scale, int subdivision, const char *image)
+{
+    if (same_place(f, &log->last_fault)) {
+        log->repeats++;
+        return;
+    }
+    flush_repeats(log);
+    log->last_fault = *f;
+    char from[32], to[32];
+    fprintf(log->out, "mixed precision: %s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
+            amp_watch_name(f->tensor), f->layer,
+            amp_layer_type_name(log->net->layers[f->layer].type), description(f), f->magnitude,
+            subdivision, image ? ", image " : "", image ? image : "");
+    if (new_scale != old_scale)
+        fprintf(log->out, "; loss scale %s -> %s", amp_scale_text(old_scale, from),
+                amp_scale_text(new_scale, to));
+    fprintf(log->out, "; %s\n", consequence(f, verdict));
+}
+
+void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)
+{
+    char from[32], to[32];
+    flush_repeats(log);
+    fprintf(log->out, "mixed precision: loss scale %s -> %s (%s)\n",
+            amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
+}
+
+static void print_left(FILE *f, double seconds)
+{
+    long s = (long)(seconds + 0.5);
+    fprintf(f, "%ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
+}
+
+static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
+{
+    char scale[32];
+    double per_iteration = (time - log->window_start) / (double)log->window_iterations;
+    double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
+    size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
+    flush_repeats(log);
+    fprintf(log->out,
+            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
+            "%lld skipped, ",
+            log->iteration, log->total, share, log->images_per_iteration / per_iteration, log->loss,
+            amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
+    print_left(log->out, per_iteration * (double)left);
+    fputc('\n', log->out);
+    log->last_progress = log->window_start = time;
+    log->window_iterations = 0;
+}
+
+/* JSON has no word for inf or NaN. */
+static void print_number(FILE *f, const char *key, double value)
+{
+    if (isfinite(value))
+        fprintf(f, ", \"%s\": %.9g", key, value);
+    else
+        fprintf(f, ", \"%s\": null", key);
+}
+
+void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
+                       size_t total, double loss, int images)
+{
+    double time = now();
+    if (log->iterations == 0)
+        log->started = log->window_start = log->last_progress = log->last_iteration = time;
+    double seconds = time - log->last_iteration;
+    log->last_iteration = time;
+    log->iterations++;
+    log->window_iterations++;
+    log->loss = loss;
+    log->iteration = iteration;
+    log->total = total;
+    log->images_per_iteration = images;
+    if (log->json) {
+        fprintf(log->json, "{\"iteration\": %zu", iteration);
+        print_number(log->json, "loss", loss);
+        print_number(log->json, "loss_scale", s->scale);
+        fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
+                (long long)s->skipped);
+        print_number(log->json, "seconds", seconds);
+        fputs("}\n", log->json);
+        fflush(log->json);
+    }
+    if (time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+}

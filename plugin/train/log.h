@@ -1,0 +1,46 @@
+/* What training tells: a line when something happens to the loss scale, a progress line about every
+ * ten seconds, a summary at the end, and one JSON object per iteration in amp_log=FILE.
+ */
+#ifndef AMP_LOG_H
+#define AMP_LOG_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "fault.h"
+#include "net_desc.h"
+#include "scaler.h"
+
+struct amp_log {
+    FILE *out;  /* lines for people */
+    FILE *json; /* NULL: none */
+    const struct amp_net_desc *net;
+    double started, last_progress, last_iteration; /* seconds, monotonic */
+    double window_start;
+    int64_t window_iterations, iterations;
+    int images_per_iteration;
+    struct amp_fault last_fault; /* to count repeats instead of repeating them */
+    int64_t repeats;
+    double loss;
+    size_t iteration, total;
+};
+
+/* json_path "" = none. -1 with the reason in err where the file cannot be opened. */
+int amp_log_open(struct amp_log *, const struct amp_net_desc *, const char *json_path, char *err,
+                 size_t err_size);
+void amp_log_close(struct amp_log *, const struct amp_scaler *);
+
+/* A pass failed; verdict tells what follows. old_scale: the scale it ran with. image: path or NULL.
+ */
+void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,
+                   double new_scale, int subdivision, const char *image);
+/* The search ended, or the scale grew. */
+void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
+/* A step ended. */
+void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t iteration, size_t total,
+                       double loss, int images);
+
+/* "2^13" for powers of two. */
+const char *amp_scale_text(double scale, char text[32]);
+
+#endif

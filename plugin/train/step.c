@@ -1,0 +1,195 @@
+#include "step.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void stop(struct amp_step *s, const char *why)
+{
+    char message[512];
+    const struct amp_fault *f = &s->fault;
+    amp_log_close(s->log, &s->scaler);
+    snprintf(message, sizeof message,
+             "%s: %s of layer %d (%s), largest magnitude %.3g. The weights on disk are the last "
+             "good ones. Lower "
+             "learning_rate, lengthen burn_in, or check the labels; mixed_precision=0 in a layer's "
+             "section keeps that "
+             "layer in FP32.",
+             why, amp_watch_name(f->tensor), f->layer,
+             f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
+             f->magnitude);
+    s->stop(message);
+}
+
+static bool is_finite_array(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        union {
+            float f;
+            uint32_t u;
+        } v = {x[i]};
+        bad |= (v.u & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+/* The image (of the pass) whose values are not finite, or 0. */
+static int first_bad(const float *x, int images, size_t per_image)
+{
+    for (int i = 0; i < images; i++)
+        if (!is_finite_array(x + (size_t)i * per_image, per_image)) return i;
+    return 0;
+}
+
+void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t truths,
+                    int subdivision)
+{
+    struct amp_graph *g = s->graph;
+    int images = g->net->batch;
+    size_t inputs = (size_t)g->net->inputs;
+    s->subdivision = subdivision;
+    if (subdivision == 0) {
+        s->poisoned = false;
+        s->loss_sum = 0;
+        s->passes = 0;
+        amp_graph_save_rolling(g);
+        if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
+    }
+    amp_graph_begin(g, input, true);
+    bool bad_input = !is_finite_array(input, inputs * (size_t)images);
+    bool bad_truth = truth && !is_finite_array(truth, truths * (size_t)images);
+    if (!bad_input && !bad_truth) return;
+    int image = bad_input ? first_bad(input, images, inputs) : first_bad(truth, images, truths);
+    const char *name = s->image_name ? s->image_name(s->user, subdivision, image) : NULL;
+    char text[32];
+    snprintf(text, sizeof text, "number %d of the pass", image);
+    struct amp_fault fault = {AMP_FAULT_INPUT, 0, bad_input ? AMP_WATCH_INPUT : AMP_WATCH_TRUTH,
+                              NAN};
+    s->poisoned = true;
+    s->cause_is_scale = false;
+    s->fault = fault;
+    amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, subdivision,
+                  name ? name : text);
+}
+
+static void accept_pass(struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    float unscale = (float)(1 / s->scaler.scale);
+    if (s->scaler.searching)
+        amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
+    amp_scaler_pass(&s->scaler);
+    if (g->n_gradients == 0) return;
+    if (g->sums)
+        g->backend->accumulate(g->context, g->gradients, g->n_gradients, unscale, g->sums);
+    else
+        g->backend->scale(g->context, g->gradients, g->n_gradients, unscale);
+}
+
+static void give_up(struct amp_step *s, const struct amp_fault *f)
+{
+    s->poisoned = true;
+    s->cause_is_scale = f->class == AMP_FAULT_BACKWARD;
+    s->fault = *f;
+}
+
+static void replay(struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    amp_graph_begin_backward(g, (float)s->scaler.scale);
+    for (int i = g->n - 1; i >= g->plan->first_backward; i--)
+        amp_graph_backward(g, i);
+}
+
+/* True: the pass is to be judged again after a replay. */
+static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
+{
+    double old_scale = s->scaler.scale;
+    enum amp_verdict verdict = amp_scaler_overflow(&s->scaler, amp_graph_refused(s->graph));
+    amp_log_fault(s->log, f, verdict, old_scale, s->scaler.scale, s->subdivision, NULL);
+    if (verdict == AMP_VERDICT_RETRY) {
+        replay(s);
+        return true;
+    }
+    give_up(s, f);
+    return false;
+}
+
+static void judge_pass(struct amp_step *s)
+{
+    if (s->poisoned) return;
+    for (;;) {
+        struct amp_fault f = amp_graph_fault(s->graph, true);
+        if (f.class == AMP_FAULT_NONE) {
+            accept_pass(s);
+            return;
+        }
+        if (f.class == AMP_FAULT_BACKWARD) {
+            if (handle_backward_fault(s, &f)) continue;
+            return;
+        }
+        give_up(s, &f);
+        amp_log_fault(s->log, &f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
+                      s->subdivision, NULL);
+        if (f.class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
+        s->demote(s->user, &f);
+        return;
+    }
+}
+
+void amp_step_backward(struct amp_step *s, int layer, double loss)
+{
+    struct amp_graph *g = s->graph;
+    if (layer == g->n - 1) {
+        s->loss_sum += loss;
+        s->passes++;
+        amp_graph_begin_backward(g, (float)s->scaler.scale);
+    }
+    amp_graph_backward(g, layer);
+    if (layer == g->plan->first_backward) judge_pass(s);
+}
+
+static void update_param(struct amp_graph *g, const struct amp_param *p, const struct amp_update *u)
+{
+    const struct ampk_backend *be = g->backend;
+    float rate = u->learning_rate * p->learning_rate_scale;
+    float batch = (float)u->batch;
+    const float *gradient = p->sum ? p->sum : p->grad;
+    if (u->adam && p->m)
+        be->update_adam(g->context, p->value, p->m, p->v, gradient, p->n, rate, u->b1, u->b2,
+                        u->eps, u->decay * batch, u->t, p->clip);
+    else
+        be->update_sgd(g->context, p->value, p->update, gradient, p->n, rate / batch, u->momentum,
+                       p->kind == AMP_PARAM_WEIGHTS ? u->decay * batch : 0, p->clip);
+}
+
+bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
+{
+    struct amp_graph *g = s->graph;
+    bool first = !s->updating;
+    if (first) {
+        s->updating = true;
+        s->applying = !s->poisoned;
+        if (!s->applying) amp_graph_restore_rolling(g);
+    }
+    if (s->applying) {
+        const struct amp_node *node = &g->nodes[layer];
+        for (int k = 0; k < node->bind.n_params; k++)
+            update_param(g, &g->params[node->bind.first_param + k], u);
+        g->weights_stale = true;
+    }
+    return first && !s->applying;
+}
+
+void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
+{
+    double before = s->scaler.scale;
+    int images = s->graph->net->batch * s->subdivisions;
+    s->updating = false;
+    enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
+    if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
+    amp_log_iteration(s->log, &s->scaler, iteration, total,
+                      s->loss_sum / (s->passes * s->graph->net->batch), images);
+    if (verdict == AMP_VERDICT_STOP)
+        stop(s, "gradients overflow FP16 even at the smallest loss scale, ten steps in a row");
+}

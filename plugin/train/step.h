@@ -1,0 +1,59 @@
+/* The guarded training step: passes, replay, skip, update.
+ *
+ *   per subdivision   forward of every layer ─► backward of every layer ─► amp_step_backward sees
+ * the last one: clean     gradients / scale are added to the step's sums overflow  lower scale,
+ * backward again (scaler.h), or give the step up update            applied with Darknet's own rule
+ * on the FP32 masters, or dropped without a trace
+ *
+ * What must not happen, and why it does not:
+ *  - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
+ *  - batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
+ * back when the step is skipped.
+ *  - Adam's t was counted up before the first update call: a skip counts it down again.
+ */
+#ifndef AMP_STEP_H
+#define AMP_STEP_H
+
+#include "graph.h"
+#include "log.h"
+#include "scaler.h"
+
+struct amp_update {
+    float learning_rate, momentum, decay, b1, b2, eps;
+    int batch; /* images of the whole step */
+    bool adam;
+    int t;
+};
+
+struct amp_step {
+    struct amp_graph *graph;
+    struct amp_scaler scaler;
+    struct amp_log *log;
+    int subdivisions, subdivision;
+    bool poisoned; /* a pass of this step failed for good */
+    bool cause_is_scale;
+    struct amp_fault fault; /* why */
+    bool updating, applying;
+    int last_update; /* the layer whose update is the last */
+    double loss_sum;
+    int passes;
+    /* The image behind a fault in input or label, or NULL; user as given. */
+    const char *(*image_name)(void *user, int subdivision, int image);
+    /* A layer left FP16: the plan must be made anew before the next pass. */
+    void (*demote)(void *user, const struct amp_fault *);
+    void *user;
+    void (*stop)(const char *message); /* ends the program; does not return */
+};
+
+/* first_of_step: the first subdivision. input: net.input. truth may be NULL. */
+void amp_step_begin(struct amp_step *, float *input, const float *truth, size_t truths,
+                    int subdivision);
+/* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */
+void amp_step_backward(struct amp_step *, int layer, double loss);
+/* Updates one layer; the first call of a step decides. Returns true where the step is skipped and
+ * this is its first call: the caller then counts Darknet's t down. */
+bool amp_step_update(struct amp_step *, int layer, const struct amp_update *);
+/* After the last update call. */
+void amp_step_end(struct amp_step *, size_t iteration, size_t total);
+
+#endif
