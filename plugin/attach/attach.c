@@ -1,10 +1,10 @@
 // Where the plugin gets into Darknet: every program builds its network with parse_network_cfg.
 
 #include "amp.h"
+#include "attach/no_gpu.h"
 #include "attach/symbols.h"
 
 #include "darknet.h"
-#include "parser.h"
 
 static int attach_count;
 
@@ -15,6 +15,9 @@ int amp_attach_count(void)
 
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
+#ifdef GPU
+    if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
+#endif
     network *net = AMP_REAL(parse_network_cfg)(filename);
     ++attach_count;
     return net;

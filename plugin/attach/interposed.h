@@ -5,10 +5,34 @@
 #ifndef AMP_INTERPOSED_H
 #define AMP_INTERPOSED_H
 
+// clang-format off
+
 // Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name).
-#define AMP_INTERPOSED(X) X(parse_network_cfg)
+#define AMP_INTERPOSED(X)                                                                          \
+    AMP_INTERPOSED_GPU(X)                                                                          \
+    X(parse_network_cfg)
+
+// The same, functions that exist in a GPU build of Darknet only.
+#ifdef GPU
+#define AMP_INTERPOSED_GPU(X)                                                                      \
+    X(blas_handle)                                                                                 \
+    X(cuda_free)                                                                                   \
+    X(cuda_make_array)                                                                             \
+    X(cuda_make_int_array)                                                                         \
+    X(cuda_pull_array)                                                                             \
+    X(cuda_push_array)                                                                             \
+    X(cuda_random)                                                                                 \
+    X(cuda_set_device)                                                                             \
+    X(cudnn_handle)                                                                                \
+    X(train_networks)
+#else
+#define AMP_INTERPOSED_GPU(X)
+#endif
 
 // Used only: AMP_USE(name) is Darknet's function or the address of its variable.
-#define AMP_USED(X) X(gpu_index)
+#define AMP_USED(X)                                                                                \
+    X(gpu_index)
+
+// clang-format on
 
 #endif

@@ -1,0 +1,58 @@
+# Finds the CUDA toolkit and cuDNN for a build with AMP_CUDA, and enables the language.
+#
+# AMP_CUDA_ARCHITECTURES: compute capabilities to compile for, e.g. "75;90". Default: every one the
+# toolkit offers from 75 (Turing) up. The highest is also embedded as PTX for later GPUs.
+# libcuda is never linked: it comes with the driver, and the programs must start without one.
+
+find_program(CMAKE_CUDA_COMPILER nvcc
+  HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "AMP_CUDA needs the CUDA toolkit (12 or 13), but nvcc was not found. "
+    "Put it on PATH or set CMAKE_CUDA_COMPILER.")
+endif()
+
+execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
+  OUTPUT_VARIABLE offered RESULT_VARIABLE status)
+string(REGEX MATCHALL "[0-9]+[a-z]?" offered "${offered}")
+list(FILTER offered INCLUDE REGEX "^(7[5-9]|[89][0-9]|[1-9][0-9][0-9])$")
+if(status OR NOT offered)
+  message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} --list-gpu-arch names no architecture from 75 up")
+endif()
+list(SORT offered COMPARE NATURAL)
+set(AMP_CUDA_ARCHITECTURES "${offered}" CACHE STRING "Compute capabilities to compile for")
+foreach(arch ${AMP_CUDA_ARCHITECTURES})
+  if(NOT arch IN_LIST offered)
+    message(FATAL_ERROR "AMP_CUDA_ARCHITECTURES: ${arch} is not one of ${offered}")
+  endif()
+endforeach()
+set(CMAKE_CUDA_ARCHITECTURES ${AMP_CUDA_ARCHITECTURES})
+list(SORT CMAKE_CUDA_ARCHITECTURES COMPARE NATURAL)
+list(POP_BACK CMAKE_CUDA_ARCHITECTURES newest)
+list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND -real)
+list(APPEND CMAKE_CUDA_ARCHITECTURES ${newest})
+
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-g")
+set(CMAKE_CUDA_FLAGS_RELEASE "")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+find_package(CUDAToolkit 12 REQUIRED)
+
+find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
+  message(FATAL_ERROR "AMP_CUDA needs cuDNN 8 or 9, but cudnn_version.h and libcudnn were not "
+    "found. Set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY.")
+endif()
+file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h version REGEX "define CUDNN_M[A-Z]+ +[0-9]+")
+string(REGEX REPLACE "[^0-9;]" "" version "${version}")
+string(REPLACE ";" "." version "${version}")
+if(version VERSION_LESS 8)
+  message(FATAL_ERROR "cuDNN ${version} in ${CUDNN_INCLUDE_DIR} is too old: 8 or 9 is needed")
+endif()
+message(STATUS "CUDA ${CUDAToolkit_VERSION}, cuDNN ${version}, architectures ${AMP_CUDA_ARCHITECTURES}")
+
+# Where the libraries of the toolkit are found at run time.
+get_filename_component(cudnn_folder ${CUDNN_LIBRARY} DIRECTORY)
+set(AMP_CUDA_RPATH ${CUDAToolkit_LIBRARY_DIR} ${cudnn_folder})
+list(REMOVE_DUPLICATES AMP_CUDA_RPATH)

@@ -1,0 +1,163 @@
+"""A detection set of a few tiny generated images, and a small yolo cfg, for tests that train.
+
+Only the standard library is used. Every image holds one bright rectangle; its class (0 or 1) is its
+colour. The same seed gives the same files.
+"""
+
+import random
+import struct
+import zlib
+from pathlib import Path
+
+COLOURS = [(250, 60, 40), (40, 90, 250)]
+
+# Contains what a yolo net is made of: strides, 1x1, residual, two heads, route, upsample.
+CFG = """
+[net]
+batch={batch}
+subdivisions=2
+width={size}
+height={size}
+channels=3
+momentum=0.9
+decay=0.0005
+learning_rate=0.001
+burn_in=10
+max_batches={max_batches}
+policy=constant
+{net_keys}
+
+[convolutional]
+batch_normalize=1
+filters=8
+size=3
+stride=2
+pad=1
+activation=leaky
+
+[convolutional]
+batch_normalize=1
+filters=4
+size=1
+stride=1
+pad=1
+activation=leaky
+
+[convolutional]
+batch_normalize=1
+filters=8
+size=3
+stride=1
+pad=1
+activation=leaky
+
+[shortcut]
+from=-3
+activation=linear
+
+[maxpool]
+size=2
+stride=2
+
+[convolutional]
+batch_normalize=1
+filters=16
+size=3
+stride=2
+pad=1
+activation=leaky
+
+[convolutional]
+size=1
+stride=1
+pad=1
+filters=14
+activation=linear
+
+[yolo]
+mask=0,1
+anchors=12,12, 20,20, 6,6, 9,9
+classes=2
+num=4
+jitter=.2
+ignore_thresh=.7
+truth_thresh=1
+random={random}
+
+[route]
+layers=-3
+
+[upsample]
+stride=2
+
+[route]
+layers=-1, 4
+
+[convolutional]
+size=1
+stride=1
+pad=1
+filters=14
+activation=linear
+
+[yolo]
+mask=2,3
+anchors=12,12, 20,20, 6,6, 9,9
+classes=2
+num=4
+jitter=.2
+ignore_thresh=.7
+truth_thresh=1
+random={random}
+"""
+
+
+def write_png(path, width, height, pixels):
+    """pixels: height*width*3 bytes, RGB rows from the top."""
+
+    def chunk(kind, body):
+        data = kind + body
+        return struct.pack(">I", len(body)) + data + struct.pack(">I", zlib.crc32(data))
+
+    rows = b"".join(b"\0" + pixels[y * width * 3:(y + 1) * width * 3] for y in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    Path(path).write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+                           + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def write_image(path, rng, size):
+    """One image and its label file beside it."""
+    kind = rng.randrange(len(COLOURS))
+    w, h = rng.randint(size // 4, size // 2), rng.randint(size // 4, size // 2)
+    x, y = rng.randint(0, size - w), rng.randint(0, size - h)
+    pixels = bytearray(rng.randrange(60) for _ in range(size * size * 3))
+    for row in range(y, y + h):
+        start = (row * size + x) * 3
+        pixels[start:start + w * 3] = bytes(COLOURS[kind]) * w
+    write_png(path, size, size, bytes(pixels))
+    label = (kind, (x + w / 2) / size, (y + h / 2) / size, w / size, h / size)
+    path.with_suffix(".txt").write_text("%d %.6f %.6f %.6f %.6f\n" % label)
+
+
+def make(folder, images=8, size=32, batch=4, max_batches=3, net_keys="", random_size=0, seed=1):
+    """Writes toy.data, toy.cfg, toy.names, train.txt, the images and an empty backup folder."""
+    folder = Path(folder)
+    (folder / "backup").mkdir(parents=True)
+    rng = random.Random(seed)
+    paths = [folder / ("image%03d.png" % i) for i in range(images)]
+    for path in paths:
+        write_image(path, rng, size)
+    (folder / "train.txt").write_text("".join("%s\n" % path for path in paths))
+    (folder / "toy.names").write_text("red\nblue\n")
+    (folder / "toy.data").write_text(
+        "classes=2\ntrain=%s\nvalid=%s\nnames=%s\nbackup=%s\n"
+        % (folder / "train.txt", folder / "train.txt", folder / "toy.names", folder / "backup"))
+    (folder / "toy.cfg").write_text(CFG.format(
+        size=size, batch=batch, max_batches=max_batches, net_keys=net_keys, random=random_size))
+    return folder
+
+
+def read_weights(path):
+    """The floats of a .weights file, after its header of three ints and the 64-bit image count."""
+    body = Path(path).read_bytes()[20:]
+    return struct.unpack("<%df" % (len(body) // 4), body)
