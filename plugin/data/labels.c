@@ -164,9 +164,12 @@ int amp_labels_read(const char *path, int classes, struct amp_labels *labels, am
     while (errno = 0, (length = getline(&line, &line_size, file)) >= 0) {
         struct amp_label row;
         ++r.line;
-        if (strlen(line) != (size_t)length) failed = tell_fault(&r, "NUL byte in a label line");
-        if (line[strspn(line, blanks)] == '\0') continue;
-        if (read_row(&r, line, &row) || append_row(&r, labels, row)) failed = -1;
+        if (strlen(line) != (size_t)length)
+            failed = tell_fault(&r, "NUL byte in a label line");
+        else if (line[strspn(line, blanks)] == '\0')
+            continue;
+        else if (read_row(&r, line, &row) || append_row(&r, labels, row))
+            failed = -1;
     }
     r.line = 0;
     if (ferror(file)) failed = tell_fault(&r, "cannot read label file: %s", strerror(errno));
