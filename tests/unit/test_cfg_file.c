@@ -1,12 +1,12 @@
 /* The cfg reader against what Darknet's read_cfg does, and its errors. */
-#include "cfg_file.h"
+#include "plugin/decide/cfg_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "harness.h"
+#include "tests/harness.h"
 
 static char err[1024];
 
