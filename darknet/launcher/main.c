@@ -3,6 +3,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "plugin/eval/detector_map.h"
+
 int darknet_main(int argc, char **argv);
 
 // A sub-command `darknet WORD1 WORD2 ...`; run() gets the whole command line and returns the exit
@@ -13,6 +15,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {{"detector", "map"}, amp_command_detector_map},
     {{NULL, NULL}, NULL},
 };
 

@@ -1,0 +1,46 @@
+/* Darknet's label files: where an image's file is, and what stands in it. Pure C.
+ *
+ * One object per line: "class x y width height", the box's centre and size as fractions of the
+ * image. An empty file is a valid image without objects. Darknet reads with fscanf until the first
+ * thing that is not a number and drops the rest silently; here every line that is not exactly that
+ * is told, with file and line.
+ */
+#ifndef AMP_LABELS_H
+#define AMP_LABELS_H
+
+#include <stddef.h>
+
+#define AMP_LABEL_PATH_MAX 4096 /* Darknet's buffer */
+#define AMP_LABEL_BOX_MAX  2.0  /* a coordinate beyond +-2 images is not a fraction of the image */
+
+struct amp_label {
+    int class_id;
+    double x, y, width, height;
+};
+
+struct amp_labels {
+    struct amp_label *rows; /* in the order of the file */
+    size_t count, capacity;
+    size_t over_edge; /* boxes that reach more than rounding over an edge: kept as they are */
+};
+
+/* Receives one message per fault, without newline. */
+typedef void amp_tell(void *context, const char *message);
+
+/* The label file of an image by Darknet's rule (fill_truth_detection): in this order the first
+ * "images" becomes "labels", the first "JPEGImages" "labels", the first "raw" "labels", and the
+ * first ".jpg", ".png", ".JPG", ".JPEG" each ".txt". 0, or -1 with text in err: the path is too
+ * long, or the rule leaves it as it is (".jpeg", ".bmp" outside a folder "images"), so that Darknet
+ * would read the image as its own labels. */
+int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
+                   size_t err_size);
+
+/* Replaces labels (zero-initialised, or from an earlier call) by the file's rows. 0, or -1 after
+ * telling every fault: file missing or unreadable, a line that has not exactly five fields, a class
+ * outside [0, classes), a NUL byte, a number that is not finite or beyond AMP_LABEL_BOX_MAX, a
+ * width or height that is not above 0. */
+int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
+                    void *context);
+void amp_labels_free(struct amp_labels *labels);
+
+#endif

@@ -1,0 +1,44 @@
+/* Runs a Darknet network over the images of an evaluation set and collects its detections.
+ *
+ * Everything is Darknet's own and as in `detector valid`: images loaded by load_data_in_thread, a
+ * few ahead of the network, letterboxed; network_predict with batch 1; get_network_boxes; and
+ * do_nms_sort. Boxes are not clipped. One difference: images for a [detection] head (YOLOv1) are
+ * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
+ * fractions of the whole image.
+ */
+#ifndef AMP_DETECT_H
+#define AMP_DETECT_H
+
+#include <stddef.h>
+
+#include "darknet.h"
+
+#include "average_precision.h"
+#include "eval_set.h"
+
+struct amp_detections {
+    struct amp_prediction *rows; /* by image, then as Darknet lists them; boxes are fractions of the
+                                    image */
+    size_t count, capacity;
+    size_t unbounded; /* boxes that are not finite: kept as empty boxes, which match nothing */
+};
+
+/* Can this network be measured on this set? 0, or -1 with the reason in err: the last layer is no
+ * [yolo], [region] or [detection] head, a head's classes differ from the set's, the input has not 3
+ * channels, class maps that do not fit, and what this build of Darknet computes wrongly. Upstream
+ * reads or writes out of bounds for most of these. */
+int amp_detect_check_network(const network *net, const struct amp_eval_set *set, char *err,
+                             size_t err_size);
+
+/* How images get to the network's size: "letterboxed" or "stretched". */
+const char *amp_detect_resize(const network *net);
+
+/* thresh: objectness and class score below it are dropped; nms: IoU above which the lower of two
+ * boxes of a class is dropped, 0 for none. detections is zero-initialised by the caller. 0, or -1
+ * after naming on stderr every image that cannot be decoded, or the layer whose output is not
+ * finite. */
+int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
+                   struct amp_detections *detections);
+void amp_detections_free(struct amp_detections *detections);
+
+#endif

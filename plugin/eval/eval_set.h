@@ -1,0 +1,48 @@
+/* What `detector map` measures against: the images of a data file's `valid` list and their truth
+ * boxes. Pure C: reads text files only, no image is decoded.
+ *
+ * Keys of the data file (paths are relative to the working directory, as in Darknet):
+ *   valid    list of image files, one a line; blank lines are skipped
+ *   names    class names, one a line
+ *   classes  how many; must equal the number of names
+ *   map      optional, for a [region] head with a tree: exactly AMP_MAP_CLASSES lines, class of the
+ *            head for each class of the labels (Darknet reads that many). Labels then name classes
+ *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head.
+ */
+#ifndef AMP_EVAL_SET_H
+#define AMP_EVAL_SET_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "average_precision.h"
+
+#define AMP_MAP_CLASSES 200
+
+struct amp_lines {
+    char **line;
+    int *number; /* line number in the file, from 1 */
+    int count;
+};
+
+struct amp_eval_set {
+    char *valid_path;
+    struct amp_lines images;  /* image files */
+    struct amp_lines names;   /* [n_head_classes] */
+    int n_head_classes;       /* classes of the network's heads */
+    int n_classes;            /* classes of the labels and of the result */
+    int *map;                 /* [n_classes] class of the head, or NULL: the same */
+    struct amp_truth *truths; /* by image, then in the order of the label file; the boxes are
+                                 fractions of the image, not clipped */
+    size_t n_truths, truth_capacity;
+    size_t over_edge; /* truths that reach over an edge of their image */
+};
+
+/* Reads and checks all of it: every missing image and label file and every bad label line is named
+ * in log before it gives up. 0 or -1. Progress on stderr. */
+int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log);
+void amp_eval_set_free(struct amp_eval_set *set);
+
+const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id);
+
+#endif
