@@ -1,5 +1,6 @@
 #include "cfg_file.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -23,8 +24,6 @@ __attribute__((format(printf, 2, 3))) static int fail(struct reader *r, const ch
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    for (char *c = what; *c; ++c)
-        if ((unsigned char)*c < ' ') *c = '?';
     if (r->line > 0)
         snprintf(r->err, r->err_size, "%s:%d: %s", r->file->path, r->line, what);
     else
@@ -85,6 +84,8 @@ static int read_line(struct reader *r, char *line)
     if (strchr(line, '\r'))
         return fail(r, "has a carriage return (Windows line end), which Darknet takes as part of "
                        "the value; save the file with Unix line ends");
+    for (const char *c = line; *c; ++c)
+        if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
     if (*line != '[' || !r->sectioned) return add_entry(r, line);
     if (line[strlen(line) - 1] != ']')
         return fail(r, "section \"%.60s\" does not end with \"]\"", line);

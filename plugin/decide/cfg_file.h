@@ -5,8 +5,9 @@
  * are empty or begin with # or ; are skipped, "[name]" opens a section, "key=value" (split at the
  * first =) belongs to the last one. What Darknet drops, misreads or crashes on without a clear word
  * is an error here: a line without "=", without a key or without a value, one before the first
- * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]"), a
- * NUL byte, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per file.
+ * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]") or
+ * another control character, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per
+ * file.
  */
 #ifndef AMP_CFG_FILE_H
 #define AMP_CFG_FILE_H

@@ -1,7 +1,13 @@
 /* The plugin's cfg keys: one table, and the values a cfg gives them.
  *
- * Keys stand under [net] (or [network]); `mixed_precision` may also stand in any layer's section.
- * Without mixed_precision=1 every key but `seed` is checked and then does nothing.
+ * Keys stand in the first section, [net] (or [network]); `mixed_precision` may also stand in any
+ * layer's section. Without mixed_precision=1 every key but `seed` is checked and then has its
+ * default; `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
+ *
+ * An error, always: a value outside the table's range, a key of ours twice in a section or in the
+ * wrong one, an unknown key that begins with amp_ or loss_scale or is nearly mixed_precision,
+ * loss_scale_min above loss_scale_max, loss_scale_init outside them, a fixed loss_scale=<number>
+ * together with any loss_scale_* key (they steer the dynamic scale only).
  */
 #ifndef AMP_OPTIONS_H
 #define AMP_OPTIONS_H
@@ -34,18 +40,20 @@ struct amp_options {
     uint64_t seed;
 };
 
-/* One row of the table: also the source of the README's options table. */
+/* One row of the table: also the source of the README's options table and of error messages. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
+    bool (*set)(struct amp_options *, const char *value); /* false: value is outside range */
 };
 const struct amp_option_row *amp_option_rows(int *count);
-/* True for a key of ours (so that Darknet's "Unused field" report leaves it out); layer: not in
- * [net]. */
+/* True for a key of ours (so that Darknet's "Unused field" report leaves it out). */
 bool amp_option_is_key(const char *key);
+/* The table as Markdown, between the README's options:begin and options:end. */
 void amp_option_write_markdown(FILE *);
 
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and what is allowed in err. notes
- * (may be NULL) receives lines worth telling once (a static scale that was rounded down). */
+ * (may be NULL) receives lines worth telling once: a static scale that was rounded down, keys that
+ * have no effect beside the others. */
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
 

@@ -1,0 +1,234 @@
+#include "weights_file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---- tensors of a layer ---- */
+
+struct tensors {
+    struct amp_weight_tensor *list;
+    int n;
+    const char *part; /* of the layer, with a space: "wz " */
+};
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
+static void add(struct tensors *t, const char *name, uint64_t floats)
+{
+    struct amp_weight_tensor *tensor = &t->list[t->n++];
+    snprintf(tensor->name, sizeof tensor->name, "%s%s", t->part, name);
+    tensor->floats = floats;
+}
+
+static void add_scales(struct tensors *t, uint64_t n)
+{
+    add(t, "scales", n);
+    add(t, "rolling means", n);
+    add(t, "rolling variances", n);
+}
+
+/* inputs: weights of one filter. */
+static void add_convolution(struct tensors *t, const char *part, uint64_t filters, uint64_t inputs,
+                            bool scales)
+{
+    t->part = part;
+    add(t, "biases", filters);
+    if (scales) add_scales(t, filters);
+    add(t, "weights", times(filters, inputs));
+}
+
+static void add_matrix(struct tensors *t, const char *part, uint64_t inputs, uint64_t outputs,
+                       bool scales)
+{
+    t->part = part;
+    add(t, "biases", outputs);
+    add(t, "weights", times(inputs, outputs));
+    if (scales) add_scales(t, outputs);
+}
+
+static void add_layer(struct tensors *t, const struct amp_layer_desc *l, bool load)
+{
+    static const char *const recurrent[] = {"wz ", "wr ", "wh ", "wi ", "wf ", "wo ", "wg "};
+    static const char *const input[] = {"uz ", "ur ", "uh ", "ui ", "uf ", "uo ", "ug "};
+    uint64_t in = (uint64_t)l->inputs, out = (uint64_t)l->outputs, hidden = (uint64_t)l->hidden;
+    uint64_t filters = (uint64_t)(load && l->numload ? l->numload : l->filters);
+    uint64_t c = (uint64_t)l->c, area = times((uint64_t)l->size, (uint64_t)l->size);
+    bool norm = l->batch_normalize, scales = norm && !(load && l->dontloadscales);
+    int first = l->type == AMP_GRU ? 0 : 3, last = l->type == AMP_GRU ? 2 : 6;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+    case AMP_DECONVOLUTIONAL:
+        add_convolution(t, "", filters, times(area, c / (uint64_t)l->groups), scales);
+        break;
+    case AMP_CONNECTED:
+        add_matrix(t, "", in, out, scales);
+        break;
+    case AMP_BATCHNORM:
+        add_scales(t, c);
+        break;
+    case AMP_RNN:
+        add_matrix(t, "input ", in, out, norm);
+        add_matrix(t, "self ", out, out, norm);
+        add_matrix(t, "output ", out, out, norm);
+        break;
+    case AMP_GRU:
+    case AMP_LSTM:
+        for (int i = first; i <= last; ++i)
+            add_matrix(t, recurrent[i], out, out, norm);
+        for (int i = first; i <= last; ++i)
+            add_matrix(t, input[i], in, out, norm);
+        break;
+    case AMP_CRNN:
+        add_convolution(t, "input ", hidden, times(9, c), norm);
+        add_convolution(t, "self ", hidden, times(9, hidden), norm);
+        add_convolution(t, "output ", (uint64_t)l->filters, times(9, hidden), norm);
+        break;
+    case AMP_LOCAL:
+        add(t, "biases", out);
+        add(t, "weights", times(times(area, c), out));
+        break;
+    default:
+        break;
+    }
+}
+
+int amp_weights_layer_tensors(const struct amp_layer_desc *l, enum amp_weights_use use,
+                              struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX])
+{
+    struct tensors t = {list, 0, ""};
+    bool load = use == AMP_WEIGHTS_LOAD;
+    if (!(load ? l->dontload : l->dontsave)) add_layer(&t, l, load);
+    return t.n;
+}
+
+uint64_t amp_weights_saved_bytes(const struct amp_net_desc *net)
+{
+    struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
+    uint64_t bytes = 20;
+    for (int i = 0; i < net->n; ++i)
+        for (int n = amp_weights_layer_tensors(&net->layers[i], AMP_WEIGHTS_SAVE, list); n > 0; --n)
+            bytes = plus(bytes, times(4, list[n - 1].floats));
+    return bytes;
+}
+
+/* ---- the file ---- */
+
+struct checker {
+    const char *path;
+    struct amp_weights_info *info;
+    uint64_t left; /* bytes not yet taken by a tensor */
+    char *err;
+    size_t err_size;
+};
+
+__attribute__((format(printf, 2, 3))) static int fail(const struct checker *k, const char *format,
+                                                      ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    snprintf(k->err, k->err_size, "weights file %s: %s", k->path, what);
+    return -1;
+}
+
+static int read_header(struct checker *k, FILE *file)
+{
+    struct stat info;
+    int32_t version[3], seen32 = 0;
+    if (fstat(fileno(file), &info)) return fail(k, "cannot read: %s", strerror(errno));
+    if (!S_ISREG(info.st_mode)) return fail(k, "not a regular file");
+    if (fread(version, sizeof version, 1, file) != 1) return fail(k, "ends inside its header");
+
+    int64_t major = version[0], minor = version[1];
+    bool wide = major * 10 + minor >= 2 && major < 1000 && minor < 1000;
+    size_t read = wide ? fread(&k->info->seen, 8, 1, file) : fread(&seen32, 4, 1, file);
+    if (read != 1) return fail(k, "ends inside its header");
+    if (!wide) k->info->seen = (uint64_t)(int64_t)seen32; /* Darknet's conversion */
+    k->left = (uint64_t)info.st_size - sizeof version - (wide ? 8 : 4);
+    return 0;
+}
+
+/* What Darknet would crash on while it loads this layer. */
+static int check_loadable(const struct checker *k, const struct amp_layer_desc *l, int index)
+{
+    const char *type = amp_layer_type_name(l->type);
+    if (l->dontload) return 0;
+    if (l->type == AMP_DECONVOLUTIONAL)
+        return fail(k,
+                    "layer %d (%s): this Darknet divides by zero when it loads such a layer; "
+                    "start without weights, or with dontload=1 in its section",
+                    index, type);
+    if (l->type == AMP_CONVOLUTIONAL && (l->numload < 0 || l->numload > l->filters))
+        return fail(k, "layer %d (%s): numload=%d; allowed: 0 to %d", index, type, l->numload,
+                    l->filters);
+    return 0;
+}
+
+/* Takes one layer's n tensors. 1: they are there; 0: the file ended before them; -1: inside. */
+static int take_layer(struct checker *k, const struct amp_layer_desc *l, int index,
+                      const struct amp_weight_tensor *list, int n)
+{
+    if (!k->left) return 0;
+    for (int i = 0; i < n; ++i) {
+        uint64_t bytes = times(4, list[i].floats);
+        if (bytes > k->left)
+            return fail(k,
+                        "ends inside layer %d (%s), with %" PRIu64 " of the %" PRIu64
+                        " bytes of its %s; it is cut off, or belongs to another network",
+                        index, amp_layer_type_name(l->type), k->left, bytes, list[i].name);
+        k->left -= bytes;
+    }
+    return 1;
+}
+
+static int check_layers(struct checker *k, const struct amp_net_desc *net)
+{
+    struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
+    for (int i = 0; i < net->n; ++i) {
+        const struct amp_layer_desc *l = &net->layers[i];
+        if (check_loadable(k, l, i)) return -1;
+        int n = amp_weights_layer_tensors(l, AMP_WEIGHTS_LOAD, list);
+        if (!n) continue;
+        int found = take_layer(k, l, i, list, n);
+        if (found < 0) return -1;
+        k->info->layers++;
+        k->info->layers_found += found;
+        if (!found && k->info->first_absent < 0) k->info->first_absent = i;
+    }
+    if (k->left)
+        return fail(k,
+                    "%" PRIu64 " bytes are left over after the last layer; it belongs to another "
+                    "network",
+                    k->left);
+    if (k->info->layers && !k->info->layers_found) return fail(k, "has no layer after its header");
+    return 0;
+}
+
+int amp_weights_check(const char *path, const struct amp_net_desc *net,
+                      struct amp_weights_info *info, char *err, size_t err_size)
+{
+    struct checker k = {.path = path, .info = info, .err = err, .err_size = err_size};
+    *info = (struct amp_weights_info){.first_absent = -1};
+    FILE *file = fopen(path, "rb");
+    if (!file) return fail(&k, "cannot read: %s", strerror(errno));
+    int failed = read_header(&k, file) || check_layers(&k, net);
+    fclose(file);
+    return failed ? -1 : 0;
+}

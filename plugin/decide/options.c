@@ -1,0 +1,431 @@
+#include "options.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
+
+static const double scale_min = 1, scale_max = 1 << 24;
+
+/* Values. Every parser takes the whole text or fails. */
+
+static bool parse_choice(const char *value, const char *const *words, int n, int *choice)
+{
+    for (*choice = 0; *choice < n; ++*choice)
+        if (!strcmp(value, words[*choice])) return true;
+    return false;
+}
+
+static bool parse_switch(const char *value, bool *on)
+{
+    *on = !strcmp(value, "1");
+    return *on || !strcmp(value, "0");
+}
+
+/* A finite decimal number; no nan, inf or hexadecimal. */
+static bool parse_number(const char *value, double *number)
+{
+    char *end;
+    if (!*value || value[strspn(value, "0123456789+-.eE")]) return false;
+    *number = strtod(value, &end);
+    return !*end && isfinite(*number);
+}
+
+static bool parse_unsigned(const char *value, uint64_t max, uint64_t *number)
+{
+    *number = 0;
+    if (!*value) return false;
+    for (; *value; ++value) {
+        unsigned digit = (unsigned)(*value - '0');
+        if (digit > 9 || *number > (max - digit) / 10) return false;
+        *number = *number * 10 + digit;
+    }
+    return true;
+}
+
+static bool parse_power_of_two(const char *value, double *number)
+{
+    int exponent;
+    return parse_number(value, number) && *number >= scale_min && *number <= scale_max &&
+           frexp(*number, &exponent) == 0.5;
+}
+
+/* Keys. */
+
+static bool set_mixed_precision(struct amp_options *o, const char *value)
+{
+    return parse_switch(value, &o->mixed_precision);
+}
+
+static bool set_dtype(struct amp_options *o, const char *value)
+{
+    static const char *const words[] = {"fp16", "bf16", "tf32", "fp32"};
+    int choice;
+    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    o->dtype = (enum amp_dtype_choice)choice;
+    return true;
+}
+
+/* The range is checked later: without mixed_precision=1 any number will do. */
+static bool set_loss_scale(struct amp_options *o, const char *value)
+{
+    o->loss_scale_dynamic = !strcmp(value, "dynamic");
+    return o->loss_scale_dynamic || parse_number(value, &o->loss_scale);
+}
+
+static bool set_loss_scale_init(struct amp_options *o, const char *value)
+{
+    return parse_power_of_two(value, &o->loss_scale_init);
+}
+
+static bool set_loss_scale_window(struct amp_options *o, const char *value)
+{
+    uint64_t window;
+    if (!parse_unsigned(value, 1000000000, &window) || !window) return false;
+    o->loss_scale_window = (int)window;
+    return true;
+}
+
+static bool set_loss_scale_growth(struct amp_options *o, const char *value)
+{
+    double *growth = &o->loss_scale_growth;
+    return parse_number(value, growth) && (*growth == 2 || *growth == 4);
+}
+
+static bool set_loss_scale_backoff(struct amp_options *o, const char *value)
+{
+    double *backoff = &o->loss_scale_backoff;
+    return parse_number(value, backoff) && (*backoff == 0.5 || *backoff == 0.25);
+}
+
+static bool set_loss_scale_min(struct amp_options *o, const char *value)
+{
+    return parse_power_of_two(value, &o->loss_scale_min);
+}
+
+static bool set_loss_scale_max(struct amp_options *o, const char *value)
+{
+    return parse_power_of_two(value, &o->loss_scale_max);
+}
+
+static bool set_on_overflow(struct amp_options *o, const char *value)
+{
+    static const char *const words[] = {"retry", "skip"};
+    int choice;
+    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    o->on_overflow = (enum amp_overflow_policy)choice;
+    return true;
+}
+
+static bool set_backend(struct amp_options *o, const char *value)
+{
+    static const char *const words[] = {"auto", "cpu", "cuda"};
+    int choice;
+    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    o->backend = (enum amp_backend_choice)choice;
+    return true;
+}
+
+static bool set_sidecar(struct amp_options *o, const char *value)
+{
+    static const char *const words[] = {"backup", "all", "none"};
+    int choice;
+    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    o->sidecar = (enum amp_sidecar_policy)choice;
+    return true;
+}
+
+static bool set_log(struct amp_options *o, const char *value)
+{
+    return strlen(value) < sizeof o->log_path && strcpy(o->log_path, value);
+}
+
+static bool set_seed(struct amp_options *o, const char *value)
+{
+    o->seeded = true;
+    return parse_unsigned(value, UINT64_MAX, &o->seed);
+}
+
+static const struct amp_options defaults = {
+    .dtype = AMP_DTYPE_FP16,
+    .loss_scale_dynamic = true,
+    .loss_scale_growth = 2,
+    .loss_scale_backoff = 0.5,
+    .loss_scale_min = 1,
+    .loss_scale_max = 1 << 24,
+    .on_overflow = AMP_OVERFLOW_RETRY,
+    .backend = AMP_BACKEND_AUTO,
+    .sidecar = AMP_SIDECAR_BACKUP,
+};
+
+#define A_POWER_OF_TWO "a power of two from 1 to 16777216"
+
+static const struct amp_option_row rows[] = {
+    {"mixed_precision", "switch", "0 or 1", "0",
+     "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0) or compute it "
+     "in `amp_dtype` (1), whatever the plan would choose.",
+     set_mixed_precision},
+    {"amp_dtype", "word", "fp16, bf16, tf32 or fp32", "fp16",
+     "What convolutions and connected layers compute in. tf32 and fp32 store 4 bytes: baselines on "
+     "the same code.",
+     set_dtype},
+    {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
+     "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
+     "Has no effect with any `amp_dtype` but fp16.",
+     set_loss_scale},
+    {"loss_scale_init", "number", A_POWER_OF_TWO, "searched",
+     "First dynamic scale. Absent: searched on the first batch, downward from `loss_scale_max`.",
+     set_loss_scale_init},
+    {"loss_scale_window", "integer", "1 to 1000000000", "max_batches / 50, within 20 to 2000",
+     "Steps without overflow after which the scale grows.", set_loss_scale_window},
+    {"loss_scale_growth", "number", "2 or 4", "2", "Factor by which the scale grows.",
+     set_loss_scale_growth},
+    {"loss_scale_backoff", "number", "0.5 or 0.25", "0.5",
+     "Factor by which the scale shrinks at an overflow.", set_loss_scale_backoff},
+    {"loss_scale_min", "number", A_POWER_OF_TWO, "1", "Smallest dynamic scale.",
+     set_loss_scale_min},
+    {"loss_scale_max", "number", A_POWER_OF_TWO, "16777216", "Largest dynamic scale.",
+     set_loss_scale_max},
+    {"amp_on_overflow", "word", "retry or skip", "retry",
+     "Redo the backward pass with a smaller scale, or skip the step.", set_on_overflow},
+    {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.", set_backend},
+    {"amp_sidecar", "word", "backup, all or none", "backup",
+     "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
+     "backup and final ones, all, or none.",
+     set_sidecar},
+    {"amp_log", "file name", "at most 4095 bytes", "none",
+     "Write one JSON object per iteration to this file.", set_log},
+    {"seed", "integer", "0 to 18446744073709551615", "none",
+     "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
+     set_seed},
+};
+
+const struct amp_option_row *amp_option_rows(int *count)
+{
+    *count = LENGTH(rows);
+    return rows;
+}
+
+static const struct amp_option_row *find_row(const char *key)
+{
+    for (int i = 0; i < LENGTH(rows); ++i)
+        if (!strcmp(rows[i].key, key)) return &rows[i];
+    return NULL;
+}
+
+bool amp_option_is_key(const char *key)
+{
+    return find_row(key) != NULL;
+}
+
+void amp_option_write_markdown(FILE *out)
+{
+    fputs("| Key | Type | Allowed | Default | Meaning |\n|---|---|---|---|---|\n", out);
+    for (const struct amp_option_row *r = rows; r < rows + LENGTH(rows); ++r)
+        fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->key, r->type, r->range, r->default_text,
+                r->help);
+}
+
+int amp_option_layer_override(const struct amp_cfg_section *section)
+{
+    return amp_cfg_int(section, "mixed_precision", -1);
+}
+
+/* Unknown keys. */
+
+/* Number of single-character edits from a to b. Only for texts of fewer than 64 characters. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[64], n = (int)strlen(b);
+    for (int j = 0; j <= n; ++j)
+        row[j] = j;
+    for (int i = 0; a[i]; ++i) {
+        int diagonal = row[0];
+        row[0] = i + 1;
+        for (int j = 0; j < n; ++j) {
+            int best = diagonal + (a[i] != b[j]);
+            diagonal = row[j + 1];
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (diagonal + 1 < best) best = diagonal + 1;
+            row[j + 1] = best;
+        }
+    }
+    return row[n];
+}
+
+/* A key that can only be meant for us. */
+static bool is_meant_for_us(const char *key)
+{
+    return !strncasecmp(key, "amp_", 4) || !strncasecmp(key, "loss_scale", 10) ||
+           (strlen(key) < 64 && edit_distance(key, "mixed_precision") <= 3);
+}
+
+static const char *nearest_key(const char *key)
+{
+    const char *nearest = rows[0].key;
+    int least = 64;
+    for (int i = 0; i < LENGTH(rows) && strlen(key) < 64; ++i) {
+        int distance = edit_distance(key, rows[i].key);
+        if (distance < least) least = distance, nearest = rows[i].key;
+    }
+    return nearest;
+}
+
+/* Reading. */
+
+struct reader {
+    const struct amp_cfg_file *file;
+    struct amp_options *options;
+    char *notes, *err;
+    size_t notes_size, err_size;
+};
+
+/* One of our keys where it stands, with its value, then what there is to say about it. */
+static void describe(const struct reader *r, const struct amp_cfg_entry *entry, const char *format,
+                     va_list args, char *out, size_t size)
+{
+    char what[256];
+    vsnprintf(what, sizeof what, format, args);
+    snprintf(out, size, "%s:%d: %s=%.80s: %s", r->file->path, entry->line, entry->key, entry->value,
+             what);
+}
+
+__attribute__((format(printf, 3, 4))) static int
+fail(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    describe(r, entry, format, args, r->err, r->err_size);
+    va_end(args);
+    return -1;
+}
+
+__attribute__((format(printf, 3, 4))) static void
+note(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
+{
+    if (!r->notes_size) return;
+    size_t used = strlen(r->notes);
+    va_list args;
+    va_start(args, format);
+    describe(r, entry, format, args, r->notes + used, r->notes_size - used);
+    va_end(args);
+    strncat(r->notes, "\n", r->notes_size - strlen(r->notes) - 1);
+}
+
+static int read_entry(struct reader *r, const struct amp_cfg_section *section,
+                      const struct amp_cfg_entry *entry)
+{
+    bool is_net = section == r->file->sections;
+    const struct amp_option_row *row = find_row(entry->key);
+    if (!row) {
+        if (!is_meant_for_us(entry->key)) return 0;
+        return fail(r, entry, "unknown key; the nearest known one is %s", nearest_key(entry->key));
+    }
+    if (!is_net && row->set != set_mixed_precision)
+        return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
+                    section->name);
+    const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
+    if (first != entry)
+        return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
+    struct amp_options layer_options;
+    if (!row->set(is_net ? r->options : &layer_options, entry->value))
+        return fail(r, entry, "allowed: %s", row->range);
+    return 0;
+}
+
+static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    const struct amp_cfg_entry *min = amp_cfg_find(net, "loss_scale_min"),
+                               *max = amp_cfg_find(net, "loss_scale_max"),
+                               *init = amp_cfg_find(net, "loss_scale_init");
+    if (o->loss_scale_min > o->loss_scale_max)
+        return fail(r, min ? min : max, "loss_scale_min (%.0f) is above loss_scale_max (%.0f)",
+                    o->loss_scale_min, o->loss_scale_max);
+    if (init && (o->loss_scale_init < o->loss_scale_min || o->loss_scale_init > o->loss_scale_max))
+        return fail(r, init, "allowed: loss_scale_min (%.0f) to loss_scale_max (%.0f)",
+                    o->loss_scale_min, o->loss_scale_max);
+    return 0;
+}
+
+/* The first loss_scale_* key, or NULL. */
+static const struct amp_cfg_entry *find_dynamic_key(const struct amp_cfg_section *net)
+{
+    for (int i = 0; i < net->n_entries; ++i)
+        if (!strncmp(net->entries[i].key, "loss_scale_", 11)) return &net->entries[i];
+    return NULL;
+}
+
+static int check_static_scale(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_options *o = r->options;
+    const struct amp_cfg_entry *entry = amp_cfg_find(net, "loss_scale");
+    const struct amp_cfg_entry *dynamic = find_dynamic_key(net);
+    if (dynamic)
+        return fail(r, dynamic, "steers the dynamic scale, but line %d fixes it (%s=%.80s)",
+                    entry->line, entry->key, entry->value);
+    if (!o->mixed_precision) return 0;
+    if (o->loss_scale < scale_min || o->loss_scale > scale_max)
+        return fail(r, entry, "allowed: %s", find_row("loss_scale")->range);
+    int exponent;
+    frexp(o->loss_scale, &exponent);
+    double rounded = ldexp(0.5, exponent);
+    if (rounded != o->loss_scale) note(r, entry, "rounded down to %.0f, a power of two", rounded);
+    o->loss_scale = rounded;
+    return 0;
+}
+
+/* Tells of the first key that does nothing as the others stand. AlexeyAB's loss_scale without
+ * mixed_precision is none of our business. */
+static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    for (int i = 0; i < net->n_entries; ++i) {
+        const struct amp_cfg_entry *e = &net->entries[i];
+        bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
+        if (!o->mixed_precision && (amp || (scale && e->key[10])))
+            note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
+        else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
+            note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
+                 amp_cfg_string(net, "amp_dtype", ""));
+        else
+            continue;
+        return;
+    }
+}
+
+static int check_first_section(struct reader *r)
+{
+    const struct amp_cfg_section *first = r->file->sections;
+    if (!strcmp(first->name, "[net]") || !strcmp(first->name, "[network]")) return 0;
+    snprintf(r->err, r->err_size, "%s:%d: the first section is %s; it must be [net] or [network]",
+             r->file->path, first->line, first->name);
+    return -1;
+}
+
+int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
+                     size_t notes_size, char *err, size_t err_size)
+{
+    struct reader r = {file, options, notes, err, notes ? notes_size : 0, err_size};
+    const struct amp_cfg_section *net = file->sections;
+    *options = defaults;
+    if (r.notes_size) *notes = '\0';
+    if (check_first_section(&r)) return -1;
+    for (const struct amp_cfg_section *s = net; s < net + file->n_sections; ++s)
+        for (int i = 0; i < s->n_entries; ++i)
+            if (read_entry(&r, s, &s->entries[i])) return -1;
+    if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
+        return -1;
+    note_idle_keys(&r, net);
+    if (!options->mixed_precision) {
+        bool seeded = options->seeded;
+        uint64_t seed = options->seed;
+        *options = defaults;
+        options->seeded = seeded;
+        options->seed = seed;
+    }
+    return 0;
+}
