@@ -2,9 +2,12 @@
 
 #include "amp.h"
 #include "attach/no_gpu.h"
+#include "attach/session.h"
 #include "attach/symbols.h"
 
 #include "darknet.h"
+#include "option_list.h"
+#include "parser.h"
 
 static int attach_count;
 
@@ -13,12 +16,57 @@ int amp_attach_count(void)
     return attach_count;
 }
 
-AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
+static void use_cpu_without_gpu(void)
 {
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
+    if (*AMP_USE(gpu_index) >= 0)
+        amp_fail("mixed_precision=1 has no GPU backend in this version; start with -nogpu to train "
+                 "on the CPU, or remove the key");
 #endif
+}
+
+static void attach(struct amp_session *s, network *net)
+{
+    if (s->options.mixed_precision)
+        amp_session_attach(s, net);
+}
+
+AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
+{
+    struct amp_session *s = amp_session_read(filename);
+#ifdef GPU
+    if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
+#endif
+    if (s && s->options.mixed_precision) use_cpu_without_gpu();
     network *net = AMP_REAL(parse_network_cfg)(filename);
     ++attach_count;
+    if (s) attach(s, net);
     return net;
+}
+
+AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) amp_session_give_deltas(s);
+    int result = AMP_REAL(resize_network)(net, w, h);
+    if (s) amp_session_take_deltas(s);
+    return result;
+}
+
+AMP_INTERPOSE(void, free_network, (network * net))
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) amp_session_detach(s);
+    AMP_REAL(free_network)(net);
+}
+
+// Darknet reports the keys it does not know; ours are known.
+AMP_INTERPOSE(void, option_unused, (list * options))
+{
+    for (node *n = options->front; n; n = n->next) {
+        kvp *pair = n->val;
+        if (amp_option_is_key(pair->key)) pair->used = 1;
+    }
+    AMP_REAL(option_unused)(options);
 }

@@ -1,0 +1,161 @@
+#include "attach/native.h"
+
+#include <string.h>
+
+#define MAX_PARTS 8
+
+// The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
+// fixed: params are listed and swapped in it.
+static int weight_layers(layer *l, layer *parts[MAX_PARTS])
+{
+    switch (l->type) {
+    case CONVOLUTIONAL:
+    case DECONVOLUTIONAL:
+    case CONNECTED:
+    case LOCAL:
+        parts[0] = l;
+        return 1;
+    case RNN:
+    case CRNN:
+        parts[0] = l->input_layer;
+        parts[1] = l->self_layer;
+        parts[2] = l->output_layer;
+        return 3;
+    case GRU: {
+        layer *nested[] = {l->uz, l->wz, l->ur, l->wr, l->uh, l->wh};
+        memcpy(parts, nested, sizeof nested);
+        return 6;
+    }
+    case LSTM: {
+        layer *nested[] = {l->uf, l->wf, l->ui, l->wi, l->ug, l->wg, l->uo, l->wo};
+        memcpy(parts, nested, sizeof nested);
+        return 8;
+    }
+    default:
+        return 0;
+    }
+}
+
+static size_t weight_count(const layer *l)
+{
+    if (l->type == CONNECTED) return (size_t)l->inputs * (size_t)l->outputs;
+    if (l->type == LOCAL)
+        return (size_t)l->size * (size_t)l->size * (size_t)l->c * (size_t)l->n * (size_t)l->out_w *
+               (size_t)l->out_h;
+    return (size_t)l->nweights;
+}
+
+static size_t bias_count(const layer *l)
+{
+    return (size_t)(l->type == CONNECTED || l->type == LOCAL ? l->outputs : l->n);
+}
+
+struct lister {
+    struct amp_param *params;
+    struct amp_rolling *rolling;
+    int n_params, n_rolling, layer;
+};
+
+static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, float *value,
+                       float *update, float *m, float *v, const layer *l)
+{
+    if (out->params)
+        out->params[out->n_params] = (struct amp_param){
+            .kind = kind,
+            .layer = out->layer,
+            .n = n,
+            .value = value,
+            .update = update,
+            .m = m,
+            .v = v,
+            .learning_rate_scale = l->learning_rate_scale,
+            .clip = kind == AMP_PARAM_WEIGHTS && l->type == CONVOLUTIONAL ? l->clip : 0,
+        };
+    ++out->n_params;
+}
+
+static void list_rolling(struct lister *out, float *value, size_t n)
+{
+    if (out->rolling) out->rolling[out->n_rolling] = (struct amp_rolling){value, n};
+    ++out->n_rolling;
+}
+
+static void list_weight_layer(struct lister *out, const layer *l)
+{
+    size_t biases = bias_count(l);
+    list_param(out, AMP_PARAM_WEIGHTS, weight_count(l), l->weights, l->weight_updates, l->m, l->v, l);
+    list_param(out, AMP_PARAM_BIASES, biases, l->biases, l->bias_updates, l->bias_m, l->bias_v, l);
+    if (!l->batch_normalize) return;
+    list_param(out, AMP_PARAM_SCALES, biases, l->scales, l->scale_updates, l->scale_m, l->scale_v, l);
+    list_rolling(out, l->rolling_mean, biases);
+    list_rolling(out, l->rolling_variance, biases);
+}
+
+void amp_native_params(const network *net, const struct amp_saved *saved, struct amp_binding *bindings,
+                       struct amp_param *params, int *n_params, struct amp_rolling *rolling,
+                       int *n_rolling)
+{
+    struct lister out = {.params = params, .rolling = rolling};
+    for (int i = 0; i < net->n; ++i) {
+        layer *l = &net->layers[i], *parts[MAX_PARTS];
+        int first = out.n_params, n = weight_layers(l, parts);
+        out.layer = i;
+        for (int k = 0; k < n; ++k) list_weight_layer(&out, parts[k]);
+        if (l->type == BATCHNORM) {
+            list_rolling(&out, l->rolling_mean, (size_t)l->out_c);
+            list_rolling(&out, l->rolling_variance, (size_t)l->out_c);
+        }
+        if (bindings)
+            bindings[i] = (struct amp_binding){
+                .output = l->output,
+                .delta = saved[i].delta,
+                .rolling_mean = l->rolling_mean,
+                .rolling_variance = l->rolling_variance,
+                .first_param = first,
+                .n_params = out.n_params - first,
+            };
+    }
+    *n_params = out.n_params;
+    *n_rolling = out.n_rolling;
+}
+
+void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input, bool train)
+{
+    layer copy = *l;
+    copy.delta = saved->delta;
+    view.input = input;
+    view.train = train;
+    saved->forward(copy, view);
+}
+
+struct update_pointers {
+    float *weights, *biases, *scales;
+};
+
+// Lets the layer add its gradients to the params' grad; returns what was there.
+static struct update_pointers swap_updates(layer *l, const struct amp_param *params, int *next)
+{
+    struct update_pointers old = {l->weight_updates, l->bias_updates, l->scale_updates};
+    l->weight_updates = params[(*next)++].grad;
+    l->bias_updates = params[(*next)++].grad;
+    if (l->batch_normalize) l->scale_updates = params[(*next)++].grad;
+    return old;
+}
+
+void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
+                         float *delta, const struct amp_param *params, int n_params)
+{
+    layer copy = *l, *parts[MAX_PARTS];
+    struct update_pointers old[MAX_PARTS];
+    int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
+    for (int k = 0; k < n; ++k) old[k] = swap_updates(parts[k], params, &next);
+    copy.delta = saved->delta;
+    view.input = input;
+    view.delta = delta;
+    saved->backward(copy, view);
+    for (int k = 0; k < n; ++k) {
+        parts[k]->weight_updates = old[k].weights;
+        parts[k]->bias_updates = old[k].biases;
+        parts[k]->scale_updates = old[k].scales;
+    }
+}

@@ -1,0 +1,29 @@
+// Runs layers with Darknet's own code, and lists what Darknet owns of every layer: master weights,
+// momentum, Adam moments, rolling statistics, nested layers included.
+#ifndef AMP_NATIVE_H
+#define AMP_NATIVE_H
+
+#include "darknet.h"
+#include "exec/graph.h"
+
+// Darknet's own entries of one layer, as they were before attaching.
+struct amp_saved {
+    void (*forward)(layer, network);
+    void (*backward)(layer, network);
+    void (*update)(layer, update_args);
+    float *delta;
+};
+
+// Counts, then fills (arrays may be NULL to count only). bindings: net->n.
+void amp_native_params(const network *net, const struct amp_saved *saved, struct amp_binding *bindings,
+                       struct amp_param *params, int *n_params, struct amp_rolling *rolling,
+                       int *n_rolling);
+
+// Darknet's forward on a private copy of the layer. view: the network as the hook got it.
+void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,
+                        bool train);
+// The same for backward; weight gradients land in the params' grad instead of Darknet's momentum.
+void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
+                         float *delta, const struct amp_param *params, int n_params);
+
+#endif

@@ -1,0 +1,327 @@
+#include "attach/session.h"
+
+#include "attach/hooks.h"
+#include "attach/symbols.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *sessions;
+
+_Noreturn void amp_fail(const char *message)
+{
+    fflush(stdout);
+    fprintf(stderr, "darknet-amp: %s\n", message);
+    exit(1);
+}
+
+static void *allocate(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) amp_fail("out of memory");
+    return p;
+}
+
+// ---- the list of sessions ----
+
+static void enlist(struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    s->next = sessions;
+    sessions = s;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+static void delist(struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    struct amp_session **p = &sessions;
+    while (*p && *p != s) p = &(*p)->next;
+    if (*p) *p = s->next;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+struct amp_session *amp_session_of(const layer *layers)
+{
+    pthread_mutex_lock(&sessions_lock);
+    struct amp_session *s = sessions;
+    while (s && s->net->layers != layers) s = s->next;
+    pthread_mutex_unlock(&sessions_lock);
+    return s;
+}
+
+struct amp_session *amp_session_of_update(const layer *l, int *index)
+{
+    struct amp_session *found = NULL;
+    pthread_mutex_lock(&sessions_lock);
+    for (struct amp_session *s = sessions; s && !found; s = s->next)
+        for (int i = 0; i < s->net->n && !found; ++i) {
+            const layer *own = &s->net->layers[i];
+            if (own->type != l->type || own->output != l->output || own->weights != l->weights) continue;
+            found = s;
+            *index = i;
+        }
+    pthread_mutex_unlock(&sessions_lock);
+    return found;
+}
+
+// ---- reading the cfg ----
+
+// A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
+// for something of ours.
+static bool mentions_our_keys(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    char line[4096];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) {
+        char *key = line + strspn(line, " \t");
+        key[strcspn(key, "= \t\r\n")] = 0;
+        found = amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
+    }
+    fclose(f);
+    return found;
+}
+
+static void session_free(struct amp_session *s)
+{
+    amp_graph_free(s->graph);
+    if (s->context) ampk_cpu.context_destroy(s->context);
+    amp_plan_free(s->plan);
+    amp_net_desc_free(s->desc);
+    amp_cfg_free(s->cfg);
+    free(s->demoted);
+    free(s->saved);
+    free(s);
+}
+
+struct amp_session *amp_session_read(const char *cfg_path)
+{
+    char err[1024], notes[1024] = "";
+    struct amp_session *s = allocate(1, sizeof *s);
+    s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    if (!s->cfg) {
+        if (mentions_our_keys(cfg_path)) amp_fail(err);
+        session_free(s);
+        return NULL;
+    }
+    if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
+    if (!s->options.mixed_precision && !s->options.seeded) {
+        session_free(s);
+        return NULL;
+    }
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
+    if (s->options.mixed_precision) {
+        s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
+        if (!s->desc) amp_fail(err);
+    }
+    return s;
+}
+
+// ---- plan and graph ----
+
+static void check_shapes(const struct amp_session *s)
+{
+    char message[300];
+    if (s->desc->n != s->net->n) amp_fail("the cfg and the network have different numbers of layers");
+    for (int i = 0; i < s->net->n; ++i) {
+        const layer *l = &s->net->layers[i];
+        const struct amp_layer_desc *d = &s->desc->layers[i];
+        if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
+        snprintf(message, sizeof message,
+                 "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
+                 i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
+        amp_fail(message);
+    }
+}
+
+static void make_plan(struct amp_session *s, bool train)
+{
+    char err[512];
+    amp_plan_free(s->plan);
+    s->plan = amp_plan_make(s->desc, &s->options, s->demoted, train, err, sizeof err);
+    if (!s->plan) amp_fail(err);
+}
+
+static void call_forward(void *user, int i, float *input, bool train)
+{
+    struct amp_session *s = user;
+    amp_native_forward(&s->net->layers[i], &s->saved[i], s->view, input, train);
+}
+
+static void call_backward(void *user, int i, float *input, float *delta)
+{
+    struct amp_session *s = user;
+    const struct amp_binding *bind = &s->graph->nodes[i].bind;
+    network view = s->view;
+    view.index = i;
+    amp_native_backward(&s->net->layers[i], &s->saved[i], view, input, delta,
+                        s->graph->params + bind->first_param, bind->n_params);
+}
+
+static float random_uniform(void)
+{
+    return AMP_USE(rand_uniform)(0, 1);
+}
+
+static void make_graph(struct amp_session *s)
+{
+    char err[512];
+    int n_params, n_rolling;
+    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
+    struct amp_binding *bindings = allocate((size_t)s->net->n, sizeof *bindings);
+    struct amp_param *params = allocate((size_t)n_params, sizeof *params);
+    struct amp_rolling *rolling = allocate((size_t)n_rolling, sizeof *rolling);
+    amp_native_params(s->net, s->saved, bindings, params, &n_params, rolling, &n_rolling);
+    struct amp_native native = {s, call_forward, call_backward};
+    amp_graph_free(s->graph);
+    s->graph = amp_graph_create(&ampk_cpu, s->context, s->desc, s->plan, bindings, params, n_params,
+                                rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
+    free(bindings);
+    free(params);
+    free(rolling);
+    if (!s->graph) amp_fail(err);
+    s->graph->random_uniform = random_uniform;
+    s->step.graph = s->graph;
+}
+
+static void describe_again(struct amp_session *s, const network *view)
+{
+    char err[512];
+    amp_net_desc_free(s->desc);
+    s->desc = amp_net_describe(s->cfg, view->w, view->h, true, err, sizeof err);
+    if (!s->desc) amp_fail(err);
+    s->desc->batch = view->batch;
+    s->log.net = s->desc;
+    check_shapes(s);
+}
+
+void amp_session_begin(struct amp_session *s, const network *view)
+{
+    bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
+    bool more = !s->graph || (view->train && !s->plan->train);
+    int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
+    int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
+    bool replan = s->replan && subdivision == 0;
+    s->view = *view;
+    amp_session_take_deltas(s);
+    if (resized) describe_again(s, view);
+    if (resized || more || replan) {
+        make_plan(s, view->train);
+        make_graph(s);
+        s->replan = false;
+    }
+    if (view->train)
+        amp_step_begin(&s->step, view->input, view->truth, (size_t)view->truths, subdivision);
+    else
+        amp_graph_begin(s->graph, view->input, false);
+}
+
+// ---- attaching ----
+
+static void demote(void *user, const struct amp_fault *f)
+{
+    struct amp_session *s = user;
+    bool of_readers = f->tensor == AMP_WATCH_COPY;
+    for (int i = 0; i < s->net->n; ++i) {
+        bool concerned = i == f->layer && !of_readers;
+        for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; ++k)
+            concerned |= s->plan->layers[i].sources[k] == f->layer &&
+                         s->plan->layers[i].in == AMP_FORMAT_FP16;
+        if (concerned) s->demoted[i] = AMP_FORMAT_FP32;
+    }
+    s->replan = true;
+}
+
+static void save_pointers(struct amp_session *s)
+{
+    s->saved = allocate((size_t)s->net->n, sizeof *s->saved);
+    s->step.last_update = -1;
+    for (int i = 0; i < s->net->n; ++i) {
+        layer *l = &s->net->layers[i];
+        s->saved[i] = (struct amp_saved){l->forward, l->backward, l->update, l->delta};
+        l->forward = amp_hook_forward;
+        l->backward = amp_hook_backward;
+        if (l->update) {
+            l->update = amp_hook_update;
+            s->step.last_update = i;
+        }
+        l->delta = NULL;
+    }
+}
+
+static void close_all_logs(void)
+{
+    for (struct amp_session *s = sessions; s; s = s->next) amp_log_close(&s->log, &s->step.scaler);
+}
+
+static void close_logs_at_exit(void)
+{
+    atexit(close_all_logs);
+}
+
+static void start_training_state(struct amp_session *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char err[512];
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    if (amp_log_open(&s->log, s->desc, s->options.log_path, err, sizeof err)) amp_fail(err);
+    s->step.log = &s->log;
+    s->step.subdivisions = s->desc->subdivisions;
+    s->step.demote = demote;
+    s->step.user = s;
+    s->step.stop = amp_fail;
+    pthread_once(&once, close_logs_at_exit);
+}
+
+void amp_session_attach(struct amp_session *s, network *net)
+{
+    char err[512];
+    s->net = net;
+    s->desc->batch = net->batch;
+    check_shapes(s);
+    s->demoted = allocate((size_t)net->n, sizeof *s->demoted);
+    for (int i = 0; i < net->n; ++i) s->demoted[i] = AMP_FORMATS;
+    s->context = ampk_cpu.context_create(0, err, sizeof err);
+    if (!s->context) amp_fail(err);
+    make_plan(s, true);
+    fflush(stdout);
+    amp_plan_print(s->plan, s->desc, stderr);
+    start_training_state(s);
+    save_pointers(s);
+    enlist(s);
+}
+
+void amp_session_detach(struct amp_session *s)
+{
+    delist(s);
+    amp_log_close(&s->log, &s->step.scaler);
+    for (int i = 0; i < s->net->n; ++i) {
+        layer *l = &s->net->layers[i];
+        l->forward = s->saved[i].forward;
+        l->backward = s->saved[i].backward;
+        l->update = s->saved[i].update;
+    }
+    amp_session_give_deltas(s);
+    session_free(s);
+}
+
+void amp_session_give_deltas(struct amp_session *s)
+{
+    for (int i = 0; i < s->net->n; ++i)
+        if (!s->net->layers[i].delta) s->net->layers[i].delta = s->saved[i].delta;
+}
+
+void amp_session_take_deltas(struct amp_session *s)
+{
+    for (int i = 0; i < s->net->n; ++i) {
+        if (!s->net->layers[i].delta) continue;
+        s->saved[i].delta = s->net->layers[i].delta;
+        s->net->layers[i].delta = NULL;
+    }
+}

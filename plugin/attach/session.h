@@ -1,0 +1,49 @@
+// One network with the plugin attached: options, plan, graph, scaler, and Darknet's pointers as they
+// were. Sessions are found by the network's layer array, which lives as long as the network.
+#ifndef AMP_SESSION_H
+#define AMP_SESSION_H
+
+#include "attach/native.h"
+#include "darknet.h"
+#include "decide/options.h"
+#include "train/step.h"
+
+struct amp_session {
+    struct amp_session *next;
+    network *net;
+    struct amp_cfg_file *cfg;
+    struct amp_options options;
+    struct amp_net_desc *desc;
+    struct amp_plan *plan;
+    struct amp_graph *graph;
+    struct ampk_context *context;
+    struct amp_step step;
+    struct amp_log log;
+    enum amp_format *demoted; // per layer; AMP_FORMATS = not
+    bool replan;              // a layer was demoted
+    struct amp_saved *saved;  // per layer
+    network view;             // as the last hook got it
+};
+
+// Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a message
+// where a key is wrong.
+struct amp_session *amp_session_read(const char *cfg_path);
+// Attaches to the network that was parsed from that cfg: plan, report, hooks.
+void amp_session_attach(struct amp_session *, network *);
+// Puts every pointer back and frees the session.
+void amp_session_detach(struct amp_session *);
+
+struct amp_session *amp_session_of(const layer *layers);
+// The session and index of the layer that an update call got by value; NULL where it is none of ours.
+struct amp_session *amp_session_of_update(const layer *l, int *index);
+
+// Before the first layer's forward: makes or remakes plan and graph where size, batch or use changed.
+void amp_session_begin(struct amp_session *, const network *view);
+// Around resize_network: Darknet must find its own delta pointers to grow them.
+void amp_session_give_deltas(struct amp_session *);
+void amp_session_take_deltas(struct amp_session *);
+
+// Prints "darknet-amp: message" and ends the program with status 1.
+_Noreturn void amp_fail(const char *message);
+
+#endif
