@@ -1,0 +1,117 @@
+/* The CPU backend's context and its table.
+ *
+ * Environment: AMPK_CPU_ISA=avx512|avx2|base takes another instruction set for the element-wise
+ * operations than the best one (tests run all of them).
+ */
+#include "kernels/cpu/cpu.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+static bool runs_here(const struct ampk_isa *isa)
+{
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (isa == &ampk_isa_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    if (isa == &ampk_isa_avx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("f16c");
+#endif
+    return isa == &ampk_isa_base;
+}
+
+/* The best instruction set that runs here, or the one asked for. */
+static const struct ampk_isa *choose_isa(char *err, size_t err_size)
+{
+    static const struct ampk_isa *const best_first[] = {
+#ifdef __x86_64__
+        &ampk_isa_avx512,
+        &ampk_isa_avx2,
+#endif
+        &ampk_isa_base,
+    };
+    const char *wanted = getenv("AMPK_CPU_ISA");
+    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
+        if (runs_here(best_first[i]) && (!wanted || !strcmp(wanted, best_first[i]->name)))
+            return best_first[i];
+    snprintf(err, err_size,
+             "AMPK_CPU_ISA=%s: must be avx512, avx2 or base, and run on this processor", wanted);
+    return NULL;
+}
+
+static struct ampk_context *context_create(int threads, char *err, size_t err_size)
+{
+    const struct ampk_isa *isa = choose_isa(err, err_size);
+    if (!isa) return NULL;
+    struct ampk_context *ctx = calloc(1, sizeof *ctx);
+    if (!ctx) {
+        snprintf(err, err_size, "out of memory");
+        return NULL;
+    }
+    ctx->threads = threads > 0 ? threads : omp_get_max_threads();
+    ctx->isa = isa;
+    return ctx;
+}
+
+static void context_destroy(struct ampk_context *ctx)
+{
+    free(ctx);
+}
+
+static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
+{
+    (void)ctx;
+    return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT);
+}
+
+static void memory_free(struct ampk_context *ctx, void *memory)
+{
+    (void)ctx;
+    free(memory);
+}
+
+static void memory_copy(struct ampk_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
+    if (bytes) memcpy(dst, src, bytes);
+}
+
+static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
+{
+    (void)ctx;
+    if (bytes) memset(dst, 0, bytes);
+}
+
+/* ---- element-wise operations: forwarded to the context's instruction set ---- */
+
+#define FORWARD(operation, parameters, arguments)                                                  \
+    static void operation parameters                                                               \
+    {                                                                                              \
+        ctx->isa->operations->operation arguments;                                                 \
+    }
+
+FORWARD(bn_statistics,
+        (struct ampk_context * ctx, int c, const float *sums, const float *shift, size_t count,
+         float *mean, float *variance),
+        (ctx, c, sums, shift, count, mean, variance))
+FORWARD(bn_roll,
+        (struct ampk_context * ctx, int c, const float *mean, const float *variance,
+         float *rolling_mean, float *rolling_variance),
+        (ctx, c, mean, variance, rolling_mean, rolling_variance))
+
+#define FORWARDED(operation) .operation = operation,
+const struct ampk_backend ampk_cpu = {.name = "cpu",
+                                      .context_create = context_create,
+                                      .context_destroy = context_destroy,
+                                      .alloc = memory_alloc,
+                                      .free = memory_free,
+                                      .read = memory_copy,
+                                      .write = memory_copy,
+                                      .fill_zero = fill_zero,
+                                      AMPK_CPU_OPERATIONS(FORWARDED)};

@@ -1,0 +1,101 @@
+/* Inside of the CPU backend: its context, and how operations are compiled for and chosen by
+ * instruction set.
+ *
+ * Element-wise files are compiled once per instruction set with AMPK_ISA = avx512, avx2 or base
+ * (CMakeLists.txt). In them an operation of the contract is written as
+ *
+ *     void AMPK_CPU(bn_sums)(struct ampk_context *ctx, ...) { ... }
+ *
+ * It is named in AMPK_CPU_OPERATIONS below, and context.c forwards to the set that
+ * context_create chose. All other functions of such a file are static.
+ */
+#ifndef AMPK_CPU_H
+#define AMPK_CPU_H
+
+#include "kernels/kernels.h"
+
+/* Every element-wise operation of the contract. */
+#define AMPK_CPU_OPERATIONS(X) X(bn_statistics) X(bn_roll)
+
+/* Dense rows to and from FP32, for conv.c, which is compiled once. */
+struct ampk_rows {
+    /* dst = src, rounded to the compute type. */
+    void (*load)(float *dst, const void *src, enum ampk_dtype, size_t n, enum ampk_compute);
+    /* dst (+)= src, rounded to storage; returns the largest magnitude stored as amax bits. */
+    uint32_t (*store)(void *dst, enum ampk_dtype, const float *src, size_t n, bool accumulate);
+};
+
+/* What one instruction set offers. */
+struct ampk_isa {
+    const char *name;
+    const struct ampk_backend *operations; /* the element-wise ones; the others are NULL */
+    struct ampk_rows rows;
+};
+
+extern const struct ampk_isa ampk_isa_base;
+#ifdef __x86_64__
+extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
+#endif
+
+struct ampk_context {
+    int threads; /* num_threads of every parallel region */
+    const struct ampk_isa *isa;
+};
+
+#ifdef AMPK_ISA
+#define AMPK_JOIN_(a, b, c) a##b##_##c
+#define AMPK_JOIN(a, b, c)  AMPK_JOIN_(a, b, c)
+#define AMPK_CPU(name)      AMPK_JOIN(ampk_cpu_, name, AMPK_ISA)
+
+#define AMPK_CPU_DECLARE(name) extern __typeof__(*ampk_cpu.name) AMPK_CPU(name);
+AMPK_CPU_OPERATIONS(AMPK_CPU_DECLARE)
+extern __typeof__(*ampk_isa_base.rows.load) AMPK_CPU(rows_load);
+extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
+#endif
+
+/* ---- tensors ---- */
+
+/* Elements of one image. */
+static inline size_t ampk_image_size(const struct ampk_tensor *t)
+{
+    return (size_t)t->c * t->h * t->w;
+}
+
+/* Address of element i of an image, counted in memory order. */
+static inline void *ampk_at(const struct ampk_tensor *t, size_t image, size_t i)
+{
+    return (char *)t->data + (image * t->image_stride + i) * ampk_dtype_bytes(t->dtype);
+}
+
+/* ---- work for threads ----
+ * A loop over elements is cut into pieces of a fixed size, never by the number of threads:
+ *
+ *     size_t size = ampk_image_size(x), pieces = ampk_pieces(size);
+ *     uint32_t largest = 0;
+ *     #pragma omp parallel for num_threads(ctx->threads) reduction(max : largest)
+ *     for (size_t i = 0; i < x->n * pieces; i++) {
+ *         size_t image = i / pieces, first = i % pieces * AMPK_PIECE;
+ *         size_t count = ampk_piece(size, first);
+ *         ...
+ *     }
+ *     ampk_amax_raise(amax, largest);
+ */
+enum { AMPK_PIECE = 16384 };
+
+static inline size_t ampk_pieces(size_t elements)
+{
+    return (elements + AMPK_PIECE - 1) / AMPK_PIECE;
+}
+
+static inline size_t ampk_piece(size_t elements, size_t first)
+{
+    return elements - first < AMPK_PIECE ? elements - first : AMPK_PIECE;
+}
+
+/* For one thread: raises *amax, unless it is NULL. */
+static inline void ampk_amax_raise(uint32_t *amax, uint32_t bits)
+{
+    if (amax && bits > *amax) *amax = bits;
+}
+
+#endif

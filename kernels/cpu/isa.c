@@ -1,0 +1,16 @@
+/* The table of one instruction set; compiled once for each. */
+#include "kernels/cpu/cpu.h"
+
+#define AMPK_TEXT_(x) #x
+#define AMPK_TEXT(x)  AMPK_TEXT_(x)
+
+#define AMPK_CPU_ENTRY(operation) .operation = AMPK_CPU(operation),
+static const struct ampk_backend operations = {.name = AMPK_TEXT(AMPK_ISA),
+                                               AMPK_CPU_OPERATIONS(AMPK_CPU_ENTRY)};
+
+#define AMPK_ISA_TABLE AMPK_JOIN(ampk_, isa, AMPK_ISA)
+const struct ampk_isa AMPK_ISA_TABLE = {
+    .name = AMPK_TEXT(AMPK_ISA),
+    .operations = &operations,
+    .rows = {AMPK_CPU(rows_load), AMPK_CPU(rows_store)},
+};
