@@ -88,6 +88,11 @@ static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
     if (bytes) memset(dst, 0, bytes);
 }
 
+static size_t maxpool_index_bytes(const struct ampk_tensor *y, int size)
+{
+    return y->n * ampk_image_size(y) * ampk_pool_index_bytes(size);
+}
+
 /* ---- element-wise operations: forwarded to the context's instruction set ---- */
 
 #define FORWARD(operation, parameters, arguments)                                                  \
@@ -104,6 +109,84 @@ FORWARD(bn_roll,
         (struct ampk_context * ctx, int c, const float *mean, const float *variance,
          float *rolling_mean, float *rolling_variance),
         (ctx, c, mean, variance, rolling_mean, rolling_variance))
+FORWARD(convert,
+        (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
+         bool accumulate, uint32_t *amax),
+        (ctx, src, dst, accumulate, amax))
+FORWARD(channels_scatter,
+        (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
+         int first, uint32_t *amax),
+        (ctx, src, dst, first, amax))
+FORWARD(channels_gather,
+        (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
+         int first, bool accumulate, uint32_t *amax),
+        (ctx, src, dst, first, accumulate, amax))
+FORWARD(maxpool_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, int size, int stride, int pad,
+         const struct ampk_tensor *y, void *argmax),
+        (ctx, x, size, stride, pad, y, argmax))
+FORWARD(maxpool_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *dy, const void *argmax, int size,
+         int stride, int pad, const struct ampk_tensor *dx, bool accumulate, uint32_t *amax),
+        (ctx, dy, argmax, size, stride, pad, dx, accumulate, amax))
+FORWARD(avgpool_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, const struct ampk_tensor *y,
+         uint32_t *amax),
+        (ctx, x, y, amax))
+FORWARD(avgpool_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+         bool accumulate, uint32_t *amax),
+        (ctx, dy, dx, accumulate, amax))
+FORWARD(upsample,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, int stride, float scale,
+         bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax),
+        (ctx, x, stride, scale, reverse, y, accumulate, amax))
+FORWARD(shortcut_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, const struct ampk_tensor *add,
+         float alpha, float beta, enum ampk_activation activation, const struct ampk_tensor *out,
+         uint32_t *amax),
+        (ctx, x, add, alpha, beta, activation, out, amax))
+FORWARD(shortcut_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *out, const struct ampk_tensor *d,
+         float alpha, float beta, enum ampk_activation activation, const struct ampk_tensor *dx,
+         bool dx_accumulate, const struct ampk_tensor *dadd, bool dadd_accumulate,
+         uint32_t *dx_amax, uint32_t *dadd_amax),
+        (ctx, out, d, alpha, beta, activation, dx, dx_accumulate, dadd, dadd_accumulate, dx_amax,
+         dadd_amax))
+FORWARD(reorg,
+        (struct ampk_context * ctx, const struct ampk_tensor *src, int w, int h, int c, int stride,
+         int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax),
+        (ctx, src, w, h, c, stride, forward, dst, accumulate, amax))
+FORWARD(flatten,
+        (struct ampk_context * ctx, const struct ampk_tensor *src, int size, int layers,
+         int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax),
+        (ctx, src, size, layers, forward, dst, accumulate, amax))
+FORWARD(dropout,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, const uint8_t *keep, float scale,
+         const struct ampk_tensor *y, bool accumulate, uint32_t *amax),
+        (ctx, x, keep, scale, y, accumulate, amax))
+FORWARD(activation_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, enum ampk_activation activation,
+         const struct ampk_tensor *y, uint32_t *amax),
+        (ctx, x, activation, y, amax))
+FORWARD(activation_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *out, enum ampk_activation activation,
+         const struct ampk_tensor *d, const struct ampk_tensor *dx, bool accumulate,
+         uint32_t *amax),
+        (ctx, out, activation, d, dx, accumulate, amax))
+FORWARD(amax, (struct ampk_context * ctx, const float *x, size_t n, uint32_t *amax),
+        (ctx, x, n, amax))
+FORWARD(scale, (struct ampk_context * ctx, float *x, size_t n, float factor), (ctx, x, n, factor))
+FORWARD(accumulate, (struct ampk_context * ctx, const float *g, size_t n, float factor, float *sum),
+        (ctx, g, n, factor, sum))
+FORWARD(update_sgd,
+        (struct ampk_context * ctx, float *w, float *v, const float *g, size_t n, float rate,
+         float momentum, float decay_batch, float clip),
+        (ctx, w, v, g, n, rate, momentum, decay_batch, clip))
+FORWARD(update_adam,
+        (struct ampk_context * ctx, float *w, float *m, float *v, const float *g, size_t n,
+         float rate, float b1, float b2, float eps, float decay_batch, int t, float clip),
+        (ctx, w, m, v, g, n, rate, b1, b2, eps, decay_batch, t, clip))
 
 #define FORWARDED(operation) .operation = operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
@@ -114,4 +197,5 @@ const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .read = memory_copy,
                                       .write = memory_copy,
                                       .fill_zero = fill_zero,
+                                      .maxpool_index_bytes = maxpool_index_bytes,
                                       AMPK_CPU_OPERATIONS(FORWARDED)};

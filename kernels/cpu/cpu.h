@@ -15,7 +15,15 @@
 #include "kernels/kernels.h"
 
 /* Every element-wise operation of the contract. */
-#define AMPK_CPU_OPERATIONS(X) X(bn_statistics) X(bn_roll)
+/* clang-format off */
+#define AMPK_CPU_OPERATIONS(X)                                                                     \
+    X(convert) X(channels_scatter) X(channels_gather)                                              \
+    X(bn_statistics) X(bn_roll)                                                                    \
+    X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
+    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
+    X(dropout) X(activation_forward) X(activation_backward)                                        \
+    X(amax) X(scale) X(accumulate) X(update_sgd) X(update_adam)
+/* clang-format on */
 
 /* Dense rows to and from FP32, for conv.c, which is compiled once. */
 struct ampk_rows {
@@ -41,6 +49,14 @@ struct ampk_context {
     int threads; /* num_threads of every parallel region */
     const struct ampk_isa *isa;
 };
+
+/* Bytes of one slot of max-pooling's argmax: see pool.c. */
+enum { AMPK_LARGEST_BYTE_WINDOW = 15 };
+
+static inline size_t ampk_pool_index_bytes(int size)
+{
+    return size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(float);
+}
 
 #ifdef AMPK_ISA
 #define AMPK_JOIN_(a, b, c) a##b##_##c

@@ -143,6 +143,23 @@ AMPK_INLINE ampk_vec ampk_vec_if_positive(ampk_vec x, ampk_vec a, ampk_vec b)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_GT_OQ), b, a);
 }
+/* a > b ? x : y and a == b ? x : y, lane by lane; NaN compares false. */
+AMPK_INLINE ampk_vec ampk_vec_if_greater(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), y, x);
+}
+AMPK_INLINE ampk_vec ampk_vec_if_equal(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ), y, x);
+}
+AMPK_INLINE ampk_vec ampk_vec_div(ampk_vec a, ampk_vec b)
+{
+    return _mm512_div_ps(a, b);
+}
+AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
+{
+    return _mm512_sqrt_ps(v);
+}
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
     __m512i b = _mm512_castps_si512(v);
@@ -201,6 +218,22 @@ AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t 
         _mm256_mask_storeu_epi16(p, ampk_tail_mask(left), h);
 }
 
+/* Lanes to and from bytes; a lane holds a whole number in [0, 255]. */
+AMPK_INLINE ampk_vec ampk_vec_load_bytes(const uint8_t *p, size_t left)
+{
+    __m128i b = left >= 16 ? _mm_loadu_si128((const __m128i *)p)
+                           : _mm_maskz_loadu_epi8(ampk_tail_mask(left), p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(b));
+}
+AMPK_INLINE void ampk_vec_store_bytes(uint8_t *p, size_t left, ampk_vec v)
+{
+    __m128i b = _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(v));
+    if (left >= 16)
+        _mm_storeu_si128((__m128i *)p, b);
+    else
+        _mm_mask_storeu_epi8(p, ampk_tail_mask(left), b);
+}
+
 AMPK_INLINE ampk_vec_amax ampk_vec_amax_zero(void)
 {
     return _mm512_setzero_si512();
@@ -245,6 +278,22 @@ AMPK_INLINE ampk_vec ampk_vec_fma(ampk_vec a, ampk_vec b, ampk_vec c)
 AMPK_INLINE ampk_vec ampk_vec_if_positive(ampk_vec x, ampk_vec a, ampk_vec b)
 {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_GT_OQ));
+}
+AMPK_INLINE ampk_vec ampk_vec_if_greater(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+AMPK_INLINE ampk_vec ampk_vec_if_equal(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_EQ_OQ));
+}
+AMPK_INLINE ampk_vec ampk_vec_div(ampk_vec a, ampk_vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
+{
+    return _mm256_sqrt_ps(v);
 }
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
@@ -304,6 +353,21 @@ AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t 
     if (left < 8) memcpy(p, tail, left * sizeof *p);
 }
 
+AMPK_INLINE ampk_vec ampk_vec_load_bytes(const uint8_t *p, size_t left)
+{
+    uint8_t tail[8] = {0};
+    if (left < 8) p = memcpy(tail, p, left);
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+AMPK_INLINE void ampk_vec_store_bytes(uint8_t *p, size_t left, ampk_vec v)
+{
+    __m256i words = _mm256_cvttps_epi32(v);
+    __m128i b = _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    uint8_t tail[8];
+    _mm_storel_epi64((__m128i *)(left >= 8 ? p : tail), _mm_packus_epi16(b, b));
+    if (left < 8) memcpy(p, tail, left);
+}
+
 AMPK_INLINE ampk_vec_amax ampk_vec_amax_zero(void)
 {
     return _mm256_setzero_si256();
@@ -352,6 +416,22 @@ AMPK_INLINE ampk_vec ampk_vec_if_positive(ampk_vec x, ampk_vec a, ampk_vec b)
 {
     return x > 0 ? a : b;
 }
+AMPK_INLINE ampk_vec ampk_vec_if_greater(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return a > b ? x : y;
+}
+AMPK_INLINE ampk_vec ampk_vec_if_equal(ampk_vec a, ampk_vec b, ampk_vec x, ampk_vec y)
+{
+    return a == b ? x : y;
+}
+AMPK_INLINE ampk_vec ampk_vec_div(ampk_vec a, ampk_vec b)
+{
+    return a / b;
+}
+AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
+{
+    return __builtin_sqrtf(v);
+}
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
     return ampk_round_tf32(v);
@@ -363,6 +443,14 @@ AMPK_INLINE ampk_vec ampk_vec_load(const void *base, size_t i, enum ampk_dtype t
 AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t left, ampk_vec v)
 {
     if (left > 0) ampk_store(base, i, t, v);
+}
+AMPK_INLINE ampk_vec ampk_vec_load_bytes(const uint8_t *p, size_t left)
+{
+    return left > 0 ? *p : 0;
+}
+AMPK_INLINE void ampk_vec_store_bytes(uint8_t *p, size_t left, ampk_vec v)
+{
+    if (left > 0) *p = (uint8_t)v;
 }
 AMPK_INLINE ampk_vec_amax ampk_vec_amax_zero(void)
 {

@@ -1,0 +1,150 @@
+/* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules. Products and sums are
+ * rounded one by one (no fused multiply-add), so that every instruction set gives the same bits. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd.h"
+
+#include <math.h>
+
+AMPK_INLINE ampk_vec load(const float *p, size_t i, size_t n)
+{
+    return ampk_vec_load(p, i, AMPK_FP32, n - i);
+}
+
+AMPK_INLINE void store(float *p, size_t i, size_t n, ampk_vec v)
+{
+    ampk_vec_store(p, i, AMPK_FP32, n - i, v);
+}
+
+/* ---- amax, scale, accumulate ---- */
+
+static uint32_t find_largest(const float *x, size_t n)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    for (size_t i = 0; i < n; i += AMPK_LANES)
+        largest = ampk_vec_amax_raise(largest, load(x, i, n), n - i);
+    return ampk_vec_amax_get(largest);
+}
+
+void AMPK_CPU(amax)(struct ampk_context *ctx, const float *x, size_t n, uint32_t *amax)
+{
+    size_t pieces = ampk_pieces(n);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++) {
+        uint32_t m = find_largest(x + p * AMPK_PIECE, ampk_piece(n, p * AMPK_PIECE));
+        if (m > largest) largest = m;
+    }
+    ampk_amax_raise(amax, largest);
+}
+
+static void scale_piece(float *x, size_t n, float factor)
+{
+    for (size_t i = 0; i < n; i += AMPK_LANES)
+        store(x, i, n, ampk_vec_mul(load(x, i, n), ampk_vec_set(factor)));
+}
+
+void AMPK_CPU(scale)(struct ampk_context *ctx, float *x, size_t n, float factor)
+{
+    size_t pieces = ampk_pieces(n);
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++)
+        scale_piece(x + p * AMPK_PIECE, ampk_piece(n, p * AMPK_PIECE), factor);
+}
+
+static void accumulate_piece(const float *g, size_t n, float factor, float *sum)
+{
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec v = ampk_vec_mul(load(g, i, n), ampk_vec_set(factor));
+        store(sum, i, n, ampk_vec_add(load(sum, i, n), v));
+    }
+}
+
+void AMPK_CPU(accumulate)(struct ampk_context *ctx, const float *g, size_t n, float factor,
+                          float *sum)
+{
+    size_t pieces = ampk_pieces(n);
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++) {
+        size_t first = p * AMPK_PIECE;
+        accumulate_piece(g + first, ampk_piece(n, first), factor, sum + first);
+    }
+}
+
+/* ---- update rules ---- */
+
+/* To [-clip, clip] if clip > 0; NaN stays NaN. */
+AMPK_INLINE ampk_vec clamp(ampk_vec v, float clip)
+{
+    if (!(clip > 0)) return v;
+    ampk_vec most = ampk_vec_set(clip), least = ampk_vec_set(-clip);
+    v = ampk_vec_if_greater(v, most, most, v);
+    return ampk_vec_if_greater(least, v, least, v);
+}
+
+struct sgd {
+    float rate, momentum, decay_batch, clip;
+};
+
+static void sgd_piece(struct sgd s, float *w, float *v, const float *g, size_t n)
+{
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec weight = load(w, i, n);
+        ampk_vec velocity = ampk_vec_add(load(v, i, n), load(g, i, n));
+        if (s.decay_batch != 0)
+            velocity = ampk_vec_sub(velocity, ampk_vec_mul(ampk_vec_set(s.decay_batch), weight));
+        weight = ampk_vec_add(weight, ampk_vec_mul(ampk_vec_set(s.rate), velocity));
+        store(w, i, n, clamp(weight, s.clip));
+        store(v, i, n, ampk_vec_mul(velocity, ampk_vec_set(s.momentum)));
+    }
+}
+
+void AMPK_CPU(update_sgd)(struct ampk_context *ctx, float *w, float *v, const float *g, size_t n,
+                          float rate, float momentum, float decay_batch, float clip)
+{
+    struct sgd s = {rate, momentum, decay_batch, clip};
+    size_t pieces = ampk_pieces(n);
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++) {
+        size_t first = p * AMPK_PIECE;
+        sgd_piece(s, w + first, v + first, g + first, ampk_piece(n, first));
+    }
+}
+
+struct adam {
+    float rate, b1, b2, eps, decay_batch, clip;
+    float unbias1, unbias2; /* 1 - b^t */
+};
+
+static void adam_piece(struct adam a, float *w, float *m, float *v, const float *g, size_t n)
+{
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec weight = load(w, i, n), first = load(m, i, n), second = load(v, i, n);
+        ampk_vec decay = ampk_vec_mul(ampk_vec_set(a.decay_batch), weight);
+        ampk_vec d = ampk_vec_sub(load(g, i, n), decay);
+        first = ampk_vec_add(ampk_vec_mul(first, ampk_vec_set(a.b1)),
+                             ampk_vec_mul(d, ampk_vec_set(1 - a.b1)));
+        second = ampk_vec_add(ampk_vec_mul(second, ampk_vec_set(a.b2)),
+                              ampk_vec_mul(ampk_vec_mul(d, d), ampk_vec_set(1 - a.b2)));
+        ampk_vec mean = ampk_vec_div(first, ampk_vec_set(a.unbias1));
+        ampk_vec spread = ampk_vec_sqrt(ampk_vec_div(second, ampk_vec_set(a.unbias2)));
+        ampk_vec step = ampk_vec_div(ampk_vec_mul(ampk_vec_set(a.rate), mean),
+                                     ampk_vec_add(spread, ampk_vec_set(a.eps)));
+        store(m, i, n, first);
+        store(v, i, n, second);
+        store(w, i, n, clamp(ampk_vec_add(weight, step), a.clip));
+    }
+}
+
+void AMPK_CPU(update_adam)(struct ampk_context *ctx, float *w, float *m, float *v, const float *g,
+                           size_t n, float rate, float b1, float b2, float eps, float decay_batch,
+                           int t, float clip)
+{
+    struct adam a = {
+        rate, b1, b2, eps, decay_batch, clip, (float)(1 - pow(b1, t)), (float)(1 - pow(b2, t))};
+    size_t pieces = ampk_pieces(n);
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++) {
+        size_t first = p * AMPK_PIECE;
+        adam_piece(a, w + first, m + first, v + first, g + first, ampk_piece(n, first));
+    }
+}

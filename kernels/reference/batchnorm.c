@@ -1,0 +1,144 @@
+/* Reference: batch-norm and the gradient of bias and activation, formula by formula as Darknet's
+ * blas.c and batchnorm_layer.c for the CPU. */
+#include "activation.h"
+#include "operations.h"
+#include "tensor.h"
+
+void ampk_ref_bn_sums(struct ampk_context *context, const struct ampk_tensor *y, const float *shift,
+                      float *sums)
+{
+    (void)context;
+    for (int c = 0; c < y->c; c++) {
+        double sum = 0, squares = 0;
+        for (int n = 0; n < y->n; n++)
+            for (int h = 0; h < y->h; h++)
+                for (int w = 0; w < y->w; w++) {
+                    double v = ampk_ref_get(y, n, c, h, w) - shift[c];
+                    sum += v;
+                    squares += v * v;
+                }
+        sums[c] = (float)sum;
+        sums[y->c + c] = (float)squares;
+    }
+}
+
+void ampk_ref_bn_statistics(struct ampk_context *context, int c, const float *sums,
+                            const float *shift, size_t count, float *mean, float *variance)
+{
+    (void)context;
+    for (int i = 0; i < c; i++) {
+        double sum = sums[i], squares = sums[c + i];
+        double spread = squares - sum * sum / count;
+        mean[i] = (float)(shift[i] + sum / count);
+        /* never negative, although the sums are rounded; one value has no variance */
+        variance[i] = count < 2 || spread < 0 ? 0 : (float)(spread / (count - 1));
+    }
+}
+
+void ampk_ref_bn_roll(struct ampk_context *context, int c, const float *mean, const float *variance,
+                      float *rolling_mean, float *rolling_variance)
+{
+    (void)context;
+    for (int i = 0; i < c; i++) {
+        rolling_mean[i] = (float)((double).99f * rolling_mean[i] + (double).01f * mean[i]);
+        rolling_variance[i] =
+            (float)((double).99f * rolling_variance[i] + (double).01f * variance[i]);
+    }
+}
+
+/* Place in channel c of the i-th of n*h*w values. */
+static size_t place_in_channel(const struct ampk_tensor *t, int c, size_t i)
+{
+    size_t area = (size_t)t->h * t->w;
+    return (i / area * t->c + c) * area + i % area;
+}
+
+static double normalize(const struct ampk_batchnorm *bn, int c, double y)
+{
+    return (y - bn->mean[c]) / (sqrt(bn->variance[c]) + 1e-6);
+}
+
+void ampk_ref_bn_act_forward(struct ampk_context *context, const struct ampk_tensor *y,
+                             const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                             const struct ampk_tensor *out, uint32_t *amax)
+{
+    (void)context;
+    double *a = ampk_ref_load(y);
+    size_t area = (size_t)y->h * y->w;
+    for (size_t i = 0; i < ampk_ref_count(y); i++) {
+        int c = (int)(i / area % y->c);
+        double v = bn->scale[c] * normalize(bn, c, a[i]) + bn->bias[c];
+        a[i] = ampk_ref_activate(v, activation);
+    }
+    ampk_ref_store(out, a, false, amax);
+    free(a);
+}
+
+/* d * activation'(out), dense NCHW; the caller frees. */
+static double *pass_activation(const struct ampk_tensor *out, enum ampk_activation activation,
+                               const struct ampk_tensor *d)
+{
+    double *a = ampk_ref_load(out), *g = ampk_ref_load(d);
+    for (size_t i = 0; i < ampk_ref_count(d); i++)
+        g[i] *= ampk_ref_gradient(a[i], activation);
+    free(a);
+    return g;
+}
+
+/* Turns channel c of g from the gradient at batch-norm's output into that at its input y. */
+static void pass_channel(const struct ampk_tensor *t, const struct ampk_batchnorm *bn, int c,
+                         const double *y, double *g, float *dscale, float *dbias)
+{
+    size_t count = (size_t)t->n * t->h * t->w;
+    double to_scale = 0, to_bias = 0, to_mean = 0, to_variance = 0;
+    double spread = bn->variance[c] + 1e-5;
+    for (size_t i = 0; i < count; i++) {
+        size_t j = place_in_channel(t, c, i);
+        to_scale += g[j] * normalize(bn, c, y[j]);
+        to_bias += g[j];
+        g[j] *= bn->scale[c];
+        to_mean += g[j];
+        to_variance += g[j] * (y[j] - bn->mean[c]);
+    }
+    to_mean *= -1 / sqrt(spread);
+    to_variance *= -.5 * pow(spread, -1.5);
+    for (size_t i = 0; i < count; i++) {
+        size_t j = place_in_channel(t, c, i);
+        g[j] =
+            g[j] / sqrt(spread) + to_variance * 2 * (y[j] - bn->mean[c]) / count + to_mean / count;
+    }
+    dscale[c] = (float)to_scale;
+    dbias[c] = (float)to_bias;
+}
+
+void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_tensor *y,
+                              const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
+                              enum ampk_activation activation, const struct ampk_tensor *d,
+                              const struct ampk_tensor *dy, float *dscale, float *dbias,
+                              uint32_t *dy_amax)
+{
+    (void)context;
+    double *g = pass_activation(out, activation, d), *values = ampk_ref_load(y);
+    for (int c = 0; c < y->c; c++)
+        pass_channel(y, bn, c, values, g, dscale, dbias);
+    ampk_ref_store(dy, g, false, dy_amax);
+    free(g);
+    free(values);
+}
+
+void ampk_ref_bias_act_backward(struct ampk_context *context, const struct ampk_tensor *out,
+                                enum ampk_activation activation, const struct ampk_tensor *d,
+                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax)
+{
+    (void)context;
+    double *g = pass_activation(out, activation, d);
+    size_t count = (size_t)d->n * d->h * d->w;
+    for (int c = 0; c < d->c; c++) {
+        double sum = 0;
+        for (size_t i = 0; i < count; i++)
+            sum += g[place_in_channel(d, c, i)];
+        dbias[c] = (float)sum;
+    }
+    ampk_ref_store(dy, g, false, dy_amax);
+    free(g);
+}

@@ -1,0 +1,192 @@
+/* Reference: convolution by its definition, one loop nest (for_each_product) for the forward pass
+ * and both gradients. Operands are rounded to the compute type, sums are kept in double. */
+#include "activation.h"
+#include "operations.h"
+#include "tensor.h"
+
+struct ampk_conv {
+    struct ampk_conv_shape shape;
+    int out_h, out_w;
+    struct ampk_ref_format operand;
+    double *weights; /* rounded, [k][c/groups][kh][kw] */
+};
+
+static size_t count_weights(const struct ampk_conv_shape *s)
+{
+    return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
+}
+
+/* NULL if the shape can be computed, else what is wrong. */
+static const char *find_fault(const struct ampk_conv_shape *s)
+{
+    if (s->n < 1 || s->c < 1 || s->h < 1 || s->w < 1 || s->k < 1) return "an empty tensor";
+    if (s->kh < 1 || s->kw < 1 || s->stride < 1 || s->pad < 0) return "an impossible window";
+    if (s->groups < 1 || s->c % s->groups || s->k % s->groups)
+        return "groups that do not divide the channels";
+    if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
+        return "a window larger than the padded input";
+    return NULL;
+}
+
+struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
+                                       const struct ampk_conv_shape *s, char *err, size_t err_size)
+{
+    (void)context;
+    const char *fault = find_fault(s);
+    if (fault) {
+        snprintf(err, err_size,
+                 "convolution of %dx%dx%dx%d by %d filters of %dx%d, stride %d, pad %d, groups %d: "
+                 "%s",
+                 s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, fault);
+        return NULL;
+    }
+    struct ampk_conv *conv = calloc(1, sizeof *conv);
+    if (!conv) {
+        snprintf(err, err_size, "convolution: no memory");
+        return NULL;
+    }
+    conv->shape = *s;
+    conv->out_h = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    conv->out_w = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    conv->operand = ampk_ref_compute_format(s->compute);
+    conv->weights = ampk_ref_zeros(count_weights(s));
+    return conv;
+}
+
+void ampk_ref_conv_destroy(struct ampk_context *context, struct ampk_conv *conv)
+{
+    (void)context;
+    if (conv) free(conv->weights);
+    free(conv);
+}
+
+void ampk_ref_conv_set_weights(struct ampk_context *context, struct ampk_conv *conv,
+                               const float *weights, uint32_t *amax)
+{
+    (void)context;
+    for (size_t i = 0; i < count_weights(&conv->shape); i++) {
+        ampk_ref_raise(amax, weights[i]);
+        conv->weights[i] = ampk_ref_round(weights[i], conv->operand);
+    }
+}
+
+/* The arrays of a pass in NCHW order; which one is written is the pass's business. */
+struct operands {
+    double *x, *weights, *y;
+};
+
+enum pass { FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT };
+
+static void add_product(enum pass pass, double *x, double *weight, double *y)
+{
+    if (pass == FORWARD)
+        *y += *x * *weight;
+    else if (pass == DATA_GRADIENT)
+        *x += *y * *weight;
+    else
+        *weight += *x * *y;
+}
+
+/* All products that make up output (n, k, row, column). */
+static void add_products_of_output(const struct ampk_conv *conv, enum pass pass, struct operands a,
+                                   int n, int k, int row, int column)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    int channels = s->c / s->groups, first = k / (s->k / s->groups) * channels;
+    double *y = &a.y[(((size_t)n * s->k + k) * conv->out_h + row) * conv->out_w + column];
+    for (int c = 0; c < channels; c++)
+        for (int i = 0; i < s->kh; i++)
+            for (int j = 0; j < s->kw; j++) {
+                int h = row * s->stride - s->pad + i, w = column * s->stride - s->pad + j;
+                if (h < 0 || h >= s->h || w < 0 || w >= s->w) continue;
+                double *x = &a.x[(((size_t)n * s->c + first + c) * s->h + h) * s->w + w];
+                double *weight = &a.weights[(((size_t)k * channels + c) * s->kh + i) * s->kw + j];
+                add_product(pass, x, weight, y);
+            }
+}
+
+static void for_each_product(const struct ampk_conv *conv, enum pass pass, struct operands a)
+{
+    for (int n = 0; n < conv->shape.n; n++)
+        for (int k = 0; k < conv->shape.k; k++)
+            for (int row = 0; row < conv->out_h; row++)
+                for (int column = 0; column < conv->out_w; column++)
+                    add_products_of_output(conv, pass, a, n, k, row, column);
+}
+
+/* The tensor as the multiplier reads it. */
+static double *load_operand(const struct ampk_conv *conv, const struct ampk_tensor *t)
+{
+    double *a = ampk_ref_load(t);
+    for (size_t i = 0; i < ampk_ref_count(t); i++)
+        a[i] = ampk_ref_round(a[i], conv->operand);
+    return a;
+}
+
+static double *convolve(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                        const struct ampk_tensor *y)
+{
+    struct operands a = {load_operand(conv, x), conv->weights, ampk_ref_zeros(ampk_ref_count(y))};
+    for_each_product(conv, FORWARD, a);
+    free(a.x);
+    return a.y;
+}
+
+void ampk_ref_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
+                           const struct ampk_tensor *x, const struct ampk_tensor *y,
+                           const float *shift, float *sums, uint32_t *amax)
+{
+    double *result = convolve(conv, x, y);
+    ampk_ref_store(y, result, false, amax);
+    free(result);
+    if (sums) ampk_ref_bn_sums(context, y, shift, sums);
+}
+
+void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *conv,
+                                const struct ampk_tensor *x, const float *bias,
+                                enum ampk_activation activation, const struct ampk_tensor *y,
+                                uint32_t *amax)
+{
+    (void)context;
+    double *result = convolve(conv, x, y);
+    size_t area = (size_t)y->h * y->w;
+    for (size_t i = 0; i < ampk_ref_count(y); i++)
+        result[i] = ampk_ref_activate(result[i] + bias[i / area % y->c], activation);
+    ampk_ref_store(y, result, false, amax);
+    free(result);
+}
+
+static void find_data_gradient(const struct ampk_conv *conv, double *dy,
+                               const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    struct operands a = {ampk_ref_zeros(ampk_ref_count(dx)), conv->weights, dy};
+    for_each_product(conv, DATA_GRADIENT, a);
+    ampk_ref_store(dx, a.x, accumulate, amax);
+    free(a.x);
+}
+
+static void find_weight_gradient(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                                 double *dy, float *dw, uint32_t *amax)
+{
+    size_t count = count_weights(&conv->shape);
+    struct operands a = {load_operand(conv, x), ampk_ref_zeros(count), dy};
+    for_each_product(conv, WEIGHT_GRADIENT, a);
+    for (size_t i = 0; i < count; i++) {
+        dw[i] = (float)a.weights[i];
+        ampk_ref_raise(amax, dw[i]);
+    }
+    free(a.x);
+    free(a.weights);
+}
+
+void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                            const struct ampk_tensor *dx, bool accumulate, float *dw,
+                            uint32_t *dx_amax, uint32_t *dw_amax)
+{
+    (void)context;
+    double *rounded = load_operand(conv, dy);
+    if (dx) find_data_gradient(conv, rounded, dx, accumulate, dx_amax);
+    find_weight_gradient(conv, x, rounded, dw, dw_amax);
+    free(rounded);
+}

@@ -1,0 +1,70 @@
+/* Reference: flat FP32 arrays. update_sgd rounds to FP32 after each single operation (exact through
+ * double: it has more than twice the bits); the others round once, at the store. */
+#include "operations.h"
+#include "tensor.h"
+
+void ampk_ref_amax(struct ampk_context *context, const float *x, size_t n, uint32_t *amax)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++)
+        ampk_ref_raise(amax, x[i]);
+}
+
+void ampk_ref_scale(struct ampk_context *context, float *x, size_t n, float factor)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)((double)x[i] * factor);
+}
+
+void ampk_ref_accumulate(struct ampk_context *context, const float *g, size_t n, float factor,
+                         float *sum)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++)
+        sum[i] = (float)(sum[i] + (double)factor * g[i]);
+}
+
+static float clamp(float w, float clip)
+{
+    if (!(clip > 0)) return w;
+    return w > clip ? clip : w < -clip ? -clip : w;
+}
+
+static float add(float a, float b)
+{
+    return (float)((double)a + b);
+}
+
+static float multiply(float a, float b)
+{
+    return (float)((double)a * b);
+}
+
+void ampk_ref_update_sgd(struct ampk_context *context, float *w, float *v, const float *g, size_t n,
+                         float rate, float momentum, float decay_batch, float clip)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++) {
+        v[i] = add(v[i], g[i]);
+        if (decay_batch != 0) v[i] = add(v[i], -multiply(decay_batch, w[i]));
+        w[i] = clamp(add(w[i], multiply(rate, v[i])), clip);
+        v[i] = multiply(v[i], momentum);
+    }
+}
+
+void ampk_ref_update_adam(struct ampk_context *context, float *w, float *m, float *v,
+                          const float *g, size_t n, float rate, float b1, float b2, float eps,
+                          float decay_batch, int t, float clip)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++) {
+        double d = g[i] - (double)decay_batch * w[i];
+        double first = (double)b1 * m[i] + (1 - (double)b1) * d;
+        double second = (double)b2 * v[i] + (1 - (double)b2) * d * d;
+        double step = first / (1 - pow(b1, t)) / (sqrt(second / (1 - pow(b2, t))) + eps);
+        m[i] = (float)first;
+        v[i] = (float)second;
+        w[i] = clamp((float)(w[i] + rate * step), clip);
+    }
+}

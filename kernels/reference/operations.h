@@ -1,0 +1,100 @@
+/* The reference's operations, as kernels.h describes them; ampk_reference in reference.c lists
+ * them. One file per group. */
+#ifndef AMPK_REFERENCE_OPERATIONS_H
+#define AMPK_REFERENCE_OPERATIONS_H
+
+#include "../kernels.h"
+
+/* copy.c */
+void ampk_ref_convert(struct ampk_context *, const struct ampk_tensor *src,
+                      const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+void ampk_ref_channels_scatter(struct ampk_context *, const struct ampk_tensor *src,
+                               const struct ampk_tensor *dst, int first, uint32_t *amax);
+void ampk_ref_channels_gather(struct ampk_context *, const struct ampk_tensor *src,
+                              const struct ampk_tensor *dst, int first, bool accumulate,
+                              uint32_t *amax);
+
+/* conv.c */
+struct ampk_conv *ampk_ref_conv_create(struct ampk_context *, const struct ampk_conv_shape *,
+                                       char *err, size_t err_size);
+void ampk_ref_conv_destroy(struct ampk_context *, struct ampk_conv *);
+void ampk_ref_conv_set_weights(struct ampk_context *, struct ampk_conv *, const float *weights,
+                               uint32_t *amax);
+void ampk_ref_conv_forward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                           const struct ampk_tensor *y, const float *shift, float *sums,
+                           uint32_t *amax);
+void ampk_ref_conv_bias_forward(struct ampk_context *, struct ampk_conv *,
+                                const struct ampk_tensor *x, const float *bias,
+                                enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
+void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                            const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                            bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
+
+/* batchnorm.c */
+void ampk_ref_bn_statistics(struct ampk_context *, int c, const float *sums, const float *shift,
+                            size_t count, float *mean, float *variance);
+void ampk_ref_bn_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
+                      float *sums);
+void ampk_ref_bn_roll(struct ampk_context *, int c, const float *mean, const float *variance,
+                      float *rolling_mean, float *rolling_variance);
+void ampk_ref_bn_act_forward(struct ampk_context *, const struct ampk_tensor *y,
+                             const struct ampk_batchnorm *, enum ampk_activation,
+                             const struct ampk_tensor *out, uint32_t *amax);
+void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y,
+                              const struct ampk_tensor *out, const struct ampk_batchnorm *,
+                              enum ampk_activation, const struct ampk_tensor *d,
+                              const struct ampk_tensor *dy, float *dscale, float *dbias,
+                              uint32_t *dy_amax);
+void ampk_ref_bias_act_backward(struct ampk_context *, const struct ampk_tensor *out,
+                                enum ampk_activation, const struct ampk_tensor *d,
+                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax);
+
+/* pool.c */
+size_t ampk_ref_maxpool_index_bytes(const struct ampk_tensor *y, int size);
+void ampk_ref_maxpool_forward(struct ampk_context *, const struct ampk_tensor *x, int size,
+                              int stride, int pad, const struct ampk_tensor *y, void *argmax);
+void ampk_ref_maxpool_backward(struct ampk_context *, const struct ampk_tensor *dy,
+                               const void *argmax, int size, int stride, int pad,
+                               const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+void ampk_ref_avgpool_forward(struct ampk_context *, const struct ampk_tensor *x,
+                              const struct ampk_tensor *y, uint32_t *amax);
+void ampk_ref_avgpool_backward(struct ampk_context *, const struct ampk_tensor *dy,
+                               const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+
+/* shape.c */
+void ampk_ref_upsample(struct ampk_context *, const struct ampk_tensor *x, int stride, float scale,
+                       bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+void ampk_ref_shortcut_forward(struct ampk_context *, const struct ampk_tensor *x,
+                               const struct ampk_tensor *add, float alpha, float beta,
+                               enum ampk_activation, const struct ampk_tensor *out, uint32_t *amax);
+void ampk_ref_shortcut_backward(struct ampk_context *, const struct ampk_tensor *out,
+                                const struct ampk_tensor *d, float alpha, float beta,
+                                enum ampk_activation, const struct ampk_tensor *dx,
+                                bool dx_accumulate, const struct ampk_tensor *dadd,
+                                bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax);
+void ampk_ref_reorg(struct ampk_context *, const struct ampk_tensor *src, int w, int h, int c,
+                    int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
+                    uint32_t *amax);
+void ampk_ref_flatten(struct ampk_context *, const struct ampk_tensor *src, int size, int layers,
+                      int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+
+/* pointwise.c */
+void ampk_ref_dropout(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
+                      float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+void ampk_ref_activation_forward(struct ampk_context *, const struct ampk_tensor *x,
+                                 enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
+void ampk_ref_activation_backward(struct ampk_context *, const struct ampk_tensor *out,
+                                  enum ampk_activation, const struct ampk_tensor *d,
+                                  const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
+
+/* flat.c */
+void ampk_ref_amax(struct ampk_context *, const float *x, size_t n, uint32_t *amax);
+void ampk_ref_scale(struct ampk_context *, float *x, size_t n, float factor);
+void ampk_ref_accumulate(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
+void ampk_ref_update_sgd(struct ampk_context *, float *w, float *v, const float *g, size_t n,
+                         float rate, float momentum, float decay_batch, float clip);
+void ampk_ref_update_adam(struct ampk_context *, float *w, float *m, float *v, const float *g,
+                          size_t n, float rate, float b1, float b2, float eps, float decay_batch,
+                          int t, float clip);
+
+#endif

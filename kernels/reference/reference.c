@@ -1,0 +1,93 @@
+/* The table of the reference backend, and its context and memory: none and the C library's. It is
+ * slow, obvious, single-threaded, computes in double precision, and is meant for tests only. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "operations.h"
+
+struct ampk_context {
+    int unused;
+};
+
+static struct ampk_context *context_create(int threads, char *err, size_t err_size)
+{
+    (void)threads;
+    struct ampk_context *context = calloc(1, sizeof *context);
+    if (!context) snprintf(err, err_size, "reference backend: no memory for a context");
+    return context;
+}
+
+static void context_destroy(struct ampk_context *context)
+{
+    free(context);
+}
+
+static void *alloc_aligned(struct ampk_context *context, size_t bytes)
+{
+    (void)context;
+    size_t rounded = (bytes + 63) / 64 * 64;
+    return rounded < bytes ? NULL : aligned_alloc(64, rounded ? rounded : 64);
+}
+
+static void free_aligned(struct ampk_context *context, void *memory)
+{
+    (void)context;
+    free(memory);
+}
+
+static void copy_memory(struct ampk_context *context, void *dst, const void *src, size_t bytes)
+{
+    (void)context;
+    memcpy(dst, src, bytes);
+}
+
+static void fill_zero(struct ampk_context *context, void *dst, size_t bytes)
+{
+    (void)context;
+    memset(dst, 0, bytes);
+}
+
+const struct ampk_backend ampk_reference = {
+    .name = "reference",
+    .context_create = context_create,
+    .context_destroy = context_destroy,
+    .alloc = alloc_aligned,
+    .free = free_aligned,
+    .read = copy_memory,
+    .write = copy_memory,
+    .fill_zero = fill_zero,
+    .convert = ampk_ref_convert,
+    .channels_scatter = ampk_ref_channels_scatter,
+    .channels_gather = ampk_ref_channels_gather,
+    .conv_create = ampk_ref_conv_create,
+    .conv_destroy = ampk_ref_conv_destroy,
+    .conv_set_weights = ampk_ref_conv_set_weights,
+    .conv_forward = ampk_ref_conv_forward,
+    .conv_bias_forward = ampk_ref_conv_bias_forward,
+    .conv_backward = ampk_ref_conv_backward,
+    .bn_statistics = ampk_ref_bn_statistics,
+    .bn_sums = ampk_ref_bn_sums,
+    .bn_roll = ampk_ref_bn_roll,
+    .bn_act_forward = ampk_ref_bn_act_forward,
+    .bn_act_backward = ampk_ref_bn_act_backward,
+    .bias_act_backward = ampk_ref_bias_act_backward,
+    .maxpool_index_bytes = ampk_ref_maxpool_index_bytes,
+    .maxpool_forward = ampk_ref_maxpool_forward,
+    .maxpool_backward = ampk_ref_maxpool_backward,
+    .upsample = ampk_ref_upsample,
+    .shortcut_forward = ampk_ref_shortcut_forward,
+    .shortcut_backward = ampk_ref_shortcut_backward,
+    .reorg = ampk_ref_reorg,
+    .flatten = ampk_ref_flatten,
+    .avgpool_forward = ampk_ref_avgpool_forward,
+    .avgpool_backward = ampk_ref_avgpool_backward,
+    .dropout = ampk_ref_dropout,
+    .activation_forward = ampk_ref_activation_forward,
+    .activation_backward = ampk_ref_activation_backward,
+    .amax = ampk_ref_amax,
+    .scale = ampk_ref_scale,
+    .accumulate = ampk_ref_accumulate,
+    .update_sgd = ampk_ref_update_sgd,
+    .update_adam = ampk_ref_update_adam,
+};

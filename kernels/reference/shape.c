@@ -1,0 +1,159 @@
+/* Reference: upsample, shortcut, reorg and flatten, by Darknet's index formulas in blas.c. */
+#include "activation.h"
+#include "operations.h"
+#include "tensor.h"
+
+static void enlarge(const struct ampk_tensor *x, int stride, float scale,
+                    const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
+{
+    for (int n = 0; n < y->n; n++)
+        for (int c = 0; c < y->c; c++)
+            for (int h = 0; h < y->h; h++)
+                for (int w = 0; w < y->w; w++) {
+                    double v = scale * ampk_ref_get(x, n, c, h / stride, w / stride);
+                    ampk_ref_set(y, n, c, h, w, v, accumulate, amax);
+                }
+}
+
+static void reduce(const struct ampk_tensor *x, int stride, float scale,
+                   const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
+{
+    for (int n = 0; n < y->n; n++)
+        for (int c = 0; c < y->c; c++)
+            for (int h = 0; h < y->h; h++)
+                for (int w = 0; w < y->w; w++) {
+                    double sum = 0;
+                    for (int i = 0; i < stride; i++)
+                        for (int j = 0; j < stride; j++)
+                            sum += ampk_ref_get(x, n, c, h * stride + i, w * stride + j);
+                    ampk_ref_set(y, n, c, h, w, scale * sum, accumulate, amax);
+                }
+}
+
+void ampk_ref_upsample(struct ampk_context *context, const struct ampk_tensor *x, int stride,
+                       float scale, bool reverse, const struct ampk_tensor *y, bool accumulate,
+                       uint32_t *amax)
+{
+    (void)context;
+    (reverse ? reduce : enlarge)(x, stride, scale, y, accumulate, amax);
+}
+
+/* The cells that a shortcut of these two shapes has in common: cell (c, i, j) of c x h x w is at
+ * (c, i*step, j*step) in each tensor. */
+struct common_cells {
+    int c, h, w, step, add_step;
+};
+
+static int at_least_one(int v)
+{
+    return v < 1 ? 1 : v;
+}
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static struct common_cells find_common_cells(const struct ampk_tensor *t,
+                                             const struct ampk_tensor *add)
+{
+    return (struct common_cells){smaller(t->c, add->c), smaller(t->h, add->h),
+                                 smaller(t->w, add->w), at_least_one(t->w / add->w),
+                                 at_least_one(add->w / t->w)};
+}
+
+void ampk_ref_shortcut_forward(struct ampk_context *context, const struct ampk_tensor *x,
+                               const struct ampk_tensor *add, float alpha, float beta,
+                               enum ampk_activation activation, const struct ampk_tensor *out,
+                               uint32_t *amax)
+{
+    (void)context;
+    struct common_cells cells = find_common_cells(x, add);
+    double *sum = ampk_ref_load(x);
+    size_t image = ampk_ref_count(x) / x->n;
+    for (int n = 0; n < x->n; n++)
+        for (int c = 0; c < cells.c; c++)
+            for (int i = 0; i < cells.h; i++)
+                for (int j = 0; j < cells.w; j++) {
+                    size_t at = ampk_ref_flat(x, c, i * cells.step, j * cells.step);
+                    double *s = &sum[n * image + at];
+                    *s = alpha * *s +
+                         beta * ampk_ref_get(add, n, c, i * cells.add_step, j * cells.add_step);
+                }
+    for (size_t i = 0; i < ampk_ref_count(x); i++)
+        sum[i] = ampk_ref_activate(sum[i], activation);
+    ampk_ref_store(out, sum, false, amax);
+    free(sum);
+}
+
+/* dadd (+)= beta * g at the common cells. */
+static void pass_to_add(const struct ampk_tensor *d, const double *g, float beta,
+                        const struct ampk_tensor *dadd, bool accumulate, uint32_t *amax)
+{
+    struct common_cells cells = find_common_cells(d, dadd);
+    double *share = ampk_ref_zeros(ampk_ref_count(dadd));
+    size_t image = ampk_ref_count(d) / d->n, add_image = ampk_ref_count(dadd) / dadd->n;
+    for (int n = 0; n < d->n; n++)
+        for (int c = 0; c < cells.c; c++)
+            for (int i = 0; i < cells.h; i++)
+                for (int j = 0; j < cells.w; j++) {
+                    size_t at = ampk_ref_flat(d, c, i * cells.step, j * cells.step);
+                    size_t to = ampk_ref_flat(dadd, c, i * cells.add_step, j * cells.add_step);
+                    share[n * add_image + to] = beta * g[n * image + at];
+                }
+    ampk_ref_store(dadd, share, accumulate, amax);
+    free(share);
+}
+
+void ampk_ref_shortcut_backward(struct ampk_context *context, const struct ampk_tensor *out,
+                                const struct ampk_tensor *d, float alpha, float beta,
+                                enum ampk_activation activation, const struct ampk_tensor *dx,
+                                bool dx_accumulate, const struct ampk_tensor *dadd,
+                                bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax)
+{
+    (void)context;
+    double *g = ampk_ref_load(d), *y = ampk_ref_load(out);
+    for (size_t i = 0; i < ampk_ref_count(d); i++)
+        g[i] *= ampk_ref_gradient(y[i], activation);
+    if (dadd) pass_to_add(d, g, beta, dadd, dadd_accumulate, dadd_amax);
+    for (size_t i = 0; i < ampk_ref_count(d); i++)
+        g[i] *= alpha;
+    if (dx) ampk_ref_store(dx, g, dx_accumulate, dx_amax);
+    free(g);
+    free(y);
+}
+
+void ampk_ref_reorg(struct ampk_context *context, const struct ampk_tensor *src, int w, int h,
+                    int c, int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
+                    uint32_t *amax)
+{
+    (void)context;
+    int groups = stride * stride, small_c = c / groups;
+    for (int n = 0; n < src->n; n++)
+        for (int k = 0; k < c; k++)
+            for (int j = 0; j < h; j++)
+                for (int i = 0; i < w; i++) {
+                    int offset = k / small_c;
+                    int wide_h = j * stride + offset / stride,
+                        wide_w = i * stride + offset % stride;
+                    size_t deep = ((size_t)k * h + j) * w + i;
+                    size_t wide =
+                        ((size_t)(k % small_c) * h * stride + wide_h) * w * stride + wide_w;
+                    double v = ampk_ref_get_flat(src, n, forward ? deep : wide);
+                    ampk_ref_set_flat(dst, n, forward ? wide : deep, v, accumulate, amax);
+                }
+}
+
+void ampk_ref_flatten(struct ampk_context *context, const struct ampk_tensor *src, int size,
+                      int layers, int forward, const struct ampk_tensor *dst, bool accumulate,
+                      uint32_t *amax)
+{
+    (void)context;
+    for (int n = 0; n < src->n; n++)
+        for (int c = 0; c < layers; c++)
+            for (int i = 0; i < size; i++) {
+                size_t planes = (size_t)c * size + i, pixels = (size_t)i * layers + c;
+                double v = ampk_ref_get_flat(src, n, forward ? planes : pixels);
+                ampk_ref_set_flat(dst, n, forward ? pixels : planes, v, accumulate, amax);
+            }
+}

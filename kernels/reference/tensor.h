@@ -1,0 +1,104 @@
+/* One element of a tensor at a time, by logical index, whatever its dtype and layout. Also whole
+ * tensors as arrays of double in NCHW order, for operations that read an element more than once. */
+#ifndef AMPK_REFERENCE_TENSOR_H
+#define AMPK_REFERENCE_TENSOR_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "number.h"
+
+static inline size_t ampk_ref_count(const struct ampk_tensor *t)
+{
+    return (size_t)t->n * t->c * t->h * t->w;
+}
+
+/* Place of (c, h, w) in an image in NCHW order. */
+static inline size_t ampk_ref_flat(const struct ampk_tensor *t, int c, int h, int w)
+{
+    return ((size_t)c * t->h + h) * t->w + w;
+}
+
+static inline size_t ampk_ref_offset(const struct ampk_tensor *t, int n, int c, int h, int w)
+{
+    size_t inside =
+        t->layout == AMPK_NCHW ? ampk_ref_flat(t, c, h, w) : ((size_t)h * t->w + w) * t->c + c;
+    return (size_t)n * t->image_stride + inside;
+}
+
+static inline double ampk_ref_get(const struct ampk_tensor *t, int n, int c, int h, int w)
+{
+    size_t i = ampk_ref_offset(t, n, c, h, w);
+    if (t->dtype == AMPK_FP16) return ampk_ref_from_half(((const uint16_t *)t->data)[i]);
+    if (t->dtype == AMPK_BF16) return ampk_ref_from_bfloat(((const uint16_t *)t->data)[i]);
+    return ((const float *)t->data)[i];
+}
+
+static inline void ampk_ref_raise(uint32_t *amax, float v)
+{
+    uint32_t bits = ampk_ref_float_bits(v) & 0x7fffffff;
+    if (amax && bits > *amax) *amax = bits;
+}
+
+/* Stores v, or adds it: the result as FP32 is what amax sees and what is rounded to the dtype. */
+static inline void ampk_ref_set(const struct ampk_tensor *t, int n, int c, int h, int w, double v,
+                                bool accumulate, uint32_t *amax)
+{
+    size_t i = ampk_ref_offset(t, n, c, h, w);
+    float result = (float)(accumulate ? ampk_ref_get(t, n, c, h, w) + v : v);
+    ampk_ref_raise(amax, result);
+    if (t->dtype == AMPK_FP16)
+        ((uint16_t *)t->data)[i] = ampk_ref_to_half(result);
+    else if (t->dtype == AMPK_BF16)
+        ((uint16_t *)t->data)[i] = ampk_ref_to_bfloat(result);
+    else
+        ((float *)t->data)[i] = result;
+}
+
+/* The same by place j of an image in NCHW order. */
+static inline double ampk_ref_get_flat(const struct ampk_tensor *t, int n, size_t j)
+{
+    size_t area = (size_t)t->h * t->w;
+    return ampk_ref_get(t, n, (int)(j / area), (int)(j % area) / t->w, (int)(j % area) % t->w);
+}
+
+static inline void ampk_ref_set_flat(const struct ampk_tensor *t, int n, size_t j, double v,
+                                     bool accumulate, uint32_t *amax)
+{
+    size_t area = (size_t)t->h * t->w;
+    ampk_ref_set(t, n, (int)(j / area), (int)(j % area) / t->w, (int)(j % area) % t->w, v,
+                 accumulate, amax);
+}
+
+/* count zeros; the reference gives up loudly where a real backend would have failed at creation. */
+static inline double *ampk_ref_zeros(size_t count)
+{
+    double *a = calloc(count ? count : 1, sizeof *a);
+    if (!a) {
+        fprintf(stderr, "reference backend: no memory for %zu numbers\n", count);
+        abort();
+    }
+    return a;
+}
+
+/* All elements, dense NCHW; the caller frees. */
+static inline double *ampk_ref_load(const struct ampk_tensor *t)
+{
+    size_t image = ampk_ref_count(t) / t->n;
+    double *a = ampk_ref_zeros(ampk_ref_count(t));
+    for (int n = 0; n < t->n; n++)
+        for (size_t j = 0; j < image; j++)
+            a[n * image + j] = ampk_ref_get_flat(t, n, j);
+    return a;
+}
+
+static inline void ampk_ref_store(const struct ampk_tensor *t, const double *a, bool accumulate,
+                                  uint32_t *amax)
+{
+    size_t image = ampk_ref_count(t) / t->n;
+    for (int n = 0; n < t->n; n++)
+        for (size_t j = 0; j < image; j++)
+            ampk_ref_set_flat(t, n, j, a[n * image + j], accumulate, amax);
+}
+
+#endif
