@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "plugin/decide/plan_command.h"
 #include "plugin/eval/detector_map.h"
 
 int darknet_main(int argc, char **argv);
@@ -15,6 +16,7 @@ struct command {
 };
 
 static const struct command commands[] = {
+    {{"amp", "plan"}, amp_command_plan},
     {{"detector", "map"}, amp_command_detector_map},
     {{NULL, NULL}, NULL},
 };

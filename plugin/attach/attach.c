@@ -28,8 +28,7 @@ static void use_cpu_without_gpu(void)
 
 static void attach(struct amp_session *s, network *net)
 {
-    if (s->options.mixed_precision)
-        amp_session_attach(s, net);
+    if (s->options.mixed_precision) amp_session_attach(s, net);
 }
 
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))

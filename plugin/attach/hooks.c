@@ -9,8 +9,8 @@ static struct amp_session *session_of(const network *net)
     return s;
 }
 
-// A loss layer's cost in a pass that is already given up would be NaN, and with it Darknet's running
-// average for the rest of the run: the last good one stays.
+// A loss layer's cost in a pass that is already given up would be NaN, and with it Darknet's
+// running average for the rest of the run: the last good one stays.
 static void keep_cost_finite(struct amp_session *s, layer *l)
 {
     if (!l->cost || !s->step.poisoned) return;
@@ -36,8 +36,9 @@ void amp_hook_backward(layer l, network net)
     struct amp_session *s = session_of(&net);
     (void)l;
     if (!s->graph->train)
-        amp_fail("backward after an inference forward (net->train=0) has no gradients to work on; train "
-                 "with train_network, or run this program without mixed_precision=1");
+        amp_fail(
+            "backward after an inference forward (net->train=0) has no gradients to work on; train "
+            "with train_network, or run this program without mixed_precision=1");
     s->view = net;
     amp_step_backward(&s->step, net.index, *net.cost);
 }

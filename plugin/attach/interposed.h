@@ -10,7 +10,10 @@
 // Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name).
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
-    X(parse_network_cfg)
+    X(free_network)                                                                                \
+    X(option_unused)                                                                               \
+    X(parse_network_cfg)                                                                           \
+    X(resize_network)
 
 // The same, functions that exist in a GPU build of Darknet only.
 #ifdef GPU
@@ -31,7 +34,8 @@
 
 // Used only: AMP_USE(name) is Darknet's function or the address of its variable.
 #define AMP_USED(X)                                                                                \
-    X(gpu_index)
+    X(gpu_index)                                                                                   \
+    X(rand_uniform)
 
 // clang-format on
 

@@ -83,24 +83,27 @@ static void list_rolling(struct lister *out, float *value, size_t n)
 static void list_weight_layer(struct lister *out, const layer *l)
 {
     size_t biases = bias_count(l);
-    list_param(out, AMP_PARAM_WEIGHTS, weight_count(l), l->weights, l->weight_updates, l->m, l->v, l);
+    list_param(out, AMP_PARAM_WEIGHTS, weight_count(l), l->weights, l->weight_updates, l->m, l->v,
+               l);
     list_param(out, AMP_PARAM_BIASES, biases, l->biases, l->bias_updates, l->bias_m, l->bias_v, l);
     if (!l->batch_normalize) return;
-    list_param(out, AMP_PARAM_SCALES, biases, l->scales, l->scale_updates, l->scale_m, l->scale_v, l);
+    list_param(out, AMP_PARAM_SCALES, biases, l->scales, l->scale_updates, l->scale_m, l->scale_v,
+               l);
     list_rolling(out, l->rolling_mean, biases);
     list_rolling(out, l->rolling_variance, biases);
 }
 
-void amp_native_params(const network *net, const struct amp_saved *saved, struct amp_binding *bindings,
-                       struct amp_param *params, int *n_params, struct amp_rolling *rolling,
-                       int *n_rolling)
+void amp_native_params(const network *net, const struct amp_saved *saved,
+                       struct amp_binding *bindings, struct amp_param *params, int *n_params,
+                       struct amp_rolling *rolling, int *n_rolling)
 {
     struct lister out = {.params = params, .rolling = rolling};
     for (int i = 0; i < net->n; ++i) {
         layer *l = &net->layers[i], *parts[MAX_PARTS];
         int first = out.n_params, n = weight_layers(l, parts);
         out.layer = i;
-        for (int k = 0; k < n; ++k) list_weight_layer(&out, parts[k]);
+        for (int k = 0; k < n; ++k)
+            list_weight_layer(&out, parts[k]);
         if (l->type == BATCHNORM) {
             list_rolling(&out, l->rolling_mean, (size_t)l->out_c);
             list_rolling(&out, l->rolling_variance, (size_t)l->out_c);
@@ -119,7 +122,8 @@ void amp_native_params(const network *net, const struct amp_saved *saved, struct
     *n_rolling = out.n_rolling;
 }
 
-void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input, bool train)
+void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,
+                        bool train)
 {
     layer copy = *l;
     copy.delta = saved->delta;
@@ -148,7 +152,8 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, network view, 
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
     int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
-    for (int k = 0; k < n; ++k) old[k] = swap_updates(parts[k], params, &next);
+    for (int k = 0; k < n; ++k)
+        old[k] = swap_updates(parts[k], params, &next);
     copy.delta = saved->delta;
     view.input = input;
     view.delta = delta;

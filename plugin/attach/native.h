@@ -15,9 +15,9 @@ struct amp_saved {
 };
 
 // Counts, then fills (arrays may be NULL to count only). bindings: net->n.
-void amp_native_params(const network *net, const struct amp_saved *saved, struct amp_binding *bindings,
-                       struct amp_param *params, int *n_params, struct amp_rolling *rolling,
-                       int *n_rolling);
+void amp_native_params(const network *net, const struct amp_saved *saved,
+                       struct amp_binding *bindings, struct amp_param *params, int *n_params,
+                       struct amp_rolling *rolling, int *n_rolling);
 
 // Darknet's forward on a private copy of the layer. view: the network as the hook got it.
 void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,

@@ -40,7 +40,8 @@ static void delist(struct amp_session *s)
 {
     pthread_mutex_lock(&sessions_lock);
     struct amp_session **p = &sessions;
-    while (*p && *p != s) p = &(*p)->next;
+    while (*p && *p != s)
+        p = &(*p)->next;
     if (*p) *p = s->next;
     pthread_mutex_unlock(&sessions_lock);
 }
@@ -49,7 +50,8 @@ struct amp_session *amp_session_of(const layer *layers)
 {
     pthread_mutex_lock(&sessions_lock);
     struct amp_session *s = sessions;
-    while (s && s->net->layers != layers) s = s->next;
+    while (s && s->net->layers != layers)
+        s = s->next;
     pthread_mutex_unlock(&sessions_lock);
     return s;
 }
@@ -61,7 +63,8 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     for (struct amp_session *s = sessions; s && !found; s = s->next)
         for (int i = 0; i < s->net->n && !found; ++i) {
             const layer *own = &s->net->layers[i];
-            if (own->type != l->type || own->output != l->output || own->weights != l->weights) continue;
+            if (own->type != l->type || own->output != l->output || own->weights != l->weights)
+                continue;
             found = s;
             *index = i;
         }
@@ -82,7 +85,8 @@ static bool mentions_our_keys(const char *path)
     while (!found && fgets(line, sizeof line, f)) {
         char *key = line + strspn(line, " \t");
         key[strcspn(key, "= \t\r\n")] = 0;
-        found = amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
+        found =
+            amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
     }
     fclose(f);
     return found;
@@ -128,14 +132,16 @@ struct amp_session *amp_session_read(const char *cfg_path)
 static void check_shapes(const struct amp_session *s)
 {
     char message[300];
-    if (s->desc->n != s->net->n) amp_fail("the cfg and the network have different numbers of layers");
+    if (s->desc->n != s->net->n)
+        amp_fail("the cfg and the network have different numbers of layers");
     for (int i = 0; i < s->net->n; ++i) {
         const layer *l = &s->net->layers[i];
         const struct amp_layer_desc *d = &s->desc->layers[i];
         if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
-        snprintf(message, sizeof message,
-                 "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
-                 i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
+        snprintf(
+            message, sizeof message,
+            "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
+            i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
         amp_fail(message);
     }
 }
@@ -180,8 +186,9 @@ static void make_graph(struct amp_session *s)
     amp_native_params(s->net, s->saved, bindings, params, &n_params, rolling, &n_rolling);
     struct amp_native native = {s, call_forward, call_backward};
     amp_graph_free(s->graph);
-    s->graph = amp_graph_create(&ampk_cpu, s->context, s->desc, s->plan, bindings, params, n_params,
-                                rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
+    s->graph =
+        amp_graph_create(&ampk_cpu, s->context, s->desc, s->plan, bindings, params, n_params,
+                         rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
     free(bindings);
     free(params);
     free(rolling);
@@ -257,7 +264,8 @@ static void save_pointers(struct amp_session *s)
 
 static void close_all_logs(void)
 {
-    for (struct amp_session *s = sessions; s; s = s->next) amp_log_close(&s->log, &s->step.scaler);
+    for (struct amp_session *s = sessions; s; s = s->next)
+        amp_log_close(&s->log, &s->step.scaler);
 }
 
 static void close_logs_at_exit(void)
@@ -286,7 +294,8 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->desc->batch = net->batch;
     check_shapes(s);
     s->demoted = allocate((size_t)net->n, sizeof *s->demoted);
-    for (int i = 0; i < net->n; ++i) s->demoted[i] = AMP_FORMATS;
+    for (int i = 0; i < net->n; ++i)
+        s->demoted[i] = AMP_FORMATS;
     s->context = ampk_cpu.context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
     make_plan(s, true);

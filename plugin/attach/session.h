@@ -1,5 +1,5 @@
-// One network with the plugin attached: options, plan, graph, scaler, and Darknet's pointers as they
-// were. Sessions are found by the network's layer array, which lives as long as the network.
+// One network with the plugin attached: options, plan, graph, scaler, and Darknet's pointers as
+// they were. Sessions are found by the network's layer array, which lives as long as the network.
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
@@ -25,8 +25,8 @@ struct amp_session {
     network view;             // as the last hook got it
 };
 
-// Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a message
-// where a key is wrong.
+// Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a
+// message where a key is wrong.
 struct amp_session *amp_session_read(const char *cfg_path);
 // Attaches to the network that was parsed from that cfg: plan, report, hooks.
 void amp_session_attach(struct amp_session *, network *);
@@ -34,10 +34,12 @@ void amp_session_attach(struct amp_session *, network *);
 void amp_session_detach(struct amp_session *);
 
 struct amp_session *amp_session_of(const layer *layers);
-// The session and index of the layer that an update call got by value; NULL where it is none of ours.
+// The session and index of the layer that an update call got by value; NULL where it is none of
+// ours.
 struct amp_session *amp_session_of_update(const layer *l, int *index);
 
-// Before the first layer's forward: makes or remakes plan and graph where size, batch or use changed.
+// Before the first layer's forward: makes or remakes plan and graph where size, batch or use
+// changed.
 void amp_session_begin(struct amp_session *, const network *view);
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);

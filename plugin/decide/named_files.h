@@ -1,0 +1,17 @@
+/* The files that a cfg names (tree=, map=): Darknet opens them without looking, and crashes where
+ * one is missing. */
+#ifndef AMP_NAMED_FILES_H
+#define AMP_NAMED_FILES_H
+
+#include <stddef.h>
+
+#include "cfg_file.h"
+
+/* Where a file named in a cfg is: as written, else in the folder above the cfg's (a cfg stands in
+ * DARKNET/cfg and names data/9k.tree), else in the cfg's own. 0, or -1 where it is nowhere. */
+int amp_named_file_find(const char *cfg_path, const char *name, char *found, size_t found_size);
+
+/* All of them exist? -1 names file, line, key and the places looked at. */
+int amp_named_files_check(const struct amp_cfg_file *, char *err, size_t err_size);
+
+#endif
