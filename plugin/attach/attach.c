@@ -55,8 +55,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 
 AMP_INTERPOSE(void, free_network, (network * net))
 {
-    struct amp_session *s = amp_session_of(net->layers);
-    if (s) amp_session_detach(s);
+    amp_detach(net);
     AMP_REAL(free_network)(net);
 }
 

@@ -8,15 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *sessions;
 
 _Noreturn void amp_fail(const char *message)
 {
+    // Not exit(): loader threads are still at work in libraries that it would take apart.
     fflush(stdout);
     fprintf(stderr, "darknet-amp: %s\n", message);
-    exit(1);
+    _exit(1);
 }
 
 static void *allocate(size_t n, size_t size)

@@ -206,6 +206,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     be->free(g->context, node->variance);
     be->free(g->context, node->sums);
     be->free(g->context, node->loss);
+    be->free(g->context, node->own_index);
 }
 
 void amp_graph_free(struct amp_graph *g)

@@ -55,7 +55,7 @@ struct amp_node {
     struct amp_binding bind;
     struct ampk_tensor out, delta, y, dy;
     struct ampk_tensor copy[AMP_FORMATS];
-    void *index; /* maxpool, dropout */
+    void *index, *own_index; /* maxpool, dropout */
     void *dx;
     struct ampk_conv *conv;
     float *mean, *variance, *sums; /* of this batch; sums: 2 per channel */

@@ -2,15 +2,15 @@
 
 #include <stdio.h>
 
+/* A backend whose index is larger than the plan's gets memory of its own. */
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
-    const struct amp_node *node = &g->nodes[i];
+    struct amp_node *node = &g->nodes[i];
     size_t need = g->backend->maxpool_index_bytes(&node->out, node->desc->size);
-    size_t have = g->plan->buffers[node->plan->buffer[AMP_BUFFER_INDEX]].bytes;
-    if (need <= have) return 0;
-    snprintf(err, err_size,
-             "layer %d (maxpool): backend %s wants %zu bytes of index, the plan gives %zu", i,
-             g->backend->name, need, have);
+    if (need <= g->plan->buffers[node->plan->buffer[AMP_BUFFER_INDEX]].bytes) return 0;
+    node->index = node->own_index = g->backend->alloc(g->context, need);
+    if (node->index) return 0;
+    snprintf(err, err_size, "layer %d (maxpool): no memory for %zu bytes of index", i, need);
     return -1;
 }
 

@@ -8,6 +8,18 @@ extern "C" {
 
 #define AMP_API __attribute__((visibility("default")))
 
+struct network;
+
+// Attaches to a network that was parsed from the cfg while the plugin could not intercept the call
+// (parse_network_cfg in a program that binds to Darknet itself). Returns 1 where it is attached, 0
+// where the cfg does not ask for mixed precision or the network is attached already. Ends the
+// program with a message where a key of ours is wrong.
+AMP_API int amp_attach(struct network *net, const char *cfg_path);
+
+// Puts Darknet's own function pointers back and frees what belongs to the network. 1, or 0 where it
+// was not attached. free_network does this by itself.
+AMP_API int amp_detach(struct network *net);
+
 // How many networks the plugin has been attached to in this process, detached ones included.
 AMP_API int amp_attach_count(void);
 

@@ -54,9 +54,10 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 
 static void flush_repeats(struct amp_log *log)
 {
+    char scale[32];
     if (log->repeats)
-        fprintf(log->out, "mixed precision: the last message stands for %lld more\n",
-                (long long)log->repeats);
+        fprintf(log->out, "mixed precision: the same %lld more times; loss scale now %s\n",
+                (long long)log->repeats, amp_scale_text(log->repeat_scale, scale));
     log->repeats = 0;
 }
 
@@ -106,6 +107,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
 {
     if (same_place(f, &log->last_fault)) {
         log->repeats++;
+        log->repeat_scale = new_scale;
         return;
     }
     flush_repeats(log);

@@ -21,6 +21,7 @@ struct amp_log {
     int images_per_iteration;
     struct amp_fault last_fault; /* to count repeats instead of repeating them */
     int64_t repeats;
+    double repeat_scale;
     double loss;
     size_t iteration, total;
 };
