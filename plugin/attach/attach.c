@@ -26,9 +26,26 @@ static void use_cpu_without_gpu(void)
 #endif
 }
 
-static void attach(struct amp_session *s, network *net)
+static int attach(struct amp_session *s, network *net)
 {
-    if (s->options.mixed_precision) amp_session_attach(s, net);
+    if (!s->options.mixed_precision) return 0;
+    amp_session_attach(s, net);
+    return 1;
+}
+
+int amp_attach(network *net, const char *cfg_path)
+{
+    if (amp_session_of(net->layers)) return 0;
+    struct amp_session *s = amp_session_read(cfg_path);
+    if (s) use_cpu_without_gpu();
+    return s ? attach(s, net) : 0;
+}
+
+int amp_detach(network *net)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) amp_session_detach(s);
+    return s != NULL;
 }
 
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
