@@ -57,6 +57,9 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     if (s && s->options.mixed_precision) use_cpu_without_gpu();
     network *net = AMP_REAL(parse_network_cfg)(filename);
     ++attach_count;
+#ifdef GPU
+    amp_no_gpu_heads(net);
+#endif
     if (s) attach(s, net);
     return net;
 }

@@ -9,26 +9,45 @@ static struct amp_session *session_of(const network *net)
     return s;
 }
 
-// A loss layer's cost in a pass that is already given up would be NaN, and with it Darknet's
-// running average for the rest of the run: the last good one stays.
-static void keep_cost_finite(struct amp_session *s, layer *l)
+static bool is_finite(float f)
 {
-    if (!l->cost || !s->step.poisoned) return;
     unsigned bits;
-    memcpy(&bits, l->cost, sizeof bits);
-    if ((bits & 0x7f800000u) == 0x7f800000u) *l->cost = 0;
+    memcpy(&bits, &f, sizeof bits);
+    return (bits & 0x7f800000u) != 0x7f800000u;
+}
+
+// A cost that is not finite belongs to a pass that will be given up. It would stay in Darknet's
+// running average for the rest of the run, so it is replaced by 0; the log says what happened.
+static void judge_costs(struct amp_session *s)
+{
+    bool finite = true;
+    for (int i = 0; i < s->net->n; ++i) {
+        const float *cost = s->net->layers[i].cost;
+        finite = finite && (!cost || is_finite(*cost));
+    }
+    if (finite) return;
+    amp_step_judge_forward(&s->step);
+    for (int i = 0; i < s->net->n; ++i) {
+        float *cost = s->net->layers[i].cost;
+        if (cost && !is_finite(*cost)) *cost = 0;
+    }
 }
 
 void amp_hook_forward(layer l, network net)
 {
     struct amp_session *s = session_of(&net);
     int i = net.index;
+    (void)l;
     if (i == 0)
         amp_session_begin(s, &net);
     else
         s->view = net;
     amp_graph_forward(s->graph, i);
-    if (net.train) keep_cost_finite(s, &l);
+    if (i < s->net->n - 1) return;
+    if (net.train)
+        judge_costs(s);
+    else
+        amp_session_check_inference(s);
 }
 
 void amp_hook_backward(layer l, network net)

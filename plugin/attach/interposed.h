@@ -34,8 +34,17 @@
 
 // Used only: AMP_USE(name) is Darknet's function or the address of its variable.
 #define AMP_USED(X)                                                                                \
+    AMP_USED_GPU(X)                                                                                \
     X(gpu_index)                                                                                   \
     X(rand_uniform)
+
+#ifdef GPU
+#define AMP_USED_GPU(X)                                                                            \
+    X(activate_array)                                                                              \
+    X(softmax_cpu)
+#else
+#define AMP_USED_GPU(X)
+#endif
 
 // clang-format on
 

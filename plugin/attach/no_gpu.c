@@ -6,8 +6,11 @@
 // takes its CPU path everywhere. With a device every function is Darknet's own.
 
 #include "attach/no_gpu.h"
+#include "attach/session.h"
 #include "attach/symbols.h"
 
+#include "activations.h"
+#include "blas.h"
 #include "cuda.h"
 #include "darknet.h"
 
@@ -91,4 +94,84 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
         exit(1);
     }
     return AMP_REAL(train_networks)(nets, n, d, interval);
+}
+
+// Heads. A GPU build leaves the activations of its heads to CUDA code even on the CPU path, where
+// nobody then applies them. Here they are applied to a copy of the input, which is all that
+// Darknet's forward copies from.
+
+static void (*upstream_forward[BLANK + 1])(layer, network);
+
+// Logistic on entries [first, first + n) of anchor box k of image b.
+static void logistic_entries(const layer *l, float *x, int b, int k, int first, int n)
+{
+    int cells = l->w * l->h, per_box = l->coords + l->classes + 1;
+    float *entries =
+        x + (size_t)b * (size_t)l->outputs + (size_t)(k * per_box + first) * (size_t)cells;
+    AMP_USE(activate_array)(entries, n * cells, LOGISTIC);
+}
+
+static void activate_yolo(layer l, float *x)
+{
+    l.coords = 4;
+    for (int b = 0; b < l.batch; ++b)
+        for (int k = 0; k < l.n; ++k) {
+            logistic_entries(&l, x, b, k, 0, 2);
+            logistic_entries(&l, x, b, k, 4, 1 + l.classes);
+        }
+}
+
+static void activate_region(layer l, float *x, float *input)
+{
+    int cells = l.w * l.h;
+    for (int b = 0; b < l.batch; ++b)
+        for (int k = 0; k < l.n; ++k) {
+            logistic_entries(&l, x, b, k, 0, 2);
+            if (!l.background) logistic_entries(&l, x, b, k, l.coords, 1);
+            if (!l.softmax && !l.softmax_tree)
+                logistic_entries(&l, x, b, k, l.coords + 1, l.classes);
+        }
+    if (l.softmax_tree) {
+        int first = l.coords + 1;
+        for (int g = 0; g < l.softmax_tree->groups; first += l.softmax_tree->group_size[g++])
+            AMP_USE(softmax_cpu)
+        (input + first, l.softmax_tree->group_size[g], l.batch, l.inputs, l.n * cells, 1,
+         l.n * cells, l.temperature, x + first);
+    } else if (l.softmax) {
+        int first = (l.coords + !l.background) * cells;
+        AMP_USE(softmax_cpu)
+        (input + first, l.classes + l.background, l.batch * l.n, l.inputs / l.n, cells, 1, cells, 1,
+         x + first);
+    }
+}
+
+static void activate_iseg(layer l, float *x)
+{
+    for (int b = 0; b < l.batch; ++b)
+        AMP_USE(activate_array)(x + (size_t)b * (size_t)l.outputs, l.classes * l.w * l.h, LOGISTIC);
+}
+
+static void forward_head(layer l, network net)
+{
+    size_t bytes = (size_t)l.batch * (size_t)l.outputs * sizeof(float);
+    float *x = malloc(bytes);
+    if (!x) amp_fail("out of memory");
+    memcpy(x, net.input, bytes);
+    if (l.type == YOLO) activate_yolo(l, x);
+    if (l.type == REGION) activate_region(l, x, net.input);
+    if (l.type == ISEG) activate_iseg(l, x);
+    net.input = x;
+    upstream_forward[l.type](l, net);
+    free(x);
+}
+
+void amp_no_gpu_heads(network *net)
+{
+    if (amp_has_gpu()) return;
+    for (int i = 0; i < net->n; ++i) {
+        layer *l = &net->layers[i];
+        if (l->type != YOLO && l->type != REGION && l->type != ISEG) continue;
+        upstream_forward[l->type] = l->forward;
+        l->forward = forward_head;
+    }
 }

@@ -6,4 +6,9 @@
 // so, once, and why.
 int amp_has_gpu(void);
 
+struct network;
+
+// Without a device: makes the CPU path of yolo, region and iseg layers apply their activations.
+void amp_no_gpu_heads(struct network *net);
+
 #endif

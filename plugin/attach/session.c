@@ -231,8 +231,6 @@ void amp_session_begin(struct amp_session *s, const network *view)
         amp_graph_begin(s->graph, view->input, false);
 }
 
-// ---- attaching ----
-
 static void demote(void *user, const struct amp_fault *f)
 {
     struct amp_session *s = user;
@@ -246,6 +244,28 @@ static void demote(void *user, const struct amp_fault *f)
     }
     s->replan = true;
 }
+
+void amp_session_check_inference(struct amp_session *s)
+{
+    for (;;) {
+        struct amp_fault f = amp_graph_fault(s->graph, false);
+        if (f.class != AMP_FAULT_FORWARD) return;
+        fprintf(stderr,
+                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); it runs in FP32 "
+                "from now on\n",
+                amp_watch_name(f.tensor), f.layer, f.magnitude);
+        demote(s, &f);
+        network view = s->view;
+        view.input = s->graph->input.data;
+        amp_session_begin(s, &view);
+        for (int i = 0; i < s->net->n; ++i) {
+            s->view.index = i;
+            amp_graph_forward(s->graph, i);
+        }
+    }
+}
+
+// ---- attaching ----
 
 static void save_pointers(struct amp_session *s)
 {

@@ -41,6 +41,9 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use
 // changed.
 void amp_session_begin(struct amp_session *, const network *view);
+// After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32, and
+// the pass is run again.
+void amp_session_check_inference(struct amp_session *);
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);
 void amp_session_take_deltas(struct amp_session *);

@@ -115,25 +115,36 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
     return false;
 }
 
-static void judge_pass(struct amp_step *s)
+/* The forward pass failed: nothing of this step will be used. */
+static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
+{
+    give_up(s, f);
+    amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
+                  NULL);
+    if (f->class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
+    if (f->class == AMP_FAULT_FORWARD) s->demote(s->user, f);
+}
+
+void amp_step_judge_forward(struct amp_step *s)
 {
     if (s->poisoned) return;
+    struct amp_fault f = amp_graph_fault(s->graph, false);
+    if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
+}
+
+static void judge_pass(struct amp_step *s)
+{
     for (;;) {
         struct amp_fault f = amp_graph_fault(s->graph, true);
         if (f.class == AMP_FAULT_NONE) {
             accept_pass(s);
             return;
         }
-        if (f.class == AMP_FAULT_BACKWARD) {
-            if (handle_backward_fault(s, &f)) continue;
+        if (f.class != AMP_FAULT_BACKWARD) {
+            give_up_forward(s, &f);
             return;
         }
-        give_up(s, &f);
-        amp_log_fault(s->log, &f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
-                      s->subdivision, NULL);
-        if (f.class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
-        s->demote(s->user, &f);
-        return;
+        if (!handle_backward_fault(s, &f)) return;
     }
 }
 
@@ -143,8 +154,9 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     if (layer == g->n - 1) {
         s->loss_sum += loss;
         s->passes++;
-        amp_graph_begin_backward(g, (float)s->scaler.scale);
     }
+    if (s->poisoned) return;
+    if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
     amp_graph_backward(g, layer);
     if (layer == g->plan->first_backward) judge_pass(s);
 }
@@ -163,15 +175,21 @@ static void update_param(struct amp_graph *g, const struct amp_param *p, const s
                        p->kind == AMP_PARAM_WEIGHTS ? u->decay * batch : 0, p->clip);
 }
 
+static void begin_update(struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    s->updating = true;
+    s->applying = !s->poisoned;
+    if (!s->applying) amp_graph_restore_rolling(g);
+    if (s->passes == 0)
+        g->backend->fill_zero(g->context, g->gradients, g->n_gradients * sizeof(float));
+}
+
 bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
 {
     struct amp_graph *g = s->graph;
     bool first = !s->updating;
-    if (first) {
-        s->updating = true;
-        s->applying = !s->poisoned;
-        if (!s->applying) amp_graph_restore_rolling(g);
-    }
+    if (first) begin_update(s);
     if (s->applying) {
         const struct amp_node *node = &g->nodes[layer];
         for (int k = 0; k < node->bind.n_params; k++)
@@ -188,8 +206,9 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     s->updating = false;
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
-    amp_log_iteration(s->log, &s->scaler, iteration, total,
-                      s->loss_sum / (s->passes * s->graph->net->batch), images);
+    double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
+    amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images);
+    s->passes = 0;
     if (verdict == AMP_VERDICT_STOP)
         stop(s, "gradients overflow FP16 even at the smallest loss scale, ten steps in a row");
 }

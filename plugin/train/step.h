@@ -48,6 +48,8 @@ struct amp_step {
 /* first_of_step: the first subdivision. input: net.input. truth may be NULL. */
 void amp_step_begin(struct amp_step *, float *input, const float *truth, size_t truths,
                     int subdivision);
+/* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
+void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */
 void amp_step_backward(struct amp_step *, int layer, double loss);
 /* Updates one layer; the first call of a step decides. Returns true where the step is skipped and

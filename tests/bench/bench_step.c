@@ -47,7 +47,7 @@ static float noise(unsigned long long *state)
     return (float)((*state >> 40) / 16777216.0);
 }
 
-static void write_file(const char *folder, const char *name, const float *data, size_t n)
+static void write_floats(const char *folder, const char *name, const float *data, size_t n)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -55,7 +55,7 @@ static void write_file(const char *folder, const char *name, const float *data, 
     if (!f || fwrite(data, sizeof *data, n, f) != n || fclose(f)) die("cannot write", path);
 }
 
-static int read_file(const char *folder, const char *name, float *data, size_t n)
+static int read_floats(const char *folder, const char *name, float *data, size_t n)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -91,10 +91,10 @@ static void fix_heads(network *net, const struct arguments *a)
         if (!is_head(l)) continue;
         snprintf(name, sizeof name, "delta_%d.bin", i);
         fixed_delta[i] = malloc(count(l) * sizeof(float));
-        if (!a->dump || !read_file(a->dump, name, fixed_delta[i], count(l))) {
+        if (!a->dump || !read_floats(a->dump, name, fixed_delta[i], count(l))) {
             for (size_t k = 0; k < count(l); k++)
                 fixed_delta[i][k] = .01f * (2 * noise(&state) - 1);
-            if (a->dump) write_file(a->dump, name, fixed_delta[i], count(l));
+            if (a->dump) write_floats(a->dump, name, fixed_delta[i], count(l));
         }
         l->forward = forward_fixed;
     }
@@ -124,17 +124,17 @@ static void dump(network *net, const char *folder)
     net->learning_rate = 0;
     net->momentum = 1;
     net->decay = 0;
-    write_file(folder, "input.bin", net->input, (size_t)net->inputs * (size_t)net->batch);
+    write_floats(folder, "input.bin", net->input, (size_t)net->inputs * (size_t)net->batch);
     train_network_datum(net);
     for (int i = 0; i < net->n; i++) {
         layer *l = &net->layers[i];
         if (is_head(l)) {
             snprintf(name, sizeof name, "head_%d.bin", i);
-            write_file(folder, name, net->layers[i - 1].output, count(l));
+            write_floats(folder, name, net->layers[i - 1].output, count(l));
         }
         if (l->type == CONVOLUTIONAL) {
             snprintf(name, sizeof name, "layer_%d_dw.bin", i);
-            write_file(folder, name, l->weight_updates, (size_t)l->nweights);
+            write_floats(folder, name, l->weight_updates, (size_t)l->nweights);
             memset(l->weight_updates, 0, (size_t)l->nweights * sizeof(float));
         }
     }
