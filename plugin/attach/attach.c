@@ -16,19 +16,23 @@ int amp_attach_count(void)
     return attach_count;
 }
 
-static void use_cpu_without_gpu(void)
+// This version computes on the CPU only; what asks for more is refused by name.
+static void check_backend(const struct amp_options *options)
 {
+    if (options->backend == AMP_BACKEND_CUDA)
+        amp_fail("amp_backend=cuda: this version has no CUDA backend; allowed: auto, cpu");
 #ifdef GPU
-    if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
     if (*AMP_USE(gpu_index) >= 0)
-        amp_fail("mixed_precision=1 has no GPU backend in this version; start with -nogpu to train "
-                 "on the CPU, or remove the key");
+        amp_fail(
+            "mixed_precision=1 runs on the CPU only in this version, and this Darknet is about to "
+            "use a GPU; add -nogpu to the command line, or remove the key");
 #endif
 }
 
 static int attach(struct amp_session *s, network *net)
 {
     if (!s->options.mixed_precision) return 0;
+    check_backend(&s->options);
     amp_session_attach(s, net);
     return 1;
 }
@@ -37,7 +41,6 @@ int amp_attach(network *net, const char *cfg_path)
 {
     if (amp_session_of(net->layers)) return 0;
     struct amp_session *s = amp_session_read(cfg_path);
-    if (s) use_cpu_without_gpu();
     return s ? attach(s, net) : 0;
 }
 
@@ -54,7 +57,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
-    if (s && s->options.mixed_precision) use_cpu_without_gpu();
+    if (s && s->options.mixed_precision) check_backend(&s->options);
     network *net = AMP_REAL(parse_network_cfg)(filename);
     ++attach_count;
 #ifdef GPU
