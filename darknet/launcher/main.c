@@ -1,6 +1,7 @@
 // The `darknet` program: runs our own sub-commands, and hands everything else to Darknet's main.
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,8 +43,13 @@ static const struct command *find_command(int argc, char **argv)
     return found;
 }
 
+// Darknet's training returns while its loader threads still decode the next batch. An ordinary exit
+// would run the destructors of OpenCV under them, which crashes now and then; quick_exit runs only
+// what was registered with at_quick_exit.
 int main(int argc, char **argv)
 {
     const struct command *c = find_command(argc, argv);
-    return c ? c->run(argc, argv) : darknet_main(argc, argv);
+    int status = c ? c->run(argc, argv) : darknet_main(argc, argv);
+    fflush(NULL);
+    quick_exit(status);
 }

@@ -120,7 +120,7 @@ static void check_named_files(struct checker *k, int layer)
     const struct amp_layer_desc *l = &k->net->layers[layer];
     for (int i = 0; i < 2; ++i) {
         const struct amp_cfg_entry *e = amp_cfg_find(section_of(k, layer), keys[i]);
-        const char *why = e ? amp_file_unreadable(e->value) : NULL;
+        const char *why = e ? amp_text_unreadable(e->value) : NULL;
         if (why)
             fault(k, "%s:%d: %s=%s: %s", k->cfg->path, e->line, e->key, e->value, why);
         else if (e && i)
@@ -157,7 +157,7 @@ static int count_names(const char *path)
     size_t size = 0;
     ssize_t length;
     int lines = 0, names = 0;
-    FILE *file = amp_file_unreadable(path) ? NULL : fopen(path, "r");
+    FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
     if (!file) return -1;
     while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
         ++lines;
@@ -189,7 +189,7 @@ static void check_names(struct checker *k, int classes)
     int names = count_names(e->value);
     if (names < 0)
         fault(k, "%s:%d: names=%s: %s", k->data->path, e->line, e->value,
-              amp_file_unreadable(e->value));
+              amp_text_unreadable(e->value));
     else if (classes && names != classes)
         fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
               e->value, names, classes);

@@ -20,6 +20,14 @@ const char *amp_file_unreadable(const char *path)
     return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
 }
 
+const char *amp_text_unreadable(const char *path)
+{
+    struct stat info;
+    const char *why = amp_file_unreadable(path);
+    if (why || stat(path, &info)) return why ? why : strerror(errno);
+    return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
+}
+
 /* 0 or an errno: reserves the bytes in a nameless file and flushes it. */
 static int try_to_write(const char *folder, uint64_t bytes)
 {

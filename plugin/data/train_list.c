@@ -168,7 +168,7 @@ int amp_train_list_check(const char *path, int classes, FILE *progress, struct a
                                    {.title = "label files cannot be read"},
                                    {.title = "faults in label files"}}};
     *list = (struct amp_train_list){0};
-    const char *why = amp_file_unreadable(path);
+    const char *why = amp_text_unreadable(path);
     FILE *file = why ? NULL : fopen(path, "r");
     if (!file) return say(tell, context, "image list %s: %s", path, why ? why : strerror(errno));
     int failed = 0;
