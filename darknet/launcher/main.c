@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "darknet.h"
+#include "detector_train.h"
 #include "plugin/decide/plan_command.h"
 #include "plugin/eval/detector_map.h"
 
@@ -20,16 +22,25 @@ struct command {
 static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan},
     {{"detector", "map"}, amp_command_detector_map},
+    {{"detector", "train"}, amp_command_detector_train},
     {{NULL, NULL}, NULL},
 };
 
+// The words are the first two after Darknet's general options, -i N and -nogpu, which may stand
+// anywhere.
 static const struct command *find_command(int argc, char **argv)
 {
-    if (argc < 3) return NULL;
-    for (const struct command *c = commands; c->run; ++c) {
-        if (strcmp(argv[1], c->words[0]) == 0 && strcmp(argv[2], c->words[1]) == 0) return c;
+    char **words = calloc((size_t)argc + 3, sizeof *words);
+    if (!words) return NULL;
+    memcpy(words, argv, (size_t)argc * sizeof *words);
+    find_char_arg(argc, words, "-i", 0);
+    find_arg(argc, words, "-nogpu");
+    const struct command *found = NULL;
+    for (const struct command *c = commands; c->run && words[1] && words[2]; ++c) {
+        if (strcmp(words[1], c->words[0]) == 0 && strcmp(words[2], c->words[1]) == 0) found = c;
     }
-    return NULL;
+    free(words);
+    return found;
 }
 
 // Darknet's training returns while its loader threads still decode the next batch. An ordinary exit

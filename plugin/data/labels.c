@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "file_check.h"
 
 /* ---- the path ---------------------------------------------------------------------------------
  */
@@ -108,8 +111,8 @@ static int read_fraction(const struct reader *r, const char *name, const char *f
     *value = strtod(field, &end);
     if (end == field || *end || !isfinite(*value))
         return tell_fault(r, "%s \"%.40s\": must be a finite number", name, field);
-    if (is_size && !(*value > 0))
-        return tell_fault(r, "%s \"%.40s\": must be above 0", name, field);
+    if (is_size && *value < 0)
+        return tell_fault(r, "%s \"%.40s\": must not be below 0", name, field);
     if (fabs(*value) > AMP_LABEL_BOX_MAX)
         return tell_fault(r, "%s \"%.40s\": must be a fraction of the image (0 to 1), not pixels",
                           name, field);
@@ -147,16 +150,28 @@ static int append_row(const struct reader *r, struct amp_labels *labels, struct 
     }
     labels->rows[labels->count++] = row;
     labels->over_edge += reaches_over_edge(&row);
+    labels->no_area += row.width == 0 || row.height == 0;
     return 0;
+}
+
+static FILE *open_file(const struct reader *r)
+{
+    struct stat info;
+    const char *why = amp_file_unreadable(r->path);
+    if (!why && (stat(r->path, &info) || info.st_size > AMP_LABEL_FILE_MAX))
+        why = "larger than 16 MiB, which no label file is";
+    FILE *file = why ? NULL : fopen(r->path, "r");
+    if (!file) tell_fault(r, "cannot read label file: %s", why ? why : strerror(errno));
+    return file;
 }
 
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context)
 {
     struct reader r = {.path = path, .classes = classes, .tell = tell, .context = context};
-    labels->count = labels->over_edge = 0;
-    FILE *file = fopen(path, "r");
-    if (!file) return tell_fault(&r, "cannot read label file: %s", strerror(errno));
+    labels->count = labels->over_edge = labels->no_area = 0;
+    FILE *file = open_file(&r);
+    if (!file) return -1;
     char *line = NULL;
     size_t line_size = 0;
     int failed = 0;

@@ -11,7 +11,8 @@
 #include <stddef.h>
 
 #define AMP_LABEL_PATH_MAX 4096 /* Darknet's buffer */
-#define AMP_LABEL_BOX_MAX  2.0  /* a coordinate beyond +-2 images is not a fraction of the image */
+#define AMP_LABEL_FILE_MAX (16 << 20)
+#define AMP_LABEL_BOX_MAX  2.0 /* a coordinate beyond +-2 images is not a fraction of the image */
 
 struct amp_label {
     int class_id;
@@ -22,6 +23,7 @@ struct amp_labels {
     struct amp_label *rows; /* in the order of the file */
     size_t count, capacity;
     size_t over_edge; /* boxes that reach more than rounding over an edge: kept as they are */
+    size_t no_area;   /* boxes whose width or height is 0: kept too; training leaves them out */
 };
 
 /* Receives one message per fault, without newline. */
@@ -36,9 +38,9 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
                    size_t err_size);
 
 /* Replaces labels (zero-initialised, or from an earlier call) by the file's rows. 0, or -1 after
- * telling every fault: file missing or unreadable, a line that has not exactly five fields, a class
- * outside [0, classes), a NUL byte, a number that is not finite or beyond AMP_LABEL_BOX_MAX, a
- * width or height that is not above 0. */
+ * telling every fault: file missing, unreadable or above AMP_LABEL_FILE_MAX bytes, a line that has
+ * not exactly five fields, a class outside [0, classes), a NUL byte, a number that is not finite or
+ * beyond AMP_LABEL_BOX_MAX, a width or height below 0. */
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context);
 void amp_labels_free(struct amp_labels *labels);

@@ -256,22 +256,26 @@ static int edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-/* A key that can only be meant for us. */
-static bool is_meant_for_us(const char *key)
+/* The known key with the fewest edits from this one; how many in distance. */
+static const struct amp_option_row *nearest_row(const char *key, int *distance)
 {
-    return !strncasecmp(key, "amp_", 4) || !strncasecmp(key, "loss_scale", 10) ||
-           (strlen(key) < 64 && edit_distance(key, "mixed_precision") <= 3);
-}
-
-static const char *nearest_key(const char *key)
-{
-    const char *nearest = rows[0].key;
-    int least = 64;
+    const struct amp_option_row *nearest = rows;
+    *distance = 64;
     for (int i = 0; i < LENGTH(rows) && strlen(key) < 64; ++i) {
-        int distance = edit_distance(key, rows[i].key);
-        if (distance < least) least = distance, nearest = rows[i].key;
+        int edits = edit_distance(key, rows[i].key);
+        if (edits < *distance) *distance = edits, nearest = &rows[i];
     }
     return nearest;
+}
+
+/* An unknown key that is ours by its beginning, or by one wrong character in six. (Darknet's own
+ * class_scale is two edits from loss_scale.) */
+static bool is_meant_for_us(const char *key, const struct amp_option_row **nearest)
+{
+    int distance;
+    *nearest = nearest_row(key, &distance);
+    return !strncasecmp(key, "amp_", 4) || !strncasecmp(key, "loss_scale", 10) ||
+           distance <= (int)strlen((*nearest)->key) / 6;
 }
 
 /* Reading. */
@@ -321,8 +325,8 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     bool is_net = section == r->file->sections;
     const struct amp_option_row *row = find_row(entry->key);
     if (!row) {
-        if (!is_meant_for_us(entry->key)) return 0;
-        return fail(r, entry, "unknown key; the nearest known one is %s", nearest_key(entry->key));
+        if (!is_meant_for_us(entry->key, &row)) return 0;
+        return fail(r, entry, "unknown key; the nearest known one is %s", row->key);
     }
     if (!is_net && row->set != set_mixed_precision)
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",

@@ -5,7 +5,7 @@
  * default; `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
  *
  * An error, always: a value outside the table's range, a key of ours twice in a section or in the
- * wrong one, an unknown key that begins with amp_ or loss_scale or is nearly mixed_precision,
+ * wrong one, an unknown key that begins with amp_ or loss_scale or is misspelt from a known one,
  * loss_scale_min above loss_scale_max, loss_scale_init outside them, a fixed loss_scale=<number>
  * together with any loss_scale_* key (they steer the dynamic scale only).
  */

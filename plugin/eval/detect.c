@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 
-#include "progress.h"
+#include "plugin/data/progress.h"
 
 /* From Darknet's stb_image: is this an image file whose header can be read, and of what size? */
 int stbi_info(const char *path, int *width, int *height, int *channels);
@@ -217,7 +217,7 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
     struct amp_progress progress;
     int n = set->images.count, started = 0, done = 0, undecoded = 0, failed = 0;
     set_batch_network(net, 1);
-    amp_progress_start(&progress, "evaluating", (size_t)n);
+    amp_progress_start(&progress, stderr, "evaluating", (size_t)n);
     while (done < n && !failed) {
         for (; started < n && started < done + LOADERS; ++started)
             start_loading(&loaders[started % LOADERS], net, set->images.line[started]);

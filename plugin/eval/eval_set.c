@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "plugin/data/labels.h"
+#include "plugin/data/progress.h"
 #include "plugin/decide/cfg_file.h"
-#include "progress.h"
 
 /* Where faults go, and how many there were. */
 struct fault_log {
@@ -221,7 +221,7 @@ static int read_truths(struct fault_log *log, struct amp_eval_set *set)
     struct amp_labels labels = {0};
     struct amp_progress progress;
     int failed = 0;
-    amp_progress_start(&progress, "checking images and labels", (size_t)set->images.count);
+    amp_progress_start(&progress, stderr, "checking images and labels", (size_t)set->images.count);
     for (int i = 0; !failed && i < set->images.count; ++i) {
         char path[AMP_LABEL_PATH_MAX], err[AMP_LABEL_PATH_MAX + 512];
         check_image(log, set, i);

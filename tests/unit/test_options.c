@@ -1,6 +1,7 @@
 /* Every key of the options table: what it accepts, what it rejects and in which words. */
 #include "plugin/decide/options.h"
 
+#include <glob.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -176,7 +177,27 @@ AMP_TEST(unknown_keys_name_the_nearest)
     check_rejected("[net]\nmixedprecision=1\n",
                    "a.cfg:2: mixedprecision=1: unknown key; the nearest known one is "
                    "mixed_precision");
+    check_rejected("[net]\nloss_scal_max=4\n",
+                   "a.cfg:2: loss_scal_max=4: unknown key; the nearest known one is "
+                   "loss_scale_max");
     CHECK_INT(read_text("[net]\nbatch=1\nscale=2\nscales=.1,.1\n[crop]\nfoo_amp_=1\n"), 0);
+    CHECK_INT(read_text("[net]\nsee=1\n[region]\nclass_scale=1\nmask_scale=1\n"), 0);
+}
+
+/* None of Darknet's own keys is taken for one of ours. */
+AMP_TEST(stock_cfgs)
+{
+    glob_t cfgs;
+    REQUIRE(glob(AMP_DARKNET_CFGS, 0, NULL, &cfgs) == 0);
+    CHECK(cfgs.gl_pathc > 30);
+    for (size_t i = 0; i < cfgs.gl_pathc; ++i) {
+        struct amp_cfg_file *file = amp_cfg_read(cfgs.gl_pathv[i], err, sizeof err);
+        if (!file || amp_options_read(file, &o, notes, sizeof notes, err, sizeof err))
+            TEST_FAIL("%s", err);
+        CHECK_STR(notes, "");
+        amp_cfg_free(file);
+    }
+    globfree(&cfgs);
 }
 
 AMP_TEST(keys_in_the_wrong_section)

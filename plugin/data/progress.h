@@ -1,12 +1,14 @@
-/* A progress line on stderr, at most one about every AMP_PROGRESS_SECONDS. */
+/* A progress line, at most one about every AMP_PROGRESS_SECONDS. */
 #ifndef AMP_PROGRESS_H
 #define AMP_PROGRESS_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define AMP_PROGRESS_SECONDS 2.0
 
 struct amp_progress {
+    FILE *out;
     const char *what; /* "evaluating" */
     size_t total;     /* images */
     double start, last;
@@ -15,7 +17,8 @@ struct amp_progress {
 /* Seconds on a clock that only goes forward. */
 double amp_clock_seconds(void);
 
-void amp_progress_start(struct amp_progress *progress, const char *what, size_t total);
+/* out: NULL for silence. */
+void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total);
 /* done images of total are finished; prints when it is time to. */
 void amp_progress_update(struct amp_progress *progress, size_t done);
 

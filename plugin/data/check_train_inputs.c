@@ -1,0 +1,324 @@
+#define _GNU_SOURCE
+#include "check_train_inputs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "file_check.h"
+#include "plugin/decide/cfg_file.h"
+#include "plugin/decide/net_desc.h"
+#include "plugin/decide/options.h"
+#include "train_list.h"
+#include "weights_file.h"
+
+#define DARKNET_NAME_SIZE                                                                          \
+    256 /* of the buffer in which Darknet puts together a weights file's name */
+
+struct checker {
+    struct amp_cfg_file *data, *cfg; /* NULL where unreadable */
+    struct amp_net_desc *net;        /* NULL without a valid cfg */
+    FILE *progress, *warn;
+    char *err;
+    size_t err_size, err_used;
+    bool failed;
+};
+
+/* ---- faults ---- */
+
+/* Also the amp_tell of the others. */
+static void tell(void *context, const char *message)
+{
+    struct checker *k = context;
+    k->failed = true;
+    size_t room = k->err_size - k->err_used;
+    int n = snprintf(k->err + k->err_used, room, "%s%s", k->err_used ? "\n" : "", message);
+    k->err_used += (size_t)n < room ? (size_t)n : room ? room - 1 : 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const char *format, ...)
+{
+    char message[2 * PATH_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    tell(k, message);
+}
+
+static int line_of(const struct amp_cfg_section *section, const char *key)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? entry->line : section->line;
+}
+
+/* ---- the cfg ---- */
+
+static void read_cfg(struct checker *k, const char *path)
+{
+    char err[2 * PATH_MAX];
+    struct amp_options options;
+    k->cfg = amp_cfg_read(path, err, sizeof err);
+    if (!k->cfg || amp_options_read(k->cfg, &options, NULL, 0, err, sizeof err)) {
+        tell(k, err);
+        return;
+    }
+    k->net = amp_net_describe(k->cfg, 0, 0, options.mixed_precision, err, sizeof err);
+    if (!k->net) tell(k, err);
+}
+
+static bool is_head(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
+}
+
+static const struct amp_cfg_section *section_of(const struct checker *k, int layer)
+{
+    return &k->cfg->sections[layer + 1];
+}
+
+/* Darknet makes room for this many boxes whatever max says, but strides by max. */
+static void check_head(struct checker *k, int layer)
+{
+    const struct amp_layer_desc *l = &k->net->layers[layer];
+    const struct amp_cfg_section *s = section_of(k, layer);
+    int boxes = l->type == AMP_REGION ? 30 : 90;
+    if (l->max_boxes != boxes)
+        fault(k, "%s:%d: max=%d in %s; allowed: %d, the room that this Darknet makes", k->cfg->path,
+              line_of(s, "max"), l->max_boxes, s->name, boxes);
+    if (l->type == AMP_REGION && l->coords != 4)
+        fault(k, "%s:%d: coords=%d in %s; allowed: 4, what detector train loads", k->cfg->path,
+              line_of(s, "coords"), l->coords, s->name);
+    if (l->classes < 1)
+        fault(k, "%s:%d: classes=%d in %s; allowed: at least 1", k->cfg->path,
+              line_of(s, "classes"), l->classes, s->name);
+}
+
+/* Darknet uses the lines of a map as indices of classes, unchecked. */
+static void check_map(struct checker *k, const char *path, int classes)
+{
+    char *line = NULL;
+    size_t size = 0;
+    FILE *file = fopen(path, "r");
+    for (int number = 1; file && getline(&line, &size, file) >= 0; ++number) {
+        long class_id = strtol(line, NULL, 10);
+        if (class_id >= 0 && class_id < classes) continue;
+        fault(k, "%s:%d: class %ld; allowed: 0 to %d", path, number, class_id, classes - 1);
+        break;
+    }
+    free(line);
+    if (file) fclose(file);
+}
+
+/* Files that Darknet would exit without, after the network is built. */
+static void check_named_files(struct checker *k, int layer)
+{
+    static const char *const keys[] = {"tree", "map"};
+    const struct amp_layer_desc *l = &k->net->layers[layer];
+    for (int i = 0; i < 2; ++i) {
+        const struct amp_cfg_entry *e = amp_cfg_find(section_of(k, layer), keys[i]);
+        const char *why = e ? amp_text_unreadable(e->value) : NULL;
+        if (why)
+            fault(k, "%s:%d: %s=%s: %s", k->cfg->path, e->line, e->key, e->value, why);
+        else if (e && i)
+            check_map(k, e->value, l->classes);
+    }
+}
+
+static void check_net(struct checker *k)
+{
+    const struct amp_cfg_section *net = &k->cfg->sections[0];
+    int last = k->net->n - 1;
+    for (int i = 0; i <= last; ++i) {
+        const struct amp_layer_desc *l = &k->net->layers[i];
+        if (is_head(l)) check_head(k, i);
+        if (is_head(l) || l->type == AMP_SOFTMAX) check_named_files(k, i);
+    }
+    if (k->net->layers[last].type != AMP_YOLO && k->net->layers[last].type != AMP_REGION)
+        fault(k, "%s:%d: the last layer is %s; detector train needs [yolo] or [region] there",
+              k->cfg->path, section_of(k, last)->line, section_of(k, last)->name);
+    if (k->net->c != 3)
+        fault(k, "%s:%d: channels=%d; allowed: 3, what detector train loads", k->cfg->path,
+              line_of(net, "channels"), k->net->c);
+    if (k->net->max_batches < 1)
+        fault(k, "%s:%d: max_batches=%d: nothing to train: raise max_batches", k->cfg->path,
+              line_of(net, "max_batches"), k->net->max_batches);
+}
+
+/* ---- classes ---- */
+
+/* Lines up to the last that is not empty, or -1. */
+static int count_names(const char *path)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int lines = 0, names = 0;
+    FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
+    if (!file) return -1;
+    while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
+        ++lines;
+        if (line[strspn(line, " \t\r\n")]) names = lines;
+    }
+    free(line);
+    fclose(file);
+    return names;
+}
+
+/* The data file's classes, 0 where it has none. */
+static int read_classes(struct checker *k)
+{
+    const struct amp_cfg_entry *e = k->data ? amp_cfg_find(&k->data->sections[0], "classes") : NULL;
+    if (!e) return 0;
+    char *end;
+    errno = 0;
+    long classes = strtol(e->value, &end, 10);
+    if (!*end && !errno && classes >= 1 && classes <= INT_MAX) return (int)classes;
+    fault(k, "%s:%d: classes=%.80s; allowed: a whole number, at least 1", k->data->path, e->line,
+          e->value);
+    return 0;
+}
+
+static void check_names(struct checker *k, int classes)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(&k->data->sections[0], "names");
+    if (!e) return;
+    int names = count_names(e->value);
+    if (names < 0)
+        fault(k, "%s:%d: names=%s: %s", k->data->path, e->line, e->value,
+              amp_text_unreadable(e->value));
+    else if (classes && names != classes)
+        fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
+              e->value, names, classes);
+}
+
+/* Every head must have so many classes; 0: as many as the first. Returns how many. */
+static int check_head_classes(struct checker *k, int classes)
+{
+    for (int i = 0; k->net && i < k->net->n; ++i) {
+        const struct amp_layer_desc *l = &k->net->layers[i];
+        if (!is_head(l)) continue;
+        if (!classes) classes = l->classes;
+        if (l->classes != classes)
+            fault(k, "%s:%d: classes=%d in %s, but %s %d", k->cfg->path,
+                  line_of(section_of(k, i), "classes"), l->classes, section_of(k, i)->name,
+                  k->data && amp_cfg_find(&k->data->sections[0], "classes") ? "the data file says"
+                                                                            : "the first head has",
+                  classes);
+    }
+    return classes;
+}
+
+/* Labels name the lines of a head's map where there is one. */
+static int count_label_classes(const struct checker *k, int classes)
+{
+    for (int i = 0; k->net && i < k->net->n; ++i) {
+        const struct amp_cfg_entry *map = amp_cfg_find(section_of(k, i), "map");
+        int lines = map && is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
+        if (lines > 0) return lines;
+    }
+    return classes ? classes : INT_MAX;
+}
+
+/* ---- weights and backup ---- */
+
+static void check_seen(struct checker *k, const char *path, uint64_t seen)
+{
+    uint64_t batch = (uint64_t)k->net->batch * (uint64_t)k->net->subdivisions;
+    uint64_t iterations = seen / batch;
+    if (k->net->max_batches < 1 || iterations < (uint64_t)k->net->max_batches) return;
+    fault(k,
+          "weights file %s: has seen %" PRIu64 " images, %" PRIu64 " batches, and max_batches is "
+          "%d: nothing to train: use -clear or raise max_batches",
+          path, seen, iterations, k->net->max_batches);
+}
+
+static void check_weights(struct checker *k, const char *path, bool clear)
+{
+    char err[2 * PATH_MAX];
+    struct amp_weights_info info;
+    const char *why = amp_file_unreadable(path);
+    if (why) {
+        fault(k, "weights file %s: %s", path, why);
+        return;
+    }
+    if (!k->net) return;
+    if (amp_weights_check(path, k->net, &info, err, sizeof err)) {
+        tell(k, err);
+        return;
+    }
+    if (info.layers_found < info.layers && k->progress)
+        fprintf(k->progress,
+                "weights file %s ends before layer %d: %d of %d layers with weights are loaded, "
+                "layer %d and later ones start anew\n",
+                path, info.first_absent, info.layers_found, info.layers, info.first_absent);
+    if (!clear) check_seen(k, path, info.seen);
+}
+
+/* The longest name that Darknet puts together in its fixed buffer. */
+static void check_name_length(struct checker *k, const char *folder)
+{
+    const char *slash = strrchr(k->cfg->path, '/'), *base = slash ? slash + 1 : k->cfg->path;
+    int base_length = (int)strcspn(base, ".");
+    int numbered =
+        snprintf(NULL, 0, "%s/%.*s_%d.weights", folder, base_length, base, k->net->max_batches);
+    int final = snprintf(NULL, 0, "%s/%.*s_final.weights", folder, base_length, base);
+    int longest = numbered > final ? numbered : final;
+    if (longest >= DARKNET_NAME_SIZE)
+        fault(k,
+              "backup folder %s: its weights files would have names of %d bytes; Darknet has "
+              "room for %d",
+              folder, longest, DARKNET_NAME_SIZE - 1);
+}
+
+static void check_backup(struct checker *k)
+{
+    char err[2 * PATH_MAX];
+    const char *folder = amp_cfg_string(&k->data->sections[0], "backup", "/backup/");
+    uint64_t bytes = k->net ? amp_weights_saved_bytes(k->net) : 1;
+    if (amp_folder_check(folder, bytes, err, sizeof err)) fault(k, "backup %s", err);
+    if (k->net) check_name_length(k, folder);
+}
+
+/* ---- images ---- */
+
+static void check_list(struct checker *k, int classes)
+{
+    struct amp_train_list list;
+    const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
+    amp_train_list_check(path, classes, k->progress, &list, tell, k);
+    if (list.over_edge && k->warn)
+        fprintf(k->warn,
+                "warning: %s: %zu boxes reach over an edge of their image; Darknet clips them\n",
+                path, list.over_edge);
+    if (list.no_area && k->warn)
+        fprintf(k->warn, "warning: %s: %zu boxes have no area; Darknet leaves them out\n", path,
+                list.no_area);
+}
+
+int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
+                           bool clear, FILE *progress, FILE *warn, char *err, size_t err_size)
+{
+    struct checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
+    char data_err[2 * PATH_MAX];
+    if (err_size) *err = '\0';
+    read_cfg(&k, cfg_path);
+    k.data = amp_cfg_read_data(data_path, data_err, sizeof data_err);
+    if (!k.data) tell(&k, data_err);
+
+    int classes = check_head_classes(&k, read_classes(&k));
+    if (k.net) check_net(&k);
+    if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
+    if (k.data) {
+        check_names(&k, classes);
+        check_backup(&k);
+        check_list(&k, count_label_classes(&k, classes));
+    }
+    amp_net_desc_free(k.net);
+    amp_cfg_free(k.cfg);
+    amp_cfg_free(k.data);
+    return k.failed ? -1 : 0;
+}

@@ -1,0 +1,28 @@
+#define _GNU_SOURCE
+#include "progress.h"
+
+#include <time.h>
+
+double amp_clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total)
+{
+    double now = amp_clock_seconds();
+    *progress = (struct amp_progress){out, what, total, now, now};
+}
+
+void amp_progress_update(struct amp_progress *progress, size_t done)
+{
+    double now = amp_clock_seconds();
+    if (!progress->out || done == 0 || now - progress->last < AMP_PROGRESS_SECONDS) return;
+    progress->last = now;
+    double rate = (double)done / (now - progress->start);
+    fprintf(progress->out, "%s: %zu/%zu images (%.0f %%), %.4g images/s, %.0f s left\n",
+            progress->what, done, progress->total, 100.0 * (double)done / (double)progress->total,
+            rate, (double)(progress->total - done) / rate);
+}

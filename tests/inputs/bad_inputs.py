@@ -1,0 +1,132 @@
+"""Every bad input of `darknet detector train`: exit status 1, the culprit named, no file touched.
+
+usage: bad_inputs.py DARKNET
+
+Each case spoils one thing of a good toy set, runs the program in the set's folder, and gives the
+words that its message must hold. The same set unspoiled must train.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text, "%s has no %r" % (path, old)
+    path.write_text(text.replace(old, new))
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def append(path, data):
+    with path.open("ab") as f:
+        f.write(data)
+
+
+# (name, how to spoil the set, words of the message)
+CASES = [
+    ("no cfg", lambda d: (d / "toy.cfg").unlink(), ["toy.cfg", "No such file"]),
+    ("no data", lambda d: (d / "toy.data").unlink(), ["toy.data", "No such file"]),
+    ("no weights", lambda d: (d / "toy.weights").unlink(), ["toy.weights", "No such file"]),
+    ("no names", lambda d: (d / "toy.names").unlink(), ["toy.names", "No such file"]),
+    ("no image list", lambda d: (d / "train.txt").unlink(), ["train.txt", "No such file"]),
+    ("no image", lambda d: (d / "image003.png").unlink(), ["line 4: ", "image003.png"]),
+    ("no label file", lambda d: (d / "image003.txt").unlink(), ["line 4: ", "image003.txt"]),
+    ("empty train list", lambda d: (d / "train.txt").write_text(""), ["train.txt", "no image"]),
+    ("Windows line ends in the list", lambda d: edit(d / "train.txt", "\n", "\r\n"),
+     ["line 1: ", "image000.png", "carriage return"]),
+    ("class id too large", lambda d: append(d / "image003.txt", b"2 .5 .5 .1 .1\n"),
+     ["image003.txt:2: ", '"2"', "from 0 to 1"]),
+    ("label not finite", lambda d: append(d / "image003.txt", b"1 .5 nan .1 .1\n"),
+     ["image003.txt:2: ", "nan"]),
+    ("label field missing", lambda d: append(d / "image003.txt", b"1 .5 .5 .1\n"),
+     ["image003.txt:2: ", "4 fields"]),
+    ("classes of the data file", lambda d: edit(d / "toy.data", "classes=2", "classes=3"),
+     ["toy.cfg:", "classes=2 in [yolo]", "data file says 3"]),
+    ("classes of the names", lambda d: append(d / "toy.names", b"green\n"),
+     ["toy.names", "3 names", "2 classes"]),
+    ("classes of the cfg", lambda d: edit(d / "toy.cfg", "classes=2", "classes=3"),
+     ["toy.cfg:", "[yolo]", "filters="]),
+    ("max", lambda d: edit(d / "toy.cfg", "[yolo]", "[yolo]\nmax=100"),
+     ["toy.cfg:", "max=100 in [yolo]", "allowed: 90"]),
+    ("bad option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\namp_dtype=fp8"),
+     ["toy.cfg:3: amp_dtype=fp8", "fp16, bf16, tf32 or fp32"]),
+    ("unknown option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\nloss_scal_max=8"),
+     ["toy.cfg:3: loss_scal_max=8", "loss_scale_max"]),
+    ("nothing to train", lambda d: set_seen(d, 12), ["toy.weights", "use -clear"]),
+    ("weights cut off", lambda d: cut(d / "toy.weights", 1000), ["toy.weights", "ends inside"]),
+    ("weights too long", lambda d: append(d / "toy.weights", b"1234"),
+     ["toy.weights", "4 bytes are left over"]),
+    ("no backup folder", lambda d: (d / "backup").rmdir(), ["backup", "No such file"]),
+    ("backup is a file", lambda d: ((d / "backup").rmdir(), (d / "backup").write_text("")),
+     ["backup: not a folder"]),
+]
+
+
+def set_seen(folder, images):
+    """Sets the count of images seen in the weights file's header."""
+    body = (folder / "toy.weights").read_bytes()
+    (folder / "toy.weights").write_bytes(body[:12] + images.to_bytes(8, "little") + body[20:])
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+            for p in sorted(folder.rglob("*"))}
+
+
+def train(program, folder, *arguments):
+    return subprocess.run([program, "detector", "train", "toy.data", "toy.cfg", *arguments],
+                          cwd=folder, capture_output=True, text=True)
+
+
+def make_good_set(program, folder):
+    """With weights that Darknet wrote and that have seen no image."""
+    folder.mkdir()
+    os.chdir(folder)
+    toyset.make(".", max_batches=3)  # paths in it count from the set's own folder
+    os.chdir("..")
+    run = train(program, folder)
+    assert run.returncode == 0, run.stderr
+    (folder / "backup" / "toy_final.weights").rename(folder / "toy.weights")
+    set_seen(folder, 0)
+    shutil.rmtree(folder / "backup")
+    (folder / "backup").mkdir()
+
+
+def check_case(program, good, folder, name, spoil, words):
+    shutil.copytree(good, folder)
+    spoil(folder)
+    before = contents(folder)
+    run = train(program, folder, "toy.weights")
+    assert run.returncode == 1, "%s: status %d\n%s" % (name, run.returncode, run.stderr)
+    missing = [word for word in words if word not in run.stderr]
+    assert not missing, "%s: no %r in\n%s" % (name, missing, run.stderr)
+    assert "nothing was trained" in run.stderr, run.stderr
+    assert contents(folder) == before, "%s: files changed" % name
+
+
+def main():
+    program = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory() as root:
+        root = Path(root)
+        os.chdir(root)
+        make_good_set(program, Path("good"))
+        for i, (name, spoil, words) in enumerate(CASES):
+            check_case(program, Path("good"), Path("case%d" % i), name, spoil, words)
+        run = train(program, Path("good"), "toy.weights", "-clear")
+        assert run.returncode == 0 and "ends before" not in run.stderr, run.stderr
+        run = subprocess.run([program, "detector", "train", "toy.data"], capture_output=True,
+                             text=True)
+        assert run.returncode == 1 and "usage:" in run.stderr, run.stderr
+
+
+main()
