@@ -1,5 +1,5 @@
 /* Conformance: dropout and activation. */
-#include "tests/conformance/activations.h"
+#include "tests/conformance/activation_error.h"
 
 /* ---- dropout ---- */
 

@@ -289,6 +289,29 @@ UNUSED static struct ampk_tensor magnitude_of_old(struct rig *r, const struct pa
     return accumulate ? absolute(r, &p->exact) : blank(r, &p->exact);
 }
 
+/* Roundings in an FP32 sum of so many terms: at worst one each; many of them do not all err the
+ * same way, and stay far within 8 times the root of their number. */
+UNUSED static double roundings(double terms)
+{
+    return terms <= 64 ? terms + 2 : 8 * sqrt(terms) + 2;
+}
+
+/* What rounds in bn_sums: an array of the sums of |y - shift| and of its squares. */
+UNUSED static struct ampk_tensor sums_magnitude(struct rig *r, const struct ampk_tensor *y,
+                                                const float *shift)
+{
+    struct ampk_tensor distance = absolute(r, y), sums = describe_array(2 * y->c);
+    give_data(r, &sums);
+    size_t image = (size_t)y->c * y->h * y->w, area = (size_t)y->h * y->w;
+    for (int n = 0; n < y->n; n++)
+        for (size_t j = 0; j < image; j++)
+            ampk_ref_set_flat(&distance, n, j, fabs(ampk_ref_get_flat(y, n, j) - shift[j / area]),
+                              false, NULL);
+    float *zero = own(r, y->c * sizeof *zero);
+    ampk_reference.bn_sums(NULL, &distance, zero, sums.data);
+    return sums;
+}
+
 /* ---- comparison ---- */
 
 /* How far the tested value, before its rounding to storage, may be from the reference: terms

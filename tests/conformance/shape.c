@@ -1,5 +1,5 @@
 /* Conformance: upsample, shortcut, reorg, flatten. */
-#include "tests/conformance/activations.h"
+#include "tests/conformance/activation_error.h"
 
 /* ---- upsample ---- */
 

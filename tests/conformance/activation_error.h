@@ -1,6 +1,6 @@
 /* What FP32 arithmetic may lose in an activation and in its gradient, for tolerances. */
-#ifndef CONFORMANCE_ACTIVATIONS_H
-#define CONFORMANCE_ACTIVATIONS_H
+#ifndef CONFORMANCE_ACTIVATION_ERROR_H
+#define CONFORMANCE_ACTIVATION_ERROR_H
 
 #include "kernels/reference/activation.h"
 #include "tests/conformance/rig.h"
