@@ -1,0 +1,323 @@
+/* Conformance: convolution and inner product, forward and both gradients. */
+#include "tests/conformance/activation_error.h"
+
+/* ---- shapes ---- */
+
+/* n c h w, k kh kw stride pad groups */
+static const struct ampk_conv_shape usual_shapes[] = {
+    {1, 3, 9, 9, 8, 3, 3, 1, 1, 1, 0, 0},      /* first layer */
+    {2, 3, 16, 16, 16, 3, 3, 2, 1, 1, 0, 0},   /* and downsampling */
+    {1, 16, 13, 13, 255, 1, 1, 1, 0, 1, 0, 0}, /* detection head */
+    {2, 32, 8, 8, 16, 1, 1, 1, 0, 1, 0, 0},
+    {2, 16, 8, 8, 32, 3, 3, 1, 1, 1, 0, 0},
+    {2, 8, 7, 7, 8, 1, 1, 2, 0, 1, 0, 0},
+    {2, 8, 6, 6, 16, 3, 3, 1, 1, 2, 0, 0},   /* groups */
+    {2, 17, 5, 5, 17, 3, 3, 2, 1, 17, 0, 0}, /* depthwise */
+    {1, 6, 6, 7, 9, 3, 3, 1, 1, 3, 0, 0},
+    {2, 5, 6, 6, 7, 2, 2, 1, 0, 1, 0, 0}, /* even windows */
+    {2, 5, 6, 6, 7, 2, 2, 2, 1, 1, 0, 0},
+    {1, 4, 8, 8, 6, 4, 4, 2, 1, 1, 0, 0},
+    {1, 3, 12, 12, 8, 7, 7, 2, 3, 1, 0, 0},
+    {2, 4, 7, 7, 5, 5, 5, 1, 2, 1, 0, 0},
+    {2, 4, 5, 5, 5, 3, 3, 1, 2, 1, 0, 0},  /* padded by more than half a window */
+    {3, 7, 4, 5, 11, 4, 5, 1, 0, 1, 0, 0}, /* connected */
+    {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0},
+    {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0},
+};
+
+static struct ampk_conv_shape random_conv_shape(void)
+{
+    int groups = RANDOM_OF(1, 1, 1, 2, 3), size = random_int(1, 5);
+    struct ampk_conv_shape s = {.n = random_int(1, 3),
+                                .c = groups * RANDOM_OF(1, 3, 4, 8, 9, 16),
+                                .k = groups * RANDOM_OF(1, 2, 5, 8, 16, 17),
+                                .kh = size,
+                                .kw = size,
+                                .stride = random_int(1, 3),
+                                .pad = random_int(0, 2),
+                                .groups = groups};
+    s.h = random_int(size, 10), s.w = random_int(size, 10);
+    return s;
+}
+
+static struct ampk_conv_shape choose_shape(void)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    size_t usual = sizeof usual_shapes / sizeof *usual_shapes;
+    if (random_bool()) s = usual_shapes[test_random() % usual];
+    s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    return s;
+}
+
+static int out_side(int side, int window, const struct ampk_conv_shape *s)
+{
+    return (side + 2 * s->pad - window) / s->stride + 1;
+}
+
+/* Input and output of the convolution, NHWC. */
+static struct ampk_tensor shape_x(const struct ampk_conv_shape *s)
+{
+    return describe_nhwc(random_dtype(), s->n, s->c, s->h, s->w);
+}
+
+static struct ampk_tensor shape_y(const struct ampk_conv_shape *s)
+{
+    return describe_nhwc(random_dtype(), s->n, s->k, out_side(s->h, s->kh, s),
+                         out_side(s->w, s->kw, s));
+}
+
+/* ---- the convolution under test, the reference's, and the reference's of absolute weights ---- */
+
+struct convs {
+    struct ampk_conv_shape shape;
+    struct ampk_conv *tested, *exact, *magnitude;
+};
+
+static void set_random_weights(struct rig *r, struct convs *c)
+{
+    const struct ampk_conv_shape *s = &c->shape;
+    struct pair w = input_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw);
+    struct ampk_tensor size = absolute(r, &w.exact);
+    struct amax amax = make_amax(r);
+    r->backend->conv_set_weights(r->context, c->tested, w.tested.data, tested_amax(&amax));
+    ampk_reference.conv_set_weights(NULL, c->exact, w.exact.data, &amax.exact);
+    ampk_reference.conv_set_weights(NULL, c->magnitude, size.data, NULL);
+    check_amax(r, "conv_set_weights", &amax, 0);
+}
+
+static struct convs make_convs(struct rig *r, bool forward_only)
+{
+    char err[200] = "";
+    struct convs c = {.shape = choose_shape()};
+    c.shape.forward_only = forward_only;
+    c.tested = r->backend->conv_create(r->context, &c.shape, err, sizeof err);
+    if (!c.tested) TEST_FAIL("conv_create: %s", err);
+    REQUIRE(c.tested != NULL);
+    c.exact = ampk_reference.conv_create(NULL, &c.shape, err, sizeof err);
+    c.magnitude = ampk_reference.conv_create(NULL, &c.shape, err, sizeof err);
+    if (random_bool()) set_random_weights(r, &c); /* the second ones must win */
+    set_random_weights(r, &c);
+    return c;
+}
+
+static void destroy_convs(struct rig *r, struct convs *c)
+{
+    r->backend->conv_destroy(r->context, c->tested);
+    ampk_reference.conv_destroy(NULL, c->exact);
+    ampk_reference.conv_destroy(NULL, c->magnitude);
+}
+
+static double products_of_output(const struct ampk_conv_shape *s)
+{
+    return (double)s->c / s->groups * s->kh * s->kw;
+}
+
+/* ---- forward ---- */
+
+/* sums must be those of the stored y, whatever rounding gave it. */
+static void check_sums(struct rig *r, const struct pair *y, const struct pair *shift,
+                       struct pair *sums)
+{
+    struct ampk_tensor stored = download(r, y);
+    struct ampk_tensor magnitude = sums_magnitude(r, &stored, shift->exact.data);
+    ampk_reference.bn_sums(NULL, &stored, shift->exact.data, sums->exact.data);
+    double count = (double)stored.n * stored.h * stored.w;
+    check_output(r, "sums", sums, (struct tolerance){roundings(count) + 2, &magnitude, 0, 0});
+}
+
+static void forward_case(struct rig *r)
+{
+    struct convs c = make_convs(r, random_bool());
+    struct pair x = input_tensor(r, shape_x(&c.shape));
+    struct pair y = output_tensor(r, shape_y(&c.shape), false);
+    struct pair shift = input_array(r, c.shape.k), sums = output_array(r, 2 * c.shape.k, false);
+    struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
+    ampk_reference.conv_forward(NULL, c.magnitude, &size, &magnitude, NULL, NULL, NULL);
+    bool with_sums = random_bool();
+    struct amax amax = make_amax(r);
+    r->backend->conv_forward(r->context, c.tested, &x.tested, &y.tested, shift.tested.data,
+                             with_sums ? sums.tested.data : NULL, tested_amax(&amax));
+    ampk_reference.conv_forward(NULL, c.exact, &x.exact, &y.exact, NULL, NULL, &amax.exact);
+    struct tolerance sum = {roundings(products_of_output(&c.shape)), &magnitude, 0, 0};
+    check_amax(r, "conv_forward", &amax, check_output(r, "conv_forward", &y, sum));
+    if (with_sums) check_sums(r, &y, &shift, &sums);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_forward)
+{
+    run_cases(forward_case, 60);
+}
+
+static void bias_forward_case(struct rig *r)
+{
+    struct convs c = make_convs(r, random_bool());
+    struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, c.shape.k);
+    struct ampk_tensor out = shape_y(&c.shape);
+    out.layout = random_int(AMPK_NHWC, AMPK_NCHW);
+    struct pair y = output_tensor(r, out, false);
+    struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
+    struct ampk_tensor bias_size = absolute(r, &bias.exact);
+    ampk_reference.conv_bias_forward(NULL, c.magnitude, &size, bias_size.data, AMPK_LINEAR,
+                                     &magnitude, NULL);
+    enum ampk_activation a = random_activation();
+    struct amax amax = make_amax(r);
+    r->backend->conv_bias_forward(r->context, c.tested, &x.tested, bias.tested.data, a, &y.tested,
+                                  tested_amax(&amax));
+    ampk_reference.conv_bias_forward(NULL, c.exact, &x.exact, bias.exact.data, a, &y.exact,
+                                     &amax.exact);
+    double terms = roundings(products_of_output(&c.shape)) + 2;
+    double slack = check_output(r, "conv_bias_forward", &y, activated(a, terms, &magnitude));
+    check_amax(r, "conv_bias_forward", &amax, slack);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_bias_forward)
+{
+    run_cases(bias_forward_case, 60);
+}
+
+/* ---- backward ---- */
+
+static void backward_case(struct rig *r)
+{
+    struct convs c = make_convs(r, false);
+    const struct ampk_conv_shape *s = &c.shape;
+    bool accumulate = random_bool(), want_dx = test_random() % 4 != 0;
+    struct pair x = input_tensor(r, shape_x(s)), dy = input_tensor(r, shape_y(s));
+    struct pair dx = output_tensor(r, shape_x(s), accumulate || !want_dx);
+    struct pair dw = output_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw, false);
+    struct ampk_tensor size = absolute(r, &x.exact), dy_size = absolute(r, &dy.exact);
+    struct ampk_tensor to_dx = magnitude_of_old(r, &dx, accumulate), to_dw = blank(r, &dw.exact);
+    ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, to_dw.data, NULL,
+                                 NULL);
+    struct amax dx_amax = make_amax(r), dw_amax = make_amax(r);
+    r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested,
+                              want_dx ? &dx.tested : NULL, accumulate, dw.tested.data,
+                              tested_amax(&dx_amax), tested_amax(&dw_amax));
+    ampk_reference.conv_backward(NULL, c.exact, &x.exact, &dy.exact, want_dx ? &dx.exact : NULL,
+                                 accumulate, dw.exact.data, &dx_amax.exact, &dw_amax.exact);
+    struct tolerance data = {roundings((double)s->k / s->groups * s->kh * s->kw) + 1, &to_dx, 0, 0};
+    struct tolerance weight = {roundings((double)s->n * dy.exact.h * dy.exact.w), &to_dw, 0, 0};
+    check_amax(r, "conv_backward dx", &dx_amax, check_output(r, "conv_backward dx", &dx, data));
+    check_amax(r, "conv_backward dw", &dw_amax, check_output(r, "conv_backward dw", &dw, weight));
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_backward)
+{
+    run_cases(backward_case, 60);
+}
+
+/* ---- operands: rounded to the compute type, to nearest even ---- */
+
+/* The next number with `bits` fraction bits above v = (1 + i/2^bits) * 2^e, v itself, and what lies
+ * between; expected results by construction. */
+enum { OPERANDS = 240 };
+
+static void make_operands(int bits, float *value, float *expected)
+{
+    for (int i = 0; i < OPERANDS; i += 3) {
+        int e = random_int(-10, 10), fraction = random_int(0, (1 << bits) - 1);
+        double step = ldexp(1, e - bits), low = ldexp(1, e) + fraction * step;
+        float middle = (float)(low + step / 2), sign = random_bool() ? 1 : -1;
+        value[i] = nextafterf(middle, 0), expected[i] = (float)low;
+        value[i + 1] = middle, expected[i + 1] = (float)(fraction % 2 ? low + step : low);
+        value[i + 2] = nextafterf(middle, INFINITY), expected[i + 2] = (float)(low + step);
+        for (int j = i; j < i + 3; j++)
+            value[j] *= sign, expected[j] *= sign;
+    }
+}
+
+static void check_values(const char *what, const float *got, const float *expected)
+{
+    for (int i = 0; i < OPERANDS; i++)
+        if (got[i] != expected[i])
+            TEST_FAIL("%s: operand read as %.9g, expected %.9g", what, got[i], expected[i]);
+}
+
+static double always_one(void)
+{
+    return 1;
+}
+
+/* x of 1x1x1xN by one weight of 1, then x = 1 by N weights. */
+static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
+{
+    char err[200] = "";
+    float value[OPERANDS], expected[OPERANDS], one = 1;
+    make_operands(bits, value, expected);
+    struct ampk_conv_shape row = {1, 1, 1, OPERANDS, 1, 1, 1, 1, 0, 1, compute, false};
+    struct ampk_conv_shape column = {1, 1, 1, 1, OPERANDS, 1, 1, 1, 0, 1, compute, false};
+    struct ampk_tensor wide = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, OPERANDS);
+    struct ampk_tensor deep = describe(AMPK_FP32, AMPK_NHWC, 1, OPERANDS, 1, 1);
+    struct pair x = output_tensor(r, wide, false), y = output_tensor(r, wide, false);
+    struct pair dx = output_tensor(r, wide, false), dw = output_array(r, OPERANDS, false);
+    struct pair ones = input_tensor_of(r, wide, always_one), z = output_tensor(r, deep, false);
+    r->backend->write(r->context, x.tested.data, value, sizeof value);
+
+    struct ampk_conv *conv = r->backend->conv_create(r->context, &row, err, sizeof err);
+    REQUIRE(conv != NULL);
+    r->backend->conv_set_weights(r->context, conv, input_bytes(r, &one, sizeof one), NULL);
+    r->backend->conv_forward(r->context, conv, &x.tested, &y.tested, NULL, NULL, NULL);
+    check_values("x", download(r, &y).data, expected);
+    r->backend->conv_backward(r->context, conv, &ones.tested, &x.tested, &dx.tested, false,
+                              dw.tested.data, NULL, NULL);
+    check_values("dy", download(r, &dx).data, expected);
+    r->backend->conv_destroy(r->context, conv);
+
+    conv = r->backend->conv_create(r->context, &column, err, sizeof err);
+    REQUIRE(conv != NULL);
+    struct ampk_tensor pixel = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, 1);
+    pixel.data = ones.tested.data;
+    r->backend->conv_set_weights(r->context, conv, x.tested.data, NULL);
+    r->backend->conv_forward(r->context, conv, &pixel, &z.tested, NULL, NULL, NULL);
+    check_values("weights", download(r, &z).data, expected);
+    r->backend->conv_destroy(r->context, conv);
+}
+
+static void operands_case(struct rig *r)
+{
+    switch (random_int(0, 2)) {
+    case 0:
+        operand_case(r, AMPK_COMPUTE_FP16, 10);
+        break;
+    case 1:
+        operand_case(r, AMPK_COMPUTE_BF16, 7);
+        break;
+    default:
+        operand_case(r, AMPK_COMPUTE_TF32, 10);
+    }
+}
+
+AMP_TEST(operands_are_rounded_to_the_compute_type)
+{
+    run_cases(operands_case, 12);
+}
+
+/* ---- faults ---- */
+
+static void refusal_case(struct rig *r)
+{
+    static const struct ampk_conv_shape impossible[] = {
+        {1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false}, /* window larger than input */
+        {1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false}, /* groups do not divide c */
+        {1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false}, /* groups do not divide k */
+    };
+    for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
+        char err[200] = "";
+        CHECK(r->backend->conv_create(r->context, &impossible[i], err, sizeof err) == NULL);
+        CHECK(strlen(err) > 0);
+        err[0] = 0;
+        CHECK(ampk_reference.conv_create(NULL, &impossible[i], err, sizeof err) == NULL);
+        CHECK(strlen(err) > 0);
+    }
+}
+
+AMP_TEST(impossible_shapes_are_refused_with_a_reason)
+{
+    run_cases(refusal_case, 1);
+}
+
+AMP_TEST_MAIN
