@@ -58,9 +58,9 @@ static double search_factor(const struct amp_scaler *s, double amax)
 
 enum amp_verdict amp_scaler_overflow(struct amp_scaler *s, double amax)
 {
-    if (!s->dynamic) return AMP_VERDICT_SKIP;
-    bool lowered = back_off(s, s->searching ? search_factor(s, amax) : s->backoff);
-    bool may_retry = s->searching ? s->retry : s->retry && s->tries < AMP_SCALER_RETRIES;
+    bool lowered = s->dynamic && back_off(s, s->searching ? search_factor(s, amax) : s->backoff);
+    bool may_retry = s->retry && (s->searching || s->tries < AMP_SCALER_RETRIES);
+    s->at_floor = !lowered;
     if (!lowered || !may_retry) return AMP_VERDICT_SKIP;
     s->tries++;
     s->redone++;
@@ -86,11 +86,10 @@ static void grow(struct amp_scaler *s)
 enum amp_verdict amp_scaler_step(struct amp_scaler *s, bool applied, bool cause_is_scale)
 {
     s->tries = 0;
-    bool lowered = s->step_backoff;
-    s->step_backoff = false;
+    bool lowered = s->step_backoff, at_floor = s->at_floor && cause_is_scale;
+    s->step_backoff = s->at_floor = false;
     if (!applied) {
         s->skipped++;
-        bool at_floor = cause_is_scale && (!s->dynamic || s->scale <= s->min);
         s->floor_skips = at_floor ? s->floor_skips + 1 : 0;
         return s->floor_skips >= AMP_SCALER_FLOOR_STOP ? AMP_VERDICT_STOP : AMP_VERDICT_SKIP;
     }

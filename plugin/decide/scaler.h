@@ -30,6 +30,7 @@ struct amp_scaler {
     int tries;         /* replays of the present pass */
     int floor_skips;   /* steps skipped in a row at the floor */
     bool step_backoff; /* the scale fell during this step */
+    bool at_floor;     /* this step's last overflow left nowhere to go */
     int64_t redone, skipped, applied, grown, backed_off;
 };
 
