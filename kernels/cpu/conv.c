@@ -1,11 +1,11 @@
 /* Convolution: oneDNN computes in FP32 on operands that were rounded to the compute type, storage
  * is what the tensors say.
  *
- * An image is cast to FP32 in a thread's own memory, where it stays in the cache; a plan for one
- * image and one thread computes; the result is rounded to storage on its way out, together with
- * batch-norm's sums or bias and activation. Threads share the images. A batch of fewer images than
- * threads is instead one call in which oneDNN uses all threads: every element is summed in the
- * same order either way.
+ * Forward and data gradient: a thread casts an image to FP32 in memory of its own, where it stays
+ * in the cache; oneDNN computes with one thread; the result is rounded to storage on its way out,
+ * together with batch-norm's sums or bias and activation. Threads share the images. A batch of
+ * fewer images than threads is instead one call in which oneDNN uses all threads, if that runs the
+ * same code, which sums every element in the same order.
  *
  * The weight gradient is cut into tasks by the shape alone: slices of filters times groups of
  * images. A task is one call for one thread; the groups of a slice are then added in order.
@@ -16,6 +16,7 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     SLICE = 64,               /* filters in a task of the weight gradient, if they divide so */
@@ -24,19 +25,24 @@ enum {
     PARTIAL_BYTES = 32 << 20, /* all partial weight gradients: the sum over them costs time */
 };
 
+/* Forward or data gradient. */
+struct pass {
+    int images, threads; /* of one call */
+    struct ampk_dnnl_plan *plan;
+    struct ampk_dnnl_weights *weights;
+};
+
 struct ampk_conv {
     struct ampk_conv_shape shape;
-    size_t x_size, y_size; /* elements of an image */
-
-    int images, threads; /* of one forward or data-gradient call */
-    struct ampk_dnnl_plan *forward, *data;
-    struct ampk_dnnl_weights *forward_weights, *data_weights;
+    size_t x_size, y_size;     /* elements of an image */
+    struct pass forward, data; /* data has no plan if forward_only */
 
     int slices, groups; /* of the weight gradient: filters, images */
     struct ampk_dnnl_plan *gradient;
     struct ampk_dnnl_weights **partial; /* [slices][groups] */
 
-    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
+    /* Memory for operands and oneDNN's scratch: of a thread, and of a call that uses all. */
+    size_t lane_bytes, whole_bytes;
 };
 
 /* ---- creation ---- */
@@ -73,34 +79,51 @@ static struct ampk_dnnl_shape dnnl_shape(const struct ampk_conv_shape *s, int im
                                     s->kh,  s->kw, s->stride, s->pad, s->groups};
 }
 
-static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_size,
-                      size_t y_size)
+static size_t call_bytes(const struct ampk_dnnl_plan *plan, size_t x_size, size_t y_size)
 {
-    size_t bytes = aligned(x_size * sizeof(float)) + aligned(y_size * sizeof(float)) +
-                   aligned(ampk_dnnl_plan_scratch(plan));
-    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
+    return aligned(x_size * sizeof(float)) + aligned(y_size * sizeof(float)) +
+           aligned(ampk_dnnl_plan_scratch(plan));
 }
 
-static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                           size_t err_size)
+/* GEMM splits its sums by the number of threads, and other code may have another order. */
+static bool sums_alike(const struct ampk_dnnl_plan *a, const struct ampk_dnnl_plan *b)
+{
+    const char *code = ampk_dnnl_plan_code(a);
+    return !strcmp(code, ampk_dnnl_plan_code(b)) && !strstr(code, "gemm");
+}
+
+/* Replaces the plan for one image by one for the whole batch with all threads, where allowed. */
+static bool widen_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
+                       enum ampk_dnnl_step step, char *err, size_t err_size)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    conv->images = s->n < ctx->threads ? s->n : 1;
-    conv->threads = conv->images < s->n ? 1 : ctx->threads;
-    struct ampk_dnnl_shape shape = dnnl_shape(s, conv->images, s->k);
-    conv->forward =
-        ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_FORWARD, &shape, conv->threads, err, err_size);
-    if (!conv->forward) return false;
-    conv->forward_weights = ampk_dnnl_weights_create(conv->forward, err, err_size);
-    if (!conv->forward_weights) return false;
-    need_lane(conv, conv->forward, conv->images * conv->x_size, conv->images * conv->y_size);
-    if (s->forward_only) return true;
-    conv->data = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_DATA, &shape, conv->threads,
-                                       err, err_size);
-    if (!conv->data) return false;
-    conv->data_weights = ampk_dnnl_weights_create(conv->data, err, err_size);
-    need_lane(conv, conv->data, conv->images * conv->x_size, conv->images * conv->y_size);
-    return conv->data_weights != NULL;
+    struct ampk_dnnl_shape shape = dnnl_shape(s, s->n, s->k);
+    struct ampk_dnnl_plan *whole =
+        ampk_dnnl_plan_create(ctx->dnnl, step, &shape, ctx->threads, err, err_size);
+    if (!whole) return false;
+    if (!sums_alike(pass->plan, whole)) {
+        ampk_dnnl_plan_destroy(whole);
+        return true;
+    }
+    ampk_dnnl_plan_destroy(pass->plan);
+    *pass = (struct pass){.images = s->n, .threads = ctx->threads, .plan = whole};
+    return true;
+}
+
+static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
+                        enum ampk_dnnl_step step, char *err, size_t err_size)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct ampk_dnnl_shape shape = dnnl_shape(s, 1, s->k);
+    pass->images = pass->threads = 1;
+    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, step, &shape, 1, err, err_size);
+    if (!pass->plan) return false;
+    if (s->n < ctx->threads && !widen_pass(ctx, conv, pass, step, err, err_size)) return false;
+    size_t bytes = call_bytes(pass->plan, pass->images * conv->x_size, pass->images * conv->y_size);
+    size_t *need = pass->threads > 1 ? &conv->whole_bytes : &conv->lane_bytes;
+    if (bytes > *need) *need = bytes;
+    pass->weights = ampk_dnnl_weights_create(pass->plan, err, err_size);
+    return pass->weights != NULL;
 }
 
 static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -114,7 +137,9 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     conv->gradient =
         ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, 1, err, err_size);
     if (!conv->gradient) return false;
-    need_lane(conv, conv->gradient, images * conv->x_size, images * conv->y_size / conv->slices);
+    size_t bytes =
+        call_bytes(conv->gradient, images * conv->x_size, images * conv->y_size / conv->slices);
+    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
     int tasks = conv->slices * conv->groups;
     conv->partial = calloc((size_t)tasks, sizeof *conv->partial);
     if (!conv->partial) {
@@ -134,12 +159,19 @@ static size_t sums_bytes(const struct ampk_tensor *y)
     return ampk_channel_pieces(y) * y->n * 2 * y->c * sizeof(float);
 }
 
+/* All operands' memory of one operation. */
+static size_t operand_bytes(const struct ampk_context *ctx, const struct ampk_conv *conv)
+{
+    size_t lanes = conv->lane_bytes * ctx->threads;
+    return lanes > conv->whole_bytes ? lanes : conv->whole_bytes;
+}
+
 static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv,
                            const struct ampk_tensor *y, char *err, size_t err_size)
 {
-    size_t lanes = conv->lane_bytes * ctx->threads, after = aligned(sums_bytes(y));
+    size_t bytes = operand_bytes(ctx, conv) + sums_bytes(y);
     size_t weights = weight_count(&conv->shape) * sizeof(float);
-    size_t bytes = lanes + after > weights ? lanes + after : weights;
+    if (bytes < weights) bytes = weights;
     if (ampk_memory_reserve(ctx, bytes)) return true;
     snprintf(err, err_size, "out of memory: %zu bytes of work memory for a convolution", bytes);
     return false;
@@ -160,8 +192,10 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
     conv->shape = *s;
     conv->x_size = (size_t)s->c * s->h * s->w;
     conv->y_size = ampk_image_size(&y);
-    if (create_forward(ctx, conv, err, err_size) &&
-        (s->forward_only || create_gradient(ctx, conv, err, err_size)) &&
+    if (create_pass(ctx, conv, &conv->forward, AMPK_DNNL_FORWARD, err, err_size) &&
+        (s->forward_only ||
+         (create_pass(ctx, conv, &conv->data, AMPK_DNNL_BACKWARD_DATA, err, err_size) &&
+          create_gradient(ctx, conv, err, err_size))) &&
         reserve_memory(ctx, conv, &y, err, err_size))
         return conv;
     ampk_cpu_conv_destroy(ctx, conv);
@@ -175,10 +209,10 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     for (int i = 0; conv->partial && i < conv->slices * conv->groups; i++)
         ampk_dnnl_weights_destroy(conv->partial[i]);
     free(conv->partial);
-    ampk_dnnl_weights_destroy(conv->forward_weights);
-    ampk_dnnl_weights_destroy(conv->data_weights);
-    ampk_dnnl_plan_destroy(conv->forward);
-    ampk_dnnl_plan_destroy(conv->data);
+    ampk_dnnl_weights_destroy(conv->forward.weights);
+    ampk_dnnl_weights_destroy(conv->data.weights);
+    ampk_dnnl_plan_destroy(conv->forward.plan);
+    ampk_dnnl_plan_destroy(conv->data.plan);
     ampk_dnnl_plan_destroy(conv->gradient);
     free(conv);
 }
@@ -199,8 +233,8 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
         if (found > largest) largest = found;
     }
     ampk_amax_raise(amax, largest);
-    ampk_dnnl_weights_pack(conv->forward, rounded, conv->forward_weights);
-    if (conv->data) ampk_dnnl_weights_pack(conv->data, rounded, conv->data_weights);
+    ampk_dnnl_weights_pack(conv->forward.plan, rounded, conv->forward.weights);
+    if (conv->data.plan) ampk_dnnl_weights_pack(conv->data.plan, rounded, conv->data.weights);
 }
 
 /* ---- a thread's memory and its operands ---- */
@@ -296,21 +330,22 @@ static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
                         const struct ampk_tensor *x, const struct ampk_tensor *y,
                         const struct finish *finish, char *memory)
 {
-    int calls = conv->shape.n / conv->images;
-    size_t images = (size_t)conv->images;
+    const struct pass *pass = &conv->forward;
+    int calls = conv->shape.n / pass->images;
+    size_t images = (size_t)pass->images;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(calls > 1 ? ctx->threads : 1) schedule(dynamic)               \
     reduction(max                                                                                  \
               : largest)
     for (int call = 0; call < calls; call++) {
         struct lane lane = lane_at(memory, conv, images * conv->x_size, images * conv->y_size);
-        int first = call * conv->images;
+        int first = call * pass->images;
         float *in =
-            load_images(ctx, x, first, conv->images, conv->shape.compute, conv->threads, lane.x);
-        ampk_dnnl_execute(conv->forward, in, conv->forward_weights, lane.y, lane.scratch);
+            load_images(ctx, x, first, pass->images, conv->shape.compute, pass->threads, lane.x);
+        ampk_dnnl_execute(pass->plan, in, pass->weights, lane.y, lane.scratch);
         for (size_t i = 0; i < images; i++) {
             uint32_t found = finish_image(ctx, lane.y + i * conv->y_size, y, (size_t)first + i,
-                                          finish, conv->threads);
+                                          finish, pass->threads);
             if (found > largest) largest = found;
         }
     }
@@ -321,9 +356,9 @@ void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                            const struct ampk_tensor *x, const struct ampk_tensor *y,
                            const float *shift, float *sums, uint32_t *amax)
 {
-    size_t lanes = conv->lane_bytes * ctx->threads;
-    char *memory = ampk_memory(ctx, lanes + sums_bytes(y));
-    struct finish finish = {.shift = sums ? shift : NULL, .partial = (float *)(memory + lanes)};
+    size_t operands = operand_bytes(ctx, conv);
+    char *memory = ampk_memory(ctx, operands + sums_bytes(y));
+    struct finish finish = {.shift = sums ? shift : NULL, .partial = (float *)(memory + operands)};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
     if (sums) ctx->isa->rows.add_partial(finish.partial, y, 2, sums);
 }
@@ -333,7 +368,7 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
                                 enum ampk_activation activation, const struct ampk_tensor *y,
                                 uint32_t *amax)
 {
-    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
+    char *memory = ampk_memory(ctx, operand_bytes(ctx, conv));
     struct finish finish = {.bias = bias, .activation = activation};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
 }
@@ -344,21 +379,22 @@ static uint32_t data_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                               const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                               bool accumulate, char *memory)
 {
-    int calls = conv->shape.n / conv->images;
-    size_t images = (size_t)conv->images;
+    const struct pass *pass = &conv->data;
+    int calls = conv->shape.n / pass->images;
+    size_t images = (size_t)pass->images;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(calls > 1 ? ctx->threads : 1) schedule(dynamic)               \
     reduction(max                                                                                  \
               : largest)
     for (int call = 0; call < calls; call++) {
         struct lane lane = lane_at(memory, conv, images * conv->x_size, images * conv->y_size);
-        int first = call * conv->images;
+        int first = call * pass->images;
         float *out =
-            load_images(ctx, dy, first, conv->images, conv->shape.compute, conv->threads, lane.y);
-        ampk_dnnl_execute(conv->data, lane.x, conv->data_weights, out, lane.scratch);
+            load_images(ctx, dy, first, pass->images, conv->shape.compute, pass->threads, lane.y);
+        ampk_dnnl_execute(pass->plan, lane.x, pass->weights, out, lane.scratch);
         for (size_t i = 0; i < images; i++) {
             uint32_t found = store_image(ctx, lane.x + i * conv->x_size, dx, (size_t)first + i,
-                                         accumulate, conv->threads);
+                                         accumulate, pass->threads);
             if (found > largest) largest = found;
         }
     }
@@ -416,7 +452,7 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *dx, bool accumulate, float *dw,
                             uint32_t *dx_amax, uint32_t *dw_amax)
 {
-    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
+    char *memory = ampk_memory(ctx, operand_bytes(ctx, conv));
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
     ampk_amax_raise(dw_amax, weight_gradient(ctx, conv, x, dy, dw, memory));
 }
