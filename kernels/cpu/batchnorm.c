@@ -1,6 +1,429 @@
-/* Batch-norm fused with activation, and bias with activation. */
+/* Operations with one parameter or one sum per channel: batch-norm with activation, bias with
+ * activation, and what conv.c does with the FP32 result of a convolution.
+ *
+ * All are loops over the pixels of NHWC rows, vectors along the channels. A piece of the work is a
+ * run of pixels of one image, its length given by the shape alone; sums over a piece are FP32, over
+ * pieces double. Operands of one dtype in NHWC are used where they are; any other mixture goes
+ * through small FP32 blocks.
+ */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+enum {
+    INPUTS = 3,  /* at most */
+    TILE = 4096, /* elements of an operand that a kernel is given at a time: first-level cache */
+    TILE_PIXELS = 4,  /* but no fewer pixels than this */
+    BLOCK_PIXELS = 8, /* size of the FP32 blocks */
+    BLOCK_CHANNELS = 256,
+};
+
+/* Some pixels of some channels of one image, as a kernel sees them. */
+struct tile {
+    const void *in[INPUTS];
+    void *out;
+    size_t stride; /* from pixel to pixel of in and out, in elements of dtype */
+    enum ampk_dtype dtype;
+    const float *source; /* as in struct job */
+    size_t source_stride;
+    size_t pixels, first_channel, channels;
+    float *sums[2]; /* to be raised by the sums over the pixels, at first_channel */
+};
+
+/* One operation on whole tensors. */
+struct job {
+    /* Returns the largest magnitude stored, as amax bits. */
+    uint32_t (*kernel)(const struct job *, const struct tile *);
+    const struct ampk_tensor *shape;
+    const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
+    const float *source;                        /* an input that is FP32, dense NHWC; or NULL */
+    const float *parameter[4];                  /* per channel */
+    enum ampk_activation activation;
+    int sums; /* per channel: 0, 1 or 2 */
+};
+
+/* ---- pieces, tiles and blocks ---- */
+
+static bool is_nhwc(const struct ampk_tensor *t)
+{
+    return t->layout == AMPK_NHWC || t->c == 1 || (t->h == 1 && t->w == 1);
+}
+
+/* All inputs and the output are NHWC of one dtype, which is returned in *dtype. */
+static bool is_direct(const struct job *job, enum ampk_dtype *dtype)
+{
+    const struct ampk_tensor *first = job->in[0] ? job->in[0] : job->out;
+    const struct ampk_tensor *all[] = {job->in[0], job->in[1], job->in[2], job->out};
+    *dtype = first->dtype;
+    for (int i = 0; i < 4; i++)
+        if (all[i] && (!is_nhwc(all[i]) || all[i]->dtype != first->dtype)) return false;
+    return true;
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The parts of a tile that do not depend on where in and out are. */
+static struct tile tile_at(const struct job *job, size_t image, size_t pixel, size_t pixels,
+                           size_t channel, size_t channels, float *sums)
+{
+    size_t c = (size_t)job->shape->c, image_pixels = (size_t)job->shape->h * job->shape->w;
+    struct tile tile = {
+        .source_stride = c, .pixels = pixels, .first_channel = channel, .channels = channels};
+    if (job->source) tile.source = job->source + (image * image_pixels + pixel) * c + channel;
+    for (int i = 0; i < job->sums; i++)
+        tile.sums[i] = sums + (size_t)i * c + channel;
+    return tile;
+}
+
+static uint32_t run_direct(const struct job *job, enum ampk_dtype dtype, size_t image, size_t first,
+                           size_t count, float *sums)
+{
+    size_t c = (size_t)job->shape->c, step = larger(TILE / c, TILE_PIXELS);
+    uint32_t largest = 0;
+    for (size_t pixel = first; pixel < first + count; pixel += step) {
+        struct tile tile =
+            tile_at(job, image, pixel, smaller(step, first + count - pixel), 0, c, sums);
+        for (int i = 0; i < INPUTS; i++)
+            if (job->in[i]) tile.in[i] = ampk_at(job->in[i], image, pixel * c);
+        if (job->out) tile.out = ampk_at(job->out, image, pixel * c);
+        tile.stride = c;
+        tile.dtype = dtype;
+        largest = (uint32_t)larger(largest, job->kernel(job, &tile));
+    }
+    return largest;
+}
+
+/* Index of an element in its image, in memory order. */
+static size_t element(const struct ampk_tensor *t, size_t pixel, size_t channel)
+{
+    return is_nhwc(t) ? pixel * (size_t)t->c + channel
+                      : channel * (size_t)t->h * (size_t)t->w + pixel;
+}
+
+static void load_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
+                       const struct tile *tile, float *block)
+{
+    const void *data = ampk_at(t, image, 0);
+    for (size_t j = 0; j < tile->channels; j++)
+        for (size_t i = 0; i < tile->pixels; i++)
+            block[i * BLOCK_CHANNELS + j] =
+                ampk_load(data, element(t, pixel + i, channel + j), t->dtype);
+}
+
+static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
+                        const struct tile *tile, const float *block)
+{
+    void *data = ampk_at(t, image, 0);
+    for (size_t j = 0; j < tile->channels; j++)
+        for (size_t i = 0; i < tile->pixels; i++)
+            ampk_store(data, element(t, pixel + i, channel + j), t->dtype,
+                       block[i * BLOCK_CHANNELS + j]);
+}
+
+static uint32_t run_blocks(const struct job *job, size_t image, size_t first, size_t count,
+                           float *sums)
+{
+    float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];
+    size_t c = (size_t)job->shape->c;
+    uint32_t largest = 0;
+    for (size_t channel = 0; channel < c; channel += BLOCK_CHANNELS) {
+        size_t channels = smaller(c - channel, BLOCK_CHANNELS);
+        for (size_t pixel = first; pixel < first + count; pixel += BLOCK_PIXELS) {
+            size_t pixels = smaller(first + count - pixel, BLOCK_PIXELS);
+            struct tile tile = tile_at(job, image, pixel, pixels, channel, channels, sums);
+            for (int i = 0; i < INPUTS; i++)
+                if (job->in[i]) {
+                    load_block(job->in[i], image, pixel, channel, &tile, block[i]);
+                    tile.in[i] = block[i];
+                }
+            tile.out = block[INPUTS];
+            tile.stride = BLOCK_CHANNELS;
+            tile.dtype = AMPK_FP32;
+            largest = (uint32_t)larger(largest, job->kernel(job, &tile));
+            if (job->out) store_block(job->out, image, pixel, channel, &tile, block[INPUTS]);
+        }
+    }
+    return largest;
+}
+
+/* Runs the job; partial (NULL without sums): sums*c floats for each piece. */
+static uint32_t run(const struct job *job, int threads, float *partial)
+{
+    const struct ampk_tensor *shape = job->shape;
+    size_t pixels = (size_t)shape->h * shape->w, step = ampk_channel_piece(shape);
+    size_t pieces = (pixels + step - 1) / step, width = (size_t)job->sums * shape->c;
+    enum ampk_dtype dtype;
+    bool direct = is_direct(job, &dtype);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(threads) reduction(max : largest)
+    for (size_t i = 0; i < pieces * shape->n; i++) {
+        size_t image = i / pieces, first = i % pieces * step;
+        size_t count = smaller(step, pixels - first);
+        float *sums = width ? partial + i * width : NULL;
+        for (size_t j = 0; j < width; j++)
+            sums[j] = 0;
+        uint32_t found = direct ? run_direct(job, dtype, image, first, count, sums)
+                                : run_blocks(job, image, first, count, sums);
+        if (found > largest) largest = found;
+    }
+    return largest;
+}
+
+/* ---- kernels ---- */
+
+#define FOR_CHANNELS(tile, i, left)                                                                \
+    for (size_t i = 0, left = (tile)->channels; i < (tile)->channels;                              \
+         i += AMPK_LANES, left -= AMPK_LANES)
+
+AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, int which, size_t i,
+                               size_t left)
+{
+    return ampk_vec_load(job->parameter[which], tile->first_channel + i, AMPK_FP32, left);
+}
+
+/* Defines name_tile(job, tile), which calls name(job, tile, T, A) with the tile's dtype and the
+ * job's activation as constants. */
+#define KERNEL(name)                                                                               \
+    static uint32_t name##_tile(const struct job *job, const struct tile *tile)                    \
+    {                                                                                              \
+        ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
+        AMPK_WITH_DTYPE(                                                                           \
+            tile->dtype, T,                                                                        \
+            AMPK_WITH_ACTIVATION(job->activation, A, largest = name(job, tile, T, A)));            \
+        return ampk_vec_amax_get(largest);                                                         \
+    }
+
+/* sum(in - shift) and sum((in - shift)^2); parameter: shift. */
+AMPK_INLINE ampk_vec_amax sums(const struct job *job, const struct tile *tile, enum ampk_dtype t,
+                               enum ampk_activation a)
+{
+    (void)a;
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec shift = parameter(job, tile, 0, i, left);
+        ampk_vec sum = ampk_vec_load(tile->sums[0], i, AMPK_FP32, left);
+        ampk_vec squares = ampk_vec_load(tile->sums[1], i, AMPK_FP32, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
+            v = ampk_vec_sub(v, shift);
+            sum = ampk_vec_add(sum, v);
+            squares = ampk_vec_fma(v, v, squares);
+        }
+        ampk_vec_store(tile->sums[0], i, AMPK_FP32, left, sum);
+        ampk_vec_store(tile->sums[1], i, AMPK_FP32, left, squares);
+    }
+    return ampk_vec_amax_zero();
+}
+KERNEL(sums)
+
+/* out = source, and the sums of what was stored; parameter: shift. */
+AMPK_INLINE ampk_vec_amax store_sums(const struct job *job, const struct tile *tile,
+                                     enum ampk_dtype t, enum ampk_activation a)
+{
+    (void)a;
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec shift = parameter(job, tile, 0, i, left);
+        ampk_vec sum = ampk_vec_load(tile->sums[0], i, AMPK_FP32, left);
+        ampk_vec squares = ampk_vec_load(tile->sums[1], i, AMPK_FP32, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
+            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+            v = ampk_vec_sub(ampk_vec_round(v, t), shift);
+            sum = ampk_vec_add(sum, v);
+            squares = ampk_vec_fma(v, v, squares);
+        }
+        ampk_vec_store(tile->sums[0], i, AMPK_FP32, left, sum);
+        ampk_vec_store(tile->sums[1], i, AMPK_FP32, left, squares);
+    }
+    return largest;
+}
+KERNEL(store_sums)
+
+/* out = activation(source + bias); parameter: bias. */
+AMPK_INLINE ampk_vec_amax store_bias(const struct job *job, const struct tile *tile,
+                                     enum ampk_dtype t, enum ampk_activation a)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec bias = parameter(job, tile, 0, i, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
+            v = ampk_vec_activate(ampk_vec_add(v, bias), a);
+            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        }
+    }
+    return largest;
+}
+KERNEL(store_bias)
+
+/* out = activation((in - mean) * factor + bias); parameters in this order. */
+AMPK_INLINE ampk_vec_amax normalize(const struct job *job, const struct tile *tile,
+                                    enum ampk_dtype t, enum ampk_activation a)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec mean = parameter(job, tile, 0, i, left);
+        ampk_vec factor = parameter(job, tile, 1, i, left);
+        ampk_vec bias = parameter(job, tile, 2, i, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
+            v = ampk_vec_activate(ampk_vec_fma(ampk_vec_sub(v, mean), factor, bias), a);
+            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        }
+    }
+    return largest;
+}
+KERNEL(normalize)
+
+/* g = in[2] * activation'(in[1]): sum(g) and sum(g * (in[0] - mean)); parameter: mean. */
+AMPK_INLINE ampk_vec_amax gradient_sums(const struct job *job, const struct tile *tile,
+                                        enum ampk_dtype t, enum ampk_activation a)
+{
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec mean = parameter(job, tile, 0, i, left);
+        ampk_vec sum = ampk_vec_load(tile->sums[0], i, AMPK_FP32, left);
+        ampk_vec product = ampk_vec_load(tile->sums[1], i, AMPK_FP32, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            size_t at = p * tile->stride + i;
+            ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+            ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
+            ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
+            g = ampk_vec_activation_backward(g, out, a);
+            sum = ampk_vec_add(sum, g);
+            product = ampk_vec_fma(g, ampk_vec_sub(y, mean), product);
+        }
+        ampk_vec_store(tile->sums[0], i, AMPK_FP32, left, sum);
+        ampk_vec_store(tile->sums[1], i, AMPK_FP32, left, product);
+    }
+    return ampk_vec_amax_zero();
+}
+KERNEL(gradient_sums)
+
+/* out = g*a + ((in[0] - mean)*b + c) with g as above; parameters: mean, a, b, c. */
+AMPK_INLINE ampk_vec_amax gradient(const struct job *job, const struct tile *tile,
+                                   enum ampk_dtype t, enum ampk_activation a)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec mean = parameter(job, tile, 0, i, left);
+        ampk_vec of_g = parameter(job, tile, 1, i, left);
+        ampk_vec of_y = parameter(job, tile, 2, i, left);
+        ampk_vec constant = parameter(job, tile, 3, i, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            size_t at = p * tile->stride + i;
+            ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+            ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
+            ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
+            g = ampk_vec_activation_backward(g, out, a);
+            ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), of_y, constant);
+            ampk_vec_store_amax(tile->out, at, t, left, ampk_vec_fma(g, of_g, v), &largest);
+        }
+    }
+    return largest;
+}
+KERNEL(gradient)
+
+/* out = g = in[1] * activation'(in[0]), and sum(g). */
+AMPK_INLINE ampk_vec_amax bias_gradient(const struct job *job, const struct tile *tile,
+                                        enum ampk_dtype t, enum ampk_activation a)
+{
+    (void)job;
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    FOR_CHANNELS(tile, i, left)
+    {
+        ampk_vec sum = ampk_vec_load(tile->sums[0], i, AMPK_FP32, left);
+        for (size_t p = 0; p < tile->pixels; p++) {
+            size_t at = p * tile->stride + i;
+            ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
+            ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
+            g = ampk_vec_activation_backward(g, out, a);
+            sum = ampk_vec_add(sum, g);
+            ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
+        }
+        ampk_vec_store(tile->sums[0], i, AMPK_FP32, left, sum);
+    }
+    return largest;
+}
+KERNEL(bias_gradient)
+
+/* ---- operations ---- */
+
+/* sums[i] = the pieces' partial sums, added in order. */
+static void add_partial(const float *partial, size_t pieces, size_t width, float *sums)
+{
+    for (size_t i = 0; i < width; i++) {
+        double sum = 0;
+        for (size_t piece = 0; piece < pieces; piece++)
+            sum += partial[piece * width + i];
+        sums[i] = (float)sum;
+    }
+}
+
+uint32_t AMPK_CPU(store_sums)(const float *source, const struct ampk_tensor *y, const float *shift,
+                              int threads, float *partial)
+{
+    struct job job = {.kernel = store_sums_tile,
+                      .shape = y,
+                      .source = source,
+                      .out = y,
+                      .parameter = {shift},
+                      .activation = AMPK_LINEAR,
+                      .sums = 2};
+    return run(&job, threads, partial);
+}
+
+uint32_t AMPK_CPU(store_bias)(const float *source, const struct ampk_tensor *y, const float *bias,
+                              enum ampk_activation activation, int threads)
+{
+    struct job job = {.kernel = store_bias_tile,
+                      .shape = y,
+                      .source = source,
+                      .out = y,
+                      .parameter = {bias},
+                      .activation = activation};
+    return run(&job, threads, NULL);
+}
+
+void AMPK_CPU(add_partial)(const float *partial, const struct ampk_tensor *y, int sums, float *out)
+{
+    add_partial(partial, ampk_channel_pieces(y) * (size_t)y->n, (size_t)sums * y->c, out);
+}
+
+/* Memory for the job's partial sums, and `extra` arrays of c floats behind them. */
+static float *job_memory(struct ampk_context *ctx, const struct job *job, int extra)
+{
+    size_t c = (size_t)job->shape->c, pieces = ampk_channel_pieces(job->shape) * job->shape->n;
+    return ampk_memory(ctx, (pieces * job->sums + extra) * c * sizeof(float));
+}
+
+void AMPK_CPU(bn_sums)(struct ampk_context *ctx, const struct ampk_tensor *y, const float *shift,
+                       float *out)
+{
+    struct job job = {.kernel = sums_tile,
+                      .shape = y,
+                      .in = {y},
+                      .parameter = {shift},
+                      .activation = AMPK_LINEAR,
+                      .sums = 2};
+    float *partial = job_memory(ctx, &job, 0);
+    run(&job, ctx->threads, partial);
+    AMPK_CPU(add_partial)(partial, y, 2, out);
+}
 
 void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
                              size_t count, float *mean, float *variance)
@@ -22,4 +445,70 @@ void AMPK_CPU(bn_roll)(struct ampk_context *ctx, int c, const float *mean, const
         rolling_mean[i] = .99f * rolling_mean[i] + .01f * mean[i];
         rolling_variance[i] = .99f * rolling_variance[i] + .01f * variance[i];
     }
+}
+
+void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
+                              const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                              const struct ampk_tensor *out, uint32_t *amax)
+{
+    struct job job = {
+        .kernel = normalize_tile, .shape = y, .in = {y}, .out = out, .activation = activation};
+    float *factor = job_memory(ctx, &job, 1);
+    for (int i = 0; i < y->c; i++)
+        factor[i] = bn->scale[i] / (sqrtf(bn->variance[i]) + .000001f);
+    job.parameter[0] = bn->mean;
+    job.parameter[1] = factor;
+    job.parameter[2] = bn->bias;
+    ampk_amax_raise(amax, run(&job, ctx->threads, NULL));
+}
+
+void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *y,
+                               const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
+                               enum ampk_activation activation, const struct ampk_tensor *d,
+                               const struct ampk_tensor *dy, float *dscale, float *dbias,
+                               uint32_t *amax)
+{
+    struct job job = {.kernel = gradient_sums_tile,
+                      .shape = y,
+                      .in = {y, out, d},
+                      .parameter = {bn->mean},
+                      .activation = activation,
+                      .sums = 2};
+    size_t c = (size_t)y->c;
+    float *sums = job_memory(ctx, &job, 5), *of_g = sums + 2 * c, *of_y = of_g + c;
+    float *constant = of_y + c, *partial = constant + c;
+    run(&job, ctx->threads, partial);
+    AMPK_CPU(add_partial)(partial, y, 2, sums);
+    double count = (double)y->n * y->h * y->w;
+    for (size_t i = 0; i < c; i++) {
+        double inverse = 1 / sqrt((double)bn->variance[i] + .00001);
+        double a = bn->scale[i] * inverse, sum = sums[i], product = sums[c + i];
+        dbias[i] = (float)sum;
+        dscale[i] = (float)(product / (sqrt((double)bn->variance[i]) + .000001));
+        of_g[i] = (float)a;
+        of_y[i] = (float)(-a * inverse * inverse * product / count);
+        constant[i] = (float)(-a * sum / count);
+    }
+    job.kernel = gradient_tile;
+    job.out = dy;
+    job.sums = 0;
+    job.parameter[1] = of_g;
+    job.parameter[2] = of_y;
+    job.parameter[3] = constant;
+    ampk_amax_raise(amax, run(&job, ctx->threads, NULL));
+}
+
+void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
+                                 enum ampk_activation activation, const struct ampk_tensor *d,
+                                 const struct ampk_tensor *dy, float *dbias, uint32_t *amax)
+{
+    struct job job = {.kernel = bias_gradient_tile,
+                      .shape = out,
+                      .in = {out, d},
+                      .out = dy,
+                      .activation = activation,
+                      .sums = 1};
+    float *partial = job_memory(ctx, &job, 0);
+    ampk_amax_raise(amax, run(&job, ctx->threads, partial));
+    AMPK_CPU(add_partial)(partial, out, 1, dbias);
 }

@@ -4,6 +4,7 @@
  * operations than the best one (tests run all of them).
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dnnl_compat.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -45,6 +46,14 @@ static const struct ampk_isa *choose_isa(char *err, size_t err_size)
     return NULL;
 }
 
+static void context_destroy(struct ampk_context *ctx)
+{
+    if (!ctx) return;
+    ampk_dnnl_destroy(ctx->dnnl);
+    free(ctx->memory);
+    free(ctx);
+}
+
 static struct ampk_context *context_create(int threads, char *err, size_t err_size)
 {
     const struct ampk_isa *isa = choose_isa(err, err_size);
@@ -56,12 +65,27 @@ static struct ampk_context *context_create(int threads, char *err, size_t err_si
     }
     ctx->threads = threads > 0 ? threads : omp_get_max_threads();
     ctx->isa = isa;
-    return ctx;
+    ctx->dnnl = ampk_dnnl_create(ctx->threads, err, err_size);
+    if (ctx->dnnl) return ctx;
+    context_destroy(ctx);
+    return NULL;
 }
 
-static void context_destroy(struct ampk_context *ctx)
+bool ampk_memory_reserve(struct ampk_context *ctx, size_t bytes)
 {
-    free(ctx);
+    if (bytes <= ctx->memory_bytes) return true;
+    free(ctx->memory);
+    ctx->memory_bytes = (bytes / ALIGNMENT + 1) * ALIGNMENT;
+    ctx->memory = aligned_alloc(ALIGNMENT, ctx->memory_bytes);
+    if (!ctx->memory) ctx->memory_bytes = 0;
+    return ctx->memory != NULL;
+}
+
+void *ampk_memory(struct ampk_context *ctx, size_t bytes)
+{
+    if (ampk_memory_reserve(ctx, bytes)) return ctx->memory;
+    fprintf(stderr, "CPU backend: out of memory: %zu bytes of work memory\n", bytes);
+    abort();
 }
 
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
@@ -187,6 +211,24 @@ FORWARD(update_adam,
         (struct ampk_context * ctx, float *w, float *m, float *v, const float *g, size_t n,
          float rate, float b1, float b2, float eps, float decay_batch, int t, float clip),
         (ctx, w, m, v, g, n, rate, b1, b2, eps, decay_batch, t, clip))
+FORWARD(bn_sums,
+        (struct ampk_context * ctx, const struct ampk_tensor *y, const float *shift, float *sums),
+        (ctx, y, shift, sums))
+FORWARD(bn_act_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
+         enum ampk_activation activation, const struct ampk_tensor *out, uint32_t *amax),
+        (ctx, y, bn, activation, out, amax))
+FORWARD(bn_act_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_tensor *out,
+         const struct ampk_batchnorm *bn, enum ampk_activation activation,
+         const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dscale, float *dbias,
+         uint32_t *dy_amax),
+        (ctx, y, out, bn, activation, d, dy, dscale, dbias, dy_amax))
+FORWARD(bias_act_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *out, enum ampk_activation activation,
+         const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dbias,
+         uint32_t *dy_amax),
+        (ctx, out, activation, d, dy, dbias, dy_amax))
 
 #define FORWARDED(operation) .operation = operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
@@ -198,4 +240,10 @@ const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .write = memory_copy,
                                       .fill_zero = fill_zero,
                                       .maxpool_index_bytes = maxpool_index_bytes,
+                                      .conv_create = ampk_cpu_conv_create,
+                                      .conv_destroy = ampk_cpu_conv_destroy,
+                                      .conv_set_weights = ampk_cpu_conv_set_weights,
+                                      .conv_forward = ampk_cpu_conv_forward,
+                                      .conv_bias_forward = ampk_cpu_conv_bias_forward,
+                                      .conv_backward = ampk_cpu_conv_backward,
                                       AMPK_CPU_OPERATIONS(FORWARDED)};

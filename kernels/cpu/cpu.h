@@ -18,19 +18,36 @@
 /* clang-format off */
 #define AMPK_CPU_OPERATIONS(X)                                                                     \
     X(convert) X(channels_scatter) X(channels_gather)                                              \
-    X(bn_statistics) X(bn_roll)                                                                    \
+    X(bn_statistics) X(bn_sums) X(bn_roll)                                                                    \
+    X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)                                      \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
     X(dropout) X(activation_forward) X(activation_backward)                                        \
     X(amax) X(scale) X(accumulate) X(update_sgd) X(update_adam)
 /* clang-format on */
 
-/* Dense rows to and from FP32, for conv.c, which is compiled once. */
+/* Loops over dense elements for conv.c, which is compiled once. Magnitudes are returned as amax
+ * bits. */
 struct ampk_rows {
-    /* dst = src, rounded to the compute type. */
+    /* dst = src rounded to the compute type. */
     void (*load)(float *dst, const void *src, enum ampk_dtype, size_t n, enum ampk_compute);
-    /* dst (+)= src, rounded to storage; returns the largest magnitude stored as amax bits. */
+    /* The same from FP32; returns the largest magnitude in src. */
+    uint32_t (*round)(float *dst, const float *src, size_t n, enum ampk_compute);
+    /* dst (+)= src rounded to storage; returns the largest magnitude stored. */
     uint32_t (*store)(void *dst, enum ampk_dtype, const float *src, size_t n, bool accumulate);
+    /* dst += src */
+    void (*add)(float *dst, const float *src, size_t n);
+    uint32_t (*amax)(const float *src, size_t n);
+
+    /* y = source, which is FP32, dense, NHWC, and y's partial sums: 2*c floats for each of its
+     * n * ampk_channel_pieces(y) pieces. */
+    uint32_t (*store_sums)(const float *source, const struct ampk_tensor *y, const float *shift,
+                           int threads, float *partial);
+    /* out = all pieces' sums; `sums` per channel. */
+    void (*add_partial)(const float *partial, const struct ampk_tensor *y, int sums, float *out);
+    /* y = activation(source + bias), y of any dtype and layout. */
+    uint32_t (*store_bias)(const float *source, const struct ampk_tensor *y, const float *bias,
+                           enum ampk_activation, int threads);
 };
 
 /* What one instruction set offers. */
@@ -48,6 +65,9 @@ extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
 struct ampk_context {
     int threads; /* num_threads of every parallel region */
     const struct ampk_isa *isa;
+    struct ampk_dnnl *dnnl;
+    void *memory; /* see ampk_memory */
+    size_t memory_bytes;
 };
 
 /* Bytes of one slot of max-pooling's argmax: see pool.c. */
@@ -57,6 +77,19 @@ static inline size_t ampk_pool_index_bytes(int size)
 {
     return size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(float);
 }
+/* Work memory of one operation, 64-byte aligned, valid until the next call. Aborts the program with
+ * a message when there is none left: conv_create reserves what is large. */
+void *ampk_memory(struct ampk_context *, size_t bytes);
+/* Makes sure that ampk_memory() can give this much; false when there is not. */
+bool ampk_memory_reserve(struct ampk_context *, size_t bytes);
+
+/* conv.c */
+extern __typeof__(*ampk_cpu.conv_create) ampk_cpu_conv_create;
+extern __typeof__(*ampk_cpu.conv_destroy) ampk_cpu_conv_destroy;
+extern __typeof__(*ampk_cpu.conv_set_weights) ampk_cpu_conv_set_weights;
+extern __typeof__(*ampk_cpu.conv_forward) ampk_cpu_conv_forward;
+extern __typeof__(*ampk_cpu.conv_bias_forward) ampk_cpu_conv_bias_forward;
+extern __typeof__(*ampk_cpu.conv_backward) ampk_cpu_conv_backward;
 
 #ifdef AMPK_ISA
 #define AMPK_JOIN_(a, b, c) a##b##_##c
@@ -66,7 +99,13 @@ static inline size_t ampk_pool_index_bytes(int size)
 #define AMPK_CPU_DECLARE(name) extern __typeof__(*ampk_cpu.name) AMPK_CPU(name);
 AMPK_CPU_OPERATIONS(AMPK_CPU_DECLARE)
 extern __typeof__(*ampk_isa_base.rows.load) AMPK_CPU(rows_load);
+extern __typeof__(*ampk_isa_base.rows.round) AMPK_CPU(rows_round);
 extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
+extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);
+extern __typeof__(*ampk_isa_base.rows.amax) AMPK_CPU(rows_amax);
+extern __typeof__(*ampk_isa_base.rows.store_sums) AMPK_CPU(store_sums);
+extern __typeof__(*ampk_isa_base.rows.add_partial) AMPK_CPU(add_partial);
+extern __typeof__(*ampk_isa_base.rows.store_bias) AMPK_CPU(store_bias);
 #endif
 
 /* ---- tensors ---- */
@@ -106,6 +145,20 @@ static inline size_t ampk_pieces(size_t elements)
 static inline size_t ampk_piece(size_t elements, size_t first)
 {
     return elements - first < AMPK_PIECE ? elements - first : AMPK_PIECE;
+}
+
+/* Operations with sums over pixels cut an image by pixels instead: ampk_channel_pieces() pieces of
+ * ampk_channel_piece() pixels. */
+static inline size_t ampk_channel_piece(const struct ampk_tensor *t)
+{
+    size_t pixels = AMPK_PIECE / (size_t)t->c;
+    return pixels < 128 ? 128 : pixels;
+}
+
+static inline size_t ampk_channel_pieces(const struct ampk_tensor *t)
+{
+    size_t piece = ampk_channel_piece(t);
+    return ((size_t)t->h * t->w + piece - 1) / piece;
 }
 
 /* For one thread: raises *amax, unless it is NULL. */

@@ -12,5 +12,7 @@ static const struct ampk_backend operations = {.name = AMPK_TEXT(AMPK_ISA),
 const struct ampk_isa AMPK_ISA_TABLE = {
     .name = AMPK_TEXT(AMPK_ISA),
     .operations = &operations,
-    .rows = {AMPK_CPU(rows_load), AMPK_CPU(rows_store)},
+    .rows = {AMPK_CPU(rows_load), AMPK_CPU(rows_round), AMPK_CPU(rows_store), AMPK_CPU(rows_add),
+             AMPK_CPU(rows_amax), AMPK_CPU(store_sums), AMPK_CPU(add_partial),
+             AMPK_CPU(store_bias)},
 };

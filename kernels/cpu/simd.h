@@ -199,6 +199,16 @@ AMPK_INLINE __m256i ampk_vec_to_bf16(ampk_vec v)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
 }
 
+/* What a load would give after a store: v rounded to storage type t. */
+AMPK_INLINE ampk_vec ampk_vec_round(ampk_vec v, enum ampk_dtype t)
+{
+    if (t == AMPK_FP16) return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    if (t == AMPK_BF16)
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(ampk_vec_to_bf16(v)), 16));
+    return v;
+}
+
 AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t left, ampk_vec v)
 {
     if (t == AMPK_FP32) {
@@ -336,6 +346,15 @@ AMPK_INLINE __m128i ampk_vec_to_bf16(ampk_vec v)
     return _mm_packus_epi32(_mm256_castsi256_si128(r), _mm256_extracti128_si256(r, 1));
 }
 
+AMPK_INLINE ampk_vec ampk_vec_round(ampk_vec v, enum ampk_dtype t)
+{
+    if (t == AMPK_FP16) return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    if (t == AMPK_BF16)
+        return _mm256_castsi256_ps(
+            _mm256_slli_epi32(_mm256_cvtepu16_epi32(ampk_vec_to_bf16(v)), 16));
+    return v;
+}
+
 AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t left, ampk_vec v)
 {
     if (t == AMPK_FP32) {
@@ -440,6 +459,12 @@ AMPK_INLINE ampk_vec ampk_vec_load(const void *base, size_t i, enum ampk_dtype t
 {
     return left > 0 ? ampk_load(base, i, t) : 0;
 }
+AMPK_INLINE ampk_vec ampk_vec_round(ampk_vec v, enum ampk_dtype t)
+{
+    if (t == AMPK_FP16) return ampk_fp16_to_float(ampk_float_to_fp16(v));
+    if (t == AMPK_BF16) return ampk_bf16_to_float(ampk_float_to_bf16(v));
+    return v;
+}
 AMPK_INLINE void ampk_vec_store(void *base, size_t i, enum ampk_dtype t, size_t left, ampk_vec v)
 {
     if (left > 0) ampk_store(base, i, t, v);
@@ -475,15 +500,6 @@ AMPK_INLINE void ampk_vec_store_amax(void *base, size_t i, enum ampk_dtype t, si
 {
     ampk_vec_store(base, i, t, left, v);
     *m = ampk_vec_amax_raise(*m, v, left);
-}
-
-/* What a load would give after a store: v rounded to storage type t. */
-AMPK_INLINE ampk_vec ampk_vec_round(ampk_vec v, enum ampk_dtype t)
-{
-    if (t == AMPK_FP32) return v;
-    uint16_t stored[AMPK_LANES];
-    ampk_vec_store(stored, 0, t, AMPK_LANES, v);
-    return ampk_vec_load(stored, 0, t, AMPK_LANES);
 }
 
 #endif

@@ -1,0 +1,396 @@
+/* See dnnl_compat.h. Memory objects of x, y and scratch are made per execution (they hold a
+ * pointer); those of weights live as long as the weights, because creating one clears the padding
+ * of its layout. */
+#include "kernels/cpu/dnnl_compat.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t layout_t;       /* owned */
+typedef const_dnnl_memory_desc_t layout_p; /* borrowed */
+#define LAYOUT_P(layout) (layout)
+#else
+typedef dnnl_memory_desc_t layout_t;
+typedef const dnnl_memory_desc_t *layout_p;
+#define LAYOUT_P(layout) (&(layout))
+#endif
+
+struct ampk_dnnl {
+    int threads;
+    dnnl_engine_t engine;
+    dnnl_stream_t *streams; /* one per thread: a stream is for one thread at a time */
+};
+
+struct ampk_dnnl_plan {
+    const struct ampk_dnnl *dnnl;
+    enum ampk_dnnl_step step;
+    int threads;
+    dnnl_primitive_desc_t description; /* owns the borrowed layouts below */
+    dnnl_primitive_t primitive;
+    dnnl_primitive_t reorder; /* of weights from plain, of their gradient to plain */
+    layout_p x, weights, y, scratch;
+    layout_t plain; /* [k][c/groups][kh][kw] */
+};
+
+struct ampk_dnnl_weights {
+    dnnl_memory_t memory;
+    float *values;
+    size_t count;
+};
+
+static void check(dnnl_status_t status, const char *what)
+{
+    if (status == dnnl_success) return;
+    fprintf(stderr, "oneDNN: %s failed with status %d\n", what, (int)status);
+    abort();
+}
+
+/* ---- where the two APIs differ ---- */
+
+static dnnl_status_t layout_create(layout_t *layout, int dims, const dnnl_dims_t sizes,
+                                   dnnl_format_tag_t tag)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_tag(layout, dims, sizes, dnnl_f32, tag);
+#else
+    return dnnl_memory_desc_init_by_tag(layout, dims, sizes, dnnl_f32, tag);
+#endif
+}
+
+static void layout_destroy(layout_t *layout)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    if (*layout) dnnl_memory_desc_destroy(*layout);
+#else
+    (void)layout;
+#endif
+}
+
+/* Everything that describes a convolution to oneDNN. */
+struct description {
+    layout_t x, weights, y;
+    dnnl_dims_t strides, pads;
+    dnnl_engine_t engine;
+    dnnl_primitive_attr_t attr;
+};
+
+static dnnl_status_t describe(dnnl_primitive_desc_t *out, enum ampk_dnnl_step step,
+                              const struct description *d, dnnl_primitive_desc_t forward)
+{
+    layout_p x = LAYOUT_P(d->x), w = LAYOUT_P(d->weights), y = LAYOUT_P(d->y);
+#if DNNL_VERSION_MAJOR >= 3
+    static const dnnl_dims_t undilated = {0};
+    if (step == AMPK_DNNL_FORWARD)
+        return dnnl_convolution_forward_primitive_desc_create(
+            out, d->engine, dnnl_forward_training, dnnl_convolution_direct, x, w, NULL, y,
+            d->strides, undilated, d->pads, d->pads, d->attr);
+    if (step == AMPK_DNNL_BACKWARD_DATA)
+        return dnnl_convolution_backward_data_primitive_desc_create(
+            out, d->engine, dnnl_convolution_direct, x, w, y, d->strides, undilated, d->pads,
+            d->pads, forward, d->attr);
+    return dnnl_convolution_backward_weights_primitive_desc_create(
+        out, d->engine, dnnl_convolution_direct, x, w, NULL, y, d->strides, undilated, d->pads,
+        d->pads, forward, d->attr);
+#else
+    dnnl_convolution_desc_t op;
+    dnnl_status_t status;
+    if (step == AMPK_DNNL_FORWARD)
+        status =
+            dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct,
+                                               x, w, NULL, y, d->strides, d->pads, d->pads);
+    else if (step == AMPK_DNNL_BACKWARD_DATA)
+        status = dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, x, w, y,
+                                                          d->strides, d->pads, d->pads);
+    else
+        status = dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, x, w,
+                                                             NULL, y, d->strides, d->pads, d->pads);
+    if (status != dnnl_success) return status;
+    return dnnl_primitive_desc_create(out, &op, d->attr, d->engine, forward);
+#endif
+}
+
+/* ---- engine and streams ---- */
+
+static bool create_streams(struct ampk_dnnl *dnnl)
+{
+    if (dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0) != dnnl_success) return false;
+    dnnl->streams = calloc((size_t)dnnl->threads, sizeof *dnnl->streams);
+    if (!dnnl->streams) return false;
+    for (int i = 0; i < dnnl->threads; i++)
+        if (dnnl_stream_create(&dnnl->streams[i], dnnl->engine, dnnl_stream_default_flags) !=
+            dnnl_success)
+            return false;
+    return true;
+}
+
+struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size)
+{
+    struct ampk_dnnl *dnnl = calloc(1, sizeof *dnnl);
+    if (dnnl) dnnl->threads = threads;
+    if (dnnl && create_streams(dnnl)) return dnnl;
+    snprintf(err, err_size, "oneDNN: no CPU engine, or out of memory");
+    ampk_dnnl_destroy(dnnl);
+    return NULL;
+}
+
+void ampk_dnnl_destroy(struct ampk_dnnl *dnnl)
+{
+    if (!dnnl) return;
+    for (int i = 0; dnnl->streams && i < dnnl->threads; i++)
+        if (dnnl->streams[i]) dnnl_stream_destroy(dnnl->streams[i]);
+    if (dnnl->engine) dnnl_engine_destroy(dnnl->engine);
+    free(dnnl->streams);
+    free(dnnl);
+}
+
+/* Executes and waits, on the calling thread's stream. */
+static void run(const struct ampk_dnnl *dnnl, dnnl_primitive_t primitive, int count,
+                const dnnl_exec_arg_t *args, const char *what)
+{
+    dnnl_stream_t stream = dnnl->streams[omp_get_thread_num()];
+    check(dnnl_primitive_execute(primitive, stream, count, args), what);
+    check(dnnl_stream_wait(stream), what);
+}
+
+/* oneDNN plans for, and uses, as many threads as OpenMP offers; returns what that was. */
+static int offer_threads(int threads)
+{
+    int before = omp_get_max_threads();
+    omp_set_num_threads(threads);
+    return before;
+}
+
+/* ---- plans ---- */
+
+static dnnl_status_t weights_layout(layout_t *layout, const struct ampk_dnnl_shape *s, bool plain)
+{
+    int g = s->groups;
+    if (g == 1) {
+        const dnnl_dims_t sizes = {s->k, s->c, s->kh, s->kw};
+        return layout_create(layout, 4, sizes, plain ? dnnl_oihw : dnnl_format_tag_any);
+    }
+    const dnnl_dims_t sizes = {g, s->k / g, s->c / g, s->kh, s->kw};
+    return layout_create(layout, 5, sizes, plain ? dnnl_goihw : dnnl_format_tag_any);
+}
+
+static dnnl_status_t create_reorder(dnnl_primitive_t *out, dnnl_engine_t engine, layout_p from,
+                                    layout_p to)
+{
+    dnnl_primitive_desc_t description;
+    dnnl_status_t status =
+        dnnl_reorder_primitive_desc_create(&description, from, engine, to, engine, NULL);
+    if (status != dnnl_success) return status;
+    status = dnnl_primitive_create(out, description);
+    dnnl_primitive_desc_destroy(description);
+    return status;
+}
+
+static layout_p query(const struct ampk_dnnl_plan *plan, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(plan->description, what, 0);
+}
+
+static dnnl_status_t create_description(struct ampk_dnnl_plan *plan, const struct description *d)
+{
+    dnnl_primitive_desc_t forward;
+    dnnl_status_t status = describe(&forward, AMPK_DNNL_FORWARD, d, NULL);
+    if (status != dnnl_success) return status;
+    if (plan->step == AMPK_DNNL_FORWARD) {
+        plan->description = forward;
+        return status;
+    }
+    status = describe(&plan->description, plan->step, d, forward);
+    dnnl_primitive_desc_destroy(forward);
+    return status;
+}
+
+static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct description *d)
+{
+    dnnl_status_t status = create_description(plan, d);
+    if (status != dnnl_success) return status;
+    bool data = plan->step == AMPK_DNNL_BACKWARD_DATA;
+    bool gradient = plan->step == AMPK_DNNL_BACKWARD_WEIGHTS;
+    plan->x = query(plan, data ? dnnl_query_diff_src_md : dnnl_query_src_md);
+    plan->weights = query(plan, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    plan->y = query(plan, data || gradient ? dnnl_query_diff_dst_md : dnnl_query_dst_md);
+    plan->scratch = query(plan, dnnl_query_scratchpad_md);
+    status = dnnl_primitive_create(&plan->primitive, plan->description);
+    if (status != dnnl_success) return status;
+    omp_set_num_threads(plan->dnnl->threads); /* reorders use all */
+    layout_p plain = LAYOUT_P(plan->plain);
+    return gradient ? create_reorder(&plan->reorder, d->engine, plan->weights, plain)
+                    : create_reorder(&plan->reorder, d->engine, plain, plan->weights);
+}
+
+static dnnl_status_t fill_description(struct description *d, struct ampk_dnnl_plan *plan,
+                                      const struct ampk_dnnl_shape *s)
+{
+    int oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    int ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    const dnnl_dims_t x = {s->n, s->c, s->h, s->w}, y = {s->n, s->k, oh, ow};
+    dnnl_status_t status = layout_create(&d->x, 4, x, dnnl_nhwc);
+    if (status == dnnl_success) status = layout_create(&d->y, 4, y, dnnl_nhwc);
+    if (status == dnnl_success) status = weights_layout(&d->weights, s, false);
+    if (status == dnnl_success) status = weights_layout(&plan->plain, s, true);
+    if (status == dnnl_success) status = dnnl_primitive_attr_create(&d->attr);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
+    return status;
+}
+
+static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dnnl_shape *s)
+{
+    struct description d = {
+        .strides = {s->stride, s->stride}, .pads = {s->pad, s->pad}, .engine = plan->dnnl->engine};
+    dnnl_status_t status = fill_description(&d, plan, s);
+    if (status == dnnl_success) status = create_primitives(plan, &d);
+    layout_destroy(&d.x);
+    layout_destroy(&d.weights);
+    layout_destroy(&d.y);
+    if (d.attr) dnnl_primitive_attr_destroy(d.attr);
+    return status;
+}
+
+struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_dnnl_step step,
+                                             const struct ampk_dnnl_shape *s, int threads,
+                                             char *err, size_t err_size)
+{
+    struct ampk_dnnl_plan *plan = calloc(1, sizeof *plan);
+    dnnl_status_t status = dnnl_out_of_memory;
+    if (plan) {
+        int before = offer_threads(threads);
+        plan->step = step;
+        plan->threads = threads;
+        plan->dnnl = dnnl;
+        status = fill_plan(plan, s);
+        omp_set_num_threads(before);
+    }
+    if (status == dnnl_success) return plan;
+    snprintf(err, err_size,
+             "oneDNN: no convolution for input %dx%dx%dx%d, filters %d of %dx%d, stride %d, "
+             "pad %d, groups %d: status %d",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, (int)status);
+    ampk_dnnl_plan_destroy(plan);
+    return NULL;
+}
+
+void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *plan)
+{
+    if (!plan) return;
+    if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
+    if (plan->reorder) dnnl_primitive_destroy(plan->reorder);
+    if (plan->description) dnnl_primitive_desc_destroy(plan->description);
+    layout_destroy(&plan->plain);
+    free(plan);
+}
+
+size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *plan)
+{
+    return dnnl_memory_desc_get_size(plan->scratch);
+}
+
+const char *ampk_dnnl_plan_code(const struct ampk_dnnl_plan *plan)
+{
+    const char *name = NULL;
+    dnnl_primitive_desc_query(plan->description, dnnl_query_impl_info_str, 0, &name);
+    return name ? name : "?";
+}
+
+/* ---- weights ---- */
+
+static dnnl_memory_t memory_of(dnnl_engine_t engine, layout_p layout, void *data)
+{
+    dnnl_memory_t memory;
+    check(dnnl_memory_create(&memory, layout, engine, data), "dnnl_memory_create");
+    return memory;
+}
+
+struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *plan, char *err,
+                                                   size_t err_size)
+{
+    size_t bytes = dnnl_memory_desc_get_size(plan->weights);
+    struct ampk_dnnl_weights *w = calloc(1, sizeof *w);
+    if (w) w->values = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!w || !w->values) {
+        snprintf(err, err_size, "out of memory: %zu bytes for convolution weights", bytes);
+        free(w);
+        return NULL;
+    }
+    w->count = bytes / sizeof(float);
+    w->memory = memory_of(plan->dnnl->engine, plan->weights, w->values);
+    return w;
+}
+
+void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *w)
+{
+    if (!w) return;
+    dnnl_memory_destroy(w->memory);
+    free(w->values);
+    free(w);
+}
+
+float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *w, size_t *count)
+{
+    *count = w->count;
+    return w->values;
+}
+
+static void reorder(const struct ampk_dnnl_plan *plan, dnnl_memory_t from, dnnl_memory_t to)
+{
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    int before = offer_threads(plan->dnnl->threads);
+    run(plan->dnnl, plan->reorder, 2, args, "reorder of weights");
+    omp_set_num_threads(before);
+}
+
+void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *plan, const float *plain,
+                            struct ampk_dnnl_weights *w)
+{
+    dnnl_memory_t from = memory_of(plan->dnnl->engine, LAYOUT_P(plan->plain), (void *)plain);
+    reorder(plan, from, w->memory);
+    dnnl_memory_destroy(from);
+}
+
+void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *plan, struct ampk_dnnl_weights *w,
+                              float *plain)
+{
+    dnnl_memory_t to = memory_of(plan->dnnl->engine, LAYOUT_P(plan->plain), plain);
+    reorder(plan, w->memory, to);
+    dnnl_memory_destroy(to);
+}
+
+/* ---- execution ---- */
+
+void ampk_dnnl_execute(const struct ampk_dnnl_plan *plan, float *x,
+                       struct ampk_dnnl_weights *weights, float *y, void *scratch)
+{
+    bool data = plan->step == AMPK_DNNL_BACKWARD_DATA;
+    bool gradient = plan->step == AMPK_DNNL_BACKWARD_WEIGHTS;
+    dnnl_memory_t mx = memory_of(plan->dnnl->engine, plan->x, x);
+    dnnl_memory_t my = memory_of(plan->dnnl->engine, plan->y, y);
+    dnnl_memory_t ms = memory_of(plan->dnnl->engine, plan->scratch, scratch);
+    const dnnl_exec_arg_t args[] = {
+        {data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, mx},
+        {gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights->memory},
+        {data || gradient ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, my},
+        {DNNL_ARG_SCRATCHPAD, ms},
+    };
+    int before = offer_threads(plan->threads);
+    run(plan->dnnl, plan->primitive, 4, args, "convolution");
+    omp_set_num_threads(before);
+    dnnl_memory_destroy(mx);
+    dnnl_memory_destroy(my);
+    dnnl_memory_destroy(ms);
+}
+
+void ampk_dnnl_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                      const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
+{
+    check(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n,
+                     (dnnl_dim_t)k, 1, a, (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, 0, c,
+                     (dnnl_dim_t)ldc),
+          "dnnl_sgemm");
+}

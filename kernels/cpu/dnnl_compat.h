@@ -1,0 +1,61 @@
+/* The part of oneDNN that we use, the same for its C API 2.x (Debian 12) and 3.x (Debian 13, Ubuntu
+ * 24.04): one FP32 convolution step on plain NHWC data with weights in the layout that oneDNN
+ * prefers, and matrix products.
+ *
+ * A plan is immutable after its creation and is made for a number of threads: with 1 every thread
+ * of a parallel region may execute it at the same time, with more one call from outside a parallel
+ * region uses them all. After creation only lack of memory can make oneDNN fail: the program is
+ * aborted with a message then.
+ */
+#ifndef AMPK_DNNL_COMPAT_H
+#define AMPK_DNNL_COMPAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum ampk_dnnl_step { AMPK_DNNL_FORWARD, AMPK_DNNL_BACKWARD_DATA, AMPK_DNNL_BACKWARD_WEIGHTS };
+
+/* As struct ampk_conv_shape, for the n images of one call. */
+struct ampk_dnnl_shape {
+    int n, c, h, w;
+    int k, kh, kw, stride, pad, groups;
+};
+
+struct ampk_dnnl; /* engine, and a stream for every thread */
+struct ampk_dnnl_plan;
+struct ampk_dnnl_weights; /* weights or their gradient in a plan's layout */
+
+/* threads: the most that a parallel region around any call below will have. */
+struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size);
+void ampk_dnnl_destroy(struct ampk_dnnl *);
+
+struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *, enum ampk_dnnl_step,
+                                             const struct ampk_dnnl_shape *, int threads, char *err,
+                                             size_t err_size);
+void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *);
+/* Bytes of scratch memory for one execution, to be 64-byte aligned. */
+size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *);
+/* oneDNN's name for the code that it will run; "ref..." is its slow fallback. */
+const char *ampk_dnnl_plan_code(const struct ampk_dnnl_plan *);
+
+struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *, char *err,
+                                                   size_t err_size);
+void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *);
+/* All values in the plan's own order (its padding is 0): adding two gradients needs no more. */
+float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *, size_t *count);
+/* To and from [k][c/groups][kh][kw]. */
+void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,
+                            struct ampk_dnnl_weights *);
+void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *, struct ampk_dnnl_weights *,
+                              float *plain);
+
+/* FORWARD: y = conv(x). BACKWARD_DATA: x = dgrad(y). BACKWARD_WEIGHTS: weights = wgrad(x, y). x and
+ * y are dense NHWC. */
+void ampk_dnnl_execute(const struct ampk_dnnl_plan *, float *x, struct ampk_dnnl_weights *,
+                       float *y, void *scratch);
+
+/* C[m][n] = op(A) * op(B), row-major with row lengths lda, ldb, ldc; op transposes where told. */
+void ampk_dnnl_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                      const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
+
+#endif
