@@ -1,6 +1,8 @@
 // The `darknet` program: runs our own sub-commands, and hands everything else to Darknet's main.
 
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugin/decide/plan_command.h"
@@ -30,8 +32,13 @@ static const struct command *find_command(int argc, char **argv)
     return NULL;
 }
 
+// Darknet's training returns while its loader threads still decode the next batch. An ordinary exit
+// would run the destructors of OpenCV under them, which crashes now and then; quick_exit runs only
+// what was registered with at_quick_exit.
 int main(int argc, char **argv)
 {
     const struct command *c = find_command(argc, argv);
-    return c ? c->run(argc, argv) : darknet_main(argc, argv);
+    int status = c ? c->run(argc, argv) : darknet_main(argc, argv);
+    fflush(NULL);
+    quick_exit(status);
 }

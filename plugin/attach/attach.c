@@ -1,6 +1,8 @@
-// Where the plugin gets into Darknet: every program builds its network with parse_network_cfg.
+// Where the plugin gets into Darknet: every program builds its network with parse_network_cfg, and
+// a program in which that call cannot be caught calls amp_attach.
 
 #include "amp.h"
+#include "attach/abi.h"
 #include "attach/no_gpu.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
@@ -14,6 +16,20 @@ static int attach_count;
 int amp_attach_count(void)
 {
     return attach_count;
+}
+
+// Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
+// in the environment: say so.
+static void count_attachment(const char *cfg_path)
+{
+    ++attach_count;
+    if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
+}
+
+static void require_matching_darknet(void)
+{
+    char err[512];
+    if (amp_check_abi(err, sizeof(err))) amp_fail(err);
 }
 
 // This version computes on the CPU only; what asks for more is refused by name.
@@ -39,7 +55,9 @@ static int attach(struct amp_session *s, network *net)
 
 int amp_attach(network *net, const char *cfg_path)
 {
+    require_matching_darknet();
     if (amp_session_of(net->layers)) return 0;
+    count_attachment(cfg_path);
     struct amp_session *s = amp_session_read(cfg_path);
     return s ? attach(s, net) : 0;
 }
@@ -53,16 +71,17 @@ int amp_detach(network *net)
 
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
+    require_matching_darknet();
     struct amp_session *s = amp_session_read(filename);
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
     if (s && s->options.mixed_precision) check_backend(&s->options);
     network *net = AMP_REAL(parse_network_cfg)(filename);
-    ++attach_count;
 #ifdef GPU
     amp_no_gpu_heads(net);
 #endif
+    count_attachment(filename);
     if (s) attach(s, net);
     return net;
 }

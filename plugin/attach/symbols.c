@@ -60,13 +60,18 @@ static void *find_in_loaded_objects(const char *name)
     return address;
 }
 
+void *amp_look_up(const char *name)
+{
+    void *address = dlsym(RTLD_NEXT, name);
+    return address ? address : find_in_loaded_objects(name);
+}
+
 void *amp_find_symbol(enum amp_symbol symbol)
 {
     static void *found[AMP_SYMBOL_COUNT];
     void *address = __atomic_load_n(&found[symbol], __ATOMIC_ACQUIRE);
     if (address) return address;
-    address = dlsym(RTLD_NEXT, names[symbol]);
-    if (!address) address = find_in_loaded_objects(names[symbol]);
+    address = amp_look_up(names[symbol]);
     if (!address) {
         fprintf(stderr, "darknet-amp: no loaded Darknet defines \"%s\"\n", names[symbol]);
         exit(1);

@@ -37,5 +37,8 @@ enum amp_symbol { AMP_INTERPOSED(AMP_SYMBOL_ENUM) AMP_USED(AMP_SYMBOL_ENUM) AMP_
 // message, since there is nothing left to call.
 void *amp_find_symbol(enum amp_symbol symbol);
 
+// Address of any symbol of the process other than our own, or NULL. For asking what is there.
+void *amp_look_up(const char *name);
+
 #endif
 #endif
