@@ -11,9 +11,12 @@
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     X(free_network)                                                                                \
+    X(load_alphabet)                                                                               \
+    X(make_window)                                                                                 \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
-    X(resize_network)
+    X(resize_network)                                                                              \
+    X(show_image)
 
 // The same, functions that exist in a GPU build of Darknet only.
 #ifdef GPU
@@ -36,6 +39,7 @@
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(gpu_index)                                                                                   \
+    X(load_image_color)                                                                            \
     X(rand_uniform)
 
 #ifdef GPU

@@ -1,0 +1,91 @@
+// The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
+// sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions, and
+// goes on without them, one complaint per image. Here they are looked for in
+//
+//   1. the folder named by DARKNET_LABELS in the environment (only there, if it is set)
+//   2. ../share/darknet/labels, seen from the plugin: where our build puts Darknet's own
+//   3. data/labels beside the program, then in the current folder: a checkout
+//   4. /usr/share/darknet/data/labels: Debian's package
+//
+// and a missing one is an error that names it.
+
+#define _GNU_SOURCE
+#include "attach/session.h"
+#include "attach/symbols.h"
+
+#include "darknet.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+
+enum { SIZES = 8, FIRST = 32, END = 127 };
+
+// Room for a folder and the longest name in it, "/126_7.png".
+#define MAX_FOLDER (PATH_MAX - 16)
+
+static int has_glyphs(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.*s/%d_0.png", MAX_FOLDER, folder, FIRST);
+    return access(path, R_OK) == 0;
+}
+
+// folder = the folder that holds file, and below it suffix.
+static void beside(char *folder, const char *file, const char *suffix)
+{
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    int length = slash ? (int)(slash - file) : 0;
+    snprintf(folder, MAX_FOLDER, "%.*s%s", length, file ? file : "", suffix);
+}
+
+static void find_folder(char *folder)
+{
+    Dl_info self = {0};
+    char program[PATH_MAX] = "";
+    const char *named = getenv("DARKNET_LABELS");
+    if (named) {
+        snprintf(folder, MAX_FOLDER, "%s", named);
+        return;
+    }
+    dladdr((void *)find_folder, &self);
+    beside(folder, self.dli_fname, "/../share/darknet/labels");
+    if (has_glyphs(folder)) return;
+    if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
+    beside(folder, program, "/data/labels");
+    if (has_glyphs(folder)) return;
+    const char *fixed[] = {"data/labels", "/usr/share/darknet/data/labels"};
+    for (int i = 0; i < 2; ++i) {
+        snprintf(folder, MAX_FOLDER, "%s", fixed[i]);
+        if (has_glyphs(folder)) return;
+    }
+    amp_fail("the glyph images for box labels (32_0.png to 126_7.png) were not found; set "
+             "DARKNET_LABELS to the folder data/labels of Darknet's source");
+}
+
+static image load_glyph(const char *folder, int letter, int size)
+{
+    char path[PATH_MAX], message[PATH_MAX + 128];
+    snprintf(path, sizeof(path), "%.*s/%d_%d.png", MAX_FOLDER, folder, letter, size);
+    if (access(path, R_OK)) {
+        snprintf(message, sizeof(message), "%s: this glyph image for box labels cannot be read",
+                 path);
+        amp_fail(message);
+    }
+    return AMP_USE(load_image_color)(path, 0, 0);
+}
+
+AMP_INTERPOSE(image **, load_alphabet, ())
+{
+    char folder[MAX_FOLDER];
+    find_folder(folder);
+    image **alphabet = calloc(SIZES, sizeof(*alphabet));
+    for (int size = 0; alphabet && size < SIZES; ++size) {
+        alphabet[size] = calloc(END + 1, sizeof(image));
+        for (int letter = FIRST; alphabet[size] && letter < END; ++letter) {
+            alphabet[size][letter] = load_glyph(folder, letter, size);
+        }
+    }
+    if (!alphabet || !alphabet[SIZES - 1]) amp_fail("out of memory");
+    return alphabet;
+}

@@ -1,0 +1,43 @@
+"""`detector test` where there is neither Debian's darknet package nor a display.
+
+usage: detector_test.py DARKNET
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+
+def detect(program, folder, image, **environment):
+    hidden = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM", "DARKNET_LABELS")
+    env = {name: value for name, value in os.environ.items() if name not in hidden}
+    command = [program, "detector", "test", "toy.data", "toy.cfg", "backup/toy_final.weights", image,
+               "-thresh", "0.001"]
+    return subprocess.run(command, cwd=folder, env=dict(env, **environment), capture_output=True,
+                          text=True, timeout=120)
+
+
+def main():
+    program = sys.argv[1]
+    with tempfile.TemporaryDirectory() as root:
+        folder = toyset.make(Path(root) / "set", max_batches=1)
+        subprocess.run([program, "detector", "train", "toy.data", "toy.cfg"], cwd=folder, check=True,
+                       capture_output=True)
+        run = detect(program, folder, "image000.png")
+        assert run.returncode == 0, run.stderr
+        assert "red: " in run.stdout or "blue: " in run.stdout, run.stdout
+        assert "Cannot load image" not in run.stderr, run.stderr
+        assert "no display" in run.stderr, run.stderr
+        assert (folder / "predictions.jpg").exists() and not (folder / "bad.list").exists()
+
+        run = detect(program, folder, "image000.png", DARKNET_LABELS=str(folder / "nowhere"))
+        assert run.returncode == 1, run.stdout
+        assert str(folder / "nowhere" / "32_0.png") in run.stderr, run.stderr
+
+
+main()
