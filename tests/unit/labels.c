@@ -52,8 +52,8 @@ AMP_TEST(path_rule_refuses)
     check_no_path("pictures/a.jpg", 14, "longer than 13 bytes");
     check_no_path("set/raw/a.jpg", 16,
                   "longer than 15 bytes"); // fits only before "labels" is put in
-    char path[16], err[300];
-    CHECK_INT(amp_label_path("set/raw/a.jpg", path, 17, err, sizeof err), 0);
+    char path[17], err[300];
+    CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
 }
 
 /* ---- the file ---------------------------------------------------------------------------------
