@@ -15,8 +15,8 @@
 #include "train_list.h"
 #include "weights_file.h"
 
-#define DARKNET_NAME_SIZE                                                                          \
-    256 /* of the buffer in which Darknet puts together a weights file's name */
+/* Of the buffer in which Darknet puts together a weights file's name. */
+#define DARKNET_NAME_SIZE 256
 
 struct checker {
     struct amp_cfg_file *data, *cfg; /* NULL where unreadable */
@@ -292,10 +292,11 @@ static void check_list(struct checker *k, int classes)
     amp_train_list_check(path, classes, k->progress, &list, tell, k);
     if (list.over_edge && k->warn)
         fprintf(k->warn,
-                "warning: %s: %zu boxes reach over an edge of their image; Darknet clips them\n",
+                "warning: %s: boxes that reach over an edge of their image (%zu): Darknet clips "
+                "them\n",
                 path, list.over_edge);
     if (list.no_area && k->warn)
-        fprintf(k->warn, "warning: %s: %zu boxes have no area; Darknet leaves them out\n", path,
+        fprintf(k->warn, "warning: %s: boxes without area (%zu): Darknet leaves them out\n", path,
                 list.no_area);
 }
 

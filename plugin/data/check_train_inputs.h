@@ -14,9 +14,10 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* 0, or -1 with every fault on a line of its own in err (64 KiB hold the longest report).
- * weights_path: NULL or "" for none. progress (may be NULL): progress lines, and which layers a
- * weights file that ends between layers fills. warn (may be NULL): what is odd but allowed. */
+/* 0, or -1 with every fault on a line of its own in err; 64 KiB hold all but reports of very long
+ * paths. weights_path: NULL or "" for none. progress (may be NULL): progress lines, and which
+ * layers a weights file that ends between layers fills. warn (may be NULL): what is odd but
+ * allowed. */
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
                            bool clear, FILE *progress, FILE *warn, char *err, size_t err_size);
 

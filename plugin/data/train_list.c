@@ -11,7 +11,7 @@
 
 /* Faults of one kind: a count, and the first few in words. */
 struct faults {
-    const char *title; /* "images cannot be read" */
+    const char *title; /* "images that cannot be read" */
     size_t count;
     char *named[AMP_FAULTS_NAMED];
 };
@@ -131,7 +131,7 @@ static int check_lines(struct checker *k, FILE *file, FILE *out)
         amp_progress_update(&progress, k->list->images);
     }
     free(line);
-    return ferror(file) ? -1 : 0;
+    return feof(file) ? 0 : -1;
 }
 
 __attribute__((format(printf, 3, 4))) static int say(amp_tell *tell, void *context,
@@ -149,7 +149,7 @@ __attribute__((format(printf, 3, 4))) static int say(amp_tell *tell, void *conte
 static int report(struct faults *f, const char *path, amp_tell *tell, void *context)
 {
     if (!f->count) return 0;
-    say(tell, context, "%s: %zu %s:", path, f->count, f->title);
+    say(tell, context, "%s: %s (%zu):", path, f->title, f->count);
     for (size_t i = 0; i < f->count && i < AMP_FAULTS_NAMED; ++i) {
         say(tell, context, "  %s", f->named[i] ? f->named[i] : "out of memory");
         free(f->named[i]);
@@ -164,8 +164,8 @@ int amp_train_list_check(const char *path, int classes, FILE *progress, struct a
 {
     struct checker k = {.classes = classes,
                         .list = list,
-                        .faults = {{.title = "images cannot be read"},
-                                   {.title = "label files cannot be read"},
+                        .faults = {{.title = "images that cannot be read"},
+                                   {.title = "label files that cannot be read"},
                                    {.title = "faults in label files"}}};
     *list = (struct amp_train_list){0};
     const char *why = amp_text_unreadable(path);

@@ -110,6 +110,19 @@ AMP_TEST(reads_rows)
     amp_labels_free(&labels);
 }
 
+// Darknet leaves them out of training.
+AMP_TEST(boxes_without_area_are_counted)
+{
+    struct amp_labels labels = {0};
+    const char text[] = "0 .5 .5 0 .1\n0 .5 .5 .1 0.0\n0 .5 .5 .1 .1\n";
+    CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
+    CHECK_INT(labels.count, 3);
+    CHECK_INT(labels.no_area, 2);
+    CHECK_INT(read_text("", 0, &labels), 0);
+    CHECK_INT(labels.no_area, 0);
+    amp_labels_free(&labels);
+}
+
 AMP_TEST(grows)
 {
     struct amp_labels labels = {0};
@@ -152,8 +165,8 @@ AMP_TEST(faults_name_file_and_line)
     CHECK_FAULT("0 .5 .5 1e999 .1\n", 1, "width \"1e999\": must be a finite number");
     CHECK_FAULT("0 .5 .5 .1 .1x\n", 1, "height \".1x\"");
     CHECK_FAULT("0 0,5 .5 .1 .1\n", 1, "x \"0,5\"");
-    CHECK_FAULT("0 .5 .5 0 .1\n", 1, "width \"0\": must be above 0");
-    CHECK_FAULT("0 .5 .5 .1 -0.1\n", 1, "height \"-0.1\": must be above 0");
+    CHECK_FAULT("0 .5 .5 -1e-9 .1\n", 1, "width \"-1e-9\": must not be below 0");
+    CHECK_FAULT("0 .5 .5 .1 -0.1\n", 1, "height \"-0.1\": must not be below 0");
     CHECK_FAULT("0 120 80 20 30\n", 1, "x \"120\": must be a fraction of the image");
     CHECK_FAULT("0 .5 .5 .1 .1\0 0\n", 1, "NUL byte");
 }
@@ -161,7 +174,7 @@ AMP_TEST(faults_name_file_and_line)
 AMP_TEST(every_fault_is_told)
 {
     struct amp_labels labels = {0};
-    const char text[] = "9 .5 .5 .1 .1\n0 .5 .5 .1 .1\nx\n0 .5 .5 0 0\n";
+    const char text[] = "9 .5 .5 .1 .1\n0 .5 .5 .1 .1\nx\n0 .5 .5 -1 0\n";
     CHECK_INT(read_text(text, sizeof text - 1, &labels), -1);
     CHECK_INT(n_told, 3);
     amp_labels_free(&labels);
@@ -175,7 +188,7 @@ AMP_TEST(missing_or_unreadable_file)
     CHECK_STR(told, "/nonexistent/a.txt: cannot read label file: No such file or directory\n");
     told[0] = '\0';
     CHECK_INT(amp_labels_read("/tmp", 3, &labels, remember, NULL), -1);
-    CHECK_STR(told, "/tmp: cannot read label file: Is a directory\n");
+    CHECK_STR(told, "/tmp: cannot read label file: not a regular file\n");
     amp_labels_free(&labels);
 }
 

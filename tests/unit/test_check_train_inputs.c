@@ -192,7 +192,7 @@ static void check_bad_label(const char *text, const char *message)
 {
     char expected[512];
     put("labels/3.txt", text);
-    snprintf(expected, sizeof expected, "train.txt: 1 faults in label files:\n  labels/3.txt:%s",
+    snprintf(expected, sizeof expected, "train.txt: faults in label files (1):\n  labels/3.txt:%s",
              message);
     check_bad(expected);
 }
@@ -226,9 +226,9 @@ AMP_TEST(missing_images_and_labels)
     unlink("images/3.jpg");
     unlink("labels/3.txt");
     unlink("labels/4.txt");
-    check_bad("train.txt: 1 images cannot be read:\n"
+    check_bad("train.txt: images that cannot be read (1):\n"
               "  line 4: images/3.jpg: No such file or directory\n"
-              "train.txt: 2 label files cannot be read:\n"
+              "train.txt: label files that cannot be read (2):\n"
               "  line 4: labels/3.txt: No such file or directory\n"
               "  line 5: labels/4.txt: No such file or directory");
     for (int i = 0; i < IMAGES; ++i) {
@@ -237,7 +237,7 @@ AMP_TEST(missing_images_and_labels)
         unlink(path);
     }
     CHECK_INT(check(), -1);
-    CHECK(strstr(err, "train.txt: 12 images cannot be read:\n  line 1: images/0.jpg: "));
+    CHECK(strstr(err, "train.txt: images that cannot be read (12):\n  line 1: images/0.jpg: "));
     CHECK(strstr(err, "\n  line 10: images/9.jpg: No such file or directory\n  ... and 2 more\n"));
     CHECK(!strstr(err, "images/10.jpg"));
     unlink("train.txt");
@@ -249,7 +249,8 @@ AMP_TEST(a_folder_is_no_image)
     start();
     put("train.txt", "images\n");
     CHECK_INT(check(), -1);
-    CHECK(strstr(err, "train.txt: 1 images cannot be read:\n  line 1: images: not a regular file"));
+    CHECK(strstr(
+        err, "train.txt: images that cannot be read (1):\n  line 1: images: not a regular file"));
 }
 
 /* As Darknet reads the list. */
@@ -257,12 +258,12 @@ AMP_TEST(white_space_in_the_list_belongs_to_the_name)
 {
     start();
     put("train.txt", "images/1.jpg\r\nimages/2.jpg \n\nimages/3.jpg");
-    check_bad("train.txt: 3 images cannot be read:\n"
+    check_bad("train.txt: images that cannot be read (3):\n"
               "  line 1: images/1.jpg: No such file or directory (the name ends in a carriage "
               "return)\n"
               "  line 2: images/2.jpg: No such file or directory (the name ends in a blank)\n"
               "  line 3: is empty, which Darknet takes for the name of a file\n"
-              "train.txt: 2 label files cannot be read:\n"
+              "train.txt: label files that cannot be read (2):\n"
               "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
               "return)\n"
               "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
@@ -279,14 +280,14 @@ AMP_TEST(bad_lines_in_the_list)
     put("train.txt", "");
     check_bad("image list train.txt: names no image");
     put_bytes("train.txt", "images/1.jpg\0\n", 14);
-    check_bad("train.txt: 1 images cannot be read:\n  line 1: has a NUL byte");
+    check_bad("train.txt: images that cannot be read (1):\n  line 1: has a NUL byte");
     memset(line, 'x', 4096);
     put("train.txt", line);
     CHECK_INT(check(), -1);
     CHECK(strstr(err, "line 1: xxx") && strstr(err, "xxx...: longer than 4095 bytes"));
     put("train.txt", "two.names\n"); /* Darknet's rule gives it no label file */
     CHECK_INT(check(), -1);
-    CHECK(strstr(err, "train.txt: 1 label files cannot be read:\n  line 1: two.names: "));
+    CHECK(strstr(err, "train.txt: label files that cannot be read (1):\n  line 1: two.names: "));
     put("train.txt", "a.data/1.jpg\n");
     CHECK_INT(check(), -1);
     CHECK(strstr(err, "line 1: a.data/1.jpg: Not a directory"));
@@ -314,8 +315,9 @@ AMP_TEST(odd_labels_are_counted_and_allowed)
     put("labels/3.txt", "0 .01 .5 .1 .1\n1 .5 .99 .1 .1\n0 .5 .5 .1 .1\n");
     put("labels/4.txt", "0 .5 .5 0 .1\n");
     check_good();
-    CHECK_STR(out, "warning: train.txt: 2 boxes reach over an edge of their image; Darknet clips "
-                   "them\nwarning: train.txt: 1 boxes have no area; Darknet leaves them out\n");
+    CHECK_STR(out,
+              "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
+              "clips them\nwarning: train.txt: boxes without area (1): Darknet leaves them out\n");
 }
 
 AMP_TEST(classes_that_disagree)
