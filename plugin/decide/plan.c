@@ -137,7 +137,7 @@ static enum amp_format choose_storage(struct planner *pl, int i)
                 l->batch_normalize ? "batch-norm arithmetic" : "bias");
         return island;
     }
-    bool all_fp32 = true;
+    bool all_fp32 = l->override != 1;
     for (int k = 0; k < l->n_sources; k++)
         all_fp32 = all_fp32 && p->sources[k] >= 0 && pl->plan->layers[p->sources[k]].ours &&
                    pl->plan->layers[p->sources[k]].in == AMP_FORMAT_FP32;
@@ -210,16 +210,23 @@ static void find_backward(struct planner *pl)
         plan->layers[i].backward = plan->train && i >= plan->first_backward;
 }
 
+/* Darknet's crop has none: nothing before it learns. */
+static bool has_delta(const struct planner *pl, int i)
+{
+    return i >= 0 && pl->net->layers[i].type != AMP_CROP;
+}
+
 static void find_contributions(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++)
-        plan->layers[i].delta_from_nobody = !plan->layers[i].loss;
+        plan->layers[i].delta_from_nobody = !plan->layers[i].loss && has_delta(pl, i);
     for (int j = plan->n - 1; j >= 0; j--) {
         struct amp_plan_layer *reader = &plan->layers[j];
         for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
             int s = reader->sources[k];
-            reader->source_wanted[k] = reader->backward && s >= plan->first_backward;
+            reader->source_wanted[k] =
+                reader->backward && s >= plan->first_backward && has_delta(pl, s);
             if (!reader->source_wanted[k]) continue;
             struct amp_plan_layer *source = &plan->layers[s];
             reader->source_first[k] = source->delta_from_nobody;
@@ -327,7 +334,7 @@ static size_t index_bytes(const struct planner *pl, int i)
     case AMP_MAXPOOL:
         return elements(pl, i) * (pl->net->layers[i].size <= 15 ? 1 : 4);
     case AMP_DROPOUT:
-        return elements(pl, i);
+        return pl->plan->train ? elements(pl, i) : 0;
     default:
         return 0;
     }
@@ -366,9 +373,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
     if (p->ours && p->out != AMP_FORMAT_BORDER)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
-    bytes[AMP_BUFFER_INDEX] = p->backward              ? index_bytes(pl, i)
-                              : l->type == AMP_MAXPOOL ? index_bytes(pl, i)
-                                                       : 0;
+    bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
     if (p->ours && p->backward) bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
     if (p->ours && p->backward && p->in != p->out)
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);

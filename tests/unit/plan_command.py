@@ -1,0 +1,88 @@
+"""`darknet amp plan` on every cfg that Darknet ships, and its errors.
+
+usage: plan_command.py DARKNET CFG_FOLDER
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SECONDS = 2  # of processor time, so that a busy machine does not fail the test
+BYTES = 1 << 29  # no weights, no activations: yolo9000 alone has 1 GiB of weights
+
+
+def run(program, folder, *arguments):
+    return subprocess.run([program, "amp", "plan", *map(str, arguments)], cwd=folder,
+                          capture_output=True, text=True)
+
+
+def spent():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def check_stock(program, elsewhere, path):
+    before = spent()
+    done = run(program, elsewhere, path, "--json")
+    assert done.returncode == 0, "%s: %s" % (path.name, done.stderr)
+    assert spent() - before < SECONDS, "%s took %.1f s" % (path.name, spent() - before)
+    plan = json.loads(done.stdout)
+    sections = [line for line in path.read_text().splitlines() if line.startswith("[")]
+    assert len(plan["layers"]) == len(sections) - 1, path.name
+    for layer in plan["layers"]:
+        assert layer["reason"], layer
+        matrix = layer["type"] in ("convolutional", "connected")
+        assert layer["math"] == ("FP16" if matrix else "FP32"), layer
+    assert 0 <= plan["flop_reduced"] <= plan["flop"] == sum(l["flop"] for l in plan["layers"])
+    return plan
+
+
+def check_table(program, elsewhere, path, plan):
+    done = run(program, elsewhere, path)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.split()[0].isdigit()]
+    assert len(rows) == len(plan["layers"]), done.stdout
+    for row, layer in zip(rows, plan["layers"]):
+        assert row.endswith(layer["reason"]) and layer["type"] in row, row
+    assert "of %.3f GFLOP" % (plan["flop"] / 1e9) in done.stdout, done.stdout
+
+
+def check_fails(program, folder, text, *words):
+    path = folder / "bad.cfg"
+    path.write_text(text)
+    done = run(program, folder, path)
+    assert done.returncode == 1 and not done.stdout, done
+    for word in words:
+        assert word in done.stderr, "%s is not in: %s" % (word, done.stderr)
+
+
+def main():
+    program, cfgs = sys.argv[1], sorted(Path(sys.argv[2]).glob("*.cfg"))
+    assert len(cfgs) == 45, len(cfgs)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path in cfgs:
+            plan = check_stock(program, folder, path)
+            if path.name in ("yolov3.cfg", "gru.cfg", "darknet9000.cfg"):
+                check_table(program, folder, path, plan)
+        net = "[net]\nwidth=8\nheight=8\nchannels=3\n"
+        check_fails(program, folder, net + "[conv]\n[softmax]\ntree=data/9k.tree\n",
+                    "bad.cfg:7: tree=data/9k.tree: there is no such file")
+        check_fails(program, folder, net + "[conv]\nactivation=swish\n",
+                    "bad.cfg:6: activation=swish")
+        check_fails(program, folder, net + "[sam]\nfrom=-1\n", "bad.cfg:5: [sam]")
+        check_fails(program, folder, net + "amp_dtype=fp8\n[conv]\n",
+                    "bad.cfg:5: amp_dtype=fp8: allowed: fp16, bf16, tf32 or fp32")
+        done = run(program, folder, folder / "missing.cfg")
+        assert done.returncode == 1 and "missing.cfg" in done.stderr, done
+        for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.cfg"]):
+            done = run(program, folder, *arguments)
+            assert done.returncode == 1 and "usage:" in done.stderr, done
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    assert peak < BYTES, peak
+
+
+main()

@@ -1,0 +1,479 @@
+/* The precision plan: what must hold for every net, on stock and random ones, and what it decides
+ * on chosen ones. */
+#include "plugin/decide/plan.h"
+
+#include "tests/harness.h"
+#include "tests/random_net.h"
+#include "tests/unit/stock.h"
+
+static char err[1024];
+static struct amp_cfg_file *cfg;
+static struct amp_net_desc *net;
+static struct amp_plan *plan;
+static struct amp_options options;
+
+static void forget(void)
+{
+    amp_plan_free(plan);
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    plan = NULL, net = NULL, cfg = NULL;
+}
+
+static void plan_cfg(const enum amp_format *demoted, bool train)
+{
+    if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
+    REQUIRE(cfg && !test_failures);
+    net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    plan = net ? amp_plan_make(net, &options, demoted, train, err, sizeof err) : NULL;
+    if (!plan) TEST_FAIL("%s", err);
+    REQUIRE(plan);
+}
+
+static void plan_text(const char *text, bool train)
+{
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(NULL, train);
+}
+
+/* layers below a [net] of 16 x 16 x 3 with mixed precision and these keys. */
+static void plan_layers(const char *keys, const char *layers)
+{
+    char text[4096];
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=2\nwidth=16\nheight=16\nchannels=3\n%s\n%s", keys,
+             layers);
+    plan_text(text, true);
+}
+
+/* ---- what must hold for every plan ---- */
+
+static bool is_matrix(int i)
+{
+    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
+}
+
+static int backward_step(int i)
+{
+    return 2 * net->n - 1 - i;
+}
+
+static size_t bytes_of(int i, enum amp_format f)
+{
+    int outputs = i < 0 ? net->inputs : net->layers[i].outputs;
+    return (size_t)net->batch * (size_t)outputs *
+           (f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4);
+}
+
+/* The buffer exists, is large enough and lives over these steps. */
+static void check_buffer(int b, int layer, const char *what, size_t bytes, int first, int last)
+{
+    if (b < 0 || b >= plan->n_buffers) {
+        TEST_FAIL("layer %d: no buffer for %s", layer, what);
+        return;
+    }
+    const struct amp_buffer *buffer = &plan->buffers[b];
+    if (buffer->bytes < bytes || buffer->first > first || buffer->last < last)
+        TEST_FAIL("layer %d: %s has %zu bytes from step %d to %d; needed %zu from %d to %d", layer,
+                  what, buffer->bytes, buffer->first, buffer->last, bytes, first, last);
+}
+
+/* A source that a dropout follows is read after the dropout: Darknet's works in place. */
+static int after_dropout(int reader, int source)
+{
+    for (int d = source + 1; source >= 0 && d < reader && net->layers[d].type == AMP_DROPOUT; d++)
+        source = d;
+    return source;
+}
+
+static void check_reads(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    for (int k = 0; k < net->layers[i].n_sources; k++) {
+        int s = p->sources[k];
+        CHECK_INT(s, after_dropout(i, net->layers[i].sources[k]));
+        int until = p->backward && is_matrix(i) ? 2 * net->n : i;
+        int from = s < 0 ? 0 : s;
+        enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
+        if (p->in == home && home != AMP_FORMAT_BORDER)
+            check_buffer(plan->layers[s].buffer[AMP_BUFFER_OUT], s, "output", bytes_of(s, home),
+                         from, until);
+        else if (p->in == AMP_FORMAT_BORDER)
+            CHECK(home == AMP_FORMAT_BORDER || plan->layers[s].border_copy);
+        else
+            check_buffer(s < 0 ? plan->input_copy[p->in] : plan->layers[s].copy[p->in], s, "copy",
+                         bytes_of(s, p->in), from, until);
+    }
+}
+
+static void check_saved(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    const struct amp_layer_desc *l = &net->layers[i];
+    int end = 2 * net->n, b = backward_step(i);
+    size_t elements = bytes_of(i, AMP_FORMAT_FP32) / 4;
+    if (p->ours && p->out != AMP_FORMAT_BORDER)
+        check_buffer(p->buffer[AMP_BUFFER_OUT], i, "output", bytes_of(i, p->out), i,
+                     p->backward && l->activation != AMPK_LINEAR ? end : i);
+    if (p->ours && l->batch_normalize)
+        check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
+                     p->backward ? end : i);
+    if (l->type == AMP_MAXPOOL || (l->type == AMP_DROPOUT && plan->train))
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, i, p->backward ? end : i);
+    if (!p->backward) {
+        CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+        CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
+        CHECK_INT(p->buffer[AMP_BUFFER_DX], -1);
+    } else if (p->ours) {
+        check_buffer(p->buffer[AMP_BUFFER_DELTA], i, "delta", bytes_of(i, p->out), b, b);
+        if (p->in != p->out)
+            check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
+    }
+}
+
+/* Contributions in the order in which backward makes them: the first overwrites, the rest add. */
+static void check_contributions(int s)
+{
+    bool first = !plan->layers[s].loss;
+    for (int j = net->n - 1; j > s; j--)
+        for (int k = 0; k < net->layers[j].n_sources; k++) {
+            const struct amp_plan_layer *p = &plan->layers[j];
+            if (p->sources[k] != s) continue;
+            bool wanted =
+                p->backward && plan->layers[s].backward && net->layers[s].type != AMP_CROP;
+            CHECK_INT(p->source_wanted[k], wanted);
+            CHECK_INT(p->source_first[k], wanted && first);
+            if (!wanted) continue;
+            first = false;
+            if (plan->layers[s].ours)
+                check_buffer(plan->layers[s].buffer[AMP_BUFFER_DELTA], s, "delta",
+                             bytes_of(s, plan->layers[s].out), backward_step(j), backward_step(s));
+            bool direct = p->in == plan->layers[s].out && (p->ours || p->source_first[k]);
+            if (!direct)
+                check_buffer(p->buffer[AMP_BUFFER_DX], j, "dx", bytes_of(s, p->in),
+                             backward_step(j), backward_step(j));
+        }
+    CHECK_INT(plan->layers[s].delta_from_nobody, first && net->layers[s].type != AMP_CROP);
+}
+
+/* A Darknet layer always writes somewhere, wanted or not. */
+static void check_native(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    CHECK_INT(p->in, AMP_FORMAT_BORDER);
+    CHECK_INT(p->out, AMP_FORMAT_BORDER);
+    if (p->backward && p->sources[0] >= 0 && !p->source_wanted[0])
+        check_buffer(p->buffer[AMP_BUFFER_DX], i, "dx", bytes_of(p->sources[0], p->in),
+                     backward_step(i), backward_step(i));
+}
+
+static void check_storage(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    bool read_by_ours = false;
+    for (int j = i + 1; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            read_by_ours |= plan->layers[j].sources[k] == i && plan->layers[j].ours;
+    CHECK_INT(p->out == AMP_FORMAT_BORDER, !p->ours || (is_matrix(i) && !read_by_ours));
+    if (p->out != AMP_FORMAT_BORDER) CHECK_INT(p->out, p->in);
+    if (net->layers[i].override == 0 && p->ours) CHECK_INT(p->in, AMP_FORMAT_FP32);
+    bool free_choice = net->layers[i].override != 0;
+    if (is_matrix(i) && p->ours && free_choice) CHECK_INT(p->in, plan->island);
+    if (p->ours && net->layers[i].override == 1) CHECK_INT(p->in, plan->island);
+    CHECK(p->reason[0]);
+}
+
+static void check_no_overlap(void)
+{
+    for (int a = 0; a < plan->n_buffers; a++) {
+        const struct amp_buffer *x = &plan->buffers[a];
+        CHECK(x->offset + x->bytes <= plan->arena_bytes);
+        CHECK(x->first <= x->last);
+        for (int b = 0; b < a; b++) {
+            const struct amp_buffer *y = &plan->buffers[b];
+            if (x->first <= y->last && y->first <= x->last && x->offset < y->offset + y->bytes &&
+                y->offset < x->offset + x->bytes)
+                TEST_FAIL("%s of layer %d and %s of layer %d overlap", x->what, x->layer, y->what,
+                          y->layer);
+        }
+    }
+}
+
+static void check_plan(void)
+{
+    int first_backward = 0;
+    for (int i = 0; i < net->n; i++)
+        if (net->layers[i].stopbackward) first_backward = i + 1;
+    CHECK_INT(plan->first_backward, first_backward);
+    for (int i = 0; i < net->n; i++) {
+        CHECK_INT(plan->layers[i].backward, plan->train && i >= first_backward);
+        check_storage(i);
+        check_reads(i);
+        check_saved(i);
+        check_contributions(i);
+        if (!plan->layers[i].ours) check_native(i);
+    }
+    check_no_overlap();
+    CHECK(plan->flop_reduced <= plan->flop);
+}
+
+AMP_TEST(every_stock_cfg)
+{
+    static char paths[STOCK_MOST][4096];
+    int n = stock_cfgs(paths);
+    CHECK_INT(n, 45);
+    for (int i = 0; i < n; i++)
+        for (int train = 0; train < 2; train++) {
+            cfg = amp_cfg_read(paths[i], err, sizeof err);
+            plan_cfg(NULL, train);
+            check_plan();
+            for (int k = 0; k < net->n; k++)
+                if (is_matrix(k)) CHECK_INT(plan->layers[k].compute, AMPK_COMPUTE_FP16);
+            if (test_failures) TEST_FAIL("%s", paths[i]);
+            REQUIRE(!test_failures);
+            forget();
+        }
+}
+
+AMP_TEST(random_nets)
+{
+    static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=bf16",
+                                       "mixed_precision=1\namp_dtype=fp32"};
+    static char text[RANDOM_NET_SIZE];
+    for (int round = 0; round < 300; round++) {
+        random_net(text, keys[round % 3], NET_EVERYTHING, random_from(1, 25));
+        plan_text(text, round % 4 > 0);
+        check_plan();
+        if (test_failures) TEST_FAIL("round %d:\n%s", round, text);
+        REQUIRE(!test_failures);
+        forget();
+    }
+}
+
+/* ---- chosen nets ---- */
+
+static void plan_stock(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", AMP_STOCK_CFG, name);
+    cfg = amp_cfg_read(path, err, sizeof err);
+    plan_cfg(NULL, true);
+}
+
+AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
+{
+    plan_stock("yolov3.cfg");
+    int convolutions = 0;
+    for (int i = 0; i < net->n; i++) {
+        if (net->layers[i].type != AMP_CONVOLUTIONAL) continue;
+        convolutions++;
+        CHECK_INT(plan->layers[i].compute, AMPK_COMPUTE_FP16);
+        CHECK_INT(plan->layers[i].in, AMP_FORMAT_FP16);
+        bool head = i == 81 || i == 93 || i == 105;
+        CHECK_INT(plan->layers[i].out, head ? AMP_FORMAT_BORDER : AMP_FORMAT_FP16);
+        CHECK_INT(strstr(plan->layers[i].reason, "writes FP32 for yolo") != NULL, head);
+    }
+    CHECK_INT(convolutions, 75);
+    CHECK_NEAR(plan->flop_reduced, plan->flop, 0);
+    CHECK(plan->replayable);
+    CHECK((double)plan->mixed_bytes < 0.3 * (double)plan->darknet_bytes);
+    forget();
+}
+
+/* Layers 36, 61, 79 and 91 of yolov3 feed a convolution and, later, a route. */
+AMP_TEST(yolov3_deltas_with_two_consumers)
+{
+    static const int twice[][3] = {{36, 37, 98}, {61, 62, 86}, {79, 80, 83}, {91, 92, 95}};
+    plan_stock("yolov3.cfg");
+    for (int i = 0; i < 4; i++) {
+        const struct amp_plan_layer *near = &plan->layers[twice[i][1]],
+                                    *far = &plan->layers[twice[i][2]];
+        int k = net->layers[twice[i][2]].n_sources - 1;
+        CHECK_INT(far->sources[k], twice[i][0]);
+        CHECK(far->source_first[k] && !near->source_first[0]);
+        CHECK(near->source_wanted[0]);
+    }
+    forget();
+}
+
+AMP_TEST(recurrent_nets_cannot_be_replayed)
+{
+    static const char *const names[] = {"rnn.cfg", "gru.cfg"};
+    for (int i = 0; i < 2; i++) {
+        plan_stock(names[i]);
+        CHECK(!plan->replayable);
+        forget();
+    }
+    plan_layers("", "[crnn]\n[connected]\n[cost]\n");
+    CHECK(!plan->replayable);
+    forget();
+    plan_layers("", "[connected]\n[lstm]\n[cost]\n");
+    CHECK(!plan->replayable);
+    forget();
+}
+
+AMP_TEST(a_layer_can_be_kept_in_fp32)
+{
+    plan_layers("", "[conv]\nfilters=4\n[conv]\nfilters=4\nmixed_precision=0\n"
+                    "[conv]\nfilters=4\n[shortcut]\nfrom=-2\n[conv]\n[cost]\n");
+    CHECK_INT(plan->layers[0].in, AMP_FORMAT_FP16);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
+    CHECK_INT(plan->layers[1].out, AMP_FORMAT_FP32);
+    CHECK(plan->layers[0].copy[AMP_FORMAT_FP32] >= 0);
+    CHECK(plan->layers[1].copy[AMP_FORMAT_FP16] >= 0);
+    CHECK_INT(plan->layers[3].in, AMP_FORMAT_FP16);
+    CHECK_STR(plan->layers[1].reason, "mixed_precision=0 in its section");
+    CHECK(plan->flop_reduced < plan->flop && plan->flop_reduced > 0);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(what_only_fp32_layers_feed_passes_fp32_unless_told_otherwise)
+{
+    const char *layers = "[conv]\nfilters=4\nmixed_precision=0\n[maxpool]\nsize=2\nstride=2\n"
+                         "[maxpool]\nsize=2\nstride=2\nmixed_precision=1\n[conv]\n[cost]\n";
+    plan_layers("", layers);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[2].in, AMP_FORMAT_FP16);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(asking_for_the_impossible_is_told)
+{
+    plan_layers("", "[conv]\n[lrn]\nmixed_precision=1\n[conv]\n[cost]\n");
+    CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "mixed_precision=1 is asked for") != NULL);
+    forget();
+}
+
+AMP_TEST(dtypes)
+{
+    static const struct {
+        const char *key;
+        enum amp_format island;
+        enum ampk_compute compute;
+    } expected[] = {{"amp_dtype=fp16", AMP_FORMAT_FP16, AMPK_COMPUTE_FP16},
+                    {"amp_dtype=bf16", AMP_FORMAT_BF16, AMPK_COMPUTE_BF16},
+                    {"amp_dtype=tf32", AMP_FORMAT_FP32, AMPK_COMPUTE_TF32},
+                    {"amp_dtype=fp32", AMP_FORMAT_FP32, AMPK_COMPUTE_FP32}};
+    for (int i = 0; i < 4; i++) {
+        plan_layers(expected[i].key, "[conv]\n[conv]\n[cost]\n");
+        CHECK_INT(plan->island, expected[i].island);
+        CHECK_INT(plan->layers[0].in, expected[i].island);
+        CHECK_INT(plan->layers[0].compute, expected[i].compute);
+        check_plan();
+        forget();
+    }
+}
+
+AMP_TEST(binary_and_xnor_stay_darknets)
+{
+    plan_layers("", "[conv]\n[conv]\nbinary=1\n[conv]\nxnor=1\n[conv]\n[cost]\n");
+    CHECK(plan->layers[0].ours && !plan->layers[1].ours && !plan->layers[2].ours);
+    CHECK_STR(plan->layers[2].reason, "xnor weights: Darknet's own FP32 code");
+    CHECK_INT(plan->layers[0].out, AMP_FORMAT_BORDER);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(stopbackward_freezes_what_is_before_it)
+{
+    plan_layers("", "[conv]\nbatch_normalize=1\n[dropout]\n[conv]\nstopbackward=1\n[conv]\n"
+                    "[route]\nlayers=1,-1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->first_backward, 3);
+    CHECK(!plan->layers[3].source_wanted[0]);
+    CHECK(!plan->layers[4].source_wanted[0]);
+    CHECK(plan->layers[4].source_wanted[1] && plan->layers[4].source_first[1]);
+    check_plan();
+    forget();
+}
+
+/* The last stopbackward counts: Darknet's loop comes from the end. */
+AMP_TEST(two_stopbackwards)
+{
+    plan_layers("", "[conv]\nstopbackward=1\n[conv]\n[conv]\nstopbackward=1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->first_backward, 3);
+    forget();
+}
+
+AMP_TEST(readers_of_a_dropped_layer_read_the_dropout)
+{
+    plan_layers("",
+                "[conv]\nfilters=2\n[conv]\nfilters=2\n[dropout]\n[dropout]\n[conv]\nfilters=2\n"
+                "[route]\nlayers=1,-1,2\n[shortcut]\nfrom=1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->layers[2].sources[0], 1);
+    CHECK_INT(plan->layers[3].sources[0], 2);
+    CHECK_INT(plan->layers[5].sources[0], 3);
+    CHECK_INT(plan->layers[5].sources[1], 4);
+    CHECK_INT(plan->layers[5].sources[2], 3);
+    CHECK_INT(plan->layers[6].sources[1], 3);
+    check_plan();
+    forget();
+}
+
+/* Darknet's crop has no delta: what is behind it has no gradient to take. */
+AMP_TEST(a_crop_takes_no_delta)
+{
+    plan_layers("", "[crop]\ncrop_width=8\ncrop_height=8\n[conv]\n[conv]\n[cost]\n");
+    CHECK(!plan->layers[1].source_wanted[0]);
+    CHECK(!plan->layers[0].delta_from_nobody);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(the_nets_output_keeps_fp32)
+{
+    plan_layers("", "[conv]\n[avgpool]\n[cost]\n");
+    CHECK(plan->layers[1].border_copy);
+    CHECK(!plan->layers[0].border_copy);
+    forget();
+    plan_layers("", "[conv]\n[maxpool]\nsize=2\n");
+    CHECK(plan->layers[1].border_copy);
+    forget();
+    plan_layers("", "[conv]\n[conv]\n");
+    CHECK_INT(plan->layers[1].out, AMP_FORMAT_BORDER);
+    CHECK(strstr(plan->layers[1].reason, "the net's output") != NULL);
+    forget();
+}
+
+AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
+{
+    plan_layers("", "[conv]\nfilters=2\n[softmax]\n[cost]\n");
+    CHECK(plan->layers[1].loss && plan->layers[2].loss);
+    CHECK(plan->layers[2].source_wanted[0] && !plan->layers[2].source_first[0]);
+    CHECK(plan->layers[1].source_first[0]);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)
+{
+    enum amp_format demoted[] = {AMP_FORMATS, AMP_FORMAT_FP32, AMP_FORMATS, AMP_FORMATS};
+    static const char text[] = "[net]\nmixed_precision=1\nwidth=8\nheight=8\nchannels=3\n"
+                               "[conv]\n[conv]\nbatch_normalize=1\n[conv]\n[cost]\n";
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(demoted, true);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
+    CHECK_STR(plan->layers[1].reason, "moved to FP32 during training: its values overflowed FP16");
+    CHECK_INT(plan->layers[2].in, AMP_FORMAT_FP16);
+    forget();
+}
+
+AMP_TEST(inference_needs_less)
+{
+    static char text[RANDOM_NET_SIZE];
+    for (int round = 0; round < 20; round++) {
+        random_net(text, "mixed_precision=1", NET_EVERYTHING, 15);
+        plan_text(text, true);
+        size_t training = plan->arena_bytes;
+        forget();
+        plan_text(text, false);
+        CHECK(plan->arena_bytes <= training);
+        forget();
+    }
+}
+
+AMP_TEST_MAIN
