@@ -293,6 +293,7 @@ static void close_all_logs(void)
 static void close_logs_at_exit(void)
 {
     atexit(close_all_logs);
+    at_quick_exit(close_all_logs); // how the darknet program ends
 }
 
 static void start_training_state(struct amp_session *s)

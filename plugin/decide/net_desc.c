@@ -8,6 +8,7 @@
 #include "options.h"
 
 #define MAX_ELEMENTS INT32_MAX
+#define MAX_SIZE     65536 /* of a window, its stride and padding */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -248,6 +249,9 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
         return fail(d, line_of(d, "groups"),
                     "groups=%d in %s: must divide its %d input channels and %d filters", l->groups,
                     d->section->name, l->c, l->filters);
+    if (l->pad < 0 || l->pad > MAX_SIZE || l->size > MAX_SIZE || l->stride > MAX_SIZE)
+        return fail(d, d->section->line, "%s: size=%d, stride=%d, padding %d: allowed is up to %d",
+                    d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
     if (l->w + 2 * l->pad < l->size || l->h + 2 * l->pad < l->size)
         return fail(d, d->section->line,
                     "%s: its input of %d x %d is smaller than the %d x %d filter", d->section->name,
