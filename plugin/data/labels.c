@@ -12,8 +12,7 @@
 
 #include "file_check.h"
 
-/* ---- the path ---------------------------------------------------------------------------------
- */
+/* ---- the path ---- */
 
 static int replace_first(char *text, size_t size, const char *from, const char *to)
 {
@@ -52,8 +51,7 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
     return 0;
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file ---- */
 
 struct reader {
     const char *path;

@@ -30,8 +30,7 @@ struct scratch {
     int *seen;            /* per image: predictions of the class met so far */
 };
 
-/* ---- sorting ----------------------------------------------------------------------------------
- */
+/* ---- sorting ---- */
 
 static int compare_sizes(size_t a, size_t b)
 {
@@ -68,8 +67,7 @@ static void sort_set(struct amp_ap_set *set, size_t n_predictions, size_t n_trut
     }
 }
 
-/* ---- checking and copying the input -----------------------------------------------------------
- */
+/* ---- checking and copying the input ---- */
 
 /* What is wrong with a box of this image and class, or NULL. */
 static const char *find_fault(const struct amp_ap_set *set, int image, int class_id,
@@ -161,8 +159,7 @@ void amp_ap_set_free(struct amp_ap_set *set)
     free(set);
 }
 
-/* ---- matching ---------------------------------------------------------------------------------
- */
+/* ---- matching ---- */
 
 /* The same operations in the same order as pycocotools' bbIou, so that both round alike. */
 double amp_box_iou(struct amp_box a, struct amp_box b)
@@ -232,8 +229,7 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     return counted;
 }
 
-/* ---- areas ------------------------------------------------------------------------------------
- */
+/* ---- areas ---- */
 
 /* Does this many hits reach recall point/10? Exact. */
 static bool reaches_tenth(size_t hits, size_t truths, int point)
@@ -316,8 +312,7 @@ int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, d
     return 0;
 }
 
-/* ---- the usual numbers ------------------------------------------------------------------------
- */
+/* ---- the usual numbers ---- */
 
 /* numpy.linspace(0.5, 0.95, 10) */
 double amp_coco_iou(int index)

@@ -1,7 +1,6 @@
 #include "detect.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
 
 #include "plugin/data/progress.h"
@@ -11,73 +10,9 @@ int stbi_info(const char *path, int *width, int *height, int *channels);
 
 enum { LOADERS = 4 }; /* as in `detector valid` */
 
-/* ---- is the network fit for it? ---------------------------------------------------------------
- */
-
 static bool is_head(layer l)
 {
     return l.type == YOLO || l.type == REGION || l.type == DETECTION;
-}
-
-__attribute__((format(printf, 3, 4))) static int refuse(char *err, size_t err_size,
-                                                        const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(err, err_size, format, args);
-    va_end(args);
-    return -1;
-}
-
-/* Darknet's CPU code for a tree (forward_region_layer) divides by a temperature of 0 and walks the
- * wrong elements; only its GPU code is right. */
-static bool computes_trees(const network *net)
-{
-#ifdef GPU
-    return net->gpu_index >= 0;
-#else
-    (void)net;
-    return false;
-#endif
-}
-
-static int check_head(const network *net, int i, const struct amp_eval_set *set, char *err,
-                      size_t err_size)
-{
-    layer l = net->layers[i];
-    if (l.classes != set->n_head_classes)
-        return refuse(err, err_size, "layer %d has classes=%d, the data file has classes=%d", i,
-                      l.classes, set->n_head_classes);
-    if (l.softmax_tree && !computes_trees(net))
-        return refuse(err, err_size,
-                      "layer %d: [region] with tree= can only be evaluated on a GPU (Darknet's CPU "
-                      "code computes trees wrongly)",
-                      i);
-    if (set->map && !(l.type == REGION && l.softmax_tree))
-        return refuse(err, err_size,
-                      "layer %d: the data file's map= is for [region] heads with tree= only", i);
-    if (l.map && !set->map)
-        return refuse(err, err_size,
-                      "layer %d maps the classes of its labels (map= in the cfg): labels and "
-                      "detections name different classes, and the data file has no map=",
-                      i);
-    if (l.type == DETECTION && net->layers[net->n - 1].type != DETECTION)
-        return refuse(err, err_size, "layer %d: [detection] together with other heads", i);
-    return 0;
-}
-
-int amp_detect_check_network(const network *net, const struct amp_eval_set *set, char *err,
-                             size_t err_size)
-{
-    if (net->c != 3) return refuse(err, err_size, "channels=%d: images are loaded with 3", net->c);
-    if (!is_head(net->layers[net->n - 1]))
-        return refuse(err, err_size,
-                      "the last layer (%d) must be a [yolo], [region] or [detection] head",
-                      net->n - 1);
-    for (int i = 0; i < net->n; ++i) {
-        if (is_head(net->layers[i]) && check_head(net, i, set, err, err_size)) return -1;
-    }
-    return 0;
 }
 
 static bool is_stretched(const network *net)
@@ -90,8 +25,7 @@ const char *amp_detect_resize(const network *net)
     return is_stretched(net) ? "stretched" : "letterboxed";
 }
 
-/* ---- images, loaded ahead ---------------------------------------------------------------------
- */
+/* ---- images, loaded ahead ---- */
 
 struct loader {
     pthread_t thread;
@@ -127,8 +61,7 @@ static void free_images(struct loader *loader)
     free_image(loader->resized);
 }
 
-/* ---- detections -------------------------------------------------------------------------------
- */
+/* ---- detections ---- */
 
 /* With a NaN among its scores get_network_boxes writes past its array, so this comes first. */
 static int check_outputs(const network *net, const char *path)

@@ -5,6 +5,8 @@
  * do_nms_sort. Boxes are not clipped. One difference: images for a [detection] head (YOLOv1) are
  * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
  * fractions of the whole image.
+ *
+ * The network must have passed amp_map_check_network.
  */
 #ifndef AMP_DETECT_H
 #define AMP_DETECT_H
@@ -22,13 +24,6 @@ struct amp_detections {
     size_t count, capacity;
     size_t unbounded; /* boxes that are not finite: kept as empty boxes, which match nothing */
 };
-
-/* Can this network be measured on this set? 0, or -1 with the reason in err: the last layer is no
- * [yolo], [region] or [detection] head, a head's classes differ from the set's, the input has not 3
- * channels, class maps that do not fit, and what this build of Darknet computes wrongly. Upstream
- * reads or writes out of bounds for most of these. */
-int amp_detect_check_network(const network *net, const struct amp_eval_set *set, char *err,
-                             size_t err_size);
 
 /* How images get to the network's size: "letterboxed" or "stretched". */
 const char *amp_detect_resize(const network *net);

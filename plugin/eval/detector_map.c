@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "darknet.h"
 
 #include "average_precision.h"
+#include "check_network.h"
 #include "detect.h"
 #include "eval_set.h"
 #include "map_report.h"
@@ -31,8 +31,7 @@ struct command {
     int gpu;
 };
 
-/* ---- the command line -------------------------------------------------------------------------
- */
+/* ---- the command line ---- */
 
 static int complain(const char *what, const char *argument)
 {
@@ -120,30 +119,17 @@ static int read_command_line(int argc, char **argv, struct command *command)
     return -1;
 }
 
-/* ---- the work ---------------------------------------------------------------------------------
- */
+/* ---- the work ---- */
 
-static int check_readable(const char *what, const char *path)
+static int check_json(const struct command *command)
 {
-    if (access(path, R_OK) == 0) return 0;
-    fprintf(stderr, "error: %s %s: %s\n", what, path, strerror(errno));
+    char err[4700];
+    if (!command->json || amp_map_check_json(command->json, err, sizeof err) == 0) return 0;
+    fprintf(stderr, "error: --json: %s\n", err);
     return -1;
 }
 
-/* Everything that can be found wrong before the network is built. */
-static int check_files(const struct command *command)
-{
-    char err[4700];
-    if (check_readable("cfg", command->cfg)) return -1;
-    if (check_readable("weights", command->weights)) return -1;
-    if (command->json && amp_map_check_json(command->json, err, sizeof err)) {
-        fprintf(stderr, "error: --json: %s\n", err);
-        return -1;
-    }
-    return 0;
-}
-
-/* As Darknet's main does it. */
+/* As Darknet's main does it; where there is no such GPU, gpu_index may be -1 afterwards. */
 static void choose_gpu(int gpu)
 {
 #ifdef GPU
@@ -191,12 +177,7 @@ static int measure(const struct command *command, const struct amp_map_settings 
 
 static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
 {
-    char err[512];
     struct amp_detections found = {0};
-    if (amp_detect_check_network(net, set, err, sizeof err)) {
-        fprintf(stderr, "error: %s: %s\n", command->cfg, err);
-        return -1;
-    }
     int failed = amp_detect_run(net, set, (float)command->thresh, (float)command->nms, &found);
     if (found.unbounded)
         fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
@@ -221,12 +202,15 @@ int amp_command_detector_map(int argc, char **argv)
 {
     struct command command = {.iou = 0.5, .thresh = 0.005, .nms = 0.45};
     struct amp_eval_set set;
-    if (read_command_line(argc, argv, &command) || check_files(&command)) return 1;
+    if (read_command_line(argc, argv, &command) || check_json(&command)) return 1;
     if (amp_eval_set_load(command.data, &set, stderr)) return 1;
     choose_gpu(command.gpu);
-    network *net = load_network(command.cfg, command.weights, 0);
-    int failed = evaluate(&command, net, &set);
-    free_network(net);
+    int failed = amp_map_check_network(command.cfg, command.weights, &set, gpu_index >= 0, stderr);
+    if (!failed) {
+        network *net = load_network(command.cfg, command.weights, 0);
+        failed = evaluate(&command, net, &set);
+        free_network(net);
+    }
     amp_eval_set_free(&set);
     return failed ? 1 : 0;
 }

@@ -39,8 +39,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, con
     return -1;
 }
 
-/* ---- text files line by line ------------------------------------------------------------------
- */
+/* ---- text files line by line ---- */
 
 static void free_lines(struct amp_lines *lines)
 {
@@ -105,8 +104,7 @@ static int read_lines(struct fault_log *log, const char *what, const char *path,
     return failed;
 }
 
-/* ---- the data file ----------------------------------------------------------------------------
- */
+/* ---- the data file ---- */
 
 static const struct amp_cfg_entry *require_key(struct fault_log *log,
                                                const struct amp_cfg_file *data, const char *key,
@@ -182,8 +180,7 @@ static int read_data(struct fault_log *log, const struct amp_cfg_file *data,
     return log->count ? -1 : 0;
 }
 
-/* ---- images and labels ------------------------------------------------------------------------
- */
+/* ---- images and labels ---- */
 
 static struct amp_box to_box(struct amp_label l)
 {
@@ -203,6 +200,7 @@ static int append_truths(struct amp_eval_set *set, int image, const struct amp_l
         set->truths[set->n_truths++] =
             (struct amp_truth){image, labels->rows[i].class_id, to_box(labels->rows[i])};
     set->over_edge += labels->over_edge;
+    set->no_area += labels->no_area;
     return 0;
 }
 

@@ -36,6 +36,7 @@ struct amp_eval_set {
                                  fractions of the image, not clipped */
     size_t n_truths, truth_capacity;
     size_t over_edge; /* truths that reach over an edge of their image */
+    size_t no_area;   /* truths without width or height, which no detection can match */
 };
 
 /* Reads and checks all of it: every missing image and label file and every bad label line is named

@@ -9,8 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ---- */
 
 static size_t count_predictions(const struct amp_map_result *result)
 {
@@ -94,8 +93,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
     if (set->n_truths == 0) fprintf(out, "There are no truth boxes at all: nothing is defined.\n");
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------
- */
+/* ---- JSON ---- */
 
 static void write_number(FILE *out, const char *key, double value)
 {
@@ -130,8 +128,10 @@ static void write_settings(FILE *out, const struct amp_map_settings *s,
     write_string(out, "weights", s->weights);
     fprintf(out, ",\n    ");
     write_string(out, "valid", set->valid_path);
-    fprintf(out, ",\n    \"images\": %d, \"truths\": %zu, \"truths_over_edge\": %zu,\n",
-            set->images.count, set->n_truths, set->over_edge);
+    fprintf(out,
+            ",\n    \"images\": %d, \"truths\": %zu, \"truths_over_edge\": %zu, "
+            "\"truths_no_area\": %zu,\n",
+            set->images.count, set->n_truths, set->over_edge, set->no_area);
     fprintf(out, "    \"width\": %d, \"height\": %d, ", s->width, s->height);
     write_string(out, "resize", s->resize);
     fprintf(out, ",\n    ");
@@ -200,8 +200,7 @@ static void write_object(FILE *out, const struct amp_map_settings *settings,
     fprintf(out, "  \"format\": \"darknet-amp detector map 1\"\n}\n");
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file ---- */
 
 /* Opens a new file beside path; its name goes to temporary (PATH_MAX bytes). */
 static FILE *open_temporary(const char *path, char *temporary, char *err, size_t err_size)

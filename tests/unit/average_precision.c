@@ -64,8 +64,7 @@ static void check_same(const char *what, int class_id, double iou, double actual
     TEST_FAIL("%s, class %d, IoU %g: %.17g, expected %.17g", what, class_id, iou, actual, expected);
 }
 
-/* ---- the cases of tests/data/map --------------------------------------------------------------
- */
+/* ---- the cases of tests/data/map ---- */
 
 // Reads "nan" as well as numbers; false at the end of the line.
 static bool next_number(char **text, double *value)
@@ -237,8 +236,7 @@ AMP_TEST(random_ties)
     check_file("random_ties");
 }
 
-/* ---- random cases -----------------------------------------------------------------------------
- */
+/* ---- random cases ---- */
 
 // Fresh input on every run; AMP_TEST_SEED repeats one.
 static void start_fresh(const char *what)
@@ -399,8 +397,7 @@ AMP_TEST(perfect_detections_give_one)
     free_case(&c);
 }
 
-/* ---- the interface ----------------------------------------------------------------------------
- */
+/* ---- the interface ---- */
 
 AMP_TEST(means_leave_out_classes_without_truths)
 {

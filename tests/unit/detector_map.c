@@ -44,8 +44,7 @@ static const char detection_cfg[] =
     "[connected]\noutput=117\nactivation=logistic\n"
     "[detection]\nclasses=3\ncoords=4\nside=3\nnum=2\nsoftmax=0\nsqrt=1\n";
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 static char folder[64];
 
@@ -137,8 +136,7 @@ static network *make_input(const char *cfg)
     return net;
 }
 
-/* ---- what must come out -----------------------------------------------------------------------
- */
+/* ---- what must come out ---- */
 
 static struct amp_prediction predictions[MAX_ROWS];
 static struct amp_truth truths[MAX_ROWS];
@@ -215,8 +213,7 @@ static void make_labels(void)
     }
 }
 
-/* ---- what does come out -----------------------------------------------------------------------
- */
+/* ---- what does come out ---- */
 
 // Runs `darknet detector map` with these arguments in the folder; its status. Output: out.txt,
 // err.txt.
@@ -343,8 +340,7 @@ static void check_network(const char *cfg)
     leave_folder();
 }
 
-/* ---- results ----------------------------------------------------------------------------------
- */
+/* ---- results ---- */
 
 AMP_TEST(yolo_heads_give_the_reference_numbers)
 {
@@ -423,8 +419,7 @@ AMP_TEST(label_path_rule_is_darknets)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals ---- */
 
 static const char good_arguments[] = "set.data net.cfg net.weights --json out.json";
 
@@ -473,9 +468,9 @@ AMP_TEST(refuses_missing_files_by_name)
 {
     make_good_input();
     check_refused("none.data net.cfg net.weights --json out.json", "none.data");
-    check_refused("set.data none.cfg net.weights --json out.json", "cfg none.cfg: No such file");
+    check_refused("set.data none.cfg net.weights --json out.json", "none.cfg: No such file");
     check_refused("set.data net.cfg none.weights --json out.json",
-                  "weights none.weights: No such file");
+                  "weights file none.weights: cannot read: No such file");
     REQUIRE(unlink("images/im3.png") == 0 && unlink("labels/im1.txt") == 0);
     check_refused(good_arguments, "set.list:4: image images/im3.png: No such file");
     CHECK(
@@ -539,12 +534,41 @@ static void check_cfg_refused(const char *cfg, const char *what)
 AMP_TEST(refuses_networks_that_it_cannot_measure)
 {
     check_cfg_refused(NET CONVOLUTION(8),
-                      "net.cfg: the last layer (0) must be a [yolo], [region] or");
+                      "net.cfg:6: the last layer is [convolutional]; allowed: [yolo]");
     check_cfg_refused(NET CONVOLUTION(9) "[region]\nclasses=4\nnum=1\nanchors=1,1\n",
-                      "net.cfg: layer 1 has classes=4, the data file has classes=3");
+                      "net.cfg:12: classes=4 in [region], but the data file says 3");
     check_cfg_refused("[net]\nbatch=1\nwidth=32\nheight=32\nchannels=1\n" CONVOLUTION(
                           8) "[region]\nclasses=3\nnum=1\nanchors=1,1\n",
-                      "net.cfg: channels=1: images are loaded with 3");
+                      "net.cfg:1: channels=1; allowed: 3");
+}
+
+AMP_TEST(refuses_cfgs_with_faults_before_darknet_reads_them)
+{
+    check_cfg_refused("", "net.cfg");
+    check_cfg_refused(NET "amp_dtipe=fp16\n" CONVOLUTION(8) "[region]\nclasses=3\nnum=1\n",
+                      "net.cfg:6: ");
+    check_cfg_refused(NET CONVOLUTION(9) "[region]\nclasses=3\nnum=1\n", "net.cfg:12: ");
+    check_cfg_refused(NET CONVOLUTION(8) "[region]\nclasses=3\nnum=1\ntree=no.tree\n",
+                      "net.cfg:15: tree=no.tree: No such file");
+}
+
+AMP_TEST(refuses_weights_of_another_network)
+{
+    make_good_input();
+    REQUIRE(truncate("net.weights", 20 + 4 * 8 + 4) == 0);
+    check_refused(good_arguments, "net.weights: ends inside layer 0");
+    leave_folder();
+}
+
+AMP_TEST(weights_that_end_between_layers_are_a_warning)
+{
+    make_good_input();
+    REQUIRE(truncate("net.weights", 20 + 4 * (8 + 8 * 27)) == 0);
+    CHECK_INT(run_map("set.data net.cfg net.weights"), 0);
+    CHECK(strstr(read_file_text("err.txt"),
+                 "warning: weights file net.weights ends before layer 1: "
+                 "1 of 2 layers with weights are loaded"));
+    leave_folder();
 }
 
 AMP_TEST(refuses_trees_and_class_maps_on_the_cpu)
@@ -553,19 +577,18 @@ AMP_TEST(refuses_trees_and_class_maps_on_the_cpu)
     write_file("net.cfg", "%s",
                NET CONVOLUTION(8) "[region]\nclasses=3\nnum=1\nanchors=1,1\ntree=t.tree\n");
     write_file("t.tree", "a -1\nb -1\nc 0\n");
-    check_refused(good_arguments, "layer 1: [region] with tree= can only be evaluated on a GPU");
+    check_refused(good_arguments, "net.cfg:16: [region] with tree= can only be evaluated on a GPU");
     write_file("net.cfg", "%s",
                NET CONVOLUTION(8) "[region]\nclasses=3\nnum=1\nanchors=1,1\nmap=m.map\n");
     write_file("m.map", "0\n1\n2\n");
-    check_refused(good_arguments, "layer 1 maps the classes of its labels");
+    check_refused(good_arguments, "net.cfg:16: map=m.map: labels and detections name different");
     FILE *map = fopen("s.map", "w");
     REQUIRE(map);
     for (int i = 0; i < 200; ++i)
         fprintf(map, "%d\n", i % 3);
     fclose(map);
     write_file("set.data", "classes=3\nnames=set.names\nvalid=set.list\nmap=s.map\n");
-    check_refused(good_arguments,
-                  "layer 1: the data file's map= is for [region] heads with tree= only");
+    check_refused(good_arguments, "net.cfg:12: the data file has map=, which is for [region]");
     leave_folder();
 }
 

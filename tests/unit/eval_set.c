@@ -67,6 +67,18 @@ AMP_TEST(loads)
     remove_set();
 }
 
+AMP_TEST(boxes_without_area_are_kept_and_counted)
+{
+    struct amp_eval_set set;
+    make_set();
+    write_file("labels/b.txt", "0 .5 .5 0 .1\n1 .5 .5 .1 .1\n");
+    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    CHECK_INT(set.n_truths, 6);
+    CHECK_INT(set.no_area, 1);
+    amp_eval_set_free(&set);
+    remove_set();
+}
+
 AMP_TEST(map_names_the_classes)
 {
     struct amp_eval_set set;

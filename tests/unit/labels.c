@@ -6,8 +6,7 @@
 
 #include "plugin/data/labels.h"
 
-/* ---- the path ---------------------------------------------------------------------------------
- */
+/* ---- the path ---- */
 
 static void check_path(const char *image, const char *expected)
 {
@@ -56,8 +55,7 @@ AMP_TEST(path_rule_refuses)
     CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
 }
 
-/* ---- the file ---------------------------------------------------------------------------------
- */
+/* ---- the file ---- */
 
 static char told[4096];
 static int n_told;
