@@ -35,6 +35,18 @@ static struct pool make_pool(int size, int stride, int pad)
     return (struct pool){size, stride, pad / 2, ampk_pool_index_bytes(size)};
 }
 
+/* Runs the statement with P a constant if p is the usual 2x2 by 2, else with P = p. */
+#define WITH_POOL(p, P, statement)                                                                 \
+    do {                                                                                           \
+        if ((p).size == 2 && (p).stride == 2 && (p).offset == 0) {                                 \
+            const struct pool P = {2, 2, 0, 1};                                                    \
+            statement;                                                                             \
+        } else {                                                                                   \
+            const struct pool P = (p);                                                             \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
+
 static int larger(int a, int b)
 {
     return a > b ? a : b;
@@ -45,27 +57,43 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* All channels of output pixel (row, column); x is the image, y and index are the pixel's. */
-AMPK_INLINE void pool_pixel(struct pool p, enum ampk_dtype T, const struct ampk_tensor *shape,
-                            const void *x, int row, int column, void *y, void *index)
+/* The part of a window that lies inside the image: rows [h0, h1), columns [w0, w1). */
+struct window {
+    int top, left, h0, h1, w0, w1;
+};
+
+/* All channels of one output pixel; x is the image, y and index are the pixel's. */
+AMPK_INLINE void pool_window(struct pool p, enum ampk_dtype T, struct window win, const void *x,
+                             size_t width, size_t c, void *y, void *index)
 {
-    int top = row * p.stride - p.offset, left_edge = column * p.stride - p.offset;
-    int h0 = larger(top, 0), h1 = smaller(top + p.size, shape->h);
-    int w0 = larger(left_edge, 0), w1 = smaller(left_edge + p.size, shape->w);
-    size_t c = shape->c;
     for (size_t i = 0; i < c; i += AMPK_LANES) {
         ampk_vec max = ampk_vec_set(-FLT_MAX), best = ampk_vec_set((float)(p.size * p.size));
-        for (int h = h0; h < h1; h++)
-            for (int w = w0; w < w1; w++) {
-                size_t pixel = (size_t)h * shape->w + w;
-                ampk_vec here = ampk_vec_set((float)((h - top) * p.size + w - left_edge));
-                ampk_vec v = ampk_vec_load(x, pixel * c + i, T, c - i);
+        for (int h = win.h0; h < win.h1; h++)
+            for (int w = win.w0; w < win.w1; w++) {
+                ampk_vec here = ampk_vec_set((float)((h - win.top) * p.size + w - win.left));
+                ampk_vec v = ampk_vec_load(x, (h * width + w) * c + i, T, c - i);
                 best = ampk_vec_if_greater(v, max, here, best);
                 max = ampk_vec_if_greater(v, max, v, max);
             }
         ampk_vec_store(y, i, T, c - i, max);
         store_index(index, i, p.index_bytes, c - i, best);
     }
+}
+
+/* The window of output pixel (row, column); most have constant sides, which unrolls the loops. */
+AMPK_INLINE void pool_pixel(struct pool p, enum ampk_dtype T, const struct ampk_tensor *shape,
+                            const void *x, int row, int column, void *y, void *index)
+{
+    int top = row * p.stride - p.offset, left = column * p.stride - p.offset;
+    int bottom = top + p.size, right = left + p.size;
+    if (top >= 0 && left >= 0 && bottom <= shape->h && right <= shape->w)
+        pool_window(p, T, (struct window){top, left, top, bottom, left, right}, x, shape->w,
+                    shape->c, y, index);
+    else
+        pool_window(p, T,
+                    (struct window){top, left, larger(top, 0), smaller(bottom, shape->h),
+                                    larger(left, 0), smaller(right, shape->w)},
+                    x, shape->w, shape->c, y, index);
 }
 
 AMPK_INLINE void pool_row(struct pool p, enum ampk_dtype T, const struct ampk_tensor *x,
@@ -87,61 +115,96 @@ void AMPK_CPU(maxpool_forward)(struct ampk_context *ctx, const struct ampk_tenso
 #pragma omp parallel for num_threads(ctx->threads) collapse(2)
     for (int image = 0; image < y->n; image++)
         for (int row = 0; row < y->h; row++)
-            AMPK_WITH_DTYPE(x->dtype, T, pool_row(p, T, x, y, image, row, argmax));
+            AMPK_WITH_DTYPE(x->dtype, T, WITH_POOL(p, P, pool_row(P, T, x, y, image, row, argmax)));
 }
 
 /* ---- max-pooling backward: each input pixel sums over the windows that contain it ---- */
+
+/* What a backward pass reads and writes; the pointers are an image's. */
+struct unpool {
+    const struct ampk_tensor *dy, *dx;
+    const void *d, *index;
+    void *to;
+    bool accumulate;
+};
+
+/* dx (+)= v at channels i.. of pixel (row, column). */
+AMPK_INLINE void put(enum ampk_dtype T, const struct unpool *u, int row, int column, size_t i,
+                     ampk_vec v, ampk_vec_amax *largest)
+{
+    size_t c = u->dx->c, at = ((size_t)row * u->dx->w + column) * c + i;
+    if (u->accumulate) v = ampk_vec_add(ampk_vec_load(u->to, at, T, c - i), v);
+    ampk_vec_store_amax(u->to, at, T, c - i, v, largest);
+}
+
+/* dy at channels i.. of window (row, column) where `position` was the maximum, else 0. */
+AMPK_INLINE ampk_vec share_of(struct pool p, enum ampk_dtype T, const struct unpool *u, int row,
+                              int column, size_t i, int position)
+{
+    size_t c = u->dy->c, at = ((size_t)row * u->dy->w + column) * c + i;
+    ampk_vec chosen = load_index(u->index, at, p.index_bytes, c - i);
+    ampk_vec v = ampk_vec_load(u->d, at, T, c - i);
+    return ampk_vec_if_equal(chosen, ampk_vec_set((float)position), v, ampk_vec_set(0));
+}
 
 /* Windows [first, last) along one axis that contain `at`. */
 struct range {
     int first, last;
 };
 
-static struct range find_windows(struct pool p, int at, int count)
+static inline struct range find_windows(struct pool p, int at, int count)
 {
     int from_edge = at + p.offset; /* window i covers [i*stride, i*stride + size) */
     int first = from_edge < p.size ? 0 : (from_edge - p.size) / p.stride + 1;
     return (struct range){first, smaller(from_edge / p.stride + 1, count)};
 }
 
-/* All channels of input pixel (row, column). */
-AMPK_INLINE ampk_vec_amax unpool_pixel(struct pool p, enum ampk_dtype T,
-                                       const struct ampk_tensor *dy, size_t image,
-                                       const char *index, int row, int column, struct range down,
-                                       void *dx, bool accumulate, ampk_vec_amax largest)
+/* Input pixel (row, column), by all windows that contain it. */
+AMPK_INLINE void unpool_pixel(struct pool p, enum ampk_dtype T, const struct unpool *u, int row,
+                              int column, ampk_vec_amax *largest)
 {
-    size_t c = dy->c;
-    struct range across = find_windows(p, column, dy->w);
-    const void *d = ampk_at(dy, image, 0);
-    for (size_t i = 0; i < c; i += AMPK_LANES) {
+    struct range down = find_windows(p, row, u->dy->h), across = find_windows(p, column, u->dy->w);
+    for (size_t i = 0; i < (size_t)u->dy->c; i += AMPK_LANES) {
         ampk_vec sum = ampk_vec_set(0);
         for (int h = down.first; h < down.last; h++)
             for (int w = across.first; w < across.last; w++) {
-                size_t at = ((size_t)h * dy->w + w) * c + i;
-                int position =
-                    (row + p.offset - h * p.stride) * p.size + column + p.offset - w * p.stride;
-                ampk_vec chosen = load_index(index, at, p.index_bytes, c - i);
-                ampk_vec v = ampk_vec_load(d, at, T, c - i), zero = ampk_vec_set(0);
-                v = ampk_vec_if_equal(chosen, ampk_vec_set((float)position), v, zero);
-                sum = ampk_vec_add(sum, v);
+                int y = row + p.offset - h * p.stride, x = column + p.offset - w * p.stride;
+                sum = ampk_vec_add(sum, share_of(p, T, u, h, w, i, y * p.size + x));
             }
-        if (accumulate) sum = ampk_vec_add(ampk_vec_load(dx, i, T, c - i), sum);
-        ampk_vec_store_amax(dx, i, T, c - i, sum, &largest);
+        put(T, u, row, column, i, sum, largest);
     }
-    return largest;
 }
 
-AMPK_INLINE uint32_t unpool_row(struct pool p, enum ampk_dtype T, const struct ampk_tensor *dy,
-                                const struct ampk_tensor *dx, size_t image, int row,
-                                const char *index, bool accumulate)
+/* All input pixels of window (row, column), which shares none with another window. */
+AMPK_INLINE void unpool_window(struct pool p, enum ampk_dtype T, const struct unpool *u, int row,
+                               int column, ampk_vec_amax *largest)
 {
-    struct range down = find_windows(p, row, dy->h);
+    for (size_t i = 0; i < (size_t)u->dy->c; i += AMPK_LANES)
+        for (int y = 0; y < p.size; y++)
+            for (int x = 0; x < p.size; x++)
+                put(T, u, row * p.size + y, column * p.size + x, i,
+                    share_of(p, T, u, row, column, i, y * p.size + x), largest);
+}
+
+/* Windows that neither overlap nor leave gaps nor begin outside the image. */
+static inline bool is_tiling(struct pool p)
+{
+    return p.size == p.stride && p.offset == 0;
+}
+
+/* Input rows [first, last): a row of windows if they tile and all lie inside, else one row. */
+AMPK_INLINE uint32_t unpool_rows(struct pool p, enum ampk_dtype T, const struct unpool *u,
+                                 int first, int last)
+{
     ampk_vec_amax largest = ampk_vec_amax_zero();
-    index += image * ampk_image_size(dy) * p.index_bytes;
-    for (int column = 0; column < dx->w; column++) {
-        void *to = ampk_at(dx, image, ((size_t)row * dx->w + column) * dx->c);
-        largest = unpool_pixel(p, T, dy, image, index, row, column, down, to, accumulate, largest);
-    }
+    int row = first / p.stride, whole = 0;
+    if (is_tiling(p) && last - first == p.size && row < u->dy->h)
+        whole = smaller(u->dy->w, u->dx->w / p.size);
+    for (int column = 0; column < whole; column++)
+        unpool_window(p, T, u, row, column, &largest);
+    for (int h = first; h < last; h++)
+        for (int w = whole * p.size; w < u->dx->w; w++)
+            unpool_pixel(p, T, u, h, w, &largest);
     return ampk_vec_amax_get(largest);
 }
 
@@ -151,13 +214,21 @@ void AMPK_CPU(maxpool_backward)(struct ampk_context *ctx, const struct ampk_tens
 {
     assert(dx->dtype == dy->dtype && dx->layout == AMPK_NHWC && dy->layout == AMPK_NHWC);
     struct pool p = make_pool(size, stride, pad);
+    int band = is_tiling(p) ? p.size : 1;
+    size_t index_image = ampk_image_size(dy) * p.index_bytes;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) collapse(2) reduction(max : largest)
     for (int image = 0; image < dx->n; image++)
-        for (int row = 0; row < dx->h; row++) {
+        for (int first = 0; first < dx->h; first += band) {
+            struct unpool u = {dy,
+                               dx,
+                               ampk_at(dy, image, 0),
+                               (const char *)argmax + image * index_image,
+                               ampk_at(dx, image, 0),
+                               accumulate};
+            int last = smaller(first + band, dx->h);
             uint32_t m;
-            AMPK_WITH_DTYPE(dx->dtype, T,
-                            m = unpool_row(p, T, dy, dx, image, row, argmax, accumulate));
+            AMPK_WITH_DTYPE(dx->dtype, T, WITH_POOL(p, P, m = unpool_rows(P, T, &u, first, last)));
             if (m > largest) largest = m;
         }
     ampk_amax_raise(amax, largest);
