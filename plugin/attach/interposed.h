@@ -12,6 +12,7 @@
     AMP_INTERPOSED_GPU(X)                                                                          \
     X(free_network)                                                                                \
     X(load_alphabet)                                                                               \
+    X(load_image_cv)                                                                               \
     X(make_window)                                                                                 \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
