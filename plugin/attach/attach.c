@@ -3,7 +3,9 @@
 
 #include "amp.h"
 #include "attach/abi.h"
+#include "attach/loader.h"
 #include "attach/no_gpu.h"
+#include "attach/seed.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -59,6 +61,9 @@ int amp_attach(network *net, const char *cfg_path)
     if (amp_session_of(net->layers)) return 0;
     count_attachment(cfg_path);
     struct amp_session *s = amp_session_read(cfg_path);
+    if (s && s->options.seeded && !amp_seed_reaches_darknet())
+        amp_fail("seed: the random numbers of this Darknet do not pass through the plugin; start "
+                 "the program with LD_PRELOAD=libdarknet_amp.so, or remove the key");
     return s ? attach(s, net) : 0;
 }
 
@@ -77,7 +82,11 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
     if (s && s->options.mixed_precision) check_backend(&s->options);
+    const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
+    if (seed) amp_seed_enter_parse(*seed);
     network *net = AMP_REAL(parse_network_cfg)(filename);
+    amp_seed_leave_parse();
+    amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
     amp_no_gpu_heads(net);
 #endif
@@ -98,6 +107,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_detach(net);
+    amp_loader_forget(net);
     AMP_REAL(free_network)(net);
 }
 

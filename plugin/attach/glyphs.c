@@ -72,7 +72,7 @@ static image load_glyph(const char *folder, int letter, int size)
                  path);
         amp_fail(message);
     }
-    return AMP_USE(load_image_color)(path, 0, 0);
+    return load_image_color(path, 0, 0);
 }
 
 AMP_INTERPOSE(image **, load_alphabet, ())

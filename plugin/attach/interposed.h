@@ -10,14 +10,27 @@
 // Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name).
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
+    AMP_INTERPOSED_LIBC(X)                                                                         \
+    X(free_data)                                                                                   \
     X(free_network)                                                                                \
     X(load_alphabet)                                                                               \
     X(load_image_cv)                                                                               \
+    X(load_data)                                                                                   \
+    X(load_data_in_thread)                                                                         \
+    X(load_image)                                                                                  \
+    X(load_image_color)                                                                            \
     X(make_window)                                                                                 \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
+    X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
     X(show_image)
+
+// The same, functions of the C library that Darknet calls.
+#define AMP_INTERPOSED_LIBC(X)                                                                     \
+    X(rand)                                                                                        \
+    X(srand)                                                                                       \
+    X(system)
 
 // The same, functions that exist in a GPU build of Darknet only.
 #ifdef GPU
@@ -40,7 +53,7 @@
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(gpu_index)                                                                                   \
-    X(load_image_color)                                                                            \
+    X(load_data_blocking)                                                                          \
     X(rand_uniform)
 
 #ifdef GPU

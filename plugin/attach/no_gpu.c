@@ -6,6 +6,7 @@
 // takes its CPU path everywhere. With a device every function is Darknet's own.
 
 #include "attach/no_gpu.h"
+#include "attach/seed.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -70,9 +71,23 @@ AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))
     if (amp_has_gpu()) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
 }
 
+// The device's own generator is seeded with the time of day; a seeded run draws on the host.
+static void fill_from_seed(float *x_gpu, size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    if (!x) amp_fail("out of memory while drawing random numbers");
+    amp_seed_uniform(x, n);
+    AMP_REAL(cuda_push_array)(x_gpu, x, n);
+    free(x);
+}
+
 AMP_INTERPOSE(void, cuda_random, (float *x_gpu, size_t n))
 {
-    if (amp_has_gpu()) AMP_REAL(cuda_random)(x_gpu, n);
+    if (!amp_has_gpu()) return;
+    if (amp_seed_uniform(NULL, 0))
+        fill_from_seed(x_gpu, n);
+    else
+        AMP_REAL(cuda_random)(x_gpu, n);
 }
 
 AMP_INTERPOSE(cublasHandle_t, blas_handle, ())

@@ -1,0 +1,107 @@
+#include "attach/seed.h"
+
+#include "attach/symbols.h"
+
+#include "utils.h"
+
+#include <stdlib.h>
+
+_Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
+
+// What the thread draws from: the stream it was given, else its network's, else nothing of ours.
+static _Thread_local struct {
+    struct amp_stream *given;
+    struct amp_stream parse;
+    const network *net;
+    uint64_t seed;
+    size_t seen; // at which the network's stream was opened
+    struct amp_stream own;
+} thread;
+
+static void open_own(enum amp_stream_purpose purpose)
+{
+    thread.seen = *thread.net->seen;
+    amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, 0);
+}
+
+static struct amp_stream *stream_of_thread(void)
+{
+    if (thread.given || !thread.net) return thread.given;
+    if (*thread.net->seen != thread.seen) open_own(AMP_STREAM_PASS);
+    return &thread.own;
+}
+
+void amp_seed_enter_parse(uint64_t seed)
+{
+    amp_stream_open(&thread.parse, seed, AMP_STREAM_WEIGHTS, 0, 0);
+    thread.given = &thread.parse;
+}
+
+void amp_seed_leave_parse(void)
+{
+    thread.given = NULL;
+}
+
+void amp_seed_follow(const network *net, uint64_t seed)
+{
+    thread.net = net;
+    thread.seed = seed;
+    open_own(AMP_STREAM_BETWEEN);
+}
+
+void amp_seed_unfollow(void)
+{
+    thread.net = NULL;
+}
+
+void amp_seed_between_steps(void)
+{
+    if (thread.net) open_own(AMP_STREAM_BETWEEN);
+}
+
+void amp_seed_use(struct amp_stream *stream)
+{
+    thread.given = stream;
+}
+
+bool amp_seed_reaches_darknet(void)
+{
+    struct amp_stream probe, *given = thread.given;
+    amp_stream_open(&probe, 0, AMP_STREAM_WEIGHTS, 0, 0);
+    thread.given = &probe;
+    AMP_USE(rand_uniform)(0, 1);
+    thread.given = given;
+    return probe.counter[0] > 0;
+}
+
+static int next_31_bits(struct amp_stream *stream)
+{
+    return (int)(amp_stream_bits(stream) >> 1);
+}
+
+bool amp_seed_uniform(float *x, size_t n)
+{
+    struct amp_stream *stream = stream_of_thread();
+    if (!stream) return false;
+    for (size_t i = 0; i < n; ++i)
+        x[i] = (float)next_31_bits(stream) / (float)RAND_MAX;
+    return true;
+}
+
+AMP_INTERPOSE(int, rand, (void))
+{
+    struct amp_stream *stream = stream_of_thread();
+    return stream ? next_31_bits(stream) : AMP_REAL(rand)();
+}
+
+AMP_INTERPOSE(void, srand, (unsigned seed))
+{
+    if (!stream_of_thread()) AMP_REAL(srand)(seed);
+}
+
+// Darknet's own keeps the second number of every pair for the next call, whoever makes it.
+AMP_INTERPOSE(float, rand_normal, (void))
+{
+    struct amp_stream *stream = stream_of_thread();
+    return stream ? (float)amp_stream_normal(stream) : AMP_REAL(rand_normal)();
+}

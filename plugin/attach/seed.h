@@ -1,0 +1,38 @@
+// Random numbers of a run with seed=N.
+//
+// Darknet draws everything from libc's rand, most of it on the thread that trains, the images on
+// loader threads. In a thread that has a stream (plugin/data/stream.h), rand and Darknet's
+// rand_normal give the stream's numbers and srand does nothing; in every other thread all three are
+// libc's and Darknet's own.
+//
+// The training thread's stream is chosen by the network's `seen` alone, so that a run that is
+// stopped and resumed draws what the uninterrupted one draws. It starts anew
+//   - when a batch is asked for or freed (amp_seed_between_steps): what comes next is drawn between
+//     two steps, at the same place in both kinds of run,
+//   - when `seen` has changed, which Darknet does first thing in every pass.
+#ifndef AMP_SEED_H
+#define AMP_SEED_H
+
+#include "darknet.h"
+#include "data/stream.h"
+
+// Around Darknet's parse_network_cfg: the initial weights depend on the seed only.
+void amp_seed_enter_parse(uint64_t seed);
+void amp_seed_leave_parse(void);
+
+// The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
+void amp_seed_follow(const network *, uint64_t seed);
+void amp_seed_unfollow(void);
+void amp_seed_between_steps(void);
+
+// The calling thread draws from this stream, whatever else it would use; NULL: no longer.
+void amp_seed_use(struct amp_stream *);
+
+// Whether Darknet's calls of rand arrive here. They do not where Darknet was loaded before the
+// plugin with a scope of its own (Python's ctypes without LD_PRELOAD): seed=N cannot work there.
+bool amp_seed_reaches_darknet(void);
+
+// n numbers in [0, 1] from the calling thread's stream. False, and x untouched, where it has none.
+bool amp_seed_uniform(float *x, size_t n);
+
+#endif
