@@ -1,6 +1,7 @@
 #include "attach/session.h"
 
 #include "attach/hooks.h"
+#include "attach/loader.h"
 #include "attach/symbols.h"
 
 #include <pthread.h>
@@ -284,6 +285,12 @@ static void save_pointers(struct amp_session *s)
     }
 }
 
+static const char *image_name(void *user, int subdivision, int image)
+{
+    const struct amp_session *s = user;
+    return amp_loader_image(subdivision * s->desc->batch + image);
+}
+
 static void close_all_logs(void)
 {
     for (struct amp_session *s = sessions; s; s = s->next)
@@ -305,6 +312,7 @@ static void start_training_state(struct amp_session *s)
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = demote;
+    s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;
     pthread_once(&once, close_logs_at_exit);
