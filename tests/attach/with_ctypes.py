@@ -1,10 +1,10 @@
 """Python programs that load Darknet with ctypes, as Darknet's own python/darknet.py does.
 
-usage: with_ctypes.py LIBDARKNET LIBDARKNET_AMP
+usage: with_ctypes.py LIBDARKNET LIBDARKNET_AMP WAY...
 
-Run by itself it starts two Pythons: one with the plugin in LD_PRELOAD, where load_network reaches
-it, and one that loads it afterwards and calls amp_attach. Darknet is loaded with RTLD_LOCAL, so no
-search order of the dynamic linker contains its functions.
+Starts a Python for each way: `preloaded`, with the plugin in LD_PRELOAD, where load_network reaches
+it; `called`, which loads it afterwards and calls amp_attach. Darknet is loaded with RTLD_LOCAL, so
+no search order of the dynamic linker contains its functions.
 """
 
 import os
@@ -41,17 +41,22 @@ def called(library, plugin, cfg):
     assert amp.amp_attach_count() == 1
 
 
+WAYS = {"preloaded": preloaded, "called": called}
+
+
 def main():
-    library, plugin = sys.argv[1:3]
-    if len(sys.argv) > 3:
-        {"preloaded": preloaded, "called": called}[sys.argv[3]](library, plugin, sys.argv[4])
+    library, plugin, ways = sys.argv[1], sys.argv[2], sys.argv[3:]
+    if "--cfg" in ways:
+        WAYS[ways[0]](library, plugin, ways[2])
         return
+    assert ways
     preload = os.environ.get("LD_PRELOAD", "")
     with tempfile.TemporaryDirectory() as root:
         cfg = str(toyset.make(Path(root) / "set") / "toy.cfg")
-        for way, libraries in (("preloaded", preload + " " + plugin), ("called", preload)):
-            subprocess.run([sys.executable, "-B", __file__, library, plugin, way, cfg], check=True,
-                           env=dict(os.environ, LD_PRELOAD=libraries))
+        for way in ways:
+            libraries = preload + " " + plugin if way == "preloaded" else preload
+            subprocess.run([sys.executable, "-B", __file__, library, plugin, way, "--cfg", cfg],
+                           check=True, env=dict(os.environ, LD_PRELOAD=libraries))
 
 
 main()

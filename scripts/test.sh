@@ -1,0 +1,97 @@
+#!/bin/sh
+# Installs what is missing, builds, checks the formatting, runs the tests.
+#
+#   scripts/test.sh [--require-cuda] [--asan]
+#
+# The preset cpu is built and tested; the preset cuda too where nvcc is (on PATH or in
+# /usr/local/cuda), else one SKIPPED line says so, and --require-cuda makes that a failure.
+# --asan builds and tests the preset asan as well. Tests labelled slow are left out.
+# AMP_CUDA_ARCHITECTURES (default "75;90") limits what the preset cuda compiles for.
+set -eu
+cd "$(dirname "$0")/.."
+
+require_cuda=0
+asan=0
+for argument in "$@"; do
+    case "$argument" in
+    --require-cuda) require_cuda=1 ;;
+    --asan) asan=1 ;;
+    *)
+        echo "test.sh: unknown argument \"$argument\"; usage: scripts/test.sh [--require-cuda] [--asan]" >&2
+        exit 1
+        ;;
+    esac
+done
+jobs=$(nproc)
+
+# The formatting check needs the version that the code is formatted with: others differ in details.
+format_version=14
+
+packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils clang-format"
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install_missing() {
+    command -v dpkg-query >/dev/null || {
+        echo "test.sh: no Debian packages here; needed are the likes of: $packages"
+        return
+    }
+    missing=
+    for package in $packages; do
+        case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null)" in
+        *" installed") ;;
+        *) missing="$missing $package" ;;
+        esac
+    done
+    [ -n "$missing" ] || return 0
+    echo "Installing:$missing"
+    as_root apt-get -q update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends $missing
+}
+
+check_format() {
+    found=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
+    if [ "$found" != "$format_version" ]; then
+        echo "SKIPPED formatting check: clang-format $found here, the code is formatted with $format_version"
+        return
+    fi
+    git ls-files -z '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
+    echo "Formatting is right"
+}
+
+build() {
+    preset=$1
+    shift
+    cmake --preset "$preset" "$@"
+    cmake --build --preset "$preset" -j "$jobs"
+}
+
+run_tests() {
+    preset=$1
+    shift
+    ctest --preset "$preset" --no-label-summary -LE slow "$@"
+}
+
+test_cuda() {
+    if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
+        echo "SKIPPED cuda: nvcc is neither on PATH nor in /usr/local/cuda/bin"
+        [ "$require_cuda" = 0 ]
+        return
+    fi
+    build cuda -DAMP_CUDA_ARCHITECTURES="${AMP_CUDA_ARCHITECTURES:-75;90}"
+    # What differs from the CPU build: how the plugin gets into Darknet, and training without a GPU.
+    run_tests cuda -L attach
+}
+
+install_missing
+check_format
+scripts/get-darknet.sh
+test_cuda
+if [ "$asan" = 1 ]; then
+    build asan
+    run_tests asan
+fi
+build cpu
+run_tests cpu
