@@ -1,15 +1,16 @@
 /* Operations with one parameter or one sum per channel: batch-norm with activation, bias with
  * activation, and what conv.c does with the FP32 result of a convolution.
  *
- * All are loops over the pixels of NHWC rows, vectors along the channels. A piece of the work is a
- * run of pixels of one image, its length given by the shape alone; sums over a piece are FP32, over
- * pieces double. Operands of one dtype in NHWC are used where they are; any other mixture goes
- * through small FP32 blocks.
+ * All are loops over pixels, vectors along the channels. A piece of the work is a run of pixels of
+ * one image, its length given by the shape alone; sums over a piece are FP32, over pieces double.
+ * Operands of one dtype in NHWC are used where they are; any other mixture goes through small FP32
+ * blocks.
  */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
+#include <string.h>
 
 enum {
     INPUTS = 3,  /* at most */
@@ -31,16 +32,15 @@ struct tile {
     float *sums[2]; /* to be raised by the sums over the pixels, at first_channel */
 };
 
-/* One operation on whole tensors. */
+/* One operation. */
 struct job {
     /* Returns the largest magnitude stored, as amax bits. */
     uint32_t (*kernel)(const struct job *, const struct tile *);
-    const struct ampk_tensor *shape;
     const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
-    const float *source;                        /* an input that is FP32, dense NHWC; or NULL */
+    const float *source;                        /* an input that is FP32, dense; or NULL */
     const float *parameter[4];                  /* per channel */
     enum ampk_activation activation;
-    int sums; /* per channel: 0, 1 or 2 */
+    float *sums[2]; /* per channel, NULL: not there */
 };
 
 /* ---- pieces, tiles and blocks ---- */
@@ -72,29 +72,34 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* The parts of a tile that do not depend on where in and out are. */
-static struct tile tile_at(const struct job *job, size_t image, size_t pixel, size_t pixels,
-                           size_t channel, size_t channels, float *sums)
+static struct tile tile_at(const struct job *job, const struct ampk_region *region, size_t pixel,
+                           size_t pixels, size_t channel, size_t channels)
 {
-    size_t c = (size_t)job->shape->c, image_pixels = (size_t)job->shape->h * job->shape->w;
-    struct tile tile = {
-        .source_stride = c, .pixels = pixels, .first_channel = channel, .channels = channels};
-    if (job->source) tile.source = job->source + (image * image_pixels + pixel) * c + channel;
-    for (int i = 0; i < job->sums; i++)
-        tile.sums[i] = sums + (size_t)i * c + channel;
+    struct tile tile = {.source_stride = region->channels,
+                        .pixels = pixels,
+                        .first_channel = channel,
+                        .channels = channels};
+    if (job->source)
+        tile.source =
+            job->source + (pixel - region->pixel) * region->channels + (channel - region->channel);
+    for (int i = 0; i < 2; i++)
+        if (job->sums[i]) tile.sums[i] = job->sums[i] + channel;
     return tile;
 }
 
-static uint32_t run_direct(const struct job *job, enum ampk_dtype dtype, size_t image, size_t first,
-                           size_t count, float *sums)
+static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
+                           enum ampk_dtype dtype)
 {
-    size_t c = (size_t)job->shape->c, step = larger(TILE / c, TILE_PIXELS);
+    size_t c = (size_t)region->tensor->c, end = region->pixel + region->pixels;
+    size_t step = larger(TILE / region->channels, TILE_PIXELS);
     uint32_t largest = 0;
-    for (size_t pixel = first; pixel < first + count; pixel += step) {
-        struct tile tile =
-            tile_at(job, image, pixel, smaller(step, first + count - pixel), 0, c, sums);
+    for (size_t pixel = region->pixel; pixel < end; pixel += step) {
+        struct tile tile = tile_at(job, region, pixel, smaller(step, end - pixel), region->channel,
+                                   region->channels);
+        size_t at = pixel * c + region->channel;
         for (int i = 0; i < INPUTS; i++)
-            if (job->in[i]) tile.in[i] = ampk_at(job->in[i], image, pixel * c);
-        if (job->out) tile.out = ampk_at(job->out, image, pixel * c);
+            if (job->in[i]) tile.in[i] = ampk_at(job->in[i], region->image, at);
+        if (job->out) tile.out = ampk_at(job->out, region->image, at);
         tile.stride = c;
         tile.dtype = dtype;
         largest = (uint32_t)larger(largest, job->kernel(job, &tile));
@@ -129,50 +134,69 @@ static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel,
                        block[i * BLOCK_CHANNELS + j]);
 }
 
-static uint32_t run_blocks(const struct job *job, size_t image, size_t first, size_t count,
-                           float *sums)
+static uint32_t run_blocks(const struct job *job, const struct ampk_region *region)
 {
     float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];
-    size_t c = (size_t)job->shape->c;
+    size_t end = region->pixel + region->pixels, last = region->channel + region->channels;
     uint32_t largest = 0;
-    for (size_t channel = 0; channel < c; channel += BLOCK_CHANNELS) {
-        size_t channels = smaller(c - channel, BLOCK_CHANNELS);
-        for (size_t pixel = first; pixel < first + count; pixel += BLOCK_PIXELS) {
-            size_t pixels = smaller(first + count - pixel, BLOCK_PIXELS);
-            struct tile tile = tile_at(job, image, pixel, pixels, channel, channels, sums);
+    for (size_t channel = region->channel; channel < last; channel += BLOCK_CHANNELS) {
+        for (size_t pixel = region->pixel; pixel < end; pixel += BLOCK_PIXELS) {
+            struct tile tile = tile_at(job, region, pixel, smaller(end - pixel, BLOCK_PIXELS),
+                                       channel, smaller(last - channel, BLOCK_CHANNELS));
             for (int i = 0; i < INPUTS; i++)
                 if (job->in[i]) {
-                    load_block(job->in[i], image, pixel, channel, &tile, block[i]);
+                    load_block(job->in[i], region->image, pixel, channel, &tile, block[i]);
                     tile.in[i] = block[i];
                 }
             tile.out = block[INPUTS];
             tile.stride = BLOCK_CHANNELS;
             tile.dtype = AMPK_FP32;
             largest = (uint32_t)larger(largest, job->kernel(job, &tile));
-            if (job->out) store_block(job->out, image, pixel, channel, &tile, block[INPUTS]);
+            if (job->out)
+                store_block(job->out, region->image, pixel, channel, &tile, block[INPUTS]);
         }
     }
     return largest;
 }
 
-/* Runs the job; partial (NULL without sums): sums*c floats for each piece. */
-static uint32_t run(const struct job *job, int threads, float *partial)
+static uint32_t run_region(const struct job *job, const struct ampk_region *region)
 {
-    const struct ampk_tensor *shape = job->shape;
-    size_t pixels = (size_t)shape->h * shape->w, step = ampk_channel_piece(shape);
-    size_t pieces = (pixels + step - 1) / step, width = (size_t)job->sums * shape->c;
     enum ampk_dtype dtype;
-    bool direct = is_direct(job, &dtype);
+    return is_direct(job, &dtype) ? run_direct(job, region, dtype) : run_blocks(job, region);
+}
+
+/* ---- whole tensors ---- */
+
+/* Pixels in a piece, and pieces in an image. */
+static size_t piece_pixels(const struct ampk_tensor *t)
+{
+    return larger(AMPK_PIECE / (size_t)t->c, 128);
+}
+
+static size_t piece_count(const struct ampk_tensor *t)
+{
+    size_t step = piece_pixels(t);
+    return ((size_t)t->h * t->w + step - 1) / step;
+}
+
+/* Runs the job on all of the tensor. sums: how many per channel, 0 to 2; partial: sums*c floats for
+ * each piece of each image. */
+static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int threads, int sums,
+                    float *partial)
+{
+    size_t pixels = (size_t)shape->h * shape->w, step = piece_pixels(shape);
+    size_t pieces = piece_count(shape), c = (size_t)shape->c;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(threads) reduction(max : largest)
     for (size_t i = 0; i < pieces * shape->n; i++) {
-        size_t image = i / pieces, first = i % pieces * step;
-        size_t count = smaller(step, pixels - first);
-        float *sums = width ? partial + i * width : NULL;
-        for (size_t j = 0; j < width; j++)
-            sums[j] = 0;
-        uint32_t found = direct ? run_direct(job, dtype, image, first, count, sums)
-                                : run_blocks(job, image, first, count, sums);
+        size_t first = i % pieces * step;
+        struct ampk_region region = {shape, i / pieces, first, smaller(step, pixels - first), 0, c};
+        struct job piece = *job;
+        for (int j = 0; j < sums; j++) {
+            piece.sums[j] = partial + (i * sums + j) * c;
+            memset(piece.sums[j], 0, c * sizeof(float));
+        }
+        uint32_t found = run_region(&piece, &region);
         if (found > largest) largest = found;
     }
     return largest;
@@ -363,66 +387,62 @@ KERNEL(bias_gradient)
 
 /* ---- operations ---- */
 
-/* sums[i] = the pieces' partial sums, added in order. */
-static void add_partial(const float *partial, size_t pieces, size_t width, float *sums)
+void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum)
 {
-    for (size_t i = 0; i < width; i++) {
-        double sum = 0;
-        for (size_t piece = 0; piece < pieces; piece++)
-            sum += partial[piece * width + i];
-        sums[i] = (float)sum;
+    for (size_t i = 0; i < n; i++) {
+        double total = 0;
+        for (size_t j = 0; j < count; j++)
+            total += partial[j * n + i];
+        sum[i] = (float)total;
     }
 }
 
-uint32_t AMPK_CPU(store_sums)(const float *source, const struct ampk_tensor *y, const float *shift,
-                              int threads, float *partial)
+uint32_t AMPK_CPU(store_sums)(const float *source, const struct ampk_region *y, const float *shift,
+                              float *sums, float *squares)
 {
     struct job job = {.kernel = store_sums_tile,
-                      .shape = y,
                       .source = source,
-                      .out = y,
+                      .out = y->tensor,
                       .parameter = {shift},
                       .activation = AMPK_LINEAR,
-                      .sums = 2};
-    return run(&job, threads, partial);
+                      .sums = {sums, squares}};
+    return run_region(&job, y);
 }
 
-uint32_t AMPK_CPU(store_bias)(const float *source, const struct ampk_tensor *y, const float *bias,
-                              enum ampk_activation activation, int threads)
+uint32_t AMPK_CPU(store_bias)(const float *source, const struct ampk_region *y, const float *bias,
+                              enum ampk_activation activation)
 {
     struct job job = {.kernel = store_bias_tile,
-                      .shape = y,
                       .source = source,
-                      .out = y,
+                      .out = y->tensor,
                       .parameter = {bias},
                       .activation = activation};
-    return run(&job, threads, NULL);
+    return run_region(&job, y);
 }
 
-void AMPK_CPU(add_partial)(const float *partial, const struct ampk_tensor *y, int sums, float *out)
+/* Memory for `sums` partial sums per channel, and `extra` arrays of c floats before them. */
+static float *job_memory(struct ampk_context *ctx, const struct ampk_tensor *shape, int sums,
+                         int extra)
 {
-    add_partial(partial, ampk_channel_pieces(y) * (size_t)y->n, (size_t)sums * y->c, out);
+    size_t arrays = piece_count(shape) * shape->n * sums + extra;
+    return ampk_memory(ctx, arrays * shape->c * sizeof(float));
 }
 
-/* Memory for the job's partial sums, and `extra` arrays of c floats behind them. */
-static float *job_memory(struct ampk_context *ctx, const struct job *job, int extra)
+/* Runs a job with sums; out: sums*c floats. */
+static uint32_t run_sums(struct ampk_context *ctx, const struct job *job,
+                         const struct ampk_tensor *shape, int sums, float *partial, float *out)
 {
-    size_t c = (size_t)job->shape->c, pieces = ampk_channel_pieces(job->shape) * job->shape->n;
-    return ampk_memory(ctx, (pieces * job->sums + extra) * c * sizeof(float));
+    uint32_t largest = run(job, shape, ctx->threads, sums, partial);
+    AMPK_CPU(add_partial)(partial, piece_count(shape) * shape->n, (size_t)sums * shape->c, out);
+    return largest;
 }
 
 void AMPK_CPU(bn_sums)(struct ampk_context *ctx, const struct ampk_tensor *y, const float *shift,
                        float *out)
 {
-    struct job job = {.kernel = sums_tile,
-                      .shape = y,
-                      .in = {y},
-                      .parameter = {shift},
-                      .activation = AMPK_LINEAR,
-                      .sums = 2};
-    float *partial = job_memory(ctx, &job, 0);
-    run(&job, ctx->threads, partial);
-    AMPK_CPU(add_partial)(partial, y, 2, out);
+    struct job job = {
+        .kernel = sums_tile, .in = {y}, .parameter = {shift}, .activation = AMPK_LINEAR};
+    run_sums(ctx, &job, y, 2, job_memory(ctx, y, 2, 0), out);
 }
 
 void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
@@ -451,15 +471,14 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
                               const struct ampk_batchnorm *bn, enum ampk_activation activation,
                               const struct ampk_tensor *out, uint32_t *amax)
 {
-    struct job job = {
-        .kernel = normalize_tile, .shape = y, .in = {y}, .out = out, .activation = activation};
-    float *factor = job_memory(ctx, &job, 1);
+    struct job job = {.kernel = normalize_tile, .in = {y}, .out = out, .activation = activation};
+    float *factor = job_memory(ctx, y, 0, 1);
     for (int i = 0; i < y->c; i++)
         factor[i] = bn->scale[i] / (sqrtf(bn->variance[i]) + .000001f);
     job.parameter[0] = bn->mean;
     job.parameter[1] = factor;
     job.parameter[2] = bn->bias;
-    ampk_amax_raise(amax, run(&job, ctx->threads, NULL));
+    ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
 void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *y,
@@ -469,16 +488,13 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                                uint32_t *amax)
 {
     struct job job = {.kernel = gradient_sums_tile,
-                      .shape = y,
                       .in = {y, out, d},
                       .parameter = {bn->mean},
-                      .activation = activation,
-                      .sums = 2};
+                      .activation = activation};
     size_t c = (size_t)y->c;
-    float *sums = job_memory(ctx, &job, 5), *of_g = sums + 2 * c, *of_y = of_g + c;
+    float *sums = job_memory(ctx, y, 2, 5), *of_g = sums + 2 * c, *of_y = of_g + c;
     float *constant = of_y + c, *partial = constant + c;
-    run(&job, ctx->threads, partial);
-    AMPK_CPU(add_partial)(partial, y, 2, sums);
+    run_sums(ctx, &job, y, 2, partial, sums);
     double count = (double)y->n * y->h * y->w;
     for (size_t i = 0; i < c; i++) {
         double inverse = 1 / sqrt((double)bn->variance[i] + .00001);
@@ -491,24 +507,18 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
     }
     job.kernel = gradient_tile;
     job.out = dy;
-    job.sums = 0;
     job.parameter[1] = of_g;
     job.parameter[2] = of_y;
     job.parameter[3] = constant;
-    ampk_amax_raise(amax, run(&job, ctx->threads, NULL));
+    ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
 void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
                                  enum ampk_activation activation, const struct ampk_tensor *d,
                                  const struct ampk_tensor *dy, float *dbias, uint32_t *amax)
 {
-    struct job job = {.kernel = bias_gradient_tile,
-                      .shape = out,
-                      .in = {out, d},
-                      .out = dy,
-                      .activation = activation,
-                      .sums = 1};
-    float *partial = job_memory(ctx, &job, 0);
-    ampk_amax_raise(amax, run(&job, ctx->threads, partial));
-    AMPK_CPU(add_partial)(partial, out, 1, dbias);
+    struct job job = {
+        .kernel = bias_gradient_tile, .in = {out, d}, .out = dy, .activation = activation};
+    float *partial = job_memory(ctx, out, 1, 0);
+    ampk_amax_raise(amax, run_sums(ctx, &job, out, 1, partial, dbias));
 }

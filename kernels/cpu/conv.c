@@ -1,14 +1,15 @@
 /* Convolution: oneDNN computes in FP32 on operands that were rounded to the compute type, storage
  * is what the tensors say.
  *
- * Forward and data gradient: a thread casts an image to FP32 in memory of its own, where it stays
- * in the cache; oneDNN computes with one thread; the result is rounded to storage on its way out,
- * together with batch-norm's sums or bias and activation. Threads share the images. A batch of
- * fewer images than threads is instead one call in which oneDNN uses all threads, if that runs the
- * same code, which sums every element in the same order.
+ * The work is cut into tasks, by the shape alone, so that results do not depend on the number of
+ * threads: a band of rows of one image (a unit) times a slice of the channels that are written. A
+ * task casts its operands to FP32 in memory of its thread, sized for the second-level cache; oneDNN
+ * computes; the result is rounded to storage on its way out, together with batch-norm's sums or
+ * bias and activation. Where an image has several bands, the rows that two bands share and the
+ * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
  *
- * The weight gradient is cut into tasks by the shape alone: slices of filters times groups of
- * images. A task is one call for one thread; the groups of a slice are then added in order.
+ * A task of the weight gradient takes several units in one call; the partial gradients of a slice
+ * are then added in order.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnnl_compat.h"
@@ -19,31 +20,124 @@
 #include <string.h>
 
 enum {
-    SLICE = 64,               /* filters in a task of the weight gradient, if they divide so */
-    TASKS = 16,               /* that it has at least */
-    TASK_BYTES = 512 << 10,   /* FP32 operands of a task: second-level cache */
-    PARTIAL_BYTES = 32 << 20, /* all partial weight gradients: the sum over them costs time */
+    SLICE_WORK = 256,         /* a slice has at least this many filters times taps: casting the
+                                 operand again for each slice is then cheap */
+    SLICE = 64,               /* and this many channels, */
+    SLICE_MOST = 256,         /* and at most these */
+    TASKS = 32,               /* wanted at least, for the threads to share */
+    BAND_ROWS = 4,            /* but no band is less than this for it */
+    TASK_BYTES = 512 << 10,   /* FP32 operands of a task */
+    PARTIAL_BYTES = 32 << 20, /* partial weight gradients of all tasks */
 };
 
-/* Forward or data gradient. */
+/* How the rows of the tensor that a pass writes are cut, and which rows of the other it needs. */
+struct bands {
+    int count, rows; /* the last band may be shorter */
+    int in_rows;     /* of the other tensor; band i's first is i*in_step - in_offset */
+    int in_step, in_offset;
+    int pad_top, pad_bottom; /* what is left to oneDNN */
+};
+
+/* Forward or data gradient: y from x, or dx from dy. */
 struct pass {
-    int images, threads; /* of one call */
-    struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights *weights;
+    struct bands bands;
+    int slices;
+    struct ampk_dnnl_plan *plan; /* one unit, one slice */
+    struct ampk_dnnl_weights **weights;
 };
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
-    size_t x_size, y_size;     /* elements of an image */
+    int oh, ow;
     struct pass forward, data; /* data has no plan if forward_only */
 
-    int slices, groups; /* of the weight gradient: filters, images */
+    /* The weight gradient has forward's bands and slices. */
     struct ampk_dnnl_plan *gradient;
+    int units, groups;                  /* units in a task, groups of units */
     struct ampk_dnnl_weights **partial; /* [slices][groups] */
 
-    /* Memory for operands and oneDNN's scratch: of a thread, and of a call that uses all. */
-    size_t lane_bytes, whole_bytes;
+    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
 };
+
+/* ---- how the work is cut ---- */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static int larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+static int divide_up(int a, int b)
+{
+    return (a + b - 1) / b;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static int slice_count(const struct ampk_conv_shape *s, int channels)
+{
+    int slice = SLICE;
+    while (slice < SLICE_MOST && slice * s->kh * s->kw < SLICE_WORK)
+        slice *= 2;
+    return s->groups == 1 && channels % slice == 0 ? channels / slice : 1;
+}
+
+/* Bands for an image of `rows` to be written, whose operands have `bytes` altogether. */
+static int band_count(const struct ampk_conv_shape *s, int rows, int slices, size_t bytes)
+{
+    int for_cache = (int)(bytes / TASK_BYTES) + 1;
+    int for_tasks = smaller(divide_up(TASKS, s->n * slices), rows / BAND_ROWS);
+    return smaller(larger(for_cache, for_tasks), rows);
+}
+
+/* Bands of y's rows; the other tensor is x. */
+static struct bands forward_bands(const struct ampk_conv_shape *s, int oh, int count)
+{
+    int rows = divide_up(oh, larger(count, 1));
+    if (rows == oh) return (struct bands){1, oh, s->h, 0, 0, s->pad, s->pad};
+    return (struct bands){.count = divide_up(oh, rows),
+                          .rows = rows,
+                          .in_rows = (rows - 1) * s->stride + s->kh,
+                          .in_step = rows * s->stride,
+                          .in_offset = s->pad};
+}
+
+/* Bands of dx's rows; the other tensor is dy. A band is a small convolution whose input is the band
+ * and whose padding is such that its output is all of dy that saw a row of the band. */
+static struct bands data_bands(const struct ampk_conv_shape *s, int oh, int count)
+{
+    int rows = divide_up(divide_up(s->h, larger(count, 1)), s->stride) * s->stride;
+    if (rows >= s->h || s->pad >= s->kh) return (struct bands){1, s->h, oh, 0, 0, s->pad, s->pad};
+    int before = (s->kh - 1 - s->pad) / s->stride; /* rows of dy above the band's own */
+    int in_rows = (rows - 1 + s->pad) / s->stride + before + 1;
+    int top = s->pad + before * s->stride;
+    return (struct bands){.count = divide_up(s->h, rows),
+                          .rows = rows,
+                          .in_rows = in_rows,
+                          .in_step = rows / s->stride,
+                          .in_offset = before,
+                          .pad_top = top,
+                          .pad_bottom = larger((in_rows - 1) * s->stride + s->kh - rows - top, 0)};
+}
+
+/* Units in one task of the weight gradient: a divisor of all. */
+static int task_units(const struct ampk_conv *conv, size_t unit_bytes, size_t weight_bytes)
+{
+    int all = conv->shape.n * conv->forward.bands.count, slices = conv->forward.slices;
+    int for_cache = (int)(TASK_BYTES / unit_bytes), for_tasks = all * slices / TASKS;
+    int at_least = (int)(weight_bytes * all / PARTIAL_BYTES);
+    int units = larger(larger(smaller(for_cache, for_tasks), at_least), 1);
+    while (all % units)
+        units++;
+    return units;
+}
 
 /* ---- creation ---- */
 
@@ -52,77 +146,91 @@ static size_t weight_count(const struct ampk_conv_shape *s)
     return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
 }
 
-static size_t aligned(size_t bytes)
+static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_size,
+                      size_t y_size)
 {
-    return (bytes + 63) / 64 * 64;
+    size_t bytes = aligned(x_size * sizeof(float)) + aligned(y_size * sizeof(float)) +
+                   aligned(ampk_dnnl_plan_scratch(plan));
+    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
-/* Images in one task of the weight gradient: a divisor of n. */
-static int task_images(const struct ampk_conv *conv)
+static struct ampk_dnnl_weights **create_weights(const struct ampk_dnnl_plan *plan, int count,
+                                                 char *err, size_t err_size)
 {
-    const struct ampk_conv_shape *s = &conv->shape;
-    size_t n = (size_t)s->n, bytes = sizeof(float) * (conv->x_size + conv->y_size / conv->slices);
-    size_t images = TASK_BYTES / bytes, for_tasks = n * conv->slices / TASKS;
-    size_t at_least = n * weight_count(s) * sizeof(float) / PARTIAL_BYTES;
-    if (images > for_tasks) images = for_tasks;
-    if (images < at_least) images = at_least;
-    if (images < 1) images = 1;
-    if (images > n) images = n;
-    while (n % images)
-        images++;
-    return (int)images;
-}
-
-static struct ampk_dnnl_shape dnnl_shape(const struct ampk_conv_shape *s, int images, int filters)
-{
-    return (struct ampk_dnnl_shape){images, s->c,  s->h,      s->w,   filters,
-                                    s->kh,  s->kw, s->stride, s->pad, s->groups};
-}
-
-static size_t call_bytes(const struct ampk_dnnl_plan *plan, size_t x_size, size_t y_size)
-{
-    return aligned(x_size * sizeof(float)) + aligned(y_size * sizeof(float)) +
-           aligned(ampk_dnnl_plan_scratch(plan));
-}
-
-/* GEMM splits its sums by the number of threads, and other code may have another order. */
-static bool sums_alike(const struct ampk_dnnl_plan *a, const struct ampk_dnnl_plan *b)
-{
-    const char *code = ampk_dnnl_plan_code(a);
-    return !strcmp(code, ampk_dnnl_plan_code(b)) && !strstr(code, "gemm");
-}
-
-/* Replaces the plan for one image by one for the whole batch with all threads, where allowed. */
-static bool widen_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
-                       enum ampk_dnnl_step step, char *err, size_t err_size)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct ampk_dnnl_shape shape = dnnl_shape(s, s->n, s->k);
-    struct ampk_dnnl_plan *whole =
-        ampk_dnnl_plan_create(ctx->dnnl, step, &shape, ctx->threads, err, err_size);
-    if (!whole) return false;
-    if (!sums_alike(pass->plan, whole)) {
-        ampk_dnnl_plan_destroy(whole);
-        return true;
+    struct ampk_dnnl_weights **all = calloc((size_t)count, sizeof *all);
+    if (!all) snprintf(err, err_size, "out of memory");
+    for (int i = 0; all && i < count; i++) {
+        all[i] = ampk_dnnl_weights_create(plan, err, err_size);
+        if (all[i]) continue;
+        while (i-- > 0)
+            ampk_dnnl_weights_destroy(all[i]);
+        free(all);
+        return NULL;
     }
-    ampk_dnnl_plan_destroy(pass->plan);
-    *pass = (struct pass){.images = s->n, .threads = ctx->threads, .plan = whole};
-    return true;
+    return all;
 }
 
-static bool create_pass(struct ampk_context *ctx, struct ampk_conv *conv, struct pass *pass,
-                        enum ampk_dnnl_step step, char *err, size_t err_size)
+static void destroy_weights(struct ampk_dnnl_weights **all, int count)
+{
+    for (int i = 0; all && i < count; i++)
+        ampk_dnnl_weights_destroy(all[i]);
+    free(all);
+}
+
+/* The convolution of one unit, as one slice sees it. */
+static struct ampk_dnnl_shape unit_shape(const struct ampk_conv_shape *s, const struct bands *b)
+{
+    return (struct ampk_dnnl_shape){.n = 1,
+                                    .c = s->c,
+                                    .w = s->w,
+                                    .k = s->k,
+                                    .kh = s->kh,
+                                    .kw = s->kw,
+                                    .stride = s->stride,
+                                    .groups = s->groups,
+                                    .pad_top = b->pad_top,
+                                    .pad_bottom = b->pad_bottom,
+                                    .pad_side = s->pad,
+                                    .plain_c = s->c};
+}
+
+static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                           size_t err_size)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    struct ampk_dnnl_shape shape = dnnl_shape(s, 1, s->k);
-    pass->images = pass->threads = 1;
-    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, step, &shape, 1, err, err_size);
+    struct pass *pass = &conv->forward;
+    pass->slices = slice_count(s, s->k);
+    size_t filters = (size_t)s->k / pass->slices;
+    size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
+    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
+    struct ampk_dnnl_shape shape = unit_shape(s, &pass->bands);
+    shape.h = pass->bands.in_rows;
+    shape.k = (int)filters;
+    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_FORWARD, &shape, err, err_size);
     if (!pass->plan) return false;
-    if (s->n < ctx->threads && !widen_pass(ctx, conv, pass, step, err, err_size)) return false;
-    size_t bytes = call_bytes(pass->plan, pass->images * conv->x_size, pass->images * conv->y_size);
-    size_t *need = pass->threads > 1 ? &conv->whole_bytes : &conv->lane_bytes;
-    if (bytes > *need) *need = bytes;
-    pass->weights = ampk_dnnl_weights_create(pass->plan, err, err_size);
+    need_lane(conv, pass->plan, x_row * pass->bands.in_rows, y_row * pass->bands.rows);
+    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
+    return pass->weights != NULL;
+}
+
+static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                        size_t err_size)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct pass *pass = &conv->data;
+    pass->slices = slice_count(s, s->c);
+    size_t channels = (size_t)s->c / pass->slices;
+    size_t x_row = channels * s->w, y_row = (size_t)s->k * conv->ow;
+    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
+    struct ampk_dnnl_shape shape = unit_shape(s, &pass->bands);
+    shape.h = pass->bands.rows;
+    shape.c = (int)channels;
+    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_DATA, &shape, err, err_size);
+    if (!pass->plan) return false;
+    need_lane(conv, pass->plan, x_row * pass->bands.rows, y_row * pass->bands.in_rows);
+    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
     return pass->weights != NULL;
 }
 
@@ -130,46 +238,35 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
                             size_t err_size)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    conv->slices = s->groups == 1 && s->k % SLICE == 0 ? s->k / SLICE : 1;
-    int images = task_images(conv);
-    conv->groups = s->n / images;
-    struct ampk_dnnl_shape shape = dnnl_shape(s, images, s->k / conv->slices);
+    const struct bands *bands = &conv->forward.bands;
+    size_t filters = (size_t)s->k / conv->forward.slices;
+    size_t x_size = (size_t)s->c * s->w * bands->in_rows, y_size = filters * conv->ow * bands->rows;
+    conv->units =
+        task_units(conv, sizeof(float) * (x_size + y_size), sizeof(float) * weight_count(s));
+    conv->groups = s->n * bands->count / conv->units;
+    struct ampk_dnnl_shape shape = unit_shape(s, bands);
+    shape.n = conv->units;
+    shape.h = bands->in_rows;
+    shape.k = (int)filters;
     conv->gradient =
-        ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, 1, err, err_size);
+        ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!conv->gradient) return false;
-    size_t bytes =
-        call_bytes(conv->gradient, images * conv->x_size, images * conv->y_size / conv->slices);
-    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
-    int tasks = conv->slices * conv->groups;
-    conv->partial = calloc((size_t)tasks, sizeof *conv->partial);
-    if (!conv->partial) {
-        snprintf(err, err_size, "out of memory");
-        return false;
-    }
-    for (int i = 0; i < tasks; i++) {
-        conv->partial[i] = ampk_dnnl_weights_create(conv->gradient, err, err_size);
-        if (!conv->partial[i]) return false;
-    }
-    return true;
+    need_lane(conv, conv->gradient, conv->units * x_size, conv->units * y_size);
+    conv->partial =
+        create_weights(conv->gradient, conv->forward.slices * conv->groups, err, err_size);
+    return conv->partial != NULL;
 }
 
-/* Batch-norm's partial sums of a forward pass. */
-static size_t sums_bytes(const struct ampk_tensor *y)
+/* Batch-norm's partial sums: two per filter and unit. */
+static size_t sums_bytes(const struct ampk_conv *conv)
 {
-    return ampk_channel_pieces(y) * y->n * 2 * y->c * sizeof(float);
+    return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
 }
 
-/* All operands' memory of one operation. */
-static size_t operand_bytes(const struct ampk_context *ctx, const struct ampk_conv *conv)
+static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv, char *err,
+                           size_t err_size)
 {
-    size_t lanes = conv->lane_bytes * ctx->threads;
-    return lanes > conv->whole_bytes ? lanes : conv->whole_bytes;
-}
-
-static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv,
-                           const struct ampk_tensor *y, char *err, size_t err_size)
-{
-    size_t bytes = operand_bytes(ctx, conv) + sums_bytes(y);
+    size_t bytes = conv->lane_bytes * ctx->threads + sums_bytes(conv);
     size_t weights = weight_count(&conv->shape) * sizeof(float);
     if (bytes < weights) bytes = weights;
     if (ampk_memory_reserve(ctx, bytes)) return true;
@@ -185,18 +282,14 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         snprintf(err, err_size, "out of memory");
         return NULL;
     }
-    struct ampk_tensor y = {.n = s->n,
-                            .c = s->k,
-                            .h = (s->h + 2 * s->pad - s->kh) / s->stride + 1,
-                            .w = (s->w + 2 * s->pad - s->kw) / s->stride + 1};
     conv->shape = *s;
-    conv->x_size = (size_t)s->c * s->h * s->w;
-    conv->y_size = ampk_image_size(&y);
-    if (create_pass(ctx, conv, &conv->forward, AMPK_DNNL_FORWARD, err, err_size) &&
-        (s->forward_only ||
-         (create_pass(ctx, conv, &conv->data, AMPK_DNNL_BACKWARD_DATA, err, err_size) &&
-          create_gradient(ctx, conv, err, err_size))) &&
-        reserve_memory(ctx, conv, &y, err, err_size))
+    conv->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    conv->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    bool backward = !s->forward_only;
+    if (create_forward(ctx, conv, err, err_size) &&
+        (!backward || create_data(ctx, conv, err, err_size)) &&
+        (!backward || create_gradient(ctx, conv, err, err_size)) &&
+        reserve_memory(ctx, conv, err, err_size))
         return conv;
     ampk_cpu_conv_destroy(ctx, conv);
     return NULL;
@@ -206,11 +299,9 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     (void)ctx;
     if (!conv) return;
-    for (int i = 0; conv->partial && i < conv->slices * conv->groups; i++)
-        ampk_dnnl_weights_destroy(conv->partial[i]);
-    free(conv->partial);
-    ampk_dnnl_weights_destroy(conv->forward.weights);
-    ampk_dnnl_weights_destroy(conv->data.weights);
+    destroy_weights(conv->forward.weights, conv->forward.slices);
+    destroy_weights(conv->data.weights, conv->data.slices);
+    destroy_weights(conv->partial, conv->forward.slices * conv->groups);
     ampk_dnnl_plan_destroy(conv->forward.plan);
     ampk_dnnl_plan_destroy(conv->data.plan);
     ampk_dnnl_plan_destroy(conv->gradient);
@@ -222,23 +313,35 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 void ampk_cpu_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
                                const float *weights, uint32_t *amax)
 {
-    size_t count = weight_count(&conv->shape), pieces = ampk_pieces(count);
+    const struct ampk_conv_shape *s = &conv->shape;
+    size_t count = weight_count(s), pieces = ampk_pieces(count);
+    size_t filters = count / conv->forward.slices; /* forward slices by k, data by c */
+    size_t channels = (size_t)s->c / larger(conv->data.slices, 1) * s->kh * s->kw;
     float *rounded = ampk_memory(ctx, count * sizeof *rounded);
     uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest)
-    for (size_t i = 0; i < pieces; i++) {
-        size_t first = i * AMPK_PIECE;
-        uint32_t found = ctx->isa->rows.round(rounded + first, weights + first,
-                                              ampk_piece(count, first), conv->shape.compute);
-        if (found > largest) largest = found;
+#pragma omp parallel num_threads(ctx->threads)
+    {
+#pragma omp for reduction(max : largest)
+        for (size_t i = 0; i < pieces; i++) {
+            size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
+            uint32_t found =
+                ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
+            if (found > largest) largest = found;
+        }
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < conv->forward.slices; i++)
+            ampk_dnnl_weights_pack(conv->forward.plan, rounded + i * filters,
+                                   conv->forward.weights[i]);
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < conv->data.slices; i++)
+            ampk_dnnl_weights_pack(conv->data.plan, rounded + i * channels, conv->data.weights[i]);
     }
     ampk_amax_raise(amax, largest);
-    ampk_dnnl_weights_pack(conv->forward.plan, rounded, conv->forward.weights);
-    if (conv->data.plan) ampk_dnnl_weights_pack(conv->data.plan, rounded, conv->data.weights);
 }
 
-/* ---- a thread's memory and its operands ---- */
+/* ---- a task's operands ---- */
 
+/* This thread's memory: x, y, scratch. */
 struct lane {
     float *x, *y;
     void *scratch;
@@ -246,108 +349,92 @@ struct lane {
 
 static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_size, size_t y_size)
 {
-    char *base = memory + (size_t)omp_get_thread_num() * conv->lane_bytes;
-    char *y = base + aligned(x_size * sizeof(float));
-    return (struct lane){(float *)base, (float *)y, y + aligned(y_size * sizeof(float))};
+    char *x = memory + (size_t)omp_get_thread_num() * conv->lane_bytes;
+    char *y = x + aligned(x_size * sizeof(float));
+    return (struct lane){(float *)x, (float *)y, y + aligned(y_size * sizeof(float))};
 }
 
-/* Images [first, first+count) of t as FP32 values of the compute type: in `space`, or where they
- * are if nothing needs to be done. */
-static float *load_images(struct ampk_context *ctx, const struct ampk_tensor *t, int first,
-                          int count, enum ampk_compute compute, int threads, float *space)
+/* Some channels of rows [first, first+rows) of an image of t, 0 where t has no such row. */
+static void load_rows(struct ampk_context *ctx, const struct ampk_tensor *t, size_t image,
+                      int first, int rows, int channel, int channels, enum ampk_compute compute,
+                      float *dst)
 {
-    size_t size = ampk_image_size(t), pieces = ampk_pieces(size);
-    if (t->dtype == AMPK_FP32 && compute == AMPK_COMPUTE_FP32 &&
-        (count == 1 || t->image_stride == size))
-        return ampk_at(t, (size_t)first, 0);
-#pragma omp parallel for num_threads(threads)
-    for (size_t i = 0; i < (size_t)count * pieces; i++) {
-        size_t image = i / pieces, at = i % pieces * AMPK_PIECE;
-        ctx->isa->rows.load(space + image * size + at, ampk_at(t, (size_t)first + image, at),
-                            t->dtype, ampk_piece(size, at), compute);
-    }
-    return space;
+    int begin = smaller(larger(first, 0), first + rows);
+    int end = larger(smaller(first + rows, t->h), begin);
+    size_t row = (size_t)t->w * channels, above = (size_t)(begin - first);
+    size_t inside = (size_t)(end - begin), below = (size_t)(first + rows - end);
+    memset(dst, 0, above * row * sizeof *dst);
+    if (inside)
+        ctx->isa->rows.load(dst + above * row,
+                            ampk_at(t, image, (size_t)begin * t->w * t->c + channel), t->dtype,
+                            inside * t->w, (size_t)channels, (size_t)t->c, compute);
+    memset(dst + (above + inside) * row, 0, below * row * sizeof *dst);
 }
 
-/* As load_images, of channels [channel, channel+channels) only. */
-static float *load_channels(struct ampk_context *ctx, const struct ampk_tensor *t, int first,
-                            int count, int channel, int channels, enum ampk_compute compute,
-                            float *space)
+/* The region of t that a pass writes for a unit and a slice. */
+static struct ampk_region unit_region(const struct pass *pass, const struct ampk_tensor *t,
+                                      int unit, int slice)
 {
-    if (channels == t->c) return load_images(ctx, t, first, count, compute, 1, space);
-    size_t pixels = (size_t)t->h * t->w;
-    for (size_t image = 0; image < (size_t)count; image++)
-        for (size_t p = 0; p < pixels; p++)
-            ctx->isa->rows.load(space + (image * pixels + p) * channels,
-                                ampk_at(t, (size_t)first + image, p * t->c + channel), t->dtype,
-                                (size_t)channels, compute);
-    return space;
+    int channels = t->c / pass->slices, first = unit % pass->bands.count * pass->bands.rows;
+    int rows = smaller(pass->bands.rows, t->h - first);
+    return (struct ampk_region){.tensor = t,
+                                .image = (size_t)unit / pass->bands.count,
+                                .pixel = (size_t)first * t->w,
+                                .pixels = (size_t)rows * t->w,
+                                .channel = (size_t)slice * channels,
+                                .channels = (size_t)channels};
 }
 
-/* Image i of t (+)= source; returns the largest magnitude. */
-static uint32_t store_image(struct ampk_context *ctx, const float *source,
-                            const struct ampk_tensor *t, size_t image, bool accumulate, int threads)
+static uint32_t store_region(struct ampk_context *ctx, const float *source,
+                             const struct ampk_region *r, bool accumulate)
 {
-    size_t size = ampk_image_size(t), pieces = ampk_pieces(size);
-    uint32_t largest = 0;
-#pragma omp parallel for num_threads(threads) reduction(max : largest)
-    for (size_t i = 0; i < pieces; i++) {
-        size_t at = i * AMPK_PIECE;
-        uint32_t found = ctx->isa->rows.store(ampk_at(t, image, at), t->dtype, source + at,
-                                              ampk_piece(size, at), accumulate);
-        if (found > largest) largest = found;
-    }
-    return largest;
+    size_t c = (size_t)r->tensor->c;
+    return ctx->isa->rows.store(ampk_at(r->tensor, r->image, r->pixel * c + r->channel),
+                                r->tensor->dtype, c, source, r->pixels, r->channels, accumulate);
 }
 
 /* ---- forward ---- */
 
-/* What becomes of y: exactly one of the three. */
+/* What becomes of y: sums are taken, or bias and activation applied, or neither. */
 struct finish {
-    const float *shift; /* partial sums relative to this */
-    float *partial;
-    const float *bias; /* bias and activation */
+    const float *shift;
+    float *partial; /* [units][2][k] */
+    const float *bias;
     enum ampk_activation activation;
 };
 
-static uint32_t finish_image(struct ampk_context *ctx, const float *source,
-                             const struct ampk_tensor *y, size_t image, const struct finish *finish,
-                             int threads)
+static uint32_t forward_task(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_tensor *y,
+                             const struct finish *finish, int unit, int slice, char *memory)
 {
-    struct ampk_tensor one = *y;
-    one.n = 1;
-    one.data = ampk_at(y, image, 0);
+    const struct pass *pass = &conv->forward;
+    const struct bands *bands = &pass->bands;
+    struct ampk_region region = unit_region(pass, y, unit, slice);
+    struct lane lane = lane_at(memory, conv, (size_t)x->c * x->w * bands->in_rows,
+                               region.channels * y->w * bands->rows);
+    int first = unit % bands->count * bands->in_step - bands->in_offset;
+    load_rows(ctx, x, region.image, first, bands->in_rows, 0, x->c, conv->shape.compute, lane.x);
+    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], lane.y, lane.scratch);
     if (finish->bias)
-        return ctx->isa->rows.store_bias(source, &one, finish->bias, finish->activation, threads);
-    if (finish->shift)
-        return ctx->isa->rows.store_sums(source, &one, finish->shift, threads,
-                                         finish->partial +
-                                             image * ampk_channel_pieces(y) * 2 * y->c);
-    return store_image(ctx, source, y, image, false, threads);
+        return ctx->isa->rows.store_bias(lane.y, &region, finish->bias, finish->activation);
+    if (!finish->shift) return store_region(ctx, lane.y, &region, false);
+    float *sums = finish->partial + (size_t)unit * 2 * y->c;
+    memset(sums + region.channel, 0, region.channels * sizeof *sums);
+    memset(sums + y->c + region.channel, 0, region.channels * sizeof *sums);
+    return ctx->isa->rows.store_sums(lane.y, &region, finish->shift, sums, sums + y->c);
 }
 
 static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
                         const struct ampk_tensor *x, const struct ampk_tensor *y,
                         const struct finish *finish, char *memory)
 {
-    const struct pass *pass = &conv->forward;
-    int calls = conv->shape.n / pass->images;
-    size_t images = (size_t)pass->images;
+    int slices = conv->forward.slices, units = conv->shape.n * conv->forward.bands.count;
     uint32_t largest = 0;
-#pragma omp parallel for num_threads(calls > 1 ? ctx->threads : 1) schedule(dynamic)               \
-    reduction(max                                                                                  \
-              : largest)
-    for (int call = 0; call < calls; call++) {
-        struct lane lane = lane_at(memory, conv, images * conv->x_size, images * conv->y_size);
-        int first = call * pass->images;
-        float *in =
-            load_images(ctx, x, first, pass->images, conv->shape.compute, pass->threads, lane.x);
-        ampk_dnnl_execute(pass->plan, in, pass->weights, lane.y, lane.scratch);
-        for (size_t i = 0; i < images; i++) {
-            uint32_t found = finish_image(ctx, lane.y + i * conv->y_size, y, (size_t)first + i,
-                                          finish, pass->threads);
-            if (found > largest) largest = found;
-        }
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int task = 0; task < units * slices; task++) {
+        uint32_t found =
+            forward_task(ctx, conv, x, y, finish, task / slices, task % slices, memory);
+        if (found > largest) largest = found;
     }
     return largest;
 }
@@ -356,11 +443,12 @@ void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                            const struct ampk_tensor *x, const struct ampk_tensor *y,
                            const float *shift, float *sums, uint32_t *amax)
 {
-    size_t operands = operand_bytes(ctx, conv);
-    char *memory = ampk_memory(ctx, operands + sums_bytes(y));
+    size_t operands = conv->lane_bytes * ctx->threads;
+    char *memory = ampk_memory(ctx, operands + sums_bytes(conv));
     struct finish finish = {.shift = sums ? shift : NULL, .partial = (float *)(memory + operands)};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
-    if (sums) ctx->isa->rows.add_partial(finish.partial, y, 2, sums);
+    size_t units = (size_t)conv->shape.n * conv->forward.bands.count;
+    if (sums) ctx->isa->rows.add_partial(finish.partial, units, 2 * (size_t)y->c, sums);
 }
 
 void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -368,59 +456,70 @@ void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv
                                 enum ampk_activation activation, const struct ampk_tensor *y,
                                 uint32_t *amax)
 {
-    char *memory = ampk_memory(ctx, operand_bytes(ctx, conv));
+    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     struct finish finish = {.bias = bias, .activation = activation};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
 }
 
 /* ---- backward ---- */
 
+static uint32_t data_task(struct ampk_context *ctx, struct ampk_conv *conv,
+                          const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                          bool accumulate, int unit, int slice, char *memory)
+{
+    const struct pass *pass = &conv->data;
+    const struct bands *bands = &pass->bands;
+    struct ampk_region region = unit_region(pass, dx, unit, slice);
+    struct lane lane = lane_at(memory, conv, region.channels * dx->w * bands->rows,
+                               (size_t)dy->c * dy->w * bands->in_rows);
+    int first = unit % bands->count * bands->in_step - bands->in_offset;
+    load_rows(ctx, dy, region.image, first, bands->in_rows, 0, dy->c, conv->shape.compute, lane.y);
+    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], lane.y, lane.scratch);
+    return store_region(ctx, lane.x, &region, accumulate);
+}
+
 static uint32_t data_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                               const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                               bool accumulate, char *memory)
 {
-    const struct pass *pass = &conv->data;
-    int calls = conv->shape.n / pass->images;
-    size_t images = (size_t)pass->images;
+    int slices = conv->data.slices, units = conv->shape.n * conv->data.bands.count;
     uint32_t largest = 0;
-#pragma omp parallel for num_threads(calls > 1 ? ctx->threads : 1) schedule(dynamic)               \
-    reduction(max                                                                                  \
-              : largest)
-    for (int call = 0; call < calls; call++) {
-        struct lane lane = lane_at(memory, conv, images * conv->x_size, images * conv->y_size);
-        int first = call * pass->images;
-        float *out =
-            load_images(ctx, dy, first, pass->images, conv->shape.compute, pass->threads, lane.y);
-        ampk_dnnl_execute(pass->plan, lane.x, pass->weights, out, lane.scratch);
-        for (size_t i = 0; i < images; i++) {
-            uint32_t found = store_image(ctx, lane.x + i * conv->x_size, dx, (size_t)first + i,
-                                         accumulate, pass->threads);
-            if (found > largest) largest = found;
-        }
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int task = 0; task < units * slices; task++) {
+        uint32_t found =
+            data_task(ctx, conv, dy, dx, accumulate, task / slices, task % slices, memory);
+        if (found > largest) largest = found;
     }
     return largest;
 }
 
-/* One slice of filters, one group of images. */
 static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
                           char *memory)
 {
-    int images = conv->shape.n / conv->groups, filters = conv->shape.k / conv->slices;
-    int slice = task / conv->groups, first = task % conv->groups * images;
+    const struct bands *bands = &conv->forward.bands;
+    int slice = task / conv->groups, first_unit = task % conv->groups * conv->units;
+    int filters = dy->c / conv->forward.slices;
+    size_t x_size = (size_t)x->c * x->w * bands->in_rows;
+    size_t y_size = (size_t)filters * dy->w * bands->rows;
+    struct lane lane = lane_at(memory, conv, conv->units * x_size, conv->units * y_size);
     enum ampk_compute compute = conv->shape.compute;
-    struct lane lane =
-        lane_at(memory, conv, images * conv->x_size, images * conv->y_size / conv->slices);
-    float *in = load_images(ctx, x, first, images, compute, 1, lane.x);
-    float *out = load_channels(ctx, dy, first, images, slice * filters, filters, compute, lane.y);
-    ampk_dnnl_execute(conv->gradient, in, conv->partial[task], out, lane.scratch);
+    for (int i = 0; i < conv->units; i++) {
+        size_t image = (size_t)(first_unit + i) / bands->count;
+        int band = (first_unit + i) % bands->count;
+        load_rows(ctx, x, image, band * bands->in_step - bands->in_offset, bands->in_rows, 0, x->c,
+                  compute, lane.x + i * x_size);
+        load_rows(ctx, dy, image, band * bands->rows, bands->rows, slice * filters, filters,
+                  compute, lane.y + i * y_size);
+    }
+    ampk_dnnl_execute(conv->gradient, lane.x, conv->partial[task], lane.y, lane.scratch);
 }
 
-/* Adds the groups of a slice and writes them to dw; returns the largest magnitude. */
+/* Adds the partial gradients of a slice and writes the sum to dw; returns the largest magnitude. */
 static uint32_t finish_slice(struct ampk_context *ctx, struct ampk_conv *conv, int slice, float *dw)
 {
     struct ampk_dnnl_weights **partial = conv->partial + (size_t)slice * conv->groups;
-    size_t count, filters = weight_count(&conv->shape) / conv->slices;
+    size_t count, filters = weight_count(&conv->shape) / conv->forward.slices;
     float *sum = ampk_dnnl_weights_values(partial[0], &count);
     for (int i = 1; i < conv->groups; i++)
         ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
@@ -432,14 +531,15 @@ static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv
                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                 float *dw, char *memory)
 {
+    int slices = conv->forward.slices;
     uint32_t largest = 0;
 #pragma omp parallel num_threads(ctx->threads)
     {
 #pragma omp for schedule(dynamic)
-        for (int task = 0; task < conv->slices * conv->groups; task++)
+        for (int task = 0; task < slices * conv->groups; task++)
             gradient_task(ctx, conv, x, dy, task, memory);
 #pragma omp for schedule(dynamic) reduction(max : largest)
-        for (int slice = 0; slice < conv->slices; slice++) {
+        for (int slice = 0; slice < slices; slice++) {
             uint32_t found = finish_slice(ctx, conv, slice, dw);
             if (found > largest) largest = found;
         }
@@ -452,7 +552,7 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *dx, bool accumulate, float *dw,
                             uint32_t *dx_amax, uint32_t *dw_amax)
 {
-    char *memory = ampk_memory(ctx, operand_bytes(ctx, conv));
+    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
     ampk_amax_raise(dw_amax, weight_gradient(ctx, conv, x, dy, dw, memory));
 }

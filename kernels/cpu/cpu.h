@@ -26,28 +26,36 @@
     X(amax) X(scale) X(accumulate) X(update_sgd) X(update_adam)
 /* clang-format on */
 
-/* Loops over dense elements for conv.c, which is compiled once. Magnitudes are returned as amax
- * bits. */
+/* A run of pixels of one image, and of their channels. */
+struct ampk_region {
+    const struct ampk_tensor *tensor;
+    size_t image, pixel, pixels, channel, channels;
+};
+
+/* Loops over elements for conv.c, which is compiled once. FP32 sides are dense. Magnitudes are
+ * returned as amax bits. */
 struct ampk_rows {
-    /* dst = src rounded to the compute type. */
-    void (*load)(float *dst, const void *src, enum ampk_dtype, size_t n, enum ampk_compute);
-    /* The same from FP32; returns the largest magnitude in src. */
+    /* dst = src rounded to the compute type: rows of some length, stride elements apart in src. */
+    void (*load)(float *dst, const void *src, enum ampk_dtype, size_t rows, size_t length,
+                 size_t stride, enum ampk_compute);
+    /* The same of FP32, one row; returns the largest magnitude in src. */
     uint32_t (*round)(float *dst, const float *src, size_t n, enum ampk_compute);
     /* dst (+)= src rounded to storage; returns the largest magnitude stored. */
-    uint32_t (*store)(void *dst, enum ampk_dtype, const float *src, size_t n, bool accumulate);
+    uint32_t (*store)(void *dst, enum ampk_dtype, size_t stride, const float *src, size_t rows,
+                      size_t length, bool accumulate);
     /* dst += src */
     void (*add)(float *dst, const float *src, size_t n);
     uint32_t (*amax)(const float *src, size_t n);
 
-    /* y = source, which is FP32, dense, NHWC, and y's partial sums: 2*c floats for each of its
-     * n * ampk_channel_pieces(y) pieces. */
-    uint32_t (*store_sums)(const float *source, const struct ampk_tensor *y, const float *shift,
-                           int threads, float *partial);
-    /* out = all pieces' sums; `sums` per channel. */
-    void (*add_partial)(const float *partial, const struct ampk_tensor *y, int sums, float *out);
+    /* y = source, and the sums over the pixels of y - shift and (y - shift)^2. shift, sums and
+     * squares start at channel 0 of the tensor. */
+    uint32_t (*store_sums)(const float *source, const struct ampk_region *y, const float *shift,
+                           float *sums, float *squares);
     /* y = activation(source + bias), y of any dtype and layout. */
-    uint32_t (*store_bias)(const float *source, const struct ampk_tensor *y, const float *bias,
-                           enum ampk_activation, int threads);
+    uint32_t (*store_bias)(const float *source, const struct ampk_region *y, const float *bias,
+                           enum ampk_activation);
+    /* sum[i] = partial[0][i] + ... + partial[count-1][i], in this order. */
+    void (*add_partial)(const float *partial, size_t count, size_t n, float *sum);
 };
 
 /* What one instruction set offers. */
@@ -145,20 +153,6 @@ static inline size_t ampk_pieces(size_t elements)
 static inline size_t ampk_piece(size_t elements, size_t first)
 {
     return elements - first < AMPK_PIECE ? elements - first : AMPK_PIECE;
-}
-
-/* Operations with sums over pixels cut an image by pixels instead: ampk_channel_pieces() pieces of
- * ampk_channel_piece() pixels. */
-static inline size_t ampk_channel_piece(const struct ampk_tensor *t)
-{
-    size_t pixels = AMPK_PIECE / (size_t)t->c;
-    return pixels < 128 ? 128 : pixels;
-}
-
-static inline size_t ampk_channel_pieces(const struct ampk_tensor *t)
-{
-    size_t piece = ampk_channel_piece(t);
-    return ((size_t)t->h * t->w + piece - 1) / piece;
 }
 
 /* For one thread: raises *amax, unless it is NULL. */

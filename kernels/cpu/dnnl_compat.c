@@ -27,12 +27,11 @@ struct ampk_dnnl {
 struct ampk_dnnl_plan {
     const struct ampk_dnnl *dnnl;
     enum ampk_dnnl_step step;
-    int threads;
     dnnl_primitive_desc_t description; /* owns the borrowed layouts below */
     dnnl_primitive_t primitive;
     dnnl_primitive_t reorder; /* of weights from plain, of their gradient to plain */
     layout_p x, weights, y, scratch;
-    layout_t plain; /* [k][c/groups][kh][kw] */
+    layout_t plain; /* [k][plain_c/groups][kh][kw] */
 };
 
 struct ampk_dnnl_weights {
@@ -60,6 +59,16 @@ static dnnl_status_t layout_create(layout_t *layout, int dims, const dnnl_dims_t
 #endif
 }
 
+static dnnl_status_t layout_create_strided(layout_t *layout, int dims, const dnnl_dims_t sizes,
+                                           const dnnl_dims_t strides)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    return dnnl_memory_desc_create_with_strides(layout, dims, sizes, dnnl_f32, strides);
+#else
+    return dnnl_memory_desc_init_by_strides(layout, dims, sizes, dnnl_f32, strides);
+#endif
+}
+
 static void layout_destroy(layout_t *layout)
 {
 #if DNNL_VERSION_MAJOR >= 3
@@ -72,7 +81,7 @@ static void layout_destroy(layout_t *layout)
 /* Everything that describes a convolution to oneDNN. */
 struct description {
     layout_t x, weights, y;
-    dnnl_dims_t strides, pads;
+    dnnl_dims_t strides, pads_before, pads_after;
     dnnl_engine_t engine;
     dnnl_primitive_attr_t attr;
 };
@@ -86,27 +95,27 @@ static dnnl_status_t describe(dnnl_primitive_desc_t *out, enum ampk_dnnl_step st
     if (step == AMPK_DNNL_FORWARD)
         return dnnl_convolution_forward_primitive_desc_create(
             out, d->engine, dnnl_forward_training, dnnl_convolution_direct, x, w, NULL, y,
-            d->strides, undilated, d->pads, d->pads, d->attr);
+            d->strides, undilated, d->pads_before, d->pads_after, d->attr);
     if (step == AMPK_DNNL_BACKWARD_DATA)
         return dnnl_convolution_backward_data_primitive_desc_create(
-            out, d->engine, dnnl_convolution_direct, x, w, y, d->strides, undilated, d->pads,
-            d->pads, forward, d->attr);
+            out, d->engine, dnnl_convolution_direct, x, w, y, d->strides, undilated, d->pads_before,
+            d->pads_after, forward, d->attr);
     return dnnl_convolution_backward_weights_primitive_desc_create(
-        out, d->engine, dnnl_convolution_direct, x, w, NULL, y, d->strides, undilated, d->pads,
-        d->pads, forward, d->attr);
+        out, d->engine, dnnl_convolution_direct, x, w, NULL, y, d->strides, undilated,
+        d->pads_before, d->pads_after, forward, d->attr);
 #else
     dnnl_convolution_desc_t op;
     dnnl_status_t status;
     if (step == AMPK_DNNL_FORWARD)
-        status =
-            dnnl_convolution_forward_desc_init(&op, dnnl_forward_training, dnnl_convolution_direct,
-                                               x, w, NULL, y, d->strides, d->pads, d->pads);
+        status = dnnl_convolution_forward_desc_init(&op, dnnl_forward_training,
+                                                    dnnl_convolution_direct, x, w, NULL, y,
+                                                    d->strides, d->pads_before, d->pads_after);
     else if (step == AMPK_DNNL_BACKWARD_DATA)
-        status = dnnl_convolution_backward_data_desc_init(&op, dnnl_convolution_direct, x, w, y,
-                                                          d->strides, d->pads, d->pads);
+        status = dnnl_convolution_backward_data_desc_init(
+            &op, dnnl_convolution_direct, x, w, y, d->strides, d->pads_before, d->pads_after);
     else
-        status = dnnl_convolution_backward_weights_desc_init(&op, dnnl_convolution_direct, x, w,
-                                                             NULL, y, d->strides, d->pads, d->pads);
+        status = dnnl_convolution_backward_weights_desc_init(
+            &op, dnnl_convolution_direct, x, w, NULL, y, d->strides, d->pads_before, d->pads_after);
     if (status != dnnl_success) return status;
     return dnnl_primitive_desc_create(out, &op, d->attr, d->engine, forward);
 #endif
@@ -146,34 +155,33 @@ void ampk_dnnl_destroy(struct ampk_dnnl *dnnl)
     free(dnnl);
 }
 
-/* Executes and waits, on the calling thread's stream. */
+/* Executes and waits, on the calling thread's stream. Outside of a parallel region oneDNN must be
+ * told to use one thread, there it does so by itself. */
 static void run(const struct ampk_dnnl *dnnl, dnnl_primitive_t primitive, int count,
                 const dnnl_exec_arg_t *args, const char *what)
 {
+    int before = omp_get_max_threads();
+    omp_set_num_threads(1);
     dnnl_stream_t stream = dnnl->streams[omp_get_thread_num()];
     check(dnnl_primitive_execute(primitive, stream, count, args), what);
     check(dnnl_stream_wait(stream), what);
-}
-
-/* oneDNN plans for, and uses, as many threads as OpenMP offers; returns what that was. */
-static int offer_threads(int threads)
-{
-    int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
-    return before;
+    omp_set_num_threads(before);
 }
 
 /* ---- plans ---- */
 
-static dnnl_status_t weights_layout(layout_t *layout, const struct ampk_dnnl_shape *s, bool plain)
+/* As oneDNN likes best, and plain. */
+static dnnl_status_t weights_layouts(layout_t *best, layout_t *plain,
+                                     const struct ampk_dnnl_shape *s)
 {
-    int g = s->groups;
-    if (g == 1) {
-        const dnnl_dims_t sizes = {s->k, s->c, s->kh, s->kw};
-        return layout_create(layout, 4, sizes, plain ? dnnl_oihw : dnnl_format_tag_any);
-    }
-    const dnnl_dims_t sizes = {g, s->k / g, s->c / g, s->kh, s->kw};
-    return layout_create(layout, 5, sizes, plain ? dnnl_goihw : dnnl_format_tag_any);
+    int g = s->groups, k = s->k / g, c = s->c / g;
+    dnnl_dim_t filter = (dnnl_dim_t)s->plain_c / g * s->kh * s->kw;
+    const dnnl_dims_t sizes = {g, k, c, s->kh, s->kw};
+    const dnnl_dims_t strides = {k * filter, filter, s->kh * s->kw, s->kw, 1};
+    int from = g == 1 ? 1 : 0; /* without the dimension of groups if there is one group */
+    dnnl_status_t status = layout_create(best, 5 - from, sizes + from, dnnl_format_tag_any);
+    if (status != dnnl_success) return status;
+    return layout_create_strided(plain, 5 - from, sizes + from, strides + from);
 }
 
 static dnnl_status_t create_reorder(dnnl_primitive_t *out, dnnl_engine_t engine, layout_p from,
@@ -219,7 +227,6 @@ static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct
     plan->scratch = query(plan, dnnl_query_scratchpad_md);
     status = dnnl_primitive_create(&plan->primitive, plan->description);
     if (status != dnnl_success) return status;
-    omp_set_num_threads(plan->dnnl->threads); /* reorders use all */
     layout_p plain = LAYOUT_P(plan->plain);
     return gradient ? create_reorder(&plan->reorder, d->engine, plan->weights, plain)
                     : create_reorder(&plan->reorder, d->engine, plain, plan->weights);
@@ -228,13 +235,12 @@ static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct
 static dnnl_status_t fill_description(struct description *d, struct ampk_dnnl_plan *plan,
                                       const struct ampk_dnnl_shape *s)
 {
-    int oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
-    int ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    int oh = (s->h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
+    int ow = (s->w + 2 * s->pad_side - s->kw) / s->stride + 1;
     const dnnl_dims_t x = {s->n, s->c, s->h, s->w}, y = {s->n, s->k, oh, ow};
     dnnl_status_t status = layout_create(&d->x, 4, x, dnnl_nhwc);
     if (status == dnnl_success) status = layout_create(&d->y, 4, y, dnnl_nhwc);
-    if (status == dnnl_success) status = weights_layout(&d->weights, s, false);
-    if (status == dnnl_success) status = weights_layout(&plan->plain, s, true);
+    if (status == dnnl_success) status = weights_layouts(&d->weights, &plan->plain, s);
     if (status == dnnl_success) status = dnnl_primitive_attr_create(&d->attr);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
@@ -243,8 +249,10 @@ static dnnl_status_t fill_description(struct description *d, struct ampk_dnnl_pl
 
 static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dnnl_shape *s)
 {
-    struct description d = {
-        .strides = {s->stride, s->stride}, .pads = {s->pad, s->pad}, .engine = plan->dnnl->engine};
+    struct description d = {.strides = {s->stride, s->stride},
+                            .pads_before = {s->pad_top, s->pad_side},
+                            .pads_after = {s->pad_bottom, s->pad_side},
+                            .engine = plan->dnnl->engine};
     dnnl_status_t status = fill_description(&d, plan, s);
     if (status == dnnl_success) status = create_primitives(plan, &d);
     layout_destroy(&d.x);
@@ -255,15 +263,15 @@ static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dn
 }
 
 struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_dnnl_step step,
-                                             const struct ampk_dnnl_shape *s, int threads,
-                                             char *err, size_t err_size)
+                                             const struct ampk_dnnl_shape *s, char *err,
+                                             size_t err_size)
 {
     struct ampk_dnnl_plan *plan = calloc(1, sizeof *plan);
     dnnl_status_t status = dnnl_out_of_memory;
     if (plan) {
-        int before = offer_threads(threads);
+        int before = omp_get_max_threads(); /* oneDNN plans for as many as OpenMP offers */
+        omp_set_num_threads(1);
         plan->step = step;
-        plan->threads = threads;
         plan->dnnl = dnnl;
         status = fill_plan(plan, s);
         omp_set_num_threads(before);
@@ -271,8 +279,9 @@ struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_d
     if (status == dnnl_success) return plan;
     snprintf(err, err_size,
              "oneDNN: no convolution for input %dx%dx%dx%d, filters %d of %dx%d, stride %d, "
-             "pad %d, groups %d: status %d",
-             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, (int)status);
+             "pad %d,%d,%d, groups %d: status %d",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad_top, s->pad_bottom,
+             s->pad_side, s->groups, (int)status);
     ampk_dnnl_plan_destroy(plan);
     return NULL;
 }
@@ -341,9 +350,7 @@ float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *w, size_t *count)
 static void reorder(const struct ampk_dnnl_plan *plan, dnnl_memory_t from, dnnl_memory_t to)
 {
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    int before = offer_threads(plan->dnnl->threads);
     run(plan->dnnl, plan->reorder, 2, args, "reorder of weights");
-    omp_set_num_threads(before);
 }
 
 void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *plan, const float *plain,
@@ -378,9 +385,7 @@ void ampk_dnnl_execute(const struct ampk_dnnl_plan *plan, float *x,
         {data || gradient ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, my},
         {DNNL_ARG_SCRATCHPAD, ms},
     };
-    int before = offer_threads(plan->threads);
     run(plan->dnnl, plan->primitive, 4, args, "convolution");
-    omp_set_num_threads(before);
     dnnl_memory_destroy(mx);
     dnnl_memory_destroy(my);
     dnnl_memory_destroy(ms);

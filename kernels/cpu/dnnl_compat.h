@@ -2,10 +2,10 @@
  * 24.04): one FP32 convolution step on plain NHWC data with weights in the layout that oneDNN
  * prefers, and matrix products.
  *
- * A plan is immutable after its creation and is made for a number of threads: with 1 every thread
- * of a parallel region may execute it at the same time, with more one call from outside a parallel
- * region uses them all. After creation only lack of memory can make oneDNN fail: the program is
- * aborted with a message then.
+ * A plan is immutable after its creation and uses one thread; every thread of a parallel region may
+ * execute it at the same time. (oneDNN's own threads are not used: in some of its code the order of
+ * a sum depends on their number.) After creation only lack of memory can make oneDNN fail: the
+ * program is aborted with a message then.
  */
 #ifndef AMPK_DNNL_COMPAT_H
 #define AMPK_DNNL_COMPAT_H
@@ -18,7 +18,10 @@ enum ampk_dnnl_step { AMPK_DNNL_FORWARD, AMPK_DNNL_BACKWARD_DATA, AMPK_DNNL_BACK
 /* As struct ampk_conv_shape, for the n images of one call. */
 struct ampk_dnnl_shape {
     int n, c, h, w;
-    int k, kh, kw, stride, pad, groups;
+    int k, kh, kw, stride, groups;
+    int pad_top, pad_bottom, pad_side;
+    int plain_c; /* channels of the plain weights [k][plain_c/groups][kh][kw]; c, or more if they
+                    are a slice of it */
 };
 
 struct ampk_dnnl; /* engine, and a stream for every thread */
@@ -30,7 +33,7 @@ struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size);
 void ampk_dnnl_destroy(struct ampk_dnnl *);
 
 struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *, enum ampk_dnnl_step,
-                                             const struct ampk_dnnl_shape *, int threads, char *err,
+                                             const struct ampk_dnnl_shape *, char *err,
                                              size_t err_size);
 void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *);
 /* Bytes of scratch memory for one execution, to be 64-byte aligned. */
@@ -43,7 +46,7 @@ struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *
 void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *);
 /* All values in the plan's own order (its padding is 0): adding two gradients needs no more. */
 float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *, size_t *count);
-/* To and from [k][c/groups][kh][kw]. */
+/* To and from [k][plain_c/groups][kh][kw]. */
 void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,
                             struct ampk_dnnl_weights *);
 void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *, struct ampk_dnnl_weights *,

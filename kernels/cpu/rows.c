@@ -1,4 +1,4 @@
-/* Dense rows of elements between storage and FP32 (struct ampk_rows). */
+/* Rows of elements between storage and FP32 (struct ampk_rows). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
@@ -28,13 +28,14 @@ AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
         }                                                                                          \
     } while (0)
 
-AMPK_INLINE void load_row(float *dst, const void *src, enum ampk_dtype t, size_t n,
-                          enum ampk_compute compute)
+AMPK_INLINE void load(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
+                      size_t stride, enum ampk_compute compute)
 {
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec v = to_compute(ampk_vec_load(src, i, t, n - i), compute);
-        ampk_vec_store(dst, i, AMPK_FP32, n - i, v);
-    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < length; i += AMPK_LANES) {
+            ampk_vec v = ampk_vec_load(src, r * stride + i, t, length - i);
+            ampk_vec_store(dst, r * length + i, AMPK_FP32, length - i, to_compute(v, compute));
+        }
 }
 
 /* Every value of the storage type is a value of the compute type. */
@@ -45,11 +46,15 @@ static bool is_exact(enum ampk_dtype t, enum ampk_compute compute)
            (t != AMPK_FP32 && compute == AMPK_COMPUTE_TF32);
 }
 
-void AMPK_CPU(rows_load)(float *dst, const void *src, enum ampk_dtype t, size_t n,
-                         enum ampk_compute compute)
+void AMPK_CPU(rows_load)(float *dst, const void *src, enum ampk_dtype t, size_t rows, size_t length,
+                         size_t stride, enum ampk_compute compute)
 {
     if (is_exact(t, compute)) compute = AMPK_COMPUTE_FP32;
-    AMPK_WITH_DTYPE(t, T, WITH_COMPUTE(compute, C, load_row(dst, src, T, n, C)));
+    if (length == stride) {
+        length *= rows;
+        rows = 1;
+    }
+    AMPK_WITH_DTYPE(t, T, WITH_COMPUTE(compute, C, load(dst, src, T, rows, length, stride, C)));
 }
 
 AMPK_INLINE uint32_t round_row(float *dst, const float *src, size_t n, enum ampk_compute compute)
@@ -70,26 +75,32 @@ uint32_t AMPK_CPU(rows_round)(float *dst, const float *src, size_t n, enum ampk_
     return largest;
 }
 
-AMPK_INLINE uint32_t store_row(void *dst, enum ampk_dtype t, const float *src, size_t n,
-                               bool accumulate)
+AMPK_INLINE uint32_t store(void *dst, enum ampk_dtype t, size_t stride, const float *src,
+                           size_t rows, size_t length, bool accumulate)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec v = ampk_vec_load(src, i, AMPK_FP32, n - i);
-        if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, i, t, n - i), v);
-        ampk_vec_store_amax(dst, i, t, n - i, v, &largest);
-    }
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < length; i += AMPK_LANES) {
+            size_t at = r * stride + i, left = length - i;
+            ampk_vec v = ampk_vec_load(src, r * length + i, AMPK_FP32, left);
+            if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, at, t, left), v);
+            ampk_vec_store_amax(dst, at, t, left, v, &largest);
+        }
     return ampk_vec_amax_get(largest);
 }
 
-uint32_t AMPK_CPU(rows_store)(void *dst, enum ampk_dtype t, const float *src, size_t n,
-                              bool accumulate)
+uint32_t AMPK_CPU(rows_store)(void *dst, enum ampk_dtype t, size_t stride, const float *src,
+                              size_t rows, size_t length, bool accumulate)
 {
     uint32_t largest;
+    if (length == stride) {
+        length *= rows;
+        rows = 1;
+    }
     if (accumulate)
-        AMPK_WITH_DTYPE(t, T, largest = store_row(dst, T, src, n, true));
+        AMPK_WITH_DTYPE(t, T, largest = store(dst, T, stride, src, rows, length, true));
     else
-        AMPK_WITH_DTYPE(t, T, largest = store_row(dst, T, src, n, false));
+        AMPK_WITH_DTYPE(t, T, largest = store(dst, T, stride, src, rows, length, false));
     return largest;
 }
 
