@@ -2,8 +2,9 @@
 
 usage: with_ctypes.py LIBDARKNET LIBDARKNET_AMP
 
-Run by itself it starts two Pythons: one with the plugin in LD_PRELOAD, where load_network reaches
-it, and one that loads it afterwards and calls amp_attach. Darknet is loaded with RTLD_LOCAL, so no
+Run by itself it starts Pythons: one with the plugin in LD_PRELOAD, where load_network reaches it,
+and one that loads it afterwards and calls amp_attach, which must refuse a cfg with a seed: Darknet's
+random numbers do not pass through the plugin there. Darknet is loaded with RTLD_LOCAL, so no
 search order of the dynamic linker contains its functions.
 """
 
@@ -41,6 +42,16 @@ def called(library, plugin, cfg):
     assert amp.amp_attach_count() == 1
 
 
+def check_seed(library, plugin, preload, folder):
+    cfg = str(toyset.make(folder, net_keys="seed=7") / "toy.cfg")
+    for way, libraries, status in (("preloaded", preload + " " + plugin, 0), ("called", preload, 1)):
+        done = subprocess.run([sys.executable, "-B", __file__, library, plugin, way, cfg],
+                              env=dict(os.environ, LD_PRELOAD=libraries), capture_output=True,
+                              text=True)
+        assert done.returncode == status, (way, done.returncode, done.stderr)
+        assert ("darknet-amp: seed: " in done.stderr) == (status == 1), (way, done.stderr)
+
+
 def main():
     library, plugin = sys.argv[1:3]
     if len(sys.argv) > 3:
@@ -52,6 +63,7 @@ def main():
         for way, libraries in (("preloaded", preload + " " + plugin), ("called", preload)):
             subprocess.run([sys.executable, "-B", __file__, library, plugin, way, cfg], check=True,
                            env=dict(os.environ, LD_PRELOAD=libraries))
+        check_seed(library, plugin, preload, Path(root) / "seeded")
 
 
 main()
