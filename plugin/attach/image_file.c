@@ -14,11 +14,6 @@
 static atomic_bool refuse;
 static _Thread_local const char *reading; // the file that Darknet has been asked to decode
 
-void amp_image_file_refuse(bool on)
-{
-    refuse = on;
-}
-
 // A file under a name that is short enough for Darknet.
 struct short_name {
     char *name;
@@ -65,20 +60,38 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
     return im;
 }
 
-// Several loader threads may get here; the first ends the program. quick_exit, because exit would
-// run OpenCV's destructors while the others decode.
+// Several loader threads may get here; the first ends the program. _exit, because exit would run
+// OpenCV's destructors while the others decode.
 static _Noreturn void refuse_image(const char *name)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr,
-            "darknet-amp: image \"%s\" cannot be read or decoded; it must be a file that OpenCV "
-            "reads, such as a JPEG or PNG (training stops: Darknet alone would train on a black "
-            "image of 10x10)\n",
-            name);
+    fprintf(
+        stderr,
+        "darknet-amp: image \"%s\" cannot be read or decoded: it must be an image file, such as "
+        "JPEG or PNG (training stops; Darknet alone would go on with a black image of 10x10)\n",
+        name);
     fflush(NULL);
-    quick_exit(1);
+    _exit(1);
+}
+
+// Without OpenCV Darknet itself ends the program, with status 0.
+static void refuse_at_exit(void)
+{
+    if (refuse && reading) refuse_image(reading);
+}
+
+static void watch_exit(void)
+{
+    atexit(refuse_at_exit);
+}
+
+void amp_image_file_refuse(bool on)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (on) pthread_once(&once, watch_exit);
+    refuse = on;
 }
 
 static int note_bad_image(const char *name)

@@ -3,8 +3,9 @@
 usage: with_ctypes.py LIBDARKNET LIBDARKNET_AMP WAY...
 
 Starts a Python for each way: `preloaded`, with the plugin in LD_PRELOAD, where load_network reaches
-it; `called`, which loads it afterwards and calls amp_attach. Darknet is loaded with RTLD_LOCAL, so
-no search order of the dynamic linker contains its functions.
+it; `called`, which loads it afterwards and calls amp_attach, and which must refuse a cfg with a
+seed: Darknet's random numbers do not pass through the plugin there. Darknet is loaded with
+RTLD_LOCAL, so no search order of the dynamic linker contains its functions.
 """
 
 import os
@@ -44,6 +45,20 @@ def called(library, plugin, cfg):
 WAYS = {"preloaded": preloaded, "called": called}
 
 
+def run(way, library, plugin, cfg, preload, **options):
+    libraries = preload + " " + plugin if way == "preloaded" else preload
+    return subprocess.run([sys.executable, "-B", __file__, library, plugin, way, "--cfg", cfg],
+                          env=dict(os.environ, LD_PRELOAD=libraries), **options)
+
+
+def check_seed(way, library, plugin, preload, folder):
+    cfg = str(toyset.make(folder, net_keys="seed=7") / "toy.cfg")
+    done = run(way, library, plugin, cfg, preload, capture_output=True, text=True)
+    refused = way == "called"
+    assert done.returncode == (1 if refused else 0), (way, done.returncode, done.stderr)
+    assert ("darknet-amp: seed: " in done.stderr) == refused, (way, done.stderr)
+
+
 def main():
     library, plugin, ways = sys.argv[1], sys.argv[2], sys.argv[3:]
     if "--cfg" in ways:
@@ -54,9 +69,8 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         cfg = str(toyset.make(Path(root) / "set") / "toy.cfg")
         for way in ways:
-            libraries = preload + " " + plugin if way == "preloaded" else preload
-            subprocess.run([sys.executable, "-B", __file__, library, plugin, way, "--cfg", cfg],
-                           check=True, env=dict(os.environ, LD_PRELOAD=libraries))
+            run(way, library, plugin, cfg, preload, check=True)
+            check_seed(way, library, plugin, preload, Path(root) / ("seeded-" + way))
 
 
 main()
