@@ -162,8 +162,8 @@ static void random_net(char *text, const char *keys, unsigned features, int laye
 {
     text[0] = 0;
     random_append(text, "[net]\nbatch=%d\nwidth=%d\nheight=%d\nchannels=%d\n%s\n",
-                  random_from(2, 3), random_from(5, 12), random_from(5, 12), random_from(1, 5),
-                  keys);
+                  random_from(2, features & NET_FLAT ? 8 : 3), random_from(5, 12),
+                  random_from(5, 12), random_from(1, 5), keys);
     for (int n = 0; n < layers;) {
         size_t before = strlen(text);
         random_layer(text, features, n);

@@ -376,6 +376,11 @@ static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
     l->reverse = stride < 0;
     l->stride = abs(stride);
     if (l->stride == 0) return positive(d, "stride", 0);
+    if (l->reverse && d->strict && (l->w % l->stride || l->h % l->stride))
+        return fail(d, line_of(d, "stride"),
+                    "stride=-%d in %s: must divide the %d x %d input; this Darknet would add up "
+                    "cells of different rows",
+                    l->stride, d->section->name, l->w, l->h);
     if (l->reverse) return set_output(d, l, l->w / l->stride, l->h / l->stride, l->c);
     return set_output(d, l, l->w * l->stride, l->h * l->stride, l->c);
 }
@@ -389,7 +394,8 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
     l->extra = key_int(d, "extra", 0);
     if (positive(d, "stride", l->stride)) return -1;
     int s = l->stride;
-    if (l->reverse && l->c % (s * s))
+    bool permutes = !l->flatten && !l->extra;
+    if ((l->reverse || (permutes && d->strict)) && l->c % (s * s))
         return fail(d, line_of(d, "stride"),
                     "stride=%d in %s: its square must divide the %d channels", s, d->section->name,
                     l->c);

@@ -347,14 +347,19 @@ AMP_TEST(impossible_layers_are_errors)
     check_fails("[connected]\noutput=4\n[softmax]\n[convolutional]\n",
                 "a.cfg:10: [convolutional]: the layer before it must give an image (width x height "
                 "x channels)");
-    check_fails("[reorg]\nstride=5\n",
-                "a.cfg:8: stride=5 in [reorg]: must divide the 32 x 24 input");
+    check_fails("[conv]\nfilters=25\n[reorg]\nstride=5\n",
+                "a.cfg:10: stride=5 in [reorg]: must divide the 32 x 24 input");
     check_fails("[reorg]\nstride=4\nreverse=1\n",
                 "a.cfg:8: stride=4 in [reorg]: its square must divide the 8 channels");
+    check_fails("[conv]\nfilters=6\n[reorg]\nstride=2\n",
+                "a.cfg:10: stride=2 in [reorg]: its square must divide the 6 channels");
     check_fails("[dropout]\n", "a.cfg:7: [dropout] cannot be the first layer");
     check_fails("[conv]\n[dropout]\nprobability=1\n",
                 "a.cfg:9: probability=1 in [dropout]: must be at least 0 and below 1");
     check_fails("[upsample]\nstride=0\n", "a.cfg:8: stride=0 in [upsample]: must be at least 1");
+    check_fails("[upsample]\nstride=-5\n",
+                "a.cfg:8: stride=-5 in [upsample]: must divide the 32 x 24 input; this Darknet "
+                "would add up cells of different rows");
     check_fails("[convolutional]\nfilters=100000000\n",
                 "a.cfg:7: [convolutional]: 32 x 24 x 100000000 is more than 2^31 elements");
 }
