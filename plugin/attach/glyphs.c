@@ -10,7 +10,7 @@
 // and a missing one is an error that names it.
 
 #define _GNU_SOURCE
-#include "attach/session.h"
+#include "attach/fail.h"
 #include "attach/symbols.h"
 
 #include "darknet.h"

@@ -2,11 +2,12 @@
 
 #include "attach/image_file.h"
 #include "attach/seed.h"
-#include "attach/session.h"
+#include "attach/fail.h"
 #include "attach/symbols.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <unistd.h>
 
 // One batch, from the call that loads it until it is freed. Owned by the training thread's list and

@@ -7,7 +7,7 @@
 
 #include "attach/no_gpu.h"
 #include "attach/seed.h"
-#include "attach/session.h"
+#include "attach/fail.h"
 #include "attach/symbols.h"
 
 #include "activations.h"

@@ -14,14 +14,6 @@
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *sessions;
 
-_Noreturn void amp_fail(const char *message)
-{
-    // Not exit(): loader threads are still at work in libraries that it would take apart.
-    fflush(stdout);
-    fprintf(stderr, "darknet-amp: %s\n", message);
-    _exit(1);
-}
-
 static void *allocate(size_t n, size_t size)
 {
     void *p = calloc(n ? n : 1, size);

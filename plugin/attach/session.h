@@ -3,6 +3,7 @@
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
+#include "attach/fail.h"
 #include "attach/native.h"
 #include "darknet.h"
 #include "decide/options.h"
@@ -47,8 +48,5 @@ void amp_session_check_inference(struct amp_session *);
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);
 void amp_session_take_deltas(struct amp_session *);
-
-// Prints "darknet-amp: message" and ends the program with status 1.
-_Noreturn void amp_fail(const char *message);
 
 #endif
