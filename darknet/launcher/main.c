@@ -43,13 +43,20 @@ static const struct command *find_command(int argc, char **argv)
     return found;
 }
 
-// Darknet's training returns while its loader threads still decode the next batch. An ordinary exit
-// would run the destructors of OpenCV under them, which crashes now and then; quick_exit runs only
-// what was registered with at_quick_exit.
+// Darknet's training returns while its loader threads still decode the next batch, into a variable
+// of the function that has returned. An ordinary exit would run the destructors of OpenCV under
+// them, and its own frames would be overwritten; both crash now and then. quick_exit runs only what
+// was registered with at_quick_exit, and here below the frames that Darknet has left.
+static _Noreturn void leave(int status)
+{
+    __attribute__((unused)) volatile char frames_of_darknet[1 << 16];
+    frames_of_darknet[0] = 0;
+    fflush(NULL);
+    quick_exit(status);
+}
+
 int main(int argc, char **argv)
 {
     const struct command *c = find_command(argc, argv);
-    int status = c ? c->run(argc, argv) : darknet_main(argc, argv);
-    fflush(NULL);
-    quick_exit(status);
+    leave(c ? c->run(argc, argv) : darknet_main(argc, argv));
 }

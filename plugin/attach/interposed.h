@@ -14,7 +14,6 @@
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
     X(load_alphabet)                                                                               \
-    X(load_image_cv)                                                                               \
     X(load_data)                                                                                   \
     X(load_data_in_thread)                                                                         \
     X(load_image)                                                                                  \
