@@ -90,7 +90,11 @@ static struct convs make_convs(struct rig *r, bool forward_only)
 {
     char err[200] = "";
     struct convs c = {.shape = choose_shape()};
+    const struct ampk_conv_shape *s = &c.shape;
     c.shape.forward_only = forward_only;
+    snprintf(r->note, sizeof r->note,
+             "n %d, c %d, h %d, w %d, k %d, window %dx%d, stride %d, pad %d, groups %d, compute %d",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, s->compute);
     c.tested = r->backend->conv_create(r->context, &c.shape, err, sizeof err);
     if (!c.tested) TEST_FAIL("conv_create: %s", err);
     REQUIRE(c.tested != NULL);
