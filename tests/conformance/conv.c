@@ -24,6 +24,15 @@ static const struct ampk_conv_shape usual_shapes[] = {
     {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0},
     {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0},
     {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0},
+    {1, 8, 9, 9, 128, 3, 3, 1, 1, 1, 0, 0}, /* many filters, many channels: work that is cut */
+    {1, 128, 9, 5, 8, 3, 3, 1, 1, 1, 0, 0},
+    {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0},
+    {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0},
+    {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0}, /* many images */
+    {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0},
+    {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0}, /* many rows */
+    {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0},
+    {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0},
 };
 
 static struct ampk_conv_shape random_conv_shape(void)
@@ -37,7 +46,7 @@ static struct ampk_conv_shape random_conv_shape(void)
                                 .stride = random_int(1, 3),
                                 .pad = random_int(0, 2),
                                 .groups = groups};
-    s.h = random_int(size, 10), s.w = random_int(size, 10);
+    s.h = random_int(size, RANDOM_OF(10, 10, 24)), s.w = random_int(size, 10);
     return s;
 }
 
@@ -90,7 +99,11 @@ static struct convs make_convs(struct rig *r, bool forward_only)
 {
     char err[200] = "";
     struct convs c = {.shape = choose_shape()};
+    const struct ampk_conv_shape *s = &c.shape;
     c.shape.forward_only = forward_only;
+    snprintf(r->note, sizeof r->note,
+             "n %d, c %d, h %d, w %d, k %d, window %dx%d, stride %d, pad %d, groups %d, compute %d",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, s->compute);
     c.tested = r->backend->conv_create(r->context, &c.shape, err, sizeof err);
     if (!c.tested) TEST_FAIL("conv_create: %s", err);
     REQUIRE(c.tested != NULL);

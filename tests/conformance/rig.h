@@ -47,6 +47,7 @@ struct rig {
     void *owned[4 * MOST_BLOCKS]; /* host memory that ends with the case */
     int owned_count;
     uint64_t digest; /* of all outputs checked */
+    char note[200];  /* what the case is about, printed if it fails */
 };
 
 /* The same tensor for the backend and for the reference. `exact` has the tested dtype if it is an
@@ -471,14 +472,19 @@ UNUSED static struct ampk_context *open_context(const char *isa, int threads)
     return context;
 }
 
+static char last_note[sizeof((struct rig *)NULL)->note]; /* of the latest case */
+
 /* Runs the case from one seed on one context; returns the digest of its outputs. */
 static uint64_t run_case(void (*run)(struct rig *), struct ampk_context *context, uint64_t seed)
 {
     struct rig r = {
         .backend = &CONFORMANCE_BACKEND, .context = context, .digest = 0xcbf29ce484222325u};
     test_random_state = seed;
+    int failures = test_failures;
     run(&r);
     end_case(&r);
+    memcpy(last_note, r.note, sizeof last_note);
+    if (test_failures > failures) fprintf(stderr, "case: %s\n", r.note);
     return r.digest;
 }
 
@@ -501,7 +507,7 @@ UNUSED static void run_cases(void (*run)(struct rig *), int count)
             uint64_t expected = run_case(run, contexts[0], first + i);
             for (int t = 1; t < MOST_THREADS; t++)
                 if (run_case(run, contexts[t], first + i) != expected)
-                    TEST_FAIL("%d threads give other bits than one", t + 1);
+                    TEST_FAIL("%d threads give other bits than one: %s", t + 1, last_note);
             if (test_failures) fprintf(stderr, "instruction set %s, case %d\n", all_isas[isa], i);
         }
         for (int t = 0; t < MOST_THREADS; t++)
