@@ -49,7 +49,10 @@ static void check_backend(const struct amp_options *options)
 
 static int attach(struct amp_session *s, network *net)
 {
-    if (!s->options.mixed_precision) return 0;
+    if (!s->options.mixed_precision) {
+        amp_session_free(s);
+        return 0;
+    }
     check_backend(&s->options);
     amp_session_attach(s, net);
     return 1;
@@ -70,6 +73,7 @@ int amp_attach(network *net, const char *cfg_path)
 int amp_detach(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
+    amp_loader_forget(net);
     if (s) amp_session_detach(s);
     return s != NULL;
 }
@@ -107,7 +111,6 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_detach(net);
-    amp_loader_forget(net);
     AMP_REAL(free_network)(net);
 }
 

@@ -87,7 +87,7 @@ static bool mentions_our_keys(const char *path)
     return found;
 }
 
-static void session_free(struct amp_session *s)
+void amp_session_free(struct amp_session *s)
 {
     amp_graph_free(s->graph);
     if (s->context) ampk_cpu.context_destroy(s->context);
@@ -106,12 +106,12 @@ struct amp_session *amp_session_read(const char *cfg_path)
     s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
     if (!s->cfg) {
         if (mentions_our_keys(cfg_path)) amp_fail(err);
-        session_free(s);
+        amp_session_free(s);
         return NULL;
     }
     if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
     if (!s->options.mixed_precision && !s->options.seeded) {
-        session_free(s);
+        amp_session_free(s);
         return NULL;
     }
     if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
@@ -340,7 +340,7 @@ void amp_session_detach(struct amp_session *s)
         l->update = s->saved[i].update;
     }
     amp_session_give_deltas(s);
-    session_free(s);
+    amp_session_free(s);
 }
 
 void amp_session_give_deltas(struct amp_session *s)
