@@ -209,13 +209,18 @@ static bool is_differentiable(const struct amp_net_desc *net)
     return true;
 }
 
-static struct rig *make_differentiable(unsigned features, int layers)
+static void draw_differentiable(const char *keys, unsigned features, int layers)
 {
-    for (;;) {
-        random_net(text, "mixed_precision=1\namp_dtype=fp32", features, layers);
-        struct rig *r = make(text, differentiable());
-        if (is_differentiable(r->net)) return r;
-        rig_free(r);
+    char err[1024];
+    bool good = false;
+    while (!good) {
+        random_net(text, keys, features, layers);
+        struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+        struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+        REQUIRE(net);
+        good = is_differentiable(net);
+        amp_net_desc_free(net);
+        amp_cfg_free(cfg);
     }
 }
 
@@ -223,7 +228,8 @@ static void check_random_nets(unsigned features, int rounds, int layers)
 {
     checked = skipped = 0;
     for (int round = 0; round < rounds; round++) {
-        struct rig *r = make_differentiable(features, layers);
+        draw_differentiable("mixed_precision=1\namp_dtype=fp32", features, layers);
+        struct rig *r = make(text, differentiable());
         check_net(r);
         rig_free(r);
         if (test_failures) fprintf(stderr, "round %d:\n%s\n", round, text);
@@ -256,6 +262,460 @@ AMP_TEST(darknets_layers_in_the_middle_against_finite_differences)
 AMP_TEST(everything_against_finite_differences)
 {
     check_random_nets(NET_EVERYTHING, 20, 14);
+}
+
+/* ---- chosen nets ---- */
+
+#define FP32_NET(size, layers)                                                                     \
+    "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=3\nchannels=4\nwidth=" #size                  \
+    "\nheight=" #size "\n" layers
+#define CONV(filters, size, stride)                                                                \
+    "[convolutional]\nbatch_normalize=1\npad=1\nactivation=leaky\nfilters=" #filters               \
+    "\nsize=" #size "\nstride=" #stride "\n"
+#define HEAD                                                                                       \
+    "[convolutional]\nsize=1\nfilters=7\nactivation=linear\n[yolo]\nmask=0\nclasses=2\nnum=2\n"
+
+/* A backbone with residual blocks, two heads, routes back to where both have read. */
+#define YOLOV3_LIKE                                                                                \
+    CONV(6, 3, 1)                                                                                  \
+    CONV(8, 3, 2)                                                                                  \
+    CONV(4, 1, 1) CONV(8, 3, 1) "[shortcut]\nfrom=-3\n" CONV(12, 3, 2) CONV(6, 1, 1)               \
+        CONV(12, 3, 1) "[shortcut]\nfrom=-3\n" CONV(8, 1, 1) CONV(10, 3, 1) HEAD                   \
+        "[route]\nlayers=-4\n" CONV(4, 1, 1) "[upsample]\nstride=2\n[route]\nlayers=-1,4\n" CONV(  \
+            6, 1, 1) HEAD
+
+static const char *const chosen[] = {
+    FP32_NET(12, YOLOV3_LIKE),
+    FP32_NET(8, "[crop]\ncrop_width=6\ncrop_height=6\n" CONV(4, 3, 1) "[cost]\n"),
+    FP32_NET(8, CONV(4, 3, 1) "[route]\nlayers=0,0\n" CONV(4, 3, 1) "[cost]\n"),
+    FP32_NET(8,
+             CONV(4, 3, 1) CONV(6, 3, 2) "[shortcut]\nfrom=0\nbeta=.5\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(8,
+             CONV(6, 3, 2) CONV(4, 3, 1) "[upsample]\n[shortcut]\nfrom=0\nactivation=relu\n" CONV(
+                 3, 3, 1) "[cost]\n"),
+    FP32_NET(8, CONV(4, 3, 1)
+                    CONV(6, 3, 1) "[shortcut]\nfrom=0\nalpha=1\nbeta=2\nactivation=tanh\n[cost]\n"),
+    FP32_NET(8, CONV(4, 3, 1) "[maxpool]\nstride=2\n[route]\nlayers=0,1\n"
+                              "[connected]\noutput=9\nactivation=tanh\n[cost]\n"),
+    FP32_NET(
+        8, CONV(4, 3, 1) "[reorg]\nstride=2\n" CONV(8, 3, 1) "[reorg]\nstride=2\nreverse=1\n" CONV(
+               4, 3,
+               1) "[reorg]\nstride=1\nflatten=1\n" CONV(3, 3,
+                                                        1) "[reorg]\nstride=1\nflatten=1\nreverse="
+                                                           "1\n[reorg]\nstride=1\nextra=5\n"
+                                                           "[connected]\noutput=5\n[cost]\n"),
+    FP32_NET(8, CONV(4, 3, 1) CONV(4, 3, 1) "[dropout]\n" CONV(
+                    4, 3, 1) "[route]\nlayers=1,2,3\n" CONV(3, 3, 1) "[avgpool]\n[cost]\n"),
+    "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=8\ninputs=20\n"
+    "[connected]\noutput=12\nactivation=leaky\nbatch_normalize=1\n[dropout]\nprobability=.3\n"
+    "[connected]\noutput=9\nactivation=elu\nbatch_normalize=1\n[connected]\noutput=5\n"
+    "activation=linear\n[softmax]\nnoloss=1\n[connected]\noutput=4\n[cost]\n",
+    FP32_NET(8, CONV(4, 3, 1) "[batchnorm]\n" CONV(
+                    4, 3, 1) "[shortcut]\nfrom=1\n[lrn]\n"
+                             "[shortcut]\nfrom=0\n[l2norm]\n" CONV(
+                                 3, 3, 1) "[shortcut]\nfrom=-3\n" CONV(2, 3, 1) "[cost]\n"),
+    FP32_NET(8,
+             CONV(4, 3, 1) "[lrn]\n[route]\nlayers=0,1\n[batchnorm]\n[route]\nlayers=0,3,1\n" HEAD
+                           "[shortcut]\nfrom=5\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(8, CONV(4, 3, 1) CONV(4, 3, 1) "stopbackward=1\n" CONV(
+                    4, 3, 1) "[route]\nlayers=0,2\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(6, "[maxpool]\nsize=3\nstride=1\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(6, "[upsample]\n" CONV(3, 3, 2) "[cost]\n"),
+    FP32_NET(6, CONV(8, 3,
+                     1) "[convolutional]\nfilters=6\nsize=3\ngroups=2\npad=1\nstride=2\n"
+                        "activation=logistic\n[convolutional]\nfilters=6\nsize=3\ngroups=6\npad=1\n"
+                        "activation=selu\nbatch_normalize=1\n[cost]\n"),
+};
+#define N_CHOSEN (sizeof chosen / sizeof *chosen)
+
+AMP_TEST(chosen_nets_against_finite_differences)
+{
+    checked = skipped = 0;
+    for (size_t i = 0; i < N_CHOSEN; i++) {
+        struct rig *r = make(chosen[i], differentiable());
+        check_net(r);
+        rig_free(r);
+        if (test_failures) fprintf(stderr, "%s\n", chosen[i]);
+        REQUIRE(!test_failures);
+    }
+    CHECK(skipped * 20 < checked);
+}
+
+AMP_TEST(every_activation_against_finite_differences)
+{
+    static const char *const layers[] = {
+        "[convolutional]\nfilters=5\nsize=3\npad=1\nactivation=%s\n[cost]\n",
+        "[convolutional]\nfilters=5\nsize=3\npad=1\nbatch_normalize=1\nactivation=%s\n[cost]\n",
+        "[connected]\noutput=9\nactivation=%s\n[cost]\n",
+        "[convolutional]\nfilters=5\nsize=3\nactivation=linear\n[activation]\nactivation=%s\n"
+        "[cost]\n",
+        "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=linear\n"
+        "[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=linear\n"
+        "[shortcut]\nfrom=0\nactivation=%s\n[cost]\n"};
+    checked = skipped = 0;
+    for (int a = 0; a < AMPK_ACTIVATIONS; a++)
+        for (int k = 0; k < 5; k++) {
+            const char *name = amp_activation_name((enum ampk_activation)a);
+            int used = snprintf(text, sizeof text,
+                                "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=2\nwidth=6\n"
+                                "height=6\nchannels=4\n");
+            for (const char *p = layers[k]; *p; p++) {
+                if (*p != '%') {
+                    text[used++] = *p;
+                    continue;
+                }
+                used += snprintf(text + used, sizeof text - (size_t)used, "%s", name);
+                p++;
+            }
+            text[used] = 0;
+            struct rig *r = make(text, differentiable());
+            check_net(r);
+            rig_free(r);
+            if (test_failures) fprintf(stderr, "%s\n", text);
+            REQUIRE(!test_failures);
+        }
+    CHECK(skipped * 20 < checked);
+}
+
+/* ---- one net, two ways ---- */
+
+static const struct ampk_backend *const backends[] = {&ampk_reference, &ampk_cpu};
+#define N_BACKENDS 2
+
+/* Everything that a backward pass leaves: gradients of all weights, then the deltas of all layers.
+ */
+struct result {
+    size_t n_gradients;
+    float *gradients;
+    int n_layers;
+    size_t *n_delta;
+    double **deltas;
+};
+
+static struct result run_backward(struct rig *r, float scale)
+{
+    struct result result = {.n_gradients = r->graph->n_gradients, .n_layers = r->net->n};
+    result.deltas = backward_keeping_deltas(r, scale);
+    result.n_delta = calloc((size_t)r->net->n, sizeof *result.n_delta);
+    result.gradients = malloc((result.n_gradients + 1) * sizeof *result.gradients);
+    REQUIRE(result.n_delta && result.gradients);
+    if (result.n_gradients)
+        memcpy(result.gradients, r->graph->gradients, result.n_gradients * sizeof(float));
+    for (int i = 0; i < r->net->n; i++)
+        if (result.deltas[i]) result.n_delta[i] = rig_count(&r->graph->nodes[i].delta);
+    return result;
+}
+
+static void free_result(struct result *r)
+{
+    for (int i = 0; i < r->n_layers; i++)
+        free(r->deltas[i]);
+    free(r->deltas);
+    free(r->n_delta);
+    free(r->gradients);
+}
+
+/* Bitwise, a's divided by scale. */
+static void check_same(const struct result *a, double scale, const struct result *b,
+                       const char *what)
+{
+    size_t different = 0;
+    for (size_t i = 0; i < a->n_gradients; i++)
+        different += !((double)a->gradients[i] / scale == (double)b->gradients[i]);
+    if (different) TEST_FAIL("%s: %zu of %zu gradients", what, different, a->n_gradients);
+    for (int l = 0; l < a->n_layers; l++) {
+        different = 0;
+        for (size_t i = 0; i < a->n_delta[l]; i++)
+            different += !(a->deltas[l][i] / scale == b->deltas[l][i]);
+        if (different) TEST_FAIL("%s: %zu deltas of layer %d", what, different, l);
+    }
+}
+
+/* |a/scale - b| / |b| over n values, as Euclidean norms; 0 where both are nothing. */
+static double distance(const double *a, double scale, const double *b, size_t n)
+{
+    double apart = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        apart += pow(a[i] / scale - b[i], 2);
+        size += b[i] * b[i];
+    }
+    return size > 0 ? sqrt(apart / size) : apart;
+}
+
+static double gradients_apart(const struct result *a, double scale, const struct result *b)
+{
+    size_t n = a->n_gradients;
+    double *x = malloc((n + 1) * sizeof *x), *y = malloc((n + 1) * sizeof *y);
+    REQUIRE(x && y);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (double)a->gradients[i], y[i] = (double)b->gradients[i];
+    double apart = distance(x, scale, y, n);
+    free(x);
+    free(y);
+    return apart;
+}
+
+/* Of the worst layer. */
+static double deltas_apart(const struct result *a, double scale, const struct result *b)
+{
+    double worst = 0;
+    for (int l = 0; l < a->n_layers; l++) {
+        size_t n = a->n_delta[l];
+        double apart = n ? distance(a->deltas[l], scale, b->deltas[l], n) : 0;
+        if (!(apart <= worst)) worst = apart;
+    }
+    return worst;
+}
+
+static void stop_at_failure(const char *cfg)
+{
+    if (test_failures) fprintf(stderr, "%s\n", cfg);
+    REQUIRE(!test_failures);
+}
+
+/* A backward pass may run again on the same forward, also after one that overflowed. */
+static void check_replay(const char *cfg, const struct ampk_backend *backend, float scale)
+{
+    struct rig *r = make(cfg, backend);
+    rig_forward(r);
+    struct result first = run_backward(r, scale), again = run_backward(r, scale);
+    check_same(&again, 1, &first, "second backward");
+    free_result(&again);
+    rig_backward(r, INFINITY);
+    CHECK_INT(amp_graph_fault(r->graph, true).class, AMP_FAULT_BACKWARD);
+    again = run_backward(r, scale);
+    check_same(&again, 1, &first, "backward after an overflow");
+    free_result(&again);
+    free_result(&first);
+    rig_free(r);
+    stop_at_failure(cfg);
+}
+
+AMP_TEST(a_replayed_backward_gives_the_same_gradients)
+{
+    static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=bf16",
+                                       "mixed_precision=1\namp_dtype=fp32"};
+    for (int round = 0; round < 12; round++)
+        for (int k = 0; k < N_BACKENDS; k++) {
+            random_net(text, keys[round % 3], NET_EVERYTHING & ~NET_STOPBACKWARD, 12);
+            check_replay(text, backends[k], round % 3 ? 1 : 16);
+        }
+}
+
+AMP_TEST(in_fp32_a_power_of_two_changes_nothing)
+{
+    for (int round = 0; round < 12; round++)
+        for (int k = 0; k < N_BACKENDS; k++) {
+            random_net(text, "mixed_precision=1\namp_dtype=fp32", NET_EVERYTHING, 12);
+            struct rig *r = make(text, backends[k]);
+            rig_forward(r);
+            struct result one = run_backward(r, 1);
+            for (int exponent = 1; exponent <= 24; exponent += 1 + random_below(8)) {
+                struct result scaled = run_backward(r, ldexpf(1, exponent));
+                check_same(&scaled, ldexp(1, exponent), &one, "scaled");
+                free_result(&scaled);
+            }
+            free_result(&one);
+            rig_free(r);
+            stop_at_failure(text);
+        }
+}
+
+/* Every layer forced to FP32 storage one by one is the same as amp_dtype=fp32. */
+AMP_TEST(forcing_every_layer_to_fp32_is_the_fp32_plan)
+{
+    for (int round = 0; round < 5; round++) {
+        random_net(text, "mixed_precision=1\namp_dtype=fp32", NET_BATCHNORM | NET_SHAPES, 8);
+        char forced[2 * RANDOM_NET_SIZE] = "";
+        size_t used = 0;
+        for (const char *line = text; *line; line = strchr(line, '\n') + 1) {
+            size_t length = strcspn(line, "\n") + 1;
+            if (!strncmp(line, "amp_dtype", 9)) continue;
+            bool layer = line[0] == '[' && strncmp(line, "[net]", 5);
+            used += (size_t)snprintf(forced + used, sizeof forced - used, "%.*s%s", (int)length,
+                                     line, layer ? "mixed_precision=0\n" : "");
+        }
+        uint64_t state = test_random_state;
+        struct rig *a = make(text, &ampk_cpu);
+        test_random_state = state;
+        struct rig *b = make(forced, &ampk_cpu);
+        rig_forward(a);
+        rig_forward(b);
+        struct result x = run_backward(a, 1), y = run_backward(b, 1);
+        check_same(&x, 1, &y, "forced");
+        free_result(&x);
+        free_result(&y);
+        rig_free(a);
+        rig_free(b);
+        stop_at_failure(forced);
+    }
+}
+
+/* ---- memory ---- */
+
+/* All buffers apart: nothing can overwrite anything. */
+static void lay_out_apart(struct amp_plan *plan)
+{
+    size_t end = 0;
+    for (int i = 0; i < plan->n_buffers; i++) {
+        plan->buffers[i].offset = end;
+        end += (plan->buffers[i].bytes + AMP_ARENA_ALIGN - 1) / AMP_ARENA_ALIGN * AMP_ARENA_ALIGN;
+    }
+    plan->arena_bytes = end;
+}
+
+/* Old contents must not matter; all bits set is NaN in every format. */
+static void poison_arena(struct rig *r)
+{
+    memset(r->graph->arena, 0xff, r->plan->arena_bytes);
+}
+
+AMP_TEST(sharing_memory_changes_nothing)
+{
+    static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=fp32"};
+    for (int round = 0; round < 30; round++) {
+        random_net(text, keys[round % 2], NET_EVERYTHING, random_from(4, 20));
+        struct rig *r = make(text, &ampk_cpu);
+        for (int pass = 0; pass < 2; pass++) {
+            poison_arena(r);
+            rig_forward(r);
+            rig_backward(r, 1);
+        }
+        struct result shared = run_backward(r, 1);
+        double loss = r->loss;
+        lay_out_apart(r->plan);
+        REQUIRE(rig_make_graph(r, false) == 0);
+        poison_arena(r);
+        rig_forward(r);
+        struct result apart = run_backward(r, 1);
+        CHECK_NEAR(loss, r->loss, 0);
+        check_same(&shared, 1, &apart, "shared memory");
+        free_result(&shared);
+        free_result(&apart);
+        rig_free(r);
+        stop_at_failure(text);
+    }
+}
+
+/* Fewer buffers, the same outputs. */
+AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
+{
+    for (int round = 0; round < 20; round++) {
+        random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
+        struct rig *r = make(text, &ampk_cpu);
+        int last = r->net->n - 2; /* before the cost layer: FP32 in Darknet's output */
+        size_t n = (size_t)r->net->batch * (size_t)r->net->layers[last].outputs;
+        float *output = malloc(n * sizeof *output);
+        REQUIRE(output);
+        for (int pass = 0; pass < 2; pass++) {
+            poison_arena(r);
+            amp_graph_begin(r->graph, r->input, false);
+            for (int i = 0; i < r->net->n; i++)
+                amp_graph_forward(r->graph, i);
+            if (pass == 0) memcpy(output, r->bindings[last].output, n * sizeof *output);
+            if (pass == 1) CHECK(!memcmp(output, r->bindings[last].output, n * sizeof *output));
+            amp_plan_free(r->plan);
+            r->plan = amp_plan_make(r->net, &r->options, NULL, false, r->err, sizeof r->err);
+            REQUIRE(r->plan && rig_make_graph(r, false) == 0);
+        }
+        free(output);
+        rig_free(r);
+        stop_at_failure(text);
+    }
+}
+
+/* ---- the same net on two backends, or in two dtypes ---- */
+
+struct twins {
+    const char *keys;
+    const struct ampk_backend *backend;
+    double scale;
+};
+
+struct apart {
+    double gradients, deltas; /* relative, see distance() */
+};
+
+/* layers: a cfg with an empty line of keys. */
+static struct apart run_twins(const char *layers, struct twins ours, struct twins exact)
+{
+    static char cfg[2][RANDOM_NET_SIZE + 200];
+    const char *rest = strchr(layers, '\n') + 1; /* after [net] */
+    uint64_t state = test_random_state;
+    snprintf(cfg[0], sizeof cfg[0], "[net]\nmixed_precision=1\n%s\n%s", ours.keys, rest);
+    snprintf(cfg[1], sizeof cfg[1], "[net]\nmixed_precision=1\n%s\n%s", exact.keys, rest);
+    struct rig *a = make(cfg[0], ours.backend);
+    test_random_state = state;
+    struct rig *b = make(cfg[1], exact.backend);
+    rig_forward(a);
+    rig_forward(b);
+    struct result x = run_backward(a, (float)ours.scale), y = run_backward(b, 1);
+    CHECK_INT(amp_graph_fault(a->graph, true).class, AMP_FAULT_NONE);
+    struct apart apart = {gradients_apart(&x, ours.scale, &y), deltas_apart(&x, ours.scale, &y)};
+    free_result(&x);
+    free_result(&y);
+    rig_free(a);
+    rig_free(b);
+    stop_at_failure(cfg[0]);
+    return apart;
+}
+
+/* 1e-3: sums of FP32 in another order, magnified by batch-norm; a lost contribution is 0.1 to 1. */
+AMP_TEST(the_cpu_backend_gives_every_delta_of_the_reference)
+{
+    struct twins ours = {"amp_dtype=fp32", &ampk_cpu, 1},
+                 exact = {"amp_dtype=fp32", &ampk_reference, 1};
+    for (int round = 0; round < 20; round++) {
+        draw_differentiable("", NET_EVERYTHING, 12);
+        struct apart apart = run_twins(text, ours, exact);
+        CHECK_NEAR(apart.gradients, 0, 1e-3);
+        CHECK_NEAR(apart.deltas, 0, 1e-3);
+        stop_at_failure(text);
+    }
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* A single net may be far off, where rounding decides a kink of an early layer; most must not be.
+ * unit: the dtype's rounding, 2^-11 or 2^-8. A net of a dozen layers comes out two of them off in
+ * the median. */
+static void check_dtype(const char *key, double unit, double scale)
+{
+    enum { ROUNDS = 60 };
+    struct twins ours = {key, &ampk_cpu, scale}, exact = {"amp_dtype=fp32", &ampk_cpu, 1};
+    double gradients[ROUNDS], deltas[ROUNDS];
+    for (int round = 0; round < ROUNDS; round++) {
+        draw_differentiable("", NET_EVERYTHING, 12);
+        struct apart apart = run_twins(text, ours, exact);
+        gradients[round] = apart.gradients;
+        deltas[round] = apart.deltas;
+    }
+    qsort(gradients, ROUNDS, sizeof(double), ascending);
+    qsort(deltas, ROUNDS, sizeof(double), ascending);
+    CHECK_NEAR(gradients[ROUNDS / 2], 0, 4 * unit);
+    CHECK_NEAR(deltas[ROUNDS / 2], 0, 8 * unit);
+    CHECK_NEAR(gradients[ROUNDS * 8 / 10], 0, 32 * unit);
+    CHECK_NEAR(deltas[ROUNDS * 8 / 10], 0, 64 * unit);
+    CHECK(gradients[ROUNDS - 1] > 0); /* it did something */
+}
+
+AMP_TEST(fp16_is_close_to_fp32)
+{
+    check_dtype("amp_dtype=fp16", 0x1p-11, 8);
+}
+
+AMP_TEST(tf32_is_close_to_fp32)
+{
+    check_dtype("amp_dtype=tf32", 0x1p-11, 1);
+}
+
+AMP_TEST(bf16_is_close_to_fp32)
+{
+    check_dtype("amp_dtype=bf16", 0x1p-8, 1);
 }
 
 AMP_TEST_MAIN
