@@ -82,10 +82,12 @@ void amp_session_resume(struct amp_session *s, size_t seen)
 
 // ---- names ----
 
-// The file behind the name, if it is a link: what Darknet itself would write or read.
+// The file behind the name, if that is a link: what Darknet itself would write or read.
 static const char *behind(const char *name, char path[PATH_MAX])
 {
-    return realpath(name, path) ? path : name;
+    struct stat info;
+    bool is_link = !lstat(name, &info) && S_ISLNK(info.st_mode);
+    return is_link && realpath(name, path) ? path : name;
 }
 
 // A device or a pipe cannot be replaced.
