@@ -39,11 +39,11 @@ void amp_scaler_resume(struct amp_scaler *s, const struct amp_scaler *from)
     s->applied = from->applied;
     s->grown = from->grown;
     s->backed_off = from->backed_off;
+    s->floor_skips = from->floor_skips;
     if (!s->dynamic || !from->dynamic) return;
     s->scale = from->scale < s->min ? s->min : from->scale > s->max ? s->max : from->scale;
     s->searching = from->searching;
     s->tracker = from->tracker;
-    s->floor_skips = from->floor_skips;
 }
 
 /* Lowers the scale; false at the floor. */
