@@ -18,11 +18,13 @@
     X(load_data_in_thread)                                                                         \
     X(load_image)                                                                                  \
     X(load_image_color)                                                                            \
+    X(load_weights)                                                                                \
     X(make_window)                                                                                 \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
     X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
+    X(save_weights)                                                                                \
     X(show_image)
 
 // The same, functions of the C library that Darknet calls.

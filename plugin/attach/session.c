@@ -2,6 +2,7 @@
 
 #include "attach/hooks.h"
 #include "attach/loader.h"
+#include "attach/save.h"
 #include "attach/symbols.h"
 
 #include <pthread.h>
@@ -94,6 +95,7 @@ void amp_session_free(struct amp_session *s)
     amp_plan_free(s->plan);
     amp_net_desc_free(s->desc);
     amp_cfg_free(s->cfg);
+    amp_sidecar_close(s->sidecar);
     free(s->demoted);
     free(s->saved);
     free(s);
@@ -205,6 +207,7 @@ static void describe_again(struct amp_session *s, const network *view)
 
 void amp_session_begin(struct amp_session *s, const network *view)
 {
+    if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
     bool more = !s->graph || (view->train && !s->plan->train);
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;

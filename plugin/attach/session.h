@@ -7,6 +7,7 @@
 #include "attach/native.h"
 #include "darknet.h"
 #include "decide/options.h"
+#include "train/sidecar.h"
 #include "train/step.h"
 
 struct amp_session {
@@ -20,10 +21,11 @@ struct amp_session {
     struct ampk_context *context;
     struct amp_step step;
     struct amp_log log;
-    enum amp_format *demoted; // per layer; AMP_FORMATS = not
-    bool replan;              // a layer was demoted
-    struct amp_saved *saved;  // per layer
-    network view;             // as the last hook got it
+    enum amp_format *demoted;    // per layer; AMP_FORMATS = not
+    bool replan;                 // a layer was demoted
+    struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
+    struct amp_saved *saved;     // per layer
+    network view;                // as the last hook got it
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a

@@ -8,7 +8,7 @@
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
-static const double scale_min = 1, scale_max = 1 << 24;
+static const double scale_min = 1, scale_max = AMP_LOSS_SCALE_MAX;
 
 /* Values. Every parser takes the whole text or fails. */
 
@@ -155,7 +155,7 @@ static const struct amp_options defaults = {
     .loss_scale_growth = 2,
     .loss_scale_backoff = 0.5,
     .loss_scale_min = 1,
-    .loss_scale_max = 1 << 24,
+    .loss_scale_max = AMP_LOSS_SCALE_MAX,
     .on_overflow = AMP_OVERFLOW_RETRY,
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,

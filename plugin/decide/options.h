@@ -19,6 +19,8 @@
 
 #include "cfg_file.h"
 
+#define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
+
 enum amp_dtype_choice { AMP_DTYPE_FP16, AMP_DTYPE_BF16, AMP_DTYPE_TF32, AMP_DTYPE_FP32 };
 enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
 enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };

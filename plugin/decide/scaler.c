@@ -32,6 +32,20 @@ void amp_scaler_init(struct amp_scaler *s, const struct amp_options *o, int max_
     s->searching = s->dynamic && o->loss_scale_init <= 0;
 }
 
+void amp_scaler_resume(struct amp_scaler *s, const struct amp_scaler *from)
+{
+    s->redone = from->redone;
+    s->skipped = from->skipped;
+    s->applied = from->applied;
+    s->grown = from->grown;
+    s->backed_off = from->backed_off;
+    s->floor_skips = from->floor_skips;
+    if (!s->dynamic || !from->dynamic) return;
+    s->scale = from->scale < s->min ? s->min : from->scale > s->max ? s->max : from->scale;
+    s->searching = from->searching;
+    s->tracker = from->tracker;
+}
+
 /* Lowers the scale; false at the floor. */
 static bool back_off(struct amp_scaler *s, double factor)
 {

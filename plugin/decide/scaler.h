@@ -40,6 +40,10 @@ enum amp_verdict { AMP_VERDICT_RETRY, AMP_VERDICT_SKIP, AMP_VERDICT_STOP };
 void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_batches,
                      bool replayable);
 
+/* Goes on from the state of an earlier run, between two steps: its counters, and, where both scales
+ * are dynamic, its scale (within this run's limits), tracker and search. */
+void amp_scaler_resume(struct amp_scaler *, const struct amp_scaler *from);
+
 /* A backward pass overflowed. amax: largest finite magnitude that an FP16 store refused, or 0 when
  * only inf or NaN were seen; during the search it allows jumping more than one step down. RETRY:
  * run the pass again at the (already lowered) scale. SKIP: give the step up (the scale is lowered

@@ -1,11 +1,12 @@
-// usage: fixed_training CFG STEPS WEIGHTS
+// usage: fixed_training CFG STEPS WEIGHTS [START [clear]]
 // Trains a yolo net on made-up images with everything random fixed, and writes the weights: run
 // twice, with the plugin and without it, the two files tell whether it changed anything. No loader
-// threads: they would share rand().
+// threads: they would share rand(). START: weights to go on from; clear: as Darknet's -clear. The
+// images depend on the iteration only, so that a run that goes on sees what an unbroken one sees.
 
 #include "darknet.h"
 
-static unsigned noise_state = 12345;
+static unsigned noise_state;
 
 static float noise(void)
 {
@@ -14,10 +15,11 @@ static float noise(void)
 }
 
 // One step's images, each with two boxes (x, y, w, h, class); unused boxes are zero.
-static data make_images(const network *net)
+static data make_images(network *net)
 {
     int count = net->batch * net->subdivisions;
     data d = {0};
+    noise_state = 12345 + 1000 * (unsigned)get_current_batch(net);
     d.X = make_matrix(count, net->inputs);
     d.y = make_matrix(count, net->truths);
     for (int i = 0; i < count; ++i) {
@@ -37,12 +39,12 @@ static data make_images(const network *net)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr, "usage: %s CFG STEPS WEIGHTS\n", argv[0]);
+    if (argc < 4 || argc > 6) {
+        fprintf(stderr, "usage: %s CFG STEPS WEIGHTS [START [clear]]\n", argv[0]);
         return 1;
     }
     srand(7);
-    network *net = load_network(argv[1], NULL, 0);
+    network *net = load_network(argv[1], argc > 4 ? argv[4] : NULL, argc > 5);
     for (int step = 0; step < atoi(argv[2]); ++step) {
         data d = make_images(net);
         printf("%d: %.9g\n", step, train_network(net, d));

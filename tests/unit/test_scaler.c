@@ -521,6 +521,41 @@ static void random_keys(char *keys, size_t size)
     if (test_random() % 8 == 0) snprintf(keys, size, "loss_scale=%d", 1 << init);
 }
 
+/* Between two steps; the model does not notice. */
+static void stop_and_resume(const struct amp_options *o, bool replayable)
+{
+    struct amp_scaler stopped = s;
+    amp_scaler_init(&s, o, 0, replayable);
+    amp_scaler_resume(&s, &stopped);
+}
+
+AMP_TEST(resuming_keeps_to_the_settings_of_the_new_run)
+{
+    start("loss_scale_init=1024\nloss_scale_window=100", true);
+    for (int i = 0; i < 7; i++)
+        clean_step();
+    struct amp_scaler stopped = s;
+    start("loss_scale_max=256\nloss_scale_window=50", true);
+    amp_scaler_resume(&s, &stopped);
+    CHECK_NEAR(s.scale, 256, 0);
+    CHECK_INT(s.window, 50);
+    CHECK_INT(s.tracker, 7);
+    CHECK_INT(s.applied, 7);
+    CHECK(!s.searching);
+    start("loss_scale_min=4096", true);
+    amp_scaler_resume(&s, &stopped);
+    CHECK_NEAR(s.scale, 4096, 0);
+    start("loss_scale=64", true);
+    amp_scaler_resume(&s, &stopped);
+    CHECK_NEAR(s.scale, 64, 0);
+    CHECK_INT(s.applied, 7);
+    stopped = s;
+    start("", true);
+    amp_scaler_resume(&s, &stopped);
+    CHECK(s.searching);
+    CHECK_NEAR(s.scale, 16777216, 0);
+}
+
 AMP_TEST(random_events_follow_the_rules)
 {
     for (int round = 0; round < 300; round++) {
@@ -533,8 +568,10 @@ AMP_TEST(random_events_follow_the_rules)
         amp_scaler_init(&s, &o, 0, replayable);
         check_state(&m);
         double overflow_rate = test_uniform(0, 0.9);
-        for (int step = 0; step < 200; step++)
+        for (int step = 0; step < 200; step++) {
             random_step(&m, overflow_rate);
+            if (test_random() % 20 == 0) stop_and_resume(&o, replayable);
+        }
         if (test_failures) TEST_FAIL("round %d:\n%s\nreplayable %d", round, keys, replayable);
         REQUIRE(!test_failures);
     }

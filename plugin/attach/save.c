@@ -1,0 +1,219 @@
+#include "attach/save.h"
+
+#include "amp.h"
+#include "attach/saving_line.h"
+#include "attach/symbols.h"
+#include "data/weights_file.h"
+#include "train/checkpoint.h"
+
+#include "parser.h"
+
+#include <inttypes.h>
+#include <sys/stat.h>
+
+#define ERR_SIZE (3 * PATH_MAX)
+
+// ---- a session's state as a sidecar knows it ----
+
+// The params are allocated; free them.
+static struct amp_run run_of(const struct amp_session *s)
+{
+    int n_params, n_rolling;
+    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
+    struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
+    if (!params) amp_fail("out of memory");
+    amp_native_params(s->net, s->saved, NULL, params, &n_params, NULL, &n_rolling);
+    return (struct amp_run){.seen = *s->net->seen,
+                            .t = *s->net->t,
+                            .scaler = s->step.scaler,
+                            .n_layers = s->net->n,
+                            .demoted = s->demoted,
+                            .n_params = n_params,
+                            .params = params};
+}
+
+static void free_run(struct amp_run *r)
+{
+    free((void *)r->params);
+}
+
+// ---- resuming ----
+
+static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
+{
+    char scale[32];
+    int demoted = 0;
+    uint64_t images = (uint64_t)s->net->batch * (uint64_t)s->net->subdivisions;
+    for (int i = 0; i < r->n_layers; ++i)
+        demoted += r->demoted[i] != AMP_FORMATS;
+    fprintf(stderr,
+            "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
+            amp_sidecar_path(s->sidecar), r->seen / images, s->net->adam ? " and Adam moments" : "",
+            amp_scale_text(r->scaler.scale, scale));
+    if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
+    fputc('\n', stderr);
+}
+
+static void restore(struct amp_session *s)
+{
+    char err[ERR_SIZE];
+    struct amp_run r = run_of(s);
+    if (amp_sidecar_restore(s->sidecar, &r, err, sizeof err)) amp_fail(err);
+    *s->net->t = (int)r.t;
+    s->step.scaler = r.scaler;
+    s->replan = true;
+    tell_resumed(s, &r);
+    free_run(&r);
+}
+
+void amp_session_resume(struct amp_session *s, size_t seen)
+{
+    if (!s->sidecar) return;
+    if (seen == amp_sidecar_seen(s->sidecar))
+        restore(s);
+    else
+        fprintf(stderr,
+                "mixed precision: %s is not used, because the count of images seen was set to %zu "
+                "after loading (-clear does that): momentum and loss scale start anew\n",
+                amp_sidecar_path(s->sidecar), seen);
+    amp_sidecar_close(s->sidecar);
+    s->sidecar = NULL;
+}
+
+// ---- names ----
+
+// The file behind the name, if that is a link: what Darknet itself would write or read.
+static const char *behind(const char *name, char path[PATH_MAX])
+{
+    struct stat info;
+    bool is_link = !lstat(name, &info) && S_ISLNK(info.st_mode);
+    return is_link && realpath(name, path) ? path : name;
+}
+
+// A device or a pipe cannot be replaced.
+static bool is_special(const char *name)
+{
+    struct stat info;
+    return !stat(name, &info) && !S_ISREG(info.st_mode);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+static bool is_final(const char *name)
+{
+    return ends_with(name, "_final.weights");
+}
+
+static bool wants_sidecar(const struct amp_session *s, const char *name)
+{
+    if (s->options.sidecar != AMP_SIDECAR_BACKUP) return s->options.sidecar == AMP_SIDECAR_ALL;
+    return ends_with(name, ".backup") || is_final(name);
+}
+
+// ---- saving ----
+
+// Darknet checks no write, so the size tells whether they all succeeded.
+static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
+                         struct amp_file_id *id, char *err, size_t err_size)
+{
+    uint64_t expected = amp_weights_saved_bytes(s->desc);
+    amp_save_as(s->net, f->temp, name);
+    if (amp_file_identify(f->temp, id, err, err_size)) return -1;
+    if (id->bytes == expected) return 0;
+    snprintf(err, err_size,
+             "%s: only %" PRIu64 " of %" PRIu64 " bytes could be written (is the disk full?)", name,
+             id->bytes, expected);
+    return -1;
+}
+
+static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const char *weights,
+                         const struct amp_file_id *id, char *err, size_t err_size)
+{
+    char path[PATH_MAX + sizeof AMP_SIDECAR_SUFFIX], why[256];
+    snprintf(path, sizeof path, "%s" AMP_SIDECAR_SUFFIX, weights);
+    if (amp_whole_begin(f, path, err, err_size)) return -1;
+    struct amp_run r = run_of(s);
+    int failed = amp_sidecar_write(f->fd, &r, id, why, sizeof why);
+    free_run(&r);
+    if (failed) snprintf(err, err_size, "%s: %s", path, why);
+    return failed;
+}
+
+// Gradients of a step that is not finished are in no file.
+static bool in_a_step(const struct amp_session *s, const char *name)
+{
+    if (!s->step.passes) return false;
+    fprintf(stderr,
+            "darknet-amp: %s is saved in the middle of a step, after %d of %d subdivisions; it "
+            "gets no sidecar\n",
+            name, s->step.passes, s->step.subdivisions);
+    return true;
+}
+
+static int save(struct amp_session *s, const char *name, char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    struct amp_whole_file weights = {.fd = -1}, sidecar = {.fd = -1};
+    struct amp_file_id id;
+    const char *place = behind(name, path);
+    bool pair = wants_sidecar(s, name) && !in_a_step(s, name);
+    int failed = amp_whole_begin(&weights, place, err, err_size) ||
+                 write_weights(s, &weights, name, &id, err, err_size) ||
+                 (pair && write_sidecar(s, &sidecar, place, &id, err, err_size)) ||
+                 amp_checkpoint_place(&weights, pair ? &sidecar : NULL, err, err_size);
+    amp_whole_drop(&weights);
+    amp_whole_drop(&sidecar);
+    return failed ? -1 : 0;
+}
+
+// Training goes on, since there will be another save; after the last one that would be a lie.
+static void tell_not_saved(const char *name, const char *why)
+{
+    char message[ERR_SIZE + 100];
+    snprintf(message, sizeof message,
+             "weights are not saved: %s; older files are left as they were", why);
+    if (is_final(name)) amp_fail(message);
+    fprintf(stderr, "darknet-amp: %s\n", message);
+}
+
+AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
+{
+    char err[ERR_SIZE];
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s || is_special(filename)) {
+        AMP_REAL(save_weights)(net, filename);
+        return;
+    }
+    amp_session_resume(s, *net->seen);
+    if (save(s, filename, err, sizeof err)) tell_not_saved(filename, err);
+}
+
+// ---- loading ----
+
+static void load(struct amp_session *s, char *name)
+{
+    char path[PATH_MAX], warning[ERR_SIZE];
+    struct amp_checkpoint found;
+    struct amp_run r = run_of(s);
+    const char *place = behind(name, path);
+    amp_checkpoint_find(place, &r, &found, warning, sizeof warning);
+    free_run(&r);
+    if (*warning) fprintf(stderr, "darknet-amp: %s\n", warning);
+    AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : name);
+    amp_sidecar_close(s->sidecar);
+    s->sidecar = found.sidecar;
+    if (s->graph) s->graph->weights_stale = true;
+}
+
+AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s)
+        load(s, filename);
+    else
+        AMP_REAL(load_weights)(net, filename);
+}

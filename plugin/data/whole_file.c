@@ -1,0 +1,171 @@
+#define _GNU_SOURCE
+#include "whole_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMP_MARK   ".part-"
+#define TEMP_DIGITS 16
+
+static int fail(const char *path, const char *what, char *err, size_t err_size)
+{
+    snprintf(err, err_size, "%s: %s: %s", path, what, strerror(errno));
+    return -1;
+}
+
+/* ---- folders ---- */
+
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (length >= PATH_MAX) length = PATH_MAX - 1;
+    memcpy(folder, path, length);
+    folder[length] = 0;
+    if (!length) strcpy(folder, slash ? "/" : ".");
+}
+
+int amp_folder_flush(const char *path, char *err, size_t err_size)
+{
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: a file system that cannot flush folders. */
+    int failed = fd < 0 || (fsync(fd) && errno != EINVAL);
+    if (failed) fail(folder, "cannot flush the folder", err, err_size);
+    if (fd >= 0) close(fd);
+    return failed ? -1 : 0;
+}
+
+/* ---- what killed programs left ---- */
+
+static int is_temp_name(const char *name, const char *base)
+{
+    size_t length = strlen(base), mark = strlen(TEMP_MARK);
+    if (strncmp(name, base, length) || strncmp(name + length, TEMP_MARK, mark)) return 0;
+    const char *digits = name + length + mark;
+    return strlen(digits) == TEMP_DIGITS && strspn(digits, "0123456789abcdef") == TEMP_DIGITS;
+}
+
+static void remove_abandoned(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    folder_of(path, folder);
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (!is_temp_name(e->d_name, base)) continue;
+        int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (!flock(fd, LOCK_EX | LOCK_NB)) unlinkat(dirfd(dir), e->d_name, 0);
+        close(fd);
+    }
+    if (dir) closedir(dir);
+}
+
+/* ---- writing ---- */
+
+/* Not mkstemp: its files are always 0600, and Darknet's have the rights that the umask leaves. */
+static int create_temp(struct amp_whole_file *f)
+{
+    for (int tries = 0; tries < 100; ++tries) {
+        uint64_t number;
+        if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
+        int n = snprintf(f->temp, sizeof f->temp, "%s" TEMP_MARK "%0*" PRIx64, f->path, TEMP_DIGITS,
+                         number);
+        if (n >= (int)sizeof f->temp) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (f->fd >= 0 || errno != EEXIST) return f->fd;
+    }
+    return -1;
+}
+
+int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_t err_size)
+{
+    struct stat old;
+    f->fd = -1;
+    f->temp[0] = 0;
+    if (snprintf(f->path, sizeof f->path, "%s", path) >= (int)sizeof f->path) {
+        errno = ENAMETOOLONG;
+        return fail(path, "cannot write", err, err_size);
+    }
+    remove_abandoned(path);
+    if (create_temp(f) < 0) {
+        fail(path, "cannot write a file beside it", err, err_size);
+        f->temp[0] = 0;
+        return -1;
+    }
+    flock(f->fd, LOCK_EX | LOCK_NB);
+    if (!stat(path, &old)) fchmod(f->fd, old.st_mode & 0777);
+    return 0;
+}
+
+int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    return fsync(f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
+}
+
+int amp_whole_place(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    if (rename(f->temp, f->path)) return fail(f->path, "cannot be replaced", err, err_size);
+    f->temp[0] = 0;
+    return 0;
+}
+
+void amp_whole_drop(struct amp_whole_file *f)
+{
+    if (f->fd < 0) return;
+    if (f->temp[0]) unlink(f->temp);
+    close(f->fd);
+    f->fd = -1;
+}
+
+/* ---- a second name ---- */
+
+static int write_all(int fd, const char *p, ssize_t left)
+{
+    for (ssize_t n; left > 0; p += n, left -= n)
+        if ((n = write(fd, p, (size_t)left)) <= 0) return -1;
+    return 0;
+}
+
+static int copy_bytes(const char *from, int to)
+{
+    char buffer[1 << 14];
+    ssize_t n = -1;
+    int fd = open(from, O_RDONLY | O_CLOEXEC), failed = fd < 0;
+    while (!failed && (n = read(fd, buffer, sizeof buffer)) > 0)
+        failed = write_all(to, buffer, n);
+    if (fd >= 0) close(fd);
+    return failed || n < 0 ? -1 : 0;
+}
+
+static int copy(const char *path, const char *other, char *err, size_t err_size)
+{
+    struct amp_whole_file f;
+    if (amp_whole_begin(&f, other, err, err_size)) return -1;
+    int failed = copy_bytes(path, f.fd)
+                     ? fail(other, "cannot write", err, err_size)
+                     : amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size);
+    amp_whole_drop(&f);
+    return failed ? -1 : 0;
+}
+
+int amp_whole_keep(const char *path, const char *other, char *err, size_t err_size)
+{
+    if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
+    if (!link(path, other)) return 0;
+    return copy(path, other, err, err_size);
+}

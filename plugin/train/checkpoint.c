@@ -1,0 +1,125 @@
+#include "checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define ERR_SIZE (2 * PATH_MAX)
+
+/* The names that belong to one weights file. */
+struct names {
+    char sidecar[PATH_MAX], previous[PATH_MAX], previous_sidecar[PATH_MAX];
+};
+
+/* -1: too long for the system. */
+static int make_names(const char *name, struct names *n)
+{
+    int longest = snprintf(n->previous_sidecar, PATH_MAX, "%s.prev" AMP_SIDECAR_SUFFIX, name);
+    if (longest >= PATH_MAX) return -1;
+    int ends = snprintf(n->sidecar, PATH_MAX, "%s" AMP_SIDECAR_SUFFIX, name) < PATH_MAX &&
+               snprintf(n->previous, PATH_MAX, "%s.prev", name) < PATH_MAX;
+    return ends ? 0 : -1;
+}
+
+/* The sidecar of these weights; NULL with the reason in err. */
+static struct amp_sidecar *open_pair(const char *weights, const char *sidecar, char *err,
+                                     size_t err_size)
+{
+    struct amp_file_id id;
+    struct amp_sidecar *s = amp_sidecar_open(sidecar, err, err_size);
+    if (!s) return NULL;
+    if (!amp_file_identify(weights, &id, err, err_size) &&
+        !amp_sidecar_check_weights(s, &id, weights, err, err_size))
+        return s;
+    amp_sidecar_close(s);
+    return NULL;
+}
+
+/* ---- placing ---- */
+
+static int keep_previous(const char *name, const struct names *n, char *err, size_t err_size)
+{
+    char why[ERR_SIZE];
+    struct amp_sidecar *old = open_pair(name, n->sidecar, why, sizeof why);
+    if (!old) return 0;
+    amp_sidecar_close(old);
+    return amp_whole_keep(name, n->previous, err, err_size) ||
+           amp_whole_keep(n->sidecar, n->previous_sidecar, err, err_size) ||
+           amp_folder_flush(name, err, err_size);
+}
+
+/* That they stay is no loss: they are replaced next time. */
+static void remove_previous(const struct names *n)
+{
+    unlink(n->previous_sidecar);
+    unlink(n->previous);
+}
+
+static int place_pair(struct amp_whole_file *weights, struct amp_whole_file *sidecar,
+                      const struct names *n, char *err, size_t err_size)
+{
+    if (amp_whole_flush(weights, err, err_size) || amp_whole_flush(sidecar, err, err_size) ||
+        keep_previous(weights->path, n, err, err_size) || amp_whole_place(sidecar, err, err_size) ||
+        amp_whole_place(weights, err, err_size) || amp_folder_flush(weights->path, err, err_size))
+        return -1;
+    remove_previous(n);
+    return 0;
+}
+
+static int place_alone(struct amp_whole_file *weights, const struct names *n, char *err,
+                       size_t err_size)
+{
+    if (amp_whole_flush(weights, err, err_size) || amp_whole_place(weights, err, err_size) ||
+        amp_folder_flush(weights->path, err, err_size))
+        return -1;
+    unlink(n->sidecar);
+    remove_previous(n);
+    return 0;
+}
+
+int amp_checkpoint_place(struct amp_whole_file *weights, struct amp_whole_file *sidecar, char *err,
+                         size_t err_size)
+{
+    struct names n;
+    if (make_names(weights->path, &n)) {
+        snprintf(err, err_size, "%s: the name is too long", weights->path);
+        return -1;
+    }
+    return sidecar ? place_pair(weights, sidecar, &n, err, err_size)
+                   : place_alone(weights, &n, err, err_size);
+}
+
+/* ---- finding ---- */
+
+/* The sidecar of these weights if it is this network's too. *matches: it is at least the former. */
+static struct amp_sidecar *open_for(const char *weights, const char *sidecar,
+                                    const struct amp_run *r, bool *matches, char *err,
+                                    size_t err_size)
+{
+    struct amp_sidecar *s = open_pair(weights, sidecar, err, err_size);
+    *matches = s;
+    if (!s || !amp_sidecar_check_net(s, r, err, err_size)) return s;
+    amp_sidecar_close(s);
+    return NULL;
+}
+
+void amp_checkpoint_find(const char *name, const struct amp_run *r, struct amp_checkpoint *found,
+                         char *warning, size_t warning_size)
+{
+    struct names n;
+    char why[ERR_SIZE], also[ERR_SIZE];
+    bool matches;
+    *warning = 0;
+    found->sidecar = NULL;
+    snprintf(found->weights, sizeof found->weights, "%s", name);
+    if (make_names(name, &n) || (access(n.sidecar, F_OK) && errno == ENOENT)) return;
+    found->sidecar = open_for(name, n.sidecar, r, &matches, why, sizeof why);
+    if (found->sidecar) return;
+    if (!matches)
+        found->sidecar = open_for(n.previous, n.previous_sidecar, r, &matches, also, sizeof also);
+    if (found->sidecar) snprintf(found->weights, sizeof found->weights, "%s", n.previous);
+    snprintf(warning, warning_size, "%s; %s%s", why,
+             found->sidecar ? "the last good pair is loaded, "
+                            : "momentum and loss scale start anew",
+             found->sidecar ? n.previous : "");
+}

@@ -1,0 +1,407 @@
+#include "sidecar.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Not a text, as its first byte says; the line ends show a transfer that took it for one. */
+static const unsigned char magic[8] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n'};
+
+struct head {
+    unsigned char magic[8];
+    uint32_t version, n_layers, n_params, n_demoted;
+    uint64_t weights_bytes, weights_hash, seen;
+    int64_t t;
+    double scale;
+    uint32_t dynamic, searching;
+    int64_t tracker, floor_skips, redone, skipped, applied, grown, backed_off;
+};
+_Static_assert(sizeof(struct head) == 128, "the head has no padding");
+
+struct row {
+    uint32_t layer, kind;
+    uint64_t n;
+    uint32_t arrays; /* 1: momentum; 3: and Adam's moments */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct row) == 24, "a row has no padding");
+
+struct amp_sidecar {
+    char path[PATH_MAX];
+    int fd;
+    uint64_t at, arrays_at;
+    struct amp_hash hash, arrays_hash; /* of everything before at, before arrays_at */
+    struct head head;
+    struct row *rows;
+    uint32_t *demoted;
+};
+
+/* ---- writing ---- */
+
+struct out {
+    int fd;
+    struct amp_hash hash;
+    bool failed; /* errno says why */
+};
+
+static void put(struct out *o, const void *data, size_t bytes)
+{
+    const char *p = data;
+    amp_hash_add(&o->hash, data, bytes);
+    while (bytes && !o->failed) {
+        ssize_t n = write(o->fd, p, bytes);
+        if (n <= 0) {
+            o->failed = true;
+            return;
+        }
+        p += n;
+        bytes -= (size_t)n;
+    }
+}
+
+static struct head head_of(const struct amp_run *r, const struct amp_file_id *weights)
+{
+    const struct amp_scaler *s = &r->scaler;
+    struct head h = {.version = AMP_SIDECAR_VERSION,
+                     .n_layers = (uint32_t)r->n_layers,
+                     .n_params = (uint32_t)r->n_params,
+                     .weights_bytes = weights->bytes,
+                     .weights_hash = weights->hash,
+                     .seen = r->seen,
+                     .t = r->t,
+                     .scale = s->scale,
+                     .dynamic = s->dynamic,
+                     .searching = s->searching,
+                     .tracker = s->tracker,
+                     .floor_skips = s->floor_skips,
+                     .redone = s->redone,
+                     .skipped = s->skipped,
+                     .applied = s->applied,
+                     .grown = s->grown,
+                     .backed_off = s->backed_off};
+    memcpy(h.magic, magic, sizeof magic);
+    for (int i = 0; i < r->n_layers; i++)
+        h.n_demoted += r->demoted[i] != AMP_FORMATS;
+    return h;
+}
+
+static struct row row_of(const struct amp_param *p)
+{
+    return (struct row){
+        .layer = (uint32_t)p->layer, .kind = (uint32_t)p->kind, .n = p->n, .arrays = p->m ? 3 : 1};
+}
+
+static void put_arrays(struct out *o, const struct amp_param *p)
+{
+    size_t bytes = p->n * sizeof(float);
+    put(o, p->update, bytes);
+    if (!p->m) return;
+    put(o, p->m, bytes);
+    put(o, p->v, bytes);
+}
+
+int amp_sidecar_write(int fd, const struct amp_run *r, const struct amp_file_id *weights, char *err,
+                      size_t err_size)
+{
+    struct out o = {.fd = fd};
+    struct head h = head_of(r, weights);
+    amp_hash_begin(&o.hash);
+    put(&o, &h, sizeof h);
+    for (int i = 0; i < r->n_params; i++) {
+        struct row row = row_of(&r->params[i]);
+        put(&o, &row, sizeof row);
+    }
+    for (uint32_t i = 0; i < h.n_layers; i++)
+        if (r->demoted[i] != AMP_FORMATS) put(&o, &i, sizeof i);
+    for (int i = 0; i < r->n_params; i++)
+        put_arrays(&o, &r->params[i]);
+    uint64_t checksum = amp_hash_value(&o.hash);
+    put(&o, &checksum, sizeof checksum);
+    if (o.failed) snprintf(err, err_size, "cannot write: %s", strerror(errno));
+    return o.failed ? -1 : 0;
+}
+
+/* ---- reading ---- */
+
+static int fail(const struct amp_sidecar *s, const char *what, char *err, size_t err_size)
+{
+    snprintf(err, err_size, "%s: %s", s->path, what);
+    return -1;
+}
+
+/* The next bytes of the file; -1 where it ends before. */
+static int take(struct amp_sidecar *s, void *to, uint64_t bytes)
+{
+    char *p = to;
+    for (uint64_t left = bytes; left;) {
+        ssize_t n = pread(s->fd, p, left, (off_t)s->at);
+        if (n <= 0) return -1;
+        p += n;
+        s->at += (uint64_t)n;
+        left -= (uint64_t)n;
+    }
+    amp_hash_add(&s->hash, to, bytes);
+    return 0;
+}
+
+static int open_and_size(struct amp_sidecar *s, uint64_t *bytes, char *err, size_t err_size)
+{
+    struct stat info;
+    s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (s->fd < 0 || fstat(s->fd, &info)) return fail(s, strerror(errno), err, err_size);
+    if (!S_ISREG(info.st_mode)) return fail(s, "not a regular file", err, err_size);
+    *bytes = (uint64_t)info.st_size;
+    return 0;
+}
+
+/* The version decides how the rest is read, so it comes first. */
+static int read_head(struct amp_sidecar *s, uint64_t bytes, char *err, size_t err_size)
+{
+    char what[100];
+    struct head *h = &s->head;
+    amp_hash_begin(&s->hash);
+    if (bytes < offsetof(struct head, n_layers) || take(s, h, offsetof(struct head, n_layers)))
+        return fail(s, "is cut off", err, err_size);
+    if (memcmp(h->magic, magic, sizeof magic)) return fail(s, "not a sidecar", err, err_size);
+    if (h->version != AMP_SIDECAR_VERSION) {
+        snprintf(what, sizeof what, "has format version %" PRIu32 "; this program reads version %d",
+                 h->version, AMP_SIDECAR_VERSION);
+        return fail(s, what, err, err_size);
+    }
+    if (take(s, &h->n_layers, sizeof *h - offsetof(struct head, n_layers)))
+        return fail(s, "is cut off", err, err_size);
+    return 0;
+}
+
+/* Of the arrays; UINT64_MAX: more than any file has. */
+static uint64_t array_bytes(const struct amp_sidecar *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->head.n_params; i++) {
+        uint64_t bytes;
+        if (__builtin_mul_overflow(s->rows[i].n, sizeof(float) * s->rows[i].arrays, &bytes) ||
+            __builtin_add_overflow(sum, bytes, &sum))
+            return UINT64_MAX;
+    }
+    return sum;
+}
+
+static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t err_size)
+{
+    const struct head *h = &s->head;
+    uint64_t rows = h->n_params * (uint64_t)sizeof *s->rows;
+    uint64_t demoted = h->n_demoted * (uint64_t)sizeof *s->demoted;
+    if (rows + demoted + sizeof(uint64_t) > bytes - s->at)
+        return fail(s, "is cut off", err, err_size);
+    s->rows = malloc(rows + 1);
+    s->demoted = malloc(demoted + 1);
+    if (!s->rows || !s->demoted) return fail(s, "out of memory", err, err_size);
+    if (take(s, s->rows, rows) || take(s, s->demoted, demoted))
+        return fail(s, "is cut off", err, err_size);
+    for (uint32_t i = 0; i < h->n_params; i++)
+        if (s->rows[i].arrays != 1 && s->rows[i].arrays != 3)
+            return fail(s, "is damaged", err, err_size);
+    s->arrays_at = s->at;
+    s->arrays_hash = s->hash;
+    uint64_t floats = array_bytes(s), there = bytes - s->at - sizeof(uint64_t);
+    if (floats > there) return fail(s, "is cut off", err, err_size);
+    return floats < there ? fail(s, "has bytes after its end", err, err_size) : 0;
+}
+
+static bool is_finite_array(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+/* Reads an array past, piece by piece. -1: the file ended; 1: a value is not finite. */
+static int skip_array(struct amp_sidecar *s, uint64_t n)
+{
+    float piece[4096];
+    int bad = 0;
+    for (uint64_t left = n; left;) {
+        size_t some = left < 4096 ? (size_t)left : 4096;
+        if (take(s, piece, some * sizeof *piece)) return -1;
+        bad |= !is_finite_array(piece, some);
+        left -= some;
+    }
+    return bad;
+}
+
+static int check_checksum(struct amp_sidecar *s)
+{
+    uint64_t expected = amp_hash_value(&s->hash), found;
+    return take(s, &found, sizeof found) || found != expected ? -1 : 0;
+}
+
+static int check_arrays(struct amp_sidecar *s, char *err, size_t err_size)
+{
+    int bad = 0;
+    for (uint32_t i = 0; i < s->head.n_params; i++)
+        for (uint32_t k = 0; k < s->rows[i].arrays; k++) {
+            int got = skip_array(s, s->rows[i].n);
+            if (got < 0) return fail(s, "is cut off", err, err_size);
+            bad |= got;
+        }
+    if (check_checksum(s)) return fail(s, "is damaged (its checksum differs)", err, err_size);
+    return bad ? fail(s, "holds momentum that is not finite", err, err_size) : 0;
+}
+
+static bool is_count(int64_t n)
+{
+    return n >= 0 && n <= INT64_MAX / 2;
+}
+
+/* A right checksum on values that no run writes: not made by this program. */
+static int check_values(const struct amp_sidecar *s, char *err, size_t err_size)
+{
+    const struct head *h = &s->head;
+    int exponent;
+    bool good = h->n_layers <= INT_MAX && h->n_params <= INT_MAX && h->n_demoted <= h->n_layers &&
+                h->seen <= INT64_MAX && h->t >= 0 && h->t <= INT_MAX && h->dynamic <= 1 &&
+                h->searching <= 1 && h->scale >= 1 && h->scale <= AMP_LOSS_SCALE_MAX &&
+                frexp(h->scale, &exponent) == 0.5 && h->tracker >= 0 && h->tracker <= INT_MAX &&
+                h->floor_skips >= 0 && h->floor_skips <= AMP_SCALER_FLOOR_STOP &&
+                is_count(h->redone) && is_count(h->skipped) && is_count(h->applied) &&
+                is_count(h->grown) && is_count(h->backed_off);
+    for (uint32_t i = 0; i < h->n_params; i++)
+        good = good && s->rows[i].layer < h->n_layers && s->rows[i].kind <= AMP_PARAM_SCALES &&
+               !s->rows[i].zero;
+    for (uint32_t i = 0; i < h->n_demoted; i++)
+        good = good && s->demoted[i] < h->n_layers && (!i || s->demoted[i] > s->demoted[i - 1]);
+    return good ? 0 : fail(s, "holds values that no run has", err, err_size);
+}
+
+static int read_all(struct amp_sidecar *s, char *err, size_t err_size)
+{
+    uint64_t bytes;
+    return open_and_size(s, &bytes, err, err_size) || read_head(s, bytes, err, err_size) ||
+           read_tables(s, bytes, err, err_size) || check_arrays(s, err, err_size) ||
+           check_values(s, err, err_size);
+}
+
+struct amp_sidecar *amp_sidecar_open(const char *path, char *err, size_t err_size)
+{
+    struct amp_sidecar *s = calloc(1, sizeof *s);
+    if (!s) {
+        snprintf(err, err_size, "%s: out of memory", path);
+        return NULL;
+    }
+    snprintf(s->path, sizeof s->path, "%s", path);
+    if (!read_all(s, err, err_size)) return s;
+    amp_sidecar_close(s);
+    return NULL;
+}
+
+void amp_sidecar_close(struct amp_sidecar *s)
+{
+    if (!s) return;
+    if (s->fd >= 0) close(s->fd);
+    free(s->rows);
+    free(s->demoted);
+    free(s);
+}
+
+const char *amp_sidecar_path(const struct amp_sidecar *s)
+{
+    return s->path;
+}
+
+uint64_t amp_sidecar_seen(const struct amp_sidecar *s)
+{
+    return s->head.seen;
+}
+
+/* ---- does it belong here ---- */
+
+int amp_sidecar_check_weights(const struct amp_sidecar *s, const struct amp_file_id *weights,
+                              const char *name, char *err, size_t err_size)
+{
+    if (s->head.weights_bytes == weights->bytes && s->head.weights_hash == weights->hash) return 0;
+    snprintf(err, err_size, "%s: belongs to other weights than those in %s", s->path, name);
+    return -1;
+}
+
+static int differ(const struct amp_sidecar *s, const struct row *here, const struct row *there,
+                  char *err, size_t err_size)
+{
+    static const char *const kinds[] = {"weights", "biases", "scales"};
+    snprintf(err, err_size,
+             "%s: belongs to another network: it has %" PRIu64 " %s of layer %" PRIu32
+             "%s, this one %" PRIu64 " %s of layer %" PRIu32 "%s",
+             s->path, there->n, kinds[there->kind], there->layer,
+             there->arrays > 1 ? " with Adam moments" : "", here->n, kinds[here->kind], here->layer,
+             here->arrays > 1 ? " with Adam moments" : "");
+    return -1;
+}
+
+int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, char *err,
+                          size_t err_size)
+{
+    const struct head *h = &s->head;
+    if ((int)h->n_layers != r->n_layers || (int)h->n_params != r->n_params) {
+        snprintf(err, err_size,
+                 "%s: belongs to another network: it has %" PRIu32 " layers and %" PRIu32
+                 " arrays of parameters, this one %d and %d",
+                 s->path, h->n_layers, h->n_params, r->n_layers, r->n_params);
+        return -1;
+    }
+    for (int i = 0; i < r->n_params; i++) {
+        struct row here = row_of(&r->params[i]);
+        if (memcmp(&here, &s->rows[i], sizeof here))
+            return differ(s, &here, &s->rows[i], err, err_size);
+    }
+    return 0;
+}
+
+/* ---- restoring ---- */
+
+static int take_arrays(struct amp_sidecar *s, const struct amp_run *r)
+{
+    s->at = s->arrays_at;
+    s->hash = s->arrays_hash;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct amp_param *p = &r->params[i];
+        size_t bytes = p->n * sizeof(float);
+        if (take(s, p->update, bytes)) return -1;
+        if (p->m && (take(s, p->m, bytes) || take(s, p->v, bytes))) return -1;
+    }
+    return check_checksum(s);
+}
+
+int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, size_t err_size)
+{
+    const struct head *h = &s->head;
+    if (amp_sidecar_check_net(s, r, err, err_size)) return -1;
+    if (take_arrays(s, r)) return fail(s, "changed after it was checked", err, err_size);
+    struct amp_scaler saved = {.dynamic = h->dynamic,
+                               .searching = h->searching,
+                               .scale = h->scale,
+                               .tracker = (int)h->tracker,
+                               .floor_skips = (int)h->floor_skips,
+                               .redone = h->redone,
+                               .skipped = h->skipped,
+                               .applied = h->applied,
+                               .grown = h->grown,
+                               .backed_off = h->backed_off};
+    amp_scaler_resume(&r->scaler, &saved);
+    r->seen = h->seen;
+    r->t = h->t;
+    for (int i = 0; i < r->n_layers; i++)
+        r->demoted[i] = AMP_FORMATS;
+    for (uint32_t i = 0; i < h->n_demoted; i++)
+        r->demoted[s->demoted[i]] = AMP_FORMAT_FP32;
+    return 0;
+}

@@ -1,0 +1,142 @@
+#include "tests/harness.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "plugin/data/whole_file.h"
+#include "scratch_folder.h"
+
+static char err[2 * PATH_MAX], text[100];
+
+static void check_text(const char *name, const char *expected)
+{
+    if (scratch_read(name, text, sizeof text) < 0) TEST_FAIL("%s is not there", name);
+    CHECK_STR(text, expected);
+}
+
+static void begin(struct amp_whole_file *f, const char *name, const char *content)
+{
+    REQUIRE(amp_whole_begin(f, scratch(name), err, sizeof err) == 0);
+    REQUIRE(write(f->fd, content, strlen(content)) == (ssize_t)strlen(content));
+}
+
+AMP_TEST(old_file_stays_until_placed)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "old", 3);
+    begin(&f, "a", "new");
+    check_text("a", "old");
+    CHECK_INT(amp_whole_flush(&f, err, sizeof err), 0);
+    check_text("a", "old");
+    CHECK_INT(amp_whole_place(&f, err, sizeof err), 0);
+    check_text("a", "new");
+    amp_whole_drop(&f);
+    amp_whole_drop(&f);
+    check_text("a", "new");
+    CHECK_INT(scratch_count(), 1);
+    CHECK_INT(amp_folder_flush(scratch("a"), err, sizeof err), 0);
+    scratch_empty();
+}
+
+AMP_TEST(drop_leaves_nothing)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "old", 3);
+    begin(&f, "a", "new");
+    CHECK_INT(scratch_count(), 2);
+    amp_whole_drop(&f);
+    check_text("a", "old");
+    CHECK_INT(scratch_count(), 1);
+    scratch_empty();
+}
+
+AMP_TEST(access_rights)
+{
+    struct amp_whole_file f;
+    struct stat info;
+    mode_t mask = umask(027);
+    begin(&f, "a", "new");
+    umask(mask);
+    CHECK(!fstat(f.fd, &info) && (info.st_mode & 0777) == 0640);
+    amp_whole_drop(&f);
+    scratch_write("a", "old", 3);
+    chmod(scratch("a"), 0604);
+    begin(&f, "a", "new");
+    CHECK(!fstat(f.fd, &info) && (info.st_mode & 0777) == 0604);
+    amp_whole_drop(&f);
+    scratch_empty();
+}
+
+AMP_TEST(names_cannot_be_guessed)
+{
+    struct amp_whole_file f, g;
+    begin(&f, "a", "1");
+    begin(&g, "a", "2");
+    CHECK(strcmp(f.temp, g.temp) != 0);
+    CHECK_INT(strlen(f.temp), strlen(scratch("a")) + strlen(".part-0123456789abcdef"));
+    amp_whole_drop(&f);
+    amp_whole_drop(&g);
+    scratch_empty();
+}
+
+/* What a killed program left goes; what is being written, or is no such file, stays. */
+AMP_TEST(abandoned_files_are_removed)
+{
+    struct amp_whole_file busy, f;
+    scratch_write("a.part-0123456789abcdef", "left", 4);
+    scratch_write("a.part-0123456789abcde", "short", 5);
+    scratch_write("a.part-0123456789abcdefg", "long", 4);
+    scratch_write("a.part-0123456789ABCDEF", "capitals", 8);
+    scratch_write("b.part-0123456789abcdef", "another's", 9);
+    begin(&busy, "a", "busy");
+    CHECK_INT(scratch_count(), 5);
+    CHECK(access(scratch("a.part-0123456789abcdef"), F_OK) != 0);
+    begin(&f, "a", "new");
+    CHECK_INT(scratch_count(), 6);
+    CHECK(!access(busy.temp, F_OK));
+    amp_whole_drop(&f);
+    amp_whole_drop(&busy);
+    CHECK_INT(scratch_count(), 4);
+    scratch_empty();
+}
+
+AMP_TEST(keep)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "first", 5);
+    scratch_write("b", "older", 5);
+    CHECK_INT(amp_whole_keep(scratch("a"), scratch("b"), err, sizeof err), 0);
+    check_text("b", "first");
+    begin(&f, "a", "second");
+    CHECK_INT(amp_whole_place(&f, err, sizeof err), 0);
+    amp_whole_drop(&f);
+    check_text("a", "second");
+    check_text("b", "first");
+    CHECK_INT(amp_whole_keep(scratch("none"), scratch("b"), err, sizeof err), -1);
+    CHECK(strstr(err, "No such file") != NULL);
+    scratch_empty();
+}
+
+AMP_TEST(folder_that_is_not_there)
+{
+    struct amp_whole_file f = {.fd = -1};
+    CHECK_INT(amp_whole_begin(&f, scratch("none/a"), err, sizeof err), -1);
+    CHECK(strstr(err, "none/a: cannot write a file beside it: No such file") != NULL);
+    amp_whole_drop(&f);
+    CHECK_INT(amp_folder_flush(scratch("none/a"), err, sizeof err), -1);
+    CHECK(strstr(err, "none: cannot flush the folder") != NULL);
+}
+
+AMP_TEST(name_that_is_too_long)
+{
+    struct amp_whole_file f = {.fd = -1};
+    char name[300];
+    memset(name, 'n', 240);
+    name[240] = 0;
+    CHECK_INT(amp_whole_begin(&f, scratch(name), err, sizeof err), -1);
+    CHECK(strstr(err, "File name too long") != NULL);
+    amp_whole_drop(&f);
+    CHECK_INT(scratch_count(), 0);
+}
+
+AMP_TEST_MAIN
