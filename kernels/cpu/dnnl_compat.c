@@ -27,6 +27,7 @@ struct ampk_dnnl {
 struct ampk_dnnl_plan {
     const struct ampk_dnnl *dnnl;
     enum ampk_dnnl_step step;
+    size_t overrun;                    /* bytes of scratch memory that oneDNN forgets to ask for */
     dnnl_primitive_desc_t description; /* owns the borrowed layouts below */
     dnnl_primitive_t primitive;
     dnnl_primitive_t reorder; /* of weights from plain, of their gradient to plain */
@@ -156,13 +157,13 @@ void ampk_dnnl_destroy(struct ampk_dnnl *dnnl)
 }
 
 /* Executes and waits, on the calling thread's stream. Outside of a parallel region oneDNN must be
- * told to use one thread, there it does so by itself. */
+ * told to use one thread, inside it does so by itself. */
 static void run(const struct ampk_dnnl *dnnl, dnnl_primitive_t primitive, int count,
                 const dnnl_exec_arg_t *args, const char *what)
 {
+    dnnl_stream_t stream = dnnl->streams[omp_get_thread_num()];
     int before = omp_get_max_threads();
     omp_set_num_threads(1);
-    dnnl_stream_t stream = dnnl->streams[omp_get_thread_num()];
     check(dnnl_primitive_execute(primitive, stream, count, args), what);
     check(dnnl_stream_wait(stream), what);
     omp_set_num_threads(before);
@@ -262,6 +263,17 @@ static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dn
     return status;
 }
 
+/* oneDNN (2.6 to 3.7 at least) writes past its scratch memory in AVX2's weight gradient of a 1x1
+ * convolution with a stride when the channels do not fill its blocks: it advances by 8 channels per
+ * pixel where it has counted only those that exist. */
+static size_t overrun(const struct ampk_dnnl_shape *s)
+{
+    int oh = (s->h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
+    int ow = (s->w + 2 * s->pad_side - s->kw) / s->stride + 1;
+    bool strided_1x1 = s->kh == 1 && s->kw == 1 && s->stride > 1;
+    return strided_1x1 ? (size_t)oh * ow * 8 * sizeof(float) : 0;
+}
+
 struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_dnnl_step step,
                                              const struct ampk_dnnl_shape *s, char *err,
                                              size_t err_size)
@@ -273,6 +285,7 @@ struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_d
         omp_set_num_threads(1);
         plan->step = step;
         plan->dnnl = dnnl;
+        plan->overrun = overrun(s);
         status = fill_plan(plan, s);
         omp_set_num_threads(before);
     }
@@ -298,7 +311,7 @@ void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *plan)
 
 size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *plan)
 {
-    return dnnl_memory_desc_get_size(plan->scratch);
+    return dnnl_memory_desc_get_size(plan->scratch) + plan->overrun;
 }
 
 const char *ampk_dnnl_plan_code(const struct ampk_dnnl_plan *plan)
