@@ -50,12 +50,13 @@ static struct ampk_conv_shape random_conv_shape(void)
     return s;
 }
 
-static struct ampk_conv_shape choose_shape(void)
+static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
 {
     struct ampk_conv_shape s = random_conv_shape();
     size_t usual = sizeof usual_shapes / sizeof *usual_shapes;
     if (random_bool()) s = usual_shapes[test_random() % usual];
     s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    s.forward_only = may_be_forward_only && random_bool();
     return s;
 }
 
@@ -95,12 +96,11 @@ static void set_random_weights(struct rig *r, struct convs *c)
     check_amax(r, "conv_set_weights", &amax, 0);
 }
 
-static struct convs make_convs(struct rig *r, bool forward_only)
+static struct convs make_convs(struct rig *r, struct ampk_conv_shape shape)
 {
     char err[200] = "";
-    struct convs c = {.shape = choose_shape()};
+    struct convs c = {.shape = shape};
     const struct ampk_conv_shape *s = &c.shape;
-    c.shape.forward_only = forward_only;
     snprintf(r->note, sizeof r->note,
              "n %d, c %d, h %d, w %d, k %d, window %dx%d, stride %d, pad %d, groups %d, compute %d",
              s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, s->compute);
@@ -141,7 +141,7 @@ static void check_sums(struct rig *r, const struct pair *y, const struct pair *s
 
 static void forward_case(struct rig *r)
 {
-    struct convs c = make_convs(r, random_bool());
+    struct convs c = make_convs(r, choose_shape(true));
     struct pair x = input_tensor(r, shape_x(&c.shape));
     struct pair y = output_tensor(r, shape_y(&c.shape), false);
     struct pair shift = input_array(r, c.shape.k), sums = output_array(r, 2 * c.shape.k, false);
@@ -165,7 +165,7 @@ AMP_TEST(conv_forward)
 
 static void bias_forward_case(struct rig *r)
 {
-    struct convs c = make_convs(r, random_bool());
+    struct convs c = make_convs(r, choose_shape(true));
     struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, c.shape.k);
     struct ampk_tensor out = shape_y(&c.shape);
     out.layout = random_int(AMPK_NHWC, AMPK_NCHW);
@@ -193,9 +193,9 @@ AMP_TEST(conv_bias_forward)
 
 /* ---- backward ---- */
 
-static void backward_case(struct rig *r)
+static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
 {
-    struct convs c = make_convs(r, false);
+    struct convs c = make_convs(r, shape);
     const struct ampk_conv_shape *s = &c.shape;
     bool accumulate = random_bool(), want_dx = test_random() % 4 != 0;
     struct pair x = input_tensor(r, shape_x(s)), dy = input_tensor(r, shape_y(s));
@@ -218,9 +218,30 @@ static void backward_case(struct rig *r)
     destroy_convs(r, &c);
 }
 
+static void backward_case(struct rig *r)
+{
+    compare_backward(r, choose_shape(false));
+}
+
 AMP_TEST(conv_backward)
 {
     run_cases(backward_case, 60);
+}
+
+/* So many weights, images and rows that the CPU backend cuts the rows and yet gives several cuts to
+ * one task of the weight gradient. Large for the reference, hence once. */
+static void large_backward_case(struct rig *r)
+{
+    compare_backward(
+        r, (struct ampk_conv_shape){16, 64, 8, 1, 950, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false});
+}
+
+AMP_TEST(conv_backward_of_many_weights)
+{
+    struct ampk_context *context = open_context(NULL, 2);
+    REQUIRE(context != NULL);
+    run_case(large_backward_case, context, test_random());
+    CONFORMANCE_BACKEND.context_destroy(context);
 }
 
 /* ---- operands: rounded to the compute type, to nearest even ---- */
