@@ -1,5 +1,6 @@
 #include "attach/image_file.h"
 
+#include "attach/ending.h"
 #include "attach/symbols.h"
 
 #include "darknet.h"
@@ -12,53 +13,60 @@
 #define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
 
 static atomic_bool refuse;
+
 static _Thread_local const char *reading; // the file that Darknet has been asked to decode
 
-// A file under a name that is short enough for Darknet.
-struct short_name {
+// ---- reading a file ----
+
+// One call of Darknet's decoder, by a name that is short enough for it.
+struct read_call {
+    bool nested; // load_image_color calls load_image
     char *name;
     char link[32];
     int fd;
 };
 
-static void shorten(struct short_name *s, char *name)
+static void begin_read(struct read_call *r, char *name)
 {
-    s->name = name;
-    s->fd = -1;
+    *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
+    if (r->nested) return;
+    while (!amp_ending_enter())
+        pause();
+    reading = name;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
-    s->fd = open(name, O_RDONLY | O_CLOEXEC);
-    snprintf(s->link, sizeof s->link, "/proc/self/fd/%d", s->fd);
-    s->name = s->link;
+    r->fd = open(name, O_RDONLY | O_CLOEXEC);
+    snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
+    r->name = r->link;
 }
 
-static void end_of_short_name(const struct short_name *s)
+static void end_read(const struct read_call *r)
 {
-    if (s->fd >= 0) close(s->fd);
+    if (r->nested) return;
+    amp_ending_watch();
+    if (r->fd >= 0) close(r->fd);
+    reading = NULL;
+    amp_ending_leave();
 }
 
 AMP_INTERPOSE(image, load_image, (char *filename, int w, int h, int c))
 {
-    struct short_name file;
-    const char *outer = reading; // load_image_color's, which calls this
-    if (!outer) reading = filename;
-    shorten(&file, filename);
-    image im = AMP_REAL(load_image)(file.name, w, h, c);
-    end_of_short_name(&file);
-    reading = outer;
+    struct read_call r;
+    begin_read(&r, filename);
+    image im = AMP_REAL(load_image)(r.name, w, h, c);
+    end_read(&r);
     return im;
 }
 
 AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
 {
-    struct short_name file;
-    const char *outer = reading;
-    if (!outer) reading = filename;
-    shorten(&file, filename);
-    image im = AMP_REAL(load_image_color)(file.name, w, h);
-    end_of_short_name(&file);
-    reading = outer;
+    struct read_call r;
+    begin_read(&r, filename);
+    image im = AMP_REAL(load_image_color)(r.name, w, h);
+    end_read(&r);
     return im;
 }
+
+// ---- a file that cannot be decoded ----
 
 // Several loader threads may get here; the first ends the program. _exit, because exit would run
 // OpenCV's destructors while the others decode.

@@ -1,5 +1,6 @@
 #include "attach/loader.h"
 
+#include "attach/ending.h"
 #include "attach/image_file.h"
 #include "attach/seed.h"
 #include "attach/fail.h"
@@ -8,7 +9,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <unistd.h>
 
 // One batch, from the call that loads it until it is freed. Owned by the training thread's list and
 // by the loading job, whichever ends later.
@@ -107,35 +107,10 @@ void amp_loader_forget(const network *net)
     if (feed.net == net) amp_loader_follow(NULL, NULL);
 }
 
-// ---- the end of the program ----
-
-// Darknet's trainers return while the next batch is being loaded, into a variable of theirs. Exit
-// would run OpenCV's destructors under the loader threads, and they would write to a stack that is
-// gone. So it waits until each has finished the image at hand, and that batch is not delivered.
-static atomic_int jobs_running;
-static atomic_bool ending;
-static _Thread_local bool is_loader; // may call exit too, and must not wait for itself
-
-static void wait_for_loaders(void)
-{
-    ending = true;
-    while (!is_loader && jobs_running > 0)
-        usleep(1000);
-}
-
-// Called when the first image is there: OpenCV registers the destructors of its decoders with the
-// first that it reads, and what is registered last runs first.
-static void wait_for_loaders_at_exit(void)
-{
-    atexit(wait_for_loaders);
-    at_quick_exit(wait_for_loaders);
-}
-
 // ---- loading one ----
 
 static void load_one(struct job *job, int k)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct amp_stream stream;
     load_args one = job->args;
     if (job->seeded) {
@@ -148,15 +123,13 @@ static void load_one(struct job *job, int k)
     one.d = &job->images[k];
     AMP_USE(load_data_blocking)(one);
     amp_seed_use(NULL);
-    pthread_once(&once, wait_for_loaders_at_exit);
 }
 
 static void *work(void *p)
 {
     struct job *job = p;
     int k;
-    is_loader = true;
-    while (!ending && (k = atomic_fetch_add(&job->next, 1)) < job->args.n)
+    while ((k = atomic_fetch_add(&job->next, 1)) < job->args.n)
         load_one(job, k);
     return NULL;
 }
@@ -203,12 +176,14 @@ static void *load_batch(void *p)
     work(job);
     for (int t = 0; t < extra; ++t)
         pthread_join(threads[t], NULL);
-    if (!ending) deliver(job);
+    if (amp_ending_enter()) {
+        deliver(job);
+        amp_ending_leave();
+    }
     drop(job->batch);
     free(job->images);
     free(job);
     free(threads);
-    --jobs_running;
     return NULL;
 }
 
@@ -221,7 +196,6 @@ static pthread_t load_by_image(load_args args)
     job->batch = hold_new_batch(args.n);
     job->images = allocate((size_t)args.n, sizeof *job->images);
     amp_seed_between_steps();
-    ++jobs_running;
     return start_thread(load_batch, job);
 }
 
@@ -260,11 +234,28 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
+// Darknet's own load_data, but for its last act: to write the batch to its destination.
+static void *load_as_darknet(void *p)
+{
+    load_args args = *(load_args *)p;
+    data loaded, *destination = args.d;
+    free(p);
+    args.d = &loaded;
+    pthread_join(AMP_REAL(load_data)(args), NULL);
+    if (amp_ending_enter()) {
+        *destination = loaded;
+        amp_ending_leave();
+    }
+    return NULL;
+}
+
 AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 {
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
-    return AMP_REAL(load_data)(args);
+    load_args *own = allocate(1, sizeof *own);
+    *own = args;
+    return start_thread(load_as_darknet, own);
 }
 
 AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))

@@ -6,7 +6,7 @@
 // seed, image k of the batch for iteration i takes its path and augmentation from stream (seed, i,
 // k), so the batch depends neither on the number of threads nor on what was loaded before. What the
 // caller gets (a thread to join, a batch to free) is what Darknet gives. Without a network to
-// follow both functions are Darknet's own.
+// follow both functions load as Darknet's own do.
 //
 // Iteration i: Darknet's trainers keep one batch in hand and load the next; with random=1 they free
 // a batch untrained and load it again in another size. So a batch is for the iteration after the

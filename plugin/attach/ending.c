@@ -1,0 +1,47 @@
+#include "attach/ending.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static atomic_int inside;
+static atomic_bool ending;
+static _Thread_local int depth; // how often this thread is inside
+
+bool amp_ending_enter(void)
+{
+    if (!depth) {
+        ++inside; // before the look at ending: either we see it, or exit sees us
+        if (ending) {
+            --inside;
+            return false;
+        }
+    }
+    ++depth;
+    return true;
+}
+
+void amp_ending_leave(void)
+{
+    if (!--depth) --inside;
+}
+
+static void wait_for_others(void)
+{
+    ending = true;
+    while (inside > (depth ? 1 : 0))
+        usleep(1000);
+}
+
+static void watch(void)
+{
+    atexit(wait_for_others);
+    at_quick_exit(wait_for_others);
+}
+
+void amp_ending_watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch);
+}
