@@ -1,0 +1,247 @@
+"""Training that is stopped and goes on from a weights file and its sidecar is the run that never
+stopped, byte for byte; and what happens where the sidecar cannot be used.
+
+usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET
+"""
+
+import os
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+LINKED, STOCK, DARKNET = sys.argv[1:4]
+AMP = "mixed_precision=1\n"
+RESUMED = "mixed precision: resumed from "
+
+
+def run(command, folder, status=0, limit=None):
+    """Runs it in the folder; returns its stderr. limit: bytes that a file may have."""
+
+    def set_limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True,
+                          text=True, env=dict(os.environ, OMP_NUM_THREADS="2",
+                                   OMP_WAIT_POLICY="passive"),
+                          preexec_fn=set_limit if limit else None)
+    assert done.returncode == status, "status %d\n%s\n%s" % (
+        done.returncode, done.stdout[-1000:], done.stderr[-3000:])
+    return done.stderr
+
+
+def train(folder, steps, weights, start=None, clear=False, program=LINKED, **settings):
+    command = [program, "toy.cfg", steps, weights] + ([start] if start else [])
+    return run(command + (["clear"] if clear else []), folder, **settings)
+
+
+def pair(folder, name):
+    """The bytes of a weights file and its sidecar."""
+    return (folder / name).read_bytes(), (folder / (name + ".amp")).read_bytes()
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if "backup" in path.name)
+
+
+def change_cfg(folder, old, new):
+    cfg = folder / "toy.cfg"
+    text = cfg.read_text()
+    assert old in text, old
+    cfg.write_text(text.replace(old, new))
+
+
+def check_same(root, name, keys, before=4, after=5, start=None, changes=(), **settings):
+    """An unbroken run and one that stops after `before` steps. Returns the resumed one's stderr."""
+    folder = toyset.make(root / name, net_keys=AMP + keys, **settings)
+    for old, new in changes:
+        change_cfg(folder, old, new)
+    begin = None
+    if start:
+        begin = "start.weights"
+        train(folder, 0, begin)
+        start(folder / begin)
+    train(folder, before + after, "whole.backup", begin)
+    train(folder, before, "half.backup", begin)
+    assert pair(folder, "whole.backup") != pair(folder, "half.backup"), "%s: no training" % name
+    said = train(folder, after, "resumed.backup", "half.backup")
+    assert said.count(RESUMED + "half.backup.amp: iteration %d," % before) == 1, said
+    assert pair(folder, "whole.backup") == pair(folder, "resumed.backup"), name
+    # It is the sidecar that makes it so.
+    (folder / "half.backup.amp").unlink()
+    assert RESUMED not in train(folder, after, "other.backup", "half.backup")
+    assert pair(folder, "whole.backup") != pair(folder, "other.backup"), name
+    return said
+
+
+def blow_up(weights):
+    """Scales of the first layer, after 8 biases, that carry its output out of FP16."""
+    data = bytearray(weights.read_bytes())
+    data[20 + 32:20 + 64] = struct.pack("<8f", *[1e6] * 8)
+    weights.write_bytes(data)
+
+
+def check_resumed_runs(root):
+    check_same(root, "sgd", "loss_scale_window=3")
+    check_same(root, "searched", "loss_scale_window=50", before=1, after=1)
+    said = check_same(root, "adam", "adam=1\nloss_scale_window=3")
+    assert "momentum and Adam moments" in said, said
+    check_same(root, "skip", "amp_on_overflow=skip\nloss_scale_init=16777216", before=6)
+    check_same(root, "static", "loss_scale=128")
+    check_same(root, "bf16", "amp_dtype=bf16")
+    check_same(root, "fp32", "amp_dtype=fp32")
+    check_same(root, "whole_batch", "", changes=[("subdivisions=2", "subdivisions=1")])
+    check_same(root, "four_parts", "adam=1", batch=8, changes=[("subdivisions=2", "subdivisions=4")])
+    said = check_same(root, "demoted", "", start=blow_up)
+    assert "layers that left FP16: " in said and "does not fit FP16" not in said, said
+    dropout = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
+    check_same(root, "dropout", "seed=7", changes=[dropout])
+
+
+def check_detector(root):
+    """The same through `darknet detector train`, with loader threads and augmentation."""
+    for name, keys in (("detector", "seed=7"), ("detector_adam", "seed=7\nadam=1")):
+        runs = {}
+        for part, batches, start in (("whole", 7, None), ("half", 3, None), ("resumed", 7, "half")):
+            folder = toyset.make(root / name / part, net_keys=AMP + keys, max_batches=batches)
+            command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"]
+            if start:
+                command.append(root / name / start / "backup" / "toy_final.weights")
+            said = run(command, folder)
+            assert (RESUMED in said) == (start is not None), said
+            runs[part] = pair(folder / "backup", "toy_final.weights")
+        assert runs["whole"] == runs["resumed"] != runs["half"], name
+
+
+def check_policies(root):
+    for policy, expected in (("", {"a.backup", "a_final.weights"}), ("none", set()),
+                             ("all", {"a.backup", "a_final.weights", "a_100.weights"})):
+        keys = AMP + ("amp_sidecar=%s\n" % policy if policy else "")
+        folder = toyset.make(root / ("policy" + policy), net_keys=keys)
+        for name in ("a.backup", "a_final.weights", "a_100.weights"):
+            said = train(folder, 1, name)
+            assert said.count("Saving weights to %s\n" % name) == 1 and ".part-" not in said, said
+            assert (folder / (name + ".amp")).exists() == (name in expected), (policy, name)
+        assert not [path for path in folder.iterdir() if ".part-" in path.name]
+    change_cfg(folder, "amp_sidecar=all", "amp_sidecar=none")
+    train(folder, 1, "a.backup")
+    assert names(folder) == ["a.backup", "backup"], "the sidecar of overwritten weights stays"
+
+
+def check_other_programs(root):
+    """Weights files are Darknet's, and a cfg without our key neither makes nor reads sidecars."""
+    folder = toyset.make(root / "others", net_keys=AMP)
+    train(folder, 2, "a.backup")
+    change_cfg(folder, AMP, "")
+    stock = train(folder, 0, "copy.backup", "a.backup", program=STOCK)
+    assert (folder / "copy.backup").read_bytes() == (folder / "a.backup").read_bytes()
+    linked = train(folder, 0, "copy2.backup", "a.backup")
+    assert (folder / "copy2.backup").read_bytes() == (folder / "a.backup").read_bytes()
+    assert linked.replace("copy2", "copy") == stock, linked
+    assert names(folder) == ["a.backup", "a.backup.amp", "backup", "copy.backup", "copy2.backup"]
+
+
+def check_clear(root):
+    folder = toyset.make(root / "clear", net_keys=AMP)
+    train(folder, 3, "a.backup")
+    said = train(folder, 2, "cleared.backup", "a.backup", clear=True)
+    assert "a.backup.amp is not used, because" in said and RESUMED not in said, said
+    (folder / "a.backup.amp").unlink()
+    train(folder, 2, "without.backup", "a.backup", clear=True)
+    assert pair(folder, "cleared.backup") == pair(folder, "without.backup")
+
+
+def check_refused(root):
+    """A sidecar that cannot be used: one warning with the reason, and training as without it."""
+    folder = toyset.make(root / "refused", net_keys=AMP)
+    train(folder, 3, "good.backup")
+    weights, sidecar = pair(folder, "good.backup")
+    (folder / "none.backup").write_bytes(weights)
+    train(folder, 2, "expected.backup", "none.backup")
+    older = train(folder, 2, "older.backup") and pair(folder, "older.backup")[1]
+    flipped = sidecar[:-30] + bytes([sidecar[-30] ^ 8]) + sidecar[-29:]
+    newer = sidecar[:8] + b"\2" + sidecar[9:]
+    for bad, reason in ((sidecar[:-1], "is cut off"), (b"", "is cut off"), (flipped, "is damaged"),
+                        (newer, "has format version 2"), (older, "belongs to other weights")):
+        (folder / "a.backup").write_bytes(weights)
+        (folder / "a.backup.amp").write_bytes(bad)
+        said = train(folder, 2, "b.backup", "a.backup")
+        assert said.count("a.backup.amp: " + reason) == 1, said
+        assert "momentum and loss scale start anew" in said and RESUMED not in said, said
+        assert pair(folder, "b.backup") == pair(folder, "expected.backup"), reason
+    change_cfg(folder, AMP, AMP + "adam=1\n")
+    said = train(folder, 1, "c.backup", "good.backup")
+    assert "good.backup.amp: belongs to another network" in said, said
+
+
+def check_previous_pair(root):
+    """Killed between the new sidecar and the new weights."""
+    folder = toyset.make(root / "previous", net_keys=AMP)
+    train(folder, 3, "a.backup")
+    train(folder, 5, "next.backup")
+    for name in ("a.backup", "a.backup.amp"):
+        os.link(folder / name, folder / name.replace("a.backup", "a.backup.prev"))
+    os.rename(folder / "next.backup.amp", folder / "a.backup.amp")
+    said = train(folder, 2, "resumed.backup", "a.backup")
+    assert "the last good pair is loaded, a.backup.prev\n" in said, said
+    assert RESUMED + "a.backup.prev.amp: iteration 3," in said, said
+    train(folder, 2, "a.backup", "a.backup")
+    assert not (folder / "a.backup.prev").exists() and not (folder / "a.backup.prev.amp").exists()
+    train(folder, 5, "whole.backup")
+    assert pair(folder, "a.backup") == pair(folder, "resumed.backup") == pair(folder, "whole.backup")
+
+
+def check_write_errors(root):
+    folder = toyset.make(root / "errors", net_keys=AMP)
+    for name, status in (("a.backup", 0), ("a_final.weights", 1)):
+        train(folder, 1, name)
+        before = pair(folder, name), sorted(os.listdir(folder))
+        for limit, reason in ((5000, "only 5000 of 9700 bytes"), (9800, "File too large")):
+            said = train(folder, 2, name, status=status, limit=limit)
+            assert "weights are not saved: " in said and reason in said and name in said, said
+            assert (pair(folder, name), sorted(os.listdir(folder))) == before, name
+        said = train(folder, 1, "none/" + name, status=status)
+        assert "none/%s: cannot write a file beside it: No such file" % name in said, said
+
+
+def check_links(root):
+    """A link stays one; a device is written to, not replaced."""
+    folder = toyset.make(root / "links", net_keys=AMP)
+    (folder / "far").mkdir()
+    train(folder, 2, "far/a.backup")
+    (folder / "far" / "a.backup").chmod(0o640)
+    (folder / "b.backup").symlink_to("far/a.backup")
+    said = train(folder, 3, "b.backup", "b.backup")
+    assert RESUMED in said, said
+    assert (folder / "b.backup").is_symlink() and not (folder / "b.backup.amp").exists()
+    assert (folder / "far" / "a.backup").stat().st_mode & 0o777 == 0o640
+    train(folder, 5, "c.backup")
+    assert pair(folder, "c.backup") == pair(folder / "far", "a.backup")
+    (folder / "null.backup").symlink_to("/dev/null")
+    train(folder, 1, "null.backup")
+    assert Path("/dev/null").is_char_device() and (folder / "null.backup").is_symlink()
+    assert not (folder / "null.backup.amp").exists()
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        check_resumed_runs(root)
+        check_detector(root)
+        check_policies(root)
+        check_other_programs(root)
+        check_clear(root)
+        check_refused(root)
+        check_previous_pair(root)
+        check_write_errors(root)
+        check_links(root)
+
+
+main()
