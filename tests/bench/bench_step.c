@@ -5,10 +5,10 @@
  *
  * Compiled twice: with the plugin, and (BENCH_STOCK) against a stock Darknet. Prints one JSON line
  * with the seconds of every step. --heads fixed: the loss layers do nothing but hand out a fixed
- * gradient, so that another framework can do the same. --dump: writes input.bin (NCHW), delta_I.bin
- * (the fixed gradient of head I; read instead where it exists), and after one step head_I.bin (what
- * head I reads) and layer_I_dw.bin (weight gradient, OIHW, Darknet's sign). All files are raw
- * float32.
+ * gradient, so that another framework can do the same. --dump: writes input.bin (NCHW), delta_H.bin
+ * (the fixed gradient of head number H; read instead where it exists), and after one step
+ * head_H.bin (what head H reads) and layer_I_dw.bin (weight gradient, OIHW, Darknet's sign). All
+ * files are raw float32.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,11 +85,11 @@ static void forward_fixed(layer l, network net)
 static void fix_heads(network *net, const struct arguments *a)
 {
     unsigned long long state = 99;
-    for (int i = 0; i < net->n; i++) {
+    for (int i = 0, head = 0; i < net->n; i++) {
         layer *l = &net->layers[i];
         char name[64];
         if (!is_head(l)) continue;
-        snprintf(name, sizeof name, "delta_%d.bin", i);
+        snprintf(name, sizeof name, "delta_%d.bin", head++);
         fixed_delta[i] = malloc(count(l) * sizeof(float));
         if (!a->dump || !read_floats(a->dump, name, fixed_delta[i], count(l))) {
             for (size_t k = 0; k < count(l); k++)
@@ -126,10 +126,10 @@ static void dump(network *net, const char *folder)
     net->decay = 0;
     write_floats(folder, "input.bin", net->input, (size_t)net->inputs * (size_t)net->batch);
     train_network_datum(net);
-    for (int i = 0; i < net->n; i++) {
+    for (int i = 0, head = 0; i < net->n; i++) {
         layer *l = &net->layers[i];
         if (is_head(l)) {
-            snprintf(name, sizeof name, "head_%d.bin", i);
+            snprintf(name, sizeof name, "head_%d.bin", head++);
             write_floats(folder, name, net->layers[i - 1].output, count(l));
         }
         if (l->type == CONVOLUTIONAL) {
