@@ -13,9 +13,9 @@
 #include <string.h>
 
 enum {
-    INPUTS = 3,  /* at most */
-    TILE = 4096, /* elements of an operand that a kernel is given at a time: first-level cache */
-    TILE_PIXELS = 4,  /* but no fewer pixels than this */
+    INPUTS = 3, /* at most */
+    TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
+    TILE_CHANNELS = 128,
     BLOCK_PIXELS = 8, /* size of the FP32 blocks */
     BLOCK_CHANNELS = 256,
 };
@@ -87,11 +87,18 @@ static struct tile tile_at(const struct job *job, const struct ampk_region *regi
     return tile;
 }
 
+/* Pixels in a tile. A kernel goes through a tile column by column, and that order must not be far
+ * from the order in memory, or the processor's prefetching fails. */
+static size_t tile_pixels(size_t channels)
+{
+    return channels <= TILE_CHANNELS ? TILE / channels : 1;
+}
+
 static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
                            enum ampk_dtype dtype)
 {
     size_t c = (size_t)region->tensor->c, end = region->pixel + region->pixels;
-    size_t step = larger(TILE / region->channels, TILE_PIXELS);
+    size_t step = tile_pixels(region->channels);
     uint32_t largest = 0;
     for (size_t pixel = region->pixel; pixel < end; pixel += step) {
         struct tile tile = tile_at(job, region, pixel, smaller(step, end - pixel), region->channel,
@@ -204,9 +211,36 @@ static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int 
 
 /* ---- kernels ---- */
 
-#define FOR_CHANNELS(tile, i, left)                                                                \
-    for (size_t i = 0, left = (tile)->channels; i < (tile)->channels;                              \
-         i += AMPK_LANES, left -= AMPK_LANES)
+/* A kernel is a function of one column: as many channels as a vector has lanes, or `left` of them,
+ * over all pixels of a tile. It returns `largest`, raised by what it stores. */
+#define COLUMN(name)                                                                               \
+    AMPK_INLINE ampk_vec_amax name(const struct job *job, const struct tile *tile, size_t i,       \
+                                   size_t left, ampk_vec_amax largest, enum ampk_dtype t,          \
+                                   enum ampk_activation a)
+
+/* Defines name_tile(job, tile), which calls name(...) for all columns with the tile's dtype and the
+ * job's activation as constants. */
+#define KERNEL(name)                                                                               \
+    AMPK_INLINE ampk_vec_amax name##_columns(const struct job *job, const struct tile *tile,       \
+                                             enum ampk_dtype t, enum ampk_activation a)            \
+    {                                                                                              \
+        const struct job j = *job; /* copies: no store can change them */                          \
+        const struct tile k = *tile;                                                               \
+        size_t i = 0;                                                                              \
+        ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
+        for (; i + AMPK_LANES <= k.channels; i += AMPK_LANES)                                      \
+            largest = name(&j, &k, i, AMPK_LANES, largest, t, a);                                  \
+        if (i < k.channels) largest = name(&j, &k, i, k.channels - i, largest, t, a);              \
+        return largest;                                                                            \
+    }                                                                                              \
+    static uint32_t name##_tile(const struct job *job, const struct tile *tile)                    \
+    {                                                                                              \
+        ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
+        AMPK_WITH_DTYPE(                                                                           \
+            tile->dtype, T,                                                                        \
+            AMPK_WITH_ACTIVATION(job->activation, A, largest = name##_columns(job, tile, T, A)));  \
+        return ampk_vec_amax_get(largest);                                                         \
+    }
 
 AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, int which, size_t i,
                                size_t left)
@@ -222,173 +256,128 @@ AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t 
     ampk_vec_store(sums, i, AMPK_FP32, left, sum);
 }
 
-/* Defines name_tile(job, tile), which calls name(job, tile, T, A) with the tile's dtype and the
- * job's activation as constants. */
-#define KERNEL(name)                                                                               \
-    static uint32_t name##_tile(const struct job *job, const struct tile *tile)                    \
-    {                                                                                              \
-        ampk_vec_amax largest = ampk_vec_amax_zero();                                              \
-        AMPK_WITH_DTYPE(                                                                           \
-            tile->dtype, T,                                                                        \
-            AMPK_WITH_ACTIVATION(job->activation, A, largest = name(job, tile, T, A)));            \
-        return ampk_vec_amax_get(largest);                                                         \
-    }
-
 /* sum(in - shift) and sum((in - shift)^2); parameter: shift. */
-AMPK_INLINE ampk_vec_amax sums(const struct job *job, const struct tile *tile, enum ampk_dtype t,
-                               enum ampk_activation a)
+COLUMN(sums)
 {
     (void)a;
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec shift = parameter(job, tile, 0, i, left);
-        ampk_vec sum = ampk_vec_set(0);
-        ampk_vec squares = ampk_vec_set(0);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
-            v = ampk_vec_sub(v, shift);
-            sum = ampk_vec_add(sum, v);
-            squares = ampk_vec_fma(v, v, squares);
-        }
-        raise_sum(tile, 0, i, left, sum);
-        raise_sum(tile, 1, i, left, squares);
+    ampk_vec shift = parameter(job, tile, 0, i, left);
+    ampk_vec sum = ampk_vec_set(0);
+    ampk_vec squares = ampk_vec_set(0);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
+        v = ampk_vec_sub(v, shift);
+        sum = ampk_vec_add(sum, v);
+        squares = ampk_vec_fma(v, v, squares);
     }
-    return ampk_vec_amax_zero();
+    raise_sum(tile, 0, i, left, sum);
+    raise_sum(tile, 1, i, left, squares);
+    return largest;
 }
 KERNEL(sums)
 
 /* out = source, and the sums of what was stored; parameter: shift. */
-AMPK_INLINE ampk_vec_amax store_sums(const struct job *job, const struct tile *tile,
-                                     enum ampk_dtype t, enum ampk_activation a)
+COLUMN(store_sums)
 {
     (void)a;
-    ampk_vec_amax largest = ampk_vec_amax_zero();
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec shift = parameter(job, tile, 0, i, left);
-        ampk_vec sum = ampk_vec_set(0);
-        ampk_vec squares = ampk_vec_set(0);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
-            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
-            v = ampk_vec_sub(ampk_vec_round(v, t), shift);
-            sum = ampk_vec_add(sum, v);
-            squares = ampk_vec_fma(v, v, squares);
-        }
-        raise_sum(tile, 0, i, left, sum);
-        raise_sum(tile, 1, i, left, squares);
+    ampk_vec shift = parameter(job, tile, 0, i, left);
+    ampk_vec sum = ampk_vec_set(0);
+    ampk_vec squares = ampk_vec_set(0);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
+        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        v = ampk_vec_sub(ampk_vec_round(v, t), shift);
+        sum = ampk_vec_add(sum, v);
+        squares = ampk_vec_fma(v, v, squares);
     }
+    raise_sum(tile, 0, i, left, sum);
+    raise_sum(tile, 1, i, left, squares);
     return largest;
 }
 KERNEL(store_sums)
 
 /* out = activation(source + bias); parameter: bias. */
-AMPK_INLINE ampk_vec_amax store_bias(const struct job *job, const struct tile *tile,
-                                     enum ampk_dtype t, enum ampk_activation a)
+COLUMN(store_bias)
 {
-    ampk_vec_amax largest = ampk_vec_amax_zero();
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec bias = parameter(job, tile, 0, i, left);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
-            v = ampk_vec_activate(ampk_vec_add(v, bias), a);
-            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
-        }
+    ampk_vec bias = parameter(job, tile, 0, i, left);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
+        v = ampk_vec_activate(ampk_vec_add(v, bias), a);
+        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
     }
     return largest;
 }
 KERNEL(store_bias)
 
 /* out = activation((in - mean) * factor + bias); parameters in this order. */
-AMPK_INLINE ampk_vec_amax normalize(const struct job *job, const struct tile *tile,
-                                    enum ampk_dtype t, enum ampk_activation a)
+COLUMN(normalize)
 {
-    ampk_vec_amax largest = ampk_vec_amax_zero();
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec mean = parameter(job, tile, 0, i, left);
-        ampk_vec factor = parameter(job, tile, 1, i, left);
-        ampk_vec bias = parameter(job, tile, 2, i, left);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
-            v = ampk_vec_activate(ampk_vec_fma(ampk_vec_sub(v, mean), factor, bias), a);
-            ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
-        }
+    ampk_vec mean = parameter(job, tile, 0, i, left);
+    ampk_vec factor = parameter(job, tile, 1, i, left);
+    ampk_vec bias = parameter(job, tile, 2, i, left);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
+        v = ampk_vec_activate(ampk_vec_fma(ampk_vec_sub(v, mean), factor, bias), a);
+        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
     }
     return largest;
 }
 KERNEL(normalize)
 
 /* g = in[2] * activation'(in[1]): sum(g) and sum(g * (in[0] - mean)); parameter: mean. */
-AMPK_INLINE ampk_vec_amax gradient_sums(const struct job *job, const struct tile *tile,
-                                        enum ampk_dtype t, enum ampk_activation a)
+COLUMN(gradient_sums)
 {
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec mean = parameter(job, tile, 0, i, left);
-        ampk_vec sum = ampk_vec_set(0);
-        ampk_vec product = ampk_vec_set(0);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            size_t at = p * tile->stride + i;
-            ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
-            ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
-            ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
-            g = ampk_vec_activation_backward(g, out, a);
-            sum = ampk_vec_add(sum, g);
-            product = ampk_vec_fma(g, ampk_vec_sub(y, mean), product);
-        }
-        raise_sum(tile, 0, i, left, sum);
-        raise_sum(tile, 1, i, left, product);
+    ampk_vec mean = parameter(job, tile, 0, i, left);
+    ampk_vec sum = ampk_vec_set(0);
+    ampk_vec product = ampk_vec_set(0);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        size_t at = p * tile->stride + i;
+        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
+        ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
+        g = ampk_vec_activation_backward(g, out, a);
+        sum = ampk_vec_add(sum, g);
+        product = ampk_vec_fma(g, ampk_vec_sub(y, mean), product);
     }
-    return ampk_vec_amax_zero();
+    raise_sum(tile, 0, i, left, sum);
+    raise_sum(tile, 1, i, left, product);
+    return largest;
 }
 KERNEL(gradient_sums)
 
 /* out = g*a + ((in[0] - mean)*b + c) with g as above; parameters: mean, a, b, c. */
-AMPK_INLINE ampk_vec_amax gradient(const struct job *job, const struct tile *tile,
-                                   enum ampk_dtype t, enum ampk_activation a)
+COLUMN(gradient)
 {
-    ampk_vec_amax largest = ampk_vec_amax_zero();
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec mean = parameter(job, tile, 0, i, left);
-        ampk_vec of_g = parameter(job, tile, 1, i, left);
-        ampk_vec of_y = parameter(job, tile, 2, i, left);
-        ampk_vec constant = parameter(job, tile, 3, i, left);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            size_t at = p * tile->stride + i;
-            ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
-            ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
-            ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
-            g = ampk_vec_activation_backward(g, out, a);
-            ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), of_y, constant);
-            ampk_vec_store_amax(tile->out, at, t, left, ampk_vec_fma(g, of_g, v), &largest);
-        }
+    ampk_vec mean = parameter(job, tile, 0, i, left);
+    ampk_vec of_g = parameter(job, tile, 1, i, left);
+    ampk_vec of_y = parameter(job, tile, 2, i, left);
+    ampk_vec constant = parameter(job, tile, 3, i, left);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        size_t at = p * tile->stride + i;
+        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
+        ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
+        g = ampk_vec_activation_backward(g, out, a);
+        ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), of_y, constant);
+        ampk_vec_store_amax(tile->out, at, t, left, ampk_vec_fma(g, of_g, v), &largest);
     }
     return largest;
 }
 KERNEL(gradient)
 
 /* out = g = in[1] * activation'(in[0]), and sum(g). */
-AMPK_INLINE ampk_vec_amax bias_gradient(const struct job *job, const struct tile *tile,
-                                        enum ampk_dtype t, enum ampk_activation a)
+COLUMN(bias_gradient)
 {
     (void)job;
-    ampk_vec_amax largest = ampk_vec_amax_zero();
-    FOR_CHANNELS(tile, i, left)
-    {
-        ampk_vec sum = ampk_vec_set(0);
-        for (size_t p = 0; p < tile->pixels; p++) {
-            size_t at = p * tile->stride + i;
-            ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
-            ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
-            g = ampk_vec_activation_backward(g, out, a);
-            sum = ampk_vec_add(sum, g);
-            ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
-        }
-        raise_sum(tile, 0, i, left, sum);
+    ampk_vec sum = ampk_vec_set(0);
+    for (size_t p = 0; p < tile->pixels; p++) {
+        size_t at = p * tile->stride + i;
+        ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
+        g = ampk_vec_activation_backward(g, out, a);
+        sum = ampk_vec_add(sum, g);
+        ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
     }
+    raise_sum(tile, 0, i, left, sum);
     return largest;
 }
 KERNEL(bias_gradient)
@@ -397,11 +386,14 @@ KERNEL(bias_gradient)
 
 void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum)
 {
-    for (size_t i = 0; i < n; i++) {
-        double total = 0;
+    for (size_t i = 0; i < n; i += BLOCK_CHANNELS) {
+        double total[BLOCK_CHANNELS] = {0};
+        size_t width = smaller(n - i, BLOCK_CHANNELS);
         for (size_t j = 0; j < count; j++)
-            total += partial[j * n + i];
-        sum[i] = (float)total;
+            for (size_t k = 0; k < width; k++)
+                total[k] += partial[j * n + i + k];
+        for (size_t k = 0; k < width; k++)
+            sum[i + k] = (float)total[k];
     }
 }
 

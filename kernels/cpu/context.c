@@ -10,8 +10,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum {
+    ALIGNMENT = 64,      /* a cache line */
+    HUGE_PAGE = 2 << 20, /* what is larger asks for such pages: fewer misses of the TLB */
+};
+
+static void *aligned_memory(size_t bytes)
+{
+    size_t unit = bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+    if (bytes > SIZE_MAX - unit) return NULL;
+    void *memory = aligned_alloc(unit, (bytes / unit + 1) * unit);
+#ifdef MADV_HUGEPAGE
+    if (memory && unit == HUGE_PAGE) madvise(memory, (bytes / unit + 1) * unit, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
 
 static bool runs_here(const struct ampk_isa *isa)
 {
@@ -75,9 +90,8 @@ bool ampk_memory_reserve(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->memory_bytes) return true;
     free(ctx->memory);
-    ctx->memory_bytes = (bytes / ALIGNMENT + 1) * ALIGNMENT;
-    ctx->memory = aligned_alloc(ALIGNMENT, ctx->memory_bytes);
-    if (!ctx->memory) ctx->memory_bytes = 0;
+    ctx->memory = aligned_memory(bytes);
+    ctx->memory_bytes = ctx->memory ? bytes : 0;
     return ctx->memory != NULL;
 }
 
@@ -91,7 +105,7 @@ void *ampk_memory(struct ampk_context *ctx, size_t bytes)
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
     (void)ctx;
-    return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT);
+    return aligned_memory(bytes);
 }
 
 static void memory_free(struct ampk_context *ctx, void *memory)
