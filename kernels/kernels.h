@@ -134,8 +134,7 @@ struct ampk_backend {
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
     /* dx (NULL: not wanted) (+)= dgrad(dy), NHWC; dw = wgrad(x, dy), float [k][c/groups][kh][kw],
-     * always overwritten. dy is NHWC; it is rounded to the compute type first (dy_amax: its largest
-     * before). */
+     * always overwritten. dy is NHWC; it is rounded to the compute type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);

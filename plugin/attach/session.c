@@ -263,12 +263,25 @@ void amp_session_check_inference(struct amp_session *s)
 
 // ---- attaching ----
 
+// Darknet's [batchnorm] layer uses arrays on the CPU that it never allocates. free_layer frees
+// them.
+static void complete_batchnorm(layer *l)
+{
+    size_t n = (size_t)l->batch * (size_t)l->outputs, c = (size_t)l->out_c;
+    if (l->type != BATCHNORM || l->x) return;
+    l->x = allocate(n, sizeof(float));
+    l->x_norm = allocate(n, sizeof(float));
+    l->mean_delta = allocate(c, sizeof(float));
+    l->variance_delta = allocate(c, sizeof(float));
+}
+
 static void save_pointers(struct amp_session *s)
 {
     s->saved = allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
+        complete_batchnorm(l);
         s->saved[i] = (struct amp_saved){l->forward, l->backward, l->update, l->delta};
         l->forward = amp_hook_forward;
         l->backward = amp_hook_backward;
