@@ -36,7 +36,7 @@ RECIPE_VERSION = 1  # raise when the pictures change
 SOURCE = Path("/usr/share/datasets/fashion-mnist")
 NAMES = ["t-shirt", "trouser", "pullover", "dress", "coat",
          "sandal", "shirt", "sneaker", "bag", "ankle-boot"]
-SMALLEST, LARGEST = 0.22, 0.48  # side of a garment's square, as a share of the picture's
+SMALLEST, LARGEST = 0.25, 0.45  # side of a garment's square, as a share of the picture's
 MAX_OVERLAP = 0.08  # of the smaller garment's area
 GARMENTS = (2, 6)  # in a picture, both inclusive
 # Darknet derives a label's path from its image's by replacing the first of each of these.
@@ -96,7 +96,7 @@ def background(rng, garments, size):
         cloth = Image.fromarray(garments[rng.integers(len(garments))][6:22, 6:22])
         cloth = cloth.resize((size, size), Image.BICUBIC)
         share = np.asarray(cloth.filter(ImageFilter.GaussianBlur(size / 40))) / 255.0
-    first, second = random_colour(rng, 0, 200), random_colour(rng, 0, 200)
+    first, second = random_colour(rng, 0, 140), random_colour(rng, 0, 140)
     share = share.astype(np.float32)[..., None]
     return first * (1 - share) + second * share
 
@@ -107,8 +107,8 @@ def draw_garment(rng, garment, side):
     cover = Image.fromarray(silhouette(garment).astype(np.uint8) * 255)
     cover = np.asarray(cover.resize((side, side), Image.BILINEAR)) / 255.0
     grey = np.asarray(Image.fromarray(garment).resize((side, side), Image.BICUBIC)) / 255.0
-    tint = random_colour(rng, 170, 255)
-    colour = (0.15 + 0.85 * grey.astype(np.float32))[..., None] * tint
+    tint = random_colour(rng, 210, 255)
+    colour = (0.3 + 0.7 * grey.astype(np.float32))[..., None] * tint
 
     rows = np.flatnonzero((cover > 0.5).any(1))
     cols = np.flatnonzero((cover > 0.5).any(0))

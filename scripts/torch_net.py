@@ -12,13 +12,15 @@ A construct that is not known here is an error that names it.
 
     torch_net.py CFG WEIGHTS --steps N --warmup W [--layout nchw|channels_last] [--threads T]
     torch_net.py CFG WEIGHTS --check DIR
+    torch_net.py CFG WEIGHTS --prepare DIR
 
 The first form times training steps (forward, backward from fixed head gradients, SGD update
 with momentum and decay) on one preloaded batch, and prints one JSON line
-{"seconds": [...], "loss": "fixed"}. The second reads input.bin and delta_<i>.bin, the head
+{"seconds": [...]}. The second reads input.bin and delta_<i>.bin, the head
 gradients, from DIR and compares heads and weight gradients with head_<i>.bin and
 layer_<i>_dw.bin there (raw float32; NCHW and OIHW): one JSON line
-{"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm.
+{"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm. The third
+writes random WEIGHTS and random delta_<i>.bin into DIR, the same ones every time.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
 root, where Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root. With N values per
@@ -321,6 +323,15 @@ def time_steps(net, steps, warmup, layout):
     return seconds[warmup:]
 
 
+def prepare(net, weights, folder):
+    """Random weights into the file and random head gradients into delta_<i>.bin."""
+    net.save_weights(weights)
+    with torch.no_grad():
+        heads = net(torch.zeros(net.input_shape()))
+    for i, head in enumerate(heads):
+        (torch.randn(head.shape) * 0.01).numpy().tofile(folder / f"delta_{i}.bin")
+
+
 def read_floats(path, shape):
     values = np.fromfile(path, "<f4")
     if values.size != np.prod(shape):
@@ -357,16 +368,20 @@ def main():
     parser.add_argument("--layout", choices=["nchw", "channels_last"], default="nchw")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--check", type=Path, metavar="DIR")
+    parser.add_argument("--prepare", type=Path, metavar="DIR")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
     net = DarknetNet(args.cfg)
+    if args.prepare:
+        return prepare(net, args.weights, args.prepare)
     net.load_weights(args.weights)
     if args.check:
         print(json.dumps(check(net, args.check)))
     else:
         seconds = time_steps(net, args.steps, args.warmup, args.layout)
-        print(json.dumps({"seconds": seconds, "loss": "fixed"}))
+        print(json.dumps({"seconds": seconds}))
 
 
 if __name__ == "__main__":

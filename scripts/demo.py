@@ -1,0 +1,318 @@
+#!/usr/bin/python3
+"""The part of scripts/demo.sh after the build: train in FP32 and in mixed precision, compare.
+
+    scripts/demo.py [--data DIR]
+
+Both runs use the same cfg, images and seed. The FP32 run is Darknet's own path: its cfg has
+the key `seed` and nothing else of the plugin's. What is made in out/demo:
+    data/           the demo's pictures (not with --data)
+    lists/          train.txt and valid.txt with absolute paths, set.names
+    fp32/  mixed/   net.cfg, set.data, train.log, the weights, map.json of each run
+    summary.json    {"fp32": {"map50": ..}, "mixed": {"map50": ..}}; map50 and map in 0..1,
+                    seconds_per_iteration (median), peak_memory_mb (MiB), seconds (of the
+                    whole training); mixed also redone and skipped (loss-scaling counts)
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "out/demo"
+DARKNET = ROOT / "build/bin/darknet"
+SEED = 1
+RUNS = {
+    "fp32": [f"seed={SEED}"],
+    "mixed": ["mixed_precision=1", f"seed={SEED}", "amp_log=iterations.jsonl"],
+}
+PLUGIN_LINE = "mixed precision:"  # how the plugin's messages begin
+# Darknet finds an image's label file by replacing, in this order, the first of each of these.
+LABEL_RULE = [("images", "labels"), ("JPEGImages", "labels"), ("raw", "labels"), (".jpg", ".txt"),
+              (".png", ".txt"), (".JPG", ".txt"), (".JPEG", ".txt")]
+ITERATION = re.compile(r"(\d+): (\S+), (\S+) avg, \S+ rate, (\S+) seconds, (\d+) images")
+
+
+def die(message):
+    sys.exit(f"demo: {message}")
+
+
+def clock(seconds):
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+# ---- the data set ----
+
+
+def read_lines(path):
+    if not path.is_file():
+        die(f"{path} is missing")
+    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+
+
+def the_only(folder, pattern):
+    """The one file of that pattern in the folder, None where there is none."""
+    found = sorted(folder.glob(pattern))
+    if len(found) > 1:
+        die(f"{folder} holds {len(found)} {pattern} files, expected one: "
+            f"{', '.join(path.name for path in found)}")
+    return found[0] if found else None
+
+
+def find_set(folder):
+    """(train list, valid list, names file) of a user's folder."""
+    data = the_only(folder, "*.data")
+    if data is None:
+        names = the_only(folder, "*.names")
+        if names is None:
+            die(f"{folder} holds neither a *.data nor a *.names file")
+        return folder / "train.txt", folder / "valid.txt", names
+    lines = [line for line in read_lines(data) if line[0] not in "#;"]
+    keys = dict("".join(line.split()).split("=", 1) for line in lines if "=" in line)
+    missing = {"train", "valid", "names"} - keys.keys()
+    if missing:
+        die(f"{data}: no {', '.join(sorted(missing))}")
+    return tuple(folder / keys[key] for key in ("train", "valid", "names"))
+
+
+def label_path(image):
+    label = str(image)
+    for old, new in LABEL_RULE:
+        label = label.replace(old, new, 1)
+    return Path(label)
+
+
+def resolve(listed, folder):
+    """The images of a list, as absolute paths; each must have its label file."""
+    images = [folder / line for line in read_lines(listed)]
+    if not images:
+        die(f"{listed} is empty")
+    for kind, paths in (("image", images), ("label file", map(label_path, images))):
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            die(f"{listed}: {kind} {missing[0]} is missing"
+                + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
+    return images
+
+
+def write_lists(folder):
+    """Put the set's resolved lists and names into out/demo/lists. (class names, train images)"""
+    train, valid, names_file = find_set(folder)
+    names = read_lines(names_file)
+    lists = WORK / "lists"
+    lists.mkdir(parents=True, exist_ok=True)
+    images = {}
+    for name, listed in (("train", train), ("valid", valid)):
+        images[name] = resolve(listed, folder)
+        (lists / f"{name}.txt").write_text("".join(f"{path}\n" for path in images[name]))
+    (lists / "set.names").write_text("".join(f"{name}\n" for name in names))
+    print(f"{len(names)} classes, {len(images['train'])} training images, "
+          f"{len(images['valid'])} held back")
+    return names, images["train"]
+
+
+# ---- the cfg ----
+
+
+def box_sizes(images, side):
+    """float [n, 2]: width and height of every box in pixels of a net of that side."""
+    sizes = []
+    for image in images:
+        boxes = np.loadtxt(label_path(image), ndmin=2).reshape(-1, 5)
+        with Image.open(image) as opened:
+            shape = np.array(opened.size)
+        sizes.append(boxes[:, 3:] * shape * (side / shape.max()))
+    return np.concatenate(sizes)
+
+
+def choose_anchors(sizes, count):
+    """k-means on box sizes, by overlap, as YOLO's authors do; smallest first."""
+    sizes = sizes[(sizes > 0).all(1)]
+    if len(sizes) < count:
+        die(f"{len(sizes)} boxes in the training images: too few to train on")
+    by_area = sizes[sizes.prod(1).argsort()]
+    anchors = by_area[np.linspace(0, len(sizes) - 1, 2 * count + 1).astype(int)[1::2]]
+    for _ in range(100):
+        common = np.minimum(sizes[:, None], anchors).prod(2)
+        nearest = (common / (sizes.prod(1)[:, None] + anchors.prod(1) - common)).argmax(1)
+        anchors = np.array([np.median(sizes[nearest == i], 0) if (nearest == i).any() else anchor
+                            for i, anchor in enumerate(anchors)])
+    return anchors[anchors.prod(1).argsort()]
+
+
+def adapt_cfg(cfg, classes, images):
+    """cfg/demo.cfg for another data set: its class count and its own anchors."""
+    side, total = (int(re.search(rf"(?m)^{key}=(\d+)", cfg)[1]) for key in ("width", "num"))
+    per_head = len(re.search(r"(?m)^mask=(.*)", cfg)[1].split(","))
+    anchors = choose_anchors(box_sizes(images, side), total)
+    text = ",  ".join(f"{w:.0f},{h:.0f}" for w, h in anchors)
+    cfg = re.sub(r"(?m)^classes=.*", f"classes={classes}", cfg)
+    cfg = re.sub(r"(?m)^anchors=.*", f"anchors={text}", cfg)
+    last_before_head = r"(?m)^filters=.*(?=[^\[]*\[yolo\])"
+    return re.sub(last_before_head, f"filters={per_head * (classes + 5)}", cfg)
+
+
+# ---- training ----
+
+
+def prepare_run(name, cfg, classes):
+    """A fresh folder for one run with its cfg and data file. Paths in it are relative, because
+    Darknet drops blanks from the paths in both."""
+    folder = WORK / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    keys = "".join(f"{key}\n" for key in RUNS[name])
+    (folder / "net.cfg").write_text(cfg.replace("[net]\n", "[net]\n" + keys, 1))
+    (folder / "set.data").write_text(
+        f"classes={classes}\ntrain=../lists/train.txt\nvalid=../lists/valid.txt\n"
+        "names=../lists/set.names\nbackup=.\n")
+    return folder
+
+
+class Progress:
+    """What is shown of Darknet's output: a line every few seconds, the plugin's messages."""
+
+    def __init__(self, total, own_line):
+        self.total, self.own_line = total, own_line
+        self.seconds = []
+        self.start = time.monotonic()
+        self.shown = self.start - 5
+
+    def take(self, line):
+        if line.startswith(PLUGIN_LINE):
+            print(f"  {line}", end="", flush=True)
+        match = ITERATION.match(line)
+        if not match:
+            return
+        iteration, average, seconds, images = (float(match[i]) for i in (1, 3, 4, 5))
+        self.seconds.append(seconds)
+        now = time.monotonic()
+        due = now - self.shown >= 10 or iteration == self.total
+        if self.own_line and due:
+            self.shown = now
+            passed = now - self.start
+            left = passed / iteration * (self.total - iteration)
+            print(f"  {iteration:.0f}/{self.total} ({100 * iteration / self.total:.0f} %), "
+                  f"{images / passed:.1f} images/s, average loss {average:.3g}, "
+                  f"{clock(left)} left", flush=True)
+
+
+def run_darknet(arguments, folder, log, take=lambda line: None):
+    """Run Darknet in `folder`, all its output into folder/log and line by line to `take`.
+    Returns its peak memory in MiB."""
+    # stdbuf: Darknet's lines arrive as they are printed, not in blocks.
+    command = ["stdbuf", "-oL", str(DARKNET), *arguments]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True,
+                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, errors="replace")
+    try:
+        with open(folder / log, "w") as file:
+            for line in process.stdout:
+                file.write(line)
+                take(line)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+    if process.returncode != 0:
+        fail_with_log(folder / log, f"darknet {' '.join(arguments)}: exit status "
+                      f"{process.returncode}")
+    return usage.ru_maxrss / 1024
+
+
+def fail_with_log(log, message):
+    tail = log.read_text(errors="replace").splitlines()[-15:]
+    die(f"{message}; the end of {log}:\n" + "\n".join(f"    {line}" for line in tail))
+
+
+def train(name, folder, iterations):
+    """Train; the figures of one column of the table, without the mAPs."""
+    progress = Progress(iterations, own_line=name == "fp32")
+    memory = run_darknet(["detector", "train", "set.data", "net.cfg"], folder, "train.log",
+                         progress.take)
+    # Darknet leaves with status 0 when it cannot open a file.
+    if len(progress.seconds) < iterations or not (folder / "net_final.weights").exists():
+        fail_with_log(folder / "train.log",
+                      f"training stopped after {len(progress.seconds)} of {iterations} iterations")
+    result = {"seconds_per_iteration": statistics.median(progress.seconds),
+              "peak_memory_mb": round(memory, 1),
+              "seconds": round(time.monotonic() - progress.start, 1)}
+    if name == "mixed":
+        last = json.loads(read_lines(folder / "iterations.jsonl")[-1])
+        result.update(redone=last["redone"], skipped=last["skipped"])
+    return result
+
+
+def evaluate(folder):
+    run_darknet(["detector", "map", "set.data", "net.cfg", "net_final.weights",
+                 "--json", "map.json"], folder, "map.log")
+    measured = json.loads((folder / "map.json").read_text())
+    return {"map50": measured["map50"], "map": measured["map"]}
+
+
+def print_table(fp32, mixed):
+    def ratio(key):
+        return fp32[key] / mixed[key]
+
+    rows = [
+        ("mAP@0.5", f"{fp32['map50']:.3f}", f"{mixed['map50']:.3f}", ""),
+        ("mAP@[.5:.95]", f"{fp32['map']:.3f}", f"{mixed['map']:.3f}", ""),
+        ("seconds per iteration", f"{fp32['seconds_per_iteration']:.3f}",
+         f"{mixed['seconds_per_iteration']:.3f}", f"{ratio('seconds_per_iteration'):.1f}x faster"),
+        ("whole training", clock(fp32["seconds"]), clock(mixed["seconds"]), ""),
+        ("peak memory", f"{fp32['peak_memory_mb']:.0f} MB", f"{mixed['peak_memory_mb']:.0f} MB",
+         f"{100 / ratio('peak_memory_mb'):.0f} %"),
+        ("redone / skipped", "", f"{mixed['redone']} / {mixed['skipped']}", ""),
+    ]
+    print(f"\n{'':24}{'FP32':>10}{'mixed':>12}")
+    for name, left, right, note in rows:
+        print(f"{name:24}{left:>10}{right:>12}   {note}".rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, metavar="DIR", help="your own set")
+    args = parser.parse_args()
+    if not DARKNET.exists():
+        die(f"{DARKNET} is missing: run scripts/demo.sh, which builds it")
+
+    print("== Data set", flush=True)
+    folder = args.data.resolve() if args.data else WORK / "data"
+    if not args.data:
+        subprocess.run([sys.executable, ROOT / "scripts/make-demo-data.py", "--out", folder],
+                       check=True)
+    names, images = write_lists(folder)
+    cfg = (ROOT / "cfg/demo.cfg").read_text()
+    if args.data:
+        cfg = adapt_cfg(cfg, len(names), images)
+    iterations = int(re.search(r"(?m)^max_batches=(\d+)", cfg)[1])
+
+    summary = {}
+    for name, title in (("fp32", "FP32, stock Darknet"), ("mixed", "mixed_precision=1")):
+        print(f"== Training: {title}", flush=True)
+        run = prepare_run(name, cfg, len(names))
+        summary[name] = train(name, run, iterations)
+        print("  measuring mAP on the held-back images", flush=True)
+        summary[name] = {**evaluate(run), **summary[name]}
+    (WORK / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    print_table(summary["fp32"], summary["mixed"])
+    print(f"\nWritten to {WORK / 'summary.json'}; logs and weights are beside it.")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
