@@ -151,14 +151,14 @@ def choose_anchors(sizes, count):
 
 def adapt_cfg(cfg, classes, images):
     """cfg/demo.cfg for another data set: its class count and its own anchors."""
-    side, per_cell = (int(re.search(rf"(?m)^{key}=(\d+)", cfg)[1]) for key in ("width", "num"))
-    anchors = choose_anchors(box_sizes(images, side), per_cell)
+    side, total = (int(re.search(rf"(?m)^{key}=(\d+)", cfg)[1]) for key in ("width", "num"))
+    per_head = len(re.search(r"(?m)^mask=(.*)", cfg)[1].split(","))
+    anchors = choose_anchors(box_sizes(images, side), total)
     text = ",  ".join(f"{w:.0f},{h:.0f}" for w, h in anchors)
-    old = int(re.search(r"(?m)^classes=(\d+)", cfg)[1])
     cfg = re.sub(r"(?m)^classes=.*", f"classes={classes}", cfg)
     cfg = re.sub(r"(?m)^anchors=.*", f"anchors={text}", cfg)
-    heads = rf"(?m)^filters={per_cell * (old + 5)}(\nactivation=linear)"
-    return re.sub(heads, rf"filters={per_cell * (classes + 5)}\1", cfg)
+    last_before_head = r"(?m)^filters=.*(?=[^\[]*\[yolo\])"
+    return re.sub(last_before_head, f"filters={per_head * (classes + 5)}", cfg)
 
 
 # ---- training ----
