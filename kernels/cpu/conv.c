@@ -8,7 +8,8 @@
  * bias and activation. Where an image has several bands, the rows that two bands share and the
  * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
  *
- * A task of the weight gradient takes several units in one call; the partial gradients of a slice
+ * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
+ * stays in the cache too. A task takes several units in one call; the partial gradients of a tile
  * are then added in order.
  */
 #include "kernels/cpu/cpu.h"
@@ -20,14 +21,14 @@
 #include <string.h>
 
 enum {
-    SLICE_WORK = 256,         /* a slice has at least this many filters times taps: casting the
-                                 operand again for each slice is then cheap */
-    SLICE = 64,               /* and this many channels, */
-    SLICE_MOST = 256,         /* and at most these */
-    TASKS = 32,               /* wanted at least, for the threads to share */
-    BAND_ROWS = 4,            /* but no band is less than this for it */
-    TASK_BYTES = 512 << 10,   /* FP32 operands of a task */
-    PARTIAL_BYTES = 32 << 20, /* partial weight gradients of all tasks */
+    SLICE = 64,       /* channels in a slice, if that divides them; more until */
+    SLICE_WORK = 256, /* channels times taps are as many: to cast the operand again for each slice
+                         is cheap then */
+    TASKS = 32,       /* wanted at least, for the threads to share */
+    BAND_ROWS = 4,    /* but no band is less than this for it */
+    GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
+    TASK_BYTES = 512 << 10,  /* FP32 operands of a task */
+    PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
 };
 
 /* How the rows of the tensor that a pass writes are cut, and which rows of the other it needs. */
@@ -46,16 +47,19 @@ struct pass {
     struct ampk_dnnl_weights **weights;
 };
 
+struct gradient {
+    struct bands bands; /* of dy; the other tensor is x */
+    int slices_k, slices_c;
+    int units, groups; /* units in a task, groups of so many */
+    struct ampk_dnnl_plan *plan;
+    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
+};
+
 struct ampk_conv {
     struct ampk_conv_shape shape;
     int oh, ow;
-    struct pass forward, data; /* data has no plan if forward_only */
-
-    /* The weight gradient has forward's bands and slices. */
-    struct ampk_dnnl_plan *gradient;
-    int units, groups;                  /* units in a task, groups of units */
-    struct ampk_dnnl_weights **partial; /* [slices][groups] */
-
+    struct pass forward, data; /* data and gradient have no plan if forward_only */
+    struct gradient gradient;
     size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
 };
 
@@ -84,7 +88,7 @@ static size_t aligned(size_t bytes)
 static int slice_count(const struct ampk_conv_shape *s, int channels)
 {
     int slice = SLICE;
-    while (slice < SLICE_MOST && slice * s->kh * s->kw < SLICE_WORK)
+    while (slice * s->kh * s->kw < SLICE_WORK)
         slice *= 2;
     return s->groups == 1 && channels % slice == 0 ? channels / slice : 1;
 }
@@ -128,12 +132,12 @@ static struct bands data_bands(const struct ampk_conv_shape *s, int oh, int coun
 }
 
 /* Units in one task of the weight gradient: a divisor of all. */
-static int task_units(const struct ampk_conv *conv, size_t unit_bytes, size_t weight_bytes)
+static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes)
 {
-    int all = conv->shape.n * conv->forward.bands.count, slices = conv->forward.slices;
-    int for_cache = (int)(TASK_BYTES / unit_bytes), for_tasks = all * slices / TASKS;
+    int for_cache = (int)(TASK_BYTES / unit_bytes), for_tasks = all * tiles / GRADIENT_TASKS;
     int at_least = (int)(weight_bytes * all / PARTIAL_BYTES);
     int units = larger(larger(smaller(for_cache, for_tasks), at_least), 1);
+    if (units > all) units = all;
     while (all % units)
         units++;
     return units;
@@ -238,23 +242,29 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
                             size_t err_size)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    const struct bands *bands = &conv->forward.bands;
-    size_t filters = (size_t)s->k / conv->forward.slices;
-    size_t x_size = (size_t)s->c * s->w * bands->in_rows, y_size = filters * conv->ow * bands->rows;
-    conv->units =
-        task_units(conv, sizeof(float) * (x_size + y_size), sizeof(float) * weight_count(s));
-    conv->groups = s->n * bands->count / conv->units;
-    struct ampk_dnnl_shape shape = unit_shape(s, bands);
-    shape.n = conv->units;
-    shape.h = bands->in_rows;
+    struct gradient *g = &conv->gradient;
+    g->slices_k = slice_count(s, s->k);
+    g->slices_c = slice_count(s, s->c);
+    int tiles = g->slices_k * g->slices_c;
+    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t x_row = channels * s->w, y_row = filters * conv->ow;
+    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
+    size_t x_size = x_row * g->bands.in_rows, y_size = y_row * g->bands.rows;
+    int all = s->n * g->bands.count;
+    g->units =
+        task_units(all, tiles, sizeof(float) * (x_size + y_size), sizeof(float) * weight_count(s));
+    g->groups = all / g->units;
+    struct ampk_dnnl_shape shape = unit_shape(s, &g->bands);
+    shape.n = g->units;
+    shape.h = g->bands.in_rows;
     shape.k = (int)filters;
-    conv->gradient =
-        ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
-    if (!conv->gradient) return false;
-    need_lane(conv, conv->gradient, conv->units * x_size, conv->units * y_size);
-    conv->partial =
-        create_weights(conv->gradient, conv->forward.slices * conv->groups, err, err_size);
-    return conv->partial != NULL;
+    shape.c = (int)channels;
+    g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
+    if (!g->plan) return false;
+    need_lane(conv, g->plan, g->units * x_size, g->units * y_size);
+    g->partial = create_weights(g->plan, tiles * g->groups, err, err_size);
+    return g->partial != NULL;
 }
 
 /* Batch-norm's partial sums: two per filter and unit. */
@@ -301,10 +311,11 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     if (!conv) return;
     destroy_weights(conv->forward.weights, conv->forward.slices);
     destroy_weights(conv->data.weights, conv->data.slices);
-    destroy_weights(conv->partial, conv->forward.slices * conv->groups);
+    const struct gradient *g = &conv->gradient;
+    destroy_weights(g->partial, g->slices_k * g->slices_c * g->groups);
     ampk_dnnl_plan_destroy(conv->forward.plan);
     ampk_dnnl_plan_destroy(conv->data.plan);
-    ampk_dnnl_plan_destroy(conv->gradient);
+    ampk_dnnl_plan_destroy(g->plan);
     free(conv);
 }
 
@@ -497,33 +508,40 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy, int task,
                           char *memory)
 {
-    const struct bands *bands = &conv->forward.bands;
-    int slice = task / conv->groups, first_unit = task % conv->groups * conv->units;
-    int filters = dy->c / conv->forward.slices;
-    size_t x_size = (size_t)x->c * x->w * bands->in_rows;
+    const struct gradient *g = &conv->gradient;
+    const struct bands *bands = &g->bands;
+    int tile = task / g->groups, first_unit = task % g->groups * g->units;
+    int filters = dy->c / g->slices_k, channels = x->c / g->slices_c;
+    int filter = tile / g->slices_c * filters, channel = tile % g->slices_c * channels;
+    size_t x_size = (size_t)channels * x->w * bands->in_rows;
     size_t y_size = (size_t)filters * dy->w * bands->rows;
-    struct lane lane = lane_at(memory, conv, conv->units * x_size, conv->units * y_size);
+    struct lane lane = lane_at(memory, conv, g->units * x_size, g->units * y_size);
     enum ampk_compute compute = conv->shape.compute;
-    for (int i = 0; i < conv->units; i++) {
+    for (int i = 0; i < g->units; i++) {
         size_t image = (size_t)(first_unit + i) / bands->count;
         int band = (first_unit + i) % bands->count;
-        load_rows(ctx, x, image, band * bands->in_step - bands->in_offset, bands->in_rows, 0, x->c,
-                  compute, lane.x + i * x_size);
-        load_rows(ctx, dy, image, band * bands->rows, bands->rows, slice * filters, filters,
-                  compute, lane.y + i * y_size);
+        load_rows(ctx, x, image, band * bands->in_step - bands->in_offset, bands->in_rows, channel,
+                  channels, compute, lane.x + i * x_size);
+        load_rows(ctx, dy, image, band * bands->rows, bands->rows, filter, filters, compute,
+                  lane.y + i * y_size);
     }
-    ampk_dnnl_execute(conv->gradient, lane.x, conv->partial[task], lane.y, lane.scratch);
+    ampk_dnnl_execute(g->plan, lane.x, g->partial[task], lane.y, lane.scratch);
 }
 
-/* Adds the partial gradients of a slice and writes the sum to dw; returns the largest magnitude. */
-static uint32_t finish_slice(struct ampk_context *ctx, struct ampk_conv *conv, int slice, float *dw)
+/* Adds the partial gradients of a tile and writes the sum to dw; returns the largest magnitude. */
+static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dw)
 {
-    struct ampk_dnnl_weights **partial = conv->partial + (size_t)slice * conv->groups;
-    size_t count, filters = weight_count(&conv->shape) / conv->forward.slices;
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
+    size_t taps = (size_t)s->kh * s->kw, count;
     float *sum = ampk_dnnl_weights_values(partial[0], &count);
-    for (int i = 1; i < conv->groups; i++)
+    for (int i = 1; i < g->groups; i++)
         ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
-    ampk_dnnl_weights_unpack(conv->gradient, partial[0], dw + slice * filters);
+    size_t filter = (size_t)tile / g->slices_c * (s->k / g->slices_k);
+    size_t channel = (size_t)tile % g->slices_c * (s->c / g->slices_c);
+    ampk_dnnl_weights_unpack(g->plan, partial[0],
+                             dw + (filter * (s->c / s->groups) + channel) * taps);
     return ctx->isa->rows.amax(sum, count);
 }
 
@@ -531,16 +549,16 @@ static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv
                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                 float *dw, char *memory)
 {
-    int slices = conv->forward.slices;
+    int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
     uint32_t largest = 0;
 #pragma omp parallel num_threads(ctx->threads)
     {
 #pragma omp for schedule(dynamic)
-        for (int task = 0; task < slices * conv->groups; task++)
+        for (int task = 0; task < tiles * conv->gradient.groups; task++)
             gradient_task(ctx, conv, x, dy, task, memory);
 #pragma omp for schedule(dynamic) reduction(max : largest)
-        for (int slice = 0; slice < slices; slice++) {
-            uint32_t found = finish_slice(ctx, conv, slice, dw);
+        for (int tile = 0; tile < tiles; tile++) {
+            uint32_t found = finish_tile(ctx, conv, tile, dw);
             if (found > largest) largest = found;
         }
     }
