@@ -89,7 +89,8 @@ def blow_up(weights):
 
 
 def check_resumed_runs(root):
-    check_same(root, "sgd", "loss_scale_window=3")
+    said = check_same(root, "sgd", "loss_scale_window=3")
+    assert "start-up search" not in said, said
     check_same(root, "searched", "loss_scale_window=50", before=1, after=1)
     said = check_same(root, "adam", "adam=1\nloss_scale_window=3")
     assert "momentum and Adam moments" in said, said
@@ -99,10 +100,21 @@ def check_resumed_runs(root):
     check_same(root, "fp32", "amp_dtype=fp32")
     check_same(root, "whole_batch", "", changes=[("subdivisions=2", "subdivisions=1")])
     check_same(root, "four_parts", "adam=1", batch=8, changes=[("subdivisions=2", "subdivisions=4")])
-    said = check_same(root, "demoted", "", start=blow_up)
+    check_same(root, "searching", "", before=2, start=blow_up)
+    said = check_same(root, "demoted", "", before=8, start=blow_up)
     assert "layers that left FP16: " in said and "does not fit FP16" not in said, said
     dropout = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
     check_same(root, "dropout", "seed=7", changes=[dropout])
+
+
+def check_inexact(root):
+    """What is in neither file is named."""
+    folder = toyset.make(root / "inexact", net_keys=AMP)
+    train(folder, 2, "a.backup")
+    assert "not exactly" not in train(folder, 1, "b.backup", "a.backup")
+    change_cfg(folder, "[convolutional]\nsize=1", "[convolutional]\ndontloadscales=1\nsize=1")
+    said = train(folder, 1, "b.backup", "a.backup")
+    assert "layer 6 (convolutional): the cfg keeps parameters of it out" in said, said
 
 
 def check_detector(root):
@@ -234,6 +246,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         check_resumed_runs(root)
+        check_inexact(root)
         check_detector(root)
         check_policies(root)
         check_other_programs(root)
