@@ -1,7 +1,9 @@
 """Training that is stopped and goes on from a weights file and its sidecar is the run that never
 stopped, byte for byte; and what happens where the sidecar cannot be used.
 
-usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET
+usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET [--random]
+
+--random: instead, 100 iterations with random=1 after a stop; Darknet draws a size every ten.
 """
 
 import os
@@ -132,6 +134,34 @@ def check_detector(root):
         assert runs["whole"] == runs["resumed"] != runs["half"], name
 
 
+def train_random(folder, start=None):
+    """Up to iteration 200 of 1000 (the last 200 all have one size); returns the sizes drawn."""
+    toyset.make(folder, net_keys=AMP + "seed=7\namp_sidecar=all\nloss_scale_window=30",
+                max_batches=1000, batch=2, random_size=1)
+    change_cfg(folder, "learning_rate=0.001", "learning_rate=0.00001")
+    command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"] + ([start] if start else [])
+    program = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True,
+                               env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    sizes = []
+    for line in program.stdout:
+        sizes += [int(line)] if line.strip().isdigit() else []
+        if (folder / "backup" / "toy_200.weights").exists():
+            break
+    program.kill()
+    program.wait()
+    return sizes
+
+
+def check_random(root):
+    sizes = train_random(root / "whole")
+    assert len(set(sizes[10:20])) > 2, sizes
+    start = root / "whole" / "backup" / "toy_100.weights"
+    assert train_random(root / "resumed", start)[:10] == sizes[10:20]
+    weights = [pair(root / part / "backup", "toy_200.weights") for part in ("whole", "resumed")]
+    assert weights[0] == weights[1]
+
+
 def check_policies(root):
     for policy, expected in (("", {"a.backup", "a_final.weights"}), ("none", set()),
                              ("all", {"a.backup", "a_final.weights", "a_100.weights"})):
@@ -245,6 +275,9 @@ def check_links(root):
 def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
+        if "--random" in sys.argv:
+            check_random(root)
+            return
         check_resumed_runs(root)
         check_inexact(root)
         check_detector(root)
