@@ -54,6 +54,27 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
     fputc('\n', stderr);
 }
 
+static const char *why_not_exact(const struct amp_layer_desc *l)
+{
+    bool recurrent =
+        l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
+    if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
+        return "the cfg keeps parameters of it out of the weights file";
+    return recurrent ? "its recurrent state starts from zero" : NULL;
+}
+
+static void tell_not_exact(const struct amp_net_desc *net)
+{
+    for (int i = 0; i < net->n; ++i) {
+        const char *why = why_not_exact(&net->layers[i]);
+        if (!why) continue;
+        fprintf(stderr,
+                "mixed precision: not exactly the run that stopped, because of layer %d (%s): %s\n",
+                i, amp_layer_type_name(net->layers[i].type), why);
+        return;
+    }
+}
+
 static void restore(struct amp_session *s)
 {
     char err[ERR_SIZE];
@@ -63,6 +84,7 @@ static void restore(struct amp_session *s)
     s->step.scaler = r.scaler;
     s->replan = true;
     tell_resumed(s, &r);
+    tell_not_exact(s->desc);
     free_run(&r);
 }
 
@@ -180,21 +202,26 @@ static void tell_not_saved(const char *name, const char *why)
     fprintf(stderr, "darknet-amp: %s\n", message);
 }
 
-AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
+void amp_save_weights(network *net, const char *path)
 {
     char err[ERR_SIZE];
     struct amp_session *s = amp_session_of(net->layers);
-    if (!s || is_special(filename)) {
-        AMP_REAL(save_weights)(net, filename);
+    if (!s || is_special(path)) {
+        AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
     amp_session_resume(s, *net->seen);
-    if (save(s, filename, err, sizeof err)) tell_not_saved(filename, err);
+    if (save(s, path, err, sizeof err)) tell_not_saved(path, err);
+}
+
+AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
+{
+    amp_save_weights(net, filename);
 }
 
 // ---- loading ----
 
-static void load(struct amp_session *s, char *name)
+static void load(struct amp_session *s, const char *name)
 {
     char path[PATH_MAX], warning[ERR_SIZE];
     struct amp_checkpoint found;
@@ -203,17 +230,22 @@ static void load(struct amp_session *s, char *name)
     amp_checkpoint_find(place, &r, &found, warning, sizeof warning);
     free_run(&r);
     if (*warning) fprintf(stderr, "darknet-amp: %s\n", warning);
-    AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : name);
+    AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
     if (s->graph) s->graph->weights_stale = true;
 }
 
-AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
+void amp_load_weights(network *net, const char *path)
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (s)
-        load(s, filename);
+        load(s, path);
     else
-        AMP_REAL(load_weights)(net, filename);
+        AMP_REAL(load_weights)(net, (char *)path);
+}
+
+AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
+{
+    amp_load_weights(net, filename);
 }

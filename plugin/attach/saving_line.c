@@ -40,18 +40,28 @@ static FILE *open_stream(void)
     return f;
 }
 
+// Under the stream's lock, as is pass_on.
+static void exchange(FILE *ours, const char *from, const char *to)
+{
+    flockfile(ours);
+    fflush(ours);
+    printed = from;
+    wanted = to;
+    funlockfile(ours);
+}
+
 void amp_save_as(network *net, char *temp, const char *name)
 {
     static FILE *ours;
     pthread_mutex_lock(&saving);
     if (!ours) ours = open_stream();
     real = stderr;
-    printed = temp;
-    wanted = name;
-    if (ours) stderr = ours;
+    if (ours) {
+        exchange(ours, temp, name);
+        stderr = ours;
+    }
     AMP_REAL(save_weights)(net, temp);
-    fflush(stderr);
     stderr = real;
-    printed = NULL;
+    if (ours) exchange(ours, NULL, NULL);
     pthread_mutex_unlock(&saving);
 }

@@ -21,6 +21,7 @@
 struct checker {
     struct amp_cfg_file *data, *cfg; /* NULL where unreadable */
     struct amp_net_desc *net;        /* NULL without a valid cfg */
+    struct amp_options options;      /* of that cfg */
     FILE *progress, *warn;
     char *err;
     size_t err_size, err_used;
@@ -60,13 +61,12 @@ static int line_of(const struct amp_cfg_section *section, const char *key)
 static void read_cfg(struct checker *k, const char *path)
 {
     char err[2 * PATH_MAX];
-    struct amp_options options;
     k->cfg = amp_cfg_read(path, err, sizeof err);
-    if (!k->cfg || amp_options_read(k->cfg, &options, NULL, 0, err, sizeof err)) {
+    if (!k->cfg || amp_options_read(k->cfg, &k->options, NULL, 0, err, sizeof err)) {
         tell(k, err);
         return;
     }
-    k->net = amp_net_describe(k->cfg, 0, 0, options.mixed_precision, err, sizeof err);
+    k->net = amp_net_describe(k->cfg, 0, 0, k->options.mixed_precision, err, sizeof err);
     if (!k->net) tell(k, err);
 }
 
@@ -274,12 +274,21 @@ static void check_name_length(struct checker *k, const char *folder)
               folder, longest, DARKNET_NAME_SIZE - 1);
 }
 
+/* Of a weights file, and of the sidecar that is written beside it: an array as long as the weights,
+ * with adam three. */
+static uint64_t bytes_to_save(const struct checker *k)
+{
+    uint64_t weights = k->net ? amp_weights_saved_bytes(k->net) : 1, all;
+    bool sidecar = k->net && k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE;
+    unsigned times = !sidecar ? 1 : k->net->adam ? 4 : 2;
+    return __builtin_mul_overflow(weights, times, &all) ? UINT64_MAX : all;
+}
+
 static void check_backup(struct checker *k)
 {
     char err[2 * PATH_MAX];
     const char *folder = amp_cfg_string(&k->data->sections[0], "backup", "/backup/");
-    uint64_t bytes = k->net ? amp_weights_saved_bytes(k->net) : 1;
-    if (amp_folder_check(folder, bytes, err, sizeof err)) fault(k, "backup %s", err);
+    if (amp_folder_check(folder, bytes_to_save(k), err, sizeof err)) fault(k, "backup %s", err);
     if (k->net) check_name_length(k, folder);
 }
 

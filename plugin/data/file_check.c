@@ -59,7 +59,7 @@ int amp_folder_check(const char *path, uint64_t bytes, char *err, size_t err_siz
     }
     int why = try_to_write(path, bytes);
     if (!why) return 0;
-    snprintf(err, err_size, "folder %s: a weights file of %" PRIu64 " bytes cannot be written: %s",
+    snprintf(err, err_size, "folder %s: %" PRIu64 " bytes of weights files cannot be written: %s",
              path, bytes, strerror(why));
     return -1;
 }

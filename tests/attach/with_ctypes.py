@@ -42,12 +42,9 @@ def called(library, plugin, cfg):
     assert amp.amp_attach_count() == 1
 
 
-WAYS = {"preloaded": preloaded, "called": called}
-
-
-def run(way, library, plugin, cfg, preload, **options):
+def run(way, library, plugin, cfg, preload, what=None, **options):
     libraries = preload + " " + plugin if way == "preloaded" else preload
-    return subprocess.run([sys.executable, "-B", __file__, library, plugin, way, "--cfg", cfg],
+    return subprocess.run([sys.executable, "-B", __file__, library, plugin, what or way, "--cfg", cfg],
                           env=dict(os.environ, LD_PRELOAD=libraries), **options)
 
 
@@ -59,10 +56,28 @@ def check_seed(way, library, plugin, preload, folder):
     assert ("darknet-amp: seed: " in done.stderr) == refused, (way, done.stderr)
 
 
+def saves(library, plugin, cfg):
+    """Python calls Darknet's functions directly, so it calls the plugin's in their place."""
+    network = load(library, cfg)
+    amp = CDLL(plugin)
+    for function in (amp.amp_attach, amp.amp_save_weights, amp.amp_load_weights):
+        function.argtypes = [c_void_p, c_char_p]
+    amp.amp_attach(network, cfg.encode())
+    amp.amp_save_weights(network, (cfg + ".backup").encode())
+    assert os.path.exists(cfg + ".backup.amp")
+    amp.amp_load_weights(network, (cfg + ".backup").encode())
+
+
+def check_sidecar(way, library, plugin, preload, folder):
+    cfg = str(toyset.make(folder, net_keys="mixed_precision=1") / "toy.cfg")
+    done = run(way, library, plugin, cfg, preload, what="saves", capture_output=True, text=True)
+    assert done.returncode == 0 and ".amp" not in done.stderr, (way, done.returncode, done.stderr)
+
+
 def main():
     library, plugin, ways = sys.argv[1], sys.argv[2], sys.argv[3:]
     if "--cfg" in ways:
-        WAYS[ways[0]](library, plugin, ways[2])
+        {"preloaded": preloaded, "called": called, "saves": saves}[ways[0]](library, plugin, ways[2])
         return
     assert ways
     preload = os.environ.get("LD_PRELOAD", "")
@@ -71,6 +86,7 @@ def main():
         for way in ways:
             run(way, library, plugin, cfg, preload, check=True)
             check_seed(way, library, plugin, preload, Path(root) / ("seeded-" + way))
+            check_sidecar(way, library, plugin, preload, Path(root) / ("saved-" + way))
 
 
 main()

@@ -1,7 +1,9 @@
 """Training that is stopped and goes on from a weights file and its sidecar is the run that never
 stopped, byte for byte; and what happens where the sidecar cannot be used.
 
-usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET
+usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET [--random]
+
+--random: instead, 100 iterations with random=1 after a stop; Darknet draws a size every ten.
 """
 
 import os
@@ -89,7 +91,8 @@ def blow_up(weights):
 
 
 def check_resumed_runs(root):
-    check_same(root, "sgd", "loss_scale_window=3")
+    said = check_same(root, "sgd", "loss_scale_window=3")
+    assert "start-up search" not in said, said
     check_same(root, "searched", "loss_scale_window=50", before=1, after=1)
     said = check_same(root, "adam", "adam=1\nloss_scale_window=3")
     assert "momentum and Adam moments" in said, said
@@ -99,10 +102,21 @@ def check_resumed_runs(root):
     check_same(root, "fp32", "amp_dtype=fp32")
     check_same(root, "whole_batch", "", changes=[("subdivisions=2", "subdivisions=1")])
     check_same(root, "four_parts", "adam=1", batch=8, changes=[("subdivisions=2", "subdivisions=4")])
-    said = check_same(root, "demoted", "", start=blow_up)
+    check_same(root, "searching", "", before=2, start=blow_up)
+    said = check_same(root, "demoted", "", before=8, start=blow_up)
     assert "layers that left FP16: " in said and "does not fit FP16" not in said, said
     dropout = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
     check_same(root, "dropout", "seed=7", changes=[dropout])
+
+
+def check_inexact(root):
+    """What is in neither file is named."""
+    folder = toyset.make(root / "inexact", net_keys=AMP)
+    train(folder, 2, "a.backup")
+    assert "not exactly" not in train(folder, 1, "b.backup", "a.backup")
+    change_cfg(folder, "[convolutional]\nsize=1", "[convolutional]\ndontloadscales=1\nsize=1")
+    said = train(folder, 1, "b.backup", "a.backup")
+    assert "layer 6 (convolutional): the cfg keeps parameters of it out" in said, said
 
 
 def check_detector(root):
@@ -118,6 +132,34 @@ def check_detector(root):
             assert (RESUMED in said) == (start is not None), said
             runs[part] = pair(folder / "backup", "toy_final.weights")
         assert runs["whole"] == runs["resumed"] != runs["half"], name
+
+
+def train_random(folder, start=None):
+    """Up to iteration 200 of 1000 (the last 200 all have one size); returns the sizes drawn."""
+    toyset.make(folder, net_keys=AMP + "seed=7\namp_sidecar=all\nloss_scale_window=30",
+                max_batches=1000, batch=2, random_size=1)
+    change_cfg(folder, "learning_rate=0.001", "learning_rate=0.00001")
+    command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"] + ([start] if start else [])
+    program = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True,
+                               env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    sizes = []
+    for line in program.stdout:
+        sizes += [int(line)] if line.strip().isdigit() else []
+        if (folder / "backup" / "toy_200.weights").exists():
+            break
+    program.kill()
+    program.wait()
+    return sizes
+
+
+def check_random(root):
+    sizes = train_random(root / "whole")
+    assert len(set(sizes[10:20])) > 2, sizes
+    start = root / "whole" / "backup" / "toy_100.weights"
+    assert train_random(root / "resumed", start)[:10] == sizes[10:20]
+    weights = [pair(root / part / "backup", "toy_200.weights") for part in ("whole", "resumed")]
+    assert weights[0] == weights[1]
 
 
 def check_policies(root):
@@ -233,7 +275,11 @@ def check_links(root):
 def main():
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
+        if "--random" in sys.argv:
+            check_random(root)
+            return
         check_resumed_runs(root)
+        check_inexact(root)
         check_detector(root)
         check_policies(root)
         check_other_programs(root)

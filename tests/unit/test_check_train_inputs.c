@@ -450,23 +450,41 @@ AMP_TEST(read_only_backup_folder)
     REQUIRE(!root || seteuid(0) == 0);
     chmod("backup", 0755);
     CHECK_INT(status, -1);
-    CHECK_STR(err, "backup folder backup: a weights file of 796 bytes cannot be written: "
+    CHECK_STR(err, "backup folder backup: 1592 bytes of weights files cannot be written: "
                    "Permission denied");
 }
 
-AMP_TEST(no_room_in_the_backup_folder)
+/* That many bytes and not one less. */
+static void check_room(const char *keys, rlim_t bytes)
 {
     struct rlimit limit, small;
-    start();
+    char expected[200];
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", keys);
     getrlimit(RLIMIT_FSIZE, &limit);
     small = limit;
-    small.rlim_cur = 795;
+    small.rlim_cur = bytes - 1;
     setrlimit(RLIMIT_FSIZE, &small);
     int status = check();
     setrlimit(RLIMIT_FSIZE, &limit);
     CHECK_INT(status, -1);
-    CHECK_STR(err, "backup folder backup: a weights file of 796 bytes cannot be written: File too "
-                   "large");
+    snprintf(expected, sizeof expected,
+             "backup folder backup: %d bytes of weights files cannot be written: File too large",
+             (int)bytes);
+    CHECK_STR(err, expected);
+    small.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &small);
+    check_good();
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+AMP_TEST(no_room_in_the_backup_folder)
+{
+    start();
+    check_room("", 796);
+    check_room("adam=1\n", 796);
+    check_room("mixed_precision=1\n", 2 * 796);
+    check_room("mixed_precision=1\nadam=1\n", 4 * 796);
+    check_room("mixed_precision=1\namp_sidecar=none\n", 796);
 }
 
 AMP_TEST(a_short_error_buffer_is_not_overrun)

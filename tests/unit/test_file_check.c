@@ -37,7 +37,7 @@ AMP_TEST(folders)
     CHECK_INT(amp_folder_check(folder, 1 << 20, err, sizeof err), 0);
     CHECK_INT(amp_folder_check(folder, UINT64_MAX, err, sizeof err), -1);
     snprintf(expected, sizeof expected,
-             "folder %s: a weights file of 18446744073709551615 bytes cannot be written: File too "
+             "folder %s: 18446744073709551615 bytes of weights files cannot be written: File too "
              "large",
              folder);
     CHECK_STR(err, expected);

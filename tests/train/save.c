@@ -1,0 +1,206 @@
+// Saving and loading inside one process: in the middle of a step, back and forth, before any
+// training, beside a network that is not attached, and what other threads print meanwhile.
+
+#include "tests/harness.h"
+
+#include <darknet.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "plugin/attach/session.h"
+#include "tests/unit/scratch_folder.h"
+
+static const char body[] =
+    "batch=2\nsubdivisions=2\nheight=4\nwidth=4\nchannels=3\nlearning_rate=0.01\nmomentum=0.9\n"
+    "policy=constant\nmax_batches=100\nloss_scale_window=3\n"
+    "[convolutional]\nbatch_normalize=1\nfilters=3\nsize=3\npad=1\nactivation=leaky\n"
+    "[connected]\noutput=4\nactivation=linear\n"
+    "[cost]\n";
+
+static network *parse(const char *keys)
+{
+    char text[1000];
+    int n = snprintf(text, sizeof text, "[net]\n%s%s", keys, body);
+    scratch_write("a.cfg", text, (size_t)n);
+    return parse_network_cfg((char *)scratch("a.cfg"));
+}
+
+static void save(network *net, const char *name)
+{
+    save_weights(net, (char *)scratch(name));
+}
+
+static void load(network *net, const char *name)
+{
+    load_weights(net, (char *)scratch(name));
+}
+
+static bool exists(const char *name)
+{
+    return !access(scratch(name), F_OK);
+}
+
+static void fill(float *x, int n, unsigned noise)
+{
+    for (int i = 0; i < n; ++i) {
+        noise = noise * 1664525u + 1013904223u;
+        x[i] = (float)(noise >> 8) / (1 << 24);
+    }
+}
+
+// One subdivision, whose images depend on seen only.
+static void pass(network *net)
+{
+    fill(net->input, net->inputs * net->batch, (unsigned)*net->seen + 1);
+    fill(net->truth, net->truths * net->batch, (unsigned)*net->seen + 2);
+    train_network_datum(net);
+}
+
+static void steps(network *net, int n)
+{
+    for (int i = 0; i < n * net->subdivisions; ++i)
+        pass(net);
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    char x[4096], y[4096];
+    long n = scratch_read(a, x, sizeof x);
+    return n > 0 && n < 4095 && n == scratch_read(b, y, sizeof y) && !memcmp(x, y, (size_t)n);
+}
+
+static void check_same_pair(const char *a, const char *b)
+{
+    char x[60], y[60];
+    snprintf(x, sizeof x, "%s.amp", a);
+    snprintf(y, sizeof y, "%s.amp", b);
+    CHECK(same_file(a, b));
+    CHECK(same_file(x, y));
+}
+
+AMP_TEST(in_the_middle_of_a_step)
+{
+    network *net = parse("mixed_precision=1\nseed=3\n");
+    steps(net, 1);
+    save(net, "a.backup");
+    CHECK(exists("a.backup.amp"));
+    pass(net);
+    save(net, "a.backup");
+    CHECK(exists("a.backup") && !exists("a.backup.amp"));
+    pass(net);
+    save(net, "a.backup");
+    CHECK(exists("a.backup.amp"));
+    free_network(net);
+    scratch_empty();
+}
+
+AMP_TEST(going_back_to_an_earlier_state)
+{
+    network *net = parse("mixed_precision=1\nseed=3\n");
+    steps(net, 2);
+    save(net, "two.backup");
+    steps(net, 3);
+    save(net, "five.backup");
+    load(net, "two.backup");
+    steps(net, 3);
+    save(net, "again.backup");
+    check_same_pair("five.backup", "again.backup");
+    load(net, "two.backup");
+    load(net, "five.backup");
+    save(net, "copy.backup");
+    check_same_pair("five.backup", "copy.backup");
+    free_network(net);
+    scratch_empty();
+}
+
+AMP_TEST(inference_leaves_the_state_to_training)
+{
+    network *net = parse("mixed_precision=1\nseed=3\n");
+    steps(net, 4);
+    save(net, "whole.backup");
+    free_network(net);
+    net = parse("mixed_precision=1\nseed=3\n");
+    steps(net, 2);
+    save(net, "half.backup");
+    free_network(net);
+    net = parse("mixed_precision=1\nseed=3\n");
+    load(net, "half.backup");
+    network_predict(net, net->input);
+    CHECK(amp_session_of(net->layers)->sidecar != NULL);
+    steps(net, 2);
+    CHECK(amp_session_of(net->layers)->sidecar == NULL);
+    save(net, "resumed.backup");
+    check_same_pair("whole.backup", "resumed.backup");
+    free_network(net);
+    scratch_empty();
+}
+
+AMP_TEST(a_network_that_is_not_attached)
+{
+    network *net = parse("mixed_precision=1\nseed=3\n"), *plain = parse("");
+    steps(net, 1);
+    save(net, "a.backup");
+    load(plain, "a.backup");
+    save(plain, "b.backup");
+    CHECK(same_file("a.backup", "b.backup") && !exists("b.backup.amp"));
+    free_network(net);
+    free_network(plain);
+    scratch_empty();
+}
+
+// ---- what others print meanwhile ----
+
+static atomic_bool done;
+static atomic_int printed;
+
+static void *chatter(void *p)
+{
+    while (!done) {
+        fprintf(stderr, "line %d of a thread\n", atomic_fetch_add(&printed, 1));
+        usleep(50);
+    }
+    return p;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        ++n;
+    return n;
+}
+
+AMP_TEST(nothing_printed_while_saving_is_lost)
+{
+    static char text[1 << 20];
+    char expected[400];
+    pthread_t thread;
+    network *net = parse("mixed_precision=1\nseed=3\n");
+    fflush(stderr);
+    int error = dup(2), file = open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    FILE *before = stderr;
+    dup2(file, 2);
+    REQUIRE(!pthread_create(&thread, NULL, chatter, NULL));
+    for (int i = 0; i < 100; ++i)
+        save(net, "a.backup");
+    done = true;
+    pthread_join(thread, NULL);
+    fflush(stderr);
+    dup2(error, 2);
+    close(error);
+    close(file);
+    CHECK(stderr == before);
+    long bytes = scratch_read("said", text, sizeof text);
+    REQUIRE(bytes < (long)sizeof text - 1);
+    snprintf(expected, sizeof expected, "Saving weights to %s\n", scratch("a.backup"));
+    CHECK_INT(count(text, expected), 100);
+    CHECK_INT(count(text, ".part-"), 0);
+    CHECK_INT(count(text, " of a thread"), printed);
+    CHECK(printed > 10);
+    free_network(net);
+    scratch_empty();
+}
+
+AMP_TEST_MAIN
