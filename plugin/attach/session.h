@@ -35,6 +35,8 @@ struct amp_session *amp_session_read(const char *cfg_path);
 void amp_session_free(struct amp_session *);
 // Attaches to the network that was parsed from that cfg: plan, report, hooks.
 void amp_session_attach(struct amp_session *, network *);
+// Frees a session that is attached to nothing.
+void amp_session_free(struct amp_session *);
 // Puts every pointer back and frees the session.
 void amp_session_detach(struct amp_session *);
 

@@ -29,7 +29,11 @@
 #define AMP_SYMBOL_ENUM(name) AMP_SYMBOL_##name,
 enum amp_symbol { AMP_INTERPOSED(AMP_SYMBOL_ENUM) AMP_USED(AMP_SYMBOL_ENUM) AMP_SYMBOL_COUNT };
 
-#define AMP_INTERPOSE(type, name, args) __attribute__((visibility("default"))) type name args
+// The function itself is amp_on_NAME, so that a backtrace tells ours from Darknet's.
+#define AMP_INTERPOSE(type, name, args)                                                            \
+    static type amp_on_##name args;                                                                \
+    __attribute__((visibility("default"), alias("amp_on_" #name))) type name args;                 \
+    static type amp_on_##name args
 #define AMP_REAL(name)                  ((__typeof__(&(name)))amp_find_symbol(AMP_SYMBOL_##name))
 #define AMP_USE(name)                   AMP_REAL(name)
 
