@@ -104,7 +104,10 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
     struct amp_session *s = amp_session_of(net->layers);
     if (s) amp_session_give_deltas(s);
     int result = AMP_REAL(resize_network)(net, w, h);
-    if (s) amp_session_take_deltas(s);
+    if (s) {
+        amp_session_take_deltas(s);
+        s->moved = true;
+    }
     return result;
 }
 

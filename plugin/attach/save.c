@@ -176,6 +176,38 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
+static bool all_finite(const struct amp_session *s)
+{
+    int n_params, n_rolling;
+    bool finite = true;
+    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
+    struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
+    struct amp_rolling *rolling = calloc((size_t)n_rolling + 1, sizeof *rolling);
+    if (!params || !rolling) amp_fail("out of memory");
+    amp_native_params(s->net, s->saved, NULL, params, &n_params, rolling, &n_rolling);
+    for (const struct amp_param *p = params; p < params + n_params; ++p)
+        finite = finite && amp_all_finite(p->value, p->n) && amp_all_finite(p->update, p->n) &&
+                 (!p->m || (amp_all_finite(p->m, p->n) && amp_all_finite(p->v, p->n)));
+    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling; ++r)
+        finite = finite && amp_all_finite(r->value, r->n);
+    free(params);
+    free(rolling);
+    return finite;
+}
+
+// Training cannot go on from such weights, and good ones must not be lost to them.
+static void refuse_non_finite(struct amp_session *s, const char *name)
+{
+    char message[PATH_MAX + 200];
+    if (all_finite(s)) return;
+    snprintf(message, sizeof message,
+             "training diverged: the weights are no longer finite; %s is not written, older files "
+             "are left as they were. Lower learning_rate, or lengthen burn_in",
+             name);
+    amp_log_close(&s->log, &s->step.scaler);
+    amp_fail(message);
+}
+
 static int save(struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char path[PATH_MAX];
@@ -211,6 +243,7 @@ void amp_save_weights(network *net, const char *path)
         return;
     }
     amp_session_resume(s, *net->seen);
+    refuse_non_finite(s, path);
     if (save(s, path, err, sizeof err)) tell_not_saved(path, err);
 }
 

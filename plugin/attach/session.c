@@ -182,7 +182,8 @@ static void make_graph(struct amp_session *s)
     struct amp_rolling *rolling = allocate((size_t)n_rolling, sizeof *rolling);
     amp_native_params(s->net, s->saved, bindings, params, &n_params, rolling, &n_rolling);
     struct amp_native native = {s, call_forward, call_backward};
-    amp_graph_free(s->graph);
+    struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
+    if (!unfinished) amp_graph_free(s->graph);
     s->graph =
         amp_graph_create(&ampk_cpu, s->context, s->desc, s->plan, bindings, params, n_params,
                          rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
@@ -190,6 +191,8 @@ static void make_graph(struct amp_session *s)
     free(params);
     free(rolling);
     if (!s->graph) amp_fail(err);
+    if (unfinished) amp_graph_take_step(s->graph, unfinished);
+    amp_graph_free(unfinished);
     s->graph->random_uniform = random_uniform;
     s->step.graph = s->graph;
 }
@@ -209,7 +212,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
 {
     if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
-    bool more = !s->graph || (view->train && !s->plan->train);
+    bool more = !s->graph || s->moved || (view->train && !s->plan->train);
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
     bool replan = s->replan && subdivision == 0;
@@ -219,7 +222,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
     if (resized || more || replan) {
         make_plan(s, view->train);
         make_graph(s);
-        s->replan = false;
+        s->replan = s->moved = false;
     }
     if (view->train)
         amp_step_begin(&s->step, view->input, view->truth, (size_t)view->truths, subdivision);

@@ -23,6 +23,7 @@ struct amp_session {
     struct amp_log log;
     enum amp_format *demoted;    // per layer; AMP_FORMATS = not
     bool replan;                 // a layer was demoted
+    bool moved;                  // Darknet may have moved its arrays
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it

@@ -67,3 +67,16 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
     if (found.class != AMP_FAULT_NONE || !backward) return found;
     return find_backward(watch, fp16, n_layers);
 }
+
+bool amp_all_finite(const float *x, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        union {
+            float f;
+            uint32_t u;
+        } v = {x[i]};
+        bad |= (v.u & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}

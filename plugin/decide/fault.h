@@ -13,6 +13,7 @@
 #define AMP_FAULT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum amp_fault_class {
@@ -53,5 +54,8 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
                                 int n_layers, bool backward);
 
 const char *amp_watch_name(enum amp_watch);
+
+/* Neither inf nor NaN among them, also where the compiler assumes that there are none. */
+bool amp_all_finite(const float *x, size_t n);
 
 #endif

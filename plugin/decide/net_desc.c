@@ -9,6 +9,7 @@
 
 #define MAX_ELEMENTS INT32_MAX
 #define MAX_SIZE     65536 /* of a window, its stride and padding */
+#define MAX_REORG    1024  /* its stride; the square must fit */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -393,6 +394,9 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
     l->flatten = key_int(d, "flatten", 0);
     l->extra = key_int(d, "extra", 0);
     if (positive(d, "stride", l->stride)) return -1;
+    if (l->stride > MAX_REORG)
+        return fail(d, line_of(d, "stride"), "stride=%d in %s: allowed is up to %d", l->stride,
+                    d->section->name, MAX_REORG);
     int s = l->stride;
     bool permutes = !l->flatten && !l->extra;
     if ((l->reverse || (permutes && d->strict)) && l->c % (s * s))

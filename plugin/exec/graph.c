@@ -226,6 +226,19 @@ void amp_graph_free(struct amp_graph *g)
     free(g);
 }
 
+void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
+{
+    float *rolling = g->rolling_saved, *sums = g->sums;
+    g->rolling_saved = from->rolling_saved;
+    from->rolling_saved = rolling;
+    if (!from->sums) return;
+    g->sums = from->sums;
+    from->sums = sums;
+    float *sum = g->sums;
+    for (int i = 0; i < g->n_params; sum += g->params[i++].n)
+        g->params[i].sum = sum;
+}
+
 /* ---- sources and contributions ---- */
 
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer, int k)

@@ -98,6 +98,9 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *, struct ampk_cont
                                    const struct amp_rolling *, int n_rolling, struct amp_native,
                                    bool accumulate, char *err, size_t err_size);
 void amp_graph_free(struct amp_graph *);
+/* Takes an unfinished step over from another graph of the same network: its sums and the rolling
+ * statistics of its start. */
+void amp_graph_take_step(struct amp_graph *, struct amp_graph *from);
 
 /* input: net.input, FP32 NCHW. Call before the first layer's forward. */
 void amp_graph_begin(struct amp_graph *, float *input, bool train);

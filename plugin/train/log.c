@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define PROGRESS_SECONDS 10
 
@@ -32,7 +33,7 @@ int amp_log_open(struct amp_log *log, const struct amp_net_desc *net, const char
     log->net = net;
     log->last_fault.class = AMP_FAULT_NONE;
     if (!json_path[0]) return 0;
-    log->json = fopen(json_path, "w");
+    log->json = fopen(json_path, "a"); /* emptied by the first iteration of a new run */
     if (log->json) return 0;
     snprintf(err, err_size, "amp_log=%s: cannot be written: %s", json_path, strerror(errno));
     return -1;
@@ -99,6 +100,7 @@ static const char *description(const struct amp_fault *f)
 
 static int same_place(const struct amp_fault *a, const struct amp_fault *b)
 {
+    if (a->class == AMP_FAULT_INPUT) return 0; /* another image */
     return a->class == b->class && a->layer == b->layer && a->tensor == b->tensor;
 }
 
@@ -127,6 +129,7 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
 {
     char from[32], to[32];
     flush_repeats(log);
+    log->last_fault.class = AMP_FAULT_NONE; /* the next overflow is told in full */
     fprintf(log->out, "mixed precision: loss scale %s -> %s (%s)\n",
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
@@ -164,6 +167,23 @@ static void print_number(FILE *f, const char *key, double value)
         fprintf(f, ", \"%s\": null", key);
 }
 
+static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds)
+{
+    bool emptied = log->iteration > 1 || log->iterations > 1 || !ftruncate(fileno(log->json), 0);
+    (void)emptied; /* a pipe cannot be and need not be */
+    fprintf(log->json, "{\"iteration\": %zu", log->iteration);
+    print_number(log->json, "loss", log->loss);
+    print_number(log->json, "loss_scale", s->scale);
+    fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
+            (long long)s->skipped);
+    print_number(log->json, "seconds", seconds);
+    fputs("}\n", log->json);
+    if (!fflush(log->json)) return;
+    fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
+    fclose(log->json);
+    log->json = NULL;
+}
+
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images)
 {
@@ -178,15 +198,6 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->iteration = iteration;
     log->total = total;
     log->images_per_iteration = images;
-    if (log->json) {
-        fprintf(log->json, "{\"iteration\": %zu", iteration);
-        print_number(log->json, "loss", loss);
-        print_number(log->json, "loss_scale", s->scale);
-        fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
-                (long long)s->skipped);
-        print_number(log->json, "seconds", seconds);
-        fputs("}\n", log->json);
-        fflush(log->json);
-    }
+    if (log->json) write_json(log, s, seconds);
     if (time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }

@@ -215,17 +215,6 @@ static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t 
     return floats < there ? fail(s, "has bytes after its end", err, err_size) : 0;
 }
 
-static bool is_finite_array(const float *x, size_t n)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 /* Reads an array past, piece by piece. -1: the file ended; 1: a value is not finite. */
 static int skip_array(struct amp_sidecar *s, uint64_t n)
 {
@@ -234,7 +223,7 @@ static int skip_array(struct amp_sidecar *s, uint64_t n)
     for (uint64_t left = n; left;) {
         size_t some = left < 4096 ? (size_t)left : 4096;
         if (take(s, piece, some * sizeof *piece)) return -1;
-        bad |= !is_finite_array(piece, some);
+        bad |= !amp_all_finite(piece, some);
         left -= some;
     }
     return bad;

@@ -20,24 +20,11 @@ static void stop(struct amp_step *s, const char *why)
     s->stop(message);
 }
 
-static bool is_finite_array(const float *x, size_t n)
-{
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        union {
-            float f;
-            uint32_t u;
-        } v = {x[i]};
-        bad |= (v.u & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
-}
-
 /* The image (of the pass) whose values are not finite, or 0. */
 static int first_bad(const float *x, int images, size_t per_image)
 {
     for (int i = 0; i < images; i++)
-        if (!is_finite_array(x + (size_t)i * per_image, per_image)) return i;
+        if (!amp_all_finite(x + (size_t)i * per_image, per_image)) return i;
     return 0;
 }
 
@@ -48,7 +35,8 @@ void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t
     int images = g->net->batch;
     size_t inputs = (size_t)g->net->inputs;
     s->subdivision = subdivision;
-    if (subdivision == 0) {
+    /* A run may begin in the middle of a step: seen need not be a multiple of its images. */
+    if (subdivision == 0 || s->passes == 0) {
         s->poisoned = false;
         s->loss_sum = 0;
         s->passes = 0;
@@ -56,8 +44,8 @@ void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
     amp_graph_begin(g, input, true);
-    bool bad_input = !is_finite_array(input, inputs * (size_t)images);
-    bool bad_truth = truth && !is_finite_array(truth, truths * (size_t)images);
+    bool bad_input = !amp_all_finite(input, inputs * (size_t)images);
+    bool bad_truth = truth && !amp_all_finite(truth, truths * (size_t)images);
     if (!bad_input && !bad_truth) return;
     int image = bad_input ? first_bad(input, images, inputs) : first_bad(truth, images, truths);
     const char *name = s->image_name ? s->image_name(s->user, subdivision, image) : NULL;
@@ -199,6 +187,15 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     return first && !s->applying;
 }
 
+static const char *why_nothing_helps(const struct amp_scaler *s)
+{
+    if (!s->reduced) return "gradients are not finite, ten steps in a row";
+    if (!s->dynamic)
+        return "gradients overflow FP16 at the fixed loss_scale (loss_scale=dynamic would lower "
+               "it), ten steps in a row";
+    return "gradients overflow FP16 even at the smallest loss scale, ten steps in a row";
+}
+
 void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
 {
     double before = s->scaler.scale;
@@ -209,6 +206,5 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
     amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images);
     s->passes = 0;
-    if (verdict == AMP_VERDICT_STOP)
-        stop(s, "gradients overflow FP16 even at the smallest loss scale, ten steps in a row");
+    if (verdict == AMP_VERDICT_STOP) stop(s, why_nothing_helps(&s->scaler));
 }

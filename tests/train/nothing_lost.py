@@ -1,0 +1,51 @@
+"""What a run must not do to files: write weights that are not finite, or empty an older amp_log.
+
+usage: nothing_lost.py DARKNET
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+
+def run(folder, *args):
+    return subprocess.run([sys.argv[1], *args], cwd=folder, capture_output=True, text=True)
+
+
+def lines(path):
+    return len(path.read_text().splitlines())
+
+
+def diverged_weights_are_not_saved(root):
+    data = toyset.make(root / "diverged", max_batches=1, net_keys="mixed_precision=1\nseed=1")
+    cfg = data / "toy.cfg"
+    cfg.write_text(cfg.read_text().replace("learning_rate=0.001", "learning_rate=1e38")
+                   .replace("burn_in=10", "burn_in=0"))
+    final = data / "backup" / "toy_final.weights"
+    final.write_bytes(b"good")
+    result = run(data, "detector", "train", "toy.data", "toy.cfg")
+    assert result.returncode == 1 and "no longer finite" in result.stderr, result.stderr
+    assert final.read_bytes() == b"good"
+
+
+def log_outlives_later_commands(root):
+    log = root / "log.json"
+    keys = "mixed_precision=1\nseed=1\namp_log=%s" % log
+    data = toyset.make(root / "logged", max_batches=2, net_keys=keys)
+    cfg, final = data / "toy.cfg", "backup/toy_final.weights"
+    train = ["detector", "train", "toy.data", "toy.cfg"]
+    assert run(data, *train).returncode == 0 and lines(log) == 2
+    assert run(data, "detector", "map", "toy.data", "toy.cfg", final).returncode == 0
+    assert lines(log) == 2, "emptied by a command that does not train"
+    cfg.write_text(cfg.read_text().replace("max_batches=2", "max_batches=3"))
+    assert run(data, *train, final).returncode == 0 and lines(log) == 3, "resuming appends"
+    assert run(data, *train).returncode == 0 and lines(log) == 3, "a new run starts a new log"
+
+
+with tempfile.TemporaryDirectory() as folder:
+    diverged_weights_are_not_saved(Path(folder))
+    log_outlives_later_commands(Path(folder))
