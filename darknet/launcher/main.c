@@ -1,5 +1,6 @@
 // The `darknet` program: runs our own sub-commands, and hands everything else to Darknet's main.
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,17 @@ struct command {
     int (*run)(int argc, char **argv);
 };
 
+// `darknet amp` with no sub-command of ours.
+static int amp_command_usage(int argc, char **argv)
+{
+    (void)argc;
+    fprintf(stderr, "usage: %s amp plan CFG [--json]\n", argv[0]);
+    return 1;
+}
+
 static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan},
+    {{"amp", ""}, amp_command_usage},
     {{"detector", "map"}, amp_command_detector_map},
     {{"detector", "train"}, amp_command_detector_train},
     {{NULL, NULL}, NULL},
@@ -36,8 +46,10 @@ static const struct command *find_command(int argc, char **argv)
     find_char_arg(argc, words, "-i", 0);
     find_arg(argc, words, "-nogpu");
     const struct command *found = NULL;
-    for (const struct command *c = commands; c->run && words[1] && words[2]; ++c) {
-        if (strcmp(words[1], c->words[0]) == 0 && strcmp(words[2], c->words[1]) == 0) found = c;
+    for (const struct command *c = commands; c->run && words[1] && !found; ++c) {
+        bool any = !c->words[1][0];
+        if (strcmp(words[1], c->words[0])) continue;
+        if (any || (words[2] && strcmp(words[2], c->words[1]) == 0)) found = c;
     }
     free(words);
     return found;

@@ -267,6 +267,10 @@ static void load(struct amp_session *s, const char *name)
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
     if (s->graph) s->graph->weights_stale = true;
+    if (all_finite(s)) return;
+    snprintf(warning, sizeof warning,
+             "%s holds weights that are inf or NaN: train from another file", found.weights);
+    amp_fail(warning);
 }
 
 void amp_load_weights(network *net, const char *path)

@@ -34,8 +34,8 @@ enum amp_symbol { AMP_INTERPOSED(AMP_SYMBOL_ENUM) AMP_USED(AMP_SYMBOL_ENUM) AMP_
     static type amp_on_##name args;                                                                \
     __attribute__((visibility("default"), alias("amp_on_" #name))) type name args;                 \
     static type amp_on_##name args
-#define AMP_REAL(name)                  ((__typeof__(&(name)))amp_find_symbol(AMP_SYMBOL_##name))
-#define AMP_USE(name)                   AMP_REAL(name)
+#define AMP_REAL(name) ((__typeof__(&(name)))amp_find_symbol(AMP_SYMBOL_##name))
+#define AMP_USE(name)  AMP_REAL(name)
 
 // Address of Darknet's own symbol. Looked up once; a Darknet that lacks it ends the program with a
 // message, since there is nothing left to call.

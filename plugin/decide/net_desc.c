@@ -8,8 +8,9 @@
 #include "options.h"
 
 #define MAX_ELEMENTS INT32_MAX
-#define MAX_SIZE     65536 /* of a window, its stride and padding */
-#define MAX_REORG    1024  /* its stride; the square must fit */
+#define MAX_INTEGER  1000000 /* of any size, count or stride */
+#define MAX_SIZE     65536   /* of a window, its stride and padding */
+#define MAX_REORG    1024    /* its stride; the square must fit */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -161,28 +162,49 @@ static int read_activation(struct describer *d, struct amp_layer_desc *l, const 
     return 0;
 }
 
-static int product(struct describer *d, int a, int b, int c, int *out)
+static int product(struct describer *d, int64_t a, int64_t b, int64_t c, int *out)
 {
     if (a < 0 || b < 0 || c < 0)
-        return fail(d, d->section->line, "%s: its output would be %d x %d x %d", d->section->name,
-                    a, b, c);
-    if ((int64_t)a * b > MAX_ELEMENTS || (int64_t)a * b * c > MAX_ELEMENTS)
-        return fail(d, d->section->line, "%s: %d x %d x %d is more than 2^31 elements",
-                    d->section->name, a, b, c);
-    *out = a * b * c;
+        return fail(d, d->section->line, "%s: its output would be %lld x %lld x %lld",
+                    d->section->name, (long long)a, (long long)b, (long long)c);
+    bool large = a > MAX_ELEMENTS || b > MAX_ELEMENTS || c > MAX_ELEMENTS || a * b > MAX_ELEMENTS;
+    if (large || a * b * c > MAX_ELEMENTS)
+        return fail(d, d->section->line, "%s: %lld x %lld x %lld is more than 2^31 elements",
+                    d->section->name, (long long)a, (long long)b, (long long)c);
+    *out = (int)(a * b * c);
     return 0;
 }
 
-static int set_output(struct describer *d, struct amp_layer_desc *l, int w, int h, int c)
+/* Sizes, counts and strides that are absurd, before anything is computed from them. */
+static int check_integers(struct describer *d)
 {
-    l->out_w = w;
-    l->out_h = h;
-    l->out_c = c;
+    static const char *const keys[] = {
+        "batch",    "subdivisions", "time_steps",  "width",          "height",
+        "channels", "filters",      "size",        "stride",         "padding",
+        "pad",      "groups",       "output",      "classes",        "num",
+        "coords",   "ids",          "side",        "extra",          "max",
+        "numload",  "crop_width",   "crop_height", "output_filters", "hidden_filters"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(d->section, keys[i]);
+        long value = e ? strtol(e->value, NULL, 10) : 0;
+        if (value > MAX_INTEGER || value < -MAX_INTEGER)
+            return fail(d, e->line, "%s=%s in %s: allowed is up to %d", e->key, e->value,
+                        d->section->name, MAX_INTEGER);
+    }
+    return 0;
+}
+
+static int set_output(struct describer *d, struct amp_layer_desc *l, int64_t w, int64_t h,
+                      int64_t c)
+{
     if (product(d, w, h, c, &l->outputs)) return -1;
+    l->out_w = (int)w;
+    l->out_h = (int)h;
+    l->out_c = (int)c;
     if (l->outputs == 0)
         return fail(d, d->section->line,
                     "%s: its input of %d x %d x %d is too small, the output would be %d x %d x %d",
-                    d->section->name, l->w, l->h, l->c, w, h, c);
+                    d->section->name, l->w, l->h, l->c, l->out_w, l->out_h, l->out_c);
     return 0;
 }
 
@@ -278,8 +300,8 @@ static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *
     if (positive(d, "filters", l->filters) || positive(d, "size", l->size) ||
         positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
         return -1;
-    if (set_output(d, l, (l->w - 1) * l->stride + l->size - 2 * l->pad,
-                   (l->h - 1) * l->stride + l->size - 2 * l->pad, l->filters))
+    if (set_output(d, l, (l->w - 1LL) * l->stride + l->size - 2 * l->pad,
+                   (l->h - 1LL) * l->stride + l->size - 2 * l->pad, l->filters))
         return -1;
     l->n_weights = (size_t)l->c * (size_t)l->filters * (size_t)l->size * (size_t)l->size;
     l->forward_flop = 2.0 * (double)l->n_weights * l->w * l->h;
@@ -354,8 +376,8 @@ static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
     l->size = key_int(d, "size", l->stride);
     l->pad = key_int(d, "padding", l->size - 1);
     if (positive(d, "stride", l->stride) || positive(d, "size", l->size)) return -1;
-    return set_output(d, l, (l->w + l->pad - l->size) / l->stride + 1,
-                      (l->h + l->pad - l->size) / l->stride + 1, l->c);
+    return set_output(d, l, ((int64_t)l->w + l->pad - l->size) / l->stride + 1,
+                      ((int64_t)l->h + l->pad - l->size) / l->stride + 1, l->c);
 }
 
 static int describe_crop(struct describer *d, struct amp_layer_desc *l)
@@ -383,7 +405,7 @@ static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
                     "cells of different rows",
                     l->stride, d->section->name, l->w, l->h);
     if (l->reverse) return set_output(d, l, l->w / l->stride, l->h / l->stride, l->c);
-    return set_output(d, l, l->w * l->stride, l->h * l->stride, l->c);
+    return set_output(d, l, (int64_t)l->w * l->stride, (int64_t)l->h * l->stride, l->c);
 }
 
 static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
@@ -403,8 +425,8 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
         return fail(d, line_of(d, "stride"),
                     "stride=%d in %s: its square must divide the %d channels", s, d->section->name,
                     l->c);
-    int result = l->reverse ? set_output(d, l, l->w * s, l->h * s, l->c / (s * s))
-                            : set_output(d, l, l->w / s, l->h / s, l->c * s * s);
+    int result = l->reverse ? set_output(d, l, (int64_t)l->w * s, (int64_t)l->h * s, l->c / (s * s))
+                            : set_output(d, l, l->w / s, l->h / s, (int64_t)l->c * s * s);
     if (result) return -1;
     if (l->extra) {
         l->out_w = l->out_h = l->out_c = 0;
@@ -508,7 +530,7 @@ static int describe_head(struct describer *d, struct amp_layer_desc *l)
     l->total = l->num = key_int(d, "num", 1);
     l->random = key_int(d, "random", 0);
     l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? 30 : 90);
-    int per_cell = 0, cells = l->w * l->h;
+    int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {
         const char *mask = amp_cfg_string(d->section, "mask", NULL);
         if (mask) {
@@ -517,28 +539,30 @@ static int describe_head(struct describer *d, struct amp_layer_desc *l)
                 l->num += *p == ',';
         }
         l->coords = 4;
-        per_cell = l->num * (l->classes + 5);
+        per_cell = (int64_t)l->num * (l->classes + 5);
     } else if (l->type == AMP_REGION) {
-        per_cell = l->num * (l->classes + l->coords + 1);
+        per_cell = (int64_t)l->num * (l->classes + l->coords + 1);
     } else if (l->type == AMP_ISEG) {
-        per_cell = l->classes + key_int(d, "ids", 32);
+        per_cell = (int64_t)l->classes + key_int(d, "ids", 32);
     } else {
         int side = key_int(d, "side", 7);
-        cells = side * side;
-        per_cell = (1 + l->coords) * l->num + l->classes;
+        cells = (int64_t)side * side;
+        per_cell = (1LL + l->coords) * l->num + l->classes;
         l->w = l->h = side;
     }
-    if ((int64_t)per_cell * cells != l->inputs)
-        return fail(d, d->section->line,
-                    "%s needs %d values for each of %d cells (classes=%d, boxes per cell %d), the "
-                    "layer before it "
-                    "gives %d in all; set its filters= to %d",
-                    d->section->name, per_cell, cells, l->classes, l->num, l->inputs, per_cell);
+    bool possible = per_cell > 0 && per_cell <= MAX_ELEMENTS && cells <= MAX_ELEMENTS;
+    if (!possible || per_cell * cells != l->inputs)
+        return fail(
+            d, d->section->line,
+            "%s needs %lld values for each of %lld cells (classes=%d, boxes per cell %d), the "
+            "layer before it gives %d in all; set its filters= to %lld",
+            d->section->name, (long long)per_cell, (long long)cells, l->classes, l->num, l->inputs,
+            (long long)per_cell);
     l->outputs = l->inputs;
     if (l->type != AMP_DETECTION) {
         l->out_w = l->w;
         l->out_h = l->h;
-        l->out_c = per_cell;
+        l->out_c = (int)per_cell;
     }
     return 0;
 }
@@ -614,7 +638,7 @@ static int describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->dontloadscales = key_int(d, "dontloadscales", 0);
     l->numload = key_int(d, "numload", 0);
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
-    if (describe_by_type(d, l)) return -1;
+    if (check_integers(d) || describe_by_type(d, l)) return -1;
     if (!l->sources && one_source(d, l)) return -1;
     d->w = l->out_w;
     d->h = l->out_h;
@@ -626,6 +650,7 @@ static int describe_layer(struct describer *d, struct amp_layer_desc *l)
 static int describe_net(struct describer *d, int w, int h)
 {
     struct amp_net_desc *net = d->net;
+    if (check_integers(d)) return -1;
     net->subdivisions = key_int(d, "subdivisions", 1);
     net->time_steps = key_int(d, "time_steps", 1);
     if (positive(d, "subdivisions", net->subdivisions) ||
@@ -633,7 +658,12 @@ static int describe_net(struct describer *d, int w, int h)
         return -1;
     int batch = key_int(d, "batch", 1);
     if (positive(d, "batch", batch)) return -1;
-    net->batch = batch / net->subdivisions * net->time_steps;
+    int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
+    if (pass > MAX_INTEGER)
+        return fail(d, line_of(d, "batch"),
+                    "batch=%d with time_steps=%d: a pass of more than %d images", batch,
+                    net->time_steps, MAX_INTEGER);
+    net->batch = (int)pass;
     if (net->batch < 1)
         return fail(d, line_of(d, "subdivisions"),
                     "batch=%d with subdivisions=%d leaves no image for a pass", batch,

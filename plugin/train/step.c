@@ -40,6 +40,7 @@ void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t
         s->poisoned = false;
         s->loss_sum = 0;
         s->passes = 0;
+        g->weights_stale = true; /* whoever may have written to the masters between steps */
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
@@ -140,7 +141,7 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        s->loss_sum += loss;
+        s->loss_sum += s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
         s->passes++;
     }
     if (s->poisoned) return;
@@ -169,8 +170,9 @@ static void begin_update(struct amp_step *s)
     s->updating = true;
     s->applying = !s->poisoned;
     if (!s->applying) amp_graph_restore_rolling(g);
-    if (s->passes == 0)
-        g->backend->fill_zero(g->context, g->gradients, g->n_gradients * sizeof(float));
+    if (s->passes > 0) return;
+    g->backend->fill_zero(g->context, g->gradients, g->n_gradients * sizeof(float));
+    if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
 }
 
 bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)

@@ -276,13 +276,14 @@ AMP_TEST(everything_against_finite_differences)
     "[convolutional]\nsize=1\nfilters=7\nactivation=linear\n[yolo]\nmask=0\nclasses=2\nnum=2\n"
 
 /* A backbone with residual blocks, two heads, routes back to where both have read. */
+// clang-format off
 #define YOLOV3_LIKE                                                                                \
-    CONV(6, 3, 1)                                                                                  \
-    CONV(8, 3, 2)                                                                                  \
-    CONV(4, 1, 1) CONV(8, 3, 1) "[shortcut]\nfrom=-3\n" CONV(12, 3, 2) CONV(6, 1, 1)               \
-        CONV(12, 3, 1) "[shortcut]\nfrom=-3\n" CONV(8, 1, 1) CONV(10, 3, 1) HEAD                   \
-        "[route]\nlayers=-4\n" CONV(4, 1, 1) "[upsample]\nstride=2\n[route]\nlayers=-1,4\n" CONV(  \
-            6, 1, 1) HEAD
+    CONV(6, 3, 1) CONV(8, 3, 2) CONV(4, 1, 1) CONV(8, 3, 1) "[shortcut]\nfrom=-3\n"                \
+    CONV(12, 3, 2) CONV(6, 1, 1) CONV(12, 3, 1) "[shortcut]\nfrom=-3\n"                            \
+    CONV(8, 1, 1) CONV(10, 3, 1) HEAD                                                              \
+    "[route]\nlayers=-4\n" CONV(4, 1, 1) "[upsample]\nstride=2\n[route]\nlayers=-1,4\n"           \
+    CONV(6, 1, 1) HEAD
+// clang-format on
 
 static const char *const chosen[] = {
     FP32_NET(12, YOLOV3_LIKE),

@@ -361,7 +361,7 @@ AMP_TEST(impossible_layers_are_errors)
                 "a.cfg:8: stride=-5 in [upsample]: must divide the 32 x 24 input; this Darknet "
                 "would add up cells of different rows");
     check_fails("[convolutional]\nfilters=100000000\n",
-                "a.cfg:7: [convolutional]: 32 x 24 x 100000000 is more than 2^31 elements");
+                "a.cfg:8: filters=100000000 in [convolutional]: allowed is up to 1000000");
 }
 
 AMP_TEST(impossible_sources_are_errors)
