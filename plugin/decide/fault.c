@@ -14,10 +14,18 @@ static double magnitude_of(uint32_t bits)
 
 const char *amp_watch_name(enum amp_watch w)
 {
-    static const char *const names[AMP_WATCHES] = {
-        "input",  "truth",       "weights",    "batch-norm input",
-        "output", "output copy", "loss delta", "delta",
-        "dy",     "dW",          "dbias"};
+    static const char *const names[AMP_WATCHES] = {"input",
+                                                   "truth",
+                                                   "weights",
+                                                   "batch-norm input",
+                                                   "running statistics",
+                                                   "output",
+                                                   "output copy",
+                                                   "loss delta",
+                                                   "delta",
+                                                   "dy",
+                                                   "dW",
+                                                   "dbias"};
     return w < AMP_WATCHES ? names[w] : "none";
 }
 

@@ -29,11 +29,12 @@ enum amp_watch {
     AMP_WATCH_INPUT, /* layer 0 only: the images as Darknet gives them */
     AMP_WATCH_TRUTH, /* layer 0 only: the labels */
     AMP_WATCH_WEIGHTS,
-    AMP_WATCH_Y,     /* convolution output before batch-norm */
-    AMP_WATCH_OUT,   /* layer output */
-    AMP_WATCH_COPY,  /* conversions of the output for its readers */
-    AMP_WATCH_LOSS,  /* a loss layer's own delta, unscaled */
-    AMP_WATCH_DELTA, /* what reached this layer's delta, scaled */
+    AMP_WATCH_Y,       /* convolution output before batch-norm */
+    AMP_WATCH_ROLLING, /* batch-norm's running statistics */
+    AMP_WATCH_OUT,     /* layer output */
+    AMP_WATCH_COPY,    /* conversions of the output for its readers */
+    AMP_WATCH_LOSS,    /* a loss layer's own delta, unscaled */
+    AMP_WATCH_DELTA,   /* what reached this layer's delta, scaled */
     AMP_WATCH_DY,
     AMP_WATCH_DW,
     AMP_WATCH_DBIAS, /* bias and batch-norm scale gradients */

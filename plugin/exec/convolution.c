@@ -66,6 +66,14 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_node *node, bool trai
     };
 }
 
+/* What is not finite there would stay for good, and the outputs of this pass need not show it. */
+static void watch_rolling(struct amp_graph *g, struct amp_node *node)
+{
+    size_t n = (size_t)node->y.c;
+    g->backend->amax(g->context, node->bind.rolling_mean, n, &node->watch[AMP_WATCH_ROLLING]);
+    g->backend->amax(g->context, node->bind.rolling_variance, n, &node->watch[AMP_WATCH_ROLLING]);
+}
+
 static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
                               const struct ampk_tensor *x)
 {
@@ -78,6 +86,7 @@ static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
         be->bn_statistics(g->context, node->y.c, sums, shift, count, node->mean, node->variance);
         be->bn_roll(g->context, node->y.c, node->mean, node->variance, node->bind.rolling_mean,
                     node->bind.rolling_variance);
+        watch_rolling(g, node);
     }
     struct ampk_batchnorm bn = batchnorm_of(node, g->train);
     be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, &node->out,

@@ -175,6 +175,11 @@ static float dropout_uniform(void)
     return (float)(z >> 40) * 0x1p-24f;
 }
 
+void rig_seed_dropout(uint64_t seed)
+{
+    dropout_state = 1000003u * seed;
+}
+
 /* ---- creation ---- */
 
 static void add_param(struct rig *r, int layer, enum amp_param_kind kind, size_t n, double low,
@@ -342,7 +347,7 @@ void rig_forward_nudged(struct rig *r, int layer, size_t i, float h)
     r->graph->weights_stale = true;
     amp_graph_begin(r->graph, r->input, true);
     for (int k = 0; k < r->net->n; k++) {
-        dropout_state = 1000u * (uint64_t)k;
+        rig_seed_dropout((uint64_t)k);
         amp_graph_forward(r->graph, k);
         if (k == layer) nudge(r, layer, i, h);
     }

@@ -48,6 +48,8 @@ void rig_forward(struct rig *);
  * output and of the output's copies. */
 void rig_forward_nudged(struct rig *, int layer, size_t i, float h);
 void rig_backward(struct rig *, float scale);
+/* The next dropout mask is that of this number. */
+void rig_seed_dropout(uint64_t);
 
 /* Elements of a tensor as FP64 in NCHW order; the caller frees. */
 double *rig_load(const struct ampk_tensor *);

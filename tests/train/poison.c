@@ -1,0 +1,258 @@
+#include "tests/train/poison.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct poison poison;
+
+static struct ampk_backend poisoned;
+static const struct ampk_backend *real;
+
+static bool strikes(const uint32_t *word)
+{
+    if (!word || word != poison.word || poison.struck >= poison.most) return false;
+    if (poison.scale && !(*poison.scale > poison.above)) return false;
+    poison.struck++;
+    return true;
+}
+
+static float value(void)
+{
+    return poison.kind == POISON_INF ? INFINITY : poison.kind == POISON_NAN ? NAN : 1e5f;
+}
+
+static void raise_word(uint32_t *word, float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits &= 0x7fffffff;
+    if (bits > *word) *word = bits;
+}
+
+/* The element in the middle of what was just stored. */
+static void strike(const struct ampk_tensor *t, uint32_t *word)
+{
+    if (!strikes(word)) return;
+    float v = value();
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    size_t i = (size_t)t->n / 2 * t->image_stride + (size_t)(t->c * t->h * t->w) / 2;
+    uint16_t half = poison.kind == POISON_NAN ? 0x7e00 : 0x7c00;
+    if (t->dtype == AMPK_FP32) ((float *)t->data)[i] = v;
+    if (t->dtype == AMPK_FP16) ((uint16_t *)t->data)[i] = half;
+    if (t->dtype == AMPK_BF16) ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16);
+    raise_word(word, v);
+}
+
+static void convert(struct ampk_context *c, const struct ampk_tensor *src,
+                    const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
+{
+    real->convert(c, src, dst, accumulate, amax);
+    strike(dst, amax);
+}
+
+static void channels_scatter(struct ampk_context *c, const struct ampk_tensor *src,
+                             const struct ampk_tensor *dst, int first, uint32_t *amax)
+{
+    real->channels_scatter(c, src, dst, first, amax);
+    strike(dst, amax);
+}
+
+static void channels_gather(struct ampk_context *c, const struct ampk_tensor *src,
+                            const struct ampk_tensor *dst, int first, bool accumulate,
+                            uint32_t *amax)
+{
+    real->channels_gather(c, src, dst, first, accumulate, amax);
+    strike(dst, amax);
+}
+
+/* The master weight itself is spoilt: what a diverged update leaves. */
+static void conv_set_weights(struct ampk_context *c, struct ampk_conv *conv, const float *weights,
+                             uint32_t *amax)
+{
+    if (strikes(amax)) *(float *)(uintptr_t)weights = value();
+    real->conv_set_weights(c, conv, weights, amax);
+}
+
+static void conv_forward(struct ampk_context *c, struct ampk_conv *conv,
+                         const struct ampk_tensor *x, const struct ampk_tensor *y,
+                         const float *shift, float *sums, uint32_t *amax)
+{
+    real->conv_forward(c, conv, x, y, shift, sums, amax);
+    uint32_t before = *amax;
+    strike(y, amax);
+    if (*amax != before && sums) real->bn_sums(c, y, shift, sums);
+}
+
+static void conv_bias_forward(struct ampk_context *c, struct ampk_conv *conv,
+                              const struct ampk_tensor *x, const float *bias,
+                              enum ampk_activation activation, const struct ampk_tensor *y,
+                              uint32_t *amax)
+{
+    real->conv_bias_forward(c, conv, x, bias, activation, y, amax);
+    strike(y, amax);
+}
+
+static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
+                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                          const struct ampk_tensor *dx, bool accumulate, float *dw,
+                          uint32_t *dx_amax, uint32_t *dw_amax)
+{
+    real->conv_backward(c, conv, x, dy, dx, accumulate, dw, dx_amax, dw_amax);
+    if (dx) strike(dx, dx_amax);
+    if (!strikes(dw_amax)) return;
+    dw[0] = value();
+    raise_word(dw_amax, dw[0]);
+}
+
+static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
+                           const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                           const struct ampk_tensor *out, uint32_t *amax)
+{
+    real->bn_act_forward(c, y, bn, activation, out, amax);
+    strike(out, amax);
+}
+
+static void bn_act_backward(struct ampk_context *c, const struct ampk_tensor *y,
+                            const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
+                            enum ampk_activation activation, const struct ampk_tensor *d,
+                            const struct ampk_tensor *dy, float *dscale, float *dbias,
+                            uint32_t *dy_amax)
+{
+    real->bn_act_backward(c, y, out, bn, activation, d, dy, dscale, dbias, dy_amax);
+    strike(dy, dy_amax);
+}
+
+static void bias_act_backward(struct ampk_context *c, const struct ampk_tensor *out,
+                              enum ampk_activation activation, const struct ampk_tensor *d,
+                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax)
+{
+    real->bias_act_backward(c, out, activation, d, dy, dbias, dy_amax);
+    strike(dy, dy_amax);
+}
+
+static void maxpool_backward(struct ampk_context *c, const struct ampk_tensor *dy,
+                             const void *argmax, int size, int stride, int pad,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    real->maxpool_backward(c, dy, argmax, size, stride, pad, dx, accumulate, amax);
+    strike(dx, amax);
+}
+
+static void upsample(struct ampk_context *c, const struct ampk_tensor *x, int stride, float scale,
+                     bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
+{
+    real->upsample(c, x, stride, scale, reverse, y, accumulate, amax);
+    strike(y, amax);
+}
+
+static void shortcut_forward(struct ampk_context *c, const struct ampk_tensor *x,
+                             const struct ampk_tensor *add, float alpha, float beta,
+                             enum ampk_activation activation, const struct ampk_tensor *out,
+                             uint32_t *amax)
+{
+    real->shortcut_forward(c, x, add, alpha, beta, activation, out, amax);
+    strike(out, amax);
+}
+
+static void shortcut_backward(struct ampk_context *c, const struct ampk_tensor *out,
+                              const struct ampk_tensor *d, float alpha, float beta,
+                              enum ampk_activation activation, const struct ampk_tensor *dx,
+                              bool dx_accumulate, const struct ampk_tensor *dadd,
+                              bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax)
+{
+    real->shortcut_backward(c, out, d, alpha, beta, activation, dx, dx_accumulate, dadd,
+                            dadd_accumulate, dx_amax, dadd_amax);
+    if (dx) strike(dx, dx_amax);
+    if (dadd) strike(dadd, dadd_amax);
+}
+
+static void reorg(struct ampk_context *c, const struct ampk_tensor *src, int w, int h, int channels,
+                  int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
+                  uint32_t *amax)
+{
+    real->reorg(c, src, w, h, channels, stride, forward, dst, accumulate, amax);
+    strike(dst, amax);
+}
+
+static void flatten(struct ampk_context *c, const struct ampk_tensor *src, int size, int layers,
+                    int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
+{
+    real->flatten(c, src, size, layers, forward, dst, accumulate, amax);
+    strike(dst, amax);
+}
+
+static void avgpool_forward(struct ampk_context *c, const struct ampk_tensor *x,
+                            const struct ampk_tensor *y, uint32_t *amax)
+{
+    real->avgpool_forward(c, x, y, amax);
+    strike(y, amax);
+}
+
+static void avgpool_backward(struct ampk_context *c, const struct ampk_tensor *dy,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    real->avgpool_backward(c, dy, dx, accumulate, amax);
+    strike(dx, amax);
+}
+
+static void dropout(struct ampk_context *c, const struct ampk_tensor *x, const uint8_t *keep,
+                    float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
+{
+    real->dropout(c, x, keep, scale, y, accumulate, amax);
+    strike(y, amax);
+}
+
+static void activation_forward(struct ampk_context *c, const struct ampk_tensor *x,
+                               enum ampk_activation activation, const struct ampk_tensor *y,
+                               uint32_t *amax)
+{
+    real->activation_forward(c, x, activation, y, amax);
+    strike(y, amax);
+}
+
+static void activation_backward(struct ampk_context *c, const struct ampk_tensor *out,
+                                enum ampk_activation activation, const struct ampk_tensor *d,
+                                const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    real->activation_backward(c, out, activation, d, dx, accumulate, amax);
+    strike(dx, amax);
+}
+
+/* Arrays that another operation or Darknet wrote: they are spoilt just before they are looked at.
+ */
+static void flat_amax(struct ampk_context *c, const float *x, size_t n, uint32_t *amax)
+{
+    if (strikes(amax)) ((float *)(uintptr_t)x)[n / 2] = value();
+    real->amax(c, x, n, amax);
+}
+
+const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
+{
+    real = backend;
+    poisoned = *backend;
+    poisoned.convert = convert;
+    poisoned.channels_scatter = channels_scatter;
+    poisoned.channels_gather = channels_gather;
+    poisoned.conv_set_weights = conv_set_weights;
+    poisoned.conv_forward = conv_forward;
+    poisoned.conv_bias_forward = conv_bias_forward;
+    poisoned.conv_backward = conv_backward;
+    poisoned.bn_act_forward = bn_act_forward;
+    poisoned.bn_act_backward = bn_act_backward;
+    poisoned.bias_act_backward = bias_act_backward;
+    poisoned.maxpool_backward = maxpool_backward;
+    poisoned.upsample = upsample;
+    poisoned.shortcut_forward = shortcut_forward;
+    poisoned.shortcut_backward = shortcut_backward;
+    poisoned.reorg = reorg;
+    poisoned.flatten = flatten;
+    poisoned.avgpool_forward = avgpool_forward;
+    poisoned.avgpool_backward = avgpool_backward;
+    poisoned.dropout = dropout;
+    poisoned.activation_forward = activation_forward;
+    poisoned.activation_backward = activation_backward;
+    poisoned.amax = flat_amax;
+    return &poisoned;
+}
