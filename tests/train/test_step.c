@@ -15,6 +15,7 @@
     "[convolutional]\nsize=1\nfilters=7\nactivation=linear\n[yolo]\nmask=0\nclasses=2\nnum=2\n"
 
 /* Residual blocks, two heads, routes; 12 x 12 x 4, 2 subdivisions of 2 images. */
+// clang-format off
 #define DETECTOR                                                                                   \
     CONV(6, 3, 1)                                                                                  \
     CONV(8, 3, 2)                                                                                  \
@@ -22,6 +23,7 @@
     CONV(8, 3, 1) "[shortcut]\nfrom=-3\nactivation=leaky\n" CONV(10, 3, 2) HEAD                    \
         "[route]\nlayers=-3\n" CONV(4, 1, 1) "[upsample]\nstride=2\n[route]\nlayers=-1,4\n" CONV(  \
             6, 1, 1) HEAD
+// clang-format on
 
 /* What the detector lacks, FP32 storage in the middle and a layer that Darknet runs. */
 #define CLASSIFIER                                                                                 \
