@@ -47,7 +47,7 @@ write_source_lists() {
     mkdir -p "$work/sources.d" "$work/lists/partial" "$work/cache/archives/partial"
     for list in "$etc/sources.list" "$etc"/sources.list.d/*.list; do
         [ -f "$list" ] || continue
-        sed -n 's/^[[:space:]]*deb\(-src\)\{0,1\}[[:space:]]/deb-src /p' "$list" >>"$work/one-line"
+        sed -n '/cdrom:/d; s/^[[:space:]]*deb\(-src\)\{0,1\}[[:space:]]/deb-src /p' "$list" >>"$work/one-line"
     done
     [ ! -s "$work/one-line" ] || sort -u "$work/one-line" >"$work/sources.d/machine.list"
     for list in "$etc"/sources.list.d/*.sources; do
