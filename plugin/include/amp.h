@@ -20,10 +20,10 @@ AMP_API int amp_attach(struct network *net, const char *cfg_path);
 // was not attached. free_network does this by itself.
 AMP_API int amp_detach(struct network *net);
 
-// Darknet's save_weights and load_weights as the plugin replaces them, for a program whose own calls
-// of these do not pass through it (a function looked up with dlsym or ctypes). For a network with
-// mixed_precision=1: files that are written whole or not at all, and training that goes on from the
-// sidecar beside them (amp_sidecar). For any other network: Darknet's own.
+// Darknet's save_weights and load_weights as the plugin replaces them, for a program whose own
+// calls of these do not pass through it (a function looked up with dlsym or ctypes). For a network
+// with mixed_precision=1: files that are written whole or not at all, and training that goes on
+// from the sidecar beside them (amp_sidecar). For any other network: Darknet's own.
 AMP_API void amp_save_weights(struct network *net, const char *path);
 AMP_API void amp_load_weights(struct network *net, const char *path);
 
