@@ -1,0 +1,79 @@
+/* The thin layer between the CUDA backend and the device: memory, copies, streams, events, recorded
+ * work. Nothing else in the backend but kernels and library calls touches the CUDA runtime.
+ *
+ * Two implementations: runtime_cuda.c on the CUDA runtime, and tests/emulation/runtime_host.c on
+ * the host's memory, where every call is done when it returns. With the second one the complete
+ * backend runs without a GPU.
+ *
+ * Errors. Functions that can run out of something return false or NULL and leave the reason to
+ * ampk_rt_error. An asynchronous error (a kernel that faulted) is sticky: the next call that waits
+ * reports it.
+ */
+#ifndef AMPK_CUDA_RUNTIME_H
+#define AMPK_CUDA_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ampk_rt_stream *ampk_rt_stream;       /* a cudaStream_t */
+typedef struct ampk_rt_event *ampk_rt_event;         /* a cudaEvent_t */
+typedef struct ampk_rt_recording *ampk_rt_recording; /* a cudaGraphExec_t */
+
+/* What kernels and plans are chosen by. */
+struct ampk_rt_device {
+    char name[256];
+    int compute_capability; /* 10 * major + minor */
+    int multiprocessors;
+    int threads_per_multiprocessor;
+    size_t shared_bytes_per_block; /* the most a kernel can opt in to */
+    size_t l2_bytes, memory_bytes;
+};
+
+/* Devices that can be used; 0 where there is no GPU or no driver. */
+int ampk_rt_device_count(void);
+bool ampk_rt_device_read(int device, struct ampk_rt_device *);
+bool ampk_rt_device_use(int device);
+/* The last error of this thread, in words; "" if none. */
+const char *ampk_rt_error(void);
+
+void *ampk_rt_alloc(size_t bytes); /* device memory, 256-byte aligned */
+void ampk_rt_free(void *);
+void *ampk_rt_alloc_pinned(size_t bytes); /* host memory that the device reads at full speed */
+void ampk_rt_free_pinned(void *);
+/* Bytes free on the device and in all. */
+bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes);
+
+/* In stream order, asynchronous where the host memory is pinned. */
+void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream);
+void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream);
+void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream);
+void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream);
+
+ampk_rt_stream ampk_rt_stream_create(void); /* does not synchronise with the default stream */
+void ampk_rt_stream_destroy(ampk_rt_stream);
+bool ampk_rt_stream_wait(ampk_rt_stream);                 /* the host waits */
+void ampk_rt_stream_after(ampk_rt_stream, ampk_rt_event); /* the stream waits */
+/* NULL as a stream is Darknet's, the legacy default stream. */
+ampk_rt_event ampk_rt_event_create(bool timed);
+void ampk_rt_event_destroy(ampk_rt_event);
+void ampk_rt_event_record(ampk_rt_event, ampk_rt_stream);
+float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to); /* waits for both */
+
+/* Work launched on the stream between begin and end is recorded instead of run; NULL where it
+ * cannot be (the host implementation never can: ampk_rt_can_record). */
+bool ampk_rt_can_record(void);
+bool ampk_rt_record_begin(ampk_rt_stream);
+ampk_rt_recording ampk_rt_record_end(ampk_rt_stream);
+bool ampk_rt_replay(ampk_rt_recording, ampk_rt_stream);
+void ampk_rt_recording_destroy(ampk_rt_recording);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
