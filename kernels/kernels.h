@@ -98,6 +98,10 @@ struct ampk_backend {
      * left. */
     void *(*alloc)(struct ampk_context *, size_t bytes);
     void (*free)(struct ampk_context *, void *);
+    /* Order with what the caller itself runs on the device (Darknet: the default stream). acquire:
+     * operations called from now on see what the caller started before; release: the reverse. */
+    void (*acquire)(struct ampk_context *);
+    void (*release)(struct ampk_context *);
     void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);

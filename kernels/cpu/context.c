@@ -114,6 +114,12 @@ static void memory_free(struct ampk_context *ctx, void *memory)
     free(memory);
 }
 
+/* Every operation is done when it returns. */
+static void no_order(struct ampk_context *ctx)
+{
+    (void)ctx;
+}
+
 static void memory_copy(struct ampk_context *ctx, void *dst, const void *src, size_t bytes)
 {
     (void)ctx;
@@ -250,6 +256,8 @@ const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .context_destroy = context_destroy,
                                       .alloc = memory_alloc,
                                       .free = memory_free,
+                                      .acquire = no_order,
+                                      .release = no_order,
                                       .read = memory_copy,
                                       .write = memory_copy,
                                       .fill_zero = fill_zero,

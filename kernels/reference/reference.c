@@ -36,6 +36,11 @@ static void free_aligned(struct ampk_context *context, void *memory)
     free(memory);
 }
 
+static void no_order(struct ampk_context *ctx)
+{
+    (void)ctx;
+}
+
 static void copy_memory(struct ampk_context *context, void *dst, const void *src, size_t bytes)
 {
     (void)context;
@@ -54,6 +59,8 @@ const struct ampk_backend ampk_reference = {
     .context_destroy = context_destroy,
     .alloc = alloc_aligned,
     .free = free_aligned,
+    .acquire = no_order,
+    .release = no_order,
     .read = copy_memory,
     .write = copy_memory,
     .fill_zero = fill_zero,

@@ -3,6 +3,7 @@
 
 #include "amp.h"
 #include "attach/abi.h"
+#include "attach/backend.h"
 #include "attach/loader.h"
 #include "attach/no_gpu.h"
 #include "attach/seed.h"
@@ -34,26 +35,12 @@ static void require_matching_darknet(void)
     if (amp_check_abi(err, sizeof(err))) amp_fail(err);
 }
 
-// This version computes on the CPU only; what asks for more is refused by name.
-static void check_backend(const struct amp_options *options)
-{
-    if (options->backend == AMP_BACKEND_CUDA)
-        amp_fail("amp_backend=cuda: this version has no CUDA backend; allowed: auto, cpu");
-#ifdef GPU
-    if (*AMP_USE(gpu_index) >= 0)
-        amp_fail(
-            "mixed_precision=1 runs on the CPU only in this version, and this Darknet is about to "
-            "use a GPU; add -nogpu to the command line, or remove the key");
-#endif
-}
-
 static int attach(struct amp_session *s, network *net)
 {
     if (!s->options.mixed_precision) {
         amp_session_free(s);
         return 0;
     }
-    check_backend(&s->options);
     amp_session_attach(s, net);
     return 1;
 }
@@ -85,7 +72,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
-    if (s && s->options.mixed_precision) check_backend(&s->options);
+    if (s && s->options.mixed_precision) amp_backend_choose(&s->options);
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     if (seed) amp_seed_enter_parse(*seed);
     network *net = AMP_REAL(parse_network_cfg)(filename);

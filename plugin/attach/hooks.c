@@ -44,6 +44,7 @@ void amp_hook_forward(layer l, network net)
         s->view = net;
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
+    s->backend->release(s->context);
     if (net.train)
         judge_costs(s);
     else
@@ -79,5 +80,6 @@ void amp_hook_update(layer l, update_args a)
     if (amp_step_update(&s->step, i, &u)) --*s->net->t;
     if (i != s->step.last_update) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
+    s->backend->release(s->context);
     amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
 }

@@ -1,5 +1,7 @@
 #include "attach/native.h"
 
+#include "attach/side.h"
+
 #include <string.h>
 
 #define MAX_PARTS 8
@@ -54,6 +56,7 @@ struct lister {
     struct amp_param *params;
     struct amp_rolling *rolling;
     int n_params, n_rolling, layer;
+    bool device;
 };
 
 static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, float *value,
@@ -80,24 +83,28 @@ static void list_rolling(struct lister *out, float *value, size_t n)
     ++out->n_rolling;
 }
 
-static void list_weight_layer(struct lister *out, const layer *l)
+static void list_weight_layer(struct lister *out, layer *l)
 {
     size_t biases = bias_count(l);
-    list_param(out, AMP_PARAM_WEIGHTS, weight_count(l), l->weights, l->weight_updates, l->m, l->v,
+    bool dev = out->device;
+    list_param(out, AMP_PARAM_WEIGHTS, weight_count(l), AMP_SIDE(dev, l, weights),
+               AMP_SIDE(dev, l, weight_updates), AMP_SIDE(dev, l, m), AMP_SIDE(dev, l, v), l);
+    list_param(out, AMP_PARAM_BIASES, biases, AMP_SIDE(dev, l, biases),
+               AMP_SIDE(dev, l, bias_updates), AMP_SIDE(dev, l, bias_m), AMP_SIDE(dev, l, bias_v),
                l);
-    list_param(out, AMP_PARAM_BIASES, biases, l->biases, l->bias_updates, l->bias_m, l->bias_v, l);
     if (!l->batch_normalize) return;
-    list_param(out, AMP_PARAM_SCALES, biases, l->scales, l->scale_updates, l->scale_m, l->scale_v,
-               l);
-    list_rolling(out, l->rolling_mean, biases);
-    list_rolling(out, l->rolling_variance, biases);
+    list_param(out, AMP_PARAM_SCALES, biases, AMP_SIDE(dev, l, scales),
+               AMP_SIDE(dev, l, scale_updates), AMP_SIDE(dev, l, scale_m),
+               AMP_SIDE(dev, l, scale_v), l);
+    list_rolling(out, AMP_SIDE(dev, l, rolling_mean), biases);
+    list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
 }
 
-void amp_native_params(const network *net, const struct amp_saved *saved,
+void amp_native_params(const network *net, const struct amp_saved *saved, bool device,
                        struct amp_binding *bindings, struct amp_param *params, int *n_params,
                        struct amp_rolling *rolling, int *n_rolling)
 {
-    struct lister out = {.params = params, .rolling = rolling};
+    struct lister out = {.params = params, .rolling = rolling, .device = device};
     for (int i = 0; i < net->n; ++i) {
         layer *l = &net->layers[i], *parts[MAX_PARTS];
         int first = out.n_params, n = weight_layers(l, parts);
@@ -105,15 +112,15 @@ void amp_native_params(const network *net, const struct amp_saved *saved,
         for (int k = 0; k < n; ++k)
             list_weight_layer(&out, parts[k]);
         if (l->type == BATCHNORM) {
-            list_rolling(&out, l->rolling_mean, (size_t)l->out_c);
-            list_rolling(&out, l->rolling_variance, (size_t)l->out_c);
+            list_rolling(&out, AMP_SIDE(device, l, rolling_mean), (size_t)l->out_c);
+            list_rolling(&out, AMP_SIDE(device, l, rolling_variance), (size_t)l->out_c);
         }
         if (bindings)
             bindings[i] = (struct amp_binding){
-                .output = l->output,
+                .output = AMP_SIDE(device, l, output),
                 .delta = saved[i].delta,
-                .rolling_mean = l->rolling_mean,
-                .rolling_variance = l->rolling_variance,
+                .rolling_mean = AMP_SIDE(device, l, rolling_mean),
+                .rolling_variance = AMP_SIDE(device, l, rolling_variance),
                 .first_param = first,
                 .n_params = out.n_params - first,
             };
@@ -122,12 +129,12 @@ void amp_native_params(const network *net, const struct amp_saved *saved,
     *n_rolling = out.n_rolling;
 }
 
-void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,
-                        bool train)
+void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,
+                        float *input, bool train)
 {
     layer copy = *l;
-    copy.delta = saved->delta;
-    view.input = input;
+    AMP_SIDE(device, &copy, delta) = saved->delta;
+    AMP_SIDE(device, &view, input) = input;
     view.train = train;
     saved->forward(copy, view);
 }
@@ -137,30 +144,33 @@ struct update_pointers {
 };
 
 // Lets the layer add its gradients to the params' grad; returns what was there.
-static struct update_pointers swap_updates(layer *l, const struct amp_param *params, int *next)
+static struct update_pointers swap_updates(layer *l, bool device, const struct amp_param *params,
+                                           int *next)
 {
-    struct update_pointers old = {l->weight_updates, l->bias_updates, l->scale_updates};
-    l->weight_updates = params[(*next)++].grad;
-    l->bias_updates = params[(*next)++].grad;
-    if (l->batch_normalize) l->scale_updates = params[(*next)++].grad;
+    struct update_pointers old = {AMP_SIDE(device, l, weight_updates),
+                                  AMP_SIDE(device, l, bias_updates),
+                                  AMP_SIDE(device, l, scale_updates)};
+    AMP_SIDE(device, l, weight_updates) = params[(*next)++].grad;
+    AMP_SIDE(device, l, bias_updates) = params[(*next)++].grad;
+    if (l->batch_normalize) AMP_SIDE(device, l, scale_updates) = params[(*next)++].grad;
     return old;
 }
 
-void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
-                         float *delta, const struct amp_param *params, int n_params)
+void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
+                         float *input, float *delta, const struct amp_param *params, int n_params)
 {
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
     int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
     for (int k = 0; k < n; ++k)
-        old[k] = swap_updates(parts[k], params, &next);
-    copy.delta = saved->delta;
-    view.input = input;
-    view.delta = delta;
+        old[k] = swap_updates(parts[k], device, params, &next);
+    AMP_SIDE(device, &copy, delta) = saved->delta;
+    AMP_SIDE(device, &view, input) = input;
+    AMP_SIDE(device, &view, delta) = delta;
     saved->backward(copy, view);
     for (int k = 0; k < n; ++k) {
-        parts[k]->weight_updates = old[k].weights;
-        parts[k]->bias_updates = old[k].biases;
-        parts[k]->scale_updates = old[k].scales;
+        AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
+        AMP_SIDE(device, parts[k], bias_updates) = old[k].biases;
+        AMP_SIDE(device, parts[k], scale_updates) = old[k].scales;
     }
 }

@@ -6,7 +6,7 @@
 #include "darknet.h"
 #include "exec/graph.h"
 
-// Darknet's own entries of one layer, as they were before attaching.
+// Darknet's own entries of one layer, as they were before attaching; of the side that computes.
 struct amp_saved {
     void (*forward)(layer, network);
     void (*backward)(layer, network);
@@ -14,16 +14,17 @@ struct amp_saved {
     float *delta;
 };
 
-// Counts, then fills (arrays may be NULL to count only). bindings: net->n.
-void amp_native_params(const network *net, const struct amp_saved *saved,
+// Counts, then fills (arrays may be NULL to count only). bindings: net->n. device: Darknet computes
+// on a GPU, and all pointers are to its memory.
+void amp_native_params(const network *net, const struct amp_saved *saved, bool device,
                        struct amp_binding *bindings, struct amp_param *params, int *n_params,
                        struct amp_rolling *rolling, int *n_rolling);
 
 // Darknet's forward on a private copy of the layer. view: the network as the hook got it.
-void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,
-                        bool train);
+void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,
+                        float *input, bool train);
 // The same for backward; weight gradients land in the params' grad instead of Darknet's momentum.
-void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
-                         float *delta, const struct amp_param *params, int n_params);
+void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
+                         float *input, float *delta, const struct amp_param *params, int n_params);
 
 #endif

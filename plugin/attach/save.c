@@ -15,14 +15,48 @@
 
 // ---- a session's state as a sidecar knows it ----
 
-// The params are allocated; free them.
+static float *on_host(const struct amp_session *s, const float *x, size_t n)
+{
+    float *copy = malloc((n + 1) * sizeof *copy);
+    if (!copy) amp_fail("out of memory");
+    if (x) s->backend->read(s->context, copy, x, n * sizeof *copy);
+    return copy;
+}
+
+// The params' arrays, copied to the host where they stand on a device.
+static struct amp_param *host_params(const struct amp_session *s, int *n)
+{
+    int n_rolling;
+    amp_native_params(s->net, s->saved, s->device, NULL, NULL, n, NULL, &n_rolling);
+    struct amp_param *params = calloc((size_t)*n + 1, sizeof *params);
+    if (!params) amp_fail("out of memory");
+    amp_native_params(s->net, s->saved, s->device, NULL, params, n, NULL, &n_rolling);
+    for (struct amp_param *p = params; s->device && p < params + *n; ++p) {
+        p->value = on_host(s, p->value, p->n);
+        p->update = on_host(s, p->update, p->n);
+        if (!p->m) continue;
+        p->m = on_host(s, p->m, p->n);
+        p->v = on_host(s, p->v, p->n);
+    }
+    return params;
+}
+
+static void free_params(const struct amp_session *s, struct amp_param *params, int n)
+{
+    for (struct amp_param *p = params; s->device && p < params + n; ++p) {
+        free(p->value);
+        free(p->update);
+        free(p->m);
+        free(p->v);
+    }
+    free(params);
+}
+
+// Free with free_run.
 static struct amp_run run_of(const struct amp_session *s)
 {
-    int n_params, n_rolling;
-    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
-    if (!params) amp_fail("out of memory");
-    amp_native_params(s->net, s->saved, NULL, params, &n_params, NULL, &n_rolling);
+    int n_params;
+    struct amp_param *params = host_params(s, &n_params);
     return (struct amp_run){.seen = *s->net->seen,
                             .t = *s->net->t,
                             .scaler = s->step.scaler,
@@ -32,9 +66,27 @@ static struct amp_run run_of(const struct amp_session *s)
                             .params = params};
 }
 
-static void free_run(struct amp_run *r)
+static void free_run(const struct amp_session *s, struct amp_run *r)
 {
-    free((void *)r->params);
+    free_params(s, (struct amp_param *)r->params, r->n_params);
+}
+
+// Brings the momentum and the moments of a restored run to where Darknet has them.
+static void to_device(const struct amp_session *s, const struct amp_run *r)
+{
+    if (!s->device) return;
+    int n, n_rolling;
+    struct amp_param *params = calloc((size_t)r->n_params + 1, sizeof *params);
+    if (!params) amp_fail("out of memory");
+    amp_native_params(s->net, s->saved, true, NULL, params, &n, NULL, &n_rolling);
+    for (int i = 0; i < n; ++i) {
+        size_t bytes = params[i].n * sizeof(float);
+        s->backend->write(s->context, params[i].update, r->params[i].update, bytes);
+        if (!params[i].m) continue;
+        s->backend->write(s->context, params[i].m, r->params[i].m, bytes);
+        s->backend->write(s->context, params[i].v, r->params[i].v, bytes);
+    }
+    free(params);
 }
 
 // ---- resuming ----
@@ -80,12 +132,13 @@ static void restore(struct amp_session *s)
     char err[ERR_SIZE];
     struct amp_run r = run_of(s);
     if (amp_sidecar_restore(s->sidecar, &r, err, sizeof err)) amp_fail(err);
+    to_device(s, &r);
     *s->net->t = (int)r.t;
     s->step.scaler = r.scaler;
     s->replan = true;
     tell_resumed(s, &r);
     tell_not_exact(s->desc);
-    free_run(&r);
+    free_run(s, &r);
 }
 
 void amp_session_resume(struct amp_session *s, size_t seen)
@@ -160,7 +213,7 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     if (amp_whole_begin(f, path, err, err_size)) return -1;
     struct amp_run r = run_of(s);
     int failed = amp_sidecar_write(f->fd, &r, id, why, sizeof why);
-    free_run(&r);
+    free_run(s, &r);
     if (failed) snprintf(err, err_size, "%s: %s", path, why);
     return failed;
 }
@@ -176,22 +229,34 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-static bool all_finite(const struct amp_session *s)
+static bool rolling_finite(const struct amp_session *s)
 {
     int n_params, n_rolling;
     bool finite = true;
-    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
+    amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
     struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
     struct amp_rolling *rolling = calloc((size_t)n_rolling + 1, sizeof *rolling);
     if (!params || !rolling) amp_fail("out of memory");
-    amp_native_params(s->net, s->saved, NULL, params, &n_params, rolling, &n_rolling);
-    for (const struct amp_param *p = params; p < params + n_params; ++p)
-        finite = finite && amp_all_finite(p->value, p->n) && amp_all_finite(p->update, p->n) &&
-                 (!p->m || (amp_all_finite(p->m, p->n) && amp_all_finite(p->v, p->n)));
-    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling; ++r)
-        finite = finite && amp_all_finite(r->value, r->n);
+    amp_native_params(s->net, s->saved, s->device, NULL, params, &n_params, rolling, &n_rolling);
+    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling; ++r) {
+        float *value = on_host(s, r->value, r->n);
+        finite = finite && amp_all_finite(value, r->n);
+        free(value);
+    }
     free(params);
     free(rolling);
+    return finite;
+}
+
+static bool all_finite(const struct amp_session *s)
+{
+    int n;
+    bool finite = rolling_finite(s);
+    struct amp_param *params = host_params(s, &n);
+    for (const struct amp_param *p = params; p < params + n; ++p)
+        finite = finite && amp_all_finite(p->value, p->n) && amp_all_finite(p->update, p->n) &&
+                 (!p->m || (amp_all_finite(p->m, p->n) && amp_all_finite(p->v, p->n)));
+    free_params(s, params, n);
     return finite;
 }
 
@@ -261,7 +326,7 @@ static void load(struct amp_session *s, const char *name)
     struct amp_run r = run_of(s);
     const char *place = behind(name, path);
     amp_checkpoint_find(place, &r, &found, warning, sizeof warning);
-    free_run(&r);
+    free_run(s, &r);
     if (*warning) fprintf(stderr, "darknet-amp: %s\n", warning);
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);

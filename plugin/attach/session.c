@@ -1,8 +1,10 @@
 #include "attach/session.h"
 
+#include "attach/backend.h"
 #include "attach/hooks.h"
 #include "attach/loader.h"
 #include "attach/save.h"
+#include "attach/side.h"
 #include "attach/symbols.h"
 
 #include <pthread.h>
@@ -91,7 +93,7 @@ static bool mentions_our_keys(const char *path)
 void amp_session_free(struct amp_session *s)
 {
     amp_graph_free(s->graph);
-    if (s->context) ampk_cpu.context_destroy(s->context);
+    if (s->context) s->backend->context_destroy(s->context);
     amp_plan_free(s->plan);
     amp_net_desc_free(s->desc);
     amp_cfg_free(s->cfg);
@@ -154,7 +156,9 @@ static void make_plan(struct amp_session *s, bool train)
 static void call_forward(void *user, int i, float *input, bool train)
 {
     struct amp_session *s = user;
-    amp_native_forward(&s->net->layers[i], &s->saved[i], s->view, input, train);
+    s->backend->release(s->context);
+    amp_native_forward(&s->net->layers[i], &s->saved[i], s->device, s->view, input, train);
+    s->backend->acquire(s->context);
 }
 
 static void call_backward(void *user, int i, float *input, float *delta)
@@ -163,8 +167,10 @@ static void call_backward(void *user, int i, float *input, float *delta)
     const struct amp_binding *bind = &s->graph->nodes[i].bind;
     network view = s->view;
     view.index = i;
-    amp_native_backward(&s->net->layers[i], &s->saved[i], view, input, delta,
+    s->backend->release(s->context);
+    amp_native_backward(&s->net->layers[i], &s->saved[i], s->device, view, input, delta,
                         s->graph->params + bind->first_param, bind->n_params);
+    s->backend->acquire(s->context);
 }
 
 static float random_uniform(void)
@@ -176,16 +182,17 @@ static void make_graph(struct amp_session *s)
 {
     char err[512];
     int n_params, n_rolling;
-    amp_native_params(s->net, s->saved, NULL, NULL, &n_params, NULL, &n_rolling);
+    amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
     struct amp_binding *bindings = allocate((size_t)s->net->n, sizeof *bindings);
     struct amp_param *params = allocate((size_t)n_params, sizeof *params);
     struct amp_rolling *rolling = allocate((size_t)n_rolling, sizeof *rolling);
-    amp_native_params(s->net, s->saved, bindings, params, &n_params, rolling, &n_rolling);
+    amp_native_params(s->net, s->saved, s->device, bindings, params, &n_params, rolling,
+                      &n_rolling);
     struct amp_native native = {s, call_forward, call_backward};
     struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
     if (!unfinished) amp_graph_free(s->graph);
     s->graph =
-        amp_graph_create(&ampk_cpu, s->context, s->desc, s->plan, bindings, params, n_params,
+        amp_graph_create(s->backend, s->context, s->desc, s->plan, bindings, params, n_params,
                          rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
     free(bindings);
     free(params);
@@ -208,6 +215,16 @@ static void describe_again(struct amp_session *s, const network *view)
     check_shapes(s);
 }
 
+static struct amp_batch batch_of(const struct amp_session *s, const network *view)
+{
+    return (struct amp_batch){
+        .input = AMP_SIDE(s->device, view, input),
+        .host_input = view->input,
+        .host_truth = view->truth,
+        .truths = (size_t)view->truths,
+    };
+}
+
 void amp_session_begin(struct amp_session *s, const network *view)
 {
     if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
@@ -224,10 +241,12 @@ void amp_session_begin(struct amp_session *s, const network *view)
         make_graph(s);
         s->replan = s->moved = false;
     }
+    struct amp_batch batch = batch_of(s, view);
+    s->backend->acquire(s->context);
     if (view->train)
-        amp_step_begin(&s->step, view->input, view->truth, (size_t)view->truths, subdivision);
+        amp_step_begin(&s->step, &batch, subdivision);
     else
-        amp_graph_begin(s->graph, view->input, false);
+        amp_graph_begin(s->graph, batch.input, false);
 }
 
 static void demote(void *user, const struct amp_fault *f)
@@ -255,7 +274,7 @@ void amp_session_check_inference(struct amp_session *s)
                 amp_watch_name(f.tensor), f.layer, f.magnitude);
         demote(s, &f);
         network view = s->view;
-        view.input = s->graph->input.data;
+        AMP_SIDE(s->device, &view, input) = s->graph->input.data;
         amp_session_begin(s, &view);
         for (int i = 0; i < s->net->n; ++i) {
             s->view.index = i;
@@ -280,19 +299,21 @@ static void complete_batchnorm(layer *l)
 
 static void save_pointers(struct amp_session *s)
 {
+    bool dev = s->device;
     s->saved = allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
-        complete_batchnorm(l);
-        s->saved[i] = (struct amp_saved){l->forward, l->backward, l->update, l->delta};
-        l->forward = amp_hook_forward;
-        l->backward = amp_hook_backward;
-        if (l->update) {
-            l->update = amp_hook_update;
+        if (!dev) complete_batchnorm(l);
+        s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward), AMP_SIDE(dev, l, backward),
+                                         AMP_SIDE(dev, l, update), AMP_SIDE(dev, l, delta)};
+        AMP_SIDE(dev, l, forward) = amp_hook_forward;
+        AMP_SIDE(dev, l, backward) = amp_hook_backward;
+        if (AMP_SIDE(dev, l, update)) {
+            AMP_SIDE(dev, l, update) = amp_hook_update;
             s->step.last_update = i;
         }
-        l->delta = NULL;
+        AMP_SIDE(dev, l, delta) = NULL;
     }
 }
 
@@ -338,7 +359,9 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->demoted = allocate((size_t)net->n, sizeof *s->demoted);
     for (int i = 0; i < net->n; ++i)
         s->demoted[i] = AMP_FORMATS;
-    s->context = ampk_cpu.context_create(0, err, sizeof err);
+    s->device = amp_darknet_on_device();
+    s->backend = amp_backend_choose(&s->options);
+    s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
     make_plan(s, true);
     fflush(stdout);
@@ -354,9 +377,9 @@ void amp_session_detach(struct amp_session *s)
     amp_log_close(&s->log, &s->step.scaler);
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
-        l->forward = s->saved[i].forward;
-        l->backward = s->saved[i].backward;
-        l->update = s->saved[i].update;
+        AMP_SIDE(s->device, l, forward) = s->saved[i].forward;
+        AMP_SIDE(s->device, l, backward) = s->saved[i].backward;
+        AMP_SIDE(s->device, l, update) = s->saved[i].update;
     }
     amp_session_give_deltas(s);
     amp_session_free(s);
@@ -364,15 +387,18 @@ void amp_session_detach(struct amp_session *s)
 
 void amp_session_give_deltas(struct amp_session *s)
 {
-    for (int i = 0; i < s->net->n; ++i)
-        if (!s->net->layers[i].delta) s->net->layers[i].delta = s->saved[i].delta;
+    for (int i = 0; i < s->net->n; ++i) {
+        layer *l = &s->net->layers[i];
+        if (!AMP_SIDE(s->device, l, delta)) AMP_SIDE(s->device, l, delta) = s->saved[i].delta;
+    }
 }
 
 void amp_session_take_deltas(struct amp_session *s)
 {
     for (int i = 0; i < s->net->n; ++i) {
-        if (!s->net->layers[i].delta) continue;
-        s->saved[i].delta = s->net->layers[i].delta;
-        s->net->layers[i].delta = NULL;
+        layer *l = &s->net->layers[i];
+        if (!AMP_SIDE(s->device, l, delta)) continue;
+        s->saved[i].delta = AMP_SIDE(s->device, l, delta);
+        AMP_SIDE(s->device, l, delta) = NULL;
     }
 }

@@ -18,7 +18,9 @@ struct amp_session {
     struct amp_net_desc *desc;
     struct amp_plan *plan;
     struct amp_graph *graph;
+    const struct ampk_backend *backend;
     struct ampk_context *context;
+    bool device; // Darknet computes on a GPU: side.h
     struct amp_step step;
     struct amp_log log;
     enum amp_format *demoted;    // per layer; AMP_FORMATS = not

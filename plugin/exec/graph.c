@@ -286,10 +286,15 @@ void amp_graph_begin(struct amp_graph *g, float *input, bool train)
     g->train = train;
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
     g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
-    for (int f = 0; f < AMP_FORMATS; f++)
-        if (g->input_copy[f].data)
-            g->backend->convert(g->context, &g->input, &g->input_copy[f], false,
-                                &g->watch[0][AMP_WATCH_INPUT]);
+    uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
+    bool watched = false;
+    for (int f = 0; f < AMP_FORMATS; f++) {
+        if (!g->input_copy[f].data) continue;
+        g->backend->convert(g->context, &g->input, &g->input_copy[f], false, watch);
+        watched = true;
+    }
+    if (!watched)
+        g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
 }
 
 static void copy_output(struct amp_graph *g, struct amp_node *node)

@@ -28,12 +28,36 @@ static int first_bad(const float *x, int images, size_t per_image)
     return 0;
 }
 
-void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t truths,
-                    int subdivision)
+/* Names the image behind an input or label that is not finite. text: where it has no name. */
+static const char *bad_image(const struct amp_step *s, enum amp_watch tensor, char text[40])
+{
+    const struct amp_batch *b = &s->batch;
+    int images = s->graph->net->batch;
+    int image = tensor == AMP_WATCH_INPUT
+                    ? first_bad(b->host_input, images, (size_t)s->graph->net->inputs)
+                    : first_bad(b->host_truth, images, b->truths);
+    const char *name = s->image_name ? s->image_name(s->user, s->subdivision, image) : NULL;
+    snprintf(text, 40, "number %d of the pass", image);
+    return name ? name : text;
+}
+
+static void refuse_input(struct amp_step *s, enum amp_watch tensor)
+{
+    char text[40];
+    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, NAN};
+    s->poisoned = true;
+    s->cause_is_scale = false;
+    s->fault = fault;
+    amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
+                  s->subdivision, bad_image(s, tensor, text));
+}
+
+void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdivision)
 {
     struct amp_graph *g = s->graph;
-    int images = g->net->batch;
-    size_t inputs = (size_t)g->net->inputs;
+    size_t images = (size_t)g->net->batch, inputs = (size_t)g->net->inputs;
+    bool on_host = batch->input == batch->host_input;
+    s->batch = *batch;
     s->subdivision = subdivision;
     /* A run may begin in the middle of a step: seen need not be a multiple of its images. */
     if (subdivision == 0 || s->passes == 0) {
@@ -44,21 +68,11 @@ void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
-    amp_graph_begin(g, input, true);
-    bool bad_input = !amp_all_finite(input, inputs * (size_t)images);
-    bool bad_truth = truth && !amp_all_finite(truth, truths * (size_t)images);
-    if (!bad_input && !bad_truth) return;
-    int image = bad_input ? first_bad(input, images, inputs) : first_bad(truth, images, truths);
-    const char *name = s->image_name ? s->image_name(s->user, subdivision, image) : NULL;
-    char text[32];
-    snprintf(text, sizeof text, "number %d of the pass", image);
-    struct amp_fault fault = {AMP_FAULT_INPUT, 0, bad_input ? AMP_WATCH_INPUT : AMP_WATCH_TRUTH,
-                              NAN};
-    s->poisoned = true;
-    s->cause_is_scale = false;
-    s->fault = fault;
-    amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, subdivision,
-                  name ? name : text);
+    amp_graph_begin(g, batch->input, true);
+    if (on_host && !amp_all_finite(batch->host_input, inputs * images))
+        refuse_input(s, AMP_WATCH_INPUT);
+    else if (batch->host_truth && !amp_all_finite(batch->host_truth, batch->truths * images))
+        refuse_input(s, AMP_WATCH_TRUTH);
 }
 
 static void accept_pass(struct amp_step *s)
@@ -107,6 +121,10 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
 /* The forward pass failed: nothing of this step will be used. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
+    if (f->class == AMP_FAULT_INPUT) {
+        refuse_input(s, f->tensor);
+        return;
+    }
     give_up(s, f);
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);

@@ -25,8 +25,17 @@ struct amp_update {
     int t;
 };
 
+/* The images and labels of one pass. */
+struct amp_batch {
+    float *input;            /* backend memory, FP32 NCHW */
+    const float *host_input; /* the same on the host; equal to input where that is host memory */
+    const float *host_truth; /* NULL: none */
+    size_t truths;           /* per image */
+};
+
 struct amp_step {
     struct amp_graph *graph;
+    struct amp_batch batch;
     struct amp_scaler scaler;
     struct amp_log *log;
     int subdivisions, subdivision;
@@ -45,9 +54,7 @@ struct amp_step {
     void (*stop)(const char *message); /* ends the program; does not return */
 };
 
-/* first_of_step: the first subdivision. input: net.input. truth may be NULL. */
-void amp_step_begin(struct amp_step *, float *input, const float *truth, size_t truths,
-                    int subdivision);
+void amp_step_begin(struct amp_step *, const struct amp_batch *, int subdivision);
 /* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
 void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */

@@ -172,7 +172,8 @@ static void run_pass(struct run *run, int step, int pass, const struct trouble *
     if (here && trouble->scale > 0) s->scaler.scale = trouble->scale;
     if (here) poison = trouble->poison;
     r->loss = 0;
-    amp_step_begin(s, r->input, truth, 1, pass);
+    struct amp_batch batch = {r->input, r->input, truth, 1};
+    amp_step_begin(s, &batch, pass);
     for (int i = 0; i < r->net->n; i++) {
         rig_seed_dropout((uint64_t)(step * 10000 + pass * 100 + i));
         amp_graph_forward(r->graph, i);

@@ -1,0 +1,52 @@
+#include "attach/backend.h"
+
+#include "attach/fail.h"
+#include "attach/symbols.h"
+
+#include "darknet.h"
+
+#include <stddef.h>
+
+// AMP_CUDA_BACKEND: kernels/cuda is linked in.
+#ifdef AMP_CUDA_BACKEND
+extern const struct ampk_backend ampk_cuda;
+static const struct ampk_backend *const cuda = &ampk_cuda;
+#else
+static const struct ampk_backend *const cuda = NULL;
+#endif
+
+bool amp_darknet_on_device(void)
+{
+#ifdef GPU
+    return *AMP_USE(gpu_index) >= 0;
+#else
+    return false;
+#endif
+}
+
+static const struct ampk_backend *on_device(const struct amp_options *options)
+{
+    if (options->backend == AMP_BACKEND_CPU)
+        amp_fail("amp_backend=cpu: this Darknet is about to use a GPU; add -nogpu to the command "
+                 "line, or remove the key");
+    return cuda;
+}
+
+static const struct ampk_backend *on_host(const struct amp_options *options)
+{
+    if (options->backend != AMP_BACKEND_CUDA) return &ampk_cpu;
+#ifdef GPU
+    amp_fail("amp_backend=cuda: there is no usable GPU, or -nogpu was given; allowed here: auto, "
+             "cpu");
+#else
+    if (!cuda)
+        amp_fail("amp_backend=cuda: this Darknet was built without GPU; build the preset cuda, or "
+                 "use amp_backend=auto or cpu");
+#endif
+    return cuda;
+}
+
+const struct ampk_backend *amp_backend_choose(const struct amp_options *options)
+{
+    return amp_darknet_on_device() ? on_device(options) : on_host(options);
+}
