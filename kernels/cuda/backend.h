@@ -9,9 +9,11 @@
 
 /* clang-format off */
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
+#define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
-    AMPK_CUDA_FLAT(X)
+    AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_LISTS(X)
 /* clang-format on */
 
 #ifdef __cplusplus
