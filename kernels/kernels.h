@@ -1,7 +1,7 @@
 /* The contract between executors and backends.
  *
- * A backend is one constant table of functions (struct ampk_backend). Three exist or are foreseen:
- * `cpu` (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
+ * A backend is one constant table of functions (struct ampk_backend). There are three: `cpu`
+ * (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
  * Executors call nothing else, so a backend can be tried against the reference operation by
  * operation.
  *
@@ -85,6 +85,24 @@ struct ampk_conv;    /* one convolution: plans, rounded weights in the backend's
 struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
     const float *mean, *variance; /* of this batch when training, else the rolling ones */
+};
+
+/* One array of master weights and what updates it; n floats each. */
+struct ampk_param {
+    float *value;
+    float *update; /* SGD: Darknet's weight_updates, the momentum */
+    float *m, *v;  /* Adam: its moments */
+    const float *grad;
+    size_t n;
+    float rate, decay_batch; /* decay times batch */
+    float clip;              /* > 0: value is clamped to +-clip */
+};
+
+/* A copy of n floats. */
+struct ampk_span {
+    float *dst;
+    const float *src;
+    size_t n;
 };
 
 struct ampk_backend {
@@ -225,20 +243,27 @@ struct ampk_backend {
     void (*scale)(struct ampk_context *, float *x, size_t n, float factor);
     /* sum += factor * g: unscales one pass's gradient into the accumulator. */
     void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
-    /* Darknet's update_convolutional_layer for one array, same operations in the same order without
-     * fused multiply-add: v += g; v -= decay_batch*w (if not 0); w += rate*v; v *= momentum. rate =
-     * lr/batch. clip > 0: w is then clamped to +-clip. */
-    void (*update_sgd)(struct ampk_context *, float *w, float *v, const float *g, size_t n,
-                       float rate, float momentum, float decay_batch, float clip);
-    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sum g; t counts
+    /* All copies of a list; no dst overlaps another array of it. */
+    void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
+    /* Darknet's update_convolutional_layer for every array of a list, same operations in the same
+     * order without fused multiply-add: update += grad; update -= decay_batch*value (if not 0);
+     * value += rate*update; update *= momentum; clip. rate = lr/batch. */
+    void (*update_sgd)(struct ampk_context *, const struct ampk_param *, int count, float momentum);
+    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sums; t counts
      * from 1. */
-    void (*update_adam)(struct ampk_context *, float *w, float *m, float *v, const float *g,
-                        size_t n, float rate, float b1, float b2, float eps, float decay_batch,
-                        int t, float clip);
+    void (*update_adam)(struct ampk_context *, const struct ampk_param *, int count, float b1,
+                        float b2, float eps, int t);
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 extern const struct ampk_backend ampk_cpu;       /* kernels/cpu */
+extern const struct ampk_backend ampk_cuda;      /* kernels/cuda; in builds with CUDA, and tests */
 extern const struct ampk_backend ampk_reference; /* kernels/reference, tests only */
+#ifdef __cplusplus
+}
+#endif
 
 static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
 {
