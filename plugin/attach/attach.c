@@ -75,7 +75,9 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     if (s && s->options.mixed_precision) amp_backend_choose(&s->options);
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     if (seed) amp_seed_enter_parse(*seed);
+    if (s) amp_session_defer(s);
     network *net = AMP_REAL(parse_network_cfg)(filename);
+    amp_session_stop_deferring();
     amp_seed_leave_parse();
     amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
@@ -89,8 +91,12 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
     struct amp_session *s = amp_session_of(net->layers);
-    if (s) amp_session_give_deltas(s);
+    if (s) {
+        amp_session_give_deltas(s);
+        amp_session_defer(s);
+    }
     int result = AMP_REAL(resize_network)(net, w, h);
+    amp_session_stop_deferring();
     if (s) {
         amp_session_take_deltas(s);
         s->moved = true;

@@ -3,11 +3,13 @@
 // Darknet's own -nogpu only sets gpu_index to -1; its layers go on asking for device memory, and
 // the first failure is an assertion. Here, without a device, gpu_index stays -1 whatever the
 // command line asks for, device memory is NULL, and copies to and from it do nothing. Darknet then
-// takes its CPU path everywhere. With a device every function is Darknet's own.
+// takes its CPU path everywhere. With a device every function is Darknet's own, except that large
+// arrays may wait for their memory (deferred.h).
 
 #include "attach/no_gpu.h"
-#include "attach/seed.h"
+#include "attach/deferred.h"
 #include "attach/fail.h"
+#include "attach/seed.h"
 #include "attach/symbols.h"
 
 #include "activations.h"
@@ -48,17 +50,21 @@ AMP_INTERPOSE(void, cuda_set_device, (int n))
 
 AMP_INTERPOSE(float *, cuda_make_array, (float *x, size_t n))
 {
-    return amp_has_gpu() ? AMP_REAL(cuda_make_array)(x, n) : NULL;
+    if (!amp_has_gpu()) return NULL;
+    float *deferred = amp_deferred_make(x, n);
+    return deferred ? deferred : AMP_REAL(cuda_make_array)(x, n);
 }
 
 AMP_INTERPOSE(int *, cuda_make_int_array, (int *x, size_t n))
 {
-    return amp_has_gpu() ? AMP_REAL(cuda_make_int_array)(x, n) : NULL;
+    if (!amp_has_gpu()) return NULL;
+    void *deferred = amp_deferred_make((const float *)x, n);
+    return deferred ? deferred : AMP_REAL(cuda_make_int_array)(x, n);
 }
 
 AMP_INTERPOSE(void, cuda_free, (float *x_gpu))
 {
-    if (amp_has_gpu()) AMP_REAL(cuda_free)(x_gpu);
+    if (amp_has_gpu() && !amp_deferred_free(x_gpu)) AMP_REAL(cuda_free)(x_gpu);
 }
 
 AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))

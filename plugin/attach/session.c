@@ -1,6 +1,7 @@
 #include "attach/session.h"
 
 #include "attach/backend.h"
+#include "attach/deferred.h"
 #include "attach/hooks.h"
 #include "attach/loader.h"
 #include "attach/save.h"
@@ -145,6 +146,98 @@ static void check_shapes(const struct amp_session *s)
     }
 }
 
+// ---- Darknet's arrays on a device ----
+
+#ifdef GPU
+
+// The weights' sizes: those arrays are needed for sure.
+static __thread size_t *weight_sizes;
+
+void amp_session_defer(const struct amp_session *s)
+{
+    if (!s->options.mixed_precision || !amp_darknet_on_device()) return;
+    weight_sizes = allocate((size_t)s->desc->n, sizeof *weight_sizes);
+    for (int i = 0; i < s->desc->n; ++i)
+        weight_sizes[i] = s->desc->layers[i].n_weights;
+    amp_deferred_begin(weight_sizes, s->desc->n);
+}
+
+void amp_session_stop_deferring(void)
+{
+    amp_deferred_end();
+    free(weight_sizes);
+    weight_sizes = NULL;
+}
+
+static bool uses_workspace(const struct amp_session *s)
+{
+    for (int i = 0; i < s->net->n; ++i) {
+        LAYER_TYPE t = s->net->layers[i].type;
+        if (!s->plan->layers[i].ours &&
+            (t == CONVOLUTIONAL || t == DECONVOLUTIONAL || t == LOCAL || t == CRNN))
+            return true;
+    }
+    return false;
+}
+
+// What no code touches while this plan runs.
+static void commit_arrays(struct amp_session *s)
+{
+    enum { PER_LAYER = 6 };
+    int n = 0;
+    size_t short_of;
+    char message[300];
+    if (!s->device) return;
+    void **unused = allocate((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
+    for (int i = 0; i < s->net->n; ++i) {
+        const layer *l = &s->net->layers[i];
+        const struct amp_plan_layer *p = &s->plan->layers[i];
+        if (!p->ours || l->type == DROPOUT)
+            continue; // dropout's arrays are those of the layer before
+        void *own[PER_LAYER] = {s->saved[i].delta, l->x_gpu,    l->x_norm_gpu,
+                                l->indexes_gpu,    l->rand_gpu, l->output_gpu};
+        bool border = p->out == AMP_FORMAT_BORDER || p->border_copy;
+        for (int k = 0; k < PER_LAYER - border; ++k)
+            unused[n++] = own[k];
+    }
+    if (!uses_workspace(s)) unused[n++] = s->net->workspace;
+    if (amp_deferred_commit(unused, n, &short_of)) {
+        snprintf(
+            message, sizeof message,
+            "no device memory for %.1f MiB that Darknet's own layers need; lower batch or raise "
+            "subdivisions",
+            (double)short_of / (1 << 20));
+        amp_fail(message);
+    }
+    free(unused);
+}
+
+// Without the plugin every array is in use.
+static void commit_all(void)
+{
+    size_t short_of;
+    if (amp_deferred_commit(NULL, 0, &short_of))
+        amp_fail("no device memory for the FP32 arrays that Darknet needs without the plugin");
+}
+
+#else
+
+void amp_session_defer(const struct amp_session *s)
+{
+    (void)s;
+}
+
+void amp_session_stop_deferring(void) {}
+
+static void commit_arrays(struct amp_session *s)
+{
+    (void)s;
+}
+
+static void commit_all(void) {}
+
+#endif
+
 static void make_plan(struct amp_session *s, bool train)
 {
     char err[512];
@@ -181,6 +274,7 @@ static float random_uniform(void)
 static void make_graph(struct amp_session *s)
 {
     char err[512];
+    commit_arrays(s);
     int n_params, n_rolling;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
     struct amp_binding *bindings = allocate((size_t)s->net->n, sizeof *bindings);
@@ -368,6 +462,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     amp_plan_print(s->plan, s->desc, stderr);
     start_training_state(s);
     save_pointers(s);
+    commit_arrays(s);
     enlist(s);
 }
 
@@ -375,6 +470,7 @@ void amp_session_detach(struct amp_session *s)
 {
     delist(s);
     amp_log_close(&s->log, &s->step.scaler);
+    commit_all();
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
         AMP_SIDE(s->device, l, forward) = s->saved[i].forward;

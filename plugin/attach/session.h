@@ -54,6 +54,10 @@ void amp_session_begin(struct amp_session *, const network *view);
 // After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32, and
 // the pass is run again.
 void amp_session_check_inference(struct amp_session *);
+// Around whatever makes Darknet's arrays on a device: they get memory when a plan says who needs
+// them. Nothing where Darknet computes on the host.
+void amp_session_defer(const struct amp_session *);
+void amp_session_stop_deferring(void);
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);
 void amp_session_take_deltas(struct amp_session *);

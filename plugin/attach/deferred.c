@@ -1,0 +1,112 @@
+#include "attach/deferred.h"
+
+#include "kernels/cuda/reserve.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define LARGE_BYTES ((size_t)1 << 20) // less is not worth a page of the device's
+
+struct array {
+    struct array *next;
+    void *address;
+    const float *initial;
+    size_t bytes;
+    bool committed;
+};
+
+// Several networks may be parsed by several threads.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct array *arrays;
+static __thread const size_t *needed_sizes;
+static __thread int n_needed_sizes = -1; // -1: not deferring
+
+void amp_deferred_begin(const size_t *sizes, int n)
+{
+    needed_sizes = sizes;
+    n_needed_sizes = n;
+}
+
+void amp_deferred_end(void)
+{
+    n_needed_sizes = -1;
+}
+
+static bool is_deferred_size(size_t n)
+{
+    if (n * sizeof(float) < LARGE_BYTES) return false;
+    for (int i = 0; i < n_needed_sizes; ++i)
+        if (needed_sizes[i] == n) return false;
+    return n_needed_sizes >= 0;
+}
+
+float *amp_deferred_make(const float *x, size_t n)
+{
+    if (!is_deferred_size(n)) return NULL;
+    struct array *a = malloc(sizeof *a);
+    if (!a) return NULL;
+    *a = (struct array){
+        .address = ampk_reserve(n * sizeof(float)), .initial = x, .bytes = n * sizeof(float)};
+    if (!a->address) {
+        free(a);
+        return NULL;
+    }
+    pthread_mutex_lock(&lock);
+    a->next = arrays;
+    arrays = a;
+    pthread_mutex_unlock(&lock);
+    return a->address;
+}
+
+bool amp_deferred_free(void *array)
+{
+    pthread_mutex_lock(&lock);
+    struct array **p = &arrays;
+    while (*p && (*p)->address != array)
+        p = &(*p)->next;
+    struct array *a = *p;
+    if (a) *p = a->next;
+    pthread_mutex_unlock(&lock);
+    if (!a) return false;
+    ampk_unreserve(a->address, a->bytes, a->committed);
+    free(a);
+    return true;
+}
+
+static bool is_unused(const struct array *a, void *const *unused, int n)
+{
+    for (int i = 0; i < n; ++i)
+        if (unused[i] == a->address) return true;
+    return false;
+}
+
+static bool commit(struct array *a)
+{
+    if (!ampk_commit(a->address, a->bytes, a->initial)) return false;
+    a->committed = true;
+    a->initial = NULL;
+    return true;
+}
+
+int amp_deferred_commit(void *const *unused, int n, size_t *short_of)
+{
+    int failed = 0;
+    pthread_mutex_lock(&lock);
+    for (struct array *a = arrays; a && !failed; a = a->next) {
+        if (a->committed || is_unused(a, unused, n) || commit(a)) continue;
+        *short_of = a->bytes;
+        failed = -1;
+    }
+    pthread_mutex_unlock(&lock);
+    return failed;
+}
+
+size_t amp_deferred_bytes(void)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct array *a = arrays; a; a = a->next)
+        bytes += a->committed ? 0 : a->bytes;
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
