@@ -8,10 +8,12 @@
 #include "kernels/kernels.h"
 
 /* clang-format off */
+#define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
     AMPK_CUDA_LISTS(X)
 /* clang-format on */
