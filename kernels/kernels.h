@@ -78,8 +78,9 @@ struct ampk_conv_shape {
     bool forward_only; /* no backward call will come: keep no weights for it */
 };
 
-struct ampk_context; /* a backend's threads, streams, workspace */
-struct ampk_conv;    /* one convolution: plans, rounded weights in the backend's own layout */
+struct ampk_context;   /* a backend's threads, streams, workspace */
+struct ampk_conv;      /* one convolution: plans, rounded weights in the backend's own layout */
+struct ampk_recording; /* operations to be run again */
 
 /* Batch-norm of one layer; arrays of c floats. */
 struct ampk_batchnorm {
@@ -120,6 +121,14 @@ struct ampk_backend {
      * operations called from now on see what the caller started before; release: the reverse. */
     void (*acquire)(struct ampk_context *);
     void (*release)(struct ampk_context *);
+    /* Operations between begin and end are recorded instead of run; play runs them all at once,
+     * with the arguments they were recorded with. For devices where starting an operation takes
+     * longer than many an operation. False or NULL: not possible, now or ever; nothing has been
+     * run. The four functions are NULL where a backend never can. */
+    bool (*record_begin)(struct ampk_context *);
+    struct ampk_recording *(*record_end)(struct ampk_context *);
+    void (*record_play)(struct ampk_context *, struct ampk_recording *);
+    void (*record_free)(struct ampk_context *, struct ampk_recording *);
     void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);

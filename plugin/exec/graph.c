@@ -171,6 +171,16 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     return 0;
 }
 
+/* A dropout draws its mask on the host, anew for every pass. */
+static void choose_whole(struct amp_graph *g)
+{
+    g->whole = g->recordable = g->backend->record_begin != NULL;
+    for (int i = 0; i < g->n; i++) {
+        g->whole = g->whole && g->plan->layers[i].ours;
+        g->recordable = g->recordable && g->net->layers[i].type != AMP_DROPOUT;
+    }
+}
+
 struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct ampk_context *context,
                                    const struct amp_net_desc *net, const struct amp_plan *plan,
                                    const struct amp_binding *bindings,
@@ -193,6 +203,7 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n_params = n_params;
     g->n_rolling = n_rolling;
     g->weights_stale = true;
+    choose_whole(g);
     snprintf(err, err_size, "out of memory");
     if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0)
         return g;
@@ -214,6 +225,8 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
 void amp_graph_free(struct amp_graph *g)
 {
     if (!g) return;
+    for (int k = 0; k < AMP_STRETCHES; k++)
+        if (g->recording[k]) g->backend->record_free(g->context, g->recording[k]);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
@@ -309,10 +322,41 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
                                 &node->watch[AMP_WATCH_COPY]);
 }
 
-void amp_graph_forward(struct amp_graph *g, int layer)
+static void forward_layer(struct amp_graph *g, int layer)
 {
     amp_executor_of(g, layer)->forward(g, layer);
     copy_output(g, &g->nodes[layer]);
+}
+
+static void forward_all(struct amp_graph *g)
+{
+    for (int i = 0; i < g->n; i++)
+        forward_layer(g, i);
+}
+
+/* Runs a stretch: unrecorded the first time, then recorded once and played. */
+static void run_stretch(struct amp_graph *g, enum amp_stretch k, void (*body)(struct amp_graph *))
+{
+    const struct ampk_backend *be = g->backend;
+    bool warm = g->warm[k];
+    g->warm[k] = true;
+    if (!g->recording[k] && warm && g->recordable && be->record_begin(g->context)) {
+        body(g);
+        g->recording[k] = be->record_end(g->context);
+        g->recordable = g->recording[k] != NULL;
+    }
+    if (g->recording[k])
+        be->record_play(g->context, g->recording[k]);
+    else
+        body(g);
+}
+
+void amp_graph_forward(struct amp_graph *g, int layer)
+{
+    if (!g->whole)
+        forward_layer(g, layer);
+    else if (layer == 0)
+        run_stretch(g, (g->train ? AMP_FORWARD : AMP_INFERENCE) + g->weights_stale, forward_all);
     if (layer == g->n - 1) g->weights_stale = !g->train;
 }
 
@@ -335,7 +379,7 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     }
 }
 
-void amp_graph_backward(struct amp_graph *g, int layer)
+static void backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     if (node->plan->delta_from_nobody) {
@@ -343,6 +387,20 @@ void amp_graph_backward(struct amp_graph *g, int layer)
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
     amp_executor_of(g, layer)->backward(g, layer);
+}
+
+static void backward_all(struct amp_graph *g)
+{
+    for (int i = g->n - 1; i >= g->plan->first_backward; i--)
+        backward_layer(g, i);
+}
+
+void amp_graph_backward(struct amp_graph *g, int layer)
+{
+    if (!g->whole)
+        backward_layer(g, layer);
+    else if (layer == g->n - 1)
+        run_stretch(g, AMP_BACKWARD, backward_all);
 }
 
 /* ---- faults ---- */

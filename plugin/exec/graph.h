@@ -65,6 +65,10 @@ struct amp_node {
     uint32_t *watch; /* AMP_WATCHES words */
 };
 
+/* What can be recorded and played as a whole. The first forward of a step also takes the weights.
+ */
+enum amp_stretch { AMP_FORWARD, AMP_FORWARD_NEW_WEIGHTS, AMP_BACKWARD, AMP_STRETCHES };
+
 struct amp_graph {
     const struct ampk_backend *backend;
     struct ampk_context *context;
@@ -90,6 +94,10 @@ struct amp_graph {
     uint16_t *fp16;                 /* which tensors are stored as FP16 (fault.h) */
     bool weights_stale;             /* masters changed since the convolutions took them */
     bool train;                     /* of the pass at hand */
+    bool whole;                     /* a pass runs in one go, when its first layer is called */
+    bool recordable;
+    bool warm[AMP_STRETCHES]; /* ran once unrecorded: plans are chosen, memory is there */
+    struct ampk_recording *recording[AMP_STRETCHES];
 };
 
 /* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
@@ -104,6 +112,9 @@ void amp_graph_free(struct amp_graph *);
 /* Takes an unfinished step over from another graph of the same network: its sums and the rolling
  * statistics of its start. */
 void amp_graph_take_step(struct amp_graph *, struct amp_graph *from);
+
+/* Passes. Layers are called in order; where the backend can record and every layer is ours, the
+ * call of the first one runs them all and the others do nothing. */
 
 /* input: net.input, FP32 NCHW. Call before the first layer's forward. */
 void amp_graph_begin(struct amp_graph *, float *input, bool train);
