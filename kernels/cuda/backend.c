@@ -2,6 +2,9 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/context.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
     (void)ctx;
@@ -32,12 +35,55 @@ static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
     if (bytes) ampk_rt_zero(dst, bytes, ctx->stream);
 }
 
+#define DEFAULT_STREAM NULL
+
+static void acquire(struct ampk_context *ctx)
+{
+    ampk_rt_event_record(ctx->turn, DEFAULT_STREAM);
+    ampk_rt_stream_after(ctx->stream, ctx->turn);
+}
+
+static void release(struct ampk_context *ctx)
+{
+    ampk_rt_event_record(ctx->turn, ctx->stream);
+    ampk_rt_stream_after(DEFAULT_STREAM, ctx->turn);
+}
+
+static bool record_begin(struct ampk_context *ctx)
+{
+    return ampk_rt_can_record() && ampk_rt_record_begin(ctx->stream);
+}
+
+static struct ampk_recording *record_end(struct ampk_context *ctx)
+{
+    return (struct ampk_recording *)ampk_rt_record_end(ctx->stream);
+}
+
+static void record_play(struct ampk_context *ctx, struct ampk_recording *recording)
+{
+    if (ampk_rt_replay((ampk_rt_recording)recording, ctx->stream)) return;
+    fprintf(stderr, "CUDA backend: a recording cannot be played: %s\n", ampk_rt_error());
+    abort();
+}
+
+static void record_free(struct ampk_context *ctx, struct ampk_recording *recording)
+{
+    ampk_cuda_wait(ctx);
+    ampk_rt_recording_destroy((ampk_rt_recording)recording);
+}
+
 #define ENTRY(operation) .operation = ampk_cuda_##operation,
 const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .context_create = ampk_cuda_context_create,
                                        .context_destroy = ampk_cuda_context_destroy,
                                        .alloc = memory_alloc,
                                        .free = memory_free,
+                                       .acquire = acquire,
+                                       .release = release,
+                                       .record_begin = record_begin,
+                                       .record_end = record_end,
+                                       .record_play = record_play,
+                                       .record_free = record_free,
                                        .read = memory_read,
                                        .write = memory_write,
                                        .fill_zero = fill_zero,

@@ -28,6 +28,7 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
+    if (ctx->turn) ampk_rt_event_destroy(ctx->turn);
     if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
     ampk_rt_free(ctx->work);
     free(ctx);
@@ -46,7 +47,8 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
         return NULL;
     }
     ctx->stream = ampk_rt_stream_create();
-    if (ctx->stream && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES)) return ctx;
+    ctx->turn = ampk_rt_event_create(false);
+    if (ctx->stream && ctx->turn && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES)) return ctx;
     snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
     ampk_cuda_context_destroy(ctx);
     return NULL;

@@ -11,6 +11,7 @@ extern "C" {
 
 struct ampk_context {
     ampk_rt_stream stream; /* of every operation */
+    ampk_rt_event turn;    /* for the order with the default stream */
     struct ampk_rt_device device;
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
