@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 
 #ifdef __CUDACC__
-#define AMPK_FORMULA static __device__ inline
+#define AMPK_FORMULA static __device__ __noinline__ /* large: exp and tanh */
 #else
 #define AMPK_FORMULA static inline
 #endif
@@ -42,7 +42,7 @@ AMPK_FORMULA float ampk_activate(float x, enum ampk_activation a)
         return (float)(2 / (1 + exp(-(double)x)) - 1);
     case AMPK_STAIR: {
         double n = floor((double)x);
-        return (float)(fmod(n, 2) == 0 ? floor(x / 2.) : (x - n) + floor(x / 2.));
+        return (float)(fmod(n, 2.) == 0 ? floor(x / 2.) : (x - n) + floor(x / 2.));
     }
     case AMPK_HARDTAN:
         return x < -1 ? -1 : x > 1 ? 1 : x;
