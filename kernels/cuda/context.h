@@ -15,7 +15,11 @@ struct ampk_context {
     struct ampk_rt_device device;
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
+    unsigned
+        *counters; /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
 };
+
+enum { AMPK_COUNTERS = 256 };
 
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);
 void ampk_cuda_context_destroy(struct ampk_context *);
