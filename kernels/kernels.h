@@ -81,10 +81,21 @@ struct ampk_conv_shape {
 struct ampk_context; /* a backend's threads, streams, workspace */
 struct ampk_conv;    /* one convolution: plans, rounded weights in the backend's own layout */
 
+/* Whose batch-norm, the FP32 build's that ours stands in for: x_hat = (x-mean) * forward factor.
+ *                        forward factor            variance of a training batch
+ *   Darknet on the CPU   1 / (sqrt(variance)+1e-6)   unbiased (count-1)
+ *   Darknet on the GPU   1 / sqrt(variance+1e-5)     unbiased
+ *   cuDNN                1 / sqrt(variance+1e-5)     biased (count)
+ * In all three the rolling variance takes up the unbiased one, inference normalizes with the same
+ * forward factor, and backward differentiates 1/sqrt(variance+1e-5) and the biased variance, which
+ * is the true derivative with cuDNN's only. */
+enum ampk_bn_rule { AMPK_BN_DARKNET_CPU, AMPK_BN_DARKNET_GPU, AMPK_BN_CUDNN };
+
 /* Batch-norm of one layer; arrays of c floats. */
 struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
     const float *mean, *variance; /* of this batch when training, else the rolling ones */
+    enum ampk_bn_rule rule;
 };
 
 struct ampk_backend {
@@ -139,34 +150,35 @@ struct ampk_backend {
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
 
-    /* ---- batch-norm and activation (Darknet's CPU arithmetic: x_hat = (x-mean)/(sqrt(var)+1e-6)
-     * forward; backward as blas.c/batchnorm_layer.c: 1/sqrt(var+1e-5)) ---- */
-    /* From sums as conv_forward left them: mean and UNBIASED variance over count values. */
-    void (*bn_statistics)(struct ampk_context *, int c, const float *sums, const float *shift,
-                          size_t count, float *mean, float *variance);
+    /* ---- batch-norm and activation ---- */
     /* Per-channel sums of any NHWC tensor, as conv_forward's. */
     void (*bn_sums)(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
                     float *sums);
-    /* rolling = .99*rolling + .01*batch for both. */
-    void (*bn_roll)(struct ampk_context *, int c, const float *mean, const float *variance,
-                    float *rolling_mean, float *rolling_variance);
+    /* From sums over count values as conv_forward left them: mean and variance, and
+     * rolling = .99*rolling + .01*batch for both. shift may be rolling_mean, as it was before. amax
+     * watches the rolling statistics, where what is not finite would stay for good. */
+    void (*bn_finalize)(struct ampk_context *, int c, const float *sums, const float *shift,
+                        size_t count, enum ampk_bn_rule, float *mean, float *variance,
+                        float *rolling_mean, float *rolling_variance, uint32_t *amax);
     /* out = activation(scale * x_hat(y) + bias); out of any dtype and layout. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *out, uint32_t *amax);
     /* d: gradient at out (any dtype, layout). dy (may alias d when dtype and layout agree):
-     * gradient at y. dscale, dbias: c floats, overwritten. The activation's gradient is taken at
-     * out. */
+     * gradient at y. dscale, dbias: c floats, overwritten; db_amax watches both. The activation's
+     * gradient is taken at out, which is what bn_act_forward made of y with the same parameters: a
+     * backend may use either. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
-                            uint32_t *dy_amax);
+                            uint32_t *dy_amax, uint32_t *db_amax);
     /* The same without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before rounding.
      */
     void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               enum ampk_activation, const struct ampk_tensor *d,
-                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax);
+                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+                              uint32_t *db_amax);
 
     /* ---- layers without weights; x, y, dx, dy NHWC of one dtype unless said ---- */
     /* Darknet's maxpool: window starts at i*stride - pad/2, outside is -FLT_MAX; y's h and w are

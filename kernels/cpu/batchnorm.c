@@ -445,26 +445,38 @@ void AMPK_CPU(bn_sums)(struct ampk_context *ctx, const struct ampk_tensor *y, co
     run_sums(ctx, &job, y, 2, job_memory(ctx, y, 2, 0), out);
 }
 
-void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
-                             size_t count, float *mean, float *variance)
+static void watch(const float *v, int c, uint32_t *amax)
 {
-    (void)ctx;
-    for (int i = 0; i < c; i++) {
-        double sum = sums[i], squares = sums[c + i], n = (double)count;
-        double spread = squares - sum * sum / n;
-        mean[i] = (float)(shift[i] + sum / n);
-        variance[i] = count > 1 && !(spread < 0) ? (float)(spread / (n - 1)) : 0;
-    }
+    uint32_t largest = 0;
+    for (int i = 0; i < c; i++)
+        largest = (uint32_t)larger(largest, ampk_bits(v[i]) & 0x7fffffff);
+    ampk_amax_raise(amax, largest);
 }
 
-void AMPK_CPU(bn_roll)(struct ampk_context *ctx, int c, const float *mean, const float *variance,
-                       float *rolling_mean, float *rolling_variance)
+void AMPK_CPU(bn_finalize)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
+                           size_t count, enum ampk_bn_rule rule, float *mean, float *variance,
+                           float *rolling_mean, float *rolling_variance, uint32_t *amax)
 {
     (void)ctx;
+    double n = (double)count;
     for (int i = 0; i < c; i++) {
+        double sum = sums[i], spread = sums[c + i] - sum * sum / n;
+        if (count < 2 || spread < 0) spread = 0;
+        float unbiased = count < 2 ? 0 : (float)(spread / (n - 1));
+        mean[i] = (float)(shift[i] + sum / n);
+        variance[i] = rule == AMPK_BN_CUDNN ? (float)(spread / n) : unbiased;
         rolling_mean[i] = .99f * rolling_mean[i] + .01f * mean[i];
-        rolling_variance[i] = .99f * rolling_variance[i] + .01f * variance[i];
+        rolling_variance[i] = .99f * rolling_variance[i] + .01f * unbiased;
     }
+    watch(rolling_mean, c, amax);
+    watch(rolling_variance, c, amax);
+}
+
+/* x_hat = (y - mean) * factor */
+static double forward_factor(const struct ampk_batchnorm *bn, size_t i)
+{
+    double variance = bn->variance[i];
+    return 1 / (bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5));
 }
 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
@@ -474,7 +486,7 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
     struct job job = {.kernel = normalize_tile, .in = {y}, .out = out, .activation = activation};
     float *factor = job_memory(ctx, y, 0, 1);
     for (int i = 0; i < y->c; i++)
-        factor[i] = bn->scale[i] / (sqrtf(bn->variance[i]) + .000001f);
+        factor[i] = (float)(bn->scale[i] * forward_factor(bn, i));
     job.parameter[0] = bn->mean;
     job.parameter[1] = factor;
     job.parameter[2] = bn->bias;
@@ -485,7 +497,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                                const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
                                enum ampk_activation activation, const struct ampk_tensor *d,
                                const struct ampk_tensor *dy, float *dscale, float *dbias,
-                               uint32_t *amax)
+                               uint32_t *dy_amax, uint32_t *db_amax)
 {
     struct job job = {.kernel = gradient_sums_tile,
                       .in = {y, out, d},
@@ -497,10 +509,10 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
     run_sums(ctx, &job, y, 2, partial, sums);
     double count = (double)y->n * y->h * y->w;
     for (size_t i = 0; i < c; i++) {
-        double inverse = 1 / sqrt((double)bn->variance[i] + .00001);
+        double inverse = 1 / sqrt((double)bn->variance[i] + 1e-5);
         double a = bn->scale[i] * inverse, sum = sums[i], product = sums[c + i];
         dbias[i] = (float)sum;
-        dscale[i] = (float)(product / (sqrt((double)bn->variance[i]) + .000001));
+        dscale[i] = (float)(product * forward_factor(bn, i));
         of_g[i] = (float)a;
         of_y[i] = (float)(-a * inverse * inverse * product / count);
         constant[i] = (float)(-a * sum / count);
@@ -510,15 +522,19 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
     job.parameter[1] = of_g;
     job.parameter[2] = of_y;
     job.parameter[3] = constant;
-    ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
+    watch(dscale, y->c, db_amax);
+    watch(dbias, y->c, db_amax);
+    ampk_amax_raise(dy_amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
 void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
                                  enum ampk_activation activation, const struct ampk_tensor *d,
-                                 const struct ampk_tensor *dy, float *dbias, uint32_t *amax)
+                                 const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+                                 uint32_t *db_amax)
 {
     struct job job = {
         .kernel = bias_gradient_tile, .in = {out, d}, .out = dy, .activation = activation};
     float *partial = job_memory(ctx, out, 1, 0);
-    ampk_amax_raise(amax, run_sums(ctx, &job, out, 1, partial, dbias));
+    ampk_amax_raise(dy_amax, run_sums(ctx, &job, out, 1, partial, dbias));
+    watch(dbias, out->c, db_amax);
 }

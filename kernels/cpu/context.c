@@ -139,14 +139,6 @@ static size_t maxpool_index_bytes(const struct ampk_tensor *y, int size)
         ctx->isa->operations->operation arguments;                                                 \
     }
 
-FORWARD(bn_statistics,
-        (struct ampk_context * ctx, int c, const float *sums, const float *shift, size_t count,
-         float *mean, float *variance),
-        (ctx, c, sums, shift, count, mean, variance))
-FORWARD(bn_roll,
-        (struct ampk_context * ctx, int c, const float *mean, const float *variance,
-         float *rolling_mean, float *rolling_variance),
-        (ctx, c, mean, variance, rolling_mean, rolling_variance))
 FORWARD(convert,
         (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
          bool accumulate, uint32_t *amax),
@@ -228,6 +220,11 @@ FORWARD(update_adam,
 FORWARD(bn_sums,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const float *shift, float *sums),
         (ctx, y, shift, sums))
+FORWARD(bn_finalize,
+        (struct ampk_context * ctx, int c, const float *sums, const float *shift, size_t count,
+         enum ampk_bn_rule rule, float *mean, float *variance, float *rolling_mean,
+         float *rolling_variance, uint32_t *amax),
+        (ctx, c, sums, shift, count, rule, mean, variance, rolling_mean, rolling_variance, amax))
 FORWARD(bn_act_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
          enum ampk_activation activation, const struct ampk_tensor *out, uint32_t *amax),
@@ -236,13 +233,13 @@ FORWARD(bn_act_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_tensor *out,
          const struct ampk_batchnorm *bn, enum ampk_activation activation,
          const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dscale, float *dbias,
-         uint32_t *dy_amax),
-        (ctx, y, out, bn, activation, d, dy, dscale, dbias, dy_amax))
+         uint32_t *dy_amax, uint32_t *db_amax),
+        (ctx, y, out, bn, activation, d, dy, dscale, dbias, dy_amax, db_amax))
 FORWARD(bias_act_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *out, enum ampk_activation activation,
-         const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dbias,
-         uint32_t *dy_amax),
-        (ctx, out, activation, d, dy, dbias, dy_amax))
+         const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+         uint32_t *db_amax),
+        (ctx, out, activation, d, dy, dbias, dy_amax, db_amax))
 
 #define FORWARDED(operation) .operation = operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",

@@ -1,5 +1,5 @@
 /* Reference: batch-norm and the gradient of bias and activation, formula by formula as Darknet's
- * blas.c and batchnorm_layer.c for the CPU. */
+ * blas.c and batchnorm_layer.c for the CPU; blas_kernels.cu and cuDNN differ as kernels.h says. */
 #include "activation.h"
 #include "operations.h"
 #include "tensor.h"
@@ -22,28 +22,37 @@ void ampk_ref_bn_sums(struct ampk_context *context, const struct ampk_tensor *y,
     }
 }
 
-void ampk_ref_bn_statistics(struct ampk_context *context, int c, const float *sums,
-                            const float *shift, size_t count, float *mean, float *variance)
+/* Raises amax to the largest |v| of c values. */
+static void watch(const float *v, int c, uint32_t *amax)
+{
+    for (int i = 0; i < c; i++)
+        ampk_ref_raise(amax, v[i]);
+}
+
+static float roll(float rolling, double batch)
+{
+    return (float)((double).99f * rolling + (double).01f * batch);
+}
+
+void ampk_ref_bn_finalize(struct ampk_context *context, int c, const float *sums,
+                          const float *shift, size_t count, enum ampk_bn_rule rule, float *mean,
+                          float *variance, float *rolling_mean, float *rolling_variance,
+                          uint32_t *amax)
 {
     (void)context;
     for (int i = 0; i < c; i++) {
         double sum = sums[i], squares = sums[c + i];
         double spread = squares - sum * sum / count;
-        mean[i] = (float)(shift[i] + sum / count);
         /* never negative, although the sums are rounded; one value has no variance */
-        variance[i] = count < 2 || spread < 0 ? 0 : (float)(spread / (count - 1));
+        if (count < 2 || spread < 0) spread = 0;
+        double unbiased = count < 2 ? 0 : spread / (count - 1);
+        mean[i] = (float)(shift[i] + sum / count);
+        variance[i] = (float)(rule == AMPK_BN_CUDNN ? spread / count : unbiased);
+        rolling_mean[i] = roll(rolling_mean[i], mean[i]);
+        rolling_variance[i] = roll(rolling_variance[i], unbiased);
     }
-}
-
-void ampk_ref_bn_roll(struct ampk_context *context, int c, const float *mean, const float *variance,
-                      float *rolling_mean, float *rolling_variance)
-{
-    (void)context;
-    for (int i = 0; i < c; i++) {
-        rolling_mean[i] = (float)((double).99f * rolling_mean[i] + (double).01f * mean[i]);
-        rolling_variance[i] =
-            (float)((double).99f * rolling_variance[i] + (double).01f * variance[i]);
-    }
+    watch(rolling_mean, c, amax);
+    watch(rolling_variance, c, amax);
 }
 
 /* Place in channel c of the i-th of n*h*w values. */
@@ -55,7 +64,10 @@ static size_t place_in_channel(const struct ampk_tensor *t, int c, size_t i)
 
 static double normalize(const struct ampk_batchnorm *bn, int c, double y)
 {
-    return (y - bn->mean[c]) / (sqrt(bn->variance[c]) + 1e-6);
+    double variance = bn->variance[c];
+    double deviation =
+        bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5);
+    return (y - bn->mean[c]) / deviation;
 }
 
 void ampk_ref_bn_act_forward(struct ampk_context *context, const struct ampk_tensor *y,
@@ -115,20 +127,23 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
                               const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
                               enum ampk_activation activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dscale, float *dbias,
-                              uint32_t *dy_amax)
+                              uint32_t *dy_amax, uint32_t *db_amax)
 {
     (void)context;
     double *g = pass_activation(out, activation, d), *values = ampk_ref_load(y);
     for (int c = 0; c < y->c; c++)
         pass_channel(y, bn, c, values, g, dscale, dbias);
     ampk_ref_store(dy, g, false, dy_amax);
+    watch(dscale, y->c, db_amax);
+    watch(dbias, y->c, db_amax);
     free(g);
     free(values);
 }
 
 void ampk_ref_bias_act_backward(struct ampk_context *context, const struct ampk_tensor *out,
                                 enum ampk_activation activation, const struct ampk_tensor *d,
-                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax)
+                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+                                uint32_t *db_amax)
 {
     (void)context;
     double *g = pass_activation(out, activation, d);
@@ -140,5 +155,6 @@ void ampk_ref_bias_act_backward(struct ampk_context *context, const struct ampk_
         dbias[c] = (float)sum;
     }
     ampk_ref_store(dy, g, false, dy_amax);
+    watch(dbias, d->c, db_amax);
     free(g);
 }

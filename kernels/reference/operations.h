@@ -31,12 +31,11 @@ void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const str
                             bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
 
 /* batchnorm.c */
-void ampk_ref_bn_statistics(struct ampk_context *, int c, const float *sums, const float *shift,
-                            size_t count, float *mean, float *variance);
 void ampk_ref_bn_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
                       float *sums);
-void ampk_ref_bn_roll(struct ampk_context *, int c, const float *mean, const float *variance,
-                      float *rolling_mean, float *rolling_variance);
+void ampk_ref_bn_finalize(struct ampk_context *, int c, const float *sums, const float *shift,
+                          size_t count, enum ampk_bn_rule, float *mean, float *variance,
+                          float *rolling_mean, float *rolling_variance, uint32_t *amax);
 void ampk_ref_bn_act_forward(struct ampk_context *, const struct ampk_tensor *y,
                              const struct ampk_batchnorm *, enum ampk_activation,
                              const struct ampk_tensor *out, uint32_t *amax);
@@ -44,10 +43,11 @@ void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y
                               const struct ampk_tensor *out, const struct ampk_batchnorm *,
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dscale, float *dbias,
-                              uint32_t *dy_amax);
+                              uint32_t *dy_amax, uint32_t *db_amax);
 void ampk_ref_bias_act_backward(struct ampk_context *, const struct ampk_tensor *out,
                                 enum ampk_activation, const struct ampk_tensor *d,
-                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax);
+                                const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+                                uint32_t *db_amax);
 
 /* pool.c */
 size_t ampk_ref_maxpool_index_bytes(const struct ampk_tensor *y, int size);

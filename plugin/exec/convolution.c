@@ -56,22 +56,16 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     return -1;
 }
 
-static struct ampk_batchnorm batchnorm_of(const struct amp_node *node, bool train)
+static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struct amp_node *node,
+                                          bool train)
 {
     return (struct ampk_batchnorm){
         .scale = node->scales->value,
         .bias = node->biases->value,
         .mean = train ? node->mean : node->bind.rolling_mean,
         .variance = train ? node->variance : node->bind.rolling_variance,
+        .rule = g->bn_rule,
     };
-}
-
-/* What is not finite there would stay for good, and the outputs of this pass need not show it. */
-static void watch_rolling(struct amp_graph *g, struct amp_node *node)
-{
-    size_t n = (size_t)node->y.c;
-    g->backend->amax(g->context, node->bind.rolling_mean, n, &node->watch[AMP_WATCH_ROLLING]);
-    g->backend->amax(g->context, node->bind.rolling_variance, n, &node->watch[AMP_WATCH_ROLLING]);
 }
 
 static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
@@ -83,12 +77,11 @@ static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
     be->conv_forward(g->context, node->conv, x, &node->y, shift, sums, &node->watch[AMP_WATCH_Y]);
     if (g->train) {
         size_t count = (size_t)node->y.n * (size_t)node->y.h * (size_t)node->y.w;
-        be->bn_statistics(g->context, node->y.c, sums, shift, count, node->mean, node->variance);
-        be->bn_roll(g->context, node->y.c, node->mean, node->variance, node->bind.rolling_mean,
-                    node->bind.rolling_variance);
-        watch_rolling(g, node);
+        be->bn_finalize(g->context, node->y.c, sums, shift, count, g->bn_rule, node->mean,
+                        node->variance, node->bind.rolling_mean, node->bind.rolling_variance,
+                        &node->watch[AMP_WATCH_ROLLING]);
     }
-    struct ampk_batchnorm bn = batchnorm_of(node, g->train);
+    struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
     be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, &node->out,
                        &node->watch[AMP_WATCH_OUT]);
 }
@@ -114,16 +107,14 @@ static void backward(struct amp_graph *g, int i)
     const struct ampk_backend *be = g->backend;
     uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
     if (node->desc->batch_normalize) {
-        struct ampk_batchnorm bn = batchnorm_of(node, true);
+        struct ampk_batchnorm bn = batchnorm_of(g, node, true);
         be->bn_act_backward(g->context, &node->y, &node->out, &bn, node->desc->activation,
                             &node->delta, &node->dy, node->scales->grad, node->biases->grad,
-                            dy_watch);
-        be->amax(g->context, node->scales->grad, node->scales->n, db_watch);
+                            dy_watch, db_watch);
     } else {
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
-                              &node->dy, node->biases->grad, dy_watch);
+                              &node->dy, node->biases->grad, dy_watch, db_watch);
     }
-    be->amax(g->context, node->biases->grad, node->biases->n, db_watch);
     struct ampk_tensor scratch;
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);

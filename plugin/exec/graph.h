@@ -71,6 +71,7 @@ struct amp_graph {
     const struct amp_plan *plan;
     struct amp_native native;
     float (*random_uniform)(void); /* in [0, 1): dropout */
+    enum ampk_bn_rule bn_rule;     /* of the FP32 build that this one stands in for */
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */

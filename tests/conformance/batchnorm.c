@@ -3,7 +3,12 @@
 
 static double positive_value(void)
 {
-    return test_random() % 16 == 0 ? 0 : test_uniform(.01, 4);
+    return test_uniform(.01, 4);
+}
+
+static double positive_value_or_zero(void)
+{
+    return test_random() % 16 == 0 ? 0 : positive_value();
 }
 
 static void sums_case(struct rig *r)
@@ -22,30 +27,104 @@ AMP_TEST(bn_sums)
     run_cases(sums_case, 40);
 }
 
-static void statistics_case(struct rig *r)
+static enum ampk_bn_rule random_rule(void)
+{
+    return (enum ampk_bn_rule)random_int(AMPK_BN_DARKNET_CPU, AMPK_BN_CUDNN);
+}
+
+/* What finalize writes, both sides. */
+struct statistics {
+    struct pair mean, variance, rolling_mean, rolling_variance;
+};
+
+static struct statistics make_statistics(struct rig *r, int c)
+{
+    return (struct statistics){output_array(r, c, false), output_array(r, c, false),
+                               output_array(r, c, true), output_array(r, c, true)};
+}
+
+/* Bounds of all that is added up for each of them. */
+static struct ampk_tensor magnitude_of_mean(struct rig *r, const struct pair *mean,
+                                            const float *sums, const float *shift, double count)
+{
+    struct ampk_tensor t = blank(r, &mean->exact);
+    for (int i = 0; i < t.c; i++)
+        ((float *)t.data)[i] = (float)(fabs(shift[i]) + fabs(sums[i]) / count);
+    return t;
+}
+
+static struct ampk_tensor magnitude_of_variance(struct rig *r, const struct pair *variance,
+                                                const float *sums, double count)
+{
+    struct ampk_tensor t = blank(r, &variance->exact);
+    double below = count > 1 ? count - 1 : 1;
+    for (int i = 0; i < t.c; i++)
+        ((float *)t.data)[i] = (float)((fabs(sums[t.c + i]) + sums[i] * sums[i] / count) / below);
+    return t;
+}
+
+static struct ampk_tensor magnitude_of_rolling(struct rig *r, const struct pair *rolling,
+                                               const struct ampk_tensor *batch)
+{
+    struct ampk_tensor t = absolute(r, &rolling->exact);
+    for (int i = 0; i < t.c; i++)
+        ((float *)t.data)[i] += ((float *)batch->data)[i];
+    return t;
+}
+
+static void finalize_case(struct rig *r)
 {
     int c = random_channels();
     size_t count = RANDOM_OF(1, 2, 7, 100, 100000);
-    struct pair sums = input_array(r, 2 * c), shift = input_array(r, c);
-    struct pair mean = output_array(r, c, false), variance = output_array(r, c, false);
-    r->backend->bn_statistics(r->context, c, sums.tested.data, shift.tested.data, count,
-                              mean.tested.data, variance.tested.data);
-    ampk_reference.bn_statistics(NULL, c, sums.exact.data, shift.exact.data, count, mean.exact.data,
-                                 variance.exact.data);
-    const float *sum = sums.exact.data, *by = shift.exact.data;
-    struct ampk_tensor to_mean = blank(r, &mean.exact), to_variance = blank(r, &variance.exact);
-    for (int i = 0; i < c; i++) {
-        double s = sum[i], squares = fabs(sum[c + i]), below = count > 1 ? count - 1. : 1;
-        ((float *)to_mean.data)[i] = (float)(fabs(by[i]) + fabs(s) / count);
-        ((float *)to_variance.data)[i] = (float)((squares + s * s / count) / below);
-    }
-    check_output(r, "bn_statistics mean", &mean, (struct tolerance){3, &to_mean, 0, 0});
-    check_output(r, "bn_statistics variance", &variance, (struct tolerance){5, &to_variance, 0, 0});
+    enum ampk_bn_rule rule = random_rule();
+    struct pair sums = input_array(r, 2 * c), given_shift = input_array(r, c);
+    struct statistics s = make_statistics(r, c);
+    const struct pair *shift = random_bool() ? &given_shift : &s.rolling_mean;
+    const float *sum = sums.exact.data, *by = shift->exact.data;
+    struct ampk_tensor mean = magnitude_of_mean(r, &s.mean, sum, by, count);
+    struct ampk_tensor variance = magnitude_of_variance(r, &s.variance, sum, count);
+    struct ampk_tensor rolling_mean = magnitude_of_rolling(r, &s.rolling_mean, &mean);
+    struct ampk_tensor rolling_variance = magnitude_of_rolling(r, &s.rolling_variance, &variance);
+    struct amax amax = make_amax(r);
+    r->backend->bn_finalize(r->context, c, sums.tested.data, shift->tested.data, count, rule,
+                            s.mean.tested.data, s.variance.tested.data, s.rolling_mean.tested.data,
+                            s.rolling_variance.tested.data, tested_amax(&amax));
+    ampk_reference.bn_finalize(NULL, c, sum, by, count, rule, s.mean.exact.data,
+                               s.variance.exact.data, s.rolling_mean.exact.data,
+                               s.rolling_variance.exact.data, &amax.exact);
+    check_output(r, "mean", &s.mean, (struct tolerance){3, &mean, 0, 0});
+    check_output(r, "variance", &s.variance, (struct tolerance){5, &variance, 0, 0});
+    double slack = check_output(r, "rolling mean", &s.rolling_mean,
+                                (struct tolerance){4, &rolling_mean, 0, 0});
+    slack = fmax(slack, check_output(r, "rolling variance", &s.rolling_variance,
+                                     (struct tolerance){6, &rolling_variance, 0, 0}));
+    check_amax(r, "bn_finalize", &amax, slack);
 }
 
-AMP_TEST(bn_statistics)
+AMP_TEST(bn_finalize)
 {
-    run_cases(statistics_case, 20);
+    run_cases(finalize_case, 40);
+}
+
+/* What is not finite arrives in the rolling statistics and in their word. */
+static void lost_case(struct rig *r)
+{
+    float sums[2 * 5] = {0}, shift[5] = {0};
+    sums[random_int(0, 9)] = random_bool() ? NAN : INFINITY;
+    struct statistics s = make_statistics(r, 5);
+    struct amax amax = make_amax(r);
+    r->backend->bn_finalize(r->context, 5, input_bytes(r, sums, sizeof sums),
+                            input_bytes(r, shift, sizeof shift), 100, random_rule(),
+                            s.mean.tested.data, s.variance.tested.data, s.rolling_mean.tested.data,
+                            s.rolling_variance.tested.data, tested_amax(&amax));
+    uint32_t word;
+    r->backend->read(r->context, &word, tested_amax(&amax), sizeof word);
+    CHECK(!ampk_amax_is_finite(word));
+}
+
+AMP_TEST(lost_statistics_are_seen)
+{
+    run_cases(lost_case, 20);
 }
 
 static double far_from_zero(void)
@@ -58,15 +137,18 @@ static void cancellation_case(struct rig *r)
 {
     struct ampk_tensor shape = describe_nhwc(AMPK_FP32, 2, 20, 16, 16);
     struct pair y = input_tensor_of(r, shape, far_from_zero);
-    struct pair sums = output_array(r, 40, false), mean = output_array(r, 20, false);
-    struct pair variance = output_array(r, 20, false);
+    struct pair sums = output_array(r, 40, false);
+    struct statistics s = make_statistics(r, 20);
+    enum ampk_bn_rule rule = random_rule();
+    double below = rule == AMPK_BN_CUDNN ? 512 : 511;
     float shift[20];
     for (int c = 0; c < 20; c++)
         shift[c] = 1000.25f;
     const float *by = input_bytes(r, shift, sizeof shift);
     r->backend->bn_sums(r->context, &y.tested, by, sums.tested.data);
-    r->backend->bn_statistics(r->context, 20, sums.tested.data, by, 512, mean.tested.data,
-                              variance.tested.data);
+    r->backend->bn_finalize(r->context, 20, sums.tested.data, by, 512, rule, s.mean.tested.data,
+                            s.variance.tested.data, s.rolling_mean.tested.data,
+                            s.rolling_variance.tested.data, NULL);
     double *values = ampk_ref_load(&y.exact);
     for (int c = 0; c < 20; c++) {
         double sum = 0, squares = 0;
@@ -74,40 +156,17 @@ static void cancellation_case(struct rig *r)
             sum += values[(i / 256 * 20 + c) * 256 + i % 256];
         for (int i = 0; i < 512; i++)
             squares += pow(values[(i / 256 * 20 + c) * 256 + i % 256] - sum / 512, 2);
-        ((float *)mean.exact.data)[c] = (float)(sum / 512);
-        ((float *)variance.exact.data)[c] = (float)(squares / 511);
+        ((float *)s.mean.exact.data)[c] = (float)(sum / 512);
+        ((float *)s.variance.exact.data)[c] = (float)(squares / below);
     }
     free(values);
-    check_output(r, "mean", &mean, (struct tolerance){0, NULL, 1e-7, 0});
-    check_output(r, "variance", &variance, (struct tolerance){0, NULL, 1e-5, 0});
+    check_output(r, "mean", &s.mean, (struct tolerance){0, NULL, 1e-7, 0});
+    check_output(r, "variance", &s.variance, (struct tolerance){0, NULL, 1e-5, 0});
 }
 
 AMP_TEST(variance_is_free_of_cancellation)
 {
     run_cases(cancellation_case, 3);
-}
-
-static void roll_case(struct rig *r)
-{
-    int c = random_channels();
-    struct pair mean = input_array(r, c);
-    struct pair variance = input_tensor_of(r, describe_array(c), positive_value);
-    struct pair to_mean = output_array(r, c, true), to_variance = output_array(r, c, true);
-    struct ampk_tensor mean_size = absolute(r, &to_mean.exact), size = absolute(r, &mean.exact);
-    struct ampk_tensor variance_size = absolute(r, &to_variance.exact);
-    ampk_reference.bn_roll(NULL, c, size.data, variance.exact.data, mean_size.data,
-                           variance_size.data);
-    r->backend->bn_roll(r->context, c, mean.tested.data, variance.tested.data, to_mean.tested.data,
-                        to_variance.tested.data);
-    ampk_reference.bn_roll(NULL, c, mean.exact.data, variance.exact.data, to_mean.exact.data,
-                           to_variance.exact.data);
-    check_output(r, "bn_roll mean", &to_mean, (struct tolerance){3, &mean_size, 0, 0});
-    check_output(r, "bn_roll variance", &to_variance, (struct tolerance){3, &variance_size, 0, 0});
-}
-
-AMP_TEST(bn_roll)
-{
-    run_cases(roll_case, 10);
 }
 
 /* ---- batch-norm with activation ---- */
@@ -118,18 +177,19 @@ struct layer {
     struct ampk_batchnorm tested, exact;
 };
 
-static struct layer make_layer(struct rig *r, int c)
+static struct layer make_layer(struct rig *r, int c, double (*variance)(void))
 {
     struct layer l = {input_array(r, c),
                       input_array(r, c),
                       input_array(r, c),
-                      input_tensor_of(r, describe_array(c), positive_value),
+                      input_tensor_of(r, describe_array(c), variance),
                       {0},
                       {0}};
+    enum ampk_bn_rule rule = random_rule();
     l.tested = (struct ampk_batchnorm){l.scale.tested.data, l.bias.tested.data, l.mean.tested.data,
-                                       l.variance.tested.data};
+                                       l.variance.tested.data, rule};
     l.exact = (struct ampk_batchnorm){l.scale.exact.data, l.bias.exact.data, l.mean.exact.data,
-                                      l.variance.exact.data};
+                                      l.variance.exact.data, rule};
     return l;
 }
 
@@ -141,7 +201,7 @@ static struct ampk_batchnorm magnitude_layer(struct rig *r, const struct layer *
     float *minus = mean.data;
     for (int c = 0; c < mean.c; c++)
         minus[c] = -minus[c];
-    return (struct ampk_batchnorm){scale.data, bias.data, minus, l->exact.variance};
+    return (struct ampk_batchnorm){scale.data, bias.data, minus, l->exact.variance, l->exact.rule};
 }
 
 static void bn_forward_case(struct rig *r)
@@ -149,7 +209,7 @@ static void bn_forward_case(struct rig *r)
     struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
     struct ampk_tensor to = describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW),
                                            shape.n, shape.c, shape.h, shape.w);
-    struct layer l = make_layer(r, shape.c);
+    struct layer l = make_layer(r, shape.c, positive_value_or_zero);
     struct pair y = input_tensor(r, shape), out = output_tensor(r, to, false);
     enum ampk_activation a = random_activation();
     struct ampk_tensor size = absolute(r, &y.exact), magnitude = blank(r, &out.exact);
@@ -173,27 +233,31 @@ struct backward {
     struct pair out, d, dy, dbias;
     enum ampk_activation activation;
     struct ampk_tensor g; /* bound of |d * activation'(out)| */
-    struct amax amax;
+    struct amax amax, db_amax;
     double count;
 };
 
-static struct backward make_backward(struct rig *r, struct ampk_tensor shape)
+/* An output of any dtype and layout. */
+static struct ampk_tensor any_like(struct ampk_tensor shape)
 {
-    struct backward b = {.activation = random_activation()};
-    struct ampk_tensor other = describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW),
-                                              shape.n, shape.c, shape.h, shape.w);
-    b.out = input_tensor_of(r, other, random_output);
+    return describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW), shape.n, shape.c,
+                          shape.h, shape.w);
+}
+
+static struct backward make_backward(struct rig *r, struct ampk_tensor shape,
+                                     enum ampk_activation activation, struct pair out)
+{
+    struct backward b = {.activation = activation, .out = out};
     b.dbias = output_array(r, shape.c, false);
     b.amax = make_amax(r);
+    b.db_amax = make_amax(r);
     b.count = (double)shape.n * shape.h * shape.w;
     if (random_bool()) { /* in place */
         b.dy = output_tensor(r, shape, true);
         b.d = b.dy;
         b.d.exact = b.dy.exact;
     } else {
-        struct ampk_tensor any = describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW),
-                                                shape.n, shape.c, shape.h, shape.w);
-        b.d = input_tensor(r, any);
+        b.d = input_tensor(r, any_like(shape));
         b.dy = output_tensor(r, shape, false);
     }
     b.g = gradient_magnitude(r, b.activation, &b.out.exact, &b.d.exact);
@@ -225,9 +289,10 @@ static void bound_channel(struct backward *b, const struct ampk_tensor *y,
 {
     double mean = fabs(bn->mean[c]), scale = fabs(bn->scale[c]);
     double inverse = 1 / sqrt(bn->variance[c] + 1e-5);
+    bool on_cpu = bn->rule == AMPK_BN_DARKNET_CPU;
     struct channel_sums s = sum_channel(&b->g, y, mean, c);
     to_bias[c] = (float)s.g;
-    to_scale[c] = (float)(s.gy / (sqrt(bn->variance[c]) + 1e-6));
+    to_scale[c] = (float)(s.gy * (on_cpu ? 1 / (sqrt(bn->variance[c]) + 1e-6) : inverse));
     for (int n = 0; n < y->n; n++)
         for (int h = 0; h < y->h; h++)
             for (int w = 0; w < y->w; w++) {
@@ -239,29 +304,43 @@ static void bound_channel(struct backward *b, const struct ampk_tensor *y,
             }
 }
 
+/* What the backend's forward pass makes of y; the reference is given the same. */
+static struct pair forward_output(struct rig *r, const struct pair *y, const struct layer *l,
+                                  enum ampk_activation activation)
+{
+    struct pair out = output_tensor(r, any_like(y->tested), false);
+    r->backend->bn_act_forward(r->context, &y->tested, &l->tested, activation, &out.tested, NULL);
+    out.exact = download(r, &out);
+    return out;
+}
+
 static void bn_backward_case(struct rig *r)
 {
     struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
-    struct layer l = make_layer(r, shape.c);
+    enum ampk_activation a = random_activation();
+    /* A variance of zero makes outputs that are too large for the other activations' gradients. */
+    struct layer l = make_layer(r, shape.c, is_simple(a) ? positive_value_or_zero : positive_value);
     struct pair y =
         input_tensor(r, describe_nhwc(random_dtype(), shape.n, shape.c, shape.h, shape.w));
-    struct backward b = make_backward(r, shape);
+    struct backward b = make_backward(r, shape, a, forward_output(r, &y, &l, a));
     struct pair dscale = output_array(r, shape.c, false);
     struct ampk_tensor to_scale = blank(r, &dscale.exact), to_bias = blank(r, &b.dbias.exact);
     for (int c = 0; c < shape.c; c++)
         bound_channel(&b, &y.exact, &l.exact, c, to_scale.data, to_bias.data);
     r->backend->bn_act_backward(r->context, &y.tested, &b.out.tested, &l.tested, b.activation,
                                 &b.d.tested, &b.dy.tested, dscale.tested.data, b.dbias.tested.data,
-                                tested_amax(&b.amax));
+                                tested_amax(&b.amax), tested_amax(&b.db_amax));
     ampk_reference.bn_act_backward(NULL, &y.exact, &b.out.exact, &l.exact, b.activation, &b.d.exact,
                                    &b.dy.exact, dscale.exact.data, b.dbias.exact.data,
-                                   &b.amax.exact);
+                                   &b.amax.exact, &b.db_amax.exact);
     double terms = roundings(b.count) + 12;
     double slack =
         check_output(r, "bn_act_backward dy", &b.dy, (struct tolerance){terms, &b.g, 0, 0});
     check_amax(r, "bn_act_backward", &b.amax, slack);
-    check_output(r, "dscale", &dscale, (struct tolerance){terms, &to_scale, 0, 0});
-    check_output(r, "dbias", &b.dbias, (struct tolerance){terms, &to_bias, 0, 0});
+    slack = check_output(r, "dscale", &dscale, (struct tolerance){terms, &to_scale, 0, 0});
+    slack =
+        fmax(slack, check_output(r, "dbias", &b.dbias, (struct tolerance){terms, &to_bias, 0, 0}));
+    check_amax(r, "bn_act_backward dscale, dbias", &b.db_amax, slack);
 }
 
 AMP_TEST(bn_act_backward)
@@ -272,18 +351,22 @@ AMP_TEST(bn_act_backward)
 static void bias_backward_case(struct rig *r)
 {
     struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
-    struct backward b = make_backward(r, shape);
+    struct pair out = input_tensor_of(r, any_like(shape), random_output);
+    struct backward b = make_backward(r, shape, random_activation(), out);
     struct ampk_tensor to_bias = blank(r, &b.dbias.exact);
     for (int c = 0; c < shape.c; c++)
         ((float *)to_bias.data)[c] = (float)sum_channel(&b.g, &b.g, 0, c).g;
     r->backend->bias_act_backward(r->context, &b.out.tested, b.activation, &b.d.tested,
-                                  &b.dy.tested, b.dbias.tested.data, tested_amax(&b.amax));
+                                  &b.dy.tested, b.dbias.tested.data, tested_amax(&b.amax),
+                                  tested_amax(&b.db_amax));
     ampk_reference.bias_act_backward(NULL, &b.out.exact, b.activation, &b.d.exact, &b.dy.exact,
-                                     b.dbias.exact.data, &b.amax.exact);
+                                     b.dbias.exact.data, &b.amax.exact, &b.db_amax.exact);
     double slack =
         check_output(r, "bias_act_backward dy", &b.dy, (struct tolerance){6, &b.g, 0, 0});
     check_amax(r, "bias_act_backward", &b.amax, slack);
-    check_output(r, "dbias", &b.dbias, (struct tolerance){roundings(b.count) + 6, &to_bias, 0, 0});
+    slack = check_output(r, "dbias", &b.dbias,
+                         (struct tolerance){roundings(b.count) + 6, &to_bias, 0, 0});
+    check_amax(r, "bias_act_backward dbias", &b.db_amax, slack);
 }
 
 AMP_TEST(bias_act_backward)

@@ -239,15 +239,15 @@ static void check_batchnorm(layer l, const struct ampk_tensor *y, const struct a
     l.forward(l, net);
 
     reference->bn_sums(NULL, y, shift, sums);
-    reference->bn_statistics(NULL, c, sums, shift, (size_t)y->n * y->h * y->w, mean, variance);
-    reference->bn_roll(NULL, c, mean, variance, rolling_mean, rolling_variance);
+    reference->bn_finalize(NULL, c, sums, shift, (size_t)y->n * y->h * y->w, AMPK_BN_DARKNET_CPU,
+                           mean, variance, rolling_mean, rolling_variance, NULL);
     for (int i = 0; i < c; i++) {
         CHECK_NEAR(mean[i], l.mean[i], 1e-5);
         CHECK_NEAR(variance[i], l.variance[i], 1e-4);
         CHECK_NEAR(rolling_mean[i], l.rolling_mean[i], 1e-5);
         CHECK_NEAR(rolling_variance[i], l.rolling_variance[i], 1e-5);
     }
-    struct ampk_batchnorm bn = {l.scales, l.biases, l.mean, l.variance};
+    struct ampk_batchnorm bn = {l.scales, l.biases, l.mean, l.variance, AMPK_BN_DARKNET_CPU};
     reference->bn_act_forward(NULL, y, &bn, AMPK_LINEAR, &out, NULL);
     expected.data = l.output;
     check_same(&out, &expected, 1e-4);
@@ -256,7 +256,7 @@ static void check_batchnorm(layer l, const struct ampk_tensor *y, const struct a
     copy_array(l.scale_updates, scale_before, c);
     copy_array(bias_updates, scale_before, c);
     l.backward(l, net);
-    reference->bn_act_backward(NULL, y, &out, &bn, AMPK_LINEAR, d, &out, dscale, dbias, NULL);
+    reference->bn_act_backward(NULL, y, &out, &bn, AMPK_LINEAR, d, &out, dscale, dbias, NULL, NULL);
     expected.data = l.delta;
     check_same(&out, &expected, 1e-4);
     for (int i = 0; i < c; i++) {

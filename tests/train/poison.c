@@ -45,6 +45,14 @@ static void strike(const struct ampk_tensor *t, uint32_t *word)
     raise_word(word, v);
 }
 
+/* The same of an array of n. */
+static void strike_array(float *x, int n, uint32_t *word)
+{
+    if (!strikes(word)) return;
+    x[n / 2] = value();
+    raise_word(word, x[n / 2]);
+}
+
 static void convert(struct ampk_context *c, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {
@@ -101,9 +109,16 @@ static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
 {
     real->conv_backward(c, conv, x, dy, dx, accumulate, dw, dx_amax, dw_amax);
     if (dx) strike(dx, dx_amax);
-    if (!strikes(dw_amax)) return;
-    dw[0] = value();
-    raise_word(dw_amax, dw[0]);
+    strike_array(dw, 1, dw_amax);
+}
+
+static void bn_finalize(struct ampk_context *c, int n, const float *sums, const float *shift,
+                        size_t count, enum ampk_bn_rule rule, float *mean, float *variance,
+                        float *rolling_mean, float *rolling_variance, uint32_t *amax)
+{
+    real->bn_finalize(c, n, sums, shift, count, rule, mean, variance, rolling_mean,
+                      rolling_variance, amax);
+    strike_array(rolling_mean, n, amax);
 }
 
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
@@ -118,18 +133,21 @@ static void bn_act_backward(struct ampk_context *c, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
                             enum ampk_activation activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
-                            uint32_t *dy_amax)
+                            uint32_t *dy_amax, uint32_t *db_amax)
 {
-    real->bn_act_backward(c, y, out, bn, activation, d, dy, dscale, dbias, dy_amax);
+    real->bn_act_backward(c, y, out, bn, activation, d, dy, dscale, dbias, dy_amax, db_amax);
     strike(dy, dy_amax);
+    strike_array(dbias, y->c, db_amax);
 }
 
 static void bias_act_backward(struct ampk_context *c, const struct ampk_tensor *out,
                               enum ampk_activation activation, const struct ampk_tensor *d,
-                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax)
+                              const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
+                              uint32_t *db_amax)
 {
-    real->bias_act_backward(c, out, activation, d, dy, dbias, dy_amax);
+    real->bias_act_backward(c, out, activation, d, dy, dbias, dy_amax, db_amax);
     strike(dy, dy_amax);
+    strike_array(dbias, d->c, db_amax);
 }
 
 static void maxpool_backward(struct ampk_context *c, const struct ampk_tensor *dy,
@@ -239,6 +257,7 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_forward = conv_forward;
     poisoned.conv_bias_forward = conv_bias_forward;
     poisoned.conv_backward = conv_backward;
+    poisoned.bn_finalize = bn_finalize;
     poisoned.bn_act_forward = bn_act_forward;
     poisoned.bn_act_backward = bn_act_backward;
     poisoned.bias_act_backward = bias_act_backward;

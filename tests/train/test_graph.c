@@ -15,49 +15,50 @@ static struct rig *make(const char *cfg, const struct ampk_backend *backend)
     return r;
 }
 
-/* ---- a reference whose batch-norm is differentiable as Darknet differentiates it ---- */
+/* ---- a reference whose batch-norm is differentiable as Darknet differentiates it: cuDNN's ---- */
 
-/* Darknet's batch-norm normalizes with the unbiased variance and 1e-6 beside the root, and takes
- * the gradient of the form with the biased variance and 1e-5 under the root. Finite differences
- * want one form: the latter. */
-static void biased_statistics(struct ampk_context *context, int c, const float *sums,
-                              const float *shift, size_t count, float *mean, float *variance)
+/* Finite differences want a forward pass that backward is the derivative of: cuDNN's. */
+static void biased_finalize(struct ampk_context *context, int c, const float *sums,
+                            const float *shift, size_t count, enum ampk_bn_rule rule, float *mean,
+                            float *variance, float *rolling_mean, float *rolling_variance,
+                            uint32_t *amax)
 {
-    ampk_ref_bn_statistics(context, c, sums, shift, count, mean, variance);
-    for (int i = 0; i < c; i++)
-        variance[i] = (float)(variance[i] * ((double)count - 1) / (double)count);
+    (void)rule;
+    ampk_ref_bn_finalize(context, c, sums, shift, count, AMPK_BN_CUDNN, mean, variance,
+                         rolling_mean, rolling_variance, amax);
+}
+
+static struct ampk_batchnorm as_cudnn(const struct ampk_batchnorm *bn)
+{
+    struct ampk_batchnorm other = *bn;
+    other.rule = AMPK_BN_CUDNN;
+    return other;
 }
 
 static void forward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
                                const struct ampk_batchnorm *bn, enum ampk_activation activation,
                                const struct ampk_tensor *out, uint32_t *amax)
 {
-    float *variance = malloc((size_t)y->c * sizeof *variance);
-    REQUIRE(variance);
-    struct ampk_batchnorm other = *bn;
-    other.variance = variance;
-    for (int i = 0; i < y->c; i++)
-        variance[i] = (float)pow(sqrt(bn->variance[i] + 1e-5) - 1e-6, 2);
+    struct ampk_batchnorm other = as_cudnn(bn);
     ampk_ref_bn_act_forward(context, y, &other, activation, out, amax);
-    free(variance);
 }
 
 static void backward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
                                 const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
                                 enum ampk_activation activation, const struct ampk_tensor *d,
                                 const struct ampk_tensor *dy, float *dscale, float *dbias,
-                                uint32_t *dy_amax)
+                                uint32_t *dy_amax, uint32_t *db_amax)
 {
-    ampk_ref_bn_act_backward(context, y, out, bn, activation, d, dy, dscale, dbias, dy_amax);
-    for (int i = 0; i < y->c; i++)
-        dscale[i] *= (float)((sqrt(bn->variance[i]) + 1e-6) / sqrt(bn->variance[i] + 1e-5));
+    struct ampk_batchnorm other = as_cudnn(bn);
+    ampk_ref_bn_act_backward(context, y, out, &other, activation, d, dy, dscale, dbias, dy_amax,
+                             db_amax);
 }
 
 static const struct ampk_backend *differentiable(void)
 {
     static struct ampk_backend backend;
     backend = ampk_reference;
-    backend.bn_statistics = biased_statistics;
+    backend.bn_finalize = biased_finalize;
     backend.bn_act_forward = forward_under_root;
     backend.bn_act_backward = backward_under_root;
     return &backend;
