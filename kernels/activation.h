@@ -42,7 +42,7 @@ AMPK_FORMULA float ampk_activate(float x, enum ampk_activation a)
         return (float)(2 / (1 + exp(-(double)x)) - 1);
     case AMPK_STAIR: {
         double n = floor((double)x);
-        return (float)(fmod(n, 2) == 0 ? floor(x / 2.) : (x - n) + floor(x / 2.));
+        return (float)(fmod(n, 2.) == 0 ? floor(x / 2.) : (x - n) + floor(x / 2.));
     }
     case AMPK_HARDTAN:
         return x < -1 ? -1 : x > 1 ? 1 : x;

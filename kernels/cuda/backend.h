@@ -8,10 +8,13 @@
 #include "kernels/kernels.h"
 
 /* clang-format off */
+#define AMPK_CUDA_CONV(X)                                                                          \
+    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
+    X(conv_backward)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
-    AMPK_CUDA_FLAT(X)
+    AMPK_CUDA_CONV(X) AMPK_CUDA_FLAT(X)
 /* clang-format on */
 
 #ifdef __cplusplus

@@ -1,5 +1,6 @@
 /* The CUDA backend's context. */
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
+    ampk_cuda_conv_end(ctx);
     if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
     ampk_rt_free(ctx->work);
     free(ctx);

@@ -14,6 +14,7 @@ struct ampk_context {
     struct ampk_rt_device device;
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
+    struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
 };
 
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);

@@ -1,0 +1,56 @@
+/* Activations in kernels. Which family is a template argument: those that nets use are two slopes
+ * and cost an instruction; all others share one instantiation. */
+#ifndef AMPK_CUDA_ACTIVATION_H
+#define AMPK_CUDA_ACTIVATION_H
+
+#include "kernels/activation.h"
+#include "kernels/cuda/device.h"
+
+/* x > 0 ? x : slope*x */
+struct ampk_slope {
+    float slope;
+
+    __device__ __forceinline__ float forward(float x) const { return x > 0 ? x : slope * x; }
+    /* d * activation'(out) */
+    __device__ __forceinline__ float backward(float d, float out) const
+    {
+        return out > 0 ? d : slope * d;
+    }
+    /* Whether backward looks at out. */
+    __device__ __forceinline__ bool needs_output() const { return slope != 1; }
+};
+
+struct ampk_curve {
+    enum ampk_activation activation;
+
+    __device__ __forceinline__ float forward(float x) const { return ampk_activate(x, activation); }
+    __device__ __forceinline__ float backward(float d, float out) const
+    {
+        return d * ampk_activation_gradient(out, activation);
+    }
+    __device__ __forceinline__ bool needs_output() const { return true; }
+};
+
+/* Calls run with the activation as an object of its family. */
+template <typename Run>
+static inline void ampk_with_activation(enum ampk_activation activation, Run run)
+{
+    switch (activation) {
+    case AMPK_LINEAR:
+        run(ampk_slope{1});
+        break;
+    case AMPK_LEAKY:
+        run(ampk_slope{.1f});
+        break;
+    case AMPK_RELU:
+        run(ampk_slope{0});
+        break;
+    case AMPK_RELIE:
+        run(ampk_slope{.01f});
+        break;
+    default:
+        run(ampk_curve{activation});
+    }
+}
+
+#endif
