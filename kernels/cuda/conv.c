@@ -11,10 +11,10 @@
 #include <stdlib.h>
 
 enum {
-    ALIGNMENT = 16,            /* of operands */
-    WORKSPACE_ALIGNMENT = 256, /* and of everything in work memory */
-    MOST_WORKSPACE_MIB = 256,  /* of one plan */
-    WORKSPACE_SHARE = 16,      /* and at most this part of the device's memory */
+    ALIGNMENT = 16,             /* of operands */
+    WORKSPACE_ALIGNMENT = 256,  /* and of everything in work memory */
+    MOST_WORKSPACE = 256 << 20, /* of one plan */
+    WORKSPACE_SHARE = 16,       /* and at most this part of the device's memory */
     PASSES = AMPK_TC_WEIGHTS + 1,
 };
 
@@ -38,15 +38,19 @@ struct ampk_conv {
 
 /* ---- plans ---- */
 
-/* A context's libraries are opened by its first convolution. */
+/* A context's libraries are opened by its first convolution. AMPK_CUDA_FP32_GRADIENTS in the
+ * environment: weight gradients of all convolutions come as FP32 where there are kernels for it,
+ * which are compiled at every start. */
 static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err_size)
 {
     char path[PATH_MAX];
-    size_t limit = ctx->device.memory_bytes / WORKSPACE_SHARE;
-    if (limit > (size_t)MOST_WORKSPACE_MIB << 20) limit = (size_t)MOST_WORKSPACE_MIB << 20;
-    bool kept = ampk_plan_cache_default_path(path, sizeof path);
+    struct ampk_tc_settings settings = {.workspace_limit =
+                                            ctx->device.memory_bytes / WORKSPACE_SHARE,
+                                        .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL};
+    if (settings.workspace_limit > MOST_WORKSPACE) settings.workspace_limit = MOST_WORKSPACE;
+    if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
     if (!ctx->tensor_core)
-        ctx->tensor_core = ampk_tc_create(&ctx->device, limit, kept ? path : NULL, err, err_size);
+        ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);
     return ctx->tensor_core;
 }
 
@@ -414,9 +418,6 @@ void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     if (!conv) return;
     ampk_cuda_wait(ctx);
-    for (int pass = 0; pass < PASSES; pass++)
-        for (int i = 0; i < 4; i++)
-            ampk_tc_plan_destroy(conv->slots[pass][i / 2][i % 2].plan);
     ampk_rt_free(conv->weights);
     free(conv);
 }

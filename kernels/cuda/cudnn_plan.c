@@ -36,6 +36,20 @@ static unsigned engine_notes(cudnnBackendDescriptor_t engine)
     return found;
 }
 
+static bool is_compiled(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    bool found = false;
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count,
+                                 notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+        found |= notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    return found;
+}
+
 static bool is_acceptable(unsigned notes, enum ampk_compute compute)
 {
     bool tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
@@ -131,6 +145,7 @@ static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compu
         unsigned notes = engine_notes(engine);
         choice->engine = get_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
         choice->tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        choice->compiled = is_compiled(engine);
         taken = is_acceptable(notes, compute) && read_knobs(&set, config, choice);
     }
     ampk_cudnn_clear(&set);
@@ -271,7 +286,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
-                                                 size_t workspace_limit,
+                                                 size_t workspace_limit, bool compile,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size)
 {
@@ -284,6 +299,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                       why, why_size);
         for (int last = tried + EXPECTED; tried < count && tried < last; tried++) {
             if (best && !choices[tried].tensor_cores) continue;
+            if (choices[tried].compiled && !compile) continue;
             struct ampk_cudnn_plan *plan =
                 ampk_cudnn_plan_create(device, p, &choices[tried], workspace_limit, why, why_size);
             if (!plan) continue;

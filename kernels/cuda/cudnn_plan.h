@@ -19,6 +19,7 @@ struct ampk_cudnn_choice {
         int64_t type, value;
     } knob[AMPK_CUDNN_KNOBS];
     bool tensor_cores;
+    bool compiled; /* when the plan is made, which takes a second or so */
 };
 
 /* cuDNN's ways to guess what is fast, best first: two models, and what works for most. */
@@ -50,10 +51,10 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *,
                                                const struct ampk_cudnn_choice *,
                                                size_t workspace_limit, char *why, size_t why_size);
 /* What cuDNN expects to be fastest, where nothing can be timed: the first choice with Tensor Cores
- * that makes a plan, else the first that does. */
+ * that makes a plan, else the first that does. compile: also those that are compiled. */
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *,
                                                  const struct ampk_tc_problem *,
-                                                 size_t workspace_limit,
+                                                 size_t workspace_limit, bool compile,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size);
 void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);

@@ -48,18 +48,25 @@ struct ampk_tc;
 /* One problem, planned. */
 struct ampk_tc_plan;
 
-/* workspace_limit: the most a plan may ask for. cache: file of plans (plan_cache.h), NULL: none.
- * NULL with the reason in err. */
-struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *, size_t workspace_limit,
-                               const char *cache, char *err, size_t err_size);
+struct ampk_tc_settings {
+    size_t workspace_limit; /* the most a plan may ask for */
+    const char *cache;      /* file of plans (plan_cache.h), NULL: none */
+    /* Also kernels that the library compiles when a plan is made, about a second each. Without
+     * them there are no FP32 results of 16-bit operands but for inner products. */
+    bool compile;
+};
+
+/* NULL with the reason in err. */
+struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *, const struct ampk_tc_settings *,
+                               char *err, size_t err_size);
+/* With all its plans. */
 void ampk_tc_destroy(struct ampk_tc *);
 
 /* The fastest way to compute this problem: as the cache knows it, else timed now on that stream, in
- * memory taken for it (if there is none: as the library expects). NULL with the reason if there is
- * no way. */
+ * memory taken for it (if there is none: as the library expects). The plan is kept to the end, so
+ * that the same problem costs nothing the next time. NULL with the reason if there is no way. */
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *, const struct ampk_tc_problem *,
                                          ampk_rt_stream, char *why, size_t why_size);
-void ampk_tc_plan_destroy(struct ampk_tc_plan *);
 
 struct ampk_tc_plan_info {
     size_t workspace;            /* bytes that run needs */

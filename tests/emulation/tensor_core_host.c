@@ -14,12 +14,13 @@
 
 enum { WORKSPACE = 512 }; /* unused, but it must be there */
 
-struct ampk_tc {
-    size_t workspace_limit;
-};
-
 struct ampk_tc_plan {
     struct ampk_tc_problem p;
+    struct ampk_tc_plan *next;
+};
+
+struct ampk_tc {
+    struct ampk_tc_plan *plans;
 };
 
 static bool refuse_fp32, refuse_accumulate;
@@ -30,21 +31,23 @@ void tensor_core_host_refuse(bool fp32_results, bool accumulate)
     refuse_accumulate = accumulate;
 }
 
-struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device, size_t workspace_limit,
-                               const char *cache, char *err, size_t err_size)
+struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
+                               const struct ampk_tc_settings *settings, char *err, size_t err_size)
 {
     (void)device;
-    (void)cache;
+    (void)settings;
     struct ampk_tc *tc = calloc(1, sizeof *tc);
-    if (tc)
-        tc->workspace_limit = workspace_limit;
-    else
-        snprintf(err, err_size, "out of memory");
+    if (!tc) snprintf(err, err_size, "out of memory");
     return tc;
 }
 
 void ampk_tc_destroy(struct ampk_tc *tc)
 {
+    while (tc && tc->plans) {
+        struct ampk_tc_plan *plan = tc->plans;
+        tc->plans = plan->next;
+        free(plan);
+    }
     free(tc);
 }
 
@@ -55,16 +58,12 @@ struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_t
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
     bool refused = (fp32 && (refuse_fp32 || p->accumulate)) || (p->accumulate && refuse_accumulate);
     struct ampk_tc_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
-    if (plan && tc->workspace_limit >= WORKSPACE)
-        plan->p = *p;
-    else
+    if (!plan) {
         snprintf(why, why_size, refused ? "refused for the test" : "out of memory");
-    return plan;
-}
-
-void ampk_tc_plan_destroy(struct ampk_tc_plan *plan)
-{
-    free(plan);
+        return NULL;
+    }
+    *plan = (struct ampk_tc_plan){*p, tc->plans};
+    return tc->plans = plan;
 }
 
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
