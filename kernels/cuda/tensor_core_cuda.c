@@ -327,7 +327,8 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
 static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
     const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
-    if (obstacle || plan->gemm || plan->cudnn->tensor_cores) return obstacle;
+    if (plan->cudnn && plan->cudnn->tensor_cores) return NULL;
+    if (obstacle || plan->gemm) return obstacle;
     return "cuDNN's plans with them are slower, or there are none";
 }
 
