@@ -138,10 +138,11 @@ void ampk_gemm_write(const cublasLtMatmulAlgo_t *algorithm, char text[AMPK_GEMM_
 bool ampk_gemm_read(const char *text, cublasLtMatmulAlgo_t *algorithm)
 {
     unsigned char *bytes = (unsigned char *)algorithm;
-    if (strlen(text) != AMPK_GEMM_TEXT - 1) return false;
+    size_t digits = strspn(text, "0123456789abcdef");
+    if (digits != AMPK_GEMM_TEXT - 1 || text[digits]) return false;
     for (size_t i = 0; i < sizeof *algorithm; i++) {
-        unsigned byte;
-        if (sscanf(text + 2 * i, "%2x", &byte) != 1) return false;
+        unsigned byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
         bytes[i] = (unsigned char)byte;
     }
     return true;
