@@ -28,8 +28,8 @@ const size_t MOST_SHARED_BYTES = 48 << 10, MOST_ARGUMENT_BYTES = 4096;
 /* ---- fibers ---- */
 
 struct fiber {
-    ucontext_t context;
-    jmp_buf jump; /* switching by setcontext costs a system call each time */
+    ucontext_t context; /* to start; later a system call each time would be slow */
+    jmp_buf jump;       /* to go on */
     bool started;
     void *asan_stack;
     const void *stack;
@@ -40,10 +40,8 @@ struct fiber {
 void switch_fiber(fiber *from, fiber *to)
 {
     __sanitizer_start_switch_fiber(&from->asan_stack, to->stack, to->stack_bytes);
-    if (HAS_ASAN) {
-        swapcontext(&from->context, &to->context);
-    } else if (!_setjmp(from->jump)) {
-        from->started = true;
+    from->started = true;
+    if (!_setjmp(from->jump)) {
         if (to->started) _longjmp(to->jump, 1);
         setcontext(&to->context);
     }

@@ -131,7 +131,12 @@ void kernels_wrong(enum kernels_mistake mistake)
     ampk_rt_free(x);
 }
 
-/* ---- number formats ---- */
+/* ---- numbers ---- */
+
+uint32_t kernels_quotient(uint32_t x, uint32_t by)
+{
+    return ampk_quotient(x, ampk_divide_by(by));
+}
 
 float kernels_fp16_value(uint16_t bits)
 {

@@ -32,6 +32,9 @@ struct kernels_large {
     char bytes[4097];
 };
 
+/* x / by, with what device.h makes of by. */
+uint32_t kernels_quotient(uint32_t x, uint32_t by);
+
 float kernels_fp16_value(uint16_t bits);
 float kernels_bf16_value(uint16_t bits);
 uint16_t kernels_fp16_bits(float value);

@@ -165,6 +165,20 @@ AMP_TEST(formats_round_to_nearest_even)
     CHECK_INT(kernels_bf16_bits(-INFINITY), 0xff80);
 }
 
+/* Not the emulation's, but as important for every kernel. */
+AMP_TEST(quotients_are_exact)
+{
+    for (int round = 0; round < 100000; round++) {
+        uint32_t by = (uint32_t)(test_random() >> (32 + test_random() % 32)), near;
+        if (round < 1000) by = (uint32_t)round + 1;
+        if (by == 0) by = UINT32_MAX;
+        near = (uint32_t)test_random() / by * by; /* a multiple, and what is beside it */
+        CHECK_INT(kernels_quotient(near, by), near / by);
+        CHECK_INT(kernels_quotient(near - 1, by), (near - 1) / by);
+        CHECK_INT(kernels_quotient(UINT32_MAX, by), UINT32_MAX / by);
+    }
+}
+
 /* ---- memory ---- */
 
 AMP_TEST(memory_is_counted_and_limited)
