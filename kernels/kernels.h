@@ -16,6 +16,8 @@
  *  - `amax` (may be NULL) points to a word that is raised to the largest |v| among the FP32 values
  * about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
  * magnitude, with inf and NaN above every finite value. Operations only ever raise it.
+ *    Where a library stores a convolution's result itself, amax may be of the rounded values; what
+ *    FP16 cannot hold is then 65520, the smallest magnitude that becomes inf there.
  *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is overwritten
  * and its old contents (even NaN) do not matter.
  *  - Inputs and outputs must not overlap, except where "may alias" is said.

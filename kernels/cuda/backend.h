@@ -8,6 +8,9 @@
 #include "kernels/kernels.h"
 
 /* clang-format off */
+#define AMPK_CUDA_CONV(X)                                                                          \
+    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
+    X(conv_backward)
 #define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
@@ -21,6 +24,7 @@
 #define AMPK_CUDA_POINTWISE(X) X(dropout) X(activation_forward) X(activation_backward)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    AMPK_CUDA_CONV(X)                                                                              \
     AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
     AMPK_CUDA_LISTS(X)                                                                             \

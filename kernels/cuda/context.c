@@ -1,5 +1,6 @@
 /* The CUDA backend's context. */
 #include "kernels/cuda/context.h"
+#include "kernels/cuda/conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ static bool make_counters(struct ampk_context *ctx)
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
+    ampk_cuda_conv_end(ctx);
     if (ctx->turn) ampk_rt_event_destroy(ctx->turn);
     if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
     ampk_rt_free(ctx->work);

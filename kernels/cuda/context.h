@@ -15,8 +15,9 @@ struct ampk_context {
     struct ampk_rt_device device;
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
-    unsigned
-        *counters; /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
+    /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
+    unsigned *counters;
+    struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
 };
 
 enum { AMPK_COUNTERS = 256 };

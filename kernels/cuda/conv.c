@@ -1,0 +1,423 @@
+#include "conv.h"
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/conv_layout.h"
+#include "kernels/cuda/conv_problem.h"
+#include "kernels/cuda/plan_cache.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    ALIGNMENT = 16,             /* of operands */
+    WORKSPACE_ALIGNMENT = 256,  /* and of everything in work memory */
+    MOST_WORKSPACE = 256 << 20, /* of one plan */
+    WORKSPACE_SHARE = 16,       /* and at most this part of the device's memory */
+    PASSES = AMPK_TC_WEIGHTS + 1,
+};
+
+/* An FP32 weight gradient is taken unless it is this much slower than one in 16 bits. */
+static const float FP32_GRADIENT_WORTH = 1.03f;
+
+/* A plan that is made when it is first wanted. */
+struct slot {
+    bool tried;
+    struct ampk_tc_plan *plan; /* NULL: there is none */
+};
+
+struct ampk_conv {
+    struct ampk_conv_shape shape;
+    int oh, ow, c, k;                /* c, k: padded */
+    enum ampk_dtype operand;         /* how operands are stored */
+    void *weights;                   /* packed */
+    struct slot slots[PASSES][2][2]; /* [..][result is FP32][accumulate] */
+    enum ampk_dtype gradient;        /* of the weight gradient, before it becomes float */
+};
+
+/* ---- plans ---- */
+
+/* A context's libraries are opened by its first convolution. AMPK_CUDA_FP32_GRADIENTS in the
+ * environment: weight gradients of all convolutions come as FP32 where there are kernels for it,
+ * which are compiled at every start. */
+static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    struct ampk_tc_settings settings = {.workspace_limit =
+                                            ctx->device.memory_bytes / WORKSPACE_SHARE,
+                                        .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL};
+    if (settings.workspace_limit > MOST_WORKSPACE) settings.workspace_limit = MOST_WORKSPACE;
+    if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
+    if (!ctx->tensor_core)
+        ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);
+    return ctx->tensor_core;
+}
+
+void ampk_cuda_conv_end(struct ampk_context *ctx)
+{
+    ampk_tc_destroy(ctx->tensor_core);
+    ctx->tensor_core = NULL;
+}
+
+static struct ampk_tc_plan *find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
+                                      enum ampk_tc_pass pass, enum ampk_dtype result,
+                                      bool accumulate, char *why, size_t why_size)
+{
+    struct slot *slot = &conv->slots[pass][result == AMPK_FP32][accumulate];
+    if (slot->tried) return slot->plan;
+    slot->tried = true;
+    struct ampk_tc_problem p = ampk_conv_problem(&conv->shape, pass, result, accumulate);
+    return slot->plan = ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, why_size);
+}
+
+/* A plan whose result is of this type, else of the operands', which takes its place. */
+static struct ampk_tc_plan *find_plan_like(struct ampk_context *ctx, struct ampk_conv *conv,
+                                           enum ampk_tc_pass pass, enum ampk_dtype *result)
+{
+    char why[400];
+    struct ampk_tc_plan *plan = find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+    if (plan) return plan;
+    *result = *result == conv->operand ? AMPK_FP32 : conv->operand;
+    return find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+}
+
+/* FP32 loses nothing; but where it takes longer, 16 bits and a conversion do, as frameworks have
+ * it. */
+static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                            size_t err_size)
+{
+    struct ampk_tc_plan *wide =
+        find_plan(ctx, conv, AMPK_TC_WEIGHTS, AMPK_FP32, false, err, err_size);
+    conv->gradient = AMPK_FP32;
+    if (conv->operand == AMPK_FP32) return wide != NULL;
+    struct ampk_tc_plan *narrow =
+        find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->operand, false, err, err_size);
+    if (!wide && !narrow) return false;
+    if (wide && narrow) {
+        float ms = ampk_tc_plan_info(wide).ms, other = ampk_tc_plan_info(narrow).ms;
+        if (ms > 0 && other > 0 && ms > FP32_GRADIENT_WORTH * other) wide = NULL;
+    }
+    if (!wide) conv->gradient = conv->operand;
+    return true;
+}
+
+static bool make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char *err, size_t err_size)
+{
+    enum ampk_dtype operand = conv->operand;
+    if (!find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size)) return false;
+    if (conv->shape.forward_only) return true;
+    char why[400]; /* without it, results are added by a kernel */
+    find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
+    return find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
+           choose_gradient(ctx, conv, err, err_size);
+}
+
+const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
+{
+    for (int pass = 0; pass < PASSES; pass++) {
+        const struct slot *slot = &conv->slots[pass][conv->operand == AMPK_FP32][0];
+        const char *note = slot->plan ? ampk_tc_plan_info(slot->plan).no_tensor_cores : NULL;
+        if (note) return note;
+    }
+    return NULL;
+}
+
+/* ---- shapes ---- */
+
+static size_t padded_weights(const struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    return (size_t)conv->k * (conv->c / s->groups) * s->kh * s->kw;
+}
+
+static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
+{
+    struct ampk_conv *conv = calloc(1, sizeof *conv);
+    if (!conv) return NULL;
+    conv->shape = *s;
+    conv->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
+    conv->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    conv->c = ampk_conv_padded(s, s->c);
+    conv->k = ampk_conv_padded(s, s->k);
+    conv->operand = ampk_tc_operand(s->compute);
+    conv->weights = ampk_rt_alloc(padded_weights(conv) * ampk_dtype_bytes(conv->operand));
+    if (conv->weights) return conv;
+    free(conv);
+    return NULL;
+}
+
+/* ---- weights ---- */
+
+static struct ampk_conv_weights weights_layout(const struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    return (struct ampk_conv_weights){.k = s->k,
+                                      .c = s->c / s->groups,
+                                      .taps = s->kh * s->kw,
+                                      .padded_k = conv->k,
+                                      .padded_c = conv->c / s->groups};
+}
+
+void ampk_cuda_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
+                                const float *weights, uint32_t *amax)
+{
+    struct ampk_conv_weights layout = weights_layout(conv);
+    ampk_conv_pack_weights(ctx, &layout, weights, conv->shape.compute, conv->weights, amax);
+}
+
+/* ---- operands and results ---- */
+
+/* Whether a library can read and write t itself. */
+static bool is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int padded)
+{
+    bool is_nhwc = t->layout == AMPK_NHWC || t->h * t->w == 1;
+    return t->dtype == dtype && is_nhwc && t->c == padded && (uintptr_t)t->data % ALIGNMENT == 0 &&
+           (t->n == 1 || t->image_stride == (size_t)t->c * t->h * t->w);
+}
+
+/* Work memory of one operation is asked for at once: each piece is given its place first. */
+static size_t place(size_t *used, size_t bytes)
+{
+    size_t at = *used;
+    *used += (bytes + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    return at;
+}
+
+static size_t packed_bytes(const struct ampk_tensor *t, int padded, enum ampk_dtype dtype)
+{
+    return (size_t)t->n * t->h * t->w * padded * ampk_dtype_bytes(dtype);
+}
+
+/* A place for t as an operand; none if the tensor itself is one. */
+static size_t place_operand(const struct ampk_conv *conv, size_t *used, const struct ampk_tensor *t,
+                            int padded)
+{
+    bool direct = is_direct(t, conv->operand, padded);
+    return place(used, direct ? 0 : packed_bytes(t, padded, conv->operand));
+}
+
+/* t as an operand, packed at that place if it is not one itself. */
+static const void *load_operand(struct ampk_context *ctx, const struct ampk_conv *conv,
+                                const struct ampk_tensor *t, int padded, void *place)
+{
+    if (is_direct(t, conv->operand, padded)) return t->data;
+    ampk_conv_pack(ctx, t, conv->shape.compute, padded, place);
+    return place;
+}
+
+/* How a pass comes by its result. */
+struct output {
+    struct ampk_tc_plan *plan;
+    enum ampk_dtype dtype; /* as the library writes it */
+    bool direct;           /* straight to the tensor; else through work memory */
+};
+
+/* y (+)= ..., as kernels.h wants it stored. */
+static struct output choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   enum ampk_tc_pass pass, const struct ampk_tensor *y, int padded,
+                                   bool accumulate)
+{
+    char why[400];
+    bool direct = is_direct(y, conv->operand, padded) || is_direct(y, AMPK_FP32, padded);
+    struct output o = {.dtype = y->dtype};
+    if (direct) o.plan = find_plan(ctx, conv, pass, y->dtype, accumulate, why, sizeof why);
+    o.direct = o.plan != NULL;
+    if (o.direct) return o;
+    /* Rounded once, if the library can: by the kernel that stores it. */
+    o.dtype = y->dtype == conv->operand && !accumulate ? conv->operand : AMPK_FP32;
+    o.plan = find_plan_like(ctx, conv, pass, &o.dtype);
+    return o;
+}
+
+static size_t place_output(const struct output *o, size_t *used, const struct ampk_tensor *y,
+                           int padded)
+{
+    return place(used, o->direct ? 0 : packed_bytes(y, padded, o->dtype));
+}
+
+static size_t place_workspace(const struct ampk_tc_plan *plan, size_t *used)
+{
+    return place(used, ampk_tc_plan_info(plan).workspace);
+}
+
+static void store_output(struct ampk_context *ctx, const struct output *o, const void *packed,
+                         const struct ampk_tensor *y, int padded, bool accumulate, uint32_t *amax)
+{
+    if (o->direct)
+        ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
+    else
+        ampk_conv_unpack(ctx, packed, o->dtype, padded, y, accumulate, amax);
+}
+
+/* ---- forward ---- */
+
+struct forward {
+    struct output y;
+    size_t x_at, y_at, space, bytes;
+};
+
+static struct forward plan_forward(const struct ampk_conv *conv, struct output o,
+                                   const struct ampk_tensor *x, const struct ampk_tensor *y)
+{
+    struct forward f = {.y = o};
+    f.x_at = place_operand(conv, &f.bytes, x, conv->c);
+    f.y_at = place_output(&o, &f.bytes, y, conv->k);
+    f.space = place_workspace(o.plan, &f.bytes);
+    return f;
+}
+
+/* The result is in y, or packed at the address returned. */
+static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv, struct output o,
+                               const struct ampk_tensor *x, const struct ampk_tensor *y)
+{
+    struct forward f = plan_forward(conv, o, x, y);
+    char *work = ampk_cuda_work(ctx, f.bytes);
+    const void *operand = load_operand(ctx, conv, x, conv->c, work + f.x_at);
+    void *result = o.direct ? y->data : work + f.y_at;
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, work + f.space,
+                ctx->stream);
+    return result;
+}
+
+void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *y,
+                            const float *shift, float *sums, uint32_t *amax)
+{
+    struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
+    const void *packed = run_forward(ctx, conv, o, x, y);
+    store_output(ctx, &o, packed, y, conv->k, false, amax);
+    if (sums) ampk_cuda.bn_sums(ctx, y, shift, sums);
+}
+
+void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                 const struct ampk_tensor *x, const float *bias,
+                                 enum ampk_activation activation, const struct ampk_tensor *y,
+                                 uint32_t *amax)
+{
+    struct output o = {.dtype = AMPK_FP32};
+    o.plan = find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
+    const void *packed = run_forward(ctx, conv, o, x, y);
+    ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->k, bias, activation, y, amax);
+}
+
+/* ---- backward ---- */
+
+/* Whether packed weights of this type are the float array of kernels.h. */
+static bool is_plain(const struct ampk_conv *conv, enum ampk_dtype dtype, const float *weights)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    return dtype == AMPK_FP32 && s->kh * s->kw == 1 && conv->c == s->c && conv->k == s->k &&
+           (uintptr_t)weights % ALIGNMENT == 0;
+}
+
+/* A backward pass and where its pieces of work memory are. The two gradients come one after the
+ * other; their results and workspaces share a place. */
+struct backward {
+    struct output dx;
+    struct ampk_tc_plan *gradient;
+    bool plain; /* the weight gradient needs no unpacking */
+    size_t x_at, dy_at, dx_at, dx_space, dw_at, dw_space, bytes;
+};
+
+static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                     const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                     const struct ampk_tensor *dx, bool accumulate, const float *dw)
+{
+    char why[400];
+    struct backward b = {.plain = is_plain(conv, conv->gradient, dw)};
+    b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
+    size_t used = 0;
+    b.x_at = place_operand(conv, &used, x, conv->c);
+    b.dy_at = place_operand(conv, &used, dy, conv->k);
+    size_t shared = used;
+    if (dx) {
+        b.dx = choose_output(ctx, conv, AMPK_TC_DATA, dx, conv->c, accumulate);
+        b.dx_at = place_output(&b.dx, &used, dx, conv->c);
+        b.dx_space = place_workspace(b.dx.plan, &used);
+    }
+    b.bytes = used;
+    used = shared;
+    size_t size = padded_weights(conv) * ampk_dtype_bytes(conv->gradient);
+    b.dw_at = place(&used, b.plain ? 0 : size);
+    b.dw_space = place_workspace(b.gradient, &used);
+    if (used > b.bytes) b.bytes = used;
+    return b;
+}
+
+static void store_gradient(struct ampk_context *ctx, const struct ampk_conv *conv, bool plain,
+                           const void *packed, float *dw, uint32_t *amax)
+{
+    struct ampk_conv_weights layout = weights_layout(conv);
+    if (plain)
+        ampk_conv_amax(ctx, dw, AMPK_FP32, padded_weights(conv), amax);
+    else
+        ampk_conv_unpack_weights(ctx, &layout, packed, conv->gradient, dw, amax);
+}
+
+void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                             const struct ampk_tensor *dx, bool accumulate, float *dw,
+                             uint32_t *dx_amax, uint32_t *dw_amax)
+{
+    struct backward b = plan_backward(ctx, conv, x, dy, dx, accumulate, dw);
+    char *work = ampk_cuda_work(ctx, b.bytes);
+    const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
+    const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
+    if (dx) {
+        void *result = b.dx.direct ? dx->data : work + b.dx_at;
+        ampk_tc_run(ctx->tensor_core, b.dx.plan, from_dy, conv->weights, result, work + b.dx_space,
+                    ctx->stream);
+        store_output(ctx, &b.dx, result, dx, conv->c, accumulate, dx_amax);
+    }
+    void *result = b.plain ? (void *)dw : work + b.dw_at;
+    ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, result, work + b.dw_space,
+                ctx->stream);
+    store_gradient(ctx, conv, b.plain, result, dw, dw_amax);
+}
+
+/* ---- creation ---- */
+
+/* Work memory for tensors as islands have them. */
+static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct ampk_tensor x = {NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, 0};
+    struct ampk_tensor y = {NULL, conv->operand, AMPK_NHWC, s->n, s->k, conv->oh, conv->ow, 0};
+    x.image_stride = (size_t)s->c * s->h * s->w;
+    y.image_stride = (size_t)s->k * conv->oh * conv->ow;
+    struct forward f =
+        plan_forward(conv, choose_output(ctx, conv, AMPK_TC_FORWARD, &y, conv->k, false), &x, &y);
+    if (!ampk_cuda_work_reserve(ctx, f.bytes)) return false;
+    return s->forward_only ||
+           ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true, NULL).bytes);
+}
+
+struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
+                                        char *err, size_t err_size)
+{
+    char why[400] = "";
+    const char *fault = ampk_conv_shape_fault(s);
+    struct ampk_conv *conv = NULL;
+    if (fault)
+        snprintf(why, sizeof why, "%s", fault);
+    else if (libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
+        snprintf(why, sizeof why, "out of memory");
+    if (conv && make_plans(ctx, conv, why, sizeof why)) {
+        if (reserve_work(ctx, conv)) return conv;
+        snprintf(why, sizeof why, "out of memory");
+    }
+    ampk_cuda_conv_destroy(ctx, conv);
+    snprintf(err, err_size,
+             "convolution of %dx%dx%dx%d by %d filters of %dx%d, stride %d, pad %d, groups %d: %s",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, why);
+    return NULL;
+}
+
+void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    if (!conv) return;
+    ampk_cuda_wait(ctx);
+    ampk_rt_free(conv->weights);
+    free(conv);
+}

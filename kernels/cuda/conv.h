@@ -1,0 +1,23 @@
+/* Convolutions of the CUDA backend: the operations of kernels.h on top of tensor_core.h.
+ *
+ * conv_problem  what padded problems a shape makes
+ * conv.c        which operands are passed on as they are and which are packed first, in which type
+ *               results are asked for, what they are added to
+ * conv_layout   the kernels that pack and unpack
+ *
+ * Memory: weights packed once per update belong to the convolution; everything else that does not
+ * go straight from tensor to tensor (padded channels, other dtypes, gaps between images) passes
+ * through the context's work memory.
+ */
+#ifndef AMPK_CUDA_CONV_H
+#define AMPK_CUDA_CONV_H
+
+#include "tensor_core.h"
+
+/* Why a convolution runs without Tensor Cores, in words for a report; NULL: it uses them. */
+const char *ampk_cuda_conv_note(const struct ampk_conv *);
+
+/* Ends what the context's convolutions share; they are destroyed. */
+void ampk_cuda_conv_end(struct ampk_context *);
+
+#endif

@@ -1,0 +1,63 @@
+/* Shapes of convolutions, as the Tensor Core libraries want them. */
+#include "conv_problem.h"
+
+const char *ampk_conv_shape_fault(const struct ampk_conv_shape *s)
+{
+    if (s->n < 1 || s->c < 1 || s->h < 1 || s->w < 1 || s->k < 1) return "an empty tensor";
+    if (s->kh < 1 || s->kw < 1 || s->stride < 1 || s->pad < 0) return "an impossible window";
+    if (s->groups < 1 || s->c % s->groups || s->k % s->groups)
+        return "groups that do not divide the channels";
+    if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
+        return "a window larger than the padded input";
+    return NULL;
+}
+
+int ampk_conv_padded(const struct ampk_conv_shape *s, int channels)
+{
+    int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(s->compute));
+    return s->groups > 1 ? channels : (channels + multiple - 1) / multiple * multiple;
+}
+
+struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *s, enum ampk_tc_pass pass,
+                                         enum ampk_dtype result, bool accumulate)
+{
+    return (struct ampk_tc_problem){.pass = pass,
+                                    .n = s->n,
+                                    .c = ampk_conv_padded(s, s->c),
+                                    .h = s->h,
+                                    .w = s->w,
+                                    .k = ampk_conv_padded(s, s->k),
+                                    .kh = s->kh,
+                                    .kw = s->kw,
+                                    .stride = s->stride,
+                                    .pad = s->pad,
+                                    .groups = s->groups,
+                                    .compute = s->compute,
+                                    .result = result,
+                                    .accumulate = accumulate};
+}
+
+bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m)
+{
+    if (p->groups != 1 || p->pad) return false;
+    bool pixels = p->kh == 1 && p->kw == 1 && p->stride == 1;
+    bool image = p->kh == p->h && p->kw == p->w;
+    if (!pixels && !image) return false;
+    m->rows = image ? (size_t)p->n : (size_t)p->n * p->h * p->w;
+    m->depth = p->c * p->kh * p->kw;
+    m->columns = p->k;
+    return true;
+}
+
+const char *ampk_tc_obstacle(const struct ampk_tc_problem *p, int compute_capability)
+{
+    int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(p->compute));
+    if (p->compute == AMPK_COMPUTE_FP32) return "FP32 products are not for Tensor Cores";
+    if (compute_capability < 75)
+        return "before Turing (compute capability 7.5) cuDNN has no kernels";
+    if (compute_capability < 80 && p->compute != AMPK_COMPUTE_FP16)
+        return "before Ampere (compute capability 8.0) Tensor Cores read FP16 only";
+    if (p->groups > 1 && (p->c / p->groups % multiple || p->k / p->groups % multiple))
+        return "channels of a group are not a multiple of 16 bytes";
+    return NULL;
+}

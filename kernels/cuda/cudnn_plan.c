@@ -1,0 +1,350 @@
+#include "cudnn_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LISTED = 128,  /* choices asked of one heuristic */
+    EXPECTED = 16, /* of which so many are tried where none is timed */
+};
+
+const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
+    CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+
+/* ---- engines ---- */
+
+/* What we do not take, one bit per note. */
+static const unsigned refused =
+    1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
+    1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
+    1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD |
+    1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
+    1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
+
+static unsigned engine_notes(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    unsigned found = 0;
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+                                 notes) != CUDNN_STATUS_SUCCESS)
+        return refused;
+    for (int64_t i = 0; i < count && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
+        found |= 1u << notes[i];
+    return found;
+}
+
+static bool is_compiled(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t count = 0;
+    bool found = false;
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &count,
+                                 notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < count && i < CUDNN_BEHAVIOR_NOTE_TYPE_COUNT; i++)
+        found |= notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+    return found;
+}
+
+static bool is_acceptable(unsigned notes, enum ampk_compute compute)
+{
+    bool tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    /* FP32 operands on Tensor Cores are read as TF32. */
+    return !(notes & refused) && !(compute == AMPK_COMPUTE_FP32 && tensor_cores);
+}
+
+/* ---- choices ---- */
+
+void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text, size_t size)
+{
+    int used = snprintf(text, size, "%lld", (long long)choice->engine);
+    for (int i = 0; i < choice->knobs && (size_t)used < size; i++)
+        used += snprintf(text + used, size - (size_t)used, " %lld=%lld",
+                         (long long)choice->knob[i].type, (long long)choice->knob[i].value);
+}
+
+bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
+{
+    char *end;
+    memset(choice, 0, sizeof *choice);
+    choice->engine = strtoll(text, &end, 10);
+    bool good = end != text;
+    while (good && *end == ' ' && choice->knobs < AMPK_CUDNN_KNOBS) {
+        char *value;
+        choice->knob[choice->knobs].type = strtoll(end + 1, &value, 10);
+        good = *value == '=';
+        if (good) choice->knob[choice->knobs++].value = strtoll(value + 1, &end, 10);
+    }
+    return good && !*end;
+}
+
+static bool same_choice(const struct ampk_cudnn_choice *a, const struct ampk_cudnn_choice *b)
+{
+    return a->engine == b->engine && a->knobs == b->knobs &&
+           !memcmp(a->knob, b->knob, (size_t)a->knobs * sizeof *a->knob);
+}
+
+/* An attribute that is a descriptor or a list of them, as descriptors of the set. cuDNN fills in
+ * what it is given, so each is made first; there is no asking how many. */
+static int get_descriptors(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t from,
+                           cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                           cudnnBackendDescriptor_t *list, int most)
+{
+    int64_t count = 0;
+    for (int i = 0; i < most; i++)
+        if (!(list[i] = ampk_cudnn_make(set, type))) return 0;
+    if (cudnnBackendGetAttribute(from, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count, list) !=
+        CUDNN_STATUS_SUCCESS)
+        return 0;
+    return count < most ? (int)count : most;
+}
+
+static int64_t get_int(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type)
+{
+    int64_t value = 0, count = 0;
+    if (cudnnBackendGetAttribute(from, name, type, 1, &count, &value) != CUDNN_STATUS_SUCCESS)
+        return -1;
+    return value;
+}
+
+static bool read_knobs(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t config,
+                       struct ampk_cudnn_choice *choice)
+{
+    cudnnBackendDescriptor_t knobs[AMPK_CUDNN_KNOBS];
+    choice->knobs = get_descriptors(set, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                    CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, knobs, AMPK_CUDNN_KNOBS);
+    for (int i = 0; i < choice->knobs; i++) {
+        cudnnBackendKnobType_t type = 0;
+        int64_t count = 0;
+        if (cudnnBackendGetAttribute(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                     CUDNN_TYPE_KNOB_TYPE, 1, &count,
+                                     &type) != CUDNN_STATUS_SUCCESS)
+            return false;
+        choice->knob[i].type = type;
+        choice->knob[i].value =
+            get_int(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64);
+    }
+    return true;
+}
+
+/* False where we do not take the engine. */
+static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compute,
+                        struct ampk_cudnn_choice *choice)
+{
+    struct ampk_cudnn_set set = {.count = 0};
+    cudnnBackendDescriptor_t engine;
+    memset(choice, 0, sizeof *choice);
+    bool taken = get_descriptors(&set, config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine, 1) == 1;
+    if (taken) {
+        unsigned notes = engine_notes(engine);
+        choice->engine = get_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
+        choice->tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+        choice->compiled = is_compiled(engine);
+        taken = is_acceptable(notes, compute) && read_knobs(&set, config, choice);
+    }
+    ampk_cudnn_clear(&set);
+    return taken;
+}
+
+/* ---- heuristics ---- */
+
+static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_device *device,
+                        cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
+                        cudnnBackendDescriptor_t *configs)
+{
+    cudnnBackendDescriptor_t h = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    ampk_cudnn_attribute(set, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+#if CUDNN_VERSION >= 91100
+    if (device->properties)
+        ampk_cudnn_attribute_descriptor(set, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                                        device->properties);
+#else
+    (void)device;
+#endif
+    if (!ampk_cudnn_finalize(set, h, "heuristics")) return 0;
+    return get_descriptors(set, h, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                           CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, configs, LISTED);
+}
+
+static int add_choice(struct ampk_cudnn_choice *choices, int count, int most,
+                      const struct ampk_cudnn_choice *choice)
+{
+    for (int i = 0; i < count; i++)
+        if (same_choice(&choices[i], choice)) return count;
+    if (count < most) choices[count++] = *choice;
+    return count;
+}
+
+int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct ampk_tc_problem *p,
+                          cudnnBackendHeurMode_t mode, struct ampk_cudnn_choice *choices, int count,
+                          int most, char *why, size_t why_size)
+{
+    struct ampk_cudnn_set set = {.count = 0};
+    struct ampk_cudnn_choice choice;
+    cudnnBackendDescriptor_t configs[LISTED];
+    cudnnBackendDescriptor_t graph = ampk_cudnn_graph(&set, device, p);
+    int listed = graph ? list_configs(&set, device, graph, mode, configs) : 0;
+    for (int i = 0; i < listed; i++)
+        if (read_choice(configs[i], p->compute, &choice))
+            count = add_choice(choices, count, most, &choice);
+    if (set.error[0])
+        snprintf(why, why_size, "%s", set.error);
+    else if (!count && listed)
+        snprintf(why, why_size, "cuDNN's engines for this are not deterministic or not precise");
+    ampk_cudnn_clear(&set);
+    return count;
+}
+
+/* ---- plans ---- */
+
+static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
+                                            const struct ampk_cudnn_device *device,
+                                            const struct ampk_tc_problem *p,
+                                            const struct ampk_cudnn_choice *choice,
+                                            cudnnBackendDescriptor_t *engine)
+{
+    cudnnBackendDescriptor_t knobs[AMPK_CUDNN_KNOBS], graph = ampk_cudnn_graph(set, device, p);
+    cudnnBackendDescriptor_t e = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+    ampk_cudnn_attribute_int(set, e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, choice->engine);
+#if CUDNN_VERSION >= 91100
+    if (device->properties)
+        ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_DEVICEPROP, device->properties);
+#endif
+    *engine = ampk_cudnn_finalize(set, e, "an engine");
+    for (int i = 0; i < choice->knobs; i++) {
+        cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)choice->knob[i].type;
+        knobs[i] = ampk_cudnn_make(set, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+        ampk_cudnn_attribute(set, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+                             1, &type);
+        ampk_cudnn_attribute_int(set, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                 choice->knob[i].value);
+        ampk_cudnn_finalize(set, knobs[i], "an engine's setting");
+    }
+    cudnnBackendDescriptor_t config = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, config, CUDNN_ATTR_ENGINECFG_ENGINE, *engine);
+    if (choice->knobs)
+        ampk_cudnn_attribute(set, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                             CUDNN_TYPE_BACKEND_DESCRIPTOR, choice->knobs, knobs);
+    return ampk_cudnn_finalize(set, config, "an engine's settings");
+}
+
+static bool make_plan(struct ampk_cudnn_plan *plan, const struct ampk_cudnn_device *device,
+                      const struct ampk_tc_problem *p, const struct ampk_cudnn_choice *choice)
+{
+    struct ampk_cudnn_set *set = &plan->set;
+    cudnnBackendDescriptor_t engine;
+    cudnnBackendDescriptor_t config = make_config(set, device, p, choice, &engine);
+    cudnnBackendDescriptor_t made = ampk_cudnn_make(set, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (device->handle)
+        ampk_cudnn_attribute(set, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                             &device->handle);
+#if CUDNN_VERSION >= 91100
+    if (device->properties)
+        ampk_cudnn_attribute_descriptor(set, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                        device->properties);
+#endif
+    plan->plan = ampk_cudnn_finalize(set, made, "a plan");
+    if (!plan->plan) return false;
+    unsigned notes = engine_notes(engine);
+    plan->tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    return is_acceptable(notes, p->compute);
+}
+
+struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *device,
+                                               const struct ampk_tc_problem *p,
+                                               const struct ampk_cudnn_choice *choice,
+                                               size_t workspace_limit, char *why, size_t why_size)
+{
+    struct ampk_cudnn_plan *plan = calloc(1, sizeof *plan);
+    if (!plan) {
+        snprintf(why, why_size, "out of memory");
+        return NULL;
+    }
+    plan->pass = p->pass;
+    if (make_plan(plan, device, p, choice)) {
+        plan->workspace =
+            (size_t)get_int(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+        if (plan->workspace <= workspace_limit) return plan;
+        snprintf(why, why_size, "cuDNN's engine %lld wants %zu MiB of workspace",
+                 (long long)choice->engine, plan->workspace >> 20);
+    } else {
+        snprintf(why, why_size, "%s",
+                 plan->set.error[0] ? plan->set.error : "cuDNN's engine is not precise");
+    }
+    ampk_cudnn_plan_destroy(plan);
+    return NULL;
+}
+
+struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
+                                                 const struct ampk_tc_problem *p,
+                                                 size_t workspace_limit, bool compile,
+                                                 struct ampk_cudnn_choice *chosen, char *why,
+                                                 size_t why_size)
+{
+    struct ampk_cudnn_plan *best = NULL;
+    struct ampk_cudnn_choice choices[LISTED];
+    int tried = 0, count = 0;
+    snprintf(why, why_size, "cuDNN has no engine for this");
+    for (int mode = 0; mode < AMPK_CUDNN_MODES && !(best && best->tensor_cores); mode++) {
+        count = ampk_cudnn_candidates(device, p, ampk_cudnn_modes[mode], choices, count, LISTED,
+                                      why, why_size);
+        for (int last = tried + EXPECTED; tried < count && tried < last; tried++) {
+            if (best && !choices[tried].tensor_cores) continue;
+            if (choices[tried].compiled && !compile) continue;
+            struct ampk_cudnn_plan *plan =
+                ampk_cudnn_plan_create(device, p, &choices[tried], workspace_limit, why, why_size);
+            if (!plan) continue;
+            ampk_cudnn_plan_destroy(best);
+            best = plan;
+            *chosen = choices[tried];
+            if (best->tensor_cores) break;
+        }
+        tried = count;
+    }
+    return best;
+}
+
+void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
+{
+    if (plan) ampk_cudnn_clear(&plan->set);
+    free(plan);
+}
+
+/* ---- running ---- */
+
+bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size)
+{
+    static const int64_t ids[][AMPK_CUDNN_TENSORS] = {
+        [AMPK_TC_FORWARD] = {AMPK_CUDNN_X, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y},
+        [AMPK_TC_DATA] = {AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_X},
+        [AMPK_TC_WEIGHTS] = {AMPK_CUDNN_X, AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS},
+    };
+    const void *addresses[AMPK_CUDNN_TENSORS] = {first, second, result};
+    struct ampk_cudnn_set set = {.count = 0};
+    cudnnBackendDescriptor_t pack = ampk_cudnn_make(&set, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
+                         AMPK_CUDNN_TENSORS, ids[plan->pass]);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                         AMPK_CUDNN_TENSORS, addresses);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                         &workspace);
+    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+    if (ampk_cudnn_finalize(&set, pack, "addresses"))
+        status = cudnnBackendExecute(device->handle, plan->plan, pack);
+    bool done = status == CUDNN_STATUS_SUCCESS && set.status == CUDNN_STATUS_SUCCESS;
+    if (!done)
+        snprintf(why, why_size, "%s", set.error[0] ? set.error : cudnnGetErrorString(status));
+    ampk_cudnn_clear(&set);
+    return done;
+}

@@ -1,0 +1,67 @@
+/* Plans of cuDNN for one problem: which engines could do it, a plan of one of them, running it.
+ *
+ * Engines whose results we could not stand by are never candidates: those that round operands or
+ * sums below FP32 on the way (down-converting, Winograd, FFT), and those whose sums come in another
+ * order each time.
+ */
+#ifndef AMPK_CUDA_CUDNN_PLAN_H
+#define AMPK_CUDA_CUDNN_PLAN_H
+
+#include "cudnn_graph.h"
+
+enum { AMPK_CUDNN_KNOBS = 24 };
+
+/* An engine and its settings. */
+struct ampk_cudnn_choice {
+    int64_t engine;
+    int knobs;
+    struct {
+        int64_t type, value;
+    } knob[AMPK_CUDNN_KNOBS];
+    bool tensor_cores;
+    bool compiled; /* when the plan is made, which takes a second or so */
+};
+
+/* cuDNN's ways to guess what is fast, best first: two models, and what works for most. */
+enum { AMPK_CUDNN_MODES = 3 };
+extern const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES];
+
+/* Adds what one mode names, best guess first, to the choices that are there (count of at most
+ * `most`), unless it is there already. Returns the new count; why is written if a mode names none.
+ */
+int ampk_cudnn_candidates(const struct ampk_cudnn_device *, const struct ampk_tc_problem *,
+                          cudnnBackendHeurMode_t, struct ampk_cudnn_choice *, int count, int most,
+                          char *why, size_t why_size);
+
+/* "ENGINE TYPE=VALUE TYPE=VALUE ..." */
+void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *, char *text, size_t size);
+bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *);
+
+struct ampk_cudnn_plan {
+    struct ampk_cudnn_set set;
+    cudnnBackendDescriptor_t plan;
+    size_t workspace;
+    bool tensor_cores;
+    enum ampk_tc_pass pass;
+};
+
+/* NULL with the reason where the engine refuses, or wants more workspace. */
+struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *,
+                                               const struct ampk_tc_problem *,
+                                               const struct ampk_cudnn_choice *,
+                                               size_t workspace_limit, char *why, size_t why_size);
+/* What cuDNN expects to be fastest, where nothing can be timed: the first choice with Tensor Cores
+ * that makes a plan, else the first that does. compile: also those that are compiled. */
+struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *,
+                                                 const struct ampk_tc_problem *,
+                                                 size_t workspace_limit, bool compile,
+                                                 struct ampk_cudnn_choice *chosen, char *why,
+                                                 size_t why_size);
+void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);
+
+/* On the handle's stream; operands as in ampk_tc_run. False with the reason if cuDNN refuses. */
+bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *, const struct ampk_cudnn_plan *,
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size);
+
+#endif

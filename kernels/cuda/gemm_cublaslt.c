@@ -1,0 +1,166 @@
+/* cuBLASLt's matrices are column-major, so that what is [rows][depth] in memory is a depth x rows
+ * matrix to it. With x [rows][depth], y [rows][columns] and weights [columns][depth]:
+ *
+ *     pass       column-major product            first factor   second   result
+ *     forward    y  = weights^T * x              weights, T     x        columns x rows
+ *     data       dx = weights   * dy             weights        dy       depth x rows
+ *     weights    dw = x         * dy^T           x              dy, T    depth x columns
+ */
+#include "gemm_cublaslt.h"
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED = 64 };
+
+struct ampk_gemm {
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, result;
+    enum ampk_tc_pass pass;
+    float beta;
+};
+
+/* ---- description ---- */
+
+static cudaDataType_t data_type(enum ampk_dtype t)
+{
+    return t == AMPK_FP16 ? CUDA_R_16F : t == AMPK_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static bool make_layouts(struct ampk_gemm *g, const struct ampk_tc_problem *p,
+                         const struct ampk_tc_matrix *m)
+{
+    cudaDataType_t operand = data_type(ampk_tc_operand(p->compute)), result = data_type(p->result);
+    uint64_t rows = m->rows, depth = (uint64_t)m->depth, columns = (uint64_t)m->columns;
+    bool gradient = p->pass == AMPK_TC_WEIGHTS, forward = p->pass == AMPK_TC_FORWARD;
+    uint64_t a_columns = gradient ? rows : columns, b_rows = forward ? depth : columns;
+    uint64_t result_rows = forward ? columns : depth, result_columns = gradient ? columns : rows;
+    return !cublasLtMatrixLayoutCreate(&g->a, operand, depth, a_columns, (int64_t)depth) &&
+           !cublasLtMatrixLayoutCreate(&g->b, operand, b_rows, rows, (int64_t)b_rows) &&
+           !cublasLtMatrixLayoutCreate(&g->result, result, result_rows, result_columns,
+                                       (int64_t)result_rows);
+}
+
+static bool make_product(struct ampk_gemm *g, const struct ampk_tc_problem *p)
+{
+    bool tf32 = p->compute == AMPK_COMPUTE_TF32;
+    cublasOperation_t turned = CUBLAS_OP_T;
+    cublasLtMatmulDescAttributes_t which =
+        p->pass == AMPK_TC_FORWARD ? CUBLASLT_MATMUL_DESC_TRANSA : CUBLASLT_MATMUL_DESC_TRANSB;
+    return !cublasLtMatmulDescCreate(
+               &g->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           (p->pass == AMPK_TC_DATA ||
+            !cublasLtMatmulDescSetAttribute(g->product, which, &turned, sizeof turned));
+}
+
+struct ampk_gemm *ampk_gemm_create(const struct ampk_tc_problem *p, char *why, size_t why_size)
+{
+    struct ampk_tc_matrix m;
+    if (!ampk_tc_is_matrix(p, &m)) {
+        snprintf(why, why_size, "not a product of matrices");
+        return NULL;
+    }
+    struct ampk_gemm *g = calloc(1, sizeof *g);
+    if (g && make_layouts(g, p, &m) && make_product(g, p)) {
+        g->pass = p->pass;
+        g->beta = p->accumulate ? 1 : 0;
+        return g;
+    }
+    snprintf(why, why_size, "cuBLASLt: no memory");
+    ampk_gemm_destroy(g);
+    return NULL;
+}
+
+void ampk_gemm_destroy(struct ampk_gemm *g)
+{
+    if (!g) return;
+    if (g->product) cublasLtMatmulDescDestroy(g->product);
+    if (g->a) cublasLtMatrixLayoutDestroy(g->a);
+    if (g->b) cublasLtMatrixLayoutDestroy(g->b);
+    if (g->result) cublasLtMatrixLayoutDestroy(g->result);
+    free(g);
+}
+
+/* ---- algorithms ---- */
+
+/* Partial sums that are not added in place (in an order that changes) nor rounded before. */
+static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    uint64_t bytes = workspace_limit;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (cublasLtMatmulPreferenceCreate(&preference)) return NULL;
+    if (!cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                              &bytes, sizeof bytes) &&
+        !cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes))
+        return preference;
+    cublasLtMatmulPreferenceDestroy(preference);
+    return NULL;
+}
+
+int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
+                         cublasLtMatmulAlgo_t *algorithms, int most)
+{
+    cublasLtMatmulHeuristicResult_t found[LISTED];
+    int count = 0, good = 0;
+    cublasLtMatmulPreference_t preference = make_preference(workspace_limit);
+    if (!preference) return 0;
+    if (cublasLtMatmulAlgoGetHeuristic(handle, g->product, g->a, g->b, g->result, g->result,
+                                       preference, most < LISTED ? most : LISTED, found, &count))
+        count = 0;
+    for (int i = 0; i < count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms[good++] = found[i].algo;
+    cublasLtMatmulPreferenceDestroy(preference);
+    return good;
+}
+
+size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *g,
+                           const cublasLtMatmulAlgo_t *algorithm)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    if (cublasLtMatmulAlgoCheck(handle, g->product, g->a, g->b, g->result, g->result, algorithm,
+                                &result))
+        return SIZE_MAX;
+    return result.workspaceSize;
+}
+
+void ampk_gemm_write(const cublasLtMatmulAlgo_t *algorithm, char text[AMPK_GEMM_TEXT])
+{
+    const unsigned char *bytes = (const unsigned char *)algorithm;
+    for (size_t i = 0; i < sizeof *algorithm; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+bool ampk_gemm_read(const char *text, cublasLtMatmulAlgo_t *algorithm)
+{
+    unsigned char *bytes = (unsigned char *)algorithm;
+    size_t digits = strspn(text, "0123456789abcdef");
+    if (digits != AMPK_GEMM_TEXT - 1 || text[digits]) return false;
+    for (size_t i = 0; i < sizeof *algorithm; i++) {
+        unsigned byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
+        bytes[i] = (unsigned char)byte;
+    }
+    return true;
+}
+
+/* ---- running ---- */
+
+bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *g,
+                   const cublasLtMatmulAlgo_t *algorithm, const void *first, const void *second,
+                   void *result, void *workspace, size_t workspace_bytes, ampk_rt_stream stream,
+                   char *why, size_t why_size)
+{
+    const float alpha = 1;
+    bool gradient = g->pass == AMPK_TC_WEIGHTS;
+    const void *a = gradient ? first : second, *b = gradient ? second : first;
+    cublasStatus_t status = cublasLtMatmul(handle, g->product, &alpha, a, g->a, b, g->b, &g->beta,
+                                           result, g->result, result, g->result, algorithm,
+                                           workspace, workspace_bytes, (cudaStream_t)stream);
+    if (status) snprintf(why, why_size, "cuBLASLt: %s", cublasLtGetStatusString(status));
+    return !status;
+}

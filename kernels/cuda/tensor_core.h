@@ -1,0 +1,84 @@
+/* What the CUDA backend asks of the libraries that drive Tensor Cores: one pass of a convolution on
+ * packed operands.
+ *
+ * Two implementations: tensor_core_cuda.c on cuDNN and cuBLASLt, and
+ * tests/emulation/tensor_core_host.c, plain loops on the host's memory. Padding, packing, scratch
+ * memory and what is asked for in which type is above this line (conv.c) and the same with both.
+ *
+ * Operands. x [n][h][w][c] and y [n][oh][ow][k] are dense, weights are [k][kh][kw][c/groups]; c and
+ * k count padding (conv_problem.h). x, dy and weights are stored in ampk_tc_operand(compute) and
+ * already rounded to the compute type, but for TF32, where the library rounds x and dy as the
+ * hardware does. Every address is a multiple of 16 bytes. Products are summed in FP32 and rounded
+ * to the type of the result once.
+ */
+#ifndef AMPK_CUDA_TENSOR_CORE_H
+#define AMPK_CUDA_TENSOR_CORE_H
+
+#include "kernels/kernels.h"
+#include "runtime.h"
+
+enum ampk_tc_pass {
+    AMPK_TC_FORWARD, /* y = conv(x, weights) */
+    AMPK_TC_DATA,    /* dx (+)= gradient(dy, weights) */
+    AMPK_TC_WEIGHTS, /* dw = gradient(x, dy) */
+};
+
+struct ampk_tc_problem {
+    enum ampk_tc_pass pass;
+    int n, c, h, w, k, kh, kw, stride, pad, groups;
+    enum ampk_compute compute;
+    enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
+    bool accumulate;        /* AMPK_TC_DATA only */
+};
+
+static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
+{
+    return compute == AMPK_COMPUTE_FP16   ? AMPK_FP16
+           : compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
+                                          : AMPK_FP32;
+}
+
+static inline int ampk_tc_out(const struct ampk_tc_problem *p, int side, int window)
+{
+    return (side + 2 * p->pad - window) / p->stride + 1;
+}
+
+/* The libraries on one device, their handles, and the plans found fastest there. */
+struct ampk_tc;
+/* One problem, planned. */
+struct ampk_tc_plan;
+
+struct ampk_tc_settings {
+    size_t workspace_limit; /* the most a plan may ask for */
+    const char *cache;      /* file of plans (plan_cache.h), NULL: none */
+    /* Also kernels that the library compiles when a plan is made, about a second each. Without
+     * them there are no FP32 results of 16-bit operands but for inner products. */
+    bool compile;
+};
+
+/* NULL with the reason in err. */
+struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *, const struct ampk_tc_settings *,
+                               char *err, size_t err_size);
+/* With all its plans. */
+void ampk_tc_destroy(struct ampk_tc *);
+
+/* The fastest way to compute this problem: as the cache knows it, else timed now on that stream, in
+ * memory taken for it (if there is none: as the library expects). The plan is kept to the end, so
+ * that the same problem costs nothing the next time. NULL with the reason if there is no way. */
+struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *, const struct ampk_tc_problem *,
+                                         ampk_rt_stream, char *why, size_t why_size);
+
+struct ampk_tc_plan_info {
+    size_t workspace;            /* bytes that run needs */
+    float ms;                    /* 0: not timed */
+    const char *no_tensor_cores; /* why not; NULL: it uses them */
+};
+struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
+
+/* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
+ * gradient x and dy. workspace: 256-byte aligned. A library that fails here aborts the program with
+ * a message. */
+void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
+                 const void *second, void *result, void *workspace, ampk_rt_stream);
+
+#endif

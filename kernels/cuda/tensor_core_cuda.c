@@ -1,0 +1,422 @@
+/* tensor_core.h on cuDNN and cuBLASLt: which of their plans is taken. Every plan that could do it
+ * is timed once on this device; what was fastest is kept in a file (plan_cache.h). */
+#include "tensor_core.h"
+
+#include "cudnn_plan.h"
+#include "gemm_cublaslt.h"
+#include "kernels/cuda/conv_layout.h"
+#include "plan_cache.h"
+
+#include <cuda_runtime_api.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CUDNN_TRIED = 128, /* choices at most */
+    GEMM_TRIED = 16,
+    TIMED_RUNS = 5,
+    LEAST_WORKSPACE = 1 << 20, /* when memory is short */
+    KEY = 512,
+    VALUE = 512,
+};
+
+/* A plan that takes so much longer than the best in its first run is not run again. */
+static const float HOPELESS = 1.3f;
+
+struct ampk_tc {
+    struct ampk_cudnn_device cudnn;
+    cublasLtHandle_t cublaslt;
+    struct ampk_tc_settings settings;
+    struct ampk_plan_cache *cache;
+    char device[300]; /* in keys of the cache */
+    struct ampk_tc_plan *plans;
+    bool said_timing;
+};
+
+struct ampk_tc_plan {
+    char key[KEY]; /* in the cache */
+    struct ampk_tc_problem problem;
+    struct ampk_cudnn_plan *cudnn; /* or: */
+    struct ampk_gemm *gemm;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+    float ms;
+    const char *no_tensor_cores;
+    struct ampk_tc_plan *next;
+};
+
+static void say(const char *text)
+{
+    if (text[0]) fprintf(stderr, "darknet-amp: %s\n", text);
+}
+
+/* ---- plans ---- */
+
+/* Results that only kernels compiled by cuDNN have. */
+static bool is_wide(const struct ampk_tc_problem *p)
+{
+    return p->result != ampk_tc_operand(p->compute);
+}
+
+/* Added to in FP32, nothing of cuDNN's is. */
+static bool uses_cudnn(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
+{
+    return !is_wide(p) || (tc->settings.compile && !p->accumulate);
+}
+
+static void clear_plan(struct ampk_tc_plan *plan)
+{
+    ampk_cudnn_plan_destroy(plan->cudnn);
+    ampk_gemm_destroy(plan->gemm);
+    plan->cudnn = NULL;
+    plan->gemm = NULL;
+}
+
+static bool set_cudnn(struct ampk_tc *tc, struct ampk_tc_plan *plan,
+                      const struct ampk_cudnn_choice *choice, size_t workspace_limit, char *why,
+                      size_t why_size)
+{
+    plan->cudnn =
+        ampk_cudnn_plan_create(&tc->cudnn, &plan->problem, choice, workspace_limit, why, why_size);
+    if (plan->cudnn) plan->workspace = plan->cudnn->workspace;
+    return plan->cudnn != NULL;
+}
+
+static bool set_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan,
+                     const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
+{
+    char why[100];
+    plan->gemm = ampk_gemm_create(&plan->problem, why, sizeof why);
+    if (!plan->gemm) return false;
+    plan->algorithm = *algorithm;
+    plan->workspace = ampk_gemm_workspace(tc->cublaslt, plan->gemm, algorithm);
+    if (plan->workspace <= workspace_limit) return true;
+    clear_plan(plan);
+    return false;
+}
+
+static bool run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
+                const void *second, void *result, void *workspace, ampk_rt_stream stream, char *why,
+                size_t why_size)
+{
+    if (plan->gemm)
+        return ampk_gemm_run(tc->cublaslt, plan->gemm, &plan->algorithm, first, second, result,
+                             workspace, plan->workspace, stream, why, why_size);
+    if (cudnnSetStream(tc->cudnn.handle, (cudaStream_t)stream) != CUDNN_STATUS_SUCCESS) {
+        snprintf(why, why_size, "cuDNN: the stream cannot be set");
+        return false;
+    }
+    return ampk_cudnn_plan_run(&tc->cudnn, plan->cudnn, first, second, result, workspace, why,
+                               why_size);
+}
+
+void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
+                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
+{
+    char why[400];
+    if (run(tc, plan, first, second, result, workspace, stream, why, sizeof why)) return;
+    fprintf(stderr, "CUDA backend: a convolution that was planned cannot run: %s\n", why);
+    abort();
+}
+
+struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
+{
+    return (struct ampk_tc_plan_info){plan->workspace, plan->ms, plan->no_tensor_cores};
+}
+
+/* ---- timing ---- */
+
+/* What plans for one problem are timed on. */
+struct bench {
+    struct ampk_tc *tc;
+    ampk_rt_stream stream;
+    void *first, *second, *result, *workspace;
+    size_t workspace_bytes;
+    ampk_rt_event from, to;
+};
+
+static void *make_operand(struct bench *b, size_t n, enum ampk_dtype dtype)
+{
+    void *memory = ampk_rt_alloc(n * ampk_dtype_bytes(dtype));
+    if (memory) ampk_conv_fill(b->stream, memory, dtype, n);
+    return memory;
+}
+
+static bool begin_bench(struct bench *b, const struct ampk_tc_problem *p)
+{
+    size_t x = (size_t)p->n * p->h * p->w * p->c;
+    size_t weights = (size_t)p->k * p->kh * p->kw * (p->c / p->groups);
+    size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
+    enum ampk_dtype operand = ampk_tc_operand(p->compute);
+    b->first = make_operand(b, p->pass == AMPK_TC_DATA ? y : x, operand);
+    b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand);
+    b->result = make_operand(b,
+                             p->pass == AMPK_TC_FORWARD ? y
+                             : p->pass == AMPK_TC_DATA  ? x
+                                                        : weights,
+                             p->result);
+    b->workspace_bytes = b->tc->settings.workspace_limit;
+    while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
+           b->workspace_bytes > LEAST_WORKSPACE)
+        b->workspace_bytes /= 2;
+    b->from = ampk_rt_event_create(true);
+    b->to = ampk_rt_event_create(true);
+    return b->first && b->second && b->result && b->workspace && b->from && b->to;
+}
+
+static void end_bench(struct bench *b)
+{
+    ampk_rt_stream_wait(b->stream);
+    ampk_rt_free(b->first);
+    ampk_rt_free(b->second);
+    ampk_rt_free(b->result);
+    ampk_rt_free(b->workspace);
+    if (b->from) ampk_rt_event_destroy(b->from);
+    if (b->to) ampk_rt_event_destroy(b->to);
+}
+
+static bool run_once(struct bench *b, const struct ampk_tc_plan *plan)
+{
+    char why[400];
+    return run(b->tc, plan, b->first, b->second, b->result, b->workspace, b->stream, why,
+               sizeof why);
+}
+
+/* Milliseconds of the fastest run; 0 where it cannot run. */
+static float time_plan(struct bench *b, const struct ampk_tc_plan *plan, float best)
+{
+    float fastest = 0;
+    if (!run_once(b, plan)) return 0; /* loads the kernel */
+    for (int i = 0; i < TIMED_RUNS; i++) {
+        ampk_rt_event_record(b->from, b->stream);
+        if (!run_once(b, plan)) return 0;
+        ampk_rt_event_record(b->to, b->stream);
+        float ms = ampk_rt_event_ms(b->from, b->to);
+        if (ms <= 0) return 0;
+        if (i == 0 || ms < fastest) fastest = ms;
+        if (best > 0 && fastest > HOPELESS * best) break;
+    }
+    return fastest;
+}
+
+/* Whether the candidate is the fastest so far, which it then is. */
+static bool is_best(struct bench *b, struct ampk_tc_plan *best, struct ampk_tc_plan *candidate)
+{
+    candidate->ms = time_plan(b, candidate, best->ms);
+    bool better = candidate->ms > 0 && (best->ms <= 0 || candidate->ms < best->ms);
+    clear_plan(better ? best : candidate);
+    if (better) *best = *candidate;
+    return better;
+}
+
+/* value: the best plan's, for the cache. */
+static void time_gemms(struct bench *b, struct ampk_tc_plan *best, char value[VALUE])
+{
+    char why[100], text[AMPK_GEMM_TEXT];
+    cublasLtMatmulAlgo_t algorithms[GEMM_TRIED];
+    struct ampk_gemm *gemm = ampk_gemm_create(&best->problem, why, sizeof why);
+    int count = 0;
+    if (gemm)
+        count =
+            ampk_gemm_candidates(b->tc->cublaslt, gemm, b->workspace_bytes, algorithms, GEMM_TRIED);
+    ampk_gemm_destroy(gemm);
+    for (int i = 0; i < count; i++) {
+        struct ampk_tc_plan candidate = *best;
+        if (!set_gemm(b->tc, &candidate, &algorithms[i], b->workspace_bytes)) continue;
+        if (!is_best(b, best, &candidate)) continue;
+        ampk_gemm_write(&algorithms[i], text);
+        snprintf(value, VALUE, "%.6g gemm %s", best->ms, text);
+    }
+}
+
+static void time_cudnn(struct bench *b, struct ampk_tc_plan *best, char value[VALUE], char *why,
+                       size_t why_size)
+{
+    const struct ampk_cudnn_device *cudnn = &b->tc->cudnn;
+    struct ampk_cudnn_choice choices[CUDNN_TRIED];
+    char text[VALUE / 2];
+    int count = 0;
+    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++)
+        count = ampk_cudnn_candidates(cudnn, &best->problem, ampk_cudnn_modes[mode], choices, count,
+                                      CUDNN_TRIED, why, why_size);
+    for (int i = 0; i < count; i++) {
+        struct ampk_tc_plan candidate = *best;
+        if (choices[i].compiled != is_wide(&best->problem)) continue;
+        if (!set_cudnn(b->tc, &candidate, &choices[i], b->workspace_bytes, why, why_size)) continue;
+        if (!is_best(b, best, &candidate)) continue;
+        ampk_cudnn_choice_write(&choices[i], text, sizeof text);
+        snprintf(value, VALUE, "%.6g cudnn %s", best->ms, text);
+    }
+}
+
+/* Times all that can do it; false where there is no memory for it, or nothing can. */
+static bool choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
+                           char *why, size_t why_size)
+{
+    struct bench b = {.tc = tc, .stream = stream};
+    char value[VALUE];
+    if (!tc->said_timing) say("timing the ways to compute each convolution on this GPU, once");
+    tc->said_timing = true;
+    if (begin_bench(&b, &plan->problem)) {
+        time_gemms(&b, plan, value);
+        if (uses_cudnn(tc, &plan->problem)) time_cudnn(&b, plan, value, why, why_size);
+    }
+    end_bench(&b);
+    if (plan->ms > 0) ampk_plan_cache_add(tc->cache, plan->key, value);
+    return plan->ms > 0;
+}
+
+/* ---- without timing ---- */
+
+static bool choose_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why, size_t why_size)
+{
+    cublasLtMatmulAlgo_t algorithm;
+    struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, why_size);
+    size_t limit = tc->settings.workspace_limit;
+    int count = gemm ? ampk_gemm_candidates(tc->cublaslt, gemm, limit, &algorithm, 1) : 0;
+    ampk_gemm_destroy(gemm);
+    return count && set_gemm(tc, plan, &algorithm, limit);
+}
+
+/* As the libraries expect. Connected layers and FP32 results are cuBLASLt's, the rest cuDNN's. */
+static bool choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why,
+                            size_t why_size)
+{
+    const struct ampk_tc_problem *p = &plan->problem;
+    struct ampk_cudnn_choice choice;
+    bool image = p->kh == p->h && p->kw == p->w;
+    if ((image || is_wide(p)) && choose_gemm(tc, plan, why, why_size)) return true;
+    if (!uses_cudnn(tc, p)) return false;
+    plan->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, tc->settings.workspace_limit, is_wide(p),
+                                           &choice, why, why_size);
+    if (plan->cudnn) plan->workspace = plan->cudnn->workspace;
+    return plan->cudnn != NULL;
+}
+
+/* ---- with the cache ---- */
+
+static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
+{
+    const char *value = ampk_plan_cache_find(tc->cache, plan->key);
+    struct ampk_cudnn_choice choice;
+    cublasLtMatmulAlgo_t algorithm;
+    char why[400];
+    int at = 0;
+    if (!value || sscanf(value, "%f %n", &plan->ms, &at) != 1 || !at) return false;
+    size_t limit = tc->settings.workspace_limit;
+    if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
+        return set_gemm(tc, plan, &algorithm, limit);
+    return !strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice) &&
+           set_cudnn(tc, plan, &choice, limit, why, sizeof why);
+}
+
+static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p, char key[KEY])
+{
+    static const char *const pass[] = {"forward", "data", "weights"};
+    static const char *const compute[] = {"fp32", "tf32", "fp16", "bf16"};
+    static const char *const dtype[] = {"fp32", "fp16", "bf16"};
+    snprintf(key, KEY, "%s; %s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d",
+             tc->device, pass[p->pass], p->accumulate ? " added" : "", compute[p->compute],
+             dtype[p->result], p->n, p->c, p->h, p->w, p->k, p->kh, p->kw, p->stride, p->pad,
+             p->groups);
+}
+
+static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
+{
+    const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
+    if (plan->cudnn && plan->cudnn->tensor_cores) return NULL;
+    if (obstacle || plan->gemm) return obstacle;
+    return "cuDNN's plans with them are slower, or there are none";
+}
+
+static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream, char *why,
+                   size_t why_size)
+{
+    char err[400] = "";
+    bool chosen = choose_as_kept(tc, plan);
+    if (!chosen) plan->ms = 0;
+    if (!chosen) chosen = choose_by_time(tc, plan, stream, why, why_size);
+    if (!chosen) chosen = choose_by_guess(tc, plan, why, why_size);
+    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) say(err);
+    return chosen;
+}
+
+struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
+                                         ampk_rt_stream stream, char *why, size_t why_size)
+{
+    char key[KEY];
+    write_key(tc, p, key);
+    for (struct ampk_tc_plan *plan = tc->plans; plan; plan = plan->next)
+        if (!strcmp(plan->key, key)) return plan;
+    struct ampk_tc_plan *plan = calloc(1, sizeof *plan);
+    snprintf(why, why_size, "no library can compute it");
+    if (!plan) return NULL;
+    plan->problem = *p;
+    strcpy(plan->key, key);
+    if (!choose(tc, plan, stream, why, why_size)) {
+        free(plan);
+        return NULL;
+    }
+    plan->no_tensor_cores = why_no_tensor_cores(tc, plan);
+    plan->next = tc->plans;
+    return tc->plans = plan;
+}
+
+/* ---- libraries ---- */
+
+static bool open_libraries(struct ampk_tc *tc, char *err, size_t err_size)
+{
+    cudnnStatus_t cudnn = cudnnCreate(&tc->cudnn.handle);
+    if (cudnn != CUDNN_STATUS_SUCCESS) {
+        tc->cudnn.handle = NULL;
+        snprintf(err, err_size, "cuDNN cannot be used: %s", cudnnGetErrorString(cudnn));
+        return false;
+    }
+    cublasStatus_t cublaslt = cublasLtCreate(&tc->cublaslt);
+    if (cublaslt == CUBLAS_STATUS_SUCCESS) return true;
+    tc->cublaslt = NULL;
+    snprintf(err, err_size, "cuBLASLt cannot be used: %s", cublasLtGetStatusString(cublaslt));
+    return false;
+}
+
+struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
+                               const struct ampk_tc_settings *settings, char *err, size_t err_size)
+{
+    char warning[PATH_MAX + 200];
+    struct ampk_tc *tc = calloc(1, sizeof *tc);
+    if (tc) tc->cache = ampk_plan_cache_open(settings->cache, warning, sizeof warning);
+    if (!tc || !tc->cache) {
+        snprintf(err, err_size, "out of memory");
+        free(tc);
+        return NULL;
+    }
+    say(warning);
+    tc->settings = *settings;
+    tc->cudnn.compute_capability = device->compute_capability;
+    if (open_libraries(tc, err, err_size)) {
+        snprintf(tc->device, sizeof tc->device, "%s, %d.%d, cuDNN %zu, cuBLASLt %zu", device->name,
+                 device->compute_capability / 10, device->compute_capability % 10,
+                 cudnnGetVersion(), cublasLtGetVersion());
+        return tc;
+    }
+    ampk_tc_destroy(tc);
+    return NULL;
+}
+
+void ampk_tc_destroy(struct ampk_tc *tc)
+{
+    if (!tc) return;
+    while (tc->plans) {
+        struct ampk_tc_plan *plan = tc->plans;
+        tc->plans = plan->next;
+        clear_plan(plan);
+        free(plan);
+    }
+    if (tc->cudnn.handle) cudnnDestroy(tc->cudnn.handle);
+    if (tc->cublaslt) cublasLtDestroy(tc->cublaslt);
+    ampk_plan_cache_close(tc->cache);
+    free(tc);
+}
