@@ -1,7 +1,7 @@
 /* The contract between executors and backends.
  *
- * A backend is one constant table of functions (struct ampk_backend). Three exist or are foreseen:
- * `cpu` (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
+ * A backend is one constant table of functions (struct ampk_backend). There are three: `cpu`
+ * (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
  * Executors call nothing else, so a backend can be tried against the reference operation by
  * operation.
  *
@@ -349,8 +349,15 @@ struct ampk_backend {
                           float *dx, bool accumulate, uint32_t *amax);
 };
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 extern const struct ampk_backend ampk_cpu;       /* kernels/cpu */
+extern const struct ampk_backend ampk_cuda;      /* kernels/cuda; in builds with CUDA, and tests */
 extern const struct ampk_backend ampk_reference; /* kernels/reference, tests only */
+#ifdef __cplusplus
+}
+#endif
 
 static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
 {

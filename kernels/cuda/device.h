@@ -5,6 +5,11 @@
  * threadIdx, __syncthreads, shuffles and atomics; AMPK_LAUNCH then runs the threads one after
  * another in random order. Kernel files use no header of CUDA and nothing but what this file and
  * that one offer.
+ *
+ * A kernel file has three parts: device functions and kernels; how each is launched; the
+ * operations of the contract, extern "C", declared in backend.h. Blocks have a multiple of 32
+ * threads, all of which reach every barrier and ampk_raise_amax: a thread without work goes along
+ * with magnitude 0.
  */
 #ifndef AMPK_CUDA_DEVICE_H
 #define AMPK_CUDA_DEVICE_H
@@ -14,15 +19,27 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
-#include "runtime.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/context.h"
+#include "kernels/cuda/runtime.h"
 
+/* AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, argument...): a kernel with a comma in its
+ * template arguments goes in parentheses.
+ * AMPK_SHARED_MEMORY(type, name): in a kernel, `type *name`, the shared_bytes of the launch. */
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #define AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__)
+    (kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__),             \
+     ampk_rt_launched(#kernel))
+#define AMPK_SHARED_MEMORY(type, name)                                                             \
+    extern __shared__ __align__(16) unsigned char ampk_shared_memory[];                            \
+    type *name = reinterpret_cast<type *>(ampk_shared_memory)
+#define AMPK_CHECK_ALIGNED(p, bytes) ((void)0)
 #else
 #include "tests/emulation/cuda_emulation.h"
+#define AMPK_SHARED_MEMORY(type, name) type *name = static_cast<type *>(emulation_shared_memory())
+#define AMPK_CHECK_ALIGNED(p, bytes)   emulation_check_aligned((p), (bytes))
 #endif
 
 /* ---- element types: fp16 and bf16 as stored, arithmetic in float ---- */
@@ -30,20 +47,93 @@
 #ifdef __CUDACC__
 typedef __half ampk_fp16;
 typedef __nv_bfloat16 ampk_bf16;
-static __device__ __forceinline__ float ampk_to_float(ampk_fp16 x) { return __half2float(x); }
-static __device__ __forceinline__ float ampk_to_float(ampk_bf16 x) { return __bfloat162float(x); }
+static __device__ __forceinline__ float ampk_to_float(ampk_fp16 x)
+{
+    return __half2float(x);
+}
+static __device__ __forceinline__ float ampk_to_float(ampk_bf16 x)
+{
+    return __bfloat162float(x);
+}
 /* To nearest even; too large becomes inf. */
-static __device__ __forceinline__ void ampk_from_float(float x, ampk_fp16 *to) { *to = __float2half_rn(x); }
-static __device__ __forceinline__ void ampk_from_float(float x, ampk_bf16 *to) { *to = __float2bfloat16_rn(x); }
+static __device__ __forceinline__ void ampk_from_float(float x, ampk_fp16 *to)
+{
+    *to = __float2half_rn(x);
+}
+static __device__ __forceinline__ void ampk_from_float(float x, ampk_bf16 *to)
+{
+    *to = __float2bfloat16_rn(x);
+}
 #endif
-static __device__ __forceinline__ float ampk_to_float(float x) { return x; }
-static __device__ __forceinline__ void ampk_from_float(float x, float *to) { *to = x; }
+static __device__ __forceinline__ float ampk_to_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ void ampk_from_float(float x, float *to)
+{
+    *to = x;
+}
 
-/* N elements that are loaded and stored at once; aligned to their size (16 bytes where N *
- * sizeof(T) = 16). */
-template <typename T, int N> struct alignas(sizeof(T) * N) ampk_vector {
+/* Does `statement` with `type` as the element type of a dtype. */
+#define AMPK_WITH_TYPE(dtype, type, ...)                                                           \
+    do {                                                                                           \
+        switch (dtype) {                                                                           \
+        case AMPK_FP32: {                                                                          \
+            typedef float type;                                                                    \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        case AMPK_FP16: {                                                                          \
+            typedef ampk_fp16 type;                                                                \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        case AMPK_BF16: {                                                                          \
+            typedef ampk_bf16 type;                                                                \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* ---- vectors: N elements loaded and stored at once, in pieces of at most 16 bytes ---- */
+
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) ampk_vector {
     T at[N];
 };
+
+/* Elements of T in 16 bytes. */
+template <typename T> struct ampk_wide {
+    static const int elements = 16 / sizeof(T);
+};
+
+/* N elements from p as floats; p is aligned as ampk_vector<T, N> is. */
+template <int N, typename T>
+static __device__ __forceinline__ void ampk_load(const T *p, float (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
+    const ampk_vector<T, N> v = *reinterpret_cast<const ampk_vector<T, N> *>(p);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = ampk_to_float(v.at[i]);
+}
+
+template <int N, typename T>
+static __device__ __forceinline__ void ampk_store(T *p, const float (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
+    ampk_vector<T, N> v;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        ampk_from_float(x[i], &v.at[i]);
+    *reinterpret_cast<ampk_vector<T, N> *>(p) = v;
+}
+
+/* Whether address and stride allow vectors of N elements everywhere. */
+template <typename T, int N> static inline bool ampk_fits(const void *p, size_t stride)
+{
+    return (uintptr_t)p % alignof(ampk_vector<T, N>) == 0 && stride % N == 0;
+}
 
 /* ---- reductions ---- */
 
@@ -66,10 +156,25 @@ static __device__ __forceinline__ uint32_t ampk_warp_max(uint32_t x)
     return x;
 }
 
+static __device__ __forceinline__ uint32_t ampk_larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
 /* |x| as kernels.h's amax wants it. */
 static __device__ __forceinline__ uint32_t ampk_magnitude(float x)
 {
     return __float_as_uint(x) & 0x7fffffffu;
+}
+
+/* The larger of `largest` and all magnitudes in x. */
+template <int N>
+static __device__ __forceinline__ uint32_t ampk_magnitude(const float (&x)[N], uint32_t largest)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        largest = ampk_larger(largest, ampk_magnitude(x[i]));
+    return largest;
 }
 
 /* Raises *amax (may be NULL) to the largest magnitude in the block; all threads of it must call. */
@@ -79,6 +184,20 @@ static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t 
     magnitude = ampk_warp_max(magnitude);
     if (threadIdx.x % AMPK_WARP == 0 && magnitude > *(volatile uint32_t *)amax)
         atomicMax(amax, magnitude);
+}
+
+/* ---- indices ---- */
+
+/* For grid-stride loops over items of one-dimensional grids:
+ *     for (size_t i = ampk_first(); i < n; i += ampk_stride()) */
+static __device__ __forceinline__ size_t ampk_first(void)
+{
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ size_t ampk_stride(void)
+{
+    return (size_t)gridDim.x * blockDim.x;
 }
 
 #endif

@@ -20,9 +20,9 @@
 extern "C" {
 #endif
 
-typedef struct ampk_rt_stream *ampk_rt_stream;       /* a cudaStream_t */
-typedef struct ampk_rt_event *ampk_rt_event;         /* a cudaEvent_t */
-typedef struct ampk_rt_recording *ampk_rt_recording; /* a cudaGraphExec_t */
+typedef struct ampk_rt_a_stream *ampk_rt_stream;       /* a cudaStream_t */
+typedef struct ampk_rt_an_event *ampk_rt_event;        /* a cudaEvent_t */
+typedef struct ampk_rt_a_recording *ampk_rt_recording; /* a cudaGraphExec_t */
 
 /* What kernels and plans are chosen by. */
 struct ampk_rt_device {
@@ -40,6 +40,8 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *);
 bool ampk_rt_device_use(int device);
 /* The last error of this thread, in words; "" if none. */
 const char *ampk_rt_error(void);
+/* After every launch (AMPK_LAUNCH does it): keeps the error of a kernel that could not start. */
+void ampk_rt_launched(const char *kernel);
 
 void *ampk_rt_alloc(size_t bytes); /* device memory, 256-byte aligned */
 void ampk_rt_free(void *);
@@ -48,7 +50,10 @@ void ampk_rt_free_pinned(void *);
 /* Bytes free on the device and in all. */
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes);
 
-/* In stream order, asynchronous where the host memory is pinned. */
+/* Whether copies from or to this host memory go on after the call returned. */
+bool ampk_rt_is_pinned(const void *host);
+/* In stream order, asynchronous where the host memory is pinned; else the host memory may be used
+ * again when copy_in returns. */
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream);

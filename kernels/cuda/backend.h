@@ -1,0 +1,28 @@
+/* Inside of the CUDA backend: which file has which operations of the contract.
+ *
+ * A file's list goes into AMPK_CUDA_OPERATIONS; operation X is then ampk_cuda_X, declared here as
+ * kernels.h has it and entered in the table by backend.c. */
+#ifndef AMPK_CUDA_BACKEND_H
+#define AMPK_CUDA_BACKEND_H
+
+#include "kernels/kernels.h"
+
+/* clang-format off */
+#define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
+
+#define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    AMPK_CUDA_FLAT(X)
+/* clang-format on */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
+AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

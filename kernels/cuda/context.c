@@ -1,0 +1,86 @@
+/* The CUDA backend's context. */
+#include "kernels/cuda/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
+
+static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
+{
+    if (ampk_rt_device_count() < 1) {
+        snprintf(err, err_size, "no CUDA device: %s", ampk_rt_error());
+        return false;
+    }
+    if (!ampk_rt_device_use(0) || !ampk_rt_device_read(0, &ctx->device)) {
+        snprintf(err, err_size, "CUDA device 0 cannot be used: %s", ampk_rt_error());
+        return false;
+    }
+    if (ctx->device.compute_capability < 75) {
+        snprintf(err, err_size, "%s has compute capability %d.%d; 7.5 (Turing) or higher is needed",
+                 ctx->device.name, ctx->device.compute_capability / 10,
+                 ctx->device.compute_capability % 10);
+        return false;
+    }
+    return true;
+}
+
+void ampk_cuda_context_destroy(struct ampk_context *ctx)
+{
+    if (!ctx) return;
+    if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
+    ampk_rt_free(ctx->work);
+    free(ctx);
+}
+
+struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size)
+{
+    (void)threads;
+    struct ampk_context *ctx = calloc(1, sizeof *ctx);
+    if (!ctx) {
+        snprintf(err, err_size, "out of memory");
+        return NULL;
+    }
+    if (!open_device(ctx, err, err_size)) {
+        free(ctx);
+        return NULL;
+    }
+    ctx->stream = ampk_rt_stream_create();
+    if (ctx->stream && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES)) return ctx;
+    snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
+    ampk_cuda_context_destroy(ctx);
+    return NULL;
+}
+
+void ampk_cuda_wait(struct ampk_context *ctx)
+{
+    if (ampk_rt_stream_wait(ctx->stream)) return;
+    fprintf(stderr, "CUDA backend: %s: %s\n", ctx->device.name, ampk_rt_error());
+    abort();
+}
+
+bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
+{
+    if (bytes <= ctx->work_bytes) return true;
+    ampk_cuda_wait(ctx); /* for whoever uses the old one */
+    ampk_rt_free(ctx->work);
+    ctx->work = ampk_rt_alloc(bytes);
+    ctx->work_bytes = ctx->work ? bytes : 0;
+    return ctx->work != NULL;
+}
+
+void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
+{
+    if (ampk_cuda_work_reserve(ctx, bytes)) return ctx->work;
+    fprintf(stderr, "CUDA backend: out of memory: %zu bytes of work memory\n", bytes);
+    abort();
+}
+
+unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_block, int threads)
+{
+    size_t needed = (items + per_block - 1) / per_block;
+    size_t resident =
+        (size_t)ctx->device.multiprocessors * (ctx->device.threads_per_multiprocessor / threads);
+    if (needed < 1) return 1;
+    return (unsigned)(needed < resident ? needed : resident);
+}

@@ -1,0 +1,27 @@
+/* What a test can ask of the emulation and tell it. For C and C++. */
+#ifndef EMULATION_H
+#define EMULATION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Order of blocks and threads; AMPK_EMULATION_SEED sets the first one. */
+void emulation_seed(uint64_t seed);
+
+/* The emulated device's memory (runtime_host.c). */
+struct emulation_memory {
+    size_t allocations, bytes, peak_bytes; /* live now, and the most that ever was */
+};
+struct emulation_memory emulation_memory(void);
+/* ampk_rt_alloc fails rather than exceed this; SIZE_MAX: no limit. */
+void emulation_memory_limit(size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

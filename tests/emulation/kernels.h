@@ -1,0 +1,44 @@
+/* Kernels for the emulation's own test. */
+#ifndef EMULATION_KERNELS_H
+#define EMULATION_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* *sum += all of x, 128 elements for each block. Without its barriers it is wrong. */
+void kernels_sum(bool barriers, const int *x, int blocks, int *sum);
+/* 64 threads with one x each; 8 results for each. */
+void kernels_warp(const int *x, int *out);
+
+enum kernels_mistake {
+    DIVERGE_AT_BARRIER,
+    MEET_AT_TWO_BARRIERS,
+    MISS_A_LANE,
+    MISS_HALF_A_WARP,
+    TAKE_FROM_OUTSIDE,
+    MISALIGN,
+    LEAVE_SHARED_MEMORY,
+    TOO_MANY_THREADS,
+    NO_BLOCKS,
+    TOO_LARGE_ARGUMENTS,
+};
+void kernels_wrong(enum kernels_mistake);
+
+struct kernels_large {
+    char bytes[4097];
+};
+
+float kernels_fp16_value(uint16_t bits);
+float kernels_bf16_value(uint16_t bits);
+uint16_t kernels_fp16_bits(float value);
+uint16_t kernels_bf16_bits(float value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
