@@ -10,8 +10,14 @@
 /* clang-format off */
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 
+#define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
+#define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)
+#define AMPK_CUDA_SOFTMAX(X) X(softmax_forward) X(softmax_loss)
+#define AMPK_CUDA_COST(X)    X(cost_loss) X(logistic_loss) X(loss_backward)
+
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
-    AMPK_CUDA_FLAT(X)
+    AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_YOLO(X) AMPK_CUDA_REGION(X) AMPK_CUDA_SOFTMAX(X) AMPK_CUDA_COST(X)
 /* clang-format on */
 
 #ifdef __cplusplus

@@ -7,13 +7,15 @@
 
 #include "operations.h"
 
-/* The smallest distance between two unequal numbers whose order decided something since this was
- * last set. Another precision may decide otherwise where it is small. */
+/* The smallest distance, as a share of the larger one, between two unequal numbers whose order
+ * decided something since this was last set. Another precision may decide otherwise where it is
+ * small. */
 extern double ampk_ref_closest_decision;
 
 static inline bool ampk_ref_exceeds(double a, double b)
 {
-    if (a != b && fabs(a - b) < ampk_ref_closest_decision) ampk_ref_closest_decision = fabs(a - b);
+    double distance = fabs(a - b) / fmax(fabs(a), fabs(b));
+    if (a != b && distance < ampk_ref_closest_decision) ampk_ref_closest_decision = distance;
     return a > b;
 }
 

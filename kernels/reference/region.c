@@ -12,7 +12,7 @@ struct region {
     const float *out, *truth;
     float *delta;
     int w, h, area;
-    double iou, category, object, any_object, recall, count, category_count;
+    double iou, category, object, any_object, recall, recall75, count, category_count;
 };
 
 static struct region open_head(const struct ampk_region *o, const struct ampk_tensor *out)
@@ -244,6 +244,7 @@ static void take_truth(struct region *r, int image, const float *truth)
     r->category += draw_class(r, at(r, image, location, o->coords + 1), class);
     r->iou += iou;
     r->recall += ampk_ref_exceeds(iou, .5);
+    r->recall75 += ampk_ref_exceeds(iou, .75);
     r->count++;
     r->category_count++;
 }
@@ -290,6 +291,7 @@ void ampk_ref_region_loss(struct ampk_context *context, const struct ampk_region
                                     .object = (float)r.object,
                                     .any_object = (float)r.any_object,
                                     .recall = (float)r.recall,
+                                    .recall75 = (float)r.recall75,
                                     .count = (float)r.count,
                                     .category_count = (float)r.category_count};
     through_logistics(&r, out->n);
