@@ -110,7 +110,7 @@ struct ampk_loss_sums {
 };
 
 /* Per cell `boxes` boxes of 4 coordinates, objectness and classes. */
-struct ampk_yolo {
+struct ampk_yolo_head {
     int boxes, anchors, classes;
     const float *anchor_sizes; /* 2 * anchors, in pixels of the network's input */
     const int *mask;           /* boxes: the anchor of each; NULL: i is i's */
@@ -129,7 +129,7 @@ struct ampk_tree {
 };
 
 /* Per cell `boxes` boxes of `coords` coordinates (4, then masks), objectness and classes. */
-struct ampk_region {
+struct ampk_region_head {
     int boxes, classes, coords;
     const float *anchor_sizes; /* 2 * boxes, in cells */
     const int *map;
@@ -318,16 +318,16 @@ struct ampk_backend {
 
     /* ---- losses; NULL: Darknet's own code computes them. amax is of what is written, delta_amax
      * of delta ---- */
-    void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo *,
+    void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo_head *,
                          const struct ampk_tensor *x, const struct ampk_tensor *out,
                          uint32_t *amax);
-    void (*yolo_loss)(struct ampk_context *, const struct ampk_yolo *,
+    void (*yolo_loss)(struct ampk_context *, const struct ampk_yolo_head *,
                       const struct ampk_tensor *out, const float *truth, float *delta,
                       struct ampk_loss_sums *, uint32_t *delta_amax);
-    void (*region_forward)(struct ampk_context *, const struct ampk_region *,
+    void (*region_forward)(struct ampk_context *, const struct ampk_region_head *,
                            const struct ampk_tensor *x, const struct ampk_tensor *out,
                            uint32_t *amax);
-    void (*region_loss)(struct ampk_context *, const struct ampk_region *,
+    void (*region_loss)(struct ampk_context *, const struct ampk_region_head *,
                         const struct ampk_tensor *out, const float *truth, float *delta,
                         struct ampk_loss_sums *, uint32_t *delta_amax);
     void (*softmax_forward)(struct ampk_context *, const struct ampk_softmax *,

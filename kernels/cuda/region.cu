@@ -24,7 +24,7 @@ struct region_entries {
 };
 
 struct region_head : ampk_head {
-    struct ampk_region o;
+    struct ampk_region_head o;
 
     /* ---- all boxes ---- */
 
@@ -180,7 +180,7 @@ struct region_head : ampk_head {
     }
 };
 
-extern "C" void ampk_cuda_region_forward(struct ampk_context *ctx, const struct ampk_region *o,
+extern "C" void ampk_cuda_region_forward(struct ampk_context *ctx, const struct ampk_region_head *o,
                                          const struct ampk_tensor *x, const struct ampk_tensor *out,
                                          uint32_t *amax)
 {
@@ -206,7 +206,7 @@ extern "C" void ampk_cuda_region_forward(struct ampk_context *ctx, const struct 
     if (softmax) ampk_softmax_over_planes(ctx, p, x, out, amax);
 }
 
-extern "C" void ampk_cuda_region_loss(struct ampk_context *ctx, const struct ampk_region *o,
+extern "C" void ampk_cuda_region_loss(struct ampk_context *ctx, const struct ampk_region_head *o,
                                       const struct ampk_tensor *out, const float *truth,
                                       float *delta, struct ampk_loss_sums *sums,
                                       uint32_t *delta_amax)

@@ -21,7 +21,7 @@ struct yolo_entries {
 };
 
 struct yolo_head : ampk_head {
-    struct ampk_yolo o;
+    struct ampk_yolo_head o;
 
     __device__ int anchor_of(int box) const
     {
@@ -106,14 +106,14 @@ struct yolo_head : ampk_head {
     }
 };
 
-extern "C" void ampk_cuda_yolo_forward(struct ampk_context *ctx, const struct ampk_yolo *o,
+extern "C" void ampk_cuda_yolo_forward(struct ampk_context *ctx, const struct ampk_yolo_head *o,
                                        const struct ampk_tensor *x, const struct ampk_tensor *out,
                                        uint32_t *amax)
 {
     ampk_head_activate(ctx, yolo_entries{o->classes}, x, out, amax);
 }
 
-extern "C" void ampk_cuda_yolo_loss(struct ampk_context *ctx, const struct ampk_yolo *o,
+extern "C" void ampk_cuda_yolo_loss(struct ampk_context *ctx, const struct ampk_yolo_head *o,
                                     const struct ampk_tensor *out, const float *truth, float *delta,
                                     struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {

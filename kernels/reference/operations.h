@@ -98,16 +98,16 @@ void ampk_ref_update_adam(struct ampk_context *, float *w, float *m, float *v, c
                           int t, float clip);
 
 /* yolo.c, region.c */
-void ampk_ref_yolo_forward(struct ampk_context *, const struct ampk_yolo *,
+void ampk_ref_yolo_forward(struct ampk_context *, const struct ampk_yolo_head *,
                            const struct ampk_tensor *x, const struct ampk_tensor *out,
                            uint32_t *amax);
-void ampk_ref_yolo_loss(struct ampk_context *, const struct ampk_yolo *,
+void ampk_ref_yolo_loss(struct ampk_context *, const struct ampk_yolo_head *,
                         const struct ampk_tensor *out, const float *truth, float *delta,
                         struct ampk_loss_sums *, uint32_t *delta_amax);
-void ampk_ref_region_forward(struct ampk_context *, const struct ampk_region *,
+void ampk_ref_region_forward(struct ampk_context *, const struct ampk_region_head *,
                              const struct ampk_tensor *x, const struct ampk_tensor *out,
                              uint32_t *amax);
-void ampk_ref_region_loss(struct ampk_context *, const struct ampk_region *,
+void ampk_ref_region_loss(struct ampk_context *, const struct ampk_region_head *,
                           const struct ampk_tensor *out, const float *truth, float *delta,
                           struct ampk_loss_sums *, uint32_t *delta_amax);
 

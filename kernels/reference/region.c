@@ -8,20 +8,20 @@
 
 /* One head at work. */
 struct region {
-    const struct ampk_region *o;
+    const struct ampk_region_head *o;
     const float *out, *truth;
     float *delta;
     int w, h, area;
     double iou, category, object, any_object, recall, recall75, count, category_count;
 };
 
-static struct region open_head(const struct ampk_region *o, const struct ampk_tensor *out)
+static struct region open_head(const struct ampk_region_head *o, const struct ampk_tensor *out)
 {
     return (struct region){
         .o = o, .out = out->data, .w = out->w, .h = out->h, .area = out->w * out->h};
 }
 
-static int per_box(const struct ampk_region *o)
+static int per_box(const struct ampk_region_head *o)
 {
     return o->coords + 1 + o->classes;
 }
@@ -35,7 +35,7 @@ static size_t at(const struct region *r, int image, int location, int entry)
 
 /* ---- forward ---- */
 
-static bool is_logistic(const struct ampk_region *o, int entry)
+static bool is_logistic(const struct ampk_region_head *o, int entry)
 {
     if (entry < 2) return true;
     if (entry < 4) return false;
@@ -59,7 +59,7 @@ static void softmax(const float *x, float *out, int n, size_t stride)
 static void activate_cell(const struct region *r, const float *x, float *out, int image,
                           int location)
 {
-    const struct ampk_region *o = r->o;
+    const struct ampk_region_head *o = r->o;
     for (int entry = 0; entry < per_box(o); entry++) {
         size_t i = at(r, image, location, entry);
         out[i] = is_logistic(o, entry) ? (float)ampk_ref_activate(x[i], AMPK_LOGISTIC) : x[i];
@@ -73,7 +73,7 @@ static void activate_cell(const struct region *r, const float *x, float *out, in
     softmax(x + i, out + i, o->classes + o->background, r->area);
 }
 
-void ampk_ref_region_forward(struct ampk_context *context, const struct ampk_region *o,
+void ampk_ref_region_forward(struct ampk_context *context, const struct ampk_region_head *o,
                              const struct ampk_tensor *x, const struct ampk_tensor *out,
                              uint32_t *amax)
 {
@@ -168,7 +168,7 @@ static double path_probability(const struct region *r, size_t first, int class)
 
 static void take_placeless(struct region *r, int image, const float *truth)
 {
-    const struct ampk_region *o = r->o;
+    const struct ampk_region_head *o = r->o;
     int class = ampk_ref_class(truth[o->coords], NULL, 0), best = 0;
     double most = 0;
     for (int n = 0; n < o->boxes * r->area; n++) {
@@ -185,7 +185,7 @@ static void take_placeless(struct region *r, int image, const float *truth)
 
 static void judge_cell(struct region *r, int image, int location)
 {
-    const struct ampk_region *o = r->o;
+    const struct ampk_region_head *o = r->o;
     int n = location / r->area, i = location % r->area % r->w, j = location % r->area / r->w;
     size_t first = at(r, image, location, 0), object = at(r, image, location, o->coords);
     struct ampk_ref_box box = box_at(r, first, n, i, j);
@@ -219,14 +219,14 @@ static int best_box(const struct region *r, int image, struct ampk_ref_box truth
     return best_n;
 }
 
-static double object_goal(const struct ampk_region *o, double iou)
+static double object_goal(const struct ampk_region_head *o, double iou)
 {
     return o->background ? 0 : o->rescore ? iou : 1;
 }
 
 static void take_truth(struct region *r, int image, const float *truth)
 {
-    const struct ampk_region *o = r->o;
+    const struct ampk_region_head *o = r->o;
     struct ampk_ref_box t = ampk_ref_truth_box(truth);
     int i = ampk_ref_cell(truth[0], r->w), j = ampk_ref_cell(truth[1], r->h);
     if (i < 0 || j < 0 || i >= r->w || j >= r->h) return;
@@ -274,7 +274,7 @@ static void through_logistics(struct region *r, int images)
             }
 }
 
-void ampk_ref_region_loss(struct ampk_context *context, const struct ampk_region *o,
+void ampk_ref_region_loss(struct ampk_context *context, const struct ampk_region_head *o,
                           const struct ampk_tensor *out, const float *truth, float *delta,
                           struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {

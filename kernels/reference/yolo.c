@@ -5,7 +5,7 @@
 
 double ampk_ref_closest_decision = INFINITY;
 
-void ampk_ref_yolo_forward(struct ampk_context *context, const struct ampk_yolo *o,
+void ampk_ref_yolo_forward(struct ampk_context *context, const struct ampk_yolo_head *o,
                            const struct ampk_tensor *x, const struct ampk_tensor *out,
                            uint32_t *amax)
 {
@@ -23,7 +23,7 @@ void ampk_ref_yolo_forward(struct ampk_context *context, const struct ampk_yolo 
 
 /* One loss at work. */
 struct yolo {
-    const struct ampk_yolo *o;
+    const struct ampk_yolo_head *o;
     const float *out, *truth;
     float *delta;
     int w, h, area;
@@ -72,7 +72,7 @@ static double draw_class(struct yolo *y, size_t first, int class)
     return exists ? y->out[first + class * y->area] : 0;
 }
 
-static int truths_of(const struct ampk_yolo *o)
+static int truths_of(const struct ampk_yolo_head *o)
 {
     return o->truths_used < o->truths ? o->truths_used : o->truths;
 }
@@ -151,7 +151,7 @@ static void take_truth(struct yolo *y, int image, const float *truth)
     y->count++;
 }
 
-void ampk_ref_yolo_loss(struct ampk_context *context, const struct ampk_yolo *o,
+void ampk_ref_yolo_loss(struct ampk_context *context, const struct ampk_yolo_head *o,
                         const struct ampk_tensor *out, const float *truth, float *delta,
                         struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {

@@ -4,6 +4,7 @@
 #include "attach/loader.h"
 #include "attach/save.h"
 #include "attach/symbols.h"
+#include "exec/executor.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -147,7 +148,8 @@ static void make_plan(struct amp_session *s, bool train)
 {
     char err[512];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, s->demoted, train, err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(&ampk_cpu), s->demoted, train,
+                            err, sizeof err);
     if (!s->plan) amp_fail(err);
 }
 
@@ -224,10 +226,11 @@ void amp_session_begin(struct amp_session *s, const network *view)
         make_graph(s);
         s->replan = s->moved = false;
     }
+    s->graph->seen = *view->seen;
     if (view->train)
         amp_step_begin(&s->step, view->input, view->truth, (size_t)view->truths, subdivision);
     else
-        amp_graph_begin(s->graph, view->input, false);
+        amp_graph_begin(s->graph, view->input, NULL, false);
 }
 
 static void demote(void *user, const struct amp_fault *f)
@@ -323,6 +326,7 @@ static void start_training_state(struct amp_session *s)
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = demote;
+    s->step.take_losses = amp_hook_take_losses;
     s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "loss_lines.h"
+
 static void stop(struct amp_step *s, const char *why)
 {
     char message[512];
@@ -44,7 +46,7 @@ void amp_step_begin(struct amp_step *s, float *input, const float *truth, size_t
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
-    amp_graph_begin(g, input, true);
+    amp_graph_begin(g, input, truth, true);
     bool bad_input = !amp_all_finite(input, inputs * (size_t)images);
     bool bad_truth = truth && !amp_all_finite(truth, truths * (size_t)images);
     if (!bad_input && !bad_truth) return;
@@ -137,17 +139,32 @@ static void judge_pass(struct amp_step *s)
     }
 }
 
+static void end_pass(struct amp_step *s)
+{
+    if (s->poisoned)
+        amp_graph_read_losses(s->graph);
+    else
+        judge_pass(s);
+    if (s->graph->device_losses) {
+        amp_loss_lines_print(s->graph, stdout);
+        double loss = s->take_losses ? s->take_losses(s->user) : s->pass_loss;
+        if (!isnan(s->pass_loss)) s->pass_loss = loss;
+    }
+    s->loss_sum += s->pass_loss;
+}
+
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        s->loss_sum += s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
+        s->pass_loss = s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
         s->passes++;
     }
-    if (s->poisoned) return;
-    if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
-    amp_graph_backward(g, layer);
-    if (layer == g->plan->first_backward) judge_pass(s);
+    if (!s->poisoned) {
+        if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
+        amp_graph_backward(g, layer);
+    }
+    if (layer == g->plan->first_backward) end_pass(s);
 }
 
 static void update_param(struct amp_graph *g, const struct amp_param *p, const struct amp_update *u)

@@ -35,8 +35,11 @@ struct amp_step {
     struct amp_fault fault; /* why */
     bool updating, applying;
     int last_update; /* the layer whose update is the last */
-    double loss_sum;
+    double loss_sum, pass_loss;
     int passes;
+    /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
+     * cost of the pass, NaN where one of them is not finite. NULL: nobody wants them. */
+    double (*take_losses)(void *user);
     /* The image behind a fault in input or label, or NULL; user as given. */
     const char *(*image_name)(void *user, int subdivision, int image);
     /* A layer left FP16: the plan must be made anew before the next pass. */
@@ -45,12 +48,14 @@ struct amp_step {
     void (*stop)(const char *message); /* ends the program; does not return */
 };
 
-/* first_of_step: the first subdivision. input: net.input. truth may be NULL. */
+/* subdivision 0: the first of the step. input: net.input. truth: net.truth, may be NULL. */
 void amp_step_begin(struct amp_step *, float *input, const float *truth, size_t truths,
                     int subdivision);
 /* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
 void amp_step_judge_forward(struct amp_step *);
-/* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */
+/* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost, as
+ * far as it is known: not that of losses on the device, whose lines are printed and whose costs
+ * are handed over when the pass has been judged. */
 void amp_step_backward(struct amp_step *, int layer, double loss);
 /* Updates one layer; the first call of a step decides. Returns true where the step is skipped and
  * this is its first call: the caller then counts Darknet's t down. */

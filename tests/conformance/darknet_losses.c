@@ -59,7 +59,7 @@ static void check_cost(double cost, double expected)
 
 static layer make_stock_yolo(struct head_case *c)
 {
-    const struct ampk_yolo *o = &c->yolo;
+    const struct ampk_yolo_head *o = &c->yolo;
     int *mask = malloc((size_t)c->boxes * sizeof *mask);
     memcpy(mask, c->mask, (size_t)c->boxes * sizeof *mask);
     layer l = make_yolo_layer(c->n, c->w, c->h, c->boxes, o->anchors, mask, c->classes);
@@ -147,7 +147,7 @@ static tree *stock_tree(struct head_case *c)
 
 static layer make_stock_region(struct head_case *c)
 {
-    const struct ampk_region *o = &c->region;
+    const struct ampk_region_head *o = &c->region;
     layer l = make_region_layer(c->n, c->w, c->h, c->boxes, c->classes, c->coords);
     memcpy(l.biases, c->anchor_sizes, 2 * (size_t)c->boxes * sizeof(float));
     l.softmax = o->softmax, l.background = o->background;

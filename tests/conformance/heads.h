@@ -15,8 +15,8 @@ struct head_case {
     int map[MOST_CLASSES];
     int parent[MOST_CLASSES], group[MOST_CLASSES], offset[MOST_CLASSES], size[MOST_CLASSES];
     float *x, *truth; /* the head's input; n * room * (coords + 1) */
-    struct ampk_yolo yolo;
-    struct ampk_region region;
+    struct ampk_yolo_head yolo;
+    struct ampk_region_head region;
 };
 
 static int head_int(int low, int high)
@@ -121,19 +121,20 @@ static void random_yolo(struct head_case *c)
         c->mask[i] = first + i;
     for (int i = 0; i < 2 * anchors; i++)
         c->anchor_sizes[i] = (float)(size * test_uniform(.02, 1));
-    c->yolo = (struct ampk_yolo){.boxes = c->boxes,
-                                 .anchors = anchors,
-                                 .classes = c->classes,
-                                 .anchor_sizes = c->anchor_sizes,
-                                 .mask = c->mask,
-                                 .map = head_chance(3) ? c->map : NULL,
-                                 .map_size = MOST_CLASSES,
-                                 .ignore_thresh = (float)test_uniform(.05, .7),
-                                 .truth_thresh = head_chance(2) ? 1 : (float)test_uniform(.1, .7),
-                                 .net_w = size,
-                                 .net_h = size + 32,
-                                 .truths = c->room,
-                                 .truths_used = head_chance(8) ? c->room + 5 : c->room};
+    c->yolo =
+        (struct ampk_yolo_head){.boxes = c->boxes,
+                                .anchors = anchors,
+                                .classes = c->classes,
+                                .anchor_sizes = c->anchor_sizes,
+                                .mask = c->mask,
+                                .map = head_chance(3) ? c->map : NULL,
+                                .map_size = MOST_CLASSES,
+                                .ignore_thresh = (float)test_uniform(.05, .7),
+                                .truth_thresh = head_chance(2) ? 1 : (float)test_uniform(.1, .7),
+                                .net_w = size,
+                                .net_h = size + 32,
+                                .truths = c->room,
+                                .truths_used = head_chance(8) ? c->room + 5 : c->room};
     head_input(c);
     head_truths(c);
 }
@@ -177,24 +178,24 @@ static void random_region(struct head_case *c, int tree)
     c->boxes = head_int(1, MOST_BOXES);
     for (int i = 0; i < 2 * c->boxes; i++)
         c->anchor_sizes[i] = (float)test_uniform(.1, c->w);
-    c->region = (struct ampk_region){.boxes = c->boxes,
-                                     .classes = c->classes,
-                                     .coords = c->coords,
-                                     .anchor_sizes = c->anchor_sizes,
-                                     .map = head_chance(3) ? c->map : NULL,
-                                     .map_size = MOST_CLASSES,
-                                     .softmax = tree || head_chance(2),
-                                     .background = !tree && head_chance(4),
-                                     .bias_match = head_chance(2),
-                                     .rescore = head_chance(2),
-                                     .thresh = (float)test_uniform(.05, .7),
-                                     .coord_scale = random_scale(),
-                                     .object_scale = random_scale(),
-                                     .noobject_scale = random_scale(),
-                                     .class_scale = random_scale(),
-                                     .mask_scale = head_int(1, 3),
-                                     .warm_up = head_chance(2),
-                                     .truths = c->room};
+    c->region = (struct ampk_region_head){.boxes = c->boxes,
+                                          .classes = c->classes,
+                                          .coords = c->coords,
+                                          .anchor_sizes = c->anchor_sizes,
+                                          .map = head_chance(3) ? c->map : NULL,
+                                          .map_size = MOST_CLASSES,
+                                          .softmax = tree || head_chance(2),
+                                          .background = !tree && head_chance(4),
+                                          .bias_match = head_chance(2),
+                                          .rescore = head_chance(2),
+                                          .thresh = (float)test_uniform(.05, .7),
+                                          .coord_scale = random_scale(),
+                                          .object_scale = random_scale(),
+                                          .noobject_scale = random_scale(),
+                                          .class_scale = random_scale(),
+                                          .mask_scale = head_int(1, 3),
+                                          .warm_up = head_chance(2),
+                                          .truths = c->room};
     if (tree) random_tree(c, &c->region.tree);
     head_input(c);
     head_truths(c);

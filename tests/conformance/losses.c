@@ -45,9 +45,9 @@ static const struct tolerance activated = {.relative = 2e-6, .absolute = 1e-12};
 
 /* ---- yolo ---- */
 
-static struct ampk_yolo yolo_on_backend(struct rig *r, const struct ampk_yolo *o)
+static struct ampk_yolo_head yolo_on_backend(struct rig *r, const struct ampk_yolo_head *o)
 {
-    struct ampk_yolo copy = *o;
+    struct ampk_yolo_head copy = *o;
     copy.anchor_sizes = on_backend(r, o->anchor_sizes, 2 * o->anchors * sizeof(float));
     copy.mask = on_backend(r, o->mask, o->boxes * sizeof(int));
     copy.map = on_backend(r, o->map, o->map_size * sizeof(int));
@@ -66,7 +66,7 @@ static bool run_yolo(struct rig *r, struct head_case *c)
     ampk_reference.yolo_loss(NULL, &c->yolo, &out, c->truth, delta, &exact, NULL);
     if (ampk_ref_closest_decision < 1e-4) return false;
 
-    struct ampk_yolo o = yolo_on_backend(r, &c->yolo);
+    struct ampk_yolo_head o = yolo_on_backend(r, &c->yolo);
     struct pair x = given_tensor(r, shape), y = output_tensor(r, shape, false);
     struct amax amax = make_amax(r), delta_amax = make_amax(r);
     r->backend->yolo_forward(r->context, &o, &x.tested, &y.tested, tested_amax(&amax));
@@ -118,9 +118,9 @@ static struct ampk_tree tree_on_backend(struct rig *r, const struct ampk_tree *t
     return copy;
 }
 
-static struct ampk_region region_on_backend(struct rig *r, const struct ampk_region *o)
+static struct ampk_region_head region_on_backend(struct rig *r, const struct ampk_region_head *o)
 {
-    struct ampk_region copy = *o;
+    struct ampk_region_head copy = *o;
     copy.anchor_sizes = on_backend(r, o->anchor_sizes, 2 * o->boxes * sizeof(float));
     copy.map = on_backend(r, o->map, o->map_size * sizeof(int));
     copy.tree = tree_on_backend(r, &o->tree);
@@ -138,7 +138,7 @@ static bool run_region(struct rig *r, struct head_case *c)
     ampk_reference.region_loss(NULL, &c->region, &out, c->truth, delta, &exact, NULL);
     if (ampk_ref_closest_decision < 1e-4) return false;
 
-    struct ampk_region o = region_on_backend(r, &c->region);
+    struct ampk_region_head o = region_on_backend(r, &c->region);
     struct pair x = given_tensor(r, shape), y = output_tensor(r, shape, false);
     struct amax amax = make_amax(r), delta_amax = make_amax(r);
     r->backend->region_forward(r->context, &o, &x.tested, &y.tested, tested_amax(&amax));
