@@ -8,7 +8,9 @@
 #include "kernels/kernels.h"
 
 /* clang-format off */
+#define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
+#define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 
 #define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
 #define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)
@@ -16,8 +18,13 @@
 #define AMPK_CUDA_COST(X)    X(cost_loss) X(logistic_loss) X(loss_backward)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    AMPK_CUDA_COPY(X)                                                                              \
+    AMPK_CUDA_COST(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
-    AMPK_CUDA_YOLO(X) AMPK_CUDA_REGION(X) AMPK_CUDA_SOFTMAX(X) AMPK_CUDA_COST(X)
+    AMPK_CUDA_LISTS(X)                                                                             \
+    AMPK_CUDA_REGION(X)                                                                            \
+    AMPK_CUDA_SOFTMAX(X)                                                                           \
+    AMPK_CUDA_YOLO(X)
 /* clang-format on */
 
 #ifdef __cplusplus

@@ -27,9 +27,9 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
     return device == 0;
 }
 
-bool ampk_rt_device_use(int device)
+int ampk_rt_device_current(void)
 {
-    return device == 0;
+    return 0;
 }
 
 static const char *last_error = "";
