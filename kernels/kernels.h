@@ -119,6 +119,90 @@ struct ampk_span {
     size_t n;
 };
 
+/* ---- losses of FP32 heads ----
+ *
+ * A head's input, output and delta are dense FP32 NCHW of n images; truth is Darknet's net.truth,
+ * in backend memory like every array here. The formulas are those of Darknet's GPU code, which are
+ * its CPU code's but for what the CPU code has wrong: region's softmax tree and backward, the sign
+ * of a smooth L1 cost, wgan, label smoothing. Two things follow neither: `spatial` softmax is over
+ * the channels of each location, and a masked cost leaves its input alone.
+ *
+ * delta: Darknet's sign (downhill), at the head's INPUT: what its backward adds to its source's
+ * delta, so region's logistics and a cost's scale are already in it.
+ *
+ * A truth whose centre is outside of the grid, and a class that does not exist, are left out;
+ * Darknet would write somewhere. */
+
+/* What a head reports of a pass: sums over the batch. All but cost: yolo's and region's statistics,
+ * the counts as whole numbers. */
+struct ampk_loss_sums {
+    float cost;
+    float iou, category, object, any_object, recall, recall75;
+    float count, category_count;
+};
+
+/* Per cell `boxes` boxes of 4 coordinates, objectness and classes. */
+struct ampk_yolo_head {
+    int boxes, anchors, classes;
+    const float *anchor_sizes; /* 2 * anchors, in pixels of the network's input */
+    const int *mask;           /* boxes: the anchor of each; NULL: i is i's */
+    const int *map;            /* map_size: label's class to head's class; NULL: none */
+    int map_size;
+    float ignore_thresh, truth_thresh;
+    int net_w, net_h;
+    int truths;      /* an image's truth has room for so many of x, y, w, h, class; x = 0 ends it */
+    int truths_used; /* Darknet's max: how many are looked at */
+};
+
+/* A hierarchy of classes, as Darknet's tree; parent[i] < i, -1 at the root. */
+struct ampk_tree {
+    int classes, groups; /* classes 0: there is none */
+    const int *parent, *group, *group_offset, *group_size;
+};
+
+/* Per cell `boxes` boxes of `coords` coordinates (4, then masks), objectness and classes. */
+struct ampk_region_head {
+    int boxes, classes, coords;
+    const float *anchor_sizes; /* 2 * boxes, in cells */
+    const int *map;
+    int map_size;
+    struct ampk_tree tree;
+    bool softmax, background, bias_match, rescore;
+    float thresh, coord_scale, object_scale, noobject_scale, class_scale;
+    int mask_scale; /* Darknet cuts it to a whole number */
+    bool warm_up;   /* fewer than 12800 images seen: boxes are drawn to their anchors */
+    int truths;     /* room of an image's truth: coords numbers and a class each */
+};
+
+/* Of x as n rows of c*h*w values: over `groups` equal parts of each, over the groups of a tree, or
+ * (spatial) over the channels of each location. */
+struct ampk_softmax {
+    int groups;
+    bool spatial;
+    float temperature;
+    struct ampk_tree tree;
+};
+
+/* Darknet's enum COST_TYPE, in its order. */
+enum ampk_cost_type {
+    AMPK_COST_SSE,
+    AMPK_COST_MASKED,
+    AMPK_COST_L1,
+    AMPK_COST_SEG,
+    AMPK_COST_SMOOTH,
+    AMPK_COST_WGAN
+};
+
+#define AMPK_TRUTH_UNKNOWN (-1234.f) /* Darknet's SECRET_NUM: no gradient there */
+
+struct ampk_cost {
+    enum ampk_cost_type type;
+    float scale;
+    float noobject_scale; /* seg: times this where truth is 0 */
+    float threshold;      /* not 0: deltas smaller than this / (c*h*w) are 0 */
+    float smooth;         /* truth becomes (1-smooth) * truth + smooth / (c*h*w) */
+};
+
 struct ampk_backend {
     const char *name;
 
@@ -276,6 +360,38 @@ struct ampk_backend {
      * from 1. */
     void (*update_adam)(struct ampk_context *, const struct ampk_param *, int count, float b1,
                         float b2, float eps, int t);
+
+    /* ---- losses; NULL: Darknet's own code computes them. amax is of what is written, delta_amax
+     * of delta ---- */
+    void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo_head *,
+                         const struct ampk_tensor *x, const struct ampk_tensor *out,
+                         uint32_t *amax);
+    void (*yolo_loss)(struct ampk_context *, const struct ampk_yolo_head *,
+                      const struct ampk_tensor *out, const float *truth, float *delta,
+                      struct ampk_loss_sums *, uint32_t *delta_amax);
+    void (*region_forward)(struct ampk_context *, const struct ampk_region_head *,
+                           const struct ampk_tensor *x, const struct ampk_tensor *out,
+                           uint32_t *amax);
+    void (*region_loss)(struct ampk_context *, const struct ampk_region_head *,
+                        const struct ampk_tensor *out, const float *truth, float *delta,
+                        struct ampk_loss_sums *, uint32_t *delta_amax);
+    void (*softmax_forward)(struct ampk_context *, const struct ampk_softmax *,
+                            const struct ampk_tensor *x, const struct ampk_tensor *out,
+                            uint32_t *amax);
+    /* delta = truth - out; cost: -log(out) where truth is not 0. masked: nothing where truth is
+     * AMPK_TRUTH_UNKNOWN. */
+    void (*softmax_loss)(struct ampk_context *, const struct ampk_tensor *out, const float *truth,
+                         bool masked, float *delta, struct ampk_loss_sums *, uint32_t *delta_amax);
+    /* The same of a logistic output: cost -t*log(p + 1e-7) - (1-t)*log(1-p + 1e-7). */
+    void (*logistic_loss)(struct ampk_context *, const struct ampk_tensor *out, const float *truth,
+                          float *delta, struct ampk_loss_sums *, uint32_t *delta_amax);
+    /* out: the error of every element, whose sum is the cost. */
+    void (*cost_loss)(struct ampk_context *, const struct ampk_cost *, const struct ampk_tensor *x,
+                      const float *truth, const struct ampk_tensor *out, float *delta,
+                      struct ampk_loss_sums *, uint32_t *amax, uint32_t *delta_amax);
+    /* dx (+)= scale * delta. */
+    void (*loss_backward)(struct ampk_context *, const float *delta, size_t n, float scale,
+                          float *dx, bool accumulate, uint32_t *amax);
 };
 
 #ifdef __cplusplus

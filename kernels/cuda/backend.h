@@ -23,15 +23,24 @@
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)
 #define AMPK_CUDA_POINTWISE(X) X(dropout) X(activation_forward) X(activation_backward)
 
+#define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
+#define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)
+#define AMPK_CUDA_SOFTMAX(X) X(softmax_forward) X(softmax_loss)
+#define AMPK_CUDA_COST(X)    X(cost_loss) X(logistic_loss) X(loss_backward)
+
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
     AMPK_CUDA_CONV(X)                                                                              \
     AMPK_CUDA_COPY(X)                                                                              \
+    AMPK_CUDA_COST(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
     AMPK_CUDA_LISTS(X)                                                                             \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
     AMPK_CUDA_POOL(X)                                                                              \
     AMPK_CUDA_SHAPE(X)                                                                             \
-    AMPK_CUDA_POINTWISE(X)
+    AMPK_CUDA_POINTWISE(X)                                                                         \
+    AMPK_CUDA_REGION(X)                                                                            \
+    AMPK_CUDA_SOFTMAX(X)                                                                           \
+    AMPK_CUDA_YOLO(X)
 /* clang-format on */
 
 #ifdef __cplusplus

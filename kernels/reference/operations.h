@@ -97,4 +97,35 @@ void ampk_ref_update_sgd(struct ampk_context *, const struct ampk_param *, int c
 void ampk_ref_update_adam(struct ampk_context *, const struct ampk_param *, int count, float b1,
                           float b2, float eps, int t);
 
+/* yolo.c, region.c */
+void ampk_ref_yolo_forward(struct ampk_context *, const struct ampk_yolo_head *,
+                           const struct ampk_tensor *x, const struct ampk_tensor *out,
+                           uint32_t *amax);
+void ampk_ref_yolo_loss(struct ampk_context *, const struct ampk_yolo_head *,
+                        const struct ampk_tensor *out, const float *truth, float *delta,
+                        struct ampk_loss_sums *, uint32_t *delta_amax);
+void ampk_ref_region_forward(struct ampk_context *, const struct ampk_region_head *,
+                             const struct ampk_tensor *x, const struct ampk_tensor *out,
+                             uint32_t *amax);
+void ampk_ref_region_loss(struct ampk_context *, const struct ampk_region_head *,
+                          const struct ampk_tensor *out, const float *truth, float *delta,
+                          struct ampk_loss_sums *, uint32_t *delta_amax);
+
+/* loss.c */
+void ampk_ref_softmax_forward(struct ampk_context *, const struct ampk_softmax *,
+                              const struct ampk_tensor *x, const struct ampk_tensor *out,
+                              uint32_t *amax);
+void ampk_ref_softmax_loss(struct ampk_context *, const struct ampk_tensor *out, const float *truth,
+                           bool masked, float *delta, struct ampk_loss_sums *,
+                           uint32_t *delta_amax);
+void ampk_ref_logistic_loss(struct ampk_context *, const struct ampk_tensor *out,
+                            const float *truth, float *delta, struct ampk_loss_sums *,
+                            uint32_t *delta_amax);
+void ampk_ref_cost_loss(struct ampk_context *, const struct ampk_cost *,
+                        const struct ampk_tensor *x, const float *truth,
+                        const struct ampk_tensor *out, float *delta, struct ampk_loss_sums *,
+                        uint32_t *amax, uint32_t *delta_amax);
+void ampk_ref_loss_backward(struct ampk_context *, const float *delta, size_t n, float scale,
+                            float *dx, bool accumulate, uint32_t *amax);
+
 #endif

@@ -97,4 +97,13 @@ const struct ampk_backend ampk_reference = {
     .copy_many = ampk_ref_copy_many,
     .update_sgd = ampk_ref_update_sgd,
     .update_adam = ampk_ref_update_adam,
+    .yolo_forward = ampk_ref_yolo_forward,
+    .yolo_loss = ampk_ref_yolo_loss,
+    .region_forward = ampk_ref_region_forward,
+    .region_loss = ampk_ref_region_loss,
+    .softmax_forward = ampk_ref_softmax_forward,
+    .softmax_loss = ampk_ref_softmax_loss,
+    .logistic_loss = ampk_ref_logistic_loss,
+    .cost_loss = ampk_ref_cost_loss,
+    .loss_backward = ampk_ref_loss_backward,
 };

@@ -2,6 +2,8 @@
 
 #include "attach/session.h"
 
+#include <math.h>
+
 static struct amp_session *session_of(const network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -31,6 +33,25 @@ static void judge_costs(struct amp_session *s)
         float *cost = s->net->layers[i].cost;
         if (cost && !is_finite(*cost)) *cost = 0;
     }
+}
+
+double amp_hook_take_losses(void *user)
+{
+    struct amp_session *s = user;
+    float sum = 0;
+    int count = 0;
+    bool finite = true;
+    for (int i = 0; i < s->net->n; ++i) {
+        const struct ampk_loss_sums *loss = amp_graph_loss(s->graph, i);
+        float *cost = s->net->layers[i].cost;
+        if (!cost) continue;
+        if (loss) *cost = is_finite(loss->cost) ? loss->cost : 0;
+        finite = finite && (!loss || is_finite(loss->cost));
+        sum += *cost;
+        ++count;
+    }
+    *s->net->cost = sum / (float)count;
+    return finite ? *s->net->cost : NAN;
 }
 
 void amp_hook_forward(layer l, network net)

@@ -7,6 +7,7 @@
 #include "attach/save.h"
 #include "attach/side.h"
 #include "attach/symbols.h"
+#include "exec/executor.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -242,7 +243,8 @@ static void make_plan(struct amp_session *s, bool train)
 {
     char err[512];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, s->demoted, train, err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(&ampk_cpu), s->demoted, train,
+                            err, sizeof err);
     if (!s->plan) amp_fail(err);
 }
 
@@ -315,6 +317,7 @@ static struct amp_batch batch_of(const struct amp_session *s, const network *vie
     return (struct amp_batch){
         .input = AMP_SIDE(s->device, view, input),
         .host_input = view->input,
+        .truth = AMP_SIDE(s->device, view, truth),
         .host_truth = view->truth,
         .truths = (size_t)view->truths,
     };
@@ -338,10 +341,11 @@ void amp_session_begin(struct amp_session *s, const network *view)
     }
     struct amp_batch batch = batch_of(s, view);
     s->backend->acquire(s->context);
+    s->graph->seen = *view->seen;
     if (view->train)
         amp_step_begin(&s->step, &batch, subdivision);
     else
-        amp_graph_begin(s->graph, batch.input, false);
+        amp_graph_begin(s->graph, batch.input, NULL, false);
 }
 
 static void demote(void *user, const struct amp_fault *f)
@@ -439,6 +443,7 @@ static void start_training_state(struct amp_session *s)
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = demote;
+    s->step.take_losses = amp_hook_take_losses;
     s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;

@@ -619,6 +619,26 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     }
 }
 
+static bool has_loss_keys(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_SOFTMAX || amp_layer_is_loss(l);
+}
+
+static int describe_loss(struct describer *d, struct amp_layer_desc *l)
+{
+    bool anchors = l->type == AMP_YOLO || l->type == AMP_REGION;
+    if (amp_loss_describe(d->section, anchors ? l->num : 0, anchors ? l->total : 0, &l->loss))
+        return fail(d, d->section->line, "out of memory");
+    for (int i = 0; l->loss.mask && i < l->num; i++)
+        if (l->loss.mask[i] < 0 || l->loss.mask[i] >= l->total)
+            return fail(d, line_of(d, "mask"), "mask= in [yolo] names anchor %d, allowed: 0 to %d",
+                        l->loss.mask[i], l->total - 1);
+    if (l->type == AMP_SOFTMAX && (l->loss.groups < 1 || l->inputs % l->loss.groups))
+        return fail(d, line_of(d, "groups"), "groups=%d in [softmax]: must divide its %d inputs",
+                    l->loss.groups, l->inputs);
+    return 0;
+}
+
 static int describe_layer(struct describer *d, struct amp_layer_desc *l)
 {
     l->type = type_from_name(d->section->name);
@@ -633,6 +653,7 @@ static int describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->override = amp_option_layer_override(d->section);
     l->stopbackward = key_int(d, "stopbackward", 0);
     l->onlyforward = key_int(d, "onlyforward", 0);
+    l->truth = key_int(d, "truth", 0);
     l->dontload = key_int(d, "dontload", 0);
     l->dontsave = key_int(d, "dontsave", 0);
     l->dontloadscales = key_int(d, "dontloadscales", 0);
@@ -640,6 +661,7 @@ static int describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (check_integers(d) || describe_by_type(d, l)) return -1;
     if (!l->sources && one_source(d, l)) return -1;
+    if (has_loss_keys(l) && describe_loss(d, l)) return -1;
     d->w = l->out_w;
     d->h = l->out_h;
     d->c = l->out_c;
@@ -720,6 +742,7 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int
         free(net);
         return NULL;
     }
+    net->cfg_path = cfg->path;
     struct describer d = {
         .cfg = cfg, .net = net, .strict = strict, .err = err, .err_size = err_size};
     if (describe_all(&d, w, h) == 0) return net;
@@ -730,8 +753,10 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int
 void amp_net_desc_free(struct amp_net_desc *net)
 {
     if (!net) return;
-    for (int i = 0; i < net->n; i++)
+    for (int i = 0; i < net->n; i++) {
         free(net->layers[i].sources);
+        amp_loss_desc_free(&net->layers[i].loss);
+    }
     free(net->layers);
     free(net);
 }

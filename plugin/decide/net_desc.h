@@ -13,6 +13,7 @@
 
 #include "cfg_file.h"
 #include "kernels.h"
+#include "loss_desc.h"
 
 /* Same order as Darknet's LAYER_TYPE. */
 enum amp_layer_type {
@@ -66,6 +67,8 @@ struct amp_layer_desc {
     bool noloss;             /* softmax */
     int classes, num, total; /* heads: boxes per cell, anchors */
     int coords, max_boxes, random;
+    struct amp_loss_desc loss; /* of a layer that can have one, else zeros */
+    bool truth;                /* its output is the truth of the layers after it */
     bool stopbackward, onlyforward, dontload, dontsave, dontloadscales;
     int numload;
     float learning_rate_scale;
@@ -75,6 +78,7 @@ struct amp_layer_desc {
 };
 
 struct amp_net_desc {
+    const char *cfg_path;
     int n;
     struct amp_layer_desc *layers;
     int batch; /* images in one pass: Darknet's net->batch (cfg batch / subdivisions * time_steps)

@@ -8,6 +8,7 @@
 struct planner {
     const struct amp_net_desc *net;
     const struct amp_options *options;
+    unsigned device_losses;
     const enum amp_format *demoted;
     struct amp_plan *plan;
     int capacity; /* of plan->buffers */
@@ -43,6 +44,17 @@ static bool has_executor(const struct amp_layer_desc *l)
     default:
         return false;
     }
+}
+
+/* A loss (or softmax) that the backend computes itself. Not where the truth is another layer's
+ * output, nor with onlyforward=1, which Darknet's two builds take differently. */
+static bool is_on_device(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    if (!(pl->device_losses >> l->type & 1) || l->onlyforward) return false;
+    for (int k = 0; k < i; k++)
+        if (pl->net->layers[k].truth) return false;
+    return true;
 }
 
 static bool is_matrix(const struct amp_layer_desc *l)
@@ -157,10 +169,16 @@ static int choose_layer(struct planner *pl, int i)
     if (!p->sources || !p->source_first || !p->source_wanted) return -1;
     for (int k = 0; k < l->n_sources; k++)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
-    p->ours = has_executor(l);
+    p->ours = has_executor(l) || is_on_device(pl, i);
     p->loss = amp_layer_is_loss(l);
     if (!p->ours) {
         choose_darknet(l, p);
+        return 0;
+    }
+    if (is_on_device(pl, i)) {
+        p->in = p->out = AMP_FORMAT_BORDER;
+        p->compute = AMPK_COMPUTE_FP32;
+        explain(p, p->loss ? "FP32: loss, on the device" : "FP32: softmax, on the device");
         return 0;
     }
     p->in = p->out = choose_storage(pl, i);
@@ -168,7 +186,7 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* A convolution or connected layer that only Darknet's code reads (or nobody) writes FP32 NCHW
+/* A convolution or connected layer that is read as FP32 NCHW only (or by nobody) writes that
  * itself. */
 static void choose_heads(struct planner *pl)
 {
@@ -177,14 +195,14 @@ static void choose_heads(struct planner *pl)
         struct amp_plan_layer *p = &plan->layers[i];
         if (!p->ours || !is_matrix(&pl->net->layers[i])) continue;
         int reader = -1;
-        bool only_darknet = true;
+        bool only_border = true;
         for (int j = i + 1; j < plan->n; j++)
             for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
                 if (plan->layers[j].sources[k] != i) continue;
                 reader = j;
-                only_darknet = only_darknet && !plan->layers[j].ours;
+                only_border = only_border && plan->layers[j].in == AMP_FORMAT_BORDER;
             }
-        if (!only_darknet) continue;
+        if (!only_border) continue;
         p->out = AMP_FORMAT_BORDER;
         size_t used = strlen(p->reason);
         if (reader < 0)
@@ -216,11 +234,17 @@ static bool has_delta(const struct planner *pl, int i)
     return i >= 0 && pl->net->layers[i].type != AMP_CROP;
 }
 
+/* Darknet's losses leave their delta where others add to it; ours add theirs in their backward. */
+static bool darknet_loss(const struct amp_plan_layer *p)
+{
+    return p->loss && !p->ours;
+}
+
 static void find_contributions(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++)
-        plan->layers[i].delta_from_nobody = !plan->layers[i].loss && has_delta(pl, i);
+        plan->layers[i].delta_from_nobody = !darknet_loss(&plan->layers[i]) && has_delta(pl, i);
     for (int j = plan->n - 1; j >= 0; j--) {
         struct amp_plan_layer *reader = &plan->layers[j];
         for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
@@ -356,6 +380,12 @@ static size_t dx_bytes(const struct planner *pl, int i)
     return most;
 }
 
+/* A loss of ours has no delta but its own where nobody adds to it. */
+static bool has_contributions(const struct amp_plan_layer *p)
+{
+    return !p->loss || !p->delta_from_nobody;
+}
+
 static int plan_layer_buffers(struct planner *pl, int i)
 {
     struct amp_plan_layer *p = &pl->plan->layers[i];
@@ -374,7 +404,8 @@ static int plan_layer_buffers(struct planner *pl, int i)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
-    if (p->ours && p->backward) bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
+    if (p->ours && p->backward && has_contributions(p))
+        bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
     if (p->ours && p->backward && p->in != p->out)
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
@@ -413,7 +444,7 @@ static void add_totals(struct planner *pl)
         if (!p->ours)
             plan->mixed_bytes += darknet_layer_bytes(pl, i) + (p->loss ? 4 * elements(pl, i) : 0);
         else if (p->out == AMP_FORMAT_BORDER || p->border_copy)
-            plan->mixed_bytes += 4 * elements(pl, i);
+            plan->mixed_bytes += (p->loss ? 8 : 4) * elements(pl, i);
     }
 }
 
@@ -435,8 +466,8 @@ static int build(struct planner *pl)
 }
 
 struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               const enum amp_format *demoted, bool train, char *err,
-                               size_t err_size)
+                               unsigned device_losses, const enum amp_format *demoted, bool train,
+                               char *err, size_t err_size)
 {
     struct amp_plan *plan = calloc(1, sizeof *plan);
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
@@ -444,7 +475,11 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->n = net->n;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {.net = net, .options = options, .demoted = demoted, .plan = plan};
+        struct planner pl = {.net = net,
+                             .options = options,
+                             .device_losses = device_losses,
+                             .demoted = demoted,
+                             .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);

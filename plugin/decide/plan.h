@@ -72,12 +72,13 @@ struct amp_plan {
         mixed_bytes; /* predicted activation memory of one pass: stock FP32, and ours */
 };
 
-/* demoted (NULL: none): format that a layer was moved to at run time after its output overflowed
- * FP16; AMP_FORMATS = not demoted. train: also plan what backward needs. NULL with the reason in
- * err. */
+/* device_losses: bit t is set where the backend computes the loss of layer type t
+ * (amp_device_losses). demoted (NULL: none): format that a layer was moved to at run time after its
+ * output overflowed FP16; AMP_FORMATS = not demoted. train: also plan what backward needs. NULL
+ * with the reason in err. */
 struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_options *,
-                               const enum amp_format *demoted, bool train, char *err,
-                               size_t err_size);
+                               unsigned device_losses, const enum amp_format *demoted, bool train,
+                               char *err, size_t err_size);
 void amp_plan_free(struct amp_plan *);
 
 size_t amp_format_bytes(enum amp_format);

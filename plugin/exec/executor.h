@@ -14,8 +14,12 @@ struct amp_executor {
 extern const struct amp_executor amp_exec_convolution; /* convolutional and connected */
 extern const struct amp_executor amp_exec_maxpool, amp_exec_avgpool, amp_exec_route,
     amp_exec_shortcut, amp_exec_upsample, amp_exec_reorg, amp_exec_dropout, amp_exec_activation;
+extern const struct amp_executor amp_exec_yolo, amp_exec_region, amp_exec_softmax, amp_exec_cost,
+    amp_exec_logistic;                             /* where the backend has them */
 extern const struct amp_executor amp_exec_darknet; /* Darknet's own code, borders converted */
 
 const struct amp_executor *amp_executor_of(const struct amp_graph *, int layer);
+/* The losses that a backend computes, as amp_plan_make wants them. */
+unsigned amp_device_losses(const struct ampk_backend *);
 
 #endif

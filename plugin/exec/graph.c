@@ -138,24 +138,33 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
 static int allocate_loss(struct amp_graph *g, int i)
 {
     if (!g->plan->layers[i].loss || !g->plan->train) return 0;
+    g->device_losses |= g->plan->layers[i].ours;
     size_t bytes = (size_t)g->net->batch * (size_t)g->net->layers[i].outputs * sizeof(float);
     g->nodes[i].loss = g->backend->alloc(g->context, bytes);
     return g->nodes[i].loss ? 0 : -1;
+}
+
+/* Of watch and loss_sums. */
+static size_t report_bytes(const struct amp_graph *g)
+{
+    return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
 }
 
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
-    g->watch = g->backend->alloc(g->context, (size_t)g->n * sizeof *g->watch);
-    if (!g->arena || !g->watch) {
+    g->watch = g->backend->alloc(g->context, report_bytes(g));
+    g->losses = calloc((size_t)g->n, sizeof *g->losses);
+    if (!g->arena || !g->watch || !g->losses) {
         snprintf(err, err_size,
                  "no memory for %.1f MiB of activations (batch of %d); lower batch or raise "
                  "subdivisions",
                  (double)g->plan->arena_bytes / (1 << 20), g->net->batch);
         return -1;
     }
-    g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
+    g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
+    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     if (allocate_gradients(g, accumulate, err, err_size)) return -1;
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
@@ -220,13 +229,21 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     be->free(g->context, node->sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
+    be->free(g->context, node->constants);
+    free(node->options);
+}
+
+static void forget_recording(struct amp_graph *g, struct amp_stretch_state *s)
+{
+    if (s->recording) g->backend->record_free(g->context, s->recording);
+    s->recording = NULL;
 }
 
 void amp_graph_free(struct amp_graph *g)
 {
     if (!g) return;
     for (int k = 0; k < AMP_STRETCHES; k++)
-        if (g->recording[k]) g->backend->record_free(g->context, g->recording[k]);
+        forget_recording(g, &g->stretch[k]);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
@@ -238,6 +255,7 @@ void amp_graph_free(struct amp_graph *g)
     free(g->fp16);
     free(g->params);
     free(g->rolling);
+    free(g->losses);
     free(g->copies);
     free(g->updates);
     free(g);
@@ -298,11 +316,12 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
 
 /* ---- passes ---- */
 
-void amp_graph_begin(struct amp_graph *g, float *input, bool train)
+void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
     g->train = train;
+    g->truth = truth;
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
-    g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
+    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -334,19 +353,34 @@ static void forward_all(struct amp_graph *g)
         forward_layer(g, i);
 }
 
-/* Runs a stretch: unrecorded the first time, then recorded once and played. */
+/* Whether it last ran with the values that hold now; takes them. */
+static bool same_values(const struct amp_graph *g, struct amp_stretch_state *s, bool backward)
+{
+    float scale = backward ? g->scale : 0;
+    bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
+    bool same =
+        s->warm && s->scale == scale && s->truth == g->truth && s->region_warm_up == warm_up;
+    s->warm = true;
+    s->scale = scale;
+    s->truth = g->truth;
+    s->region_warm_up = warm_up;
+    return same;
+}
+
+/* Runs a stretch: unrecorded with values that are new, then recorded once and played. */
 static void run_stretch(struct amp_graph *g, enum amp_stretch k, void (*body)(struct amp_graph *))
 {
     const struct ampk_backend *be = g->backend;
-    bool warm = g->warm[k];
-    g->warm[k] = true;
-    if (!g->recording[k] && warm && g->recordable && be->record_begin(g->context)) {
+    struct amp_stretch_state *s = &g->stretch[k];
+    bool same = same_values(g, s, k == AMP_BACKWARD);
+    if (!same) forget_recording(g, s);
+    if (same && !s->recording && g->recordable && be->record_begin(g->context)) {
         body(g);
-        g->recording[k] = be->record_end(g->context);
-        g->recordable = g->recording[k] != NULL;
+        s->recording = be->record_end(g->context);
+        g->recordable = s->recording != NULL;
     }
-    if (g->recording[k])
-        be->record_play(g->context, g->recording[k]);
+    if (s->recording)
+        be->record_play(g->context, s->recording);
     else
         body(g);
 }
@@ -368,11 +402,12 @@ static size_t output_count(const struct amp_graph *g, int i)
 void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
+    g->scale = scale;
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
         be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
                       (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
-        if (!node->loss) continue;
+        if (!node->loss || node->plan->ours) continue;
         size_t n = output_count(g, i);
         be->fill_zero(g->context, node->delta.data, n * sizeof(float));
         be->accumulate(g->context, node->loss, n, scale, node->delta.data);
@@ -382,7 +417,7 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
 static void backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
-    if (node->plan->delta_from_nobody) {
+    if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
@@ -405,11 +440,26 @@ void amp_graph_backward(struct amp_graph *g, int layer)
 
 /* ---- faults ---- */
 
+/* With the losses on the device, in one piece. */
 static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
 {
-    uint32_t(*host)[AMP_WATCHES] = malloc((size_t)g->n * sizeof *host);
-    if (host) g->backend->read(g->context, host, g->watch, (size_t)g->n * sizeof *host);
+    uint32_t(*host)[AMP_WATCHES] = malloc(report_bytes(g));
+    size_t watch = (size_t)g->n * sizeof *host;
+    if (!host) return NULL;
+    g->backend->read(g->context, host, g->watch, g->device_losses ? report_bytes(g) : watch);
+    if (g->device_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
     return host;
+}
+
+void amp_graph_read_losses(struct amp_graph *g)
+{
+    if (g->device_losses) free(read_watch(g));
+}
+
+const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *g, int layer)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    return g->device_losses && p->loss && p->ours ? &g->losses[layer] : NULL;
 }
 
 struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)

@@ -61,6 +61,7 @@ struct amp_node {
     struct ampk_conv *conv;
     float *mean, *variance, *sums; /* of this batch; sums: 2 per channel */
     float *loss;                   /* unscaled copy of a loss layer's delta */
+    void *options, *constants;     /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch; /* AMP_WATCHES words */
 };
@@ -80,6 +81,8 @@ struct amp_graph {
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
+    const float *truth;       /* the network's, backend memory; NULL: none */
+    size_t seen;              /* images so far, this pass's too; set before amp_graph_begin */
     struct ampk_tensor input_copy[AMP_FORMATS];
     int n_params;
     struct amp_param *params;
@@ -91,14 +94,23 @@ struct amp_graph {
     float *gradients, *sums;
     size_t n_gradients;
     char *arena;
-    uint32_t (*watch)[AMP_WATCHES]; /* backend memory, n x AMP_WATCHES */
-    uint16_t *fp16;                 /* which tensors are stored as FP16 (fault.h) */
-    bool weights_stale;             /* masters changed since the convolutions took them */
-    bool train;                     /* of the pass at hand */
-    bool whole;                     /* a pass runs in one go, when its first layer is called */
+    uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */
+    bool device_losses;               /* there are some; then, beside watch and read with it: */
+    struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
+    struct ampk_loss_sums *losses;    /* as they were last read */
+    uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
+    bool weights_stale;               /* masters changed since the convolutions took them */
+    bool train;                       /* of the pass at hand */
+    float scale;                      /* of the backward at hand */
+    bool whole;                       /* a pass runs in one go, when its first layer is called */
     bool recordable;
-    bool warm[AMP_STRETCHES]; /* ran once unrecorded: plans are chosen, memory is there */
-    struct ampk_recording *recording[AMP_STRETCHES];
+    struct amp_stretch_state {
+        bool warm; /* ran unrecorded: plans are chosen, memory is there */
+        float scale;
+        const float *truth;
+        bool region_warm_up; /* what it last ran with, and its recording holds */
+        struct ampk_recording *recording;
+    } stretch[AMP_STRETCHES];
 };
 
 /* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
@@ -117,8 +129,9 @@ void amp_graph_take_step(struct amp_graph *, struct amp_graph *from);
 /* Passes. Layers are called in order; where the backend can record and every layer is ours, the
  * call of the first one runs them all and the others do nothing. */
 
-/* input: net.input, FP32 NCHW. Call before the first layer's forward. */
-void amp_graph_begin(struct amp_graph *, float *input, bool train);
+/* input: net.input, FP32 NCHW; truth: net.truth, both in backend memory. Call before the first
+ * layer's forward. */
+void amp_graph_begin(struct amp_graph *, float *input, const float *truth, bool train);
 void amp_graph_forward(struct amp_graph *, int layer);
 /* Before the first backward of a pass and before every replay: loss deltas times scale, words
  * cleared. */
@@ -129,6 +142,11 @@ void amp_graph_backward(struct amp_graph *, int layer);
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
 /* The largest magnitude that an FP16 store refused in backward, 0 if none. */
 double amp_graph_refused(struct amp_graph *);
+
+/* What a loss on the device came to, as of the last amp_graph_fault or amp_graph_read_losses; NULL:
+ * the layer is none. */
+const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *, int layer);
+void amp_graph_read_losses(struct amp_graph *);
 
 void amp_graph_save_rolling(struct amp_graph *);
 void amp_graph_restore_rolling(struct amp_graph *);

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "loss_lines.h"
+
 static void stop(struct amp_step *s, const char *why)
 {
     char message[512];
@@ -68,7 +70,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
-    amp_graph_begin(g, batch->input, true);
+    amp_graph_begin(g, batch->input, batch->truth, true);
     if (on_host && !amp_all_finite(batch->host_input, inputs * images))
         refuse_input(s, AMP_WATCH_INPUT);
     else if (batch->host_truth && !amp_all_finite(batch->host_truth, batch->truths * images))
@@ -155,17 +157,32 @@ static void judge_pass(struct amp_step *s)
     }
 }
 
+static void end_pass(struct amp_step *s)
+{
+    if (s->poisoned)
+        amp_graph_read_losses(s->graph);
+    else
+        judge_pass(s);
+    if (s->graph->device_losses) {
+        amp_loss_lines_print(s->graph, stdout);
+        double loss = s->take_losses ? s->take_losses(s->user) : s->pass_loss;
+        if (!isnan(s->pass_loss)) s->pass_loss = loss;
+    }
+    s->loss_sum += s->pass_loss;
+}
+
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        s->loss_sum += s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
+        s->pass_loss = s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
         s->passes++;
     }
-    if (s->poisoned) return;
-    if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
-    amp_graph_backward(g, layer);
-    if (layer == g->plan->first_backward) judge_pass(s);
+    if (!s->poisoned) {
+        if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);
+        amp_graph_backward(g, layer);
+    }
+    if (layer == g->plan->first_backward) end_pass(s);
 }
 
 /* Lists the parameters that are due, those with Adam's moments or the others; returns how many. */

@@ -29,7 +29,8 @@ struct amp_update {
 struct amp_batch {
     float *input;            /* backend memory, FP32 NCHW */
     const float *host_input; /* the same on the host; equal to input where that is host memory */
-    const float *host_truth; /* NULL: none */
+    const float *truth;      /* backend memory; NULL: none */
+    const float *host_truth; /* the same on the host */
     size_t truths;           /* per image */
 };
 
@@ -45,8 +46,11 @@ struct amp_step {
     bool updating, applying;
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
-    double loss_sum;
+    double loss_sum, pass_loss;
     int passes;
+    /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
+     * cost of the pass, NaN where one of them is not finite. NULL: nobody wants them. */
+    double (*take_losses)(void *user);
     /* The image behind a fault in input or label, or NULL; user as given. */
     const char *(*image_name)(void *user, int subdivision, int image);
     /* A layer left FP16: the plan must be made anew before the next pass. */
@@ -55,10 +59,13 @@ struct amp_step {
     void (*stop)(const char *message); /* ends the program; does not return */
 };
 
+/* subdivision 0: the first of the step. */
 void amp_step_begin(struct amp_step *, const struct amp_batch *, int subdivision);
 /* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
 void amp_step_judge_forward(struct amp_step *);
-/* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */
+/* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost, as
+ * far as it is known: not that of losses on the device, whose lines are printed and whose costs
+ * are handed over when the pass has been judged. */
 void amp_step_backward(struct amp_step *, int layer, double loss);
 /* One layer's parameters are due; the first call of a step decides whether it is applied. The rule
  * is the same for all layers. Returns true where the step is skipped and this is its first call:

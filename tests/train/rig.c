@@ -2,6 +2,7 @@
 
 #include "kernels/reference/tensor.h"
 #include "plugin/decide/options.h"
+#include "plugin/exec/executor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -261,23 +262,36 @@ static int build(struct rig *r, const char *text)
     if (!r->cfg || amp_options_read(r->cfg, &r->options, NULL, 0, r->err, size)) return -1;
     r->net = amp_net_describe(r->cfg, 0, 0, true, r->err, size);
     if (!r->net) return -1;
-    r->plan = amp_plan_make(r->net, &r->options, NULL, true, r->err, size);
+    r->plan = amp_plan_make(r->net, &r->options, r->device_losses, NULL, true, r->err, size);
     r->context = r->backend->context_create(0, r->err, size);
     if (!r->plan || !r->context) return -1;
     bind_layers(r);
     return rig_make_graph(r, r->net->subdivisions > 1);
 }
 
-struct rig *rig_create(const char *text, const struct ampk_backend *backend,
-                       uint64_t (*random)(void))
+static struct rig *create(const char *text, const struct ampk_backend *backend,
+                          unsigned device_losses, uint64_t (*random)(void))
 {
     random_bits = random;
     struct rig *r = allocate(1, sizeof *r);
     r->backend = backend;
+    r->device_losses = device_losses;
     if (build(r, text) == 0) return r;
     fprintf(stderr, "%s\n", r->err);
     rig_free(r);
     return NULL;
+}
+
+struct rig *rig_create(const char *text, const struct ampk_backend *backend,
+                       uint64_t (*random)(void))
+{
+    return create(text, backend, 0, random);
+}
+
+struct rig *rig_create_with_losses(const char *text, const struct ampk_backend *backend,
+                                   uint64_t (*random)(void))
+{
+    return create(text, backend, amp_device_losses(backend), random);
 }
 
 static void free_values(struct rig *r)
@@ -345,7 +359,7 @@ void rig_forward_nudged(struct rig *r, int layer, size_t i, float h)
         memcpy(r->rolling[k].value, r->rolling_start + at, r->rolling[k].n * sizeof(float));
     r->loss = r->loss_rounding = 0;
     r->graph->weights_stale = true;
-    amp_graph_begin(r->graph, r->input, true);
+    amp_graph_begin(r->graph, r->input, r->labels, true);
     for (int k = 0; k < r->net->n; k++) {
         rig_seed_dropout((uint64_t)k);
         amp_graph_forward(r->graph, k);

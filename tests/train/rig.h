@@ -29,13 +29,19 @@ struct rig {
     int n_params, n_rolling;
     float *input, **truth; /* truth: per layer, NULL where it is no loss */
     float *rolling_start;  /* what rig_forward begins with */
-    double loss;           /* of the last forward */
-    double loss_rounding;  /* what rounding the losses' inputs to FP32 may change it by, squared */
+    unsigned device_losses;
+    const float *labels;  /* net.truth */
+    double loss;          /* of the last forward */
+    double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */
     char err[1024];
 };
 
 /* text: a whole cfg. random: 64 bits a call. NULL with the reason on stderr. */
 struct rig *rig_create(const char *text, const struct ampk_backend *, uint64_t (*random)(void));
+/* The same; losses that the backend computes are no stand-ins but that, of rig->labels (NULL at
+ * first; the caller's). */
+struct rig *rig_create_with_losses(const char *text, const struct ampk_backend *,
+                                   uint64_t (*random)(void));
 void rig_free(struct rig *);
 /* Makes the graph anew from rig->plan. 0, or -1 with the reason in rig->err. accumulate: as
  * amp_graph_create's. */

@@ -611,13 +611,13 @@ AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
         REQUIRE(output);
         for (int pass = 0; pass < 2; pass++) {
             poison_arena(r);
-            amp_graph_begin(r->graph, r->input, false);
+            amp_graph_begin(r->graph, r->input, NULL, false);
             for (int i = 0; i < r->net->n; i++)
                 amp_graph_forward(r->graph, i);
             if (pass == 0) memcpy(output, r->bindings[last].output, n * sizeof *output);
             if (pass == 1) CHECK(!memcmp(output, r->bindings[last].output, n * sizeof *output));
             amp_plan_free(r->plan);
-            r->plan = amp_plan_make(r->net, &r->options, NULL, false, r->err, sizeof r->err);
+            r->plan = amp_plan_make(r->net, &r->options, 0, NULL, false, r->err, sizeof r->err);
             REQUIRE(r->plan && rig_make_graph(r, false) == 0);
         }
         free(output);

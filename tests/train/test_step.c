@@ -172,7 +172,7 @@ static void run_pass(struct run *run, int step, int pass, const struct trouble *
     if (here && trouble->scale > 0) s->scaler.scale = trouble->scale;
     if (here) poison = trouble->poison;
     r->loss = 0;
-    struct amp_batch batch = {r->input, r->input, truth, 1};
+    struct amp_batch batch = {r->input, r->input, truth, truth, 1};
     amp_step_begin(s, &batch, pass);
     for (int i = 0; i < r->net->n; i++) {
         rig_seed_dropout((uint64_t)(step * 10000 + pass * 100 + i));
@@ -590,7 +590,7 @@ AMP_TEST(the_search_ends_at_the_largest_scale_that_fits_without_losing_a_step)
         struct run *again = start("loss_scale=1", nets[net], &ampk_cpu);
         struct rig *r = again->rig;
         load_data(again, 0, 0);
-        amp_graph_begin(r->graph, r->input, true);
+        amp_graph_begin(r->graph, r->input, NULL, true);
         for (int i = 0; i < r->net->n; i++) {
             rig_seed_dropout((uint64_t)i);
             amp_graph_forward(r->graph, i);
@@ -728,7 +728,7 @@ static void add_gradients(struct run *twin, struct exact *all, int step, int pas
     struct rig *r = twin->rig;
     load_data(twin, step, pass);
     if (pass == 0) r->graph->weights_stale = true;
-    amp_graph_begin(r->graph, r->input, true);
+    amp_graph_begin(r->graph, r->input, NULL, true);
     for (int i = 0; i < r->net->n; i++) {
         rig_seed_dropout((uint64_t)(step * 10000 + pass * 100 + i));
         amp_graph_forward(r->graph, i);

@@ -11,6 +11,7 @@ static struct amp_cfg_file *cfg;
 static struct amp_net_desc *net;
 static struct amp_plan *plan;
 static struct amp_options options;
+static unsigned device_losses;
 
 static void forget(void)
 {
@@ -25,7 +26,8 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
     if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
     REQUIRE(cfg && !test_failures);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    plan = net ? amp_plan_make(net, &options, demoted, train, err, sizeof err) : NULL;
+    plan =
+        net ? amp_plan_make(net, &options, device_losses, demoted, train, err, sizeof err) : NULL;
     if (!plan) TEST_FAIL("%s", err);
     REQUIRE(plan);
 }
