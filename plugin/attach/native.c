@@ -1,5 +1,7 @@
 #include "attach/native.h"
 
+#include "attach/complete.h"
+
 #include <string.h>
 
 #define MAX_PARTS 8
@@ -93,6 +95,17 @@ static void list_weight_layer(struct lister *out, const layer *l)
     list_rolling(out, l->rolling_variance, biases);
 }
 
+// What a recurrent layer takes over into the next pass.
+static void list_carried(struct lister *out, const layer *l)
+{
+    size_t n = (size_t)l->batch * (size_t)l->outputs;
+    if (l->type == GRU) list_rolling(out, l->state, n);
+    if (l->type != LSTM) return;
+    list_rolling(out, l->h_cpu, n);
+    list_rolling(out, l->c_cpu, n);
+    list_rolling(out, l->dc_cpu, n);
+}
+
 void amp_native_params(const network *net, const struct amp_saved *saved,
                        struct amp_binding *bindings, struct amp_param *params, int *n_params,
                        struct amp_rolling *rolling, int *n_rolling)
@@ -104,6 +117,7 @@ void amp_native_params(const network *net, const struct amp_saved *saved,
         out.layer = i;
         for (int k = 0; k < n; ++k)
             list_weight_layer(&out, parts[k]);
+        list_carried(&out, l);
         if (l->type == BATCHNORM) {
             list_rolling(&out, l->rolling_mean, (size_t)l->out_c);
             list_rolling(&out, l->rolling_variance, (size_t)l->out_c);
@@ -129,6 +143,8 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, network view, f
     copy.delta = saved->delta;
     view.input = input;
     view.train = train;
+    // Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+    if (l->workspace_size) memset(view.workspace, 0, l->workspace_size);
     saved->forward(copy, view);
 }
 
@@ -146,8 +162,16 @@ static struct update_pointers swap_updates(layer *l, const struct amp_param *par
     return old;
 }
 
+// The gradient that an LSTM carries into the backward of the next pass is kept unscaled: the loss
+// scale may be another by then.
+static void scale_carried(const layer *l, float factor)
+{
+    for (int i = 0; l->type == LSTM && i < l->batch * l->outputs; ++i)
+        l->dc_cpu[i] *= factor;
+}
+
 void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
-                         float *delta, const struct amp_param *params, int n_params)
+                         float *delta, const struct amp_param *params, int n_params, float scale)
 {
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
@@ -157,7 +181,9 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, network view, 
     copy.delta = saved->delta;
     view.input = input;
     view.delta = delta;
-    saved->backward(copy, view);
+    scale_carried(l, scale);
+    amp_complete_backward(l, saved->backward)(copy, view);
+    scale_carried(l, 1 / scale);
     for (int k = 0; k < n; ++k) {
         parts[k]->weight_updates = old[k].weights;
         parts[k]->bias_updates = old[k].biases;

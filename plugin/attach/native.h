@@ -1,5 +1,5 @@
 // Runs layers with Darknet's own code, and lists what Darknet owns of every layer: master weights,
-// momentum, Adam moments, rolling statistics, nested layers included.
+// momentum, Adam moments, what moves from pass to pass, nested layers included.
 #ifndef AMP_NATIVE_H
 #define AMP_NATIVE_H
 
@@ -23,7 +23,8 @@ void amp_native_params(const network *net, const struct amp_saved *saved,
 void amp_native_forward(layer *l, const struct amp_saved *saved, network view, float *input,
                         bool train);
 // The same for backward; weight gradients land in the params' grad instead of Darknet's momentum.
+// scale: the loss scale.
 void amp_native_backward(layer *l, const struct amp_saved *saved, network view, float *input,
-                         float *delta, const struct amp_param *params, int n_params);
+                         float *delta, const struct amp_param *params, int n_params, float scale);
 
 #endif

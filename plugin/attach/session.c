@@ -1,5 +1,6 @@
 #include "attach/session.h"
 
+#include "attach/complete.h"
 #include "attach/hooks.h"
 #include "attach/loader.h"
 #include "attach/save.h"
@@ -164,7 +165,8 @@ static void call_backward(void *user, int i, float *input, float *delta)
     network view = s->view;
     view.index = i;
     amp_native_backward(&s->net->layers[i], &s->saved[i], view, input, delta,
-                        s->graph->params + bind->first_param, bind->n_params);
+                        s->graph->params + bind->first_param, bind->n_params,
+                        (float)s->step.scaler.scale);
 }
 
 static float random_uniform(void)
@@ -266,25 +268,13 @@ void amp_session_check_inference(struct amp_session *s)
 
 // ---- attaching ----
 
-// Darknet's [batchnorm] layer uses arrays on the CPU that it never allocates. free_layer frees
-// them.
-static void complete_batchnorm(layer *l)
-{
-    size_t n = (size_t)l->batch * (size_t)l->outputs, c = (size_t)l->out_c;
-    if (l->type != BATCHNORM || l->x) return;
-    l->x = allocate(n, sizeof(float));
-    l->x_norm = allocate(n, sizeof(float));
-    l->mean_delta = allocate(c, sizeof(float));
-    l->variance_delta = allocate(c, sizeof(float));
-}
-
 static void save_pointers(struct amp_session *s)
 {
     s->saved = allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
-        complete_batchnorm(l);
+        amp_complete_layer(l);
         s->saved[i] = (struct amp_saved){l->forward, l->backward, l->update, l->delta};
         l->forward = amp_hook_forward;
         l->backward = amp_hook_backward;

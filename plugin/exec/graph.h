@@ -27,7 +27,8 @@ struct amp_param {
     float *sum;  /* the step so far, unscaled */
 };
 
-/* A batch-norm's running statistics, wherever they are. */
+/* A batch-norm's running statistics, or what a recurrent layer takes over into the next pass: put
+ * back when the step is skipped. */
 struct amp_rolling {
     float *value;
     size_t n;
