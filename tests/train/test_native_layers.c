@@ -175,7 +175,7 @@ static void list_net(struct record *r, network *net)
 {
     r->n = 0;
     for (int i = 0; i < net->n; ++i) {
-        layer *l = &net->layers[i], *parts[2 * MAX_PARTS];
+        layer *l = &net->layers[i], *parts[MAX_PARTS];
         int n = parts_of(l, parts);
         for (int k = 0; k < n; ++k)
             list_part(r, i, parts[k]);
@@ -395,6 +395,7 @@ static void check(const struct subject *t)
     struct record start, stock, fp32, other;
     struct passes p;
     char keys[300];
+    gpu_index = -1; // in a GPU build
     srand((unsigned)test_random());
     network *net = parse(t, "", "");
     for (int i = 0; i < net->n; ++i)
