@@ -53,7 +53,9 @@
 // Used only: AMP_USE(name) is Darknet's function or the address of its variable.
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
+    X(backward_lstm_layer)                                                                         \
     X(gpu_index)                                                                                   \
+    X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
     X(rand_uniform)
 

@@ -1,5 +1,6 @@
 #include "attach/native.h"
 
+#include "attach/complete.h"
 #include "attach/side.h"
 
 #include <string.h>
@@ -100,6 +101,30 @@ static void list_weight_layer(struct lister *out, layer *l)
     list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
 }
 
+// The h, c and gradient of c that an LSTM takes over into the next pass.
+static void lstm_state(layer *l, bool device, float *state[3])
+{
+    float *host[3] = {l->h_cpu, l->c_cpu, l->dc_cpu};
+#ifdef GPU
+    float *on_device[3] = {l->h_gpu, l->c_gpu, l->dc_gpu};
+    memcpy(state, device ? on_device : host, sizeof host);
+#else
+    (void)device;
+    memcpy(state, host, sizeof host);
+#endif
+}
+
+static void list_carried(struct lister *out, layer *l)
+{
+    size_t n = (size_t)l->batch * (size_t)l->outputs;
+    if (l->type == GRU) list_rolling(out, AMP_SIDE(out->device, l, state), n);
+    if (l->type != LSTM) return;
+    float *state[3];
+    lstm_state(l, out->device, state);
+    for (int k = 0; k < 3; ++k)
+        list_rolling(out, state[k], n);
+}
+
 void amp_native_params(const network *net, const struct amp_saved *saved, bool device,
                        struct amp_binding *bindings, struct amp_param *params, int *n_params,
                        struct amp_rolling *rolling, int *n_rolling)
@@ -111,6 +136,7 @@ void amp_native_params(const network *net, const struct amp_saved *saved, bool d
         out.layer = i;
         for (int k = 0; k < n; ++k)
             list_weight_layer(&out, parts[k]);
+        list_carried(&out, l);
         if (l->type == BATCHNORM) {
             list_rolling(&out, AMP_SIDE(device, l, rolling_mean), (size_t)l->out_c);
             list_rolling(&out, AMP_SIDE(device, l, rolling_variance), (size_t)l->out_c);
@@ -136,6 +162,8 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, ne
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     view.train = train;
+    // Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+    if (l->workspace_size && !device) memset(view.workspace, 0, l->workspace_size);
     saved->forward(copy, view);
 }
 
@@ -167,10 +195,19 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     AMP_SIDE(device, &view, delta) = delta;
-    saved->backward(copy, view);
+    (device ? saved->backward : amp_complete_backward(l, saved->backward))(copy, view);
     for (int k = 0; k < n; ++k) {
         AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
         AMP_SIDE(device, parts[k], bias_updates) = old[k].biases;
         AMP_SIDE(device, parts[k], scale_updates) = old[k].scales;
     }
+}
+
+void amp_native_scale_carried(layer *l, bool device, const struct ampk_backend *backend,
+                              struct ampk_context *context, float factor)
+{
+    float *state[3];
+    if (l->type != LSTM) return;
+    lstm_state(l, device, state);
+    backend->scale(context, state[2], (size_t)l->batch * (size_t)l->outputs, factor);
 }

@@ -1,5 +1,5 @@
 // Runs layers with Darknet's own code, and lists what Darknet owns of every layer: master weights,
-// momentum, Adam moments, rolling statistics, nested layers included.
+// momentum, Adam moments, what moves from pass to pass, nested layers included.
 #ifndef AMP_NATIVE_H
 #define AMP_NATIVE_H
 
@@ -26,5 +26,10 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, ne
 // The same for backward; weight gradients land in the params' grad instead of Darknet's momentum.
 void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
                          float *input, float *delta, const struct amp_param *params, int n_params);
+
+// The gradient that an LSTM carries into the backward of the next pass is kept unscaled, since the
+// loss scale may be another by then: times scale before a backward, divided by it after.
+void amp_native_scale_carried(layer *l, bool device, const struct ampk_backend *,
+                              struct ampk_context *, float factor);
 
 #endif

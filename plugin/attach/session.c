@@ -1,6 +1,7 @@
 #include "attach/session.h"
 
 #include "attach/backend.h"
+#include "attach/complete.h"
 #include "attach/deferred.h"
 #include "attach/hooks.h"
 #include "attach/loader.h"
@@ -262,10 +263,14 @@ static void call_backward(void *user, int i, float *input, float *delta)
     const struct amp_binding *bind = &s->graph->nodes[i].bind;
     network view = s->view;
     view.index = i;
+    layer *l = &s->net->layers[i];
+    float scale = (float)s->step.scaler.scale;
+    amp_native_scale_carried(l, s->device, s->backend, s->context, scale);
     s->backend->release(s->context);
-    amp_native_backward(&s->net->layers[i], &s->saved[i], s->device, view, input, delta,
+    amp_native_backward(l, &s->saved[i], s->device, view, input, delta,
                         s->graph->params + bind->first_param, bind->n_params);
     s->backend->acquire(s->context);
+    amp_native_scale_carried(l, s->device, s->backend, s->context, 1 / scale);
 }
 
 static float random_uniform(void)
@@ -384,18 +389,6 @@ void amp_session_check_inference(struct amp_session *s)
 
 // ---- attaching ----
 
-// Darknet's [batchnorm] layer uses arrays on the CPU that it never allocates. free_layer frees
-// them.
-static void complete_batchnorm(layer *l)
-{
-    size_t n = (size_t)l->batch * (size_t)l->outputs, c = (size_t)l->out_c;
-    if (l->type != BATCHNORM || l->x) return;
-    l->x = allocate(n, sizeof(float));
-    l->x_norm = allocate(n, sizeof(float));
-    l->mean_delta = allocate(c, sizeof(float));
-    l->variance_delta = allocate(c, sizeof(float));
-}
-
 static void save_pointers(struct amp_session *s)
 {
     bool dev = s->device;
@@ -403,7 +396,7 @@ static void save_pointers(struct amp_session *s)
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
-        if (!dev) complete_batchnorm(l);
+        if (!dev) amp_complete_layer(l);
         s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward), AMP_SIDE(dev, l, backward),
                                          AMP_SIDE(dev, l, update), AMP_SIDE(dev, l, delta)};
         AMP_SIDE(dev, l, forward) = amp_hook_forward;

@@ -119,6 +119,9 @@ static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer
         explain(p, "loss: stays FP32, its delta carries the loss scale");
     else if (l->type == AMP_CONVOLUTIONAL)
         explain(p, "%s weights: Darknet's own FP32 code", l->xnor ? "xnor" : "binary");
+    else if (l->type == AMP_GRU)
+        explain(p, "Darknet's own FP32 code; it has no backward on the CPU: neither this layer nor "
+                   "any before it learns");
     else if (is_recurrent(l))
         explain(p, "recurrent state stays FP32 in Darknet's own code");
     else

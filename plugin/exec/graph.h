@@ -28,7 +28,8 @@ struct amp_param {
     bool due;    /* to be updated at the end of the step */
 };
 
-/* A batch-norm's running statistics, wherever they are. */
+/* A batch-norm's running statistics, or what a recurrent layer takes over into the next pass: put
+ * back when the step is skipped. */
 struct amp_rolling {
     float *value;
     size_t n;

@@ -314,6 +314,13 @@ AMP_TEST(recurrent_nets_cannot_be_replayed)
     forget();
 }
 
+AMP_TEST(the_report_says_that_gru_does_not_learn)
+{
+    plan_layers("", "[connected]\n[gru]\n[cost]\n");
+    CHECK(strstr(plan->layers[1].reason, "no backward on the CPU") != NULL);
+    forget();
+}
+
 AMP_TEST(a_layer_can_be_kept_in_fp32)
 {
     plan_layers("", "[conv]\nfilters=4\n[conv]\nfilters=4\nmixed_precision=0\n"

@@ -1,0 +1,511 @@
+// Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
+// same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
+// with a step that is skipped, and in FP16.
+
+#include "tests/harness.h"
+
+#include <darknet.h>
+#include <stdbool.h>
+
+#include "tests/unit/scratch_folder.h"
+
+#define STEPS        4
+#define SUBDIVISIONS 2
+#define PASSES       (STEPS * SUBDIVISIONS)
+#define MAX_ARRAYS   100
+#define MAX_PARTS    8
+
+// What may differ from Darknet alone, as a share of how far the same array moved at most.
+//
+// FP32: both sides compute the same sums, of up to 400 products, in another order. Rounding makes
+// such a sum uncertain by 2^-24 of its terms, times the root of their number: 2^-20. It passes four
+// layers forward and backward in each of four steps: 2^-15. The rest is for terms that cancel.
+#define FP32_SHARE 0x1p-10
+// FP16: the same with 2^-11 for every stored value, which is not summed up: some ten are on the way
+// from a weight to its gradient. A gradient lost, doubled or still scaled is off by a half or more.
+#define FP16_SHARE 0x1p-3
+
+enum truth {
+    NUMBERS,     // in (-1, 1)
+    FAR_NUMBERS, // in (2, 3), either sign: beyond the reach of tanh, and by more than 1
+    ZERO_OR_FAR, // of type=smooth, whose gradient turns its sign where they differ by 1
+    SOME_SECRET, // a quarter of them SECRET_NUM: masked out
+    BITS,
+    ONE_OF_FOUR, // of every four
+    BOXES,       // of [yolo] and [region]
+    CELLS,       // of [detection]
+    MASKS,       // of [iseg]
+};
+
+struct subject {
+    const char *shape, *layers;
+    enum truth truth;
+};
+
+// ---- cfg ----
+
+#define STEADY                                                                                     \
+    "learning_rate=0.01\nmomentum=0.9\ndecay=0.01\npolicy=constant\nmax_batches=1000\n"            \
+    "subdivisions=2\n"
+#define IMAGES      STEADY "batch=4\nwidth=6\nheight=6\nchannels=3\n"
+#define VECTORS     STEADY "batch=16\ntime_steps=3\ninputs=5\n"
+#define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=6\nchannels=3\n"
+
+// Smooth activations: at a kink rounding alone would decide on a gradient.
+#define CONV(filters) "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=tanh\n"
+#define LINEAR_CONV(filters)                                                                       \
+    "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=linear\n"
+#define CONNECTED(outputs) "[connected]\noutput=" #outputs "\nactivation=tanh\n"
+// Its workspace is the largest: Darknet reserves too little for some layers.
+#define WIDE_CONV "[convolutional]\nfilters=4\nsize=5\npad=1\nactivation=tanh\n"
+
+// layer_keys go into every layer's section.
+static network *parse(const struct subject *t, const char *net_keys, const char *layer_keys)
+{
+    char text[4000];
+    int n = snprintf(text, sizeof text, "[net]\n%s%s", net_keys, t->shape);
+    for (const char *line = t->layers, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        n += snprintf(text + n, sizeof text - (size_t)n, "%.*s\n%s", (int)(end - line), line,
+                      *line == '[' ? layer_keys : "");
+    }
+    scratch_write("a.cfg", text, (size_t)n);
+    return parse_network_cfg((char *)scratch("a.cfg"));
+}
+
+// ---- what Darknet lacks on the CPU ----
+
+static void *zeros(int n)
+{
+    return calloc((size_t)n, sizeof(float));
+}
+
+static void backward_region(layer l, network net)
+{
+    int cells = l.w * l.h;
+    for (int i = 0; i < l.batch * l.outputs; ++i) {
+        int entry = i / cells % (l.coords + 1 + l.classes);
+        bool squashed = entry < 2 || (entry == l.coords && !l.background);
+        float slope = squashed ? (1 - l.output[i]) * l.output[i] : 1;
+        net.delta[i] += l.delta[i] * slope;
+    }
+}
+
+void backward_lstm_layer(layer l, network net); // in no header
+
+static void complete(layer *l)
+{
+    int rows = l->batch * l->steps;
+    if (l->type == BATCHNORM) {
+        l->x = zeros(l->batch * l->outputs);
+        l->x_norm = zeros(l->batch * l->outputs);
+        l->mean_delta = zeros(l->out_c);
+        l->variance_delta = zeros(l->out_c);
+    } else if (l->type == RNN) {
+        free(l->state);
+        l->state = zeros((rows + l->batch) * l->outputs);
+    } else if (l->type == LSTM) {
+        l->delta = zeros(rows * l->outputs);
+        l->backward = backward_lstm_layer;
+    } else if (l->type == REGION) {
+        l->backward = backward_region;
+    }
+}
+
+// ---- what training changes ----
+
+struct array {
+    int layer;
+    const char *what;
+    float *live, *kept;
+    size_t n;
+};
+
+struct record {
+    struct array arrays[MAX_ARRAYS];
+    int n;
+};
+
+static void add(struct record *r, int layer, const char *what, float *live, int n)
+{
+    REQUIRE(r->n < MAX_ARRAYS && live && n > 0);
+    r->arrays[r->n++] = (struct array){layer, what, live, NULL, (size_t)n};
+}
+
+static bool is_ours(const layer *l)
+{
+    return l->type == CONVOLUTIONAL ? !l->binary && !l->xnor : l->type == CONNECTED;
+}
+
+static int parts_of(layer *l, layer *parts[MAX_PARTS])
+{
+    layer *nested[] = {l->input_layer, l->self_layer, l->output_layer, l->uz, l->wz, l->ur,
+                       l->wr,          l->uh,         l->wh,           l->uf, l->wf, l->ui,
+                       l->wi,          l->ug,         l->wg,           l->uo, l->wo};
+    int n = 0;
+    for (size_t i = 0; i < sizeof nested / sizeof *nested; ++i)
+        if (nested[i]) parts[n++] = nested[i];
+    if (!n) parts[n++] = l;
+    return n;
+}
+
+static void list_part(struct record *r, int i, const layer *l)
+{
+    bool local = l->type == LOCAL, matrix = l->type == CONNECTED;
+    int places = local ? l->out_w * l->out_h : 1;
+    int weights = matrix ? l->inputs * l->outputs : l->c * l->n * l->size * l->size * places;
+    int biases = matrix || local ? l->outputs : l->n;
+    if (l->weights) {
+        add(r, i, "weights", l->weights, weights);
+        add(r, i, "momentum of weights", l->weight_updates, weights);
+        add(r, i, "biases", l->biases, biases);
+        add(r, i, "momentum of biases", l->bias_updates, biases);
+    }
+    if (l->weights && l->batch_normalize) {
+        add(r, i, "scales", l->scales, biases);
+        add(r, i, "momentum of scales", l->scale_updates, biases);
+    }
+    if (l->rolling_mean) {
+        add(r, i, "rolling mean", l->rolling_mean, l->out_c);
+        add(r, i, "rolling variance", l->rolling_variance, l->out_c);
+    }
+}
+
+static void list_net(struct record *r, network *net)
+{
+    r->n = 0;
+    for (int i = 0; i < net->n; ++i) {
+        layer *l = &net->layers[i], *parts[MAX_PARTS];
+        int n = parts_of(l, parts);
+        for (int k = 0; k < n; ++k)
+            list_part(r, i, parts[k]);
+        if (!is_ours(l) || l->output == net->output)
+            add(r, i, "output", l->output, net->batch * l->outputs);
+    }
+    add(r, net->n, "cost", net->cost, 1);
+}
+
+static void keep(struct record *r)
+{
+    for (struct array *a = r->arrays; a < r->arrays + r->n; ++a) {
+        a->kept = malloc(a->n * sizeof(float));
+        REQUIRE(a->kept);
+        memcpy(a->kept, a->live, a->n * sizeof(float));
+    }
+}
+
+static void forget(struct record *r)
+{
+    for (int i = 0; i < r->n; ++i)
+        free(r->arrays[i].kept);
+}
+
+// ---- training ----
+
+struct passes {
+    float *input[PASSES], *truth[PASSES];
+    unsigned seed;
+};
+
+static void draw_boxes(float *t)
+{
+    for (int box = 0; box < 2; ++box, t += 5) {
+        t[0] = (float)test_uniform(.05 + .5 * box, .45 + .5 * box);
+        t[1] = (float)test_uniform(.05, .95);
+        t[2] = (float)test_uniform(.1, .6);
+        t[3] = (float)test_uniform(.1, .6);
+        t[4] = (float)(test_random() % 2);
+    }
+}
+
+// Per cell: whether there is an object, its class, its box.
+static void draw_cells(float *t, int cells)
+{
+    for (int cell = 0; cell < cells; ++cell, t += 7) {
+        t[0] = (float)(test_random() % 2);
+        t[1 + test_random() % 2] = 1;
+        for (int k = 3; k < 7; ++k)
+            t[k] = (float)test_uniform(.1, .9);
+    }
+}
+
+// Two objects, each with its class and its pixels.
+static void draw_masks(float *t, int pixels)
+{
+    for (int object = 0; object < 2; ++object, t += pixels + 1) {
+        t[0] = (float)object;
+        for (int k = 1; k <= pixels; ++k)
+            t[k] = k % 2 == object && test_random() % 4;
+    }
+    t[0] = -1;
+}
+
+static float draw_number(enum truth kind)
+{
+    double x = test_uniform(-1, 1);
+    if (kind == ZERO_OR_FAR && test_random() % 2) return 0;
+    if (kind == ZERO_OR_FAR || kind == FAR_NUMBERS) return (float)(x < 0 ? x - 2 : x + 2);
+    if (kind == SOME_SECRET && test_random() % 4 == 0) return SECRET_NUM;
+    if (kind == BITS) return x < 0;
+    return (float)x;
+}
+
+static void draw_truth(enum truth kind, const network *net, float *t)
+{
+    const layer *last = &net->layers[net->n - 1];
+    switch (kind) {
+    case BOXES:
+        draw_boxes(t);
+        break;
+    case CELLS:
+        draw_cells(t, last->side * last->side);
+        break;
+    case MASKS:
+        draw_masks(t, last->w * last->h);
+        break;
+    case ONE_OF_FOUR:
+        for (int i = 0; i < net->truths; i += 4)
+            t[i + test_random() % 4] = 1;
+        break;
+    default:
+        for (int i = 0; i < net->truths; ++i)
+            t[i] = draw_number(kind);
+    }
+}
+
+static void draw_passes(enum truth kind, const network *net, struct passes *p)
+{
+    p->seed = (unsigned)test_random();
+    for (int i = 0; i < PASSES; ++i) {
+        p->input[i] = zeros(net->inputs * net->batch);
+        p->truth[i] = zeros(net->truths * net->batch);
+        for (int k = 0; k < net->inputs * net->batch; ++k)
+            p->input[i][k] = (float)test_uniform(-1, 1);
+        for (int k = 0; k < net->batch; ++k)
+            draw_truth(kind, net, p->truth[i] + k * net->truths);
+    }
+}
+
+static void free_passes(struct passes *p)
+{
+    for (int i = 0; i < PASSES; ++i) {
+        free(p->input[i]);
+        free(p->truth[i]);
+    }
+}
+
+static void run_pass(network *net, const struct passes *p, int i)
+{
+    memcpy(net->input, p->input[i], (size_t)(net->inputs * net->batch) * sizeof(float));
+    memcpy(net->truth, p->truth[i], (size_t)(net->truths * net->batch) * sizeof(float));
+    srand(p->seed + (unsigned)i); // for crop
+    train_network_datum(net);
+}
+
+static void run_step(network *net, const struct passes *p, int step)
+{
+    for (int i = 0; i < SUBDIVISIONS; ++i)
+        run_pass(net, p, step * SUBDIVISIONS + i);
+}
+
+// Skipped, because an input is not a number.
+static void run_bad_step(network *net, const struct passes *p)
+{
+    float first = p->input[0][0];
+    p->input[0][0] = NAN;
+    run_step(net, p, 0);
+    p->input[0][0] = first;
+}
+
+// A step of a recurrent net is skipped, not replayed, where the loss scale is too high.
+static void run_until_applied(network *net, const struct passes *p, int step, const float *momentum)
+{
+    float before = *momentum;
+    for (int tries = 0; tries < 30 && !memcmp(&before, momentum, sizeof before); ++tries)
+        run_step(net, p, step);
+}
+
+enum steps { ONCE, ONE_BAD, UNTIL_APPLIED };
+
+// Trains from the weights in start and frees the net.
+static void train(network *net, const struct passes *p, const struct record *start,
+                  enum steps steps, struct record *result)
+{
+    list_net(result, net);
+    REQUIRE(result->n == start->n);
+    for (int i = 0; i < result->n; ++i)
+        memcpy(result->arrays[i].live, start->arrays[i].kept, start->arrays[i].n * sizeof(float));
+    for (int step = 0; step < STEPS; ++step) {
+        if (steps == ONE_BAD && step == STEPS / 2) run_bad_step(net, p);
+        if (steps == UNTIL_APPLIED)
+            run_until_applied(net, p, step, result->arrays[1].live);
+        else
+            run_step(net, p, step);
+    }
+    keep(result);
+    free_network(net);
+}
+
+// ---- comparing ----
+
+static void check_same(const char *run, const struct record *got, const struct record *expected)
+{
+    for (int i = 0; i < got->n; ++i) {
+        const struct array *a = &got->arrays[i], *b = &expected->arrays[i];
+        size_t k = 0;
+        while (k < a->n && !memcmp(&a->kept[k], &b->kept[k], sizeof(float)))
+            ++k;
+        if (k < a->n)
+            TEST_FAIL("%s: %s of layer %d: element %zu is %.9g, expected %.9g", run, a->what,
+                      a->layer, k, a->kept[k], b->kept[k]);
+    }
+}
+
+static void check_near(const char *run, const struct record *got, const struct record *expected,
+                       const struct record *start, double share)
+{
+    for (int i = 0; i < got->n; ++i) {
+        const struct array *a = &got->arrays[i], *b = &expected->arrays[i];
+        double off = 0, moved = 0, most = 0;
+        for (size_t k = 0; k < a->n; ++k) {
+            double difference = fabs((double)a->kept[k] - b->kept[k]);
+            off = isnan(difference) ? INFINITY : fmax(off, difference);
+            moved = fmax(moved, fabs((double)b->kept[k] - start->arrays[i].kept[k]));
+            most = fmax(most, fabs(b->kept[k]));
+        }
+        if (!(off <= share * moved + 0x1p-22 * most))
+            TEST_FAIL("%s: %s of layer %d: off by %.3g, it moved by %.3g", run, a->what, a->layer,
+                      off, moved);
+    }
+}
+
+static void check(const struct subject *t)
+{
+    static const struct {
+        const char *name, *keys;
+        enum steps steps;
+    } scaled[] = {
+        {"loss scale 1", "loss_scale=1\n", ONCE},
+        {"loss scale 1024", "loss_scale=1024\n", ONCE},
+        {"loss scale 2^24", "loss_scale=16777216\n", ONCE},
+        {"growing loss scale", "loss_scale_init=1\nloss_scale_window=1\nloss_scale_growth=4\n",
+         ONCE},
+        {"skipped step", "loss_scale=1024\n", ONE_BAD},
+    };
+    struct record start, stock, fp32, other;
+    struct passes p;
+    char keys[300];
+    gpu_index = -1; // in a GPU build
+    srand((unsigned)test_random());
+    network *net = parse(t, "", "");
+    for (int i = 0; i < net->n; ++i)
+        complete(&net->layers[i]);
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t->truth, net, &p);
+    train(net, &p, &start, ONCE, &stock);
+
+    train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start, ONCE, &fp32);
+    check_near("FP32", &fp32, &stock, &start, FP32_SHARE);
+    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; ++i) {
+        snprintf(keys, sizeof keys, "mixed_precision=1\n%s", scaled[i].keys);
+        train(parse(t, keys, "mixed_precision=0\n"), &p, &start, scaled[i].steps, &other);
+        check_same(scaled[i].name, &other, &fp32);
+        forget(&other);
+    }
+    // Those two go by signs, which rounding may turn.
+    if (!strstr(t->layers, "binary=1") && !strstr(t->layers, "xnor=1")) {
+        train(parse(t, "mixed_precision=1\n", ""), &p, &start, UNTIL_APPLIED, &other);
+        check_near("FP16", &other, &stock, &start, FP16_SHARE);
+        forget(&other);
+    }
+    forget(&start);
+    forget(&stock);
+    forget(&fp32);
+    free_passes(&p);
+    scratch_empty();
+}
+
+#define LAYER_TEST(name, ...)                                                                      \
+    AMP_TEST(name)                                                                                 \
+    {                                                                                              \
+        check(&(struct subject){__VA_ARGS__});                                                     \
+    }
+
+// ---- losses ----
+
+#define COST(keys) WIDE_CONV CONV(3) "[cost]\n" keys
+
+LAYER_TEST(cost_sse, IMAGES, COST("type=sse\n"), NUMBERS)
+LAYER_TEST(cost_scaled, IMAGES, COST("type=sse\nscale=3\n"), NUMBERS)
+LAYER_TEST(cost_masked, IMAGES, COST("type=masked\n"), SOME_SECRET)
+LAYER_TEST(cost_smooth, IMAGES, COST("type=smooth\n"), ZERO_OR_FAR)
+LAYER_TEST(cost_l1, IMAGES, COST("type=L1\n"), FAR_NUMBERS)
+LAYER_TEST(cost_seg, IMAGES, COST("type=seg\n"), NUMBERS)
+LAYER_TEST(cost_wgan, IMAGES, COST("type=wgan\n"), NUMBERS)
+LAYER_TEST(softmax, IMAGES, WIDE_CONV "[connected]\noutput=4\nactivation=linear\n[softmax]\n",
+           ONE_OF_FOUR)
+LAYER_TEST(softmax_groups, IMAGES,
+           WIDE_CONV "[connected]\noutput=12\nactivation=linear\n[softmax]\ngroups=3\n",
+           ONE_OF_FOUR)
+LAYER_TEST(logistic, IMAGES, WIDE_CONV LINEAR_CONV(3) "[logistic]\n", BITS)
+LAYER_TEST(iseg, IMAGES, WIDE_CONV LINEAR_CONV(5) "[iseg]\nclasses=2\nids=3\n", MASKS)
+// Nothing depends on which prediction overlaps a box best: no threshold, boxes matched by anchor.
+LAYER_TEST(yolo, IMAGES,
+           WIDE_CONV LINEAR_CONV(14) "[yolo]\nmask=0,1\nanchors=1,2, 3,2\nclasses=2\nnum=2\n"
+                                     "ignore_thresh=1\ntruth_thresh=1\n",
+           BOXES)
+#define REGION                                                                                     \
+    WIDE_CONV LINEAR_CONV(14) "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=4\nnum=2\nthresh=1\n" \
+                              "bias_match=1\n"
+LAYER_TEST(region, IMAGES, REGION, BOXES)
+LAYER_TEST(region_softmax_rescored, IMAGES, REGION "softmax=1\nrescore=1\n", BOXES)
+LAYER_TEST(region_background, IMAGES, REGION "background=1\n", BOXES)
+LAYER_TEST(detection, IMAGES,
+           WIDE_CONV "[connected]\noutput=28\nactivation=linear\n"
+                     "[detection]\nclasses=2\ncoords=4\nnum=1\nside=2\nsqrt=1\nrescore=1\n"
+                     "object_scale=2\nnoobject_scale=.5\ncoord_scale=5\n",
+           CELLS)
+
+// ---- layers between others ----
+
+#define BETWEEN(layer) WIDE_CONV layer CONV(3) "[cost]\n"
+
+LAYER_TEST(crop_first, IMAGES, "[crop]\ncrop_width=5\ncrop_height=4\nflip=1\n" BETWEEN(""), NUMBERS)
+LAYER_TEST(crop, IMAGES, BETWEEN("[crop]\ncrop_width=3\ncrop_height=3\nflip=1\n"), NUMBERS)
+LAYER_TEST(normalization, IMAGES, BETWEEN("[normalization]\nsize=3\nalpha=.5\nbeta=.75\nkappa=1\n"),
+           NUMBERS)
+LAYER_TEST(l2norm, IMAGES, BETWEEN("[l2norm]\n"), NUMBERS)
+LAYER_TEST(batchnorm, IMAGES, BETWEEN("[batchnorm]\n"), NUMBERS)
+LAYER_TEST(softmax_without_loss, IMAGES,
+           WIDE_CONV CONNECTED(8) "[softmax]\nnoloss=1\n" CONNECTED(5) "[cost]\n", NUMBERS)
+LAYER_TEST(local, IMAGES, BETWEEN("[local]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"), NUMBERS)
+#define DECONV "[deconvolutional]\nfilters=2\nsize=3\nstride=2\npadding=1\nactivation=tanh\n"
+LAYER_TEST(deconvolutional, IMAGES, BETWEEN(DECONV), NUMBERS)
+LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\n"), NUMBERS)
+LAYER_TEST(binary, IMAGES, BETWEEN(CONV(3) "binary=1\nbatch_normalize=1\n"), NUMBERS)
+LAYER_TEST(xnor, IMAGES, BETWEEN(CONV(3) "xnor=1\n"), NUMBERS)
+
+// ---- recurrent layers ----
+
+#define RECURRENT(layer) CONNECTED(6) layer CONNECTED(4) "[cost]\n"
+
+LAYER_TEST(rnn, VECTORS, RECURRENT("[rnn]\noutput=7\nactivation=tanh\n"), NUMBERS)
+LAYER_TEST(rnn_shortcut, VECTORS, RECURRENT("[rnn]\noutput=7\nactivation=tanh\nshortcut=1\n"),
+           NUMBERS)
+LAYER_TEST(rnn_batchnorm, VECTORS,
+           RECURRENT("[rnn]\noutput=7\nactivation=tanh\nbatch_normalize=1\n"), NUMBERS)
+LAYER_TEST(rnn_stacked, VECTORS,
+           "[rnn]\noutput=7\nactivation=tanh\n" RECURRENT("[rnn]\noutput=5\nactivation=logistic\n"),
+           NUMBERS)
+LAYER_TEST(lstm, VECTORS, RECURRENT("[lstm]\noutput=7\n"), NUMBERS)
+LAYER_TEST(lstm_batchnorm, VECTORS, RECURRENT("[lstm]\noutput=7\nbatch_normalize=1\n"), NUMBERS)
+LAYER_TEST(gru, VECTORS, RECURRENT("[gru]\noutput=7\n"), NUMBERS)
+LAYER_TEST(gru_tanh_batchnorm, VECTORS, RECURRENT("[gru]\noutput=7\ntanh=1\nbatch_normalize=1\n"),
+           NUMBERS)
+#define CRNN "[crnn]\nhidden_filters=3\noutput_filters=2\nactivation=tanh\n"
+LAYER_TEST(crnn, IMAGE_STEPS, BETWEEN(CRNN), NUMBERS)
+LAYER_TEST(crnn_shortcut_batchnorm, IMAGE_STEPS, BETWEEN(CRNN "shortcut=1\nbatch_normalize=1\n"),
+           NUMBERS)
+
+AMP_TEST_MAIN
