@@ -207,6 +207,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     be->free(g->context, node->sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
+    free(node->drawn);
 }
 
 void amp_graph_free(struct amp_graph *g)
