@@ -104,6 +104,14 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
     return false;
 }
 
+static void demote(struct amp_step *s, const struct amp_fault *f)
+{
+    const struct amp_scaler *scaler = &s->scaler;
+    s->demote(s->user, f);
+    if (amp_exodus_add(&s->exodus, scaler->applied + scaler->skipped, scaler->window))
+        amp_log_exodus(s->log, AMP_EXODUS, scaler->window);
+}
+
 /* The forward pass failed: nothing of this step will be used. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
@@ -111,7 +119,7 @@ static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);
     if (f->class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
-    if (f->class == AMP_FAULT_FORWARD) s->demote(s->user, f);
+    if (f->class == AMP_FAULT_FORWARD) demote(s, f);
 }
 
 void amp_step_judge_forward(struct amp_step *s)

@@ -35,6 +35,7 @@ struct amp_step {
     struct amp_fault fault; /* why */
     bool updating, applying;
     int last_update; /* the layer whose update is the last */
+    struct amp_exodus exodus;
     double loss_sum;
     int passes;
     /* The image behind a fault in input or label, or NULL; user as given. */
