@@ -97,6 +97,7 @@ void amp_session_free(struct amp_session *s)
     amp_cfg_free(s->cfg);
     amp_sidecar_close(s->sidecar);
     free(s->demoted);
+    free(s->inference);
     free(s->saved);
     free(s);
 }
@@ -143,11 +144,23 @@ static void check_shapes(const struct amp_session *s)
     }
 }
 
+static enum amp_format *no_demotions(int n)
+{
+    enum amp_format *demoted = allocate((size_t)n, sizeof *demoted);
+    for (int i = 0; i < n; ++i)
+        demoted[i] = AMP_FORMATS;
+    return demoted;
+}
+
 static void make_plan(struct amp_session *s, bool train)
 {
     char err[512];
+    enum amp_format *demoted = no_demotions(s->net->n);
+    for (int i = 0; i < s->net->n; ++i)
+        demoted[i] = train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, s->demoted, train, err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, demoted, train, err, sizeof err);
+    free(demoted);
     if (!s->plan) amp_fail(err);
 }
 
@@ -212,7 +225,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
 {
     if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
-    bool more = !s->graph || s->moved || (view->train && !s->plan->train);
+    bool wrong_use = view->train ? !s->plan->train : s->plan->train && s->inference_apart;
+    bool more = !s->graph || s->moved || wrong_use;
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
     bool replan = s->replan && subdivision == 0;
@@ -230,18 +244,23 @@ void amp_session_begin(struct amp_session *s, const network *view)
         amp_graph_begin(s->graph, view->input, false);
 }
 
-static void demote(void *user, const struct amp_fault *f)
+static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
 {
-    struct amp_session *s = user;
     bool of_readers = f->tensor == AMP_WATCH_COPY;
     for (int i = 0; i < s->net->n; ++i) {
         bool concerned = i == f->layer && !of_readers;
         for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; ++k)
             concerned |= s->plan->layers[i].sources[k] == f->layer &&
                          s->plan->layers[i].in == AMP_FORMAT_FP16;
-        if (concerned) s->demoted[i] = AMP_FORMAT_FP32;
+        if (concerned) list[i] = AMP_FORMAT_FP32;
     }
     s->replan = true;
+}
+
+static void demote_in_training(void *user, const struct amp_fault *f)
+{
+    struct amp_session *s = user;
+    demote(s, f, s->demoted);
 }
 
 void amp_session_check_inference(struct amp_session *s)
@@ -250,10 +269,11 @@ void amp_session_check_inference(struct amp_session *s)
         struct amp_fault f = amp_graph_fault(s->graph, false);
         if (f.class != AMP_FAULT_FORWARD) return;
         fprintf(stderr,
-                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); it runs in FP32 "
-                "from now on\n",
+                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
+                "in FP32 from now on\n",
                 amp_watch_name(f.tensor), f.layer, f.magnitude);
-        demote(s, &f);
+        demote(s, &f, s->inference);
+        s->inference_apart = true;
         network view = s->view;
         view.input = s->graph->input.data;
         amp_session_begin(s, &view);
@@ -322,7 +342,7 @@ static void start_training_state(struct amp_session *s)
     if (amp_log_open(&s->log, s->desc, s->options.log_path, err, sizeof err)) amp_fail(err);
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
-    s->step.demote = demote;
+    s->step.demote = demote_in_training;
     s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;
@@ -335,9 +355,8 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->net = net;
     s->desc->batch = net->batch;
     check_shapes(s);
-    s->demoted = allocate((size_t)net->n, sizeof *s->demoted);
-    for (int i = 0; i < net->n; ++i)
-        s->demoted[i] = AMP_FORMATS;
+    s->demoted = no_demotions(net->n);
+    s->inference = no_demotions(net->n);
     s->context = ampk_cpu.context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
     make_plan(s, true);

@@ -285,6 +285,7 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
 void amp_graph_begin(struct amp_graph *g, float *input, bool train)
 {
     g->train = train;
+    if (!train) g->weights_stale = true; /* whoever may have written to the masters */
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
     g->backend->fill_zero(g->context, g->watch, (size_t)g->n * sizeof *g->watch);
     for (int f = 0; f < AMP_FORMATS; f++)
@@ -305,7 +306,7 @@ void amp_graph_forward(struct amp_graph *g, int layer)
 {
     amp_executor_of(g, layer)->forward(g, layer);
     copy_output(g, &g->nodes[layer]);
-    if (layer == g->n - 1) g->weights_stale = !g->train;
+    if (layer == g->n - 1) g->weights_stale = false;
 }
 
 static size_t output_count(const struct amp_graph *g, int i)
