@@ -353,8 +353,7 @@ void amp_session_attach(struct amp_session *s, network *net)
 {
     char err[512];
     s->net = net;
-    s->desc->batch = net->batch;
-    check_shapes(s);
+    describe_again(s, net); // its size need not be the cfg's any more
     s->demoted = no_demotions(net->n);
     s->inference = no_demotions(net->n);
     s->context = ampk_cpu.context_create(0, err, sizeof err);
@@ -370,6 +369,7 @@ void amp_session_attach(struct amp_session *s, network *net)
 void amp_session_detach(struct amp_session *s)
 {
     delist(s);
+    amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];

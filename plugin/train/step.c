@@ -197,6 +197,18 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     return first && !s->applying;
 }
 
+void amp_step_hand_over(struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    if (!s->passes) return;
+    if (s->poisoned) amp_graph_restore_rolling(g);
+    for (int i = 0; i < g->n_params && !s->poisoned; i++) {
+        const struct amp_param *p = &g->params[i];
+        if (p->sum) g->backend->accumulate(g->context, p->sum, p->n, 1, p->update);
+    }
+    s->passes = 0;
+}
+
 static const char *why_nothing_helps(const struct amp_scaler *s)
 {
     if (!s->reduced) return "gradients are not finite, ten steps in a row";

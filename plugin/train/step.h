@@ -56,6 +56,9 @@ void amp_step_backward(struct amp_step *, int layer, double loss);
 /* Updates one layer; the first call of a step decides. Returns true where the step is skipped and
  * this is its first call: the caller then counts Darknet's t down. */
 bool amp_step_update(struct amp_step *, int layer, const struct amp_update *);
+/* In the middle of a step, or at its end: the next step is Darknet's own, and what the clean passes
+ * of this one found goes where Darknet adds up gradients. */
+void amp_step_hand_over(struct amp_step *);
 /* After the last update call. */
 void amp_step_end(struct amp_step *, size_t iteration, size_t total);
 
