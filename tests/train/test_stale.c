@@ -158,8 +158,8 @@ AMP_TEST(weights_loaded_in_the_middle_of_a_step)
         pass(twin);
         load_weights(net, (char *)scratch("a.weights"));
         load_weights(twin, (char *)scratch("a.weights"));
-        CHECK_INT(*net->seen, 12);
-        *net->seen = *twin->seen = 2; // the step goes on
+        CHECK_INT(*net->seen, 24);
+        *net->seen = *twin->seen = 4; // the step goes on
         predict(twin);                // which reads the weights anew
         pass(net);
         pass(twin);
