@@ -91,6 +91,8 @@ static void check_weights_by_hand(const char *layers, bool after_skip)
     steps(net, 2);
     steps(fresh, 2);
     CHECK_SAME(net, fresh);
+    if (after_skip) bad_step(net);
+    if (after_skip) bad_step(fresh);
     scale_weights(net, 1.1f); // no inference in between
     scale_weights(fresh, 1.1f);
     steps(net, 1);
