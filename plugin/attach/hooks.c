@@ -101,6 +101,6 @@ void amp_hook_update(layer l, update_args a)
     if (amp_step_update(&s->step, i, &u)) --*s->net->t;
     if (i != s->step.last_update) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
-    s->backend->release(s->context);
     amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
+    s->backend->release(s->context);
 }

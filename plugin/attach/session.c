@@ -2,7 +2,6 @@
 
 #include "attach/backend.h"
 #include "attach/complete.h"
-#include "attach/deferred.h"
 #include "attach/hooks.h"
 #include "attach/loader.h"
 #include "attach/save.h"
@@ -102,6 +101,7 @@ void amp_session_free(struct amp_session *s)
     amp_cfg_free(s->cfg);
     amp_sidecar_close(s->sidecar);
     free(s->demoted);
+    free(s->inference);
     free(s->saved);
     free(s);
 }
@@ -148,104 +148,24 @@ static void check_shapes(const struct amp_session *s)
     }
 }
 
-// ---- Darknet's arrays on a device ----
-
-#ifdef GPU
-
-// The weights' sizes: those arrays are needed for sure.
-static __thread size_t *weight_sizes;
-
-void amp_session_defer(const struct amp_session *s)
+static enum amp_format *no_demotions(int n)
 {
-    if (!s->options.mixed_precision || !amp_darknet_on_device()) return;
-    weight_sizes = allocate((size_t)s->desc->n, sizeof *weight_sizes);
-    for (int i = 0; i < s->desc->n; ++i)
-        weight_sizes[i] = s->desc->layers[i].n_weights;
-    amp_deferred_begin(weight_sizes, s->desc->n);
+    enum amp_format *demoted = allocate((size_t)n, sizeof *demoted);
+    for (int i = 0; i < n; ++i)
+        demoted[i] = AMP_FORMATS;
+    return demoted;
 }
-
-void amp_session_stop_deferring(void)
-{
-    amp_deferred_end();
-    free(weight_sizes);
-    weight_sizes = NULL;
-}
-
-static bool uses_workspace(const struct amp_session *s)
-{
-    for (int i = 0; i < s->net->n; ++i) {
-        LAYER_TYPE t = s->net->layers[i].type;
-        if (!s->plan->layers[i].ours &&
-            (t == CONVOLUTIONAL || t == DECONVOLUTIONAL || t == LOCAL || t == CRNN))
-            return true;
-    }
-    return false;
-}
-
-// What no code touches while this plan runs.
-static void commit_arrays(struct amp_session *s)
-{
-    enum { PER_LAYER = 6 };
-    int n = 0;
-    size_t short_of;
-    char message[300];
-    if (!s->device) return;
-    void **unused = allocate((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
-    for (int i = 0; i < s->net->n; ++i) {
-        const layer *l = &s->net->layers[i];
-        const struct amp_plan_layer *p = &s->plan->layers[i];
-        if (!p->ours || l->type == DROPOUT)
-            continue; // dropout's arrays are those of the layer before
-        void *own[PER_LAYER] = {s->saved[i].delta, l->x_gpu,    l->x_norm_gpu,
-                                l->indexes_gpu,    l->rand_gpu, l->output_gpu};
-        bool border = p->out == AMP_FORMAT_BORDER || p->border_copy;
-        for (int k = 0; k < PER_LAYER - border; ++k)
-            unused[n++] = own[k];
-    }
-    if (!uses_workspace(s)) unused[n++] = s->net->workspace;
-    if (amp_deferred_commit(unused, n, &short_of)) {
-        snprintf(
-            message, sizeof message,
-            "no device memory for %.1f MiB that Darknet's own layers need; lower batch or raise "
-            "subdivisions",
-            (double)short_of / (1 << 20));
-        amp_fail(message);
-    }
-    free(unused);
-}
-
-// Without the plugin every array is in use.
-static void commit_all(void)
-{
-    size_t short_of;
-    if (amp_deferred_commit(NULL, 0, &short_of))
-        amp_fail("no device memory for the FP32 arrays that Darknet needs without the plugin");
-}
-
-#else
-
-void amp_session_defer(const struct amp_session *s)
-{
-    (void)s;
-}
-
-void amp_session_stop_deferring(void) {}
-
-static void commit_arrays(struct amp_session *s)
-{
-    (void)s;
-}
-
-static void commit_all(void) {}
-
-#endif
 
 static void make_plan(struct amp_session *s, bool train)
 {
     char err[512];
+    enum amp_format *demoted = no_demotions(s->net->n);
+    for (int i = 0; i < s->net->n; ++i)
+        demoted[i] = train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(&ampk_cpu), s->demoted, train,
+    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(s->backend), demoted, train,
                             err, sizeof err);
+    free(demoted);
     if (!s->plan) amp_fail(err);
 }
 
@@ -281,7 +201,7 @@ static float random_uniform(void)
 static void make_graph(struct amp_session *s)
 {
     char err[512];
-    commit_arrays(s);
+    amp_session_commit(s);
     int n_params, n_rolling;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
     struct amp_binding *bindings = allocate((size_t)s->net->n, sizeof *bindings);
@@ -332,7 +252,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
 {
     if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
-    bool more = !s->graph || s->moved || (view->train && !s->plan->train);
+    bool wrong_use = view->train ? !s->plan->train : s->plan->train && s->inference_apart;
+    bool more = !s->graph || s->moved || wrong_use;
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
     bool replan = s->replan && subdivision == 0;
@@ -353,18 +274,23 @@ void amp_session_begin(struct amp_session *s, const network *view)
         amp_graph_begin(s->graph, batch.input, NULL, false);
 }
 
-static void demote(void *user, const struct amp_fault *f)
+static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
 {
-    struct amp_session *s = user;
     bool of_readers = f->tensor == AMP_WATCH_COPY;
     for (int i = 0; i < s->net->n; ++i) {
         bool concerned = i == f->layer && !of_readers;
         for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; ++k)
             concerned |= s->plan->layers[i].sources[k] == f->layer &&
                          s->plan->layers[i].in == AMP_FORMAT_FP16;
-        if (concerned) s->demoted[i] = AMP_FORMAT_FP32;
+        if (concerned) list[i] = AMP_FORMAT_FP32;
     }
     s->replan = true;
+}
+
+static void demote_in_training(void *user, const struct amp_fault *f)
+{
+    struct amp_session *s = user;
+    demote(s, f, s->demoted);
 }
 
 void amp_session_check_inference(struct amp_session *s)
@@ -373,10 +299,11 @@ void amp_session_check_inference(struct amp_session *s)
         struct amp_fault f = amp_graph_fault(s->graph, false);
         if (f.class != AMP_FAULT_FORWARD) return;
         fprintf(stderr,
-                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); it runs in FP32 "
-                "from now on\n",
+                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
+                "in FP32 from now on\n",
                 amp_watch_name(f.tensor), f.layer, f.magnitude);
-        demote(s, &f);
+        demote(s, &f, s->inference);
+        s->inference_apart = true;
         network view = s->view;
         AMP_SIDE(s->device, &view, input) = s->graph->input.data;
         amp_session_begin(s, &view);
@@ -435,7 +362,7 @@ static void start_training_state(struct amp_session *s)
     if (amp_log_open(&s->log, s->desc, s->options.log_path, err, sizeof err)) amp_fail(err);
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
-    s->step.demote = demote;
+    s->step.demote = demote_in_training;
     s->step.take_losses = amp_hook_take_losses;
     s->step.image_name = image_name;
     s->step.user = s;
@@ -447,11 +374,9 @@ void amp_session_attach(struct amp_session *s, network *net)
 {
     char err[512];
     s->net = net;
-    s->desc->batch = net->batch;
-    check_shapes(s);
-    s->demoted = allocate((size_t)net->n, sizeof *s->demoted);
-    for (int i = 0; i < net->n; ++i)
-        s->demoted[i] = AMP_FORMATS;
+    describe_again(s, net); // its size need not be the cfg's any more
+    s->demoted = no_demotions(net->n);
+    s->inference = no_demotions(net->n);
     s->device = amp_darknet_on_device();
     s->backend = amp_backend_choose(&s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
@@ -461,15 +386,16 @@ void amp_session_attach(struct amp_session *s, network *net)
     amp_plan_print(s->plan, s->desc, stderr);
     start_training_state(s);
     save_pointers(s);
-    commit_arrays(s);
+    amp_session_commit(s);
     enlist(s);
 }
 
 void amp_session_detach(struct amp_session *s)
 {
     delist(s);
+    amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
-    commit_all();
+    amp_session_commit_all();
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
         AMP_SIDE(s->device, l, forward) = s->saved[i].forward;

@@ -24,6 +24,8 @@ struct amp_session {
     struct amp_step step;
     struct amp_log log;
     enum amp_format *demoted;    // per layer; AMP_FORMATS = not
+    enum amp_format *inference;  // the same for inference, beyond what training demoted
+    bool inference_apart;        // there are such: inference has a plan of its own
     bool replan;                 // a layer was demoted
     bool moved;                  // Darknet may have moved its arrays
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
@@ -51,13 +53,30 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use
 // changed.
 void amp_session_begin(struct amp_session *, const network *view);
-// After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32, and
-// the pass is run again.
+// After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
+// inference (whose running statistics may be young), and the pass is run again.
 void amp_session_check_inference(struct amp_session *);
-// Around whatever makes Darknet's arrays on a device: they get memory when a plan says who needs
-// them. Nothing where Darknet computes on the host.
+// Darknet's arrays on a device (device_arrays.c): between defer and stop_deferring Darknet makes
+// them without memory; commit gives it to those that somebody touches while the session's plan
+// runs, commit_all to all. Nothing in a Darknet without GPU.
+#ifdef GPU
 void amp_session_defer(const struct amp_session *);
 void amp_session_stop_deferring(void);
+void amp_session_commit(struct amp_session *);
+void amp_session_commit_all(void);
+#else
+static inline void amp_session_defer(const struct amp_session *s)
+{
+    (void)s;
+}
+static inline void amp_session_stop_deferring(void) {}
+static inline void amp_session_commit(struct amp_session *s)
+{
+    (void)s;
+}
+static inline void amp_session_commit_all(void) {}
+#endif
+
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);
 void amp_session_take_deltas(struct amp_session *);

@@ -76,6 +76,16 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
     return find_backward(watch, fp16, n_layers);
 }
 
+bool amp_exodus_add(struct amp_exodus *e, int64_t iteration, int window)
+{
+    if (e->n == AMP_EXODUS) memmove(e->last, e->last + 1, sizeof e->last - sizeof e->last[0]);
+    if (e->n < AMP_EXODUS) e->n++;
+    e->last[e->n - 1] = iteration;
+    if (e->told || e->n < AMP_EXODUS || iteration - e->last[0] >= window) return false;
+    e->told = true;
+    return true;
+}
+
 bool amp_all_finite(const float *x, size_t n)
 {
     uint32_t bad = 0;

@@ -2,6 +2,7 @@
  * same seed drops the same values. */
 #include "executor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static size_t count_of(const struct amp_node *node)
@@ -14,15 +15,22 @@ static float scale_of(const struct amp_node *node)
     return (float)(1. / (1. - (double)node->desc->probability));
 }
 
+static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    struct amp_node *node = &g->nodes[i];
+    if (!g->plan->train) return 0;
+    node->drawn = malloc(count_of(node));
+    if (node->drawn) return 0;
+    snprintf(err, err_size, "layer %d (dropout): no memory for its mask", i);
+    return -1;
+}
+
 static void draw_mask(struct amp_graph *g, struct amp_node *node)
 {
     size_t n = count_of(node);
-    uint8_t *keep = malloc(n);
-    if (!keep) abort();
     for (size_t i = 0; i < n; i++)
-        keep[i] = !(g->random_uniform() < node->desc->probability);
-    g->backend->write(g->context, node->index, keep, n);
-    free(keep);
+        node->drawn[i] = !(g->random_uniform() < node->desc->probability);
+    g->backend->write(g->context, node->index, node->drawn, n);
 }
 
 static void forward(struct amp_graph *g, int i)
@@ -50,4 +58,4 @@ static void backward(struct amp_graph *g, int i)
     amp_graph_dx_end(g, i, 0, dx);
 }
 
-const struct amp_executor amp_exec_dropout = {.forward = forward, .backward = backward};
+const struct amp_executor amp_exec_dropout = {create, forward, backward};

@@ -231,6 +231,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     be->free(g->context, node->own_index);
     be->free(g->context, node->constants);
     free(node->options);
+    free(node->drawn);
 }
 
 static void forget_recording(struct amp_graph *g, struct amp_stretch_state *s)
@@ -320,6 +321,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
 {
     g->train = train;
     g->truth = truth;
+    if (!train) g->weights_stale = true; /* whoever may have written to the masters */
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
     g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
@@ -385,13 +387,19 @@ static void run_stretch(struct amp_graph *g, enum amp_stretch k, void (*body)(st
         body(g);
 }
 
+static enum amp_stretch forward_stretch(const struct amp_graph *g)
+{
+    if (!g->train) return AMP_INFERENCE;
+    return g->weights_stale ? AMP_FORWARD_NEW_WEIGHTS : AMP_FORWARD;
+}
+
 void amp_graph_forward(struct amp_graph *g, int layer)
 {
     if (!g->whole)
         forward_layer(g, layer);
     else if (layer == 0)
-        run_stretch(g, (g->train ? AMP_FORWARD : AMP_INFERENCE) + g->weights_stale, forward_all);
-    if (layer == g->n - 1) g->weights_stale = !g->train;
+        run_stretch(g, forward_stretch(g), forward_all);
+    if (layer == g->n - 1) g->weights_stale = false;
 }
 
 static size_t output_count(const struct amp_graph *g, int i)

@@ -58,6 +58,7 @@ struct amp_node {
     struct ampk_tensor out, delta, y, dy;
     struct ampk_tensor copy[AMP_FORMATS];
     void *index, *own_index; /* maxpool, dropout */
+    uint8_t *drawn;          /* dropout: the mask on the host */
     void *dx;
     struct ampk_conv *conv;
     float *mean, *variance, *sums; /* of this batch; sums: 2 per channel */

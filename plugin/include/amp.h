@@ -16,8 +16,9 @@ struct network;
 // program with a message where a key of ours is wrong.
 AMP_API int amp_attach(struct network *net, const char *cfg_path);
 
-// Puts Darknet's own function pointers back and frees what belongs to the network. 1, or 0 where it
-// was not attached. free_network does this by itself.
+// Puts Darknet's own function pointers back and frees what belongs to the network. Gradients of a
+// step that is not finished go to Darknet, which finishes it. 1, or 0 where it was not attached.
+// free_network does this by itself.
 AMP_API int amp_detach(struct network *net);
 
 // Darknet's save_weights and load_weights as the plugin replaces them, for a program whose own

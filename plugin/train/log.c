@@ -125,6 +125,14 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     fprintf(log->out, "; %s\n", consequence(f, verdict));
 }
 
+void amp_log_exodus(struct amp_log *log, int iterations, int window)
+{
+    fprintf(log->out,
+            "mixed precision: layers left FP16 in %d of the last %d iterations: values that grow "
+            "like this look like divergence; lower learning_rate, or lengthen burn_in\n",
+            iterations, window);
+}
+
 void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)
 {
     char from[32], to[32];

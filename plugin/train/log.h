@@ -35,6 +35,8 @@ void amp_log_close(struct amp_log *, const struct amp_scaler *);
  */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,
                    double new_scale, int subdivision, const char *image);
+/* Layers left FP16 in that many of the last iterations: more than chance. */
+void amp_log_exodus(struct amp_log *, int iterations, int window);
 /* The search ended, or the scale grew. */
 void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
 /* A step ended. */

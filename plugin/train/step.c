@@ -120,6 +120,14 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
     return false;
 }
 
+static void demote(struct amp_step *s, const struct amp_fault *f)
+{
+    const struct amp_scaler *scaler = &s->scaler;
+    s->demote(s->user, f);
+    if (amp_exodus_add(&s->exodus, scaler->applied + scaler->skipped, scaler->window))
+        amp_log_exodus(s->log, AMP_EXODUS, scaler->window);
+}
+
 /* The forward pass failed: nothing of this step will be used. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
@@ -131,7 +139,7 @@ static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);
     if (f->class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
-    if (f->class == AMP_FAULT_FORWARD) s->demote(s->user, f);
+    if (f->class == AMP_FAULT_FORWARD) demote(s, f);
 }
 
 void amp_step_judge_forward(struct amp_step *s)
@@ -240,6 +248,18 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
         s->update = *u;
     }
     return first && !s->applying;
+}
+
+void amp_step_hand_over(struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    if (!s->passes) return;
+    if (s->poisoned) amp_graph_restore_rolling(g);
+    for (int i = 0; i < g->n_params && !s->poisoned; i++) {
+        const struct amp_param *p = &g->params[i];
+        if (p->sum) g->backend->accumulate(g->context, p->sum, p->n, 1, p->update);
+    }
+    s->passes = 0;
 }
 
 static const char *why_nothing_helps(const struct amp_scaler *s)

@@ -46,6 +46,7 @@ struct amp_step {
     bool updating, applying;
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
+    struct amp_exodus exodus;
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
@@ -71,6 +72,9 @@ void amp_step_backward(struct amp_step *, int layer, double loss);
  * is the same for all layers. Returns true where the step is skipped and this is its first call:
  * the caller then counts Darknet's t down. */
 bool amp_step_update(struct amp_step *, int layer, const struct amp_update *);
+/* In the middle of a step, or at its end: the next step is Darknet's own, and what the clean passes
+ * of this one found goes where Darknet adds up gradients. */
+void amp_step_hand_over(struct amp_step *);
 /* After the last update call: updates all that is due. */
 void amp_step_end(struct amp_step *, size_t iteration, size_t total);
 

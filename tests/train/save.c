@@ -2,30 +2,18 @@
 // training, beside a network that is not attached, and what other threads print meanwhile.
 
 #include "tests/harness.h"
+#include "tests/train/attached.h"
 
-#include <darknet.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "plugin/attach/session.h"
-#include "tests/unit/scratch_folder.h"
+#define SMALL  "width=4\nheight=4\nloss_scale_window=3\n"
+#define SEEDED SMALL MIXED "seed=3\n"
 
-static const char body[] =
-    "batch=2\nsubdivisions=2\nheight=4\nwidth=4\nchannels=3\nlearning_rate=0.01\nmomentum=0.9\n"
-    "policy=constant\nmax_batches=100\nloss_scale_window=3\n"
-    "[convolutional]\nbatch_normalize=1\nfilters=3\nsize=3\npad=1\nactivation=leaky\n"
-    "[connected]\noutput=4\nactivation=linear\n"
-    "[cost]\n";
-
-static network *parse(const char *keys)
-{
-    char text[1000];
-    int n = snprintf(text, sizeof text, "[net]\n%s%s", keys, body);
-    scratch_write("a.cfg", text, (size_t)n);
-    return parse_network_cfg((char *)scratch("a.cfg"));
-}
+static const char layers[] =
+    CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
 
 static void save(network *net, const char *name)
 {
@@ -40,28 +28,6 @@ static void load(network *net, const char *name)
 static bool exists(const char *name)
 {
     return !access(scratch(name), F_OK);
-}
-
-static void fill(float *x, int n, unsigned noise)
-{
-    for (int i = 0; i < n; ++i) {
-        noise = noise * 1664525u + 1013904223u;
-        x[i] = (float)(noise >> 8) / (1 << 24);
-    }
-}
-
-// One subdivision, whose images depend on seen only.
-static void pass(network *net)
-{
-    fill(net->input, net->inputs * net->batch, (unsigned)*net->seen + 1);
-    fill(net->truth, net->truths * net->batch, (unsigned)*net->seen + 2);
-    train_network_datum(net);
-}
-
-static void steps(network *net, int n)
-{
-    for (int i = 0; i < n * net->subdivisions; ++i)
-        pass(net);
 }
 
 static bool same_file(const char *a, const char *b)
@@ -82,7 +48,7 @@ static void check_same_pair(const char *a, const char *b)
 
 AMP_TEST(in_the_middle_of_a_step)
 {
-    network *net = parse("mixed_precision=1\nseed=3\n");
+    network *net = parse(SEEDED, layers);
     steps(net, 1);
     save(net, "a.backup");
     CHECK(exists("a.backup.amp"));
@@ -98,7 +64,7 @@ AMP_TEST(in_the_middle_of_a_step)
 
 AMP_TEST(going_back_to_an_earlier_state)
 {
-    network *net = parse("mixed_precision=1\nseed=3\n");
+    network *net = parse(SEEDED, layers);
     steps(net, 2);
     save(net, "two.backup");
     steps(net, 3);
@@ -117,15 +83,15 @@ AMP_TEST(going_back_to_an_earlier_state)
 
 AMP_TEST(inference_leaves_the_state_to_training)
 {
-    network *net = parse("mixed_precision=1\nseed=3\n");
+    network *net = parse(SEEDED, layers);
     steps(net, 4);
     save(net, "whole.backup");
     free_network(net);
-    net = parse("mixed_precision=1\nseed=3\n");
+    net = parse(SEEDED, layers);
     steps(net, 2);
     save(net, "half.backup");
     free_network(net);
-    net = parse("mixed_precision=1\nseed=3\n");
+    net = parse(SEEDED, layers);
     load(net, "half.backup");
     network_predict(net, net->input);
     CHECK(amp_session_of(net->layers)->sidecar != NULL);
@@ -139,7 +105,7 @@ AMP_TEST(inference_leaves_the_state_to_training)
 
 AMP_TEST(a_network_that_is_not_attached)
 {
-    network *net = parse("mixed_precision=1\nseed=3\n"), *plain = parse("");
+    network *net = parse(SEEDED, layers), *plain = parse(SMALL, layers);
     steps(net, 1);
     save(net, "a.backup");
     load(plain, "a.backup");
@@ -177,7 +143,7 @@ AMP_TEST(nothing_printed_while_saving_is_lost)
     static char text[1 << 20];
     char expected[400];
     pthread_t thread;
-    network *net = parse("mixed_precision=1\nseed=3\n");
+    network *net = parse(SEEDED, layers);
     fflush(stderr);
     int error = dup(2), file = open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     FILE *before = stderr;

@@ -647,6 +647,36 @@ AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
     end(run);
 }
 
+/* A step that failed above the floor is none of the ten, though it left the scale there. */
+AMP_TEST(a_step_that_reached_the_floor_did_not_run_there)
+{
+    struct run *run = start("loss_scale_init=2\namp_on_overflow=skip", DETECTOR, &ampk_cpu);
+    struct trouble trouble = {.pass = 1, .poison = aim(run, 5, AMP_WATCH_DY, POISON_INF)};
+    int step = 0;
+    while (step < 30 && run_step(run, step, trouble))
+        step++;
+    CHECK_INT(run->step.scaler.skipped, 1 + 10);
+    end(run);
+}
+
+#define EXODUS "layers left FP16 in 3 of the last 20 iterations"
+
+/* What a learning rate that is too high looks like: layer after layer. */
+AMP_TEST(layers_that_leave_fp16_one_after_another_look_like_divergence)
+{
+    struct run *run = start("", DETECTOR, &ampk_cpu);
+    for (int step = 0; step < 5; step++) {
+        struct poison poison = aim(run, step, AMP_WATCH_OUT, POISON_REFUSED);
+        CHECK(!strstr(said(run), EXODUS) || step > 2);
+        CHECK(run_step(run, step, (struct trouble){.pass = 0, .poison = poison}));
+    }
+    const char *told = strstr(said(run), EXODUS);
+    CHECK_INT(run->demoted, 5);
+    CHECK(told && !strstr(told + 1, EXODUS));
+    CHECK(told && strstr(told, "lower learning_rate"));
+    end(run);
+}
+
 /* The same message is said once and then counted. */
 AMP_TEST(repeats_are_counted_in_the_log)
 {

@@ -1,0 +1,80 @@
+// Which of Darknet's arrays on a device get memory, by the plan.
+
+#include "attach/backend.h"
+#include "attach/deferred.h"
+#include "attach/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// The weights' sizes: those arrays are needed for sure.
+static __thread size_t *weight_sizes;
+
+void amp_session_defer(const struct amp_session *s)
+{
+    if (!s->options.mixed_precision || !amp_darknet_on_device()) return;
+    weight_sizes = calloc((size_t)s->desc->n, sizeof *weight_sizes);
+    if (!weight_sizes) amp_fail("out of memory");
+    for (int i = 0; i < s->desc->n; ++i)
+        weight_sizes[i] = s->desc->layers[i].n_weights;
+    amp_deferred_begin(weight_sizes, s->desc->n);
+}
+
+void amp_session_stop_deferring(void)
+{
+    amp_deferred_end();
+    free(weight_sizes);
+    weight_sizes = NULL;
+}
+
+static bool uses_workspace(const struct amp_session *s)
+{
+    for (int i = 0; i < s->net->n; ++i) {
+        LAYER_TYPE t = s->net->layers[i].type;
+        if (!s->plan->layers[i].ours &&
+            (t == CONVOLUTIONAL || t == DECONVOLUTIONAL || t == LOCAL || t == CRNN))
+            return true;
+    }
+    return false;
+}
+
+// What no code touches while this plan runs.
+void amp_session_commit(struct amp_session *s)
+{
+    enum { PER_LAYER = 6 };
+    int n = 0;
+    size_t short_of;
+    char message[300];
+    if (!s->device) return;
+    void **unused = calloc((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
+    if (!unused) amp_fail("out of memory");
+    for (int i = 0; i < s->net->n; ++i) {
+        const layer *l = &s->net->layers[i];
+        const struct amp_plan_layer *p = &s->plan->layers[i];
+        if (!p->ours || l->type == DROPOUT)
+            continue; // dropout's arrays are those of the layer before
+        void *own[PER_LAYER] = {s->saved[i].delta, l->x_gpu,    l->x_norm_gpu,
+                                l->indexes_gpu,    l->rand_gpu, l->output_gpu};
+        bool border = p->out == AMP_FORMAT_BORDER || p->border_copy;
+        for (int k = 0; k < PER_LAYER - border; ++k)
+            unused[n++] = own[k];
+    }
+    if (!uses_workspace(s)) unused[n++] = s->net->workspace;
+    if (amp_deferred_commit(unused, n, &short_of)) {
+        snprintf(
+            message, sizeof message,
+            "no device memory for %.1f MiB that Darknet's own layers need; lower batch or raise "
+            "subdivisions",
+            (double)short_of / (1 << 20));
+        amp_fail(message);
+    }
+    free(unused);
+}
+
+// Without the plugin every array is in use.
+void amp_session_commit_all(void)
+{
+    size_t short_of;
+    if (amp_deferred_commit(NULL, 0, &short_of))
+        amp_fail("no device memory for the FP32 arrays that Darknet needs without the plugin");
+}

@@ -1,0 +1,199 @@
+// Steps that do not count, through Darknet: no trace of them in weights, momentum, running
+// statistics or Adam's t; and steps that begin in their middle.
+#include "tests/harness.h"
+#include "tests/train/attached.h"
+
+static struct amp_step *step_of(network *net)
+{
+    return &amp_session_of(net->layers)->step;
+}
+
+// ---- Adam's t, and all the rest ----
+
+AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
+{
+    static const char *const keys[] = {MIXED, MIXED "adam=1\n", MIXED "adam=1\namp_dtype=fp32\n"};
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        for (int k = 0; k < 3; ++k) {
+            network *net = parse(keys[k], layers), *other = parse(keys[k], layers);
+            steps(net, 2);
+            steps(other, 2);
+            bad_step(net);
+            CHECK_SAME(net, other);
+            CHECK_INT(step_of(net)->scaler.skipped, 1);
+            CHECK_INT(*net->t, 2);
+            *net->seen = *other->seen; // for the same images
+            steps(net, 3);
+            steps(other, 3);
+            CHECK_SAME(net, other);
+            CHECK_INT(*net->t, 5);
+            free_network(net);
+            free_network(other);
+        }
+    }
+}
+
+// ---- a layer that overflows in the middle of a run ----
+
+static void scale_layer(network *net, int i, float factor)
+{
+    layer *l = &net->layers[i];
+    int n = l->type == CONNECTED ? l->inputs * l->outputs : l->nweights;
+    for (int k = 0; k < n; ++k)
+        l->weights[k] *= factor;
+}
+
+static int demotions(network *net)
+{
+    int n = 0;
+    for (int i = 0; i < net->n; ++i)
+        n += amp_session_of(net->layers)->demoted[i] != AMP_FORMATS;
+    return n;
+}
+
+// As if the layer had left FP16 before.
+static void demote_by_hand(network *net, int i)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    s->demoted[i] = AMP_FORMAT_FP32;
+    s->replan = true;
+}
+
+static void check_demotion(const char *keys, const char *layers, int i)
+{
+    char line[200];
+    network *net = parse(keys, layers), *twin = parse(keys, layers);
+    listen_to(net);
+    steps(net, 2);
+    scale_layer(net, i, 1e6f); // batch-norm follows, so FP32 can go on
+    network *before = plain_copy(net, strstr(keys, "adam") ? "adam=1\n" : "", layers);
+    steps(net, 1);
+    CHECK_SAME(net, before);
+    CHECK_INT(step_of(net)->scaler.skipped, 1);
+    CHECK_NEAR(step_of(net)->scaler.scale, 256, 0);
+    CHECK_INT(amp_session_of(net->layers)->demoted[i], AMP_FORMAT_FP32);
+    CHECK_INT(demotions(net), 1);
+    snprintf(line, sizeof line, "of layer %d (%s) does not fit FP16", i,
+             i == 5 ? "connected" : "convolutional");
+    if (!strstr(said(net), line)) TEST_FAIL("\"%s\" is not in: %s", line, said(net));
+    CHECK(strstr(said(net), "step skipped; this layer continues in FP32") != NULL);
+    copy_kept(net, twin);
+    demote_by_hand(twin, i);
+    steps(net, 3);
+    steps(twin, 3);
+    CHECK_SAME(net, twin);
+    CHECK_INT(*net->t, 5);
+    CHECK_INT(step_of(net)->scaler.skipped, 1);
+    CHECK_INT(amp_session_of(net->layers)->plan->layers[i].in, AMP_FORMAT_FP32);
+    CHECK(isfinite(distance(net, before, "weights")) && !is_same(net, before));
+    stop_listening(net);
+    free_network(net);
+    free_network(twin);
+    free_network(before);
+}
+
+AMP_TEST(a_layer_that_overflows_in_forward_goes_on_in_fp32)
+{
+    static const char keys[] = MIXED "loss_scale=256\n";
+    static const char adam[] = MIXED "loss_scale=256\nadam=1\n";
+    check_demotion(keys, DETECTOR, 0);
+    check_demotion(keys, DETECTOR, 2);
+    check_demotion(adam, DETECTOR, 7);
+    check_demotion(adam, CLASSIFIER, 0);
+    check_demotion(keys, CLASSIFIER, 5);
+}
+
+// The second pass: what the first one found is dropped with it.
+AMP_TEST(an_image_that_overflows_in_the_second_pass)
+{
+    network *net = parse(MIXED, DETECTOR);
+    steps(net, 2);
+    network *before = plain_copy(net, "", DETECTOR);
+    pass(net);
+    load_images(net, 1);
+    net->input[3] = 1e6f;
+    train_network_datum(net);
+    CHECK_SAME(net, before);
+    CHECK_INT(amp_session_of(net->layers)->demoted[0], AMP_FORMAT_FP32);
+    steps(net, 1);
+    CHECK_INT(step_of(net)->scaler.applied, 3);
+    free_network(net);
+    free_network(before);
+}
+
+// ---- a step that begins in its middle ----
+
+// seen: 8 images are a step, 4 a pass; 5 is no multiple of either.
+static void check_middle(const char *layers, size_t seen)
+{
+    network *net = parse(MIXED "amp_dtype=fp32\n", layers), *plain = parse("", layers);
+    *net->seen = *plain->seen = seen;
+    for (int i = 0; i < 7; ++i) {
+        pass(net);
+        pass(plain);
+        // within a step, Darknet's momentum holds the gradients so far; ours are elsewhere
+        if (step_of(net)->passes == 0) check_near_plain(net, plain, STEPS_TOLERANCE);
+        CHECK_INT(*net->t, *plain->t);
+    }
+    CHECK(*net->t >= 3);
+    free_network(net);
+    free_network(plain);
+}
+
+AMP_TEST(a_run_that_begins_in_the_middle_of_a_step_is_darknets)
+{
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        check_middle(layers, 4);
+        check_middle(layers, 5);
+        check_middle(layers, 8 * 7 + 4);
+    }
+}
+
+AMP_TEST(a_step_that_begins_in_its_middle_and_fails_leaves_no_trace)
+{
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        network *net = parse(MIXED, layers), *fresh = parse("", layers);
+        *net->seen = 4;
+        load_images(net, 4);
+        net->input[0] = NAN;
+        train_network_datum(net);
+        CHECK_SAME(net, fresh);
+        CHECK_INT(step_of(net)->scaler.skipped, 1);
+        *net->seen = 12;
+        pass(net);
+        CHECK_INT(*net->t, 1);
+        CHECK(isfinite(distance(net, fresh, "weights")) && !is_same(net, fresh));
+        free_network(net);
+        free_network(fresh);
+    }
+}
+
+// ---- divergence ----
+
+static jmp_buf stopped;
+
+static void stop(const char *message)
+{
+    (void)message;
+    longjmp(stopped, 1);
+}
+
+AMP_TEST(a_huge_learning_rate_is_called_by_its_name)
+{
+    network *net = parse(MIXED "learning_rate=1000\n", DETECTOR);
+    listen_to(net);
+    step_of(net)->stop = stop;
+    if (!setjmp(stopped)) steps(net, 20);
+    const char *told = strstr(said(net), "look like divergence; lower learning_rate");
+    CHECK(told && !strstr(told + 1, "look like divergence"));
+    stop_listening(net);
+    free_network(net);
+}
+
+AMP_TEST_MAIN
