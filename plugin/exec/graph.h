@@ -68,9 +68,16 @@ struct amp_node {
     uint32_t *watch; /* AMP_WATCHES words */
 };
 
-/* What can be recorded and played as a whole. The first forward of a step also takes the weights.
- */
-enum amp_stretch { AMP_FORWARD, AMP_FORWARD_NEW_WEIGHTS, AMP_BACKWARD, AMP_STRETCHES };
+enum { AMP_REGION_WARM_UP_IMAGES = 12800 }; /* Darknet's: boxes are drawn to their anchors first */
+
+/* What can be recorded and played as a whole. */
+enum amp_stretch {
+    AMP_INFERENCE, /* takes the weights too */
+    AMP_FORWARD,
+    AMP_FORWARD_NEW_WEIGHTS,
+    AMP_BACKWARD,
+    AMP_STRETCHES
+};
 
 struct amp_graph {
     const struct ampk_backend *backend;
