@@ -1,12 +1,13 @@
 #!/bin/sh
-# Fetches Darknet's source into darknet/upstream: Debian's source package, its patches applied.
+# Fetches Darknet's source into darknet/upstream: Debian's source package with the patches that
+# scripts/darknet-source.sha256 lists (newer packages have more; the source is the same everywhere).
 #
 #   scripts/get-darknet.sh              download with apt
 #   scripts/get-darknet.sh --from DIR   use the package's files already in DIR
 #
 # apt is given source lists derived from this machine's own, in a temporary folder: the system's apt
 # configuration and package lists stay as they are, and no root rights are needed. The tarball and
-# every patch must match scripts/darknet-source.sha256. Does nothing when the source is there.
+# the patches must match their checksums. Does nothing when the source is there.
 set -eu
 
 upstream_version=0.0.0+git20180914.61c9d02e
@@ -31,7 +32,9 @@ if [ "$(cat "$target/.source-stamp" 2>/dev/null)" = "$stamp" ]; then
     echo "Darknet $upstream_version is in $target"
     exit 0
 fi
-[ ! -e "$target" ] || fail "$target exists but was not put there by this script (or not completely); remove it first"
+# What an older version of this script put there is replaced.
+[ ! -e "$target" ] || [ -f "$target/.source-stamp" ] ||
+    fail "$target exists but was not put there by this script; remove it first"
 
 for tool in tar xz patch sha256sum; do
     command -v "$tool" >/dev/null || fail "\"$tool\" is missing; apt-get install dpkg-dev xz-utils patch"
@@ -109,16 +112,17 @@ set -- "$files/darknet_$upstream_version"-*.debian.tar.xz
 mkdir "$work/tree"
 tar -xf "$files/$orig" -C "$work/tree" --strip-components=1
 tar -xf "$1" -C "$work/tree"
-check "$work/tree/debian/patches/series" debian/patches/series
-while read -r name; do
-    check "$work/tree/debian/patches/$name" "debian/patches/$name"
-    patch -d "$work/tree" -p1 -s <"$work/tree/debian/patches/$name" || fail "patch $name does not apply"
-done <"$work/tree/debian/patches/series"
+for name in $(awk '/debian\/patches\// { print $2 }' "$sums"); do
+    [ -f "$work/tree/$name" ] || fail "$1 has no $name"
+    check "$work/tree/$name" "$name"
+    patch -d "$work/tree" -p1 -s <"$work/tree/$name" || fail "$name does not apply"
+done
 echo "$stamp" >"$work/tree/.source-stamp"
 
 # The copy becomes visible complete or not at all.
 mkdir -p "$root/darknet"
 rm -rf "$target.new"
 cp -a "$work/tree" "$target.new"
+rm -rf "$target"
 mv "$target.new" "$target"
 echo "Darknet $upstream_version is in $target"
