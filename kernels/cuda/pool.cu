@@ -49,7 +49,7 @@ static struct pool make_pool(int size, int stride, int pad, const struct ampk_te
 }
 
 template <typename A, typename Index>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pool_max(ampk_cover cover, pool p, ampk_view x, ampk_view y, Index *index)
 {
     const int N = A::width;

@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* y (+)= scale * the sum of stride x stride pixels of x. */
 template <typename A>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     reduce(ampk_cover cover, ampk_view x, ampk_view y, ampk_sides sides, int stride, float scale,
            bool accumulate, uint32_t *amax)
 {
