@@ -98,6 +98,24 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
 };
 
+/* One array of master weights and what updates it; n floats each. */
+struct ampk_param {
+    float *value;
+    float *update; /* SGD: Darknet's weight_updates, the momentum */
+    float *m, *v;  /* Adam: its moments */
+    const float *grad;
+    size_t n;
+    float rate, decay_batch; /* decay times batch */
+    float clip;              /* > 0: value is clamped to +-clip */
+};
+
+/* A copy of n floats. */
+struct ampk_span {
+    float *dst;
+    const float *src;
+    size_t n;
+};
+
 struct ampk_backend {
     const char *name;
 
@@ -233,16 +251,16 @@ struct ampk_backend {
     void (*scale)(struct ampk_context *, float *x, size_t n, float factor);
     /* sum += factor * g: unscales one pass's gradient into the accumulator. */
     void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
-    /* Darknet's update_convolutional_layer for one array, same operations in the same order without
-     * fused multiply-add: v += g; v -= decay_batch*w (if not 0); w += rate*v; v *= momentum. rate =
-     * lr/batch. clip > 0: w is then clamped to +-clip. */
-    void (*update_sgd)(struct ampk_context *, float *w, float *v, const float *g, size_t n,
-                       float rate, float momentum, float decay_batch, float clip);
-    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sum g; t counts
+    /* All copies of a list; no dst overlaps another array of it. */
+    void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
+    /* Darknet's update_convolutional_layer for every array of a list, same operations in the same
+     * order without fused multiply-add: update += grad; update -= decay_batch*value (if not 0);
+     * value += rate*update; update *= momentum; clip. rate = lr/batch. */
+    void (*update_sgd)(struct ampk_context *, const struct ampk_param *, int count, float momentum);
+    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sums; t counts
      * from 1. */
-    void (*update_adam)(struct ampk_context *, float *w, float *m, float *v, const float *g,
-                        size_t n, float rate, float b1, float b2, float eps, float decay_batch,
-                        int t, float clip);
+    void (*update_adam)(struct ampk_context *, const struct ampk_param *, int count, float b1,
+                        float b2, float eps, int t);
 };
 
 #ifdef __cplusplus

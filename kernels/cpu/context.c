@@ -209,14 +209,15 @@ FORWARD(amax, (struct ampk_context * ctx, const float *x, size_t n, uint32_t *am
 FORWARD(scale, (struct ampk_context * ctx, float *x, size_t n, float factor), (ctx, x, n, factor))
 FORWARD(accumulate, (struct ampk_context * ctx, const float *g, size_t n, float factor, float *sum),
         (ctx, g, n, factor, sum))
+FORWARD(copy_many, (struct ampk_context * ctx, const struct ampk_span *spans, int count),
+        (ctx, spans, count))
 FORWARD(update_sgd,
-        (struct ampk_context * ctx, float *w, float *v, const float *g, size_t n, float rate,
-         float momentum, float decay_batch, float clip),
-        (ctx, w, v, g, n, rate, momentum, decay_batch, clip))
+        (struct ampk_context * ctx, const struct ampk_param *params, int count, float momentum),
+        (ctx, params, count, momentum))
 FORWARD(update_adam,
-        (struct ampk_context * ctx, float *w, float *m, float *v, const float *g, size_t n,
-         float rate, float b1, float b2, float eps, float decay_batch, int t, float clip),
-        (ctx, w, m, v, g, n, rate, b1, b2, eps, decay_batch, t, clip))
+        (struct ampk_context * ctx, const struct ampk_param *params, int count, float b1, float b2,
+         float eps, int t),
+        (ctx, params, count, b1, b2, eps, t))
 FORWARD(bn_sums,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const float *shift, float *sums),
         (ctx, y, shift, sums))

@@ -1,9 +1,11 @@
-/* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules. Products and sums are
- * rounded one by one (no fused multiply-add), so that every instruction set gives the same bits. */
+/* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules, copies. Products and
+ * sums are rounded one by one (no fused multiply-add), so that every instruction set gives the same
+ * bits. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
 #include <math.h>
+#include <string.h>
 
 AMPK_INLINE ampk_vec load(const float *p, size_t i, size_t n)
 {
@@ -81,45 +83,44 @@ AMPK_INLINE ampk_vec clamp(ampk_vec v, float clip)
     return ampk_vec_if_greater(least, v, least, v);
 }
 
-struct sgd {
-    float rate, momentum, decay_batch, clip;
-};
-
-static void sgd_piece(struct sgd s, float *w, float *v, const float *g, size_t n)
+static void sgd_piece(const struct ampk_param *p, float momentum, size_t first, size_t n)
 {
+    float *w = p->value + first, *v = p->update + first;
+    const float *g = p->grad + first;
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n);
         ampk_vec velocity = ampk_vec_add(load(v, i, n), load(g, i, n));
-        if (s.decay_batch != 0)
-            velocity = ampk_vec_sub(velocity, ampk_vec_mul(ampk_vec_set(s.decay_batch), weight));
-        weight = ampk_vec_add(weight, ampk_vec_mul(ampk_vec_set(s.rate), velocity));
-        store(w, i, n, clamp(weight, s.clip));
-        store(v, i, n, ampk_vec_mul(velocity, ampk_vec_set(s.momentum)));
+        if (p->decay_batch != 0)
+            velocity = ampk_vec_sub(velocity, ampk_vec_mul(ampk_vec_set(p->decay_batch), weight));
+        weight = ampk_vec_add(weight, ampk_vec_mul(ampk_vec_set(p->rate), velocity));
+        store(w, i, n, clamp(weight, p->clip));
+        store(v, i, n, ampk_vec_mul(velocity, ampk_vec_set(momentum)));
     }
 }
 
-void AMPK_CPU(update_sgd)(struct ampk_context *ctx, float *w, float *v, const float *g, size_t n,
-                          float rate, float momentum, float decay_batch, float clip)
+void AMPK_CPU(update_sgd)(struct ampk_context *ctx, const struct ampk_param *params, int count,
+                          float momentum)
 {
-    struct sgd s = {rate, momentum, decay_batch, clip};
-    size_t pieces = ampk_pieces(n);
+    for (const struct ampk_param *p = params; p < params + count; p++) {
+        size_t pieces = ampk_pieces(p->n);
 #pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
-    for (size_t p = 0; p < pieces; p++) {
-        size_t first = p * AMPK_PIECE;
-        sgd_piece(s, w + first, v + first, g + first, ampk_piece(n, first));
+        for (size_t i = 0; i < pieces; i++)
+            sgd_piece(p, momentum, i * AMPK_PIECE, ampk_piece(p->n, i * AMPK_PIECE));
     }
 }
 
 struct adam {
-    float rate, b1, b2, eps, decay_batch, clip;
+    float b1, b2, eps;
     float unbias1, unbias2; /* 1 - b^t */
 };
 
-static void adam_piece(struct adam a, float *w, float *m, float *v, const float *g, size_t n)
+static void adam_piece(const struct ampk_param *p, struct adam a, size_t from, size_t n)
 {
+    float *w = p->value + from, *m = p->m + from, *v = p->v + from;
+    const float *g = p->grad + from;
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n), first = load(m, i, n), second = load(v, i, n);
-        ampk_vec decay = ampk_vec_mul(ampk_vec_set(a.decay_batch), weight);
+        ampk_vec decay = ampk_vec_mul(ampk_vec_set(p->decay_batch), weight);
         ampk_vec d = ampk_vec_sub(load(g, i, n), decay);
         first = ampk_vec_add(ampk_vec_mul(first, ampk_vec_set(a.b1)),
                              ampk_vec_mul(d, ampk_vec_set(1 - a.b1)));
@@ -127,24 +128,31 @@ static void adam_piece(struct adam a, float *w, float *m, float *v, const float 
                               ampk_vec_mul(ampk_vec_mul(d, d), ampk_vec_set(1 - a.b2)));
         ampk_vec mean = ampk_vec_div(first, ampk_vec_set(a.unbias1));
         ampk_vec spread = ampk_vec_sqrt(ampk_vec_div(second, ampk_vec_set(a.unbias2)));
-        ampk_vec step = ampk_vec_div(ampk_vec_mul(ampk_vec_set(a.rate), mean),
+        ampk_vec step = ampk_vec_div(ampk_vec_mul(ampk_vec_set(p->rate), mean),
                                      ampk_vec_add(spread, ampk_vec_set(a.eps)));
         store(m, i, n, first);
         store(v, i, n, second);
-        store(w, i, n, clamp(ampk_vec_add(weight, step), a.clip));
+        store(w, i, n, clamp(ampk_vec_add(weight, step), p->clip));
     }
 }
 
-void AMPK_CPU(update_adam)(struct ampk_context *ctx, float *w, float *m, float *v, const float *g,
-                           size_t n, float rate, float b1, float b2, float eps, float decay_batch,
-                           int t, float clip)
+void AMPK_CPU(update_adam)(struct ampk_context *ctx, const struct ampk_param *params, int count,
+                           float b1, float b2, float eps, int t)
 {
-    struct adam a = {
-        rate, b1, b2, eps, decay_batch, clip, (float)(1 - pow(b1, t)), (float)(1 - pow(b2, t))};
-    size_t pieces = ampk_pieces(n);
+    struct adam a = {b1, b2, eps, (float)(1 - pow(b1, t)), (float)(1 - pow(b2, t))};
+    for (const struct ampk_param *p = params; p < params + count; p++) {
+        size_t pieces = ampk_pieces(p->n);
 #pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
-    for (size_t p = 0; p < pieces; p++) {
-        size_t first = p * AMPK_PIECE;
-        adam_piece(a, w + first, m + first, v + first, g + first, ampk_piece(n, first));
+        for (size_t i = 0; i < pieces; i++)
+            adam_piece(p, a, i * AMPK_PIECE, ampk_piece(p->n, i * AMPK_PIECE));
     }
+}
+
+/* ---- copies ---- */
+
+void AMPK_CPU(copy_many)(struct ampk_context *ctx, const struct ampk_span *spans, int count)
+{
+    (void)ctx;
+    for (int i = 0; i < count; i++)
+        if (spans[i].n) memcpy(spans[i].dst, spans[i].src, spans[i].n * sizeof(float));
 }

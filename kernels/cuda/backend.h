@@ -8,7 +8,9 @@
 #include "kernels/kernels.h"
 
 /* clang-format off */
+#define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
+#define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 #define AMPK_CUDA_BATCHNORM(X)                                                                     \
     X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
 #define AMPK_CUDA_POOL(X)                                                                          \
@@ -19,7 +21,9 @@
 #define AMPK_CUDA_POINTWISE(X) X(dropout) X(activation_forward) X(activation_backward)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_LISTS(X)                                                                             \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
     AMPK_CUDA_POOL(X)                                                                              \
     AMPK_CUDA_SHAPE(X)                                                                             \

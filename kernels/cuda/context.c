@@ -12,8 +12,9 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
         snprintf(err, err_size, "no CUDA device: %s", ampk_rt_error());
         return false;
     }
-    if (!ampk_rt_device_use(0) || !ampk_rt_device_read(0, &ctx->device)) {
-        snprintf(err, err_size, "CUDA device 0 cannot be used: %s", ampk_rt_error());
+    int device = ampk_rt_device_current();
+    if (device < 0 || !ampk_rt_device_read(device, &ctx->device)) {
+        snprintf(err, err_size, "CUDA device %d cannot be used: %s", device, ampk_rt_error());
         return false;
     }
     if (ctx->device.compute_capability < 75) {

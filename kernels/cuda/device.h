@@ -17,6 +17,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/kernels.h"
 #include "kernels/cuda/backend.h"
@@ -74,6 +75,26 @@ static __device__ __forceinline__ void ampk_from_float(float x, float *to)
     *to = x;
 }
 
+/* Two 16-bit elements in a word, the first one below. */
+template <typename T> static __device__ __forceinline__ uint32_t ampk_pack(float a, float b)
+{
+    T x[2];
+    uint32_t word;
+    ampk_from_float(a, &x[0]);
+    ampk_from_float(b, &x[1]);
+    memcpy(&word, x, sizeof word);
+    return word;
+}
+
+template <typename T>
+static __device__ __forceinline__ void ampk_unpack(uint32_t word, float *a, float *b)
+{
+    T x[2];
+    memcpy(x, &word, sizeof word);
+    *a = ampk_to_float(x[0]);
+    *b = ampk_to_float(x[1]);
+}
+
 /* Does `statement` with `type` as the element type of a dtype. */
 #define AMPK_WITH_TYPE(dtype, type, ...)                                                           \
     do {                                                                                           \
@@ -107,26 +128,67 @@ template <typename T> struct ampk_wide {
     static const int elements = 16 / sizeof(T);
 };
 
-/* N elements from p as floats; p is aligned as ampk_vector<T, N> is. */
+/* Words to device memory, in one instruction: left alone, nvcc takes words made of halves apart and
+ * stores them two by two. */
+#ifdef __CUDACC__
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 1> &words)
+{
+    __stwb(static_cast<unsigned *>(p), words.at[0]);
+}
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 2> &words)
+{
+    __stwb(static_cast<uint2 *>(p), make_uint2(words.at[0], words.at[1]));
+}
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 4> &words)
+{
+    __stwb(static_cast<uint4 *>(p), make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]));
+}
+#else
+template <int N> static inline void ampk_store_words(void *p, const ampk_vector<uint32_t, N> &words)
+{
+    *static_cast<ampk_vector<uint32_t, N> *>(p) = words;
+}
+#endif
+
+/* N elements of device memory as floats, N a power of two; p is aligned as ampk_vector<T, N> is.
+ * 16-bit elements: N at most 8. */
 template <int N, typename T>
 static __device__ __forceinline__ void ampk_load(const T *p, float (&x)[N])
 {
     AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
-    const ampk_vector<T, N> v = *reinterpret_cast<const ampk_vector<T, N> *>(p);
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 2> *>(p);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        x[i] = ampk_to_float(v.at[i]);
+        for (int i = 0; i < N; i += 2)
+            ampk_unpack<T>(words.at[i / 2], &x[i], &x[i + 1]);
+    } else {
+        const auto v = *reinterpret_cast<const ampk_vector<T, N> *>(p);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = ampk_to_float(v.at[i]);
+    }
 }
 
 template <int N, typename T>
 static __device__ __forceinline__ void ampk_store(T *p, const float (&x)[N])
 {
     AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
-    ampk_vector<T, N> v;
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        ampk_vector<uint32_t, N / 2> words;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        ampk_from_float(x[i], &v.at[i]);
-    *reinterpret_cast<ampk_vector<T, N> *>(p) = v;
+        for (int i = 0; i < N; i += 2)
+            words.at[i / 2] = ampk_pack<T>(x[i], x[i + 1]);
+        ampk_store_words(p, words);
+    } else {
+        ampk_vector<T, N> v;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            ampk_from_float(x[i], &v.at[i]);
+        *reinterpret_cast<ampk_vector<T, N> *>(p) = v;
+    }
 }
 
 /* Whether address and stride allow vectors of N elements everywhere. */
@@ -186,6 +248,14 @@ static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t 
         atomicMax(amax, magnitude);
 }
 
+/* ---- tensors ---- */
+
+/* Elements of one image. */
+static inline size_t ampk_image_size(const struct ampk_tensor *t)
+{
+    return (size_t)t->c * t->h * t->w;
+}
+
 /* ---- indices ---- */
 
 /* For grid-stride loops over items of one-dimensional grids:
@@ -198,6 +268,36 @@ static __device__ __forceinline__ size_t ampk_first(void)
 static __device__ __forceinline__ size_t ampk_stride(void)
 {
     return (size_t)gridDim.x * blockDim.x;
+}
+
+/* Division of 32-bit numbers by one that the host knows: a product, a sum and a shift (Granlund and
+ * Montgomery 1994, figure 4.1). */
+struct ampk_divisor {
+    uint32_t value, factor, places;
+};
+
+static inline struct ampk_divisor ampk_divide_by(uint32_t value)
+{
+    uint32_t places = 0;
+    while (places < 32 && (uint64_t)1 << places < value)
+        places++;
+    uint64_t rest = ((uint64_t)1 << places) - value;
+    return {value, (uint32_t)((rest << 32) / value + 1), places};
+}
+
+static __device__ __forceinline__ uint32_t ampk_quotient(uint32_t x, struct ampk_divisor by)
+{
+    uint64_t high = (uint64_t)x * by.factor >> 32;
+    return (uint32_t)((high + x) >> by.places);
+}
+
+/* x / by and the remainder. */
+static __device__ __forceinline__ uint32_t ampk_split(uint32_t x, struct ampk_divisor by,
+                                                      uint32_t *remainder)
+{
+    uint32_t quotient = ampk_quotient(x, by);
+    *remainder = x - quotient * by.value;
+    return quotient;
 }
 
 #endif

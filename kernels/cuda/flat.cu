@@ -1,5 +1,5 @@
-/* Flat FP32 arrays: largest magnitude, scaling, accumulation. Products and sums are rounded one by
- * one (no fused multiply-add), so that the bits are the CPU backend's. */
+/* Flat FP32 arrays, one at a time: largest magnitude, scaling, accumulation. Products and sums are
+ * rounded one by one (no fused multiply-add), so that the bits are the CPU backend's. */
 #include "kernels/cuda/device.h"
 
 /* 256 threads: full occupancy on every architecture, and a short block at the end costs little. */

@@ -6,8 +6,8 @@
  * backend runs without a GPU.
  *
  * Errors. Functions that can run out of something return false or NULL and leave the reason to
- * ampk_rt_error. An asynchronous error (a kernel that faulted) is sticky: the next call that waits
- * reports it.
+ * ampk_rt_error. What fails later or elsewhere (a kernel that faulted, a call that returns nothing)
+ * is reported by the next ampk_rt_stream_wait.
  */
 #ifndef AMPK_CUDA_RUNTIME_H
 #define AMPK_CUDA_RUNTIME_H
@@ -36,8 +36,9 @@ struct ampk_rt_device {
 
 /* Devices that can be used; 0 where there is no GPU or no driver. */
 int ampk_rt_device_count(void);
+/* The one that this thread uses: what Darknet's -i chose. -1: none. */
+int ampk_rt_device_current(void);
 bool ampk_rt_device_read(int device, struct ampk_rt_device *);
-bool ampk_rt_device_use(int device);
 /* The last error of this thread, in words; "" if none. */
 const char *ampk_rt_error(void);
 /* After every launch (AMPK_LAUNCH does it): keeps the error of a kernel that could not start. */

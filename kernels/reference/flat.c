@@ -41,30 +41,51 @@ static float multiply(float a, float b)
     return (float)((double)a * b);
 }
 
-void ampk_ref_update_sgd(struct ampk_context *context, float *w, float *v, const float *g, size_t n,
-                         float rate, float momentum, float decay_batch, float clip)
+static void update_sgd(const struct ampk_param *p, float momentum)
 {
-    (void)context;
-    for (size_t i = 0; i < n; i++) {
-        v[i] = add(v[i], g[i]);
-        if (decay_batch != 0) v[i] = add(v[i], -multiply(decay_batch, w[i]));
-        w[i] = clamp(add(w[i], multiply(rate, v[i])), clip);
+    float *w = p->value, *v = p->update;
+    for (size_t i = 0; i < p->n; i++) {
+        v[i] = add(v[i], p->grad[i]);
+        if (p->decay_batch != 0) v[i] = add(v[i], -multiply(p->decay_batch, w[i]));
+        w[i] = clamp(add(w[i], multiply(p->rate, v[i])), p->clip);
         v[i] = multiply(v[i], momentum);
     }
 }
 
-void ampk_ref_update_adam(struct ampk_context *context, float *w, float *m, float *v,
-                          const float *g, size_t n, float rate, float b1, float b2, float eps,
-                          float decay_batch, int t, float clip)
+void ampk_ref_update_sgd(struct ampk_context *context, const struct ampk_param *params, int count,
+                         float momentum)
 {
     (void)context;
-    for (size_t i = 0; i < n; i++) {
-        double d = g[i] - (double)decay_batch * w[i];
+    for (int i = 0; i < count; i++)
+        update_sgd(&params[i], momentum);
+}
+
+static void update_adam(const struct ampk_param *p, float b1, float b2, float eps, int t)
+{
+    float *w = p->value, *m = p->m, *v = p->v;
+    for (size_t i = 0; i < p->n; i++) {
+        double d = p->grad[i] - (double)p->decay_batch * w[i];
         double first = (double)b1 * m[i] + (1 - (double)b1) * d;
         double second = (double)b2 * v[i] + (1 - (double)b2) * d * d;
         double step = first / (1 - pow(b1, t)) / (sqrt(second / (1 - pow(b2, t))) + eps);
         m[i] = (float)first;
         v[i] = (float)second;
-        w[i] = clamp((float)(w[i] + rate * step), clip);
+        w[i] = clamp((float)(w[i] + p->rate * step), p->clip);
     }
+}
+
+void ampk_ref_update_adam(struct ampk_context *context, const struct ampk_param *params, int count,
+                          float b1, float b2, float eps, int t)
+{
+    (void)context;
+    for (int i = 0; i < count; i++)
+        update_adam(&params[i], b1, b2, eps, t);
+}
+
+void ampk_ref_copy_many(struct ampk_context *context, const struct ampk_span *spans, int count)
+{
+    (void)context;
+    for (int i = 0; i < count; i++)
+        for (size_t j = 0; j < spans[i].n; j++)
+            spans[i].dst[j] = spans[i].src[j];
 }

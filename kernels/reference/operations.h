@@ -91,10 +91,10 @@ void ampk_ref_activation_backward(struct ampk_context *, const struct ampk_tenso
 void ampk_ref_amax(struct ampk_context *, const float *x, size_t n, uint32_t *amax);
 void ampk_ref_scale(struct ampk_context *, float *x, size_t n, float factor);
 void ampk_ref_accumulate(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
-void ampk_ref_update_sgd(struct ampk_context *, float *w, float *v, const float *g, size_t n,
-                         float rate, float momentum, float decay_batch, float clip);
-void ampk_ref_update_adam(struct ampk_context *, float *w, float *m, float *v, const float *g,
-                          size_t n, float rate, float b1, float b2, float eps, float decay_batch,
-                          int t, float clip);
+void ampk_ref_copy_many(struct ampk_context *, const struct ampk_span *, int count);
+void ampk_ref_update_sgd(struct ampk_context *, const struct ampk_param *, int count,
+                         float momentum);
+void ampk_ref_update_adam(struct ampk_context *, const struct ampk_param *, int count, float b1,
+                          float b2, float eps, int t);
 
 #endif

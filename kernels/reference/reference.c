@@ -87,6 +87,7 @@ const struct ampk_backend ampk_reference = {
     .amax = ampk_ref_amax,
     .scale = ampk_ref_scale,
     .accumulate = ampk_ref_accumulate,
+    .copy_many = ampk_ref_copy_many,
     .update_sgd = ampk_ref_update_sgd,
     .update_adam = ampk_ref_update_adam,
 };

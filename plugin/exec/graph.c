@@ -122,14 +122,16 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
     g->fp16 = calloc((size_t)g->n, sizeof *g->fp16);
     g->params = calloc((size_t)g->n_params + 1, sizeof *g->params);
     g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
-    if (!g->nodes || !g->fp16 || !g->params || !g->rolling) return -1;
+    g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
+    g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
+    if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates) return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = params[i];
     for (int i = 0; i < g->n_rolling; i++) {
         g->rolling[i] = rolling[i];
         floats += rolling[i].n;
     }
-    g->rolling_saved = malloc((floats + 1) * sizeof(float));
+    g->rolling_saved = g->backend->alloc(g->context, (floats + 1) * sizeof(float));
     return g->rolling_saved ? 0 : -1;
 }
 
@@ -218,11 +220,13 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->watch);
     g->backend->free(g->context, g->gradients);
     g->backend->free(g->context, g->sums);
+    g->backend->free(g->context, g->rolling_saved);
     free(g->nodes);
     free(g->fp16);
     free(g->params);
     free(g->rolling);
-    free(g->rolling_saved);
+    free(g->copies);
+    free(g->updates);
     free(g);
 }
 
@@ -370,16 +374,24 @@ double amp_graph_refused(struct amp_graph *g)
     return most > 65504 ? most : 0;
 }
 
+/* Between the rolling statistics and where they are saved. */
+static void copy_rolling(struct amp_graph *g, bool save)
+{
+    float *saved = g->rolling_saved;
+    for (int i = 0; i < g->n_rolling; saved += g->rolling[i++].n) {
+        float *value = g->rolling[i].value;
+        g->copies[i] =
+            (struct ampk_span){save ? saved : value, save ? value : saved, g->rolling[i].n};
+    }
+    g->backend->copy_many(g->context, g->copies, g->n_rolling);
+}
+
 void amp_graph_save_rolling(struct amp_graph *g)
 {
-    float *to = g->rolling_saved;
-    for (int i = 0; i < g->n_rolling; to += g->rolling[i++].n)
-        g->backend->read(g->context, to, g->rolling[i].value, g->rolling[i].n * sizeof(float));
+    copy_rolling(g, true);
 }
 
 void amp_graph_restore_rolling(struct amp_graph *g)
 {
-    const float *from = g->rolling_saved;
-    for (int i = 0; i < g->n_rolling; from += g->rolling[i++].n)
-        g->backend->write(g->context, g->rolling[i].value, from, g->rolling[i].n * sizeof(float));
+    copy_rolling(g, false);
 }

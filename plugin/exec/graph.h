@@ -25,6 +25,7 @@ struct amp_param {
     float learning_rate_scale, clip;
     float *grad; /* this pass, times the loss scale; set by amp_graph_create */
     float *sum;  /* the step so far, unscaled */
+    bool due;    /* to be updated at the end of the step */
 };
 
 /* A batch-norm's running statistics, wherever they are. */
@@ -80,7 +81,9 @@ struct amp_graph {
     struct amp_param *params;
     int n_rolling;
     struct amp_rolling *rolling;
-    float *rolling_saved;
+    float *rolling_saved;       /* backend memory */
+    struct ampk_span *copies;   /* room for n_rolling */
+    struct ampk_param *updates; /* room for n_params */
     float *gradients, *sums;
     size_t n_gradients;
     char *arena;

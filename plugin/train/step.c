@@ -150,18 +150,36 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     if (layer == g->plan->first_backward) judge_pass(s);
 }
 
-static void update_param(struct amp_graph *g, const struct amp_param *p, const struct amp_update *u)
+/* Lists the parameters that are due, those with Adam's moments or the others; returns how many. */
+static int list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
 {
-    const struct ampk_backend *be = g->backend;
-    float rate = u->learning_rate * p->learning_rate_scale;
-    float batch = (float)u->batch;
-    const float *gradient = p->sum ? p->sum : p->grad;
-    if (u->adam && p->m)
-        be->update_adam(g->context, p->value, p->m, p->v, gradient, p->n, rate, u->b1, u->b2,
-                        u->eps, u->decay * batch, u->t, p->clip);
-    else
-        be->update_sgd(g->context, p->value, p->update, gradient, p->n, rate / batch, u->momentum,
-                       p->kind == AMP_PARAM_WEIGHTS ? u->decay * batch : 0, p->clip);
+    int count = 0;
+    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        if (!p->due || (u->adam && p->m) != adam) continue;
+        float rate = u->learning_rate * p->learning_rate_scale, batch = (float)u->batch;
+        bool decays = adam || p->kind == AMP_PARAM_WEIGHTS;
+        g->updates[count++] = (struct ampk_param){.value = p->value,
+                                                  .update = p->update,
+                                                  .m = p->m,
+                                                  .v = p->v,
+                                                  .grad = p->sum ? p->sum : p->grad,
+                                                  .n = p->n,
+                                                  .rate = adam ? rate : rate / batch,
+                                                  .decay_batch = decays ? u->decay * batch : 0,
+                                                  .clip = p->clip};
+    }
+    return count;
+}
+
+static void update_all_due(struct amp_graph *g, const struct amp_update *u)
+{
+    int count = list_due(g, u, true);
+    if (count) g->backend->update_adam(g->context, g->updates, count, u->b1, u->b2, u->eps, u->t);
+    count = list_due(g, u, false);
+    if (count) g->backend->update_sgd(g->context, g->updates, count, u->momentum);
+    for (int i = 0; i < g->n_params; i++)
+        g->params[i].due = false;
+    g->weights_stale = true;
 }
 
 static void begin_update(struct amp_step *s)
@@ -183,8 +201,8 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     if (s->applying) {
         const struct amp_node *node = &g->nodes[layer];
         for (int k = 0; k < node->bind.n_params; k++)
-            update_param(g, &g->params[node->bind.first_param + k], u);
-        g->weights_stale = true;
+            g->params[node->bind.first_param + k].due = true;
+        s->update = *u;
     }
     return first && !s->applying;
 }
@@ -203,6 +221,7 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     double before = s->scaler.scale;
     int images = s->graph->net->batch * s->subdivisions;
     s->updating = false;
+    if (s->applying) update_all_due(s->graph, &s->update);
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;

@@ -34,7 +34,8 @@ struct amp_step {
     bool cause_is_scale;
     struct amp_fault fault; /* why */
     bool updating, applying;
-    int last_update; /* the layer whose update is the last */
+    struct amp_update update; /* the rule of the step that is applied */
+    int last_update;          /* the layer whose update is the last */
     double loss_sum;
     int passes;
     /* The image behind a fault in input or label, or NULL; user as given. */
@@ -52,10 +53,11 @@ void amp_step_begin(struct amp_step *, float *input, const float *truth, size_t 
 void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost. */
 void amp_step_backward(struct amp_step *, int layer, double loss);
-/* Updates one layer; the first call of a step decides. Returns true where the step is skipped and
- * this is its first call: the caller then counts Darknet's t down. */
+/* One layer's parameters are due; the first call of a step decides whether it is applied. The rule
+ * is the same for all layers. Returns true where the step is skipped and this is its first call:
+ * the caller then counts Darknet's t down. */
 bool amp_step_update(struct amp_step *, int layer, const struct amp_update *);
-/* After the last update call. */
+/* After the last update call: updates all that is due. */
 void amp_step_end(struct amp_step *, size_t iteration, size_t total);
 
 #endif

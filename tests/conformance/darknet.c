@@ -303,7 +303,13 @@ AMP_TEST(sgd_update_is_darknets_to_the_bit)
     struct ampk_tensor w = make(1, N, 1, 1), v = make(1, N, 1, 1), g = make(1, N, 1, 1);
     struct ampk_tensor weights = copy(&w), updates = copy(&v);
     for (int step = 0; step < 3; step++) {
-        reference->update_sgd(NULL, w.data, v.data, g.data, N, rate, momentum, decay * batch, 0);
+        struct ampk_param param = {.value = w.data,
+                                   .update = v.data,
+                                   .grad = g.data,
+                                   .n = N,
+                                   .rate = rate,
+                                   .decay_batch = decay * batch};
+        reference->update_sgd(NULL, &param, 1, momentum);
         axpy_cpu(N, 1, g.data, 1, updates.data, 1); /* what backward passes have added */
         axpy_cpu(N, -decay * batch, weights.data, 1, updates.data, 1);
         axpy_cpu(N, rate, updates.data, 1, weights.data, 1);

@@ -103,21 +103,58 @@ static float random_clip(void)
     return RANDOM_OF(0, 0, 1) * .5f;
 }
 
+/* A list of arrays that are updated together: for the backend, and for the reference. */
+enum { MOST_PARAMS = 4 };
+
+struct params {
+    int count;
+    size_t n[MOST_PARAMS];
+    struct pair w[MOST_PARAMS], v[MOST_PARAMS], m[MOST_PARAMS], g[MOST_PARAMS];
+    struct ampk_param tested[MOST_PARAMS], exact[MOST_PARAMS];
+};
+
+static struct ampk_param random_param(struct params *p, int i)
+{
+    return (struct ampk_param){.n = p->n[i],
+                               .rate = (float)test_uniform(0, .1),
+                               .decay_batch = random_bool() ? 0 : (float)test_uniform(0, .1),
+                               .clip = random_clip()};
+}
+
+static void random_sizes(struct params *p)
+{
+    p->count = random_int(1, MOST_PARAMS);
+    for (int i = 0; i < p->count; i++)
+        p->n[i] = i ? (size_t)RANDOM_OF(1, 3, 4, 64, 513, 4096, 4097) : random_size();
+}
+
+static void check_list(struct rig *r, const char *what, const struct pair *outputs, int count)
+{
+    for (int i = 0; i < count; i++)
+        check_output(r, what, &outputs[i], exactly);
+}
+
 /* Bit for bit. */
 static void sgd_case(struct rig *r)
 {
-    size_t n = random_size();
-    float rate = (float)test_uniform(0, .1), momentum = (float)test_uniform(0, 1);
-    float decay = random_bool() ? 0 : (float)test_uniform(0, .1), clip = random_clip();
-    struct pair g = input_array(r, n), w = output_array(r, n, true), v = output_array(r, n, true);
-    for (int step = 0; step < 2; step++) {
-        r->backend->update_sgd(r->context, w.tested.data, v.tested.data, g.tested.data, n, rate,
-                               momentum, decay, clip);
-        ampk_reference.update_sgd(NULL, w.exact.data, v.exact.data, g.exact.data, n, rate, momentum,
-                                  decay, clip);
+    float momentum = (float)test_uniform(0, 1);
+    struct params p;
+    random_sizes(&p);
+    for (int i = 0; i < p.count; i++) {
+        p.g[i] = input_array(r, p.n[i]);
+        p.w[i] = output_array(r, p.n[i], true);
+        p.v[i] = output_array(r, p.n[i], true);
+        p.tested[i] = p.exact[i] = random_param(&p, i);
+        p.tested[i].value = p.w[i].tested.data, p.exact[i].value = p.w[i].exact.data;
+        p.tested[i].update = p.v[i].tested.data, p.exact[i].update = p.v[i].exact.data;
+        p.tested[i].grad = p.g[i].tested.data, p.exact[i].grad = p.g[i].exact.data;
     }
-    check_output(r, "update_sgd w", &w, exactly);
-    check_output(r, "update_sgd v", &v, exactly);
+    for (int step = 0; step < 2; step++) {
+        r->backend->update_sgd(r->context, p.tested, p.count, momentum);
+        ampk_reference.update_sgd(NULL, p.exact, p.count, momentum);
+    }
+    check_list(r, "update_sgd value", p.w, p.count);
+    check_list(r, "update_sgd update", p.v, p.count);
 }
 
 AMP_TEST(update_sgd)
@@ -126,22 +163,24 @@ AMP_TEST(update_sgd)
 }
 
 struct adam {
-    float rate, b1, b2, eps, decay, clip;
+    float b1, b2, eps;
     int t;
 };
 
 /* Bounds of what is added up to make m, v and w; exact arrays as before the step. A relative error
  * of m or v is one of the step. */
-static void adam_magnitudes(const struct adam *a, size_t n, const float *w, const float *m,
-                            const float *v, const float *g, float *to_w, float *to_m, float *to_v)
+static void adam_magnitudes(const struct adam *a, const struct ampk_param *p, float *to_w,
+                            float *to_m, float *to_v)
 {
     double unbias1 = 1 - pow(a->b1, a->t), unbias2 = 1 - pow(a->b2, a->t);
-    for (size_t i = 0; i < n; i++) {
-        double d = fabs(g[i]) + a->decay * fabs(w[i]), exact_d = g[i] - (double)a->decay * w[i];
+    const float *w = p->value, *m = p->m, *v = p->v, *g = p->grad;
+    for (size_t i = 0; i < p->n; i++) {
+        double d = fabs(g[i]) + p->decay_batch * fabs(w[i]);
+        double exact_d = g[i] - (double)p->decay_batch * w[i];
         double second = (double)a->b2 * v[i] + (1 - (double)a->b2) * exact_d * exact_d;
         to_m[i] = (float)(a->b1 * fabs(m[i]) + (1 - a->b1) * d);
         to_v[i] = (float)(a->b2 * v[i] + (1 - a->b2) * d * d);
-        double step = a->rate * to_m[i] / unbias1 / (sqrt(second / unbias2) + a->eps);
+        double step = p->rate * to_m[i] / unbias1 / (sqrt(second / unbias2) + a->eps);
         to_w[i] = (float)(fabs(w[i]) + step * (1 + (second > 0 ? to_v[i] / second : 0)));
     }
 }
@@ -152,29 +191,45 @@ static double square_value(void)
     return v * v;
 }
 
-static void adam_case(struct rig *r)
+/* Second moments: not negative. */
+static struct pair output_squares(struct rig *r, size_t n)
 {
-    size_t n = random_size();
-    struct adam a = {.rate = .001f, .b1 = .9f, .b2 = .999f, .eps = .0000001f};
-    a.decay = random_bool() ? 0 : (float)test_uniform(0, .1);
-    a.clip = random_clip();
-    a.t = RANDOM_OF(1, 2, 10, 1000);
-    struct pair g = input_array(r, n), w = output_array(r, n, true), m = output_array(r, n, true);
     struct pair squares = input_tensor_of(r, describe_array(n), square_value);
     struct pair v = output_array(r, n, true);
-    r->backend->convert(r->context, &squares.tested, &v.tested, false, NULL);
-    ampk_reference.convert(NULL, &squares.exact, &v.exact, false, NULL);
-    struct ampk_tensor to_w = blank(r, &w.exact), to_m = to_w, to_v = to_w;
-    to_m = blank(r, &m.exact), to_v = blank(r, &v.exact);
-    adam_magnitudes(&a, n, w.exact.data, m.exact.data, v.exact.data, g.exact.data, to_w.data,
-                    to_m.data, to_v.data);
-    r->backend->update_adam(r->context, w.tested.data, m.tested.data, v.tested.data, g.tested.data,
-                            n, a.rate, a.b1, a.b2, a.eps, a.decay, a.t, a.clip);
-    ampk_reference.update_adam(NULL, w.exact.data, m.exact.data, v.exact.data, g.exact.data, n,
-                               a.rate, a.b1, a.b2, a.eps, a.decay, a.t, a.clip);
-    check_output(r, "update_adam m", &m, (struct tolerance){4, &to_m, 0, 0});
-    check_output(r, "update_adam v", &v, (struct tolerance){6, &to_v, 0, 0});
-    check_output(r, "update_adam w", &w, (struct tolerance){12, &to_w, 0, 0});
+    r->backend->copy_many(r->context, &(struct ampk_span){v.tested.data, squares.tested.data, n},
+                          1);
+    ampk_reference.copy_many(NULL, &(struct ampk_span){v.exact.data, squares.exact.data, n}, 1);
+    return v;
+}
+
+static void adam_case(struct rig *r)
+{
+    struct adam a = {.b1 = .9f, .b2 = .999f, .eps = .0000001f, .t = RANDOM_OF(1, 2, 10, 1000)};
+    struct params p;
+    struct ampk_tensor to_w[MOST_PARAMS], to_m[MOST_PARAMS], to_v[MOST_PARAMS];
+    random_sizes(&p);
+    for (int i = 0; i < p.count; i++) {
+        p.g[i] = input_array(r, p.n[i]);
+        p.w[i] = output_array(r, p.n[i], true);
+        p.m[i] = output_array(r, p.n[i], true);
+        p.v[i] = output_squares(r, p.n[i]);
+        p.tested[i] = p.exact[i] = random_param(&p, i);
+        p.tested[i].value = p.w[i].tested.data, p.exact[i].value = p.w[i].exact.data;
+        p.tested[i].m = p.m[i].tested.data, p.exact[i].m = p.m[i].exact.data;
+        p.tested[i].v = p.v[i].tested.data, p.exact[i].v = p.v[i].exact.data;
+        p.tested[i].grad = p.g[i].tested.data, p.exact[i].grad = p.g[i].exact.data;
+        to_w[i] = blank(r, &p.w[i].exact);
+        to_m[i] = blank(r, &p.m[i].exact);
+        to_v[i] = blank(r, &p.v[i].exact);
+        adam_magnitudes(&a, &p.exact[i], to_w[i].data, to_m[i].data, to_v[i].data);
+    }
+    r->backend->update_adam(r->context, p.tested, p.count, a.b1, a.b2, a.eps, a.t);
+    ampk_reference.update_adam(NULL, p.exact, p.count, a.b1, a.b2, a.eps, a.t);
+    for (int i = 0; i < p.count; i++) {
+        check_output(r, "update_adam m", &p.m[i], (struct tolerance){4, &to_m[i], 0, 0});
+        check_output(r, "update_adam v", &p.v[i], (struct tolerance){6, &to_v[i], 0, 0});
+        check_output(r, "update_adam w", &p.w[i], (struct tolerance){12, &to_w[i], 0, 0});
+    }
 }
 
 AMP_TEST(update_adam)
@@ -195,7 +250,9 @@ static void nan_weight_case(struct rig *r)
     r->backend->write(r->context, tg, g, bytes);
     r->backend->write(r->context, tw, w, bytes);
     r->backend->fill_zero(r->context, tv, bytes);
-    r->backend->update_sgd(r->context, tw, tv, tg, 20, .1f, .9f, 0, .5f);
+    struct ampk_param param = {
+        .value = tw, .update = tv, .grad = tg, .n = 20, .rate = .1f, .clip = .5f};
+    r->backend->update_sgd(r->context, &param, 1, .9f);
     r->backend->read(r->context, w, tw, bytes);
     for (int i = 0; i < 20; i++)
         CHECK(i == 3 ? isnan(w[i]) : w[i] == .5f);
@@ -207,6 +264,65 @@ static void nan_weight_case(struct rig *r)
 AMP_TEST(clip_keeps_nan)
 {
     run_cases(nan_weight_case, 1);
+}
+
+/* More arrays than one launch takes, empty ones among them. */
+enum { MANY = 300 };
+
+static void many_arrays(struct rig *r, size_t *n, struct pair *x, struct pair *y)
+{
+    size_t all = 0;
+    for (int i = 0; i < MANY; i++)
+        all += n[i] = (size_t)RANDOM_OF(0, 1, 2, 4, 7, 16, 33);
+    *x = input_array(r, all);
+    *y = output_array(r, all, true);
+}
+
+static void sgd_many_case(struct rig *r)
+{
+    static struct ampk_param tested[MANY], exact[MANY];
+    size_t n[MANY], at = 0;
+    struct pair g, w;
+    many_arrays(r, n, &g, &w);
+    struct pair v = output_array(r, g.tested.c, true);
+    for (int i = 0; i < MANY; at += n[i++]) {
+        struct ampk_param p = {.n = n[i],
+                               .rate = (float)test_uniform(0, .1),
+                               .decay_batch = (float)test_uniform(0, .1),
+                               .clip = random_clip()};
+        tested[i] = exact[i] = p;
+        tested[i].value = (float *)w.tested.data + at, exact[i].value = (float *)w.exact.data + at;
+        tested[i].update = (float *)v.tested.data + at,
+        exact[i].update = (float *)v.exact.data + at;
+        tested[i].grad = (float *)g.tested.data + at, exact[i].grad = (float *)g.exact.data + at;
+    }
+    r->backend->update_sgd(r->context, tested, MANY, .9f);
+    ampk_reference.update_sgd(NULL, exact, MANY, .9f);
+    check_output(r, "update_sgd of many", &w, exactly);
+    check_output(r, "update_sgd of many", &v, exactly);
+}
+
+static void copy_many_case(struct rig *r)
+{
+    static struct ampk_span tested[MANY], exact[MANY];
+    size_t n[MANY], at = 0;
+    struct pair x, y;
+    many_arrays(r, n, &x, &y);
+    for (int i = 0; i < MANY; at += n[i++]) {
+        tested[i] =
+            (struct ampk_span){(float *)y.tested.data + at, (float *)x.tested.data + at, n[i]};
+        exact[i] = (struct ampk_span){(float *)y.exact.data + at, (float *)x.exact.data + at, n[i]};
+    }
+    int count = random_int(0, MANY);
+    r->backend->copy_many(r->context, tested, count);
+    ampk_reference.copy_many(NULL, exact, count);
+    check_output(r, "copy_many", &y, exactly);
+}
+
+AMP_TEST(lists_of_many_arrays)
+{
+    run_cases(sgd_many_case, 4);
+    run_cases(copy_many_case, 8);
 }
 
 AMP_TEST_MAIN
