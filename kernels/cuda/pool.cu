@@ -7,22 +7,38 @@
 
 static const int LARGEST_BYTE_WINDOW = 15;
 
+/* Several bytes go as words, which is one instruction. */
 template <typename Index, int N>
 static __device__ __forceinline__ void store_index(Index *to, const uint32_t (&x)[N])
 {
-    ampk_vector<Index, N> v;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        v.at[i] = (Index)x[i];
     AMPK_CHECK_ALIGNED(to, alignof(ampk_vector<Index, N>));
-    *reinterpret_cast<ampk_vector<Index, N> *>(to) = v;
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        ampk_vector<uint32_t, N / 4> words;
+#pragma unroll
+        for (int i = 0; i < N; i += 4)
+            words.at[i / 4] = x[i] | x[i + 1] << 8 | x[i + 2] << 16 | x[i + 3] << 24;
+        ampk_store_words(to, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = (Index)x[i];
+    }
 }
 
 template <typename Index, int N>
-static __device__ __forceinline__ ampk_vector<Index, N> load_index(const Index *from)
+static __device__ __forceinline__ void load_index(const Index *from, uint32_t (&x)[N])
 {
     AMPK_CHECK_ALIGNED(from, alignof(ampk_vector<Index, N>));
-    return *reinterpret_cast<const ampk_vector<Index, N> *>(from);
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 4> *>(from);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = words.at[i / 4] >> i % 4 * 8 & 255;
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = from[i];
+    }
 }
 
 /* ---- max-pooling ---- */
@@ -105,13 +121,13 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                 for (int j = left; j < right; j++) {
                     uint32_t here = (uint32_t)((h - i * p.stride) * p.size + w - j * p.stride);
                     unsigned window = ampk_row_of(at.image, i, j, p.windows);
-                    ampk_vector<Index, N> place =
-                        load_index<Index, N>(index + (size_t)window * cover.channels + channel);
+                    uint32_t place[N];
+                    load_index(index + (size_t)window * cover.channels + channel, place);
                     float v[N];
                     A::load(dy, window, channel, v);
 #pragma unroll
                     for (int k = 0; k < N; k++)
-                        if (place.at[k] == here) sum[k] += v[k];
+                        if (place[k] == here) sum[k] += v[k];
                 }
             largest = ampk_put<A>(dx, row, channel, sum, accumulate, largest);
         }
