@@ -7,22 +7,38 @@
 
 static const int LARGEST_BYTE_WINDOW = 15;
 
+/* Several bytes go as words, which is one instruction. */
 template <typename Index, int N>
 static __device__ __forceinline__ void store_index(Index *to, const uint32_t (&x)[N])
 {
-    ampk_vector<Index, N> v;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        v.at[i] = (Index)x[i];
     AMPK_CHECK_ALIGNED(to, alignof(ampk_vector<Index, N>));
-    *reinterpret_cast<ampk_vector<Index, N> *>(to) = v;
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        ampk_vector<uint32_t, N / 4> words;
+#pragma unroll
+        for (int i = 0; i < N; i += 4)
+            words.at[i / 4] = x[i] | x[i + 1] << 8 | x[i + 2] << 16 | x[i + 3] << 24;
+        ampk_store_words(to, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = (Index)x[i];
+    }
 }
 
 template <typename Index, int N>
-static __device__ __forceinline__ ampk_vector<Index, N> load_index(const Index *from)
+static __device__ __forceinline__ void load_index(const Index *from, uint32_t (&x)[N])
 {
     AMPK_CHECK_ALIGNED(from, alignof(ampk_vector<Index, N>));
-    return *reinterpret_cast<const ampk_vector<Index, N> *>(from);
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 4> *>(from);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = words.at[i / 4] >> i % 4 * 8 & 255;
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = from[i];
+    }
 }
 
 /* ---- max-pooling ---- */
@@ -49,13 +65,13 @@ static struct pool make_pool(int size, int stride, int pad, const struct ampk_te
 }
 
 template <typename A, typename Index>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pool_max(ampk_cover cover, pool p, ampk_view x, ampk_view y, Index *index)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     if (channel >= cover.channels) return;
-    for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+    for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
         ampk_pixel at(row, p.windows);
         int top = at.h * p.stride - p.offset, left = at.w * p.stride - p.offset;
         int bottom = at_most(top + p.size, p.input.h), right = at_most(left + p.size, p.input.w);
@@ -79,7 +95,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                     }
             }
         A::store(y, row, channel, largest);
-        store_index(index + row * cover.channels + channel, place);
+        store_index(index + (size_t)row * cover.channels + channel, place);
     }
 }
 
@@ -90,10 +106,10 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                bool accumulate, uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             ampk_pixel at(row, p.input);
             int h = at.h + p.offset, w = at.w + p.offset; /* window i: [i*stride, i*stride+size) */
             int top = h < p.size ? 0 : (h - p.size) / p.stride + 1;
@@ -104,14 +120,14 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
             for (int i = top; i < bottom; i++)
                 for (int j = left; j < right; j++) {
                     uint32_t here = (uint32_t)((h - i * p.stride) * p.size + w - j * p.stride);
-                    size_t window = ampk_row_of(at.image, i, j, p.windows);
-                    ampk_vector<Index, N> place =
-                        load_index<Index, N>(index + window * cover.channels + channel);
+                    unsigned window = ampk_row_of(at.image, i, j, p.windows);
+                    uint32_t place[N];
+                    load_index(index + (size_t)window * cover.channels + channel, place);
                     float v[N];
                     A::load(dy, window, channel, v);
 #pragma unroll
                     for (int k = 0; k < N; k++)
-                        if (place.at[k] == here) sum[k] += v[k];
+                        if (place[k] == here) sum[k] += v[k];
                 }
             largest = ampk_put<A>(dx, row, channel, sum, accumulate, largest);
         }
@@ -127,10 +143,10 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 1>()];
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     float sum[N] = {0};
     if (channel < cover.channels)
-        for (size_t i = threadIdx.x >> cover.lane_bits; i < x.area;
+        for (unsigned i = threadIdx.x >> cover.lane_bits; i < x.area;
              i += blockDim.x >> cover.lane_bits) {
             float v[N];
             A::load(x, blockIdx.y * x.area + i, channel, v);
@@ -153,12 +169,12 @@ template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     spread(ampk_cover cover, ampk_view dy, ampk_view dx, bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[A::width];
-            A::load(dy, ampk_divide(row, dx.area), channel, v);
+            A::load(dy, row / dx.area, channel, v);
 #pragma unroll
             for (int i = 0; i < A::width; i++)
                 v[i] /= (float)dx.area;
@@ -171,7 +187,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 extern "C" size_t ampk_cuda_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
-    return ampk_pixel_count(y) * y->c * (size <= LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
+    return (size_t)ampk_pixel_count(y) * y->c *
+           (size <= LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
 }
 
 template <typename Index>
