@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 
 #ifdef __CUDACC__
-#define AMPK_FORMULA static __device__ inline
+#define AMPK_FORMULA static __device__ __noinline__ /* large: exp and tanh */
 #else
 #define AMPK_FORMULA static inline
 #endif

@@ -8,27 +8,41 @@
 
 /* x > 0 ? x : slope*x */
 struct ampk_slope {
+    static const bool by_sign = true; /* backward needs to know only whether out > 0 */
     float slope;
 
-    __device__ __forceinline__ float forward(float x) const { return x > 0 ? x : slope * x; }
+    __device__ __forceinline__ float forward(float x) const
+    {
+        return x > 0 ? x : slope * x;
+    }
     /* d * activation'(out) */
     __device__ __forceinline__ float backward(float d, float out) const
     {
         return out > 0 ? d : slope * d;
     }
     /* Whether backward looks at out. */
-    __device__ __forceinline__ bool needs_output() const { return slope != 1; }
+    __device__ __forceinline__ bool needs_output() const
+    {
+        return slope != 1;
+    }
 };
 
 struct ampk_curve {
+    static const bool by_sign = false;
     enum ampk_activation activation;
 
-    __device__ __forceinline__ float forward(float x) const { return ampk_activate(x, activation); }
+    __device__ __forceinline__ float forward(float x) const
+    {
+        return ampk_activate(x, activation);
+    }
     __device__ __forceinline__ float backward(float d, float out) const
     {
         return d * ampk_activation_gradient(out, activation);
     }
-    __device__ __forceinline__ bool needs_output() const { return true; }
+    __device__ __forceinline__ bool needs_output() const
+    {
+        return true;
+    }
 };
 
 /* Calls run with the activation as an object of its family. */

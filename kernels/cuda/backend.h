@@ -14,17 +14,35 @@
 #define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
+#define AMPK_CUDA_BATCHNORM(X)                                                                     \
+    X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
+#define AMPK_CUDA_POOL(X)                                                                          \
+    X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
+    X(avgpool_forward) X(avgpool_backward)
+#define AMPK_CUDA_SHAPE(X)                                                                         \
+    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)
+#define AMPK_CUDA_POINTWISE(X) X(dropout) X(activation_forward) X(activation_backward)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
     AMPK_CUDA_CONV(X)                                                                              \
     AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_BATCHNORM(X)                                                                         \
+    AMPK_CUDA_POOL(X)                                                                              \
+    AMPK_CUDA_SHAPE(X)                                                                             \
+    AMPK_CUDA_POINTWISE(X)                                                                         \
     AMPK_CUDA_LISTS(X)
 /* clang-format on */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* What a convolution's own epilogue would do: out = activation(in + bias). in: NHWC, FP32 or FP16,
+ * may have more channels than out, which are left unread; out of any dtype and layout. */
+void ampk_cuda_bias_act_forward(struct ampk_context *, const struct ampk_tensor *in,
+                                const float *bias, enum ampk_activation,
+                                const struct ampk_tensor *out, uint32_t *amax);
 
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)

@@ -27,12 +27,21 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
     return true;
 }
 
+static bool make_counters(struct ampk_context *ctx)
+{
+    size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
+    ctx->counters = (unsigned *)ampk_rt_alloc(bytes);
+    if (ctx->counters) ampk_rt_zero(ctx->counters, bytes, ctx->stream);
+    return ctx->counters != NULL;
+}
+
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
     ampk_cuda_conv_end(ctx);
     if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
     ampk_rt_free(ctx->work);
+    ampk_rt_free(ctx->counters);
     free(ctx);
 }
 
@@ -49,7 +58,8 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
         return NULL;
     }
     ctx->stream = ampk_rt_stream_create();
-    if (ctx->stream && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES)) return ctx;
+    if (ctx->stream && make_counters(ctx) && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
+        return ctx;
     snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
     ampk_cuda_context_destroy(ctx);
     return NULL;

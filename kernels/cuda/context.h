@@ -15,7 +15,11 @@ struct ampk_context {
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
+    unsigned
+        *counters; /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
 };
+
+enum { AMPK_COUNTERS = 256 };
 
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);
 void ampk_cuda_context_destroy(struct ampk_context *);

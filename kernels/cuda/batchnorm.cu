@@ -1,0 +1,456 @@
+/* Operations with parameters or sums per channel: batch-norm with activation, bias with activation.
+ *
+ * Passes over memory: sums read y; forward reads y and writes out; backward's sums read y and d,
+ * its second kernel reads both and writes dy. `out` is read where the activation is none of two
+ * slopes: else its sign is found again from y, by the very arithmetic of the forward pass.
+ */
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/sums.h"
+
+/* ---- per channel ---- */
+
+/* x_hat * scale = (y - mean) * factor */
+static __device__ __forceinline__ float forward_factor(const ampk_batchnorm &bn, size_t channel)
+{
+    float v = bn.variance[channel];
+    float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(v) + 1e-6f : sqrtf(v + 1e-5f);
+    return bn.scale[channel] / deviation;
+}
+
+/* What forward needs of N channels. */
+template <int N> struct normalizer {
+    float mean[N], factor[N], bias[N];
+
+    __device__ __forceinline__ normalizer(const ampk_batchnorm &bn, size_t channel)
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            mean[i] = bn.mean[channel + i];
+            factor[i] = forward_factor(bn, channel + i);
+            bias[i] = bn.bias[channel + i];
+        }
+    }
+    /* What goes into the activation, the same bits wherever it is computed. */
+    __device__ __forceinline__ float apply(int i, float y) const
+    {
+        return __fmaf_rn(__fsub_rn(y, mean[i]), factor[i], bias[i]);
+    }
+};
+
+template <int N>
+static __device__ __forceinline__ void read_parameters(const float *from, size_t channel,
+                                                       float (&to)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        to[i] = from[channel + i];
+}
+
+/* After ampk_grid_sums of S sums: calls use(channel, place), the sums of the channel being
+ * shared[place], shared[place + n], ...; n is returned. All threads come back. */
+template <typename A, typename Use>
+static __device__ __forceinline__ void for_channels(const ampk_cover &cover, Use use)
+{
+    unsigned lane_mask = (1u << cover.lane_bits) - 1;
+    unsigned count = (unsigned)A::width << cover.lane_bits;
+    for (unsigned place = threadIdx.x; place < count; place += blockDim.x) {
+        size_t vector = ((size_t)blockIdx.x << cover.lane_bits) + (place & lane_mask);
+        size_t channel = vector * A::width + (place >> cover.lane_bits);
+        if (channel < cover.channels) use(channel, place, place + count);
+    }
+}
+
+/* ---- forward ---- */
+
+template <int N> struct one_input {
+    float y[N];
+};
+
+/* sum(y - shift) and sum((y - shift)^2) */
+template <typename A>
+static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
+    sum_values(ampk_cover cover, ampk_view y, const float *shift, float *partial,
+               unsigned *counters, float *sums)
+{
+    const int N = A::width;
+    __shared__ float shared[ampk_sum_shared<A, 2>()];
+    size_t channel = ampk_channel<A>(cover);
+    float x[2 * N] = {0};
+    if (channel < cover.channels) {
+        float by[N];
+        read_parameters(shift, channel, by);
+        ampk_for_rows<4, one_input<N>>(
+            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](size_t, const one_input<N> &in) {
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    float v = in.y[i] - by[i];
+                    x[i] += v;
+                    x[N + i] = fmaf(v, v, x[N + i]);
+                }
+            });
+    }
+    if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
+    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned second) {
+        sums[c] = shared[first];
+        sums[cover.channels + c] = shared[second];
+    });
+}
+
+static const int CHANNEL_THREADS = 128; /* one per channel, few channels */
+
+static __device__ __forceinline__ float roll(float rolling, float batch)
+{
+    return .99f * rolling + .01f * batch;
+}
+
+static __global__ void __launch_bounds__(CHANNEL_THREADS)
+    finalize(size_t channels, const float *sums, const float *shift, double count,
+             enum ampk_bn_rule rule, float *mean, float *variance, float *rolling_mean,
+             float *rolling_variance, uint32_t *amax)
+{
+    size_t c = ampk_first();
+    uint32_t largest = 0;
+    if (c < channels) {
+        double sum = sums[c], spread = sums[channels + c] - sum * sum / count;
+        if (count < 2 || spread < 0) spread = 0;
+        float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
+        float middle = (float)(shift[c] + sum / count);
+        mean[c] = middle;
+        variance[c] = rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
+        float to[2] = {roll(rolling_mean[c], middle), roll(rolling_variance[c], unbiased)};
+        rolling_mean[c] = to[0]; /* shift may be this one */
+        rolling_variance[c] = to[1];
+        largest = ampk_magnitude(to, largest);
+    }
+    ampk_raise_amax(amax, largest);
+}
+
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
+              ampk_view out, uint32_t *amax)
+{
+    const int N = A::width;
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels) {
+        const normalizer<N> layer(bn, channel);
+        ampk_for_rows<2, one_input<N>>(
+            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](size_t row, one_input<N> &in) {
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    in.y[i] = activation.forward(layer.apply(i, in.y[i]));
+                largest = ampk_put<A>(out, row, channel, in.y, false, largest);
+            });
+    }
+    ampk_raise_amax(amax, largest);
+}
+
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    add_bias(ampk_cover cover, ampk_view y, const float *bias, Activation activation, ampk_view out,
+             uint32_t *amax)
+{
+    const int N = A::width;
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels) {
+        float b[N];
+        read_parameters(bias, channel, b);
+        ampk_for_rows<2, one_input<N>>(
+            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](size_t row, one_input<N> &in) {
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    in.y[i] = activation.forward(in.y[i] + b[i]);
+                largest = ampk_put<A>(out, row, channel, in.y, false, largest);
+            });
+    }
+    ampk_raise_amax(amax, largest);
+}
+
+/* ---- backward ---- */
+
+template <int N> struct backward_input {
+    float y[N], d[N], out[N];
+};
+
+/* A slope looks at the sign of out alone, which is positive where what went into the activation
+ * exceeds `least`: half of the smallest number that out can hold. */
+static inline float find_least(enum ampk_dtype of_out)
+{
+    return of_out == AMPK_FP16 ? ldexpf(1, -25) : of_out == AMPK_BF16 ? ldexpf(1, -134) : 0;
+}
+
+/* What both backward kernels read. */
+template <typename Activation> struct layer_gradient {
+    ampk_view y, out, d;
+    ampk_batchnorm bn;
+    Activation activation;
+    float least;
+
+    template <typename A>
+    __device__ __forceinline__ void load(size_t row, size_t channel,
+                                         backward_input<A::width> &in) const
+    {
+        A::load(y, row, channel, in.y);
+        A::load(d, row, channel, in.d);
+        if (!Activation::by_sign) A::load(out, row, channel, in.out);
+    }
+    /* The gradient at batch-norm's output. */
+    template <int N>
+    __device__ __forceinline__ float before_activation(const normalizer<N> &layer, int i,
+                                                       const backward_input<N> &in) const
+    {
+        float sign_or_out =
+            Activation::by_sign ? __fsub_rn(layer.apply(i, in.y[i]), least) : in.out[i];
+        return activation.backward(in.d[i], sign_or_out);
+    }
+};
+
+/* dy = g*of_g + (y - mean)*of_y + constant */
+struct coefficients {
+    float *of_g, *of_y, *constant;
+};
+
+/* dscale, dbias and the coefficients of dy, from sum = sum(g), product = sum(g * (y - mean)). */
+static __device__ __forceinline__ void finish_channel(const ampk_batchnorm &bn, size_t c,
+                                                      float count, float sum, float product,
+                                                      float *dscale, float *dbias,
+                                                      const coefficients &to)
+{
+    float variance = bn.variance[c], inverse = 1 / sqrtf(variance + 1e-5f);
+    float a = bn.scale[c] * inverse;
+    dbias[c] = sum;
+    dscale[c] =
+        bn.rule == AMPK_BN_DARKNET_CPU ? product / (sqrtf(variance) + 1e-6f) : product * inverse;
+    to.of_g[c] = a;
+    to.of_y[c] = -a * inverse * inverse * (product / count);
+    to.constant[c] = -a * (sum / count);
+}
+
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
+    sum_gradients(ampk_cover cover, layer_gradient<Activation> gradient, float *partial,
+                  unsigned *counters, float *dscale, float *dbias, coefficients to,
+                  uint32_t *db_amax)
+{
+    const int N = A::width;
+    __shared__ float shared[ampk_sum_shared<A, 2>()];
+    size_t channel = ampk_channel<A>(cover);
+    float x[2 * N] = {0};
+    if (channel < cover.channels) {
+        const normalizer<N> layer(gradient.bn, channel);
+        ampk_for_rows<1, backward_input<N>>(
+            cover,
+            [&](size_t row, backward_input<N> &in) { gradient.template load<A>(row, channel, in); },
+            [&](size_t, const backward_input<N> &in) {
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    float g = gradient.before_activation(layer, i, in);
+                    x[i] += g;
+                    x[N + i] = fmaf(g, in.y[i] - layer.mean[i], x[N + i]);
+                }
+            });
+    }
+    if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
+    uint32_t largest = 0;
+    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned second) {
+        finish_channel(gradient.bn, c, (float)cover.rows, shared[first], shared[second], dscale,
+                       dbias, to);
+        largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
+        largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
+    });
+    ampk_raise_amax(db_amax, largest);
+}
+
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, coefficients by, ampk_view dy,
+              uint32_t *amax)
+{
+    const int N = A::width;
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels) {
+        const normalizer<N> layer(gradient.bn, channel);
+        float of_g[N], of_y[N], constant[N];
+        read_parameters(by.of_g, channel, of_g);
+        read_parameters(by.of_y, channel, of_y);
+        read_parameters(by.constant, channel, constant);
+        ampk_for_rows<2, backward_input<N>>(
+            cover,
+            [&](size_t row, backward_input<N> &in) { gradient.template load<A>(row, channel, in); },
+            [&](size_t row, const backward_input<N> &in) {
+                float v[N];
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    float g = gradient.before_activation(layer, i, in);
+                    v[i] = fmaf(in.y[i] - layer.mean[i], of_y[i], constant[i]);
+                    v[i] = fmaf(g, of_g[i], v[i]);
+                }
+                largest = ampk_put<A>(dy, row, channel, v, false, largest);
+            });
+    }
+    ampk_raise_amax(amax, largest);
+}
+
+/* dy = g = d * activation'(out) and dbias = sum(g) */
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
+    pass_back_bias(ampk_cover cover, ampk_view out, Activation activation, ampk_view d,
+                   ampk_view dy, float *partial, unsigned *counters, float *dbias,
+                   uint32_t *dy_amax, uint32_t *db_amax)
+{
+    const int N = A::width;
+    __shared__ float shared[ampk_sum_shared<A, 1>()];
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    float x[N] = {0};
+    if (channel < cover.channels)
+        ampk_for_rows<2, backward_input<N>>(
+            cover,
+            [&](size_t row, backward_input<N> &in) {
+                A::load(d, row, channel, in.d);
+                if (activation.needs_output()) A::load(out, row, channel, in.out);
+            },
+            [&](size_t row, backward_input<N> &in) {
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    if (activation.needs_output())
+                        in.d[i] = activation.backward(in.d[i], in.out[i]);
+                    x[i] += in.d[i];
+                }
+                largest = ampk_put<A>(dy, row, channel, in.d, false, largest);
+            });
+    ampk_raise_amax(dy_amax, largest);
+    if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
+    largest = 0;
+    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned) {
+        dbias[c] = shared[first];
+        largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
+    });
+    ampk_raise_amax(db_amax, largest);
+}
+
+/* ---- operations ---- */
+
+extern "C" void ampk_cuda_bn_sums(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                  const float *shift, float *sums)
+{
+    struct ampk_view from = ampk_pixels(y);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(y), from.c);
+        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2));
+        AMPK_LAUNCH(sum_values<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from, shift,
+                    partial, ctx->counters, sums);
+    };
+    ampk_with_access(run, from);
+}
+
+extern "C" void ampk_cuda_bn_finalize(struct ampk_context *ctx, int c, const float *sums,
+                                      const float *shift, size_t count, enum ampk_bn_rule rule,
+                                      float *mean, float *variance, float *rolling_mean,
+                                      float *rolling_variance, uint32_t *amax)
+{
+    unsigned blocks = ((unsigned)c + CHANNEL_THREADS - 1) / CHANNEL_THREADS;
+    AMPK_LAUNCH(finalize, blocks, CHANNEL_THREADS, 0, ctx->stream, (size_t)c, sums, shift,
+                (double)count, rule, mean, variance, rolling_mean, rolling_variance, amax);
+}
+
+extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                         const struct ampk_batchnorm *bn,
+                                         enum ampk_activation activation,
+                                         const struct ampk_tensor *out, uint32_t *amax)
+{
+    struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), from.c);
+        ampk_with_activation(activation, [&](auto family) {
+            AMPK_LAUNCH((normalize<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
+                        ctx->stream, cover, from, *bn, family, to, amax);
+        });
+    };
+    ampk_with_access(run, from, to);
+}
+
+extern "C" void ampk_cuda_bias_act_forward(struct ampk_context *ctx, const struct ampk_tensor *in,
+                                           const float *bias, enum ampk_activation activation,
+                                           const struct ampk_tensor *out, uint32_t *amax)
+{
+    struct ampk_view from = ampk_pixels(in), to = ampk_pixels(out);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(out), to.c);
+        ampk_with_activation(activation, [&](auto family) {
+            AMPK_LAUNCH((add_bias<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
+                        ctx->stream, cover, from, bias, family, to, amax);
+        });
+    };
+    ampk_with_access(run, from, to);
+}
+
+/* Both kernels of bn_act_backward. */
+template <typename A, typename Activation>
+static void run_backward(struct ampk_context *ctx,
+                         const struct layer_gradient<Activation> &gradient, size_t rows,
+                         const struct ampk_view &dy, float *dscale, float *dbias, uint32_t *dy_amax,
+                         uint32_t *db_amax)
+{
+    size_t c = dy.c;
+    struct ampk_cover cover = ampk_cover_sum<A>(rows, c);
+    size_t bytes = ampk_sum_bytes<A>(cover, 2);
+    float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * c * sizeof(float));
+    float *of_g = partial + bytes / sizeof(float);
+    struct coefficients by = {of_g, of_g + c, of_g + 2 * c};
+    AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
+                gradient, partial, ctx->counters, dscale, dbias, by, db_amax);
+    cover = ampk_cover_map<A>(rows, c);
+    AMPK_LAUNCH((pass_back<A, Activation>), cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
+                gradient, by, dy, dy_amax);
+}
+
+extern "C" void ampk_cuda_bn_act_backward(
+    struct ampk_context *ctx, const struct ampk_tensor *y, const struct ampk_tensor *out,
+    const struct ampk_batchnorm *bn, enum ampk_activation activation, const struct ampk_tensor *d,
+    const struct ampk_tensor *dy, float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_view from = ampk_pixels(y), to = ampk_pixels(dy), at = ampk_pixels(d);
+    ampk_with_activation(activation, [&](auto family) {
+        typedef decltype(family) F;
+        struct ampk_view read = F::by_sign ? from : ampk_pixels(out);
+        struct layer_gradient<F> gradient = {
+            from, read, at, *bn, family, find_least(out->dtype)
+        };
+        auto run = [&](auto access) {
+            run_backward<decltype(access)>(ctx, gradient, ampk_pixel_count(y), to, dscale, dbias,
+                                           dy_amax, db_amax);
+        };
+        ampk_with_access(run, from, to, at, read);
+    });
+}
+
+extern "C" void ampk_cuda_bias_act_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
+                                            enum ampk_activation activation,
+                                            const struct ampk_tensor *d,
+                                            const struct ampk_tensor *dy, float *dbias,
+                                            uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_view from = ampk_pixels(d), to = ampk_pixels(dy);
+    struct ampk_view read = activation == AMPK_LINEAR ? from : ampk_pixels(out);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(d), from.c);
+        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 1));
+        ampk_with_activation(activation, [&](auto family) {
+            AMPK_LAUNCH((pass_back_bias<A, decltype(family)>), cover.grid, AMPK_SUM_THREADS, 0,
+                        ctx->stream, cover, read, family, from, to, partial, ctx->counters, dbias,
+                        dy_amax, db_amax);
+        });
+    };
+    ampk_with_access(run, from, to, read);
+}

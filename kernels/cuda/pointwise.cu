@@ -1,0 +1,117 @@
+/* Dropout and activation: element by element. */
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/rows.h"
+
+/* ---- kernels ---- */
+
+/* y (+)= keep ? scale*x : 0; keep is dense, in the order image, channel, row of the image. */
+template <typename A>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    drop(ampk_cover cover, ampk_view x, const uint8_t *keep, float scale, ampk_view y,
+         bool accumulate, uint32_t *amax)
+{
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels)
+        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            size_t image = ampk_divide(row, x.area), pixel = row - image * x.area;
+            const uint8_t *kept = keep + (image * x.c + channel) * x.area + pixel;
+            float v[A::width];
+            A::load(x, row, channel, v);
+#pragma unroll
+            for (int i = 0; i < A::width; i++)
+                v[i] = kept[i * x.area] ? v[i] * scale : 0;
+            largest = ampk_put<A>(y, row, channel, v, accumulate, largest);
+        }
+    ampk_raise_amax(amax, largest);
+}
+
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    activate(ampk_cover cover, ampk_view x, Activation activation, ampk_view y, uint32_t *amax)
+{
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels)
+        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            float v[A::width];
+            A::load(x, row, channel, v);
+#pragma unroll
+            for (int i = 0; i < A::width; i++)
+                v[i] = activation.forward(v[i]);
+            largest = ampk_put<A>(y, row, channel, v, false, largest);
+        }
+    ampk_raise_amax(amax, largest);
+}
+
+/* dx (+)= d * activation'(out) */
+template <typename A, typename Activation>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    pass_back(ampk_cover cover, ampk_view out, Activation activation, ampk_view d, ampk_view dx,
+              bool accumulate, uint32_t *amax)
+{
+    size_t channel = ampk_channel<A>(cover);
+    uint32_t largest = 0;
+    if (channel < cover.channels)
+        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            float v[A::width], y[A::width];
+            A::load(d, row, channel, v);
+            A::load(out, row, channel, y);
+#pragma unroll
+            for (int i = 0; i < A::width; i++)
+                v[i] = activation.backward(v[i], y[i]);
+            largest = ampk_put<A>(dx, row, channel, v, accumulate, largest);
+        }
+    ampk_raise_amax(amax, largest);
+}
+
+/* ---- operations ---- */
+
+extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_tensor *x,
+                                  const uint8_t *keep, float scale, const struct ampk_tensor *y,
+                                  bool accumulate, uint32_t *amax)
+{
+    bool by_pixel = x->layout == AMPK_NHWC; /* NCHW: keep is in memory order */
+    struct ampk_view from = by_pixel ? ampk_pixels(x) : ampk_flat(x);
+    struct ampk_view to = by_pixel ? ampk_pixels(y) : ampk_flat(y);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(x->n * from.area, from.c);
+        AMPK_LAUNCH(drop<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from, keep, scale,
+                    to, accumulate, amax);
+    };
+    ampk_with_access(run, from, to);
+}
+
+extern "C" void ampk_cuda_activation_forward(struct ampk_context *ctx, const struct ampk_tensor *x,
+                                             enum ampk_activation activation,
+                                             const struct ampk_tensor *y, uint32_t *amax)
+{
+    struct ampk_view from = ampk_flat(x), to = ampk_flat(y);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(x->n, from.c);
+        ampk_with_activation(activation, [&](auto family) {
+            AMPK_LAUNCH((activate<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
+                        ctx->stream, cover, from, family, to, amax);
+        });
+    };
+    ampk_with_access(run, from, to);
+}
+
+extern "C" void
+ampk_cuda_activation_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
+                              enum ampk_activation activation, const struct ampk_tensor *d,
+                              const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+{
+    struct ampk_view y = ampk_flat(out), from = ampk_flat(d), to = ampk_flat(dx);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(d->n, from.c);
+        ampk_with_activation(activation, [&](auto family) {
+            AMPK_LAUNCH((pass_back<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
+                        ctx->stream, cover, y, family, from, to, accumulate, amax);
+        });
+    };
+    ampk_with_access(run, y, from, to);
+}
