@@ -329,7 +329,7 @@ static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct am
     const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
     if (plan->cudnn && plan->cudnn->tensor_cores) return NULL;
     if (obstacle || plan->gemm) return obstacle;
-    return "cuDNN's plans with them are slower, or there are none";
+    return "cuDNN names no engine with them, or they are slower";
 }
 
 static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream, char *why,
