@@ -324,6 +324,7 @@ void emulation_run(const emulation_launch *l)
     blockDim = l->block;
     gridDim = l->grid;
     allocate_shared();
+    emulation_device_begin();
     /* every block once: i -> (i * step + start) modulo their number */
     uint64_t blocks = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
     uint64_t start = random_below(INT32_MAX) % blocks, step;
@@ -336,6 +337,7 @@ void emulation_run(const emulation_launch *l)
         blockIdx.z = (unsigned)(at / l->grid.x / l->grid.y);
         run_block();
     }
+    emulation_device_end();
     free(block.shared);
 }
 

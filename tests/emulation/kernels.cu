@@ -127,6 +127,9 @@ void kernels_wrong(enum kernels_mistake mistake)
     case TOO_LARGE_ARGUMENTS:
         AMPK_LAUNCH(take_argument, 1, 32, 0, NULL, large);
         break;
+    case TOUCH_DEVICE_MEMORY:
+        *(volatile float *)x = 1;
+        break;
     }
     ampk_rt_free(x);
 }

@@ -25,6 +25,7 @@ enum kernels_mistake {
     TOO_MANY_THREADS,
     NO_BLOCKS,
     TOO_LARGE_ARGUMENTS,
+    TOUCH_DEVICE_MEMORY,
 };
 void kernels_wrong(enum kernels_mistake);
 

@@ -74,6 +74,7 @@ static void check_mistake(enum kernels_mistake mistake, const char *expected)
     REQUIRE(child >= 0);
     if (child == 0) {
         dup2(ends[1], 2);
+        setenv("AMPK_EMULATION_GUARD", "1", 1);
         kernels_wrong(mistake);
         _exit(0);
     }
@@ -100,8 +101,10 @@ AMP_TEST(mistakes_end_the_program)
     check_mistake(MISALIGN, "not a multiple of its size");
 #ifdef __SANITIZE_ADDRESS__
     check_mistake(LEAVE_SHARED_MEMORY, "heap-buffer-overflow");
+    check_mistake(TOUCH_DEVICE_MEMORY, "SEGV");
 #else
     check_mistake(LEAVE_SHARED_MEMORY, "shared memory was written beyond");
+    check_mistake(TOUCH_DEVICE_MEMORY, "the host touched the device's memory");
 #endif
     check_mistake(TOO_MANY_THREADS, "1 to 1024 threads");
     check_mistake(NO_BLOCKS, "a grid must have 1 to");
