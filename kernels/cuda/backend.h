@@ -27,11 +27,11 @@
     AMPK_CUDA_CONV(X)                                                                              \
     AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_LISTS(X)                                                                             \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
     AMPK_CUDA_POOL(X)                                                                              \
     AMPK_CUDA_SHAPE(X)                                                                             \
-    AMPK_CUDA_POINTWISE(X)                                                                         \
-    AMPK_CUDA_LISTS(X)
+    AMPK_CUDA_POINTWISE(X)
 /* clang-format on */
 
 #ifdef __cplusplus

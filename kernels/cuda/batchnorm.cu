@@ -10,7 +10,7 @@
 /* ---- per channel ---- */
 
 /* x_hat * scale = (y - mean) * factor */
-static __device__ __forceinline__ float forward_factor(const ampk_batchnorm &bn, size_t channel)
+static __device__ __forceinline__ float forward_factor(const ampk_batchnorm &bn, unsigned channel)
 {
     float v = bn.variance[channel];
     float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(v) + 1e-6f : sqrtf(v + 1e-5f);
@@ -21,7 +21,7 @@ static __device__ __forceinline__ float forward_factor(const ampk_batchnorm &bn,
 template <int N> struct normalizer {
     float mean[N], factor[N], bias[N];
 
-    __device__ __forceinline__ normalizer(const ampk_batchnorm &bn, size_t channel)
+    __device__ __forceinline__ normalizer(const ampk_batchnorm &bn, unsigned channel)
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
@@ -38,7 +38,7 @@ template <int N> struct normalizer {
 };
 
 template <int N>
-static __device__ __forceinline__ void read_parameters(const float *from, size_t channel,
+static __device__ __forceinline__ void read_parameters(const float *from, unsigned channel,
                                                        float (&to)[N])
 {
 #pragma unroll
@@ -54,8 +54,8 @@ static __device__ __forceinline__ void for_channels(const ampk_cover &cover, Use
     unsigned lane_mask = (1u << cover.lane_bits) - 1;
     unsigned count = (unsigned)A::width << cover.lane_bits;
     for (unsigned place = threadIdx.x; place < count; place += blockDim.x) {
-        size_t vector = ((size_t)blockIdx.x << cover.lane_bits) + (place & lane_mask);
-        size_t channel = vector * A::width + (place >> cover.lane_bits);
+        unsigned vector = (blockIdx.x << cover.lane_bits) + (place & lane_mask);
+        unsigned channel = vector * A::width + (place >> cover.lane_bits);
         if (channel < cover.channels) use(channel, place, place + count);
     }
 }
@@ -74,15 +74,15 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 2>()];
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     float x[2 * N] = {0};
     uint32_t largest = 0;
     if (channel < cover.channels) {
         float by[N];
         read_parameters(shift, channel, by);
         ampk_for_rows<4, one_input<N>>(
-            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
-            [&](size_t, const one_input<N> &in) {
+            cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](unsigned, const one_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     float v = in.y[i] - by[i];
@@ -95,7 +95,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (y.dtype == AMPK_FP16 && largest == AMPK_INF) largest = AMPK_FP16_OVERFLOW;
     ampk_raise_amax(amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
-    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned second) {
+    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
         sums[c] = shared[first];
         sums[cover.channels + c] = shared[second];
     });
@@ -109,11 +109,11 @@ static __device__ __forceinline__ float roll(float rolling, float batch)
 }
 
 static __global__ void __launch_bounds__(CHANNEL_THREADS)
-    finalize(size_t channels, const float *sums, const float *shift, double count,
+    finalize(unsigned channels, const float *sums, const float *shift, double count,
              enum ampk_bn_rule rule, float *mean, float *variance, float *rolling_mean,
              float *rolling_variance, uint32_t *amax)
 {
-    size_t c = ampk_first();
+    unsigned c = (unsigned)ampk_first();
     uint32_t largest = 0;
     if (c < channels) {
         double sum = sums[c], spread = sums[channels + c] - sum * sum / count;
@@ -136,13 +136,13 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
               ampk_view out, uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
         const normalizer<N> layer(bn, channel);
         ampk_for_rows<2, one_input<N>>(
-            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
-            [&](size_t row, one_input<N> &in) {
+            cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](unsigned row, one_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     in.y[i] = activation.forward(layer.apply(i, in.y[i]));
@@ -158,14 +158,14 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
              uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
         float b[N];
         read_parameters(bias, channel, b);
         ampk_for_rows<2, one_input<N>>(
-            cover, [&](size_t row, one_input<N> &in) { A::load(y, row, channel, in.y); },
-            [&](size_t row, one_input<N> &in) {
+            cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
+            [&](unsigned row, one_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     in.y[i] = activation.forward(in.y[i] + b[i]);
@@ -196,7 +196,7 @@ template <typename Activation> struct layer_gradient {
     float least;
 
     template <typename A>
-    __device__ __forceinline__ void load(size_t row, size_t channel,
+    __device__ __forceinline__ void load(unsigned row, unsigned channel,
                                          backward_input<A::width> &in) const
     {
         A::load(y, row, channel, in.y);
@@ -220,7 +220,7 @@ struct coefficients {
 };
 
 /* dscale, dbias and the coefficients of dy, from sum = sum(g), product = sum(g * (y - mean)). */
-static __device__ __forceinline__ void finish_channel(const ampk_batchnorm &bn, size_t c,
+static __device__ __forceinline__ void finish_channel(const ampk_batchnorm &bn, unsigned c,
                                                       float count, float sum, float product,
                                                       float *dscale, float *dbias,
                                                       const coefficients &to)
@@ -243,14 +243,16 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 2>()];
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const normalizer<N> layer(gradient.bn, channel);
         ampk_for_rows<1, backward_input<N>>(
             cover,
-            [&](size_t row, backward_input<N> &in) { gradient.template load<A>(row, channel, in); },
-            [&](size_t, const backward_input<N> &in) {
+            [&](unsigned row, backward_input<N> &in) {
+                gradient.template load<A>(row, channel, in);
+            },
+            [&](unsigned, const backward_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     float g = gradient.before_activation(layer, i, in);
@@ -261,7 +263,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     }
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
-    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned second) {
+    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
         finish_channel(gradient.bn, c, (float)cover.rows, shared[first], shared[second], dscale,
                        dbias, to);
         largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
@@ -276,7 +278,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
               uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
         const normalizer<N> layer(gradient.bn, channel);
@@ -286,8 +288,10 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
         read_parameters(by.constant, channel, constant);
         ampk_for_rows<2, backward_input<N>>(
             cover,
-            [&](size_t row, backward_input<N> &in) { gradient.template load<A>(row, channel, in); },
-            [&](size_t row, const backward_input<N> &in) {
+            [&](unsigned row, backward_input<N> &in) {
+                gradient.template load<A>(row, channel, in);
+            },
+            [&](unsigned row, const backward_input<N> &in) {
                 float v[N];
 #pragma unroll
                 for (int i = 0; i < N; i++) {
@@ -310,17 +314,17 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 1>()];
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     float x[N] = {0};
     if (channel < cover.channels)
         ampk_for_rows<2, backward_input<N>>(
             cover,
-            [&](size_t row, backward_input<N> &in) {
+            [&](unsigned row, backward_input<N> &in) {
                 A::load(d, row, channel, in.d);
                 if (activation.needs_output()) A::load(out, row, channel, in.out);
             },
-            [&](size_t row, backward_input<N> &in) {
+            [&](unsigned row, backward_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     if (activation.needs_output())
@@ -332,7 +336,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     ampk_raise_amax(dy_amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     largest = 0;
-    for_channels<A>(cover, [&](size_t c, unsigned first, unsigned) {
+    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned) {
         dbias[c] = shared[first];
         largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
     });
@@ -367,7 +371,7 @@ extern "C" void ampk_cuda_bn_finalize(struct ampk_context *ctx, int c, const flo
                                       float *rolling_variance, uint32_t *amax)
 {
     unsigned blocks = ((unsigned)c + CHANNEL_THREADS - 1) / CHANNEL_THREADS;
-    AMPK_LAUNCH(finalize, blocks, CHANNEL_THREADS, 0, ctx->stream, (size_t)c, sums, shift,
+    AMPK_LAUNCH(finalize, blocks, CHANNEL_THREADS, 0, ctx->stream, (unsigned)c, sums, shift,
                 (double)count, rule, mean, variance, rolling_mean, rolling_variance, amax);
 }
 
@@ -407,7 +411,7 @@ extern "C" void ampk_cuda_bias_act_forward(struct ampk_context *ctx, const struc
 /* Both kernels of bn_act_backward. */
 template <typename A, typename Activation>
 static void run_backward(struct ampk_context *ctx,
-                         const struct layer_gradient<Activation> &gradient, size_t rows,
+                         const struct layer_gradient<Activation> &gradient, unsigned rows,
                          const struct ampk_view &dy, float *dscale, float *dbias, uint32_t *dy_amax,
                          uint32_t *db_amax)
 {

@@ -10,17 +10,17 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     drop(ampk_cover cover, ampk_view x, const uint8_t *keep, float scale, ampk_view y,
          bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            size_t image = ampk_divide(row, x.area), pixel = row - image * x.area;
-            const uint8_t *kept = keep + (image * x.c + channel) * x.area + pixel;
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            unsigned image = row / x.area, pixel = row - image * x.area;
+            const uint8_t *kept = keep + ((size_t)image * x.c + channel) * x.area + pixel;
             float v[A::width];
             A::load(x, row, channel, v);
 #pragma unroll
             for (int i = 0; i < A::width; i++)
-                v[i] = kept[i * x.area] ? v[i] * scale : 0;
+                v[i] = kept[(size_t)i * x.area] ? v[i] * scale : 0;
             largest = ampk_put<A>(y, row, channel, v, accumulate, largest);
         }
     ampk_raise_amax(amax, largest);
@@ -30,10 +30,10 @@ template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     activate(ampk_cover cover, ampk_view x, Activation activation, ampk_view y, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[A::width];
             A::load(x, row, channel, v);
 #pragma unroll
@@ -50,10 +50,10 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     pass_back(ampk_cover cover, ampk_view out, Activation activation, ampk_view d, ampk_view dx,
               bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[A::width], y[A::width];
             A::load(d, row, channel, v);
             A::load(out, row, channel, y);

@@ -49,13 +49,13 @@ static struct pool make_pool(int size, int stride, int pad, const struct ampk_te
 }
 
 template <typename A, typename Index>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pool_max(ampk_cover cover, pool p, ampk_view x, ampk_view y, Index *index)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     if (channel >= cover.channels) return;
-    for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+    for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
         ampk_pixel at(row, p.windows);
         int top = at.h * p.stride - p.offset, left = at.w * p.stride - p.offset;
         int bottom = at_most(top + p.size, p.input.h), right = at_most(left + p.size, p.input.w);
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                     }
             }
         A::store(y, row, channel, largest);
-        store_index(index + row * cover.channels + channel, place);
+        store_index(index + (size_t)row * cover.channels + channel, place);
     }
 }
 
@@ -90,10 +90,10 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                bool accumulate, uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             ampk_pixel at(row, p.input);
             int h = at.h + p.offset, w = at.w + p.offset; /* window i: [i*stride, i*stride+size) */
             int top = h < p.size ? 0 : (h - p.size) / p.stride + 1;
@@ -104,9 +104,9 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
             for (int i = top; i < bottom; i++)
                 for (int j = left; j < right; j++) {
                     uint32_t here = (uint32_t)((h - i * p.stride) * p.size + w - j * p.stride);
-                    size_t window = ampk_row_of(at.image, i, j, p.windows);
+                    unsigned window = ampk_row_of(at.image, i, j, p.windows);
                     ampk_vector<Index, N> place =
-                        load_index<Index, N>(index + window * cover.channels + channel);
+                        load_index<Index, N>(index + (size_t)window * cover.channels + channel);
                     float v[N];
                     A::load(dy, window, channel, v);
 #pragma unroll
@@ -127,10 +127,10 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 1>()];
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     float sum[N] = {0};
     if (channel < cover.channels)
-        for (size_t i = threadIdx.x >> cover.lane_bits; i < x.area;
+        for (unsigned i = threadIdx.x >> cover.lane_bits; i < x.area;
              i += blockDim.x >> cover.lane_bits) {
             float v[N];
             A::load(x, blockIdx.y * x.area + i, channel, v);
@@ -153,12 +153,12 @@ template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     spread(ampk_cover cover, ampk_view dy, ampk_view dx, bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[A::width];
-            A::load(dy, ampk_divide(row, dx.area), channel, v);
+            A::load(dy, row / dx.area, channel, v);
 #pragma unroll
             for (int i = 0; i < A::width; i++)
                 v[i] /= (float)dx.area;
@@ -171,7 +171,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 extern "C" size_t ampk_cuda_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
-    return ampk_pixel_count(y) * y->c * (size <= LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
+    return (size_t)ampk_pixel_count(y) * y->c *
+           (size <= LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
 }
 
 template <typename Index>

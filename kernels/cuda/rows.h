@@ -17,13 +17,15 @@
 
 #include "kernels/cuda/device.h"
 
-/* ---- tensors in kernels ---- */
+/* ---- tensors in kernels ----
+ * A batch has fewer than 2^31 pixels and an image fewer than 2^31 elements, as in Darknet, so that
+ * rows and channels are 32-bit numbers; places in memory are not. */
 
 struct ampk_view {
     void *data;
     enum ampk_dtype dtype;
     bool is_planar;              /* NCHW */
-    size_t c, area;              /* rows in an image */
+    unsigned c, area;            /* area: rows in an image */
     size_t image_stride, stride; /* stride: from row to row where that is the same everywhere */
 };
 
@@ -33,8 +35,8 @@ static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
     struct ampk_view v = {};
     v.data = t->data;
     v.dtype = t->dtype;
-    v.c = (size_t)t->c;
-    v.area = (size_t)t->h * t->w;
+    v.c = (unsigned)t->c;
+    v.area = (unsigned)t->h * (unsigned)t->w;
     v.is_planar = t->layout == AMPK_NCHW && v.area > 1;
     v.image_stride = t->image_stride;
     v.stride = v.area == 1 ? t->image_stride : v.c;
@@ -52,15 +54,9 @@ static inline struct ampk_view ampk_flat(const struct ampk_tensor *t)
     return v;
 }
 
-static inline size_t ampk_pixel_count(const struct ampk_tensor *t)
+static inline unsigned ampk_pixel_count(const struct ampk_tensor *t)
 {
-    return (size_t)t->n * t->h * t->w;
-}
-
-/* a / b, which is quick if a has 32 bits. */
-static __device__ __forceinline__ size_t ampk_divide(size_t a, size_t b)
-{
-    return (a | b) >> 32 ? a / b : (uint32_t)a / (uint32_t)b;
+    return (unsigned)t->n * (unsigned)t->h * (unsigned)t->w;
 }
 
 /* ---- pixels ---- */
@@ -71,21 +67,20 @@ struct ampk_sides {
 
 /* Where a row is in its image. */
 struct ampk_pixel {
-    size_t image;
-    int h, w;
+    int image, h, w;
 
-    __device__ __forceinline__ ampk_pixel(size_t row, ampk_sides sides)
+    __device__ __forceinline__ ampk_pixel(unsigned row, ampk_sides sides)
     {
-        size_t line = ampk_divide(row, sides.w);
-        image = ampk_divide(line, sides.h);
-        h = (int)(line - image * sides.h);
-        w = (int)(row - line * sides.w);
+        int line = (int)row / sides.w;
+        image = line / sides.h;
+        h = line - image * sides.h;
+        w = (int)row - line * sides.w;
     }
 };
 
-static __device__ __forceinline__ size_t ampk_row_of(size_t image, int h, int w, ampk_sides sides)
+static __device__ __forceinline__ unsigned ampk_row_of(int image, int h, int w, ampk_sides sides)
 {
-    return (image * sides.h + h) * sides.w + w;
+    return (unsigned)((image * sides.h + h) * sides.w + w);
 }
 
 /* ---- access ---- */
@@ -94,16 +89,16 @@ template <typename T> struct ampk_packed {
     static const int width = ampk_wide<T>::elements;
     static const int lanes = 8; /* 128 bytes of a row, a line of the cache */
 
-    static __device__ __forceinline__ T *at(const ampk_view &v, size_t row, size_t channel)
+    static __device__ __forceinline__ T *at(const ampk_view &v, unsigned row, unsigned channel)
     {
         return (T *)v.data + row * v.stride + channel;
     }
-    static __device__ __forceinline__ void load(const ampk_view &v, size_t row, size_t channel,
+    static __device__ __forceinline__ void load(const ampk_view &v, unsigned row, unsigned channel,
                                                 float (&x)[width])
     {
         ampk_load(at(v, row, channel), x);
     }
-    static __device__ __forceinline__ void store(const ampk_view &v, size_t row, size_t channel,
+    static __device__ __forceinline__ void store(const ampk_view &v, unsigned row, unsigned channel,
                                                  const float (&x)[width])
     {
         ampk_store(at(v, row, channel), x);
@@ -114,20 +109,21 @@ struct ampk_any {
     static const int width = 1;
     static const int lanes = 32;
 
-    static __device__ __forceinline__ size_t index(const ampk_view &v, size_t row, size_t channel)
+    static __device__ __forceinline__ size_t index(const ampk_view &v, unsigned row,
+                                                   unsigned channel)
     {
-        size_t image = ampk_divide(row, v.area), pixel = row - image * v.area;
+        unsigned image = row / v.area, pixel = row - image * v.area;
         return image * v.image_stride +
                (v.is_planar ? channel * v.area + pixel : pixel * v.c + channel);
     }
-    static __device__ __forceinline__ void load(const ampk_view &v, size_t row, size_t channel,
+    static __device__ __forceinline__ void load(const ampk_view &v, unsigned row, unsigned channel,
                                                 float (&x)[1])
     {
         size_t i = index(v, row, channel);
         x[0] = 0;
         AMPK_WITH_TYPE(v.dtype, T, x[0] = ampk_to_float(((const T *)v.data)[i]));
     }
-    static __device__ __forceinline__ void store(const ampk_view &v, size_t row, size_t channel,
+    static __device__ __forceinline__ void store(const ampk_view &v, unsigned row, unsigned channel,
                                                  const float (&x)[1])
     {
         size_t i = index(v, row, channel);
@@ -137,9 +133,9 @@ struct ampk_any {
 
 /* Stores x, or adds it to what is there; returns the larger of `largest` and the magnitudes. */
 template <typename A>
-static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, size_t row, size_t channel,
-                                                    float (&x)[A::width], bool accumulate,
-                                                    uint32_t largest)
+static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, unsigned row,
+                                                    unsigned channel, float (&x)[A::width],
+                                                    bool accumulate, uint32_t largest)
 {
     if (accumulate) {
         float old[A::width];
@@ -155,7 +151,7 @@ static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, size_t r
 template <typename T> static inline bool ampk_is_packed(const struct ampk_view &v)
 {
     const int width = ampk_wide<T>::elements;
-    bool has_gaps = v.area > 1 && v.image_stride != v.c * v.area;
+    bool has_gaps = v.area > 1 && v.image_stride != (size_t)v.c * v.area;
     return (ampk_dtype_bytes(v.dtype) == sizeof(T)) && !v.is_planar && !has_gaps &&
            v.c % width == 0 && ampk_fits<T, width>(v.data, v.stride);
 }
@@ -184,27 +180,27 @@ static inline void ampk_with_access(Run run, const Views &...views)
 
 /* How a grid covers rows x channels. Given by the shape alone, as sums are split by it. */
 struct ampk_cover {
-    size_t rows, channels;
+    unsigned rows, channels;
     unsigned lane_bits; /* a line of a block has 2^lane_bits threads */
     dim3 grid;
 };
 
 /* threads: of a block, a power of two. most_blocks: about; a thread then does several rows. */
 template <typename A>
-static inline struct ampk_cover ampk_cover_with(size_t rows, size_t channels, unsigned threads,
+static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels, unsigned threads,
                                                 unsigned most_blocks, bool long_lines)
 {
-    const size_t rows_per_thread = 4; /* at least, so that reading the parameters pays */
-    size_t vectors = (channels + A::width - 1) / A::width;
+    const unsigned rows_per_thread = 4; /* at least, so that reading the parameters pays */
+    unsigned vectors = (channels + A::width - 1) / A::width;
     struct ampk_cover cover = {rows, channels, 0, dim3()};
     unsigned lanes = 1;
     while (lanes < vectors && lanes < threads &&
            (lanes < A::lanes || (long_lines && threads / lanes > rows)))
         lanes *= 2, cover.lane_bits++;
-    size_t across = (vectors + lanes - 1) / lanes, lines = threads / lanes;
-    size_t most = across < most_blocks ? most_blocks / across : 1;
-    size_t down = (rows + lines * rows_per_thread - 1) / (lines * rows_per_thread);
-    cover.grid = dim3((unsigned)across, (unsigned)(down < most ? down : most));
+    unsigned across = (vectors + lanes - 1) / lanes, together = threads / lanes * rows_per_thread;
+    unsigned most = across < most_blocks ? most_blocks / across : 1;
+    unsigned down = (rows + together - 1) / together;
+    cover.grid = dim3(across, down < most ? down : most);
     return cover;
 }
 
@@ -212,27 +208,29 @@ static inline struct ampk_cover ampk_cover_with(size_t rows, size_t channels, un
  * few rows get long lines. */
 static const int AMPK_MAP_THREADS = 256;
 
-template <typename A> static inline struct ampk_cover ampk_cover_map(size_t rows, size_t channels)
+template <typename A>
+static inline struct ampk_cover ampk_cover_map(unsigned rows, unsigned channels)
 {
     return ampk_cover_with<A>(rows, channels, AMPK_MAP_THREADS, 2048, true);
 }
 
 /* First of a thread's A::width channels; none of its own if it is not below cover.channels. */
-template <typename A> static __device__ __forceinline__ size_t ampk_channel(const ampk_cover &cover)
+template <typename A>
+static __device__ __forceinline__ unsigned ampk_channel(const ampk_cover &cover)
 {
     unsigned lane = threadIdx.x & ((1u << cover.lane_bits) - 1);
-    return (((size_t)blockIdx.x << cover.lane_bits) + lane) * A::width;
+    return ((blockIdx.x << cover.lane_bits) + lane) * A::width;
 }
 
-static __device__ __forceinline__ size_t ampk_row(const ampk_cover &cover)
+static __device__ __forceinline__ unsigned ampk_row(const ampk_cover &cover)
 {
     unsigned lines = blockDim.x >> cover.lane_bits;
-    return (size_t)blockIdx.y * lines + (threadIdx.x >> cover.lane_bits);
+    return blockIdx.y * lines + (threadIdx.x >> cover.lane_bits);
 }
 
-static __device__ __forceinline__ size_t ampk_row_step(const ampk_cover &cover)
+static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover)
 {
-    return (size_t)gridDim.y * (blockDim.x >> cover.lane_bits);
+    return gridDim.y * (blockDim.x >> cover.lane_bits);
 }
 
 /* load(row, input) and then use(row, input) for every row of the thread. `ahead` rows are loaded
@@ -240,7 +238,8 @@ static __device__ __forceinline__ size_t ampk_row_step(const ampk_cover &cover)
 template <int ahead, typename Input, typename Load, typename Use>
 static __device__ __forceinline__ void ampk_for_rows(const ampk_cover &cover, Load load, Use use)
 {
-    size_t row = ampk_row(cover), step = ampk_row_step(cover);
+    unsigned row = ampk_row(cover), step = ampk_row_step(cover);
+#pragma unroll 1
     for (; row + (ahead - 1) * step < cover.rows; row += ahead * step) {
         Input input[ahead];
 #pragma unroll
@@ -250,7 +249,8 @@ static __device__ __forceinline__ void ampk_for_rows(const ampk_cover &cover, Lo
         for (int i = 0; i < ahead; i++)
             use(row + i * step, input[i]);
     }
-    for (; row < cover.rows; row += step) {
+#pragma unroll 1
+    for (; ahead > 1 && row < cover.rows; row += step) {
         Input input;
         load(row, input);
         use(row, input);

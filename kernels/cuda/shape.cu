@@ -10,10 +10,10 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     enlarge(ampk_cover cover, ampk_view x, ampk_sides sides, int stride, float scale, ampk_view y,
             bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             ampk_pixel at(row, {sides.h * stride, sides.w * stride});
             float v[A::width];
             A::load(x, ampk_row_of(at.image, at.h / stride, at.w / stride, sides), channel, v);
@@ -27,16 +27,16 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* y (+)= scale * the sum of stride x stride pixels of x. */
 template <typename A>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     reduce(ampk_cover cover, ampk_view x, ampk_view y, ampk_sides sides, int stride, float scale,
            bool accumulate, uint32_t *amax)
 {
     const int N = A::width;
     const ampk_sides wide = {sides.h * stride, sides.w * stride};
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             ampk_pixel at(row, sides);
             float sum[N] = {0};
             for (int h = at.h * stride; h < (at.h + 1) * stride; h++)
@@ -68,16 +68,16 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
              Activation activation, ampk_view out, uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
         ampk_for_rows<2, two_inputs<N>>(
             cover,
-            [&](size_t row, two_inputs<N> &in) {
+            [&](unsigned row, two_inputs<N> &in) {
                 A::load(x, row, channel, in.a);
                 A::load(add, row, channel, in.b);
             },
-            [&](size_t row, two_inputs<N> &in) {
+            [&](unsigned row, two_inputs<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++)
                     in.a[i] = activation.forward(alpha * in.a[i] + beta * in.b[i]);
@@ -93,16 +93,16 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
               ampk_view to, bool accumulate, uint32_t *amax)
 {
     const int N = A::width;
-    size_t channel = ampk_channel<A>(cover);
+    unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
         ampk_for_rows<2, two_inputs<N>>(
             cover,
-            [&](size_t row, two_inputs<N> &in) {
+            [&](unsigned row, two_inputs<N> &in) {
                 A::load(d, row, channel, in.a);
                 if (activation.needs_output()) A::load(out, row, channel, in.b);
             },
-            [&](size_t row, two_inputs<N> &in) {
+            [&](unsigned row, two_inputs<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     if (activation.needs_output()) in.a[i] = activation.backward(in.a[i], in.b[i]);
@@ -119,7 +119,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
  * have its first `channels` channels. */
 struct sampling {
     int step, from_step, h, w;
-    size_t channels;
+    unsigned channels;
     ampk_sides to, from;
 };
 
@@ -139,14 +139,14 @@ static struct sampling find_sampling(const struct ampk_tensor *to, const struct 
             at_least_one(from->w / to->w),
             smaller(to->h, from->h),
             smaller(to->w, from->w),
-            (size_t)smaller(to->c, from->c),
+            (unsigned)smaller(to->c, from->c),
             {to->h, to->w},
             {from->h, from->w}};
 }
 
 /* Whether element (row, channel) of `to` has a partner, and the partner's row. */
-static __device__ __forceinline__ bool find_partner(const sampling &s, size_t row, size_t channel,
-                                                    size_t *partner)
+static __device__ __forceinline__ bool find_partner(const sampling &s, unsigned row,
+                                                    unsigned channel, unsigned *partner)
 {
     ampk_pixel at(row, s.to);
     int h = at.h / s.step, w = at.w / s.step;
@@ -160,12 +160,12 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     add_sampled(ampk_cover cover, sampling s, ampk_view x, ampk_view add, float alpha, float beta,
                 Activation activation, ampk_view out, uint32_t *amax)
 {
-    size_t channel = ampk_channel<ampk_any>(cover);
+    unsigned channel = ampk_channel<ampk_any>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[1], b[1];
-            size_t partner;
+            unsigned partner;
             ampk_any::load(x, row, channel, v);
             if (find_partner(s, row, channel, &partner)) {
                 ampk_any::load(add, partner, channel, b);
@@ -183,12 +183,12 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     pass_sampled(ampk_cover cover, sampling s, ampk_view out, ampk_view d, float beta,
                  Activation activation, ampk_view to, bool accumulate, uint32_t *amax)
 {
-    size_t channel = ampk_channel<ampk_any>(cover);
+    unsigned channel = ampk_channel<ampk_any>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels)
-        for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             float v[1] = {0}, y[1];
-            size_t partner;
+            unsigned partner;
             if (find_partner(s, row, channel, &partner)) {
                 ampk_any::load(d, partner, channel, v);
                 ampk_any::load(out, partner, channel, y);
@@ -201,39 +201,37 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- permutations of an image's elements, by place in NCHW order ---- */
 
-/* dst[to] (+)= src[from] where map(i, &from, &to) tells for the i-th element of an image. */
+/* dst[to] (+)= src[from] where map.find(i, &from, &to) tells for the i-th element of an image; grid
+ * y: images. */
 template <typename Map>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    permute(size_t count, size_t images, Map map, ampk_view src, ampk_view dst, bool accumulate,
-            uint32_t *amax)
+    permute(unsigned count, Map map, ampk_view src, ampk_view dst, bool accumulate, uint32_t *amax)
 {
     uint32_t largest = 0;
-    for (size_t all = ampk_first(); all < count * images; all += ampk_stride()) {
-        size_t image = ampk_divide(all, count), from, to;
-        map.find(all - image * count, &from, &to);
-        size_t channel = ampk_divide(from, src.area);
+    for (size_t i = ampk_first(); i < count; i += ampk_stride()) {
+        unsigned from, to;
+        map.find((unsigned)i, &from, &to);
+        unsigned channel = from / src.area, pixel = from % src.area;
         float v[1];
-        ampk_any::load(src, image * src.area + from - channel * src.area, channel, v);
-        channel = ampk_divide(to, dst.area);
-        largest = ampk_put<ampk_any>(dst, image * dst.area + to - channel * dst.area, channel, v,
-                                     accumulate, largest);
+        ampk_any::load(src, blockIdx.y * src.area + pixel, channel, v);
+        channel = to / dst.area, pixel = to % dst.area;
+        largest =
+            ampk_put<ampk_any>(dst, blockIdx.y * dst.area + pixel, channel, v, accumulate, largest);
     }
     ampk_raise_amax(amax, largest);
 }
 
 /* Darknet's reorg_cpu: element (i, j, k) of a deep w x h x c, and where it is in the wide one. */
 struct reorg_map {
-    size_t w, h, c, stride;
+    unsigned w, h, c, stride;
     bool to_wide;
 
-    __device__ __forceinline__ void find(size_t deep, size_t *from, size_t *to) const
+    __device__ __forceinline__ void find(unsigned deep, unsigned *from, unsigned *to) const
     {
-        size_t line = ampk_divide(deep, w), i = deep - line * w;
-        size_t k = ampk_divide(line, h), j = line - k * h;
-        size_t wide_c = ampk_divide(c, stride * stride);
-        size_t cell = ampk_divide(k, wide_c), cell_row = ampk_divide(cell, stride);
-        size_t row = (k - cell * wide_c) * h * stride + j * stride + cell_row;
-        size_t wide = row * w * stride + i * stride + cell - cell_row * stride;
+        unsigned i = deep % w, j = deep / w % h, k = deep / w / h;
+        unsigned wide_c = c / (stride * stride), cell = k / wide_c; /* of stride x stride */
+        unsigned row = k % wide_c * h * stride + j * stride + cell / stride;
+        unsigned wide = row * w * stride + i * stride + cell % stride;
         *from = to_wide ? deep : wide;
         *to = to_wide ? wide : deep;
     }
@@ -241,12 +239,12 @@ struct reorg_map {
 
 /* Darknet's flatten: planes of `size` pixels, and pixels of `layers` channels. */
 struct flatten_map {
-    size_t size, layers;
+    unsigned size, layers;
     bool to_pixels;
 
-    __device__ __forceinline__ void find(size_t planes, size_t *from, size_t *to) const
+    __device__ __forceinline__ void find(unsigned planes, unsigned *from, unsigned *to) const
     {
-        size_t c = ampk_divide(planes, size), pixels = (planes - c * size) * layers + c;
+        unsigned pixels = planes % size * layers + planes / size;
         *from = to_pixels ? planes : pixels;
         *to = to_pixels ? pixels : planes;
     }
@@ -349,17 +347,18 @@ template <typename Map>
 static void run_permute(struct ampk_context *ctx, const Map &map, const struct ampk_tensor *src,
                         const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {
-    size_t count = (size_t)src->c * src->h * src->w, all = count * src->n;
-    unsigned blocks = ampk_cuda_blocks(ctx, all, AMPK_MAP_THREADS, AMPK_MAP_THREADS);
-    AMPK_LAUNCH(permute<Map>, blocks, AMPK_MAP_THREADS, 0, ctx->stream, count, (size_t)src->n, map,
-                ampk_pixels(src), ampk_pixels(dst), accumulate, amax);
+    struct ampk_view from = ampk_pixels(src), to = ampk_pixels(dst);
+    unsigned count = from.c * from.area;
+    dim3 grid(ampk_cuda_blocks(ctx, count, AMPK_MAP_THREADS, AMPK_MAP_THREADS), (unsigned)src->n);
+    AMPK_LAUNCH(permute<Map>, grid, AMPK_MAP_THREADS, 0, ctx->stream, count, map, from, to,
+                accumulate, amax);
 }
 
 extern "C" void ampk_cuda_reorg(struct ampk_context *ctx, const struct ampk_tensor *src, int w,
                                 int h, int c, int stride, int forward,
                                 const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {
-    struct reorg_map map = {(size_t)w, (size_t)h, (size_t)c, (size_t)stride, forward != 0};
+    struct reorg_map map = {(unsigned)w, (unsigned)h, (unsigned)c, (unsigned)stride, forward != 0};
     run_permute(ctx, map, src, dst, accumulate, amax);
 }
 
@@ -367,6 +366,6 @@ extern "C" void ampk_cuda_flatten(struct ampk_context *ctx, const struct ampk_te
                                   int layers, int forward, const struct ampk_tensor *dst,
                                   bool accumulate, uint32_t *amax)
 {
-    struct flatten_map map = {(size_t)size, (size_t)layers, forward != 0};
+    struct flatten_map map = {(unsigned)size, (unsigned)layers, forward != 0};
     run_permute(ctx, map, src, dst, accumulate, amax);
 }

@@ -14,7 +14,8 @@
 static const int AMPK_SUM_THREADS = 512;
 static const unsigned AMPK_SUM_BLOCKS = AMPK_COUNTERS;
 
-template <typename A> static inline struct ampk_cover ampk_cover_sum(size_t rows, size_t channels)
+template <typename A>
+static inline struct ampk_cover ampk_cover_sum(unsigned rows, unsigned channels)
 {
     return ampk_cover_with<A>(rows, channels, AMPK_SUM_THREADS, AMPK_SUM_BLOCKS, false);
 }

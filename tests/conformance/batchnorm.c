@@ -11,9 +11,40 @@ static double positive_value_or_zero(void)
     return test_random() % 16 == 0 ? 0 : positive_value();
 }
 
+/* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
+ * and channels by 8, in the others any mixture. */
+struct kind {
+    bool usual;
+    struct ampk_tensor shape;
+};
+
+static struct kind random_kind(void)
+{
+    struct kind k = {random_bool(), random_shape(random_dtype(), AMPK_NHWC)};
+    if (k.usual)
+        k.shape = describe(k.shape.dtype, AMPK_NHWC, k.shape.n, RANDOM_OF(8, 16, 24, 72, 128),
+                           k.shape.h, k.shape.w);
+    return k;
+}
+
+/* Another NHWC tensor of the case. */
+static struct ampk_tensor another(struct kind k)
+{
+    if (k.usual) return k.shape;
+    return describe_nhwc(random_dtype(), k.shape.n, k.shape.c, k.shape.h, k.shape.w);
+}
+
+/* A tensor of the case for which any layout is allowed. */
+static struct ampk_tensor another_of_any_layout(struct kind k)
+{
+    if (k.usual) return k.shape;
+    return describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW), k.shape.n, k.shape.c,
+                          k.shape.h, k.shape.w);
+}
+
 static void sums_case(struct rig *r)
 {
-    struct pair y = input_tensor(r, random_shape(random_dtype(), AMPK_NHWC));
+    struct pair y = input_tensor(r, random_kind().shape);
     struct pair shift = input_array(r, y.exact.c), sums = output_array(r, 2 * y.exact.c, false);
     struct ampk_tensor magnitude = sums_magnitude(r, &y.exact, shift.exact.data);
     r->backend->bn_sums(r->context, &y.tested, shift.tested.data, sums.tested.data);
@@ -206,11 +237,10 @@ static struct ampk_batchnorm magnitude_layer(struct rig *r, const struct layer *
 
 static void bn_forward_case(struct rig *r)
 {
-    struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
-    struct ampk_tensor to = describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW),
-                                           shape.n, shape.c, shape.h, shape.w);
-    struct layer l = make_layer(r, shape.c, positive_value_or_zero);
-    struct pair y = input_tensor(r, shape), out = output_tensor(r, to, false);
+    struct kind k = random_kind();
+    struct layer l = make_layer(r, k.shape.c, positive_value_or_zero);
+    struct pair y = input_tensor(r, k.shape);
+    struct pair out = output_tensor(r, another_of_any_layout(k), false);
     enum ampk_activation a = random_activation();
     struct ampk_tensor size = absolute(r, &y.exact), magnitude = blank(r, &out.exact);
     struct ampk_batchnorm sizes = magnitude_layer(r, &l);
@@ -237,16 +267,10 @@ struct backward {
     double count;
 };
 
-/* An output of any dtype and layout. */
-static struct ampk_tensor any_like(struct ampk_tensor shape)
+static struct backward make_backward(struct rig *r, struct kind k, enum ampk_activation activation,
+                                     struct pair out)
 {
-    return describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW), shape.n, shape.c,
-                          shape.h, shape.w);
-}
-
-static struct backward make_backward(struct rig *r, struct ampk_tensor shape,
-                                     enum ampk_activation activation, struct pair out)
-{
+    struct ampk_tensor shape = k.shape;
     struct backward b = {.activation = activation, .out = out};
     b.dbias = output_array(r, shape.c, false);
     b.amax = make_amax(r);
@@ -257,7 +281,7 @@ static struct backward make_backward(struct rig *r, struct ampk_tensor shape,
         b.d = b.dy;
         b.d.exact = b.dy.exact;
     } else {
-        b.d = input_tensor(r, any_like(shape));
+        b.d = input_tensor(r, another_of_any_layout(k));
         b.dy = output_tensor(r, shape, false);
     }
     b.g = gradient_magnitude(r, b.activation, &b.out.exact, &b.d.exact);
@@ -305,10 +329,10 @@ static void bound_channel(struct backward *b, const struct ampk_tensor *y,
 }
 
 /* What the backend's forward pass makes of y; the reference is given the same. */
-static struct pair forward_output(struct rig *r, const struct pair *y, const struct layer *l,
-                                  enum ampk_activation activation)
+static struct pair forward_output(struct rig *r, struct kind k, const struct pair *y,
+                                  const struct layer *l, enum ampk_activation activation)
 {
-    struct pair out = output_tensor(r, any_like(y->tested), false);
+    struct pair out = output_tensor(r, another_of_any_layout(k), false);
     r->backend->bn_act_forward(r->context, &y->tested, &l->tested, activation, &out.tested, NULL);
     out.exact = download(r, &out);
     return out;
@@ -316,13 +340,13 @@ static struct pair forward_output(struct rig *r, const struct pair *y, const str
 
 static void bn_backward_case(struct rig *r)
 {
-    struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
+    struct kind k = random_kind();
+    struct ampk_tensor shape = k.shape;
     enum ampk_activation a = random_activation();
     /* A variance of zero makes outputs that are too large for the other activations' gradients. */
     struct layer l = make_layer(r, shape.c, is_simple(a) ? positive_value_or_zero : positive_value);
-    struct pair y =
-        input_tensor(r, describe_nhwc(random_dtype(), shape.n, shape.c, shape.h, shape.w));
-    struct backward b = make_backward(r, shape, a, forward_output(r, &y, &l, a));
+    struct pair y = input_tensor(r, another(k));
+    struct backward b = make_backward(r, k, a, forward_output(r, k, &y, &l, a));
     struct pair dscale = output_array(r, shape.c, false);
     struct ampk_tensor to_scale = blank(r, &dscale.exact), to_bias = blank(r, &b.dbias.exact);
     for (int c = 0; c < shape.c; c++)
@@ -350,11 +374,11 @@ AMP_TEST(bn_act_backward)
 
 static void bias_backward_case(struct rig *r)
 {
-    struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
-    struct pair out = input_tensor_of(r, any_like(shape), random_output);
-    struct backward b = make_backward(r, shape, random_activation(), out);
+    struct kind k = random_kind();
+    struct pair out = input_tensor_of(r, another_of_any_layout(k), random_output);
+    struct backward b = make_backward(r, k, random_activation(), out);
     struct ampk_tensor to_bias = blank(r, &b.dbias.exact);
-    for (int c = 0; c < shape.c; c++)
+    for (int c = 0; c < k.shape.c; c++)
         ((float *)to_bias.data)[c] = (float)sum_channel(&b.g, &b.g, 0, c).g;
     r->backend->bias_act_backward(r->context, &b.out.tested, b.activation, &b.d.tested,
                                   &b.dy.tested, b.dbias.tested.data, tested_amax(&b.amax),
