@@ -53,6 +53,10 @@ void ampk_cuda_bias_act_forward(struct ampk_context *, const struct ampk_tensor 
                                 const float *bias, enum ampk_activation,
                                 const struct ampk_tensor *out, uint32_t *amax);
 
+/* bn_sums of what a library stored, and its amax in the same pass (conv_layout.h). */
+void ampk_cuda_stored_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
+                           float *sums, uint32_t *amax);
+
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)
 

@@ -70,12 +70,13 @@ template <int N> struct one_input {
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     sum_values(ampk_cover cover, ampk_view y, const float *shift, float *partial,
-               unsigned *counters, float *sums)
+               unsigned *counters, float *sums, uint32_t *amax)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 2>()];
     unsigned channel = ampk_channel<A>(cover);
     float x[2 * N] = {0};
+    uint32_t largest = 0;
     if (channel < cover.channels) {
         float by[N];
         read_parameters(shift, channel, by);
@@ -88,8 +89,11 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
                     x[i] += v;
                     x[N + i] = fmaf(v, v, x[N + i]);
                 }
+                largest = ampk_magnitude(in.y, largest);
             });
     }
+    if (y.dtype == AMPK_FP16 && largest == AMPK_INF) largest = AMPK_FP16_OVERFLOW;
+    ampk_raise_amax(amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
         sums[c] = shared[first];
@@ -344,13 +348,19 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 extern "C" void ampk_cuda_bn_sums(struct ampk_context *ctx, const struct ampk_tensor *y,
                                   const float *shift, float *sums)
 {
+    ampk_cuda_stored_sums(ctx, y, shift, sums, NULL);
+}
+
+extern "C" void ampk_cuda_stored_sums(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                      const float *shift, float *sums, uint32_t *amax)
+{
     struct ampk_view from = ampk_pixels(y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(y), from.c);
         float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2));
         AMPK_LAUNCH(sum_values<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from, shift,
-                    partial, ctx->counters, sums);
+                    partial, ctx->counters, sums, amax);
     };
     ampk_with_access(run, from);
 }

@@ -286,8 +286,9 @@ void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
     const void *packed = run_forward(ctx, conv, o, x, y);
-    store_output(ctx, &o, packed, y, conv->k, false, amax);
-    if (sums) ampk_cuda.bn_sums(ctx, y, shift, sums);
+    bool in_one = o.direct && sums; /* amax with the sums */
+    if (!in_one) store_output(ctx, &o, packed, y, conv->k, false, amax);
+    if (sums) ampk_cuda_stored_sums(ctx, y, shift, sums, in_one ? amax : NULL);
 }
 
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -12,7 +12,7 @@ static const int THREADS = 256;
 static __device__ __forceinline__ float round_to_tf32(float x)
 {
     uint32_t bits = __float_as_uint(x);
-    if ((bits & 0x7f800000u) == 0x7f800000u) return x;
+    if ((bits & AMPK_INF) == AMPK_INF) return x;
     return __uint_as_float((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
 }
 
@@ -25,7 +25,7 @@ template <typename T> static __device__ __forceinline__ uint32_t magnitude_in(fl
 template <> __device__ __forceinline__ uint32_t magnitude_in<ampk_fp16>(float x)
 {
     uint32_t magnitude = ampk_magnitude(x);
-    return magnitude == 0x7f800000u ? 0x477ff000u : magnitude; /* 65520 */
+    return magnitude == AMPK_INF ? AMPK_FP16_OVERFLOW : magnitude;
 }
 
 /* ---- operands ---- */

@@ -6,7 +6,7 @@
 
 enum {
     LISTED = 128,  /* choices asked of one heuristic */
-    EXPECTED = 16, /* of which so many are tried where none is timed */
+    EXPECTED = 40, /* of which so many are tried where none is timed */
 };
 
 const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {

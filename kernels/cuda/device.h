@@ -223,6 +223,9 @@ static __device__ __forceinline__ uint32_t ampk_larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* Words of amax: inf, and what an FP16 that is inf counts as where a library stored it (65520). */
+static const uint32_t AMPK_INF = 0x7f800000u, AMPK_FP16_OVERFLOW = 0x477ff000u;
+
 /* |x| as kernels.h's amax wants it. */
 static __device__ __forceinline__ uint32_t ampk_magnitude(float x)
 {

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LISTED = 64 };
+enum { LISTED = 64, ALIGNMENT = 16 };
 
 struct ampk_gemm {
     cublasLtMatmulDesc_t product;
@@ -86,19 +86,29 @@ void ampk_gemm_destroy(struct ampk_gemm *g)
 
 /* ---- algorithms ---- */
 
-/* Partial sums that are not added in place (in an order that changes) nor rounded before. */
+static bool prefer(cublasLtMatmulPreference_t preference,
+                   cublasLtMatmulPreferenceAttributes_t attribute, const void *value, size_t size)
+{
+    return !cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size);
+}
+
+/* Any operands of ampk_tc_run; partial sums that are neither added in place, in an order that
+ * changes, nor rounded before. */
 static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
 {
-    cublasLtMatmulPreference_t preference = NULL;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    cublasLtMatmulPreference_t p = NULL;
     uint64_t bytes = workspace_limit;
-    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (cublasLtMatmulPreferenceCreate(&preference)) return NULL;
-    if (!cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                              &bytes, sizeof bytes) &&
-        !cublasLtMatmulPreferenceSetAttribute(
-            preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes))
-        return preference;
-    cublasLtMatmulPreferenceDestroy(preference);
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, alignment = ALIGNMENT;
+    if (cublasLtMatmulPreferenceCreate(&p)) return NULL;
+    bool set = prefer(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes) &&
+               prefer(p, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    for (int i = 0; i < 4; i++)
+        set = set && prefer(p, alignments[i], &alignment, sizeof alignment);
+    if (set) return p;
+    cublasLtMatmulPreferenceDestroy(p);
     return NULL;
 }
 

@@ -36,14 +36,19 @@ struct ampk_tc {
     bool said_timing;
 };
 
-struct ampk_tc_plan {
-    char key[KEY]; /* in the cache */
-    struct ampk_tc_problem problem;
+/* One way to compute a problem. */
+struct way {
     struct ampk_cudnn_plan *cudnn; /* or: */
     struct ampk_gemm *gemm;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
-    float ms;
+    float ms; /* 0: not timed */
+};
+
+struct ampk_tc_plan {
+    char key[KEY]; /* in the cache */
+    struct ampk_tc_problem problem;
+    struct way way;
     const char *no_tensor_cores;
     struct ampk_tc_plan *next;
 };
@@ -67,49 +72,46 @@ static bool uses_cudnn(const struct ampk_tc *tc, const struct ampk_tc_problem *p
     return !is_wide(p) || (tc->settings.compile && !p->accumulate);
 }
 
-static void clear_plan(struct ampk_tc_plan *plan)
+static void clear_way(struct way *way)
 {
-    ampk_cudnn_plan_destroy(plan->cudnn);
-    ampk_gemm_destroy(plan->gemm);
-    plan->cudnn = NULL;
-    plan->gemm = NULL;
+    ampk_cudnn_plan_destroy(way->cudnn);
+    ampk_gemm_destroy(way->gemm);
+    *way = (struct way){.cudnn = NULL};
 }
 
-static bool set_cudnn(struct ampk_tc *tc, struct ampk_tc_plan *plan,
+static bool set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct way *way,
                       const struct ampk_cudnn_choice *choice, size_t workspace_limit, char *why,
                       size_t why_size)
 {
-    plan->cudnn =
-        ampk_cudnn_plan_create(&tc->cudnn, &plan->problem, choice, workspace_limit, why, why_size);
-    if (plan->cudnn) plan->workspace = plan->cudnn->workspace;
-    return plan->cudnn != NULL;
+    way->cudnn = ampk_cudnn_plan_create(&tc->cudnn, p, choice, workspace_limit, why, why_size);
+    if (way->cudnn) way->workspace = way->cudnn->workspace;
+    return way->cudnn != NULL;
 }
 
-static bool set_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan,
+static bool set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct way *way,
                      const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
 {
     char why[100];
-    plan->gemm = ampk_gemm_create(&plan->problem, why, sizeof why);
-    if (!plan->gemm) return false;
-    plan->algorithm = *algorithm;
-    plan->workspace = ampk_gemm_workspace(tc->cublaslt, plan->gemm, algorithm);
-    if (plan->workspace <= workspace_limit) return true;
-    clear_plan(plan);
+    way->gemm = ampk_gemm_create(p, why, sizeof why);
+    if (!way->gemm) return false;
+    way->algorithm = *algorithm;
+    way->workspace = ampk_gemm_workspace(tc->cublaslt, way->gemm, algorithm);
+    if (way->workspace <= workspace_limit) return true;
+    clear_way(way);
     return false;
 }
 
-static bool run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                const void *second, void *result, void *workspace, ampk_rt_stream stream, char *why,
-                size_t why_size)
+static bool run(struct ampk_tc *tc, const struct way *way, const void *first, const void *second,
+                void *result, void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
-    if (plan->gemm)
-        return ampk_gemm_run(tc->cublaslt, plan->gemm, &plan->algorithm, first, second, result,
-                             workspace, plan->workspace, stream, why, why_size);
+    if (way->gemm)
+        return ampk_gemm_run(tc->cublaslt, way->gemm, &way->algorithm, first, second, result,
+                             workspace, way->workspace, stream, why, why_size);
     if (cudnnSetStream(tc->cudnn.handle, (cudaStream_t)stream) != CUDNN_STATUS_SUCCESS) {
         snprintf(why, why_size, "cuDNN: the stream cannot be set");
         return false;
     }
-    return ampk_cudnn_plan_run(&tc->cudnn, plan->cudnn, first, second, result, workspace, why,
+    return ampk_cudnn_plan_run(&tc->cudnn, way->cudnn, first, second, result, workspace, why,
                                why_size);
 }
 
@@ -117,14 +119,14 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
                  const void *second, void *result, void *workspace, ampk_rt_stream stream)
 {
     char why[400];
-    if (run(tc, plan, first, second, result, workspace, stream, why, sizeof why)) return;
+    if (run(tc, &plan->way, first, second, result, workspace, stream, why, sizeof why)) return;
     fprintf(stderr, "CUDA backend: a convolution that was planned cannot run: %s\n", why);
     abort();
 }
 
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
 {
-    return (struct ampk_tc_plan_info){plan->workspace, plan->ms, plan->no_tensor_cores};
+    return (struct ampk_tc_plan_info){plan->way.workspace, plan->way.ms, plan->no_tensor_cores};
 }
 
 /* ---- timing ---- */
@@ -178,21 +180,21 @@ static void end_bench(struct bench *b)
     if (b->to) ampk_rt_event_destroy(b->to);
 }
 
-static bool run_once(struct bench *b, const struct ampk_tc_plan *plan)
+static bool run_once(struct bench *b, const struct way *way)
 {
     char why[400];
-    return run(b->tc, plan, b->first, b->second, b->result, b->workspace, b->stream, why,
+    return run(b->tc, way, b->first, b->second, b->result, b->workspace, b->stream, why,
                sizeof why);
 }
 
 /* Milliseconds of the fastest run; 0 where it cannot run. */
-static float time_plan(struct bench *b, const struct ampk_tc_plan *plan, float best)
+static float time_way(struct bench *b, const struct way *way, float best)
 {
     float fastest = 0;
-    if (!run_once(b, plan)) return 0; /* loads the kernel */
+    if (!run_once(b, way)) return 0; /* loads the kernel */
     for (int i = 0; i < TIMED_RUNS; i++) {
         ampk_rt_event_record(b->from, b->stream);
-        if (!run_once(b, plan)) return 0;
+        if (!run_once(b, way)) return 0;
         ampk_rt_event_record(b->to, b->stream);
         float ms = ampk_rt_event_ms(b->from, b->to);
         if (ms <= 0) return 0;
@@ -203,52 +205,56 @@ static float time_plan(struct bench *b, const struct ampk_tc_plan *plan, float b
 }
 
 /* Whether the candidate is the fastest so far, which it then is. */
-static bool is_best(struct bench *b, struct ampk_tc_plan *best, struct ampk_tc_plan *candidate)
+static bool is_best(struct bench *b, struct way *best, struct way *candidate)
 {
-    candidate->ms = time_plan(b, candidate, best->ms);
+    candidate->ms = time_way(b, candidate, best->ms);
     bool better = candidate->ms > 0 && (best->ms <= 0 || candidate->ms < best->ms);
-    clear_plan(better ? best : candidate);
-    if (better) *best = *candidate;
+    if (better) {
+        clear_way(best);
+        *best = *candidate;
+    } else {
+        clear_way(candidate);
+    }
     return better;
 }
 
-/* value: the best plan's, for the cache. */
-static void time_gemms(struct bench *b, struct ampk_tc_plan *best, char value[VALUE])
+/* value: the best way's, for the cache. */
+static void time_gemms(struct bench *b, struct ampk_tc_plan *plan, char value[VALUE])
 {
     char why[100], text[AMPK_GEMM_TEXT];
     cublasLtMatmulAlgo_t algorithms[GEMM_TRIED];
-    struct ampk_gemm *gemm = ampk_gemm_create(&best->problem, why, sizeof why);
+    struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, sizeof why);
     int count = 0;
     if (gemm)
         count =
             ampk_gemm_candidates(b->tc->cublaslt, gemm, b->workspace_bytes, algorithms, GEMM_TRIED);
     ampk_gemm_destroy(gemm);
     for (int i = 0; i < count; i++) {
-        struct ampk_tc_plan candidate = *best;
-        if (!set_gemm(b->tc, &candidate, &algorithms[i], b->workspace_bytes)) continue;
-        if (!is_best(b, best, &candidate)) continue;
+        struct way way = {.ms = 0};
+        if (!set_gemm(b->tc, &plan->problem, &way, &algorithms[i], b->workspace_bytes)) continue;
+        if (!is_best(b, &plan->way, &way)) continue;
         ampk_gemm_write(&algorithms[i], text);
-        snprintf(value, VALUE, "%.6g gemm %s", best->ms, text);
+        snprintf(value, VALUE, "%.6g gemm %s", plan->way.ms, text);
     }
 }
 
-static void time_cudnn(struct bench *b, struct ampk_tc_plan *best, char value[VALUE], char *why,
+static void time_cudnn(struct bench *b, struct ampk_tc_plan *plan, char value[VALUE], char *why,
                        size_t why_size)
 {
-    const struct ampk_cudnn_device *cudnn = &b->tc->cudnn;
+    const struct ampk_tc_problem *p = &plan->problem;
     struct ampk_cudnn_choice choices[CUDNN_TRIED];
     char text[VALUE / 2];
     int count = 0;
     for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++)
-        count = ampk_cudnn_candidates(cudnn, &best->problem, ampk_cudnn_modes[mode], choices, count,
+        count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], choices, count,
                                       CUDNN_TRIED, why, why_size);
     for (int i = 0; i < count; i++) {
-        struct ampk_tc_plan candidate = *best;
-        if (choices[i].compiled != is_wide(&best->problem)) continue;
-        if (!set_cudnn(b->tc, &candidate, &choices[i], b->workspace_bytes, why, why_size)) continue;
-        if (!is_best(b, best, &candidate)) continue;
+        struct way way = {.ms = 0};
+        if (choices[i].compiled != is_wide(p)) continue;
+        if (!set_cudnn(b->tc, p, &way, &choices[i], b->workspace_bytes, why, why_size)) continue;
+        if (!is_best(b, &plan->way, &way)) continue;
         ampk_cudnn_choice_write(&choices[i], text, sizeof text);
-        snprintf(value, VALUE, "%.6g cudnn %s", best->ms, text);
+        snprintf(value, VALUE, "%.6g cudnn %s", plan->way.ms, text);
     }
 }
 
@@ -265,8 +271,8 @@ static bool choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_r
         if (uses_cudnn(tc, &plan->problem)) time_cudnn(&b, plan, value, why, why_size);
     }
     end_bench(&b);
-    if (plan->ms > 0) ampk_plan_cache_add(tc->cache, plan->key, value);
-    return plan->ms > 0;
+    if (plan->way.ms > 0) ampk_plan_cache_add(tc->cache, plan->key, value);
+    return plan->way.ms > 0;
 }
 
 /* ---- without timing ---- */
@@ -278,7 +284,7 @@ static bool choose_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why
     size_t limit = tc->settings.workspace_limit;
     int count = gemm ? ampk_gemm_candidates(tc->cublaslt, gemm, limit, &algorithm, 1) : 0;
     ampk_gemm_destroy(gemm);
-    return count && set_gemm(tc, plan, &algorithm, limit);
+    return count && set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
 }
 
 /* As the libraries expect. Connected layers and FP32 results are cuBLASLt's, the rest cuDNN's. */
@@ -290,10 +296,11 @@ static bool choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, char 
     bool image = p->kh == p->h && p->kw == p->w;
     if ((image || is_wide(p)) && choose_gemm(tc, plan, why, why_size)) return true;
     if (!uses_cudnn(tc, p)) return false;
-    plan->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, tc->settings.workspace_limit, is_wide(p),
-                                           &choice, why, why_size);
-    if (plan->cudnn) plan->workspace = plan->cudnn->workspace;
-    return plan->cudnn != NULL;
+    struct way *way = &plan->way;
+    way->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, tc->settings.workspace_limit, is_wide(p),
+                                          &choice, why, why_size);
+    if (way->cudnn) way->workspace = way->cudnn->workspace;
+    return way->cudnn != NULL;
 }
 
 /* ---- with the cache ---- */
@@ -303,14 +310,18 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     const char *value = ampk_plan_cache_find(tc->cache, plan->key);
     struct ampk_cudnn_choice choice;
     cublasLtMatmulAlgo_t algorithm;
-    char why[400];
-    int at = 0;
-    if (!value || sscanf(value, "%f %n", &plan->ms, &at) != 1 || !at) return false;
     size_t limit = tc->settings.workspace_limit;
+    char why[400];
+    float ms = 0;
+    int at = 0;
+    bool chosen = false;
+    if (!value || sscanf(value, "%f %n", &ms, &at) != 1 || !at) return false;
     if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
-        return set_gemm(tc, plan, &algorithm, limit);
-    return !strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice) &&
-           set_cudnn(tc, plan, &choice, limit, why, sizeof why);
+        chosen = set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
+    else if (!strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice))
+        chosen = set_cudnn(tc, &plan->problem, &plan->way, &choice, limit, why, sizeof why);
+    if (chosen) plan->way.ms = ms;
+    return chosen;
 }
 
 static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p, char key[KEY])
@@ -327,19 +338,17 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
 static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
     const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
-    if (plan->cudnn && plan->cudnn->tensor_cores) return NULL;
-    if (obstacle || plan->gemm) return obstacle;
-    return "cuDNN's plans with them are slower, or there are none";
+    if (plan->way.cudnn && plan->way.cudnn->tensor_cores) return NULL;
+    if (obstacle || plan->way.gemm) return obstacle;
+    return "cuDNN names no engine with them, or they are slower";
 }
 
 static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream, char *why,
                    size_t why_size)
 {
     char err[400] = "";
-    bool chosen = choose_as_kept(tc, plan);
-    if (!chosen) plan->ms = 0;
-    if (!chosen) chosen = choose_by_time(tc, plan, stream, why, why_size);
-    if (!chosen) chosen = choose_by_guess(tc, plan, why, why_size);
+    bool chosen = choose_as_kept(tc, plan) || choose_by_time(tc, plan, stream, why, why_size) ||
+                  choose_by_guess(tc, plan, why, why_size);
     if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) say(err);
     return chosen;
 }
@@ -412,7 +421,7 @@ void ampk_tc_destroy(struct ampk_tc *tc)
     while (tc->plans) {
         struct ampk_tc_plan *plan = tc->plans;
         tc->plans = plan->next;
-        clear_plan(plan);
+        clear_way(&plan->way);
         free(plan);
     }
     if (tc->cudnn.handle) cudnnDestroy(tc->cudnn.handle);

@@ -85,8 +85,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     memcpy(&number, value, size);
     if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
         CHECK_INT(number, 1000);
-    else
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
         CHECK_INT(number, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    else
+        CHECK_INT(number, 16); /* alignments */
     return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -1,0 +1,406 @@
+/* Which plan is chosen (tensor_core_cuda.c), with clocks and libraries in place of the real ones:
+ * every engine has a time here, and a plan runs that long. */
+#include "kernels/cuda/conv_layout.h"
+#include "kernels/cuda/cudnn_plan.h"
+#include "kernels/cuda/gemm_cublaslt.h"
+#include "tests/harness.h"
+
+#include <unistd.h>
+
+/* What there is; engine i is cuDNN's choice with engine number i. */
+static struct scene {
+    float cudnn[8], gemm[8]; /* milliseconds; 0: no such engine, below 0: it refuses */
+    bool tensor_cores, compiled, no_memory;
+    size_t workspace; /* of every engine */
+} scene;
+
+static float now;      /* the device's clock */
+static int runs, live; /* plans run, descriptors and memory not freed */
+
+/* ---- in place of the runtime ---- */
+
+void *ampk_rt_alloc(size_t bytes)
+{
+    (void)bytes;
+    if (scene.no_memory) return NULL;
+    live++;
+    return calloc(1, 16);
+}
+
+void ampk_rt_free(void *memory)
+{
+    if (memory) live--;
+    free(memory);
+}
+
+ampk_rt_event ampk_rt_event_create(bool timed)
+{
+    CHECK(timed);
+    live++;
+    return calloc(1, sizeof(float));
+}
+
+void ampk_rt_event_destroy(ampk_rt_event event)
+{
+    live--;
+    free(event);
+}
+
+void ampk_rt_event_record(ampk_rt_event event, ampk_rt_stream stream)
+{
+    (void)stream;
+    *(float *)event = now;
+}
+
+float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
+{
+    return *(float *)to - *(float *)from;
+}
+
+bool ampk_rt_stream_wait(ampk_rt_stream stream)
+{
+    (void)stream;
+    return true;
+}
+
+void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n)
+{
+    (void)stream, (void)data, (void)dtype, (void)n;
+}
+
+static bool pass_time(float ms)
+{
+    runs++;
+    now += ms;
+    return ms > 0;
+}
+
+/* ---- in place of the libraries ---- */
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
+{
+    *handle = (cudnnHandle_t)&scene;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
+{
+    (void)handle;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    (void)handle, (void)stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+size_t cudnnGetVersion(void)
+{
+    return 91900;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+    (void)status;
+    return "no";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    (void)handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    (void)status;
+    return "no";
+}
+
+/* ---- in place of cudnn_plan.c ---- */
+
+const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
+    CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+
+int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct ampk_tc_problem *p,
+                          cudnnBackendHeurMode_t mode, struct ampk_cudnn_choice *choices, int count,
+                          int most, char *why, size_t why_size)
+{
+    (void)device, (void)p, (void)most;
+    if (mode != CUDNN_HEUR_MODE_A) return count;
+    snprintf(why, why_size, "cuDNN has none");
+    for (int i = 0; i < 8; i++)
+        if (scene.cudnn[i])
+            choices[count++] = (struct ampk_cudnn_choice){
+                .engine = i, .tensor_cores = scene.tensor_cores, .compiled = scene.compiled};
+    return count;
+}
+
+void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text, size_t size)
+{
+    snprintf(text, size, "%d", (int)choice->engine);
+}
+
+bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
+{
+    *choice = (struct ampk_cudnn_choice){.engine = atoi(text)};
+    return true;
+}
+
+struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *device,
+                                               const struct ampk_tc_problem *p,
+                                               const struct ampk_cudnn_choice *choice,
+                                               size_t workspace_limit, char *why, size_t why_size)
+{
+    (void)device, (void)p;
+    bool refused = scene.cudnn[choice->engine] <= 0 || scene.workspace > workspace_limit;
+    if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
+    struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
+    if (!plan) return NULL;
+    live++;
+    plan->set.count = (int)choice->engine;
+    plan->tensor_cores = scene.tensor_cores;
+    plan->workspace = scene.workspace;
+    return plan;
+}
+
+struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
+                                                 const struct ampk_tc_problem *p,
+                                                 size_t workspace_limit, bool compile,
+                                                 struct ampk_cudnn_choice *chosen, char *why,
+                                                 size_t why_size)
+{
+    CHECK(!compile);
+    struct ampk_cudnn_plan *plan = NULL;
+    for (int i = 0; i < 8 && !plan; i++) {
+        *chosen = (struct ampk_cudnn_choice){.engine = i};
+        plan = ampk_cudnn_plan_create(device, p, chosen, workspace_limit, why, why_size);
+    }
+    return plan;
+}
+
+void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
+{
+    if (plan) live--;
+    free(plan);
+}
+
+bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
+                         const void *first, const void *second, void *result, void *workspace,
+                         char *why, size_t why_size)
+{
+    (void)device, (void)first, (void)second, (void)result, (void)workspace, (void)why;
+    (void)why_size;
+    return pass_time(scene.cudnn[plan->set.count]);
+}
+
+/* ---- in place of gemm_cublaslt.c ---- */
+
+struct ampk_gemm {
+    int unused;
+};
+
+struct ampk_gemm *ampk_gemm_create(const struct ampk_tc_problem *p, char *why, size_t why_size)
+{
+    struct ampk_tc_matrix m;
+    snprintf(why, why_size, "not a product of matrices");
+    if (!ampk_tc_is_matrix(p, &m)) return NULL;
+    live++;
+    return calloc(1, sizeof(struct ampk_gemm));
+}
+
+void ampk_gemm_destroy(struct ampk_gemm *gemm)
+{
+    if (gemm) live--;
+    free(gemm);
+}
+
+int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
+                         size_t workspace_limit, cublasLtMatmulAlgo_t *algorithms, int most)
+{
+    (void)handle, (void)gemm, (void)workspace_limit;
+    int count = 0;
+    for (int i = 0; i < 8; i++)
+        if (scene.gemm[i] && count < most) algorithms[count++].data[0] = (uint64_t)i;
+    return count;
+}
+
+size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
+                           const cublasLtMatmulAlgo_t *algorithm)
+{
+    (void)handle, (void)gemm;
+    return scene.gemm[algorithm->data[0]] > 0 ? scene.workspace : SIZE_MAX;
+}
+
+void ampk_gemm_write(const cublasLtMatmulAlgo_t *algorithm, char text[AMPK_GEMM_TEXT])
+{
+    snprintf(text, AMPK_GEMM_TEXT, "%d", (int)algorithm->data[0]);
+}
+
+bool ampk_gemm_read(const char *text, cublasLtMatmulAlgo_t *algorithm)
+{
+    memset(algorithm, 0, sizeof *algorithm);
+    algorithm->data[0] = (uint64_t)atoi(text);
+    return true;
+}
+
+bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
+                   const cublasLtMatmulAlgo_t *algorithm, const void *first, const void *second,
+                   void *result, void *workspace, size_t workspace_bytes, ampk_rt_stream stream,
+                   char *why, size_t why_size)
+{
+    (void)handle, (void)gemm, (void)first, (void)second, (void)result, (void)workspace;
+    (void)workspace_bytes, (void)stream, (void)why, (void)why_size;
+    return pass_time(scene.gemm[algorithm->data[0]]);
+}
+
+/* ---- choices ---- */
+
+static char cache[64];
+
+static void begin(void)
+{
+    strcpy(cache, "/tmp/plans-XXXXXX");
+    int fd = mkstemp(cache);
+    REQUIRE(fd >= 0);
+    close(fd);
+    scene = (struct scene){.tensor_cores = true, .workspace = 1000};
+    live = 0;
+}
+
+static void end(void)
+{
+    char lock[80];
+    snprintf(lock, sizeof lock, "%s.lock", cache);
+    unlink(cache);
+    unlink(lock);
+    CHECK_INT(live, 0);
+}
+
+static struct ampk_tc *open_tc(void)
+{
+    char err[200];
+    struct ampk_rt_device device = {.name = "A GPU", .compute_capability = 90};
+    struct ampk_tc_settings settings = {.workspace_limit = 1 << 20, .cache = cache};
+    struct ampk_tc *tc = ampk_tc_create(&device, &settings, err, sizeof err);
+    REQUIRE(tc != NULL);
+    return tc;
+}
+
+/* window 1: also a product of matrices */
+static struct ampk_tc_problem forward(int window, enum ampk_dtype result)
+{
+    struct ampk_conv_shape s = {4, 8, 9, 9, 16, window, window, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    return ampk_conv_problem(&s, AMPK_TC_FORWARD, result, false);
+}
+
+/* Plans a problem with a new context. ms < 0: there must be no plan. Returns how many runs were
+ * timed. */
+static int check_choice(struct ampk_tc_problem p, float ms, const char *note)
+{
+    char why[200] = "";
+    struct ampk_tc *tc = open_tc();
+    runs = 0;
+    struct ampk_tc_plan *plan = ampk_tc_plan_create(tc, &p, NULL, why, sizeof why);
+    int timed = runs;
+    CHECK((plan != NULL) == (ms >= 0));
+    if (plan) {
+        struct ampk_tc_plan_info info = ampk_tc_plan_info(plan);
+        CHECK_NEAR(info.ms, ms, 1e-4);
+        CHECK_INT(info.workspace, scene.workspace);
+        CHECK((info.no_tensor_cores != NULL) == (note != NULL));
+        if (note && info.no_tensor_cores) CHECK_STR(info.no_tensor_cores, note);
+        CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == plan); /* kept */
+        ampk_tc_run(tc, plan, NULL, NULL, NULL, NULL, NULL);
+        CHECK_INT(runs, timed + 1);
+    } else {
+        CHECK(strlen(why) > 0);
+    }
+    ampk_tc_destroy(tc);
+    return timed;
+}
+
+AMP_TEST(the_fastest_is_chosen_once)
+{
+    begin();
+    scene.cudnn[1] = 3, scene.cudnn[2] = -1, scene.cudnn[5] = 2, scene.cudnn[6] = 9;
+    scene.gemm[0] = 1, scene.gemm[1] = 2.1f; /* not for 3x3 */
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
+    CHECK(check_choice(forward(1, AMPK_FP16), 1, NULL) > 0);
+    CHECK_INT(check_choice(forward(1, AMPK_FP16), 1, NULL), 0);
+    end();
+}
+
+AMP_TEST(a_kept_plan_that_no_longer_works_is_timed_again)
+{
+    begin();
+    scene.cudnn[1] = 3, scene.cudnn[5] = 2;
+    check_choice(forward(3, AMPK_FP16), 2, NULL);
+    scene.cudnn[5] = -1;
+    CHECK(check_choice(forward(3, AMPK_FP16), 3, NULL) > 0);
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 0);
+    end();
+}
+
+AMP_TEST(without_memory_the_library_is_believed)
+{
+    begin();
+    scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.no_memory = true;
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 0);
+    scene.no_memory = false; /* what was not timed is not kept in the file */
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+AMP_TEST(fp32_results_are_inner_products_only)
+{
+    begin();
+    scene.cudnn[0] = 1, scene.gemm[3] = 2;
+    check_choice(forward(1, AMPK_FP32), 2, NULL);
+    check_choice(forward(3, AMPK_FP32), -1, NULL);
+    end();
+}
+
+AMP_TEST(compiled_kernels_are_left_out)
+{
+    begin();
+    scene.cudnn[0] = 1, scene.compiled = true;
+    check_choice(forward(3, AMPK_FP16), 0, NULL); /* as here the guess knows no better */
+    end();
+}
+
+AMP_TEST(nothing_that_works_is_said)
+{
+    begin();
+    scene.cudnn[0] = -1;
+    check_choice(forward(3, AMPK_FP16), -1, NULL);
+    scene.cudnn[0] = 1, scene.workspace = 2 << 20;
+    check_choice(forward(3, AMPK_FP16), -1, NULL);
+    end();
+}
+
+AMP_TEST(why_there_are_no_tensor_cores)
+{
+    begin();
+    scene.cudnn[0] = 1, scene.tensor_cores = false;
+    check_choice(forward(3, AMPK_FP16), 1, "cuDNN names no engine with them, or they are slower");
+    struct ampk_tc_problem p = forward(3, AMPK_FP32);
+    p.compute = AMPK_COMPUTE_FP32;
+    check_choice(p, 1, "FP32 products are not for Tensor Cores");
+    end();
+}
+
+AMP_TEST_MAIN
