@@ -57,7 +57,7 @@ check_format() {
         echo "SKIPPED formatting check: clang-format $found here, the code is formatted with $format_version"
         return
     fi
-    git ls-files -z '*.c' '*.h' '*.cpp' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
+    git ls-files -z '*.c' '*.h' '*.cc' '*.cu' | xargs -0 clang-format --dry-run -Werror
     echo "Formatting is right"
 }
 

@@ -29,9 +29,9 @@ bool ampk_cuda_work_reserve(struct ampk_context *, size_t bytes);
 /* Waits for the stream; ends the program with a message if a kernel failed. */
 void ampk_cuda_wait(struct ampk_context *);
 
-/* Blocks for a grid-stride loop over `items`, `per_block` of them at a time: enough to fill the
- * device `waves` times, not more than there is work for, at least 1. A result must not depend on
- * it: sums are split by shape alone. */
+/* Blocks of so many threads for a grid-stride loop over `items`, `per_block` of them at a time:
+ * what the device can hold, not more than there is work for, at least 1. A result must not depend
+ * on it: sums are split by shape alone. */
 unsigned ampk_cuda_blocks(const struct ampk_context *, size_t items, int per_block, int threads);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 static const int THREADS = 256, PIECE = THREADS * 16;
 
 /* Arrays of one launch: as many as fit 4 KiB of arguments with the largest Item. */
-static const int MOST_ITEMS = 48;
+static const int MOST_ITEMS = 64;
 
 template <typename Item> struct list {
     Item items[MOST_ITEMS];
@@ -179,6 +179,7 @@ static copy_item make_item(const struct ampk_span &s, const copy &)
 template <typename Item, typename Array, typename Rule>
 static void apply_to(struct ampk_context *ctx, const Array *arrays, int count, const Rule rule)
 {
+    static_assert(sizeof(list<Item>) + sizeof(Rule) <= 4096, "kernel arguments");
     list<Item> l;
     for (int i = 0; i < count;) {
         l.count = 0;

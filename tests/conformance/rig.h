@@ -4,8 +4,9 @@
  * A case is a function of a rig. It makes tensors (input_tensor, output_tensor, ...), calls the
  * operation once on rig->backend with their `tested` side and once on ampk_reference with their
  * `exact` side, and checks the outputs. run_cases() runs it on every instruction set and with 1, 2
- * and 3 threads from the same seed; the bits of the outputs must not depend on the threads. The CUDA
- * backend has neither: it runs twice, in the emulation with blocks and threads in another order.
+ * and 3 threads from the same seed; the bits of the outputs must not depend on the threads. The
+ * CUDA backend has neither: it runs twice, in the emulation with blocks and threads in another
+ * order.
  *
  * Tested tensors lie between guard bytes, often at odd addresses and with gaps between images. When
  * the case ends, guards, gaps and inputs must be as they were.

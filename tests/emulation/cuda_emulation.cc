@@ -28,8 +28,8 @@ const size_t MOST_SHARED_BYTES = 48 << 10, MOST_ARGUMENT_BYTES = 4096;
 /* ---- fibers ---- */
 
 struct fiber {
-    ucontext_t context;
-    jmp_buf jump; /* switching by setcontext costs a system call each time */
+    ucontext_t context; /* to start; later a system call each time would be slow */
+    jmp_buf jump;       /* to go on */
     bool started;
     void *asan_stack;
     const void *stack;
@@ -40,10 +40,8 @@ struct fiber {
 void switch_fiber(fiber *from, fiber *to)
 {
     __sanitizer_start_switch_fiber(&from->asan_stack, to->stack, to->stack_bytes);
-    if (HAS_ASAN) {
-        swapcontext(&from->context, &to->context);
-    } else if (!_setjmp(from->jump)) {
-        from->started = true;
+    from->started = true;
+    if (!_setjmp(from->jump)) {
         if (to->started) _longjmp(to->jump, 1);
         setcontext(&to->context);
     }
@@ -326,6 +324,7 @@ void emulation_run(const emulation_launch *l)
     blockDim = l->block;
     gridDim = l->grid;
     allocate_shared();
+    emulation_device_begin();
     /* every block once: i -> (i * step + start) modulo their number */
     uint64_t blocks = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
     uint64_t start = random_below(INT32_MAX) % blocks, step;
@@ -338,6 +337,7 @@ void emulation_run(const emulation_launch *l)
         blockIdx.z = (unsigned)(at / l->grid.x / l->grid.y);
         run_block();
     }
+    emulation_device_end();
     free(block.shared);
 }
 

@@ -17,6 +17,11 @@ struct emulation_memory {
     size_t allocations, bytes, peak_bytes; /* live now, and the most that ever was */
 };
 struct emulation_memory emulation_memory(void);
+/* Around what a device does with its memory: kernels and copies, and libraries that stand in for
+ * NVIDIA's. With AMPK_EMULATION_GUARD=1 in the environment, the memory cannot be touched outside:
+ * an executor that reads it without the backend's help ends the program. May be nested. */
+void emulation_device_begin(void);
+void emulation_device_end(void);
 /* ampk_rt_alloc fails rather than exceed this; SIZE_MAX: no limit. */
 void emulation_memory_limit(size_t bytes);
 

@@ -127,11 +127,19 @@ void kernels_wrong(enum kernels_mistake mistake)
     case TOO_LARGE_ARGUMENTS:
         AMPK_LAUNCH(take_argument, 1, 32, 0, NULL, large);
         break;
+    case TOUCH_DEVICE_MEMORY:
+        *(volatile float *)x = 1;
+        break;
     }
     ampk_rt_free(x);
 }
 
-/* ---- number formats ---- */
+/* ---- numbers ---- */
+
+uint32_t kernels_quotient(uint32_t x, uint32_t by)
+{
+    return ampk_quotient(x, ampk_divide_by(by));
+}
 
 float kernels_fp16_value(uint16_t bits)
 {

@@ -25,12 +25,16 @@ enum kernels_mistake {
     TOO_MANY_THREADS,
     NO_BLOCKS,
     TOO_LARGE_ARGUMENTS,
+    TOUCH_DEVICE_MEMORY,
 };
 void kernels_wrong(enum kernels_mistake);
 
 struct kernels_large {
     char bytes[4097];
 };
+
+/* x / by, with what device.h makes of by. */
+uint32_t kernels_quotient(uint32_t x, uint32_t by);
 
 float kernels_fp16_value(uint16_t bits);
 float kernels_bf16_value(uint16_t bits);

@@ -3,9 +3,12 @@
 #include "kernels/cuda/runtime.h"
 #include "tests/emulation/emulation.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* ---- device ---- */
 
@@ -48,12 +51,13 @@ void ampk_rt_launched(const char *kernel)
 
 enum { ALIGNMENT = 256 };
 
-/* In the ALIGNMENT bytes before the memory. */
-struct header {
-    void *start;
+struct allocation {
+    void *data;
     size_t bytes;
+    struct allocation *next;
 };
 
+static struct allocation *allocations;
 static struct emulation_memory memory;
 static size_t limit = SIZE_MAX;
 
@@ -67,22 +71,97 @@ void emulation_memory_limit(size_t bytes)
     limit = bytes;
 }
 
-static struct header *header_of(void *data)
+/* Guarded memory lies in one range of addresses, from its start to the last that is in use. */
+static char *arena;
+static size_t arena_used;
+static const size_t ARENA_BYTES = (size_t)1 << 40, PAGE_BYTES = 4096;
+static int users; /* begun and not ended */
+
+#ifndef __SANITIZE_ADDRESS__ /* which says more */
+static void say_guarded(int signal, siginfo_t *info, void *context)
 {
-    return (struct header *)((char *)data - ALIGNMENT);
+    static const char text[] = "CUDA emulation: the host touched the device's memory\n";
+    size_t at = (size_t)((char *)info->si_addr - arena);
+    (void)signal;
+    (void)context;
+    if (at < arena_used && write(2, text, sizeof text - 1) < 0) _exit(1);
+    abort();
+}
+
+static void say_when_touched(void)
+{
+    struct sigaction action = {.sa_sigaction = say_guarded, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, NULL);
+}
+#else
+static void say_when_touched(void) {}
+#endif
+
+static bool is_guarded(void)
+{
+    const char *wanted = getenv("AMPK_EMULATION_GUARD");
+    if (arena || !wanted || strcmp(wanted, "1")) return arena != NULL;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    arena = mmap(NULL, ARENA_BYTES, PROT_NONE, flags, -1, 0);
+    if (arena == MAP_FAILED) {
+        perror("CUDA emulation: AMPK_EMULATION_GUARD");
+        abort();
+    }
+    say_when_touched();
+    return true;
+}
+
+void emulation_device_begin(void)
+{
+    if (users++ == 0 && arena_used) mprotect(arena, arena_used, PROT_READ | PROT_WRITE);
+}
+
+void emulation_device_end(void)
+{
+    if (--users == 0 && arena_used) mprotect(arena, arena_used, PROT_NONE);
+}
+
+static size_t pages(size_t bytes)
+{
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static void *take_memory(size_t bytes)
+{
+    void *data;
+    if (!is_guarded()) return posix_memalign(&data, ALIGNMENT, bytes) ? NULL : data;
+    if (bytes > ARENA_BYTES - arena_used - PAGE_BYTES) return NULL;
+    data = arena + arena_used;
+    arena_used += pages(bytes);
+    return data;
+}
+
+static void give_back(const struct allocation *a)
+{
+    madvise(a->data, pages(a->bytes), MADV_DONTNEED);
+    size_t used = 0;
+    for (const struct allocation *other = allocations; other; other = other->next) {
+        size_t end = (size_t)((char *)other->data - arena) + pages(other->bytes);
+        if (end > used) used = end;
+    }
+    arena_used = used;
 }
 
 void *ampk_rt_alloc(size_t bytes)
 {
-    void *start;
-    last_error = "out of memory";
-    if (bytes > limit || memory.bytes > limit - bytes) return NULL;
-    if (bytes > SIZE_MAX - ALIGNMENT || posix_memalign(&start, ALIGNMENT, ALIGNMENT + bytes))
+    struct allocation *a = malloc(sizeof *a);
+    bool fits = bytes <= limit && memory.bytes <= limit - bytes;
+    void *data = a && fits ? take_memory(bytes) : NULL;
+    last_error = data ? "" : "out of memory";
+    if (!data) {
+        free(a);
         return NULL;
-    last_error = "";
-    void *data = (char *)start + ALIGNMENT;
-    *header_of(data) = (struct header){start, bytes};
+    }
+    emulation_device_begin();
     memset(data, 0xff, bytes);
+    emulation_device_end();
+    *a = (struct allocation){data, bytes, allocations};
+    allocations = a;
     memory.allocations++;
     memory.bytes += bytes;
     if (memory.bytes > memory.peak_bytes) memory.peak_bytes = memory.bytes;
@@ -92,9 +171,22 @@ void *ampk_rt_alloc(size_t bytes)
 void ampk_rt_free(void *data)
 {
     if (!data) return;
+    struct allocation **at = &allocations, *a;
+    while (*at && (*at)->data != data)
+        at = &(*at)->next;
+    a = *at;
+    if (!a) {
+        fprintf(stderr, "CUDA emulation: %p was freed, but is not allocated\n", data);
+        abort();
+    }
+    *at = a->next;
     memory.allocations--;
-    memory.bytes -= header_of(data)->bytes;
-    free(header_of(data)->start);
+    memory.bytes -= a->bytes;
+    if (arena)
+        give_back(a);
+    else
+        free(data);
+    free(a);
 }
 
 void *ampk_rt_alloc_pinned(size_t bytes)
@@ -124,7 +216,9 @@ bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
 
 static void copy(void *dst, const void *src, size_t bytes)
 {
+    emulation_device_begin();
     if (bytes) memcpy(dst, src, bytes);
+    emulation_device_end();
 }
 
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream stream)
@@ -148,7 +242,9 @@ void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stre
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
     (void)stream;
+    emulation_device_begin();
     if (bytes) memset(dev, 0, bytes);
+    emulation_device_end();
 }
 
 /* ---- streams, events, recordings: nothing to do, nothing to wait for ---- */

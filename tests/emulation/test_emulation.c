@@ -74,6 +74,7 @@ static void check_mistake(enum kernels_mistake mistake, const char *expected)
     REQUIRE(child >= 0);
     if (child == 0) {
         dup2(ends[1], 2);
+        setenv("AMPK_EMULATION_GUARD", "1", 1);
         kernels_wrong(mistake);
         _exit(0);
     }
@@ -100,8 +101,10 @@ AMP_TEST(mistakes_end_the_program)
     check_mistake(MISALIGN, "not a multiple of its size");
 #ifdef __SANITIZE_ADDRESS__
     check_mistake(LEAVE_SHARED_MEMORY, "heap-buffer-overflow");
+    check_mistake(TOUCH_DEVICE_MEMORY, "SEGV");
 #else
     check_mistake(LEAVE_SHARED_MEMORY, "shared memory was written beyond");
+    check_mistake(TOUCH_DEVICE_MEMORY, "the host touched the device's memory");
 #endif
     check_mistake(TOO_MANY_THREADS, "1 to 1024 threads");
     check_mistake(NO_BLOCKS, "a grid must have 1 to");
@@ -163,6 +166,20 @@ AMP_TEST(formats_round_to_nearest_even)
     CHECK_INT(kernels_fp16_bits(3e38f), 0x7c00);
     CHECK_INT(kernels_fp16_bits(-1e-30f), 0x8000);
     CHECK_INT(kernels_bf16_bits(-INFINITY), 0xff80);
+}
+
+/* Not the emulation's, but as important for every kernel. */
+AMP_TEST(quotients_are_exact)
+{
+    for (int round = 0; round < 100000; round++) {
+        uint32_t by = (uint32_t)(test_random() >> (32 + test_random() % 32)), near;
+        if (round < 1000) by = (uint32_t)round + 1;
+        if (by == 0) by = UINT32_MAX;
+        near = (uint32_t)test_random() / by * by; /* a multiple, and what is beside it */
+        CHECK_INT(kernels_quotient(near, by), near / by);
+        CHECK_INT(kernels_quotient(near - 1, by), (near - 1) / by);
+        CHECK_INT(kernels_quotient(UINT32_MAX, by), UINT32_MAX / by);
+    }
 }
 
 /* ---- memory ---- */
