@@ -130,11 +130,11 @@ static __device__ __forceinline__ ampk_truths ampk_read_truths(const ampk_head &
     return {boxes, used - after, placeless > after ? used - placeless : -1};
 }
 
-/* ---- kernels ---- */
+/* ---- kernels; two blocks a multiprocessor: with more, ptxas would spill registers ---- */
 
 /* Blocks (part, image): every box of the image from all of its truths. */
 template <typename Head>
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
+static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_judge_boxes(Head head, float *any_object)
 {
     AMPK_SHARED_MEMORY(ampk_box, boxes);
@@ -174,7 +174,7 @@ ampk_add_truths(const ampk_head &head, const ampk_taken *taken, int count, float
 
 /* A block for each image: its truths. */
 template <typename Head>
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
+static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_take_truths(Head head, float *parts)
 {
     AMPK_SHARED_MEMORY(ampk_box, boxes);

@@ -102,7 +102,7 @@ static void yolo_case(struct rig *r)
 
 AMP_TEST(yolo)
 {
-    run_cases(yolo_case, 400);
+    run_cases(yolo_case, 200);
 }
 
 /* ---- region ---- */
@@ -174,7 +174,7 @@ static void region_case(struct rig *r)
 
 AMP_TEST(region)
 {
-    run_cases(region_case, 400);
+    run_cases(region_case, 200);
 }
 
 /* ---- softmax, logistic, cost ---- */
@@ -221,7 +221,7 @@ static void softmax_case(struct rig *r)
 
 AMP_TEST(softmax)
 {
-    run_cases(softmax_case, 200);
+    run_cases(softmax_case, 100);
 }
 
 static void entropy_case(struct rig *r)
@@ -252,7 +252,7 @@ static void entropy_case(struct rig *r)
 
 AMP_TEST(entropy)
 {
-    run_cases(entropy_case, 200);
+    run_cases(entropy_case, 100);
 }
 
 static void cost_case(struct rig *r)
@@ -286,7 +286,7 @@ static void cost_case(struct rig *r)
 
 AMP_TEST(cost)
 {
-    run_cases(cost_case, 200);
+    run_cases(cost_case, 100);
 }
 
 static void backward_case(struct rig *r)

@@ -151,9 +151,9 @@ static inline int list_kept(const network *net, struct kept list[256])
     struct amp_param params[64];
     struct amp_rolling rolling[64];
     int n_params, n_rolling, n = 0;
-    amp_native_params(net, NULL, NULL, NULL, &n_params, NULL, &n_rolling);
+    amp_native_params(net, NULL, false, NULL, NULL, &n_params, NULL, &n_rolling);
     REQUIRE(n_params <= 51 && n_rolling <= 51);
-    amp_native_params(net, NULL, NULL, params, &n_params, rolling, &n_rolling);
+    amp_native_params(net, NULL, false, NULL, params, &n_params, rolling, &n_rolling);
     for (const struct amp_param *p = params; p < params + n_params; ++p) {
         list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
         list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};

@@ -457,6 +457,34 @@ AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
     forget();
 }
 
+/* With a backend that computes losses. */
+AMP_TEST(losses_on_the_device)
+{
+    device_losses = 1u << AMP_YOLO | 1u << AMP_SOFTMAX | 1u << AMP_COST;
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\n");
+    CHECK(plan->layers[1].ours && plan->layers[1].loss);
+    CHECK_STR(plan->layers[1].reason, "FP32: loss, on the device");
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_BORDER);
+    CHECK_INT(plan->layers[1].buffer[AMP_BUFFER_DELTA], -1);
+    CHECK_INT(plan->layers[0].out, AMP_FORMAT_BORDER);
+    CHECK(strstr(plan->layers[0].reason, "writes FP32 for yolo 1") != NULL);
+    forget();
+    plan_layers("", "[conv]\nfilters=2\n[softmax]\n[cost]\n");
+    CHECK(plan->layers[2].source_wanted[0] && plan->layers[2].source_first[0]);
+    CHECK(plan->layers[1].buffer[AMP_BUFFER_DELTA] >= 0);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nonlyforward=1\n");
+    CHECK(!plan->layers[1].ours);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\ntruth=1\n[yolo]\nclasses=2\n");
+    CHECK(!plan->layers[1].ours);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\n[region]\nclasses=2\n");
+    CHECK(!plan->layers[1].ours);
+    forget();
+    device_losses = 0;
+}
+
 AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)
 {
     enum amp_format demoted[] = {AMP_FORMATS, AMP_FORMAT_FP32, AMP_FORMATS, AMP_FORMATS};
