@@ -320,7 +320,8 @@ static double take_losses(void *user)
 
 static void run_pass(struct amp_step *s, struct rig *r, int subdivision)
 {
-    amp_step_begin(s, r->input, r->labels, 7, subdivision);
+    struct amp_batch batch = {r->input, r->input, r->labels, r->labels, 7};
+    amp_step_begin(s, &batch, subdivision);
     for (int i = 0; i < r->net->n; i++)
         amp_graph_forward(r->graph, i);
     for (int i = r->net->n - 1; i >= 0; i--)
