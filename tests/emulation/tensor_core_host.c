@@ -6,6 +6,7 @@
 #include "tensor_core_host.h"
 
 #include "kernels/cuda/tensor_core.h"
+#include "tests/emulation/emulation.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -288,6 +289,7 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     require_aligned(second, 16, "second operand");
     require_aligned(result, 16, "result");
     require_aligned(workspace, 256, "workspace");
+    emulation_device_begin();
     memset(workspace, 0xff, WORKSPACE);
     float *a = widen(p, first, of_first), *b = widen(p, second, of_second);
     float *sums = floats(of_result);
@@ -300,6 +302,7 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
+    emulation_device_end();
     free(a);
     free(b);
     free(sums);
