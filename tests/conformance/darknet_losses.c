@@ -110,6 +110,7 @@ static int check_yolo(struct head_case *c)
         check_arrays("delta", delta, l.delta, head_count(c), 2e-5);
         check_cost(sums.cost, *l.cost);
         check_yolo_line(line, &sums, c->n * c->boxes * c->h * c->w);
+        free(l.mask); /* which Darknet leaves */
         l.map = NULL;
         free_layer(l);
     }

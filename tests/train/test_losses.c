@@ -179,6 +179,7 @@ static void check_head(struct rig *r, int i, layer l, char *lines, size_t size)
     const struct ampk_loss_sums *sums = amp_graph_loss(r->graph, i);
     REQUIRE(sums);
     CHECK_NEAR(sums->cost, *l.cost, 1e-4 * fabs(*l.cost));
+    free(l.mask); /* which Darknet leaves */
     free_layer(l);
     free(labels);
 }
