@@ -222,7 +222,7 @@ static void make_graph(struct amp_session *s)
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
     s->graph->random_uniform = random_uniform;
-    s->graph->bn_rule = AMPK_BN_DARKNET_CPU; /* as the build of Darknet that is attached to */
+    s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->step.graph = s->graph;
 }
 

@@ -1,0 +1,124 @@
+// The complete CUDA backend, on the emulation, attached to a Darknet without GPU: it trains as the
+// CPU backend does.
+//
+// Both multiply the same rounded operands and add in FP32, in another order. Values near the middle
+// between two FP16 numbers then round differently, and after a step or two an activation or a
+// maxpool decides differently here and there. So what training has moved is compared as a whole:
+// within 2^-6 of the largest movement after three steps in FP16, 2^-12 in FP32. A wrong gradient
+// moves its layer by all of it.
+#include "tests/harness.h"
+#include "tests/train/attached.h"
+
+#include <math.h>
+
+enum { STEPS = 3 };
+
+#define ON_CUDA MIXED "amp_backend=cuda\n"
+#define ON_CPU  MIXED "amp_backend=cpu\n"
+
+static network *train(const char *backend, const char *more, const char *layers, int n)
+{
+    char keys[200];
+    snprintf(keys, sizeof keys, "%sloss_scale=64\n%s", backend, more);
+    network *net = parse(keys, layers);
+    struct amp_session *s = amp_session_of(net->layers);
+    steps(net, n);
+    CHECK_STR(s->backend->name, strstr(backend, "cuda") ? "cuda" : "cpu");
+    CHECK_INT(s->step.scaler.applied, n);
+    return net;
+}
+
+// Weights and running statistics against their movement from the start.
+static void check_movement(const network *one, const network *two, const network *start,
+                           double tolerance)
+{
+    struct kept a[256], b[256], from[256];
+    int n = list_kept(one, a);
+    REQUIRE(list_kept(two, b) == n && list_kept(start, from) == n);
+    for (int i = 0; i < n; ++i) {
+        double most = 0, apart = 0;
+        for (size_t k = 0; k < a[i].n; ++k) {
+            most = fmax(most, fabs((double)b[i].x[k] - from[i].x[k]));
+            apart = fmax(apart, fabs((double)a[i].x[k] - b[i].x[k]));
+        }
+        if (apart > tolerance * most)
+            TEST_FAIL("%s of layer %d: %.3g apart, moved by %.3g", a[i].what, a[i].layer, apart,
+                      most);
+    }
+}
+
+static void check_like_cpu(const char *more, const char *layers, double tolerance)
+{
+    network *start = parse("", layers);
+    network *cuda = train(ON_CUDA, more, layers, STEPS);
+    network *cpu = train(ON_CPU, more, layers, STEPS);
+    check_movement(cuda, cpu, start, tolerance);
+    CHECK_NEAR(*cuda->cost, *cpu->cost, 0.01 * *cpu->cost);
+    const float *ours = predict(cuda);
+    float kept[16];
+    memcpy(kept, ours, sizeof kept);
+    const float *theirs = predict(cpu);
+    for (int i = 0; i < 5; ++i)
+        CHECK_NEAR(kept[i], theirs[i], 0.02);
+    free_network(start);
+    free_network(cuda);
+    free_network(cpu);
+}
+
+AMP_TEST(it_trains_as_the_cpu_backend)
+{
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        check_like_cpu("amp_dtype=fp32\n", layers, 0x1p-12);
+        check_like_cpu("", layers, 0x1p-6);
+        check_like_cpu("amp_dtype=bf16\n", layers, 0x1p-3);
+        check_like_cpu("adam=1\namp_dtype=fp32\n", layers, 0x1p-3); // the sign of tiny gradients
+    }
+}
+
+AMP_TEST(a_pass_runs_as_a_whole)
+{
+    network *net = train(ON_CUDA, "", DETECTOR, 1);
+    CHECK(amp_session_of(net->layers)->graph->whole);
+    CHECK(amp_session_of(net->layers)->graph->device_losses);
+    free_network(net);
+}
+
+AMP_TEST(a_skipped_step_leaves_no_trace)
+{
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        network *net = train(ON_CUDA, "", layers, 1), *without = train(ON_CUDA, "", layers, 1);
+        bad_step(net);
+        CHECK_INT(amp_session_of(net->layers)->step.scaler.skipped, 1);
+        CHECK_SAME(net, without);
+        free_network(net);
+        free_network(without);
+    }
+}
+
+AMP_TEST(an_overflow_is_found_and_the_pass_redone)
+{
+    network *net = parse(ON_CUDA "loss_scale_init=16777216\n", DETECTOR);
+    steps(net, 2);
+    const struct amp_scaler *scaler = &amp_session_of(net->layers)->step.scaler;
+    CHECK(scaler->redone > 0);
+    CHECK(scaler->scale < 16777216);
+    free_network(net);
+}
+
+AMP_TEST(a_network_changes_its_size_and_batch)
+{
+    network *net = train(ON_CUDA, "", DETECTOR, 1);
+    resize_network(net, 32, 32);
+    steps(net, 1);
+    predict(net);
+    resize_network(net, 16, 16);
+    steps(net, 1);
+    CHECK_INT(amp_session_of(net->layers)->step.scaler.applied, 3);
+    free_network(net);
+}
+
+AMP_TEST_MAIN
