@@ -190,16 +190,19 @@ template <typename A>
 static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels, unsigned threads,
                                                 unsigned most_blocks, bool long_lines)
 {
-    const unsigned rows_per_thread = 4; /* at least, so that reading the parameters pays */
+    const unsigned fill = 256; /* blocks that keep a large GPU busy */
     unsigned vectors = (channels + A::width - 1) / A::width;
     struct ampk_cover cover = {rows, channels, 0, dim3()};
     unsigned lanes = 1;
     while (lanes < vectors && lanes < threads &&
            (lanes < A::lanes || (long_lines && threads / lanes > rows)))
         lanes *= 2, cover.lane_bits++;
-    unsigned across = (vectors + lanes - 1) / lanes, together = threads / lanes * rows_per_thread;
+    unsigned across = (vectors + lanes - 1) / lanes, lines = threads / lanes;
     unsigned most = across < most_blocks ? most_blocks / across : 1;
-    unsigned down = (rows + together - 1) / together;
+    unsigned each = 4; /* rows, so that reading the parameters pays; fewer where work is short */
+    while (each > 1 && rows / (lines * each) * across < fill)
+        each /= 2;
+    unsigned down = (rows + lines * each - 1) / (lines * each);
     cover.grid = dim3(across, down < most ? down : most);
     return cover;
 }
