@@ -166,7 +166,8 @@ static void run_pass(struct run *run, int step, int pass, const struct trouble *
     struct amp_step *s = &run->step;
     bool here = trouble->pass == pass;
     size_t inputs = (size_t)r->net->inputs, images = (size_t)r->net->batch;
-    float truth[2] = {0, here ? trouble->truth : 0};
+    float truth[16] = {0, here ? trouble->truth : 0}; /* one for each image */
+    REQUIRE(images <= 16);
     load_data(run, step, pass);
     if (here && trouble->input != 0) r->input[inputs * images - 1] = trouble->input;
     if (here && trouble->scale > 0) s->scaler.scale = trouble->scale;
