@@ -208,7 +208,8 @@ static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels
 }
 
 /* For kernels that only map: 256 threads, so that 2048 blocks are about 4 waves of the largest GPU;
- * few rows get long lines. */
+ * few rows get long lines. A second launch bound of 4 grants 64 registers, where nvcc by itself
+ * would spill some for more blocks. */
 static const int AMPK_MAP_THREADS = 256;
 
 template <typename A>
