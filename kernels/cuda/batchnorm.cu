@@ -9,25 +9,44 @@
 
 /* ---- per channel ---- */
 
-/* x_hat * scale = (y - mean) * factor */
-static __device__ __forceinline__ float forward_factor(const ampk_batchnorm &bn, unsigned channel)
+/* to = from[channel...]; four at a time where the address allows it. */
+template <int N>
+static __device__ __forceinline__ void read_parameters(const float *from, unsigned channel,
+                                                       float (&to)[N])
 {
-    float v = bn.variance[channel];
-    float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(v) + 1e-6f : sqrtf(v + 1e-5f);
-    return bn.scale[channel] / deviation;
+    from += channel;
+    if (N % 4 == 0 && (uintptr_t)from % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            float four[4];
+            ampk_load(from + 4 * i, four);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                to[4 * i + k] = four[k];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = from[i];
+    }
 }
 
-/* What forward needs of N channels. */
+/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. */
 template <int N> struct normalizer {
     float mean[N], factor[N], bias[N];
 
     __device__ __forceinline__ normalizer(const ampk_batchnorm &bn, unsigned channel)
     {
+        float variance[N], scale[N];
+        read_parameters(bn.mean, channel, mean);
+        read_parameters(bn.variance, channel, variance);
+        read_parameters(bn.scale, channel, scale);
+        read_parameters(bn.bias, channel, bias);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            mean[i] = bn.mean[channel + i];
-            factor[i] = forward_factor(bn, channel + i);
-            bias[i] = bn.bias[channel + i];
+            float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(variance[i]) + 1e-6f
+                                                             : sqrtf(variance[i] + 1e-5f);
+            factor[i] = scale[i] / deviation;
         }
     }
     /* What goes into the activation, the same bits wherever it is computed. */
@@ -37,17 +56,8 @@ template <int N> struct normalizer {
     }
 };
 
-template <int N>
-static __device__ __forceinline__ void read_parameters(const float *from, unsigned channel,
-                                                       float (&to)[N])
-{
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        to[i] = from[channel + i];
-}
-
-/* After ampk_grid_sums of S sums: calls use(channel, place), the sums of the channel being
- * shared[place], shared[place + n], ...; n is returned. All threads come back. */
+/* After ampk_grid_sums: calls use(channel, first, second), where the channel's two sums are in
+ * shared memory, for each channel of the block. All threads come back. */
 template <typename A, typename Use>
 static __device__ __forceinline__ void for_channels(const ampk_cover &cover, Use use)
 {
@@ -131,7 +141,7 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS)
 }
 
 template <typename A, typename Activation>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
     normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
               ampk_view out, uint32_t *amax)
 {
@@ -153,7 +163,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 }
 
 template <typename A, typename Activation>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
     add_bias(ampk_cover cover, ampk_view y, const float *bias, Activation activation, ampk_view out,
              uint32_t *amax)
 {

@@ -190,22 +190,26 @@ template <typename A>
 static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels, unsigned threads,
                                                 unsigned most_blocks, bool long_lines)
 {
-    const unsigned rows_per_thread = 4; /* at least, so that reading the parameters pays */
+    const unsigned fill = 256; /* blocks that keep a large GPU busy */
     unsigned vectors = (channels + A::width - 1) / A::width;
     struct ampk_cover cover = {rows, channels, 0, dim3()};
     unsigned lanes = 1;
     while (lanes < vectors && lanes < threads &&
            (lanes < A::lanes || (long_lines && threads / lanes > rows)))
         lanes *= 2, cover.lane_bits++;
-    unsigned across = (vectors + lanes - 1) / lanes, together = threads / lanes * rows_per_thread;
+    unsigned across = (vectors + lanes - 1) / lanes, lines = threads / lanes;
     unsigned most = across < most_blocks ? most_blocks / across : 1;
-    unsigned down = (rows + together - 1) / together;
+    unsigned each = 4; /* rows, so that reading the parameters pays; fewer where work is short */
+    while (each > 1 && rows / (lines * each) * across < fill)
+        each /= 2;
+    unsigned down = (rows + lines * each - 1) / (lines * each);
     cover.grid = dim3(across, down < most ? down : most);
     return cover;
 }
 
 /* For kernels that only map: 256 threads, so that 2048 blocks are about 4 waves of the largest GPU;
- * few rows get long lines. */
+ * few rows get long lines. A second launch bound of 4 grants 64 registers, where nvcc by itself
+ * would spill some for more blocks. */
 static const int AMPK_MAP_THREADS = 256;
 
 template <typename A>

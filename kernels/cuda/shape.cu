@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* to (+)= factor * d * activation'(out) */
 template <typename A, typename Activation>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pass_same(ampk_cover cover, ampk_view out, ampk_view d, float factor, Activation activation,
               ampk_view to, bool accumulate, uint32_t *amax)
 {
