@@ -461,10 +461,9 @@ def bench(args):
 def prepare(net, weights, folder):
     """Random weights into the file and random head gradients into delta_<i>.bin."""
     net.save_weights(weights)
-    with torch.no_grad():
-        heads = net(torch.zeros(net.input_shape()))
-    for i, head in enumerate(heads):
-        (torch.randn(head.shape) * 0.01).numpy().tofile(folder / f"delta_{i}.bin")
+    for i, shape in enumerate(net.head_shapes):
+        delta = torch.randn(net.input_shape()[0], *shape) * 0.01
+        delta.numpy().tofile(folder / f"delta_{i}.bin")
 
 
 def read_floats(path, shape):

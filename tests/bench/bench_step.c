@@ -44,7 +44,6 @@ struct arguments {
 };
 
 static float *fixed_delta[1000], *fixed_delta_dev[1000]; /* by layer */
-static const struct timespec a_moment = {.tv_nsec = 5000000};
 
 static double now(void)
 {
@@ -121,6 +120,7 @@ static struct {
 
 static void *watch_memory(void *unused)
 {
+    const struct timespec a_moment = {.tv_nsec = 5000000};
     (void)unused;
     check(cudaSetDevice(memory.gpu), "cudaSetDevice:");
     while (!atomic_load(&memory.stop)) {
