@@ -4,7 +4,9 @@ stand-ins for the programs.
 usage: bench_gpu.py ROOT
 """
 
+import array
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -12,7 +14,9 @@ from pathlib import Path
 
 ROOT = Path(sys.argv[1])
 sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tests"))
 import bench_lib
+import toyset
 
 NETWORK = {"macs": 33e9, "first_macs": 0.15e9, "outputs": 30e6, "weights": 62e6}
 H200 = {"name": "NVIDIA H200", "compute_capability": 90, "multiprocessors": 132,
@@ -119,9 +123,53 @@ def test_run(folder):
     assert "tf32: not measured: tf32: this one is broken" in page, page
 
 
+def python_with_torch():
+    for python in (sys.executable, "/usr/bin/python3"):
+        if not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+            return python
+    return None
+
+
+def test_torch(folder):
+    """torch_net.py in mixed precision on the CPU: what of it does not need a GPU."""
+    python = python_with_torch()
+    if not python:
+        print("PyTorch is not here: torch_net.py not tested")
+        return
+    cfg, weights = folder / "toy.cfg", folder / "toy.weights"
+    cfg.write_text(bench_lib.make_cfg(toyset.CFG.format(size=32, batch=2, max_batches=1, net_keys="",
+                                                        random=0), 2))
+
+    def torch_net(*arguments, **options):
+        return subprocess.run([python, ROOT / "scripts/torch_net.py", cfg, weights, *arguments],
+                              capture_output=True, text=True, check=True, **options).stdout
+
+    torch_net("--prepare", folder)
+    deltas = sorted(path.name for path in folder.glob("delta_*.bin"))
+    assert deltas == ["delta_0.bin", "delta_1.bin"], deltas
+    served = bench_lib.json_lines(torch_net(
+        "--serve", "--amp", "bf16", "--layout", "channels_last", "--warmup", "1", "--group", "2",
+        input="start\n0.01\n0.01\n"))
+    assert served[0]["batch"] == 2 and len(served) == 3 and served[2]["seconds"][0] > 0, served
+
+    def floats(name, values):
+        (folder / name).write_bytes(array.array("f", values).tobytes())
+
+    draw = random.Random(1)
+    floats("input.bin", (draw.random() for _ in range(2 * 3 * 32 * 32)))
+    for delta in deltas:  # heads of zeros are wrong by all there is
+        floats(delta.replace("delta", "head"), [0] * ((folder / delta).stat().st_size // 4))
+    found = json.loads(torch_net("--check", folder, "--amp", "bf16"))
+    assert found["heads"] == {"0": 1, "1": 1} and found["weights"] == {}, found
+    assert all(0 < error < 0.05 for error in found["amp"]["heads"].values()), found
+    assert all(0 < error < 0.5 for error in found["amp"]["weights"].values()), found
+
+
 test_cfg()
 test_ratios()
 test_roofline()
 test_output()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
+with tempfile.TemporaryDirectory() as scratch:
+    test_torch(Path(scratch))
