@@ -12,7 +12,7 @@ A construct that is not known here is an error that names it.
 
     torch_net.py CFG WEIGHTS --steps N --warmup W [--layout nchw|channels_last] [--threads T]
                  [--device cuda] [--amp fp16|bf16] [--compile MODE | --graphs] [--group N] [--serve]
-    torch_net.py CFG WEIGHTS --check DIR [--device cuda] [--amp fp16|bf16]
+    torch_net.py CFG WEIGHTS --check DIR.. [--device cuda] [--amp fp16|bf16]
     torch_net.py CFG WEIGHTS --prepare DIR
 
 The first form times training steps (forward, backward from fixed head gradients, SGD update
@@ -22,9 +22,9 @@ at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned
 would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
 graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
 
-The second reads input.bin and delta_<i>.bin, the head gradients, from DIR and compares heads and
-weight gradients with head_<i>.bin and layer_<i>_dw.bin there (raw float32; NCHW and OIHW): one JSON
-line {"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm; with --amp
+The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares heads
+and weight gradients with head_<i>.bin and layer_<i>_dw.bin in each (raw float32; NCHW and OIHW): a JSON
+line for each {"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm; with --amp
 also "amp", the errors of PyTorch's own mixed precision against its FP32. The third writes random
 WEIGHTS and random delta_<i>.bin into DIR, the same ones every time.
 
@@ -398,7 +398,7 @@ class MemoryWatch:
     def watch(self):
         while self.running:
             self.peak = max(self.peak, self.used())
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def stop(self):
         self.running = False
@@ -496,15 +496,9 @@ def finite_results(net, images, deltas, device, amp):
     return heads, gradients
 
 
-def check(net, folder, device, amp):
-    """Errors of the heads and weight gradients dumped in `folder` against this net's in FP32; with
-    `amp` also of this net's own in mixed precision."""
-    net = net.to(device)
-    images = read_floats(folder / "input.bin", net.input_shape()).to(device)
-    deltas = [read_floats(folder / f"delta_{i}.bin", (len(images), *shape)).to(device)
-              for i, shape in enumerate(net.head_shapes)]
-    heads, gradients = results(net, images, deltas, device, None)
-    errors = {
+def compare(folder, heads, gradients):
+    """Errors of the heads and weight gradients dumped in `folder`."""
+    return {
         "heads": {i: relative_error(head.cpu(), read_floats(folder / f"head_{i}.bin", head.shape))
                   for i, head in enumerate(heads)},
         "weights": {i: relative_error(gradient.cpu(), read_floats(folder / f"layer_{i}_dw.bin",
@@ -512,14 +506,26 @@ def check(net, folder, device, amp):
                     for i, gradient in gradients.items()
                     if (folder / f"layer_{i}_dw.bin").exists()},
     }
+
+
+def check(net, folders, device, amp):
+    """For every folder the errors of what is dumped there against this net's in FP32; with `amp` also
+    of this net's own in mixed precision. All have the first one's images and head gradients."""
+    net = net.to(device)
+    images = read_floats(folders[0] / "input.bin", net.input_shape()).to(device)
+    deltas = [read_floats(folders[0] / f"delta_{i}.bin", (len(images), *shape)).to(device)
+              for i, shape in enumerate(net.head_shapes)]
+    heads, gradients = results(net, images, deltas, device, None)
+    own = {}
     if amp:
         amp_heads, amp_gradients = finite_results(net, images, deltas, device, amp)
-        errors["amp"] = {
+        own["amp"] = {
             "heads": {i: relative_error(*pair) for i, pair in enumerate(zip(heads, amp_heads))},
             "weights": {i: relative_error(gradient, amp_gradients[i])
                         for i, gradient in gradients.items()},
         }
-    return errors
+    for folder in folders:
+        answer({**compare(folder, heads, gradients), **own})
 
 
 def use_device(args):
@@ -549,7 +555,7 @@ def main():
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--group", type=int, default=1)
     parser.add_argument("--serve", action="store_true")
-    parser.add_argument("--check", type=Path, metavar="DIR")
+    parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--prepare", type=Path, metavar="DIR")
     args = parser.parse_args()
     if args.device == "cpu" and (args.graphs or args.amp == "fp16"):
@@ -564,7 +570,7 @@ def main():
     if args.prepare:
         return prepare(net, args.weights, args.prepare)
     net.load_weights(args.weights)
-    return answer(check(net, args.check, torch.device(args.device), args.amp))
+    check(net, args.check, torch.device(args.device), args.amp)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@
 
 #include "darknet.h"
 #ifdef GPU
+#include "blas.h"
 #include "cuda.h"
 #include "network.h"
 #include "region_layer.h"
@@ -120,7 +121,7 @@ static struct {
 
 static void *watch_memory(void *unused)
 {
-    const struct timespec a_moment = {.tv_nsec = 5000000};
+    const struct timespec a_moment = {.tv_nsec = 20000000};
     (void)unused;
     check(cudaSetDevice(memory.gpu), "cudaSetDevice:");
     while (!atomic_load(&memory.stop)) {
@@ -217,6 +218,15 @@ static void forward_fixed_gpu(const layer *l, const network *net)
 FIXED_HEAD(forward_yolo_layer_gpu)
 FIXED_HEAD(forward_region_layer_gpu)
 FIXED_HEAD(forward_softmax_layer_gpu)
+
+/* Region's multiplies by derivatives at outputs that a fixed head does not have. */
+REPLACED void backward_region_layer_gpu(const layer l, network net)
+{
+    if (fixed_delta_dev[net.index])
+        axpy_gpu(l.batch * l.inputs, 1, l.delta_gpu, 1, net.delta_gpu, 1);
+    else
+        DARKNETS(backward_region_layer_gpu)(l, net);
+}
 
 static void clear_weight_updates_on_device(layer *l)
 {

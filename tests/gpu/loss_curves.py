@@ -33,7 +33,7 @@ def train(program, folder, steps, keys):
                          cwd=folder, capture_output=True, text=True)
     losses = [float(loss) for _, loss in ITERATION.findall(run.stdout)]
     if run.returncode or len(losses) != steps:
-        sys.exit(f"{keys or 'FP32'}: exit status {run.returncode}, {len(losses)} of {steps} steps\n"
+        sys.exit(f"{keys or 'Darknet'}: exit status {run.returncode}, {len(losses)} of {steps} steps\n"
                  + run.stderr[-1500:])
     return losses
 
@@ -48,7 +48,7 @@ def differences(expected, losses):
     found = []
     for number, (want, have) in enumerate(zip(quarters(expected), quarters(losses)), 1):
         if not abs(have - want) <= OF_LOSS * want + OF_FIRST * expected[0]:
-            found.append(f"quarter {number}: mean loss {have:.4g}, FP32 {want:.4g}")
+            found.append(f"quarter {number}: mean loss {have:.4g}, Darknet {want:.4g}")
     if not quarters(losses)[3] < losses[0] / 2:
         found.append(f"the loss stays at {quarters(losses)[3]:.4g} of {losses[0]:.4g}")
     return found
@@ -63,7 +63,7 @@ def main():
     args = parser.parse_args()
     curves, wrong = {}, []
     with tempfile.TemporaryDirectory() as scratch:
-        curves["fp32"] = train(args.darknet, Path(scratch) / "fp32", args.steps, "")
+        curves["Darknet"] = train(args.darknet, Path(scratch) / "Darknet", args.steps, "")
         for dtype in args.dtypes.split(","):
             curves[dtype] = train(args.darknet, Path(scratch) / dtype, args.steps,
                                   f"mixed_precision=1\namp_dtype={dtype}\n")
@@ -72,7 +72,7 @@ def main():
     for name, losses in curves.items():
         print(f"{name}: mean loss by quarters " + ", ".join(f"{q:.4g}" for q in quarters(losses)))
         assert all(map(math.isfinite, losses)), name
-        wrong += [f"{name}: {text}" for text in differences(curves["fp32"], losses)]
+        wrong += [f"{name}: {text}" for text in differences(curves["Darknet"], losses)]
     sys.exit("; ".join(wrong))
 
 

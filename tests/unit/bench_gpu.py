@@ -5,6 +5,8 @@ usage: bench_gpu.py ROOT
 """
 
 import array
+import importlib.machinery
+import importlib.util
 import json
 import random
 import subprocess
@@ -100,6 +102,26 @@ def test_output():
     assert bench_lib.last_json('x\n{"a": 1}\n{"a": 2}\ny') == {"a": 2}
 
 
+def load_script():
+    loader = importlib.machinery.SourceFileLoader("bench_gpu_script", str(ROOT / "scripts/bench-gpu"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_judge():
+    script = load_script()
+    own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
+    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own}
+    verdict = script.judge("fp16", found)  # twice PyTorch's own error is let pass, 0.25 at least
+    assert verdict["disagrees"] == ["weights 3: 0.26, limit 0.25"], verdict
+    assert len(script.judge("stock", found)["disagrees"]) == 2
+    nan = {"heads": {"0": float("nan")}, "weights": {"0": 0}, "amp": own}
+    assert len(script.judge("fp16", nan)["disagrees"]) == 1
+    said = script.report_errors("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
+    assert "disagree" in said[1] and said[2].endswith("could not be compared**: broke\n"), said
+
+
 def test_run(folder):
     (folder / "bin").mkdir()
     program = folder / "bin/bench_step"
@@ -169,6 +191,7 @@ test_cfg()
 test_ratios()
 test_roofline()
 test_output()
+test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
