@@ -1,12 +1,13 @@
 """Trains a small yolo net in FP32 (Darknet's own code) and in mixed precision, same seed and images,
 and compares the losses.
 
-usage: loss_curves.py DARKNET [--steps N] [--dtypes fp16,bf16] [--json FILE]
+usage: loss_curves.py DARKNET [--steps N] [--dtypes fp16,bf16] [--against fp32] [--json FILE]
 
 Stated tolerance: in each quarter of the run the mean loss of a mixed run is within 15 % of FP32's
 plus 1 % of FP32's first loss, and it ends below half of where it began. The runs part slowly, as two
 FP32 runs with other rounding do; a wrong gradient parts them in the first quarter or keeps the loss
-up.
+up. On the CPU, Darknet's own backward pass loses gradients of this net's 1x1 convolutions: there
+--against fp32 compares with the plugin's FP32.
 """
 
 import argparse
@@ -48,7 +49,7 @@ def differences(expected, losses):
     found = []
     for number, (want, have) in enumerate(zip(quarters(expected), quarters(losses)), 1):
         if not abs(have - want) <= OF_LOSS * want + OF_FIRST * expected[0]:
-            found.append(f"quarter {number}: mean loss {have:.4g}, Darknet {want:.4g}")
+            found.append(f"quarter {number}: mean loss {have:.4g}, expected {want:.4g}")
     if not quarters(losses)[3] < losses[0] / 2:
         found.append(f"the loss stays at {quarters(losses)[3]:.4g} of {losses[0]:.4g}")
     return found
@@ -59,21 +60,21 @@ def main():
     parser.add_argument("darknet", type=lambda text: Path(text).resolve())
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--dtypes", default="fp16,bf16")
+    parser.add_argument("--against", choices=["Darknet", "fp32"], default="Darknet")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     curves, wrong = {}, []
     with tempfile.TemporaryDirectory() as scratch:
-        curves["Darknet"] = train(args.darknet, Path(scratch) / "Darknet", args.steps, "")
-        for dtype in args.dtypes.split(","):
-            curves[dtype] = train(args.darknet, Path(scratch) / dtype, args.steps,
-                                  f"mixed_precision=1\namp_dtype={dtype}\n")
+        for name in (args.against, *args.dtypes.split(",")):
+            keys = "" if name == "Darknet" else f"mixed_precision=1\namp_dtype={name}\n"
+            curves[name] = train(args.darknet, Path(scratch) / name, args.steps, keys)
     if args.json:
         args.json.write_text(json.dumps(curves) + "\n")
     for name, losses in curves.items():
         print(f"{name}: mean loss by quarters " + ", ".join(f"{q:.4g}" for q in quarters(losses)))
         assert all(map(math.isfinite, losses)), name
-        wrong += [f"{name}: {text}" for text in differences(curves["Darknet"], losses)]
-    sys.exit("; ".join(wrong))
+        wrong += [f"{name}: {text}" for text in differences(curves[args.against], losses)]
+    sys.exit("; ".join(wrong) or 0)
 
 
 main()
