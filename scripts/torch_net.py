@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A PyTorch network from a Darknet cfg: the other side of scripts/bench-cpu.
+"""A PyTorch network from a Darknet cfg: the other side of scripts/bench-cpu and scripts/bench-gpu.
 
     from torch_net import DarknetNet
     net = DarknetNet("yolo.cfg")          # random weights
@@ -11,16 +11,22 @@ values, before their logistic. A net without a loss layer has one head, its outp
 A construct that is not known here is an error that names it.
 
     torch_net.py CFG WEIGHTS --steps N --warmup W [--layout nchw|channels_last] [--threads T]
-    torch_net.py CFG WEIGHTS --check DIR
+                 [--device cuda] [--amp fp16|bf16] [--compile MODE | --graphs] [--group N] [--serve]
+    torch_net.py CFG WEIGHTS --check DIR.. [--device cuda] [--amp fp16|bf16]
     torch_net.py CFG WEIGHTS --prepare DIR
 
 The first form times training steps (forward, backward from fixed head gradients, SGD update
-with momentum and decay) on one preloaded batch, and prints one JSON line
-{"seconds": [...]}. The second reads input.bin and delta_<i>.bin, the head
-gradients, from DIR and compares heads and weight gradients with head_<i>.bin and
-layer_<i>_dw.bin there (raw float32; NCHW and OIHW): one JSON line
-{"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm. The third
-writes random WEIGHTS and random delta_<i>.bin into DIR, the same ones every time.
+with momentum and decay) on one preloaded batch, and prints one JSON line about itself and one
+{"seconds": [...]}; on a GPU each number is the mean of --group steps with one wait for the device
+at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned to FP32, as a loss
+would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
+graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
+
+The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares heads
+and weight gradients with head_<i>.bin and layer_<i>_dw.bin in each (raw float32; NCHW and OIHW): a JSON
+line for each {"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm; with --amp
+also "amp", the errors of PyTorch's own mixed precision against its FP32. The third writes random
+WEIGHTS and random delta_<i>.bin into DIR, the same ones every time.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
 root, where Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root. With N values per
@@ -28,8 +34,10 @@ channel the two differ by about 1/(2N) per layer; a comparison must allow for th
 """
 
 import argparse
+import inspect
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -208,6 +216,7 @@ class DarknetNet(nn.Module):
         self.kinds = [kind for kind, _ in sections]
         self.sources = {}  # layer -> the earlier layers that a route or shortcut reads
         self.layers = nn.ModuleList()
+        self.head_shapes = []  # (channels, height, width)
         try:
             self.make_layers([options for _, options in sections])
         except (CfgError, KeyError) as error:
@@ -228,8 +237,11 @@ class DarknetNet(nn.Module):
         for index, options in enumerate(sections):
             layer = self.make_layer(index, options, x.shape[1:]).eval()
             self.layers.append(layer)
+            if self.kinds[index] in LOSSES:
+                self.head_shapes.append(x.shape[1:])
             x = self.run_layer(index, x, outputs)
             outputs.append(x)
+        self.head_shapes = self.head_shapes or [x.shape[1:]]
         self.train()
 
     def make_layer(self, index, options, shape):
@@ -302,34 +314,156 @@ class DarknetNet(nn.Module):
                 file.write(tensor.detach().contiguous().numpy().astype("<f4").tobytes())
 
 
-def time_steps(net, steps, warmup, layout):
-    """Seconds of each of `steps` training steps."""
+def new_scaler(device, enabled):
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(device.type, enabled=enabled)
+    return torch.cuda.amp.GradScaler(enabled=enabled)  # PyTorch before 2.3
+
+
+def autocast(device, amp):
+    dtype = torch.float16 if amp == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, dtype, enabled=amp is not None)
+
+
+def captured(run, before):
+    """`run`, recorded as a CUDA graph; what it allocates stays at its address."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            before()
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    before()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def training_step(net, args):
+    """A function that does one training step on a batch that lies on the device."""
+    device = torch.device(args.device)
+    layout = {"memory_format": torch.channels_last} if args.layout == "channels_last" else {}
     generator = torch.Generator().manual_seed(1)
-    images = torch.rand(net.input_shape(), generator=generator)
-    if layout == "channels_last":
-        net = net.to(memory_format=torch.channels_last)
-        images = images.to(memory_format=torch.channels_last)
-    deltas = [torch.randn(head.shape, generator=generator) * 0.01 for head in net(images)]
+    net = net.to(device, **layout)
+    images = torch.rand(net.input_shape(), generator=generator).to(device, **layout)
+    deltas = [(torch.randn(len(images), *shape, generator=generator) * 0.01).to(device)
+              for shape in net.head_shapes]
+    fused = device.type == "cuda" and "fused" in inspect.signature(torch.optim.SGD).parameters
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6,
                                 momentum=float(net.options.get("momentum", 0.9)),
-                                weight_decay=float(net.options.get("decay", 0.0005)))
-    seconds = []
-    for _ in range(warmup + steps):
-        start = time.perf_counter()
+                                weight_decay=float(net.options.get("decay", 0.0005)),
+                                **({"fused": True} if fused else {}))
+    scaler = new_scaler(device, args.amp == "fp16")
+    forward = torch.compile(net, mode=args.compile) if args.compile else net
+
+    def forget_gradients():
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(net(images), deltas)
-        optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    return seconds[warmup:]
+
+    def forward_backward():
+        with autocast(device, args.amp):
+            heads = forward(images)
+        torch.autograd.backward([head.float() for head in heads], scaler.scale(deltas))
+
+    if args.graphs:
+        forward_backward = captured(forward_backward, forget_gradients)
+        forget_gradients = lambda: None  # a replay overwrites them
+
+    def step():
+        if args.compile:
+            torch.compiler.cudagraph_mark_step_begin()
+        forget_gradients()
+        forward_backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+class MemoryWatch:
+    """The most device memory in use while it runs; of other programs' use only changes count."""
+
+    def __init__(self):
+        self.before = self.peak = self.used()
+        self.running = True
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+
+    @staticmethod
+    def used():
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    def watch(self):
+        while self.running:
+            self.peak = max(self.peak, self.used())
+            time.sleep(0.02)
+
+    def stop(self):
+        self.running = False
+        self.thread.join()
+        return self.peak - self.before
+
+
+def wait_for(args):
+    if args.device != "cpu":
+        torch.cuda.synchronize()
+
+
+def run_steps(step, count, args):
+    for _ in range(count):
+        step()
+    wait_for(args)
+
+
+def time_steps(step, args, limit=0):
+    """Seconds of each of --steps steps; with a limit, of steps for so many seconds."""
+    seconds, begin = [], time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        run_steps(step, args.group, args)
+        seconds.append((time.perf_counter() - start) / args.group)
+        passed = time.perf_counter() - begin
+        if passed >= limit if limit else len(seconds) * args.group >= args.steps:
+            return seconds
+
+
+def answer(value):
+    print(json.dumps(value), flush=True)
+
+
+def bench(args):
+    if args.serve and not sys.stdin.readline():
+        return
+    use_device(args)
+    watch = MemoryWatch() if args.device != "cpu" else None
+    net = DarknetNet(args.cfg)
+    net.load_weights(args.weights)
+    try:
+        step = training_step(net, args)
+        run_steps(step, args.warmup, args)
+    finally:
+        memory = watch.stop() if watch else None
+    about = {"torch": torch.__version__, "batch": net.input_shape()[0]}
+    if watch:
+        about.update(memory_bytes=memory, device={"name": torch.cuda.get_device_name(),
+                                                  "cudnn": torch.backends.cudnn.version()})
+    answer(about)
+    if not args.serve:
+        answer({"seconds": time_steps(step, args)})
+        return
+    for line in sys.stdin:
+        run_steps(step, args.group, args)
+        answer({"seconds": time_steps(step, args, float(line))})
 
 
 def prepare(net, weights, folder):
     """Random weights into the file and random head gradients into delta_<i>.bin."""
     net.save_weights(weights)
-    with torch.no_grad():
-        heads = net(torch.zeros(net.input_shape()))
-    for i, head in enumerate(heads):
-        (torch.randn(head.shape) * 0.01).numpy().tofile(folder / f"delta_{i}.bin")
+    for i, shape in enumerate(net.head_shapes):
+        delta = torch.randn(net.input_shape()[0], *shape) * 0.01
+        delta.numpy().tofile(folder / f"delta_{i}.bin")
 
 
 def read_floats(path, shape):
@@ -343,20 +477,67 @@ def relative_error(ours, theirs):
     return float((ours - theirs).norm() / ours.norm())
 
 
-def check(net, folder):
-    """Errors of the heads and weight gradients dumped in `folder` against this net's."""
-    heads = net(read_floats(folder / "input.bin", net.input_shape()))
-    deltas = [read_floats(folder / f"delta_{i}.bin", head.shape) for i, head in enumerate(heads)]
-    torch.autograd.backward(heads, deltas)
+def results(net, images, deltas, device, amp, scale=1):
+    """(heads, {layer: gradient of its weights}) of one pass, in FP32."""
+    net.zero_grad(set_to_none=True)
+    with autocast(device, amp):
+        heads = [head.float() for head in net(images)]
+    torch.autograd.backward(heads, [delta * scale for delta in deltas])
+    return ([head.detach() for head in heads],
+            {i: layer.weighted.weight.grad / scale for i, layer in net.weighted()})
+
+
+def finite_results(net, images, deltas, device, amp):
+    """As `results`, with the largest loss scale from 2^16 down whose gradients are all finite."""
+    for power in range(16, -1, -1):
+        heads, gradients = results(net, images, deltas, device, amp, 2**power)
+        if all(torch.isfinite(gradient).all() for gradient in gradients.values()):
+            break
+    return heads, gradients
+
+
+def compare(folder, heads, gradients):
+    """Errors of the heads and weight gradients dumped in `folder`."""
     return {
-        "heads": {i: relative_error(head.detach(), read_floats(folder / f"head_{i}.bin",
-                                                               head.shape))
+        "heads": {i: relative_error(head.cpu(), read_floats(folder / f"head_{i}.bin", head.shape))
                   for i, head in enumerate(heads)},
-        "weights": {i: relative_error(layer.weighted.weight.grad,
-                                      read_floats(folder / f"layer_{i}_dw.bin",
-                                                  layer.weighted.weight.shape))
-                    for i, layer in net.weighted()},
+        "weights": {i: relative_error(gradient.cpu(), read_floats(folder / f"layer_{i}_dw.bin",
+                                                                  gradient.shape))
+                    for i, gradient in gradients.items()
+                    if (folder / f"layer_{i}_dw.bin").exists()},
     }
+
+
+def check(net, folders, device, amp):
+    """For every folder the errors of what is dumped there against this net's in FP32; with `amp` also
+    of this net's own in mixed precision. All have the first one's images and head gradients."""
+    net = net.to(device)
+    images = read_floats(folders[0] / "input.bin", net.input_shape()).to(device)
+    deltas = [read_floats(folders[0] / f"delta_{i}.bin", (len(images), *shape)).to(device)
+              for i, shape in enumerate(net.head_shapes)]
+    heads, gradients = results(net, images, deltas, device, None)
+    own = {}
+    if amp:
+        amp_heads, amp_gradients = finite_results(net, images, deltas, device, amp)
+        own["amp"] = {
+            "heads": {i: relative_error(*pair) for i, pair in enumerate(zip(heads, amp_heads))},
+            "weights": {i: relative_error(gradient, amp_gradients[i])
+                        for i, gradient in gradients.items()},
+        }
+    for folder in folders:
+        answer({**compare(folder, heads, gradients), **own})
+
+
+def use_device(args):
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    if args.device == "cpu":
+        return
+    if not torch.cuda.is_available():
+        raise CfgError(f"--device {args.device}: PyTorch {torch.__version__} finds no GPU here")
+    torch.backends.cudnn.benchmark = True
+    if args.check:  # what it compares with is FP32
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def main():
@@ -367,21 +548,29 @@ def main():
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--layout", choices=["nchw", "channels_last"], default="nchw")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--check", type=Path, metavar="DIR")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--amp", choices=["fp16", "bf16"])
+    parser.add_argument("--compile", metavar="MODE",
+                        help="default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs")
+    parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--group", type=int, default=1)
+    parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--prepare", type=Path, metavar="DIR")
     args = parser.parse_args()
+    if args.device == "cpu" and (args.graphs or args.amp == "fp16"):
+        raise CfgError("--graphs and --amp fp16 need --device cuda")
+    if args.graphs and args.compile:
+        raise CfgError("--graphs and --compile exclude each other")
 
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(1)
+    if not args.check and not args.prepare:
+        return bench(args)
+    use_device(args)
     net = DarknetNet(args.cfg)
     if args.prepare:
         return prepare(net, args.weights, args.prepare)
     net.load_weights(args.weights)
-    if args.check:
-        print(json.dumps(check(net, args.check)))
-    else:
-        seconds = time_steps(net, args.steps, args.warmup, args.layout)
-        print(json.dumps({"seconds": seconds}))
+    check(net, args.check, torch.device(args.device), args.amp)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,50 @@
 /* Times training steps (forward, backward, update) on one preloaded batch, and dumps what a step
  * computes.
  *
- *   bench_step CFG WEIGHTS|none [--steps N] [--warmup N] [--heads loss|fixed] [--dump DIR]
+ *   bench_step CFG WEIGHTS|none [--gpu N] [--steps N] [--group N] [--warmup N] [--serve]
+ *              [--heads loss|fixed] [--dump DIR]
  *
- * Compiled twice: with the plugin, and (BENCH_STOCK) against a stock Darknet. Prints one JSON line
- * with the seconds of every step. --heads fixed: the loss layers do nothing but hand out a fixed
- * gradient, so that another framework can do the same. --dump: writes input.bin (NCHW), delta_H.bin
- * (the fixed gradient of head number H; read instead where it exists), and after one step
- * head_H.bin (what head H reads) and layer_I_dw.bin (weight gradient, OIHW, Darknet's sign). All
- * files are raw float32.
+ * Compiled twice: with the plugin, and (BENCH_STOCK) against a stock Darknet. Prints a JSON line
+ * about the network and the device, and one {"seconds": [...]} of the steps; with --gpu each
+ * number is the mean of --group steps, with one wait for the device at their end.
+ *
+ * --serve: several programs take turns on one device. Nothing is done before the first line on
+ * stdin; each further line is a number of seconds to time steps for, answered by a JSON line.
+ * --heads fixed: the loss layers do nothing but hand out a fixed gradient, so that another
+ * framework can do the same; on a device nothing is copied to or from the host meanwhile.
+ * --dump: writes input.bin (NCHW), delta_H.bin (the fixed gradient of head number H; read instead
+ * where it exists), and after one step head_H.bin (what head H reads) and layer_I_dw.bin (weight
+ * gradient, OIHW, Darknet's sign). All files are raw float32.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "darknet.h"
+#ifdef GPU
+#include "blas.h"
+#include "cuda.h"
+#include "network.h"
+#include "region_layer.h"
+#include "softmax_layer.h"
+#include "yolo_layer.h"
+#endif
 #ifndef BENCH_STOCK
 #include "amp.h"
 #endif
 
 struct arguments {
     char *cfg, *weights;
-    int steps, warmup, fixed;
+    int gpu, steps, group, warmup, serve, fixed;
     const char *dump;
 };
 
-static float *fixed_delta[1000]; /* by layer */
+static float *fixed_delta[1000], *fixed_delta_dev[1000]; /* by layer */
 
 static double now(void)
 {
@@ -68,13 +86,181 @@ static int read_floats(const char *folder, const char *name, float *data, size_t
 
 static int is_head(const layer *l)
 {
-    return l->type == YOLO || l->type == REGION;
+    return l->type == YOLO || l->type == REGION || l->type == SOFTMAX;
 }
 
 static size_t count(const layer *l)
 {
     return (size_t)l->batch * (size_t)l->outputs;
 }
+
+/* ---- the device ---- */
+
+#ifdef GPU
+static int on_device, resident; /* resident: the batch stays on the device */
+
+static void check(cudaError_t status, const char *what)
+{
+    if (status != cudaSuccess) die(what, cudaGetErrorString(status));
+}
+
+static size_t memory_used(void)
+{
+    size_t free_bytes, total;
+    check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo:");
+    return total - free_bytes;
+}
+
+/* The most memory in use while it runs; of what other programs use, only changes count. */
+static struct {
+    pthread_t thread;
+    atomic_int stop;
+    int gpu;
+    size_t before, peak;
+} memory;
+
+static void *watch_memory(void *unused)
+{
+    const struct timespec a_moment = {.tv_nsec = 20000000};
+    (void)unused;
+    check(cudaSetDevice(memory.gpu), "cudaSetDevice:");
+    while (!atomic_load(&memory.stop)) {
+        size_t used = memory_used();
+        if (used > memory.peak) memory.peak = used;
+        nanosleep(&a_moment, NULL);
+    }
+    return NULL;
+}
+
+static void open_device(int gpu)
+{
+    gpu_index = -1;
+    if (gpu < 0) return;
+    check(cudaSetDevice(gpu), "cudaSetDevice:");
+    check(cudaFree(NULL), "no context:");
+    cuda_set_device(gpu);
+    on_device = 1;
+    memory.gpu = gpu;
+    memory.before = memory.peak = memory_used();
+    if (pthread_create(&memory.thread, NULL, watch_memory, NULL)) die("no", "thread");
+}
+
+static void stop_watching_memory(void)
+{
+    if (!on_device) return;
+    atomic_store(&memory.stop, 1);
+    pthread_join(memory.thread, NULL);
+}
+
+static void wait_for_device(void)
+{
+    if (on_device) check(cudaDeviceSynchronize(), "a step failed:");
+}
+
+static int attribute(enum cudaDeviceAttr which)
+{
+    int value = 0;
+    cudaDeviceGetAttribute(&value, which, memory.gpu);
+    return value;
+}
+
+static void print_device(void)
+{
+    struct cudaDeviceProp p;
+    int driver, runtime;
+    if (!on_device) return;
+    check(cudaGetDeviceProperties(&p, memory.gpu), "cudaGetDeviceProperties:");
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion:");
+    check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion:");
+    printf(", \"memory_bytes\": %zu, \"device\": {\"name\": \"%s\", "
+           "\"compute_capability\": %d, \"multiprocessors\": %d, \"clock_khz\": %d, "
+           "\"memory_clock_khz\": %d, \"memory_bus_bits\": %d, \"memory_bytes\": %zu, "
+           "\"driver\": %d, \"runtime\": %d, \"cudnn\": %zu}",
+           memory.peak - memory.before, p.name, 10 * p.major + p.minor, p.multiProcessorCount,
+           attribute(cudaDevAttrClockRate), attribute(cudaDevAttrMemoryClockRate),
+           attribute(cudaDevAttrGlobalMemoryBusWidth), p.totalGlobalMem, driver, runtime,
+           cudnnGetVersion());
+}
+
+static void pull(float *host, float *dev, size_t n)
+{
+    if (on_device) cuda_pull_array(dev, host, n);
+}
+
+/* Darknet's own of a function that this program defines in its place. */
+#define DARKNETS(function) ((__typeof__(&(function)))dlsym(RTLD_NEXT, #function))
+#define REPLACED           __attribute__((visibility("default")))
+
+/* Darknet copies the last layer's output to the host after every pass. */
+REPLACED void pull_network_output(network *net)
+{
+    if (!resident) DARKNETS(pull_network_output)(net);
+}
+
+static void forward_fixed_gpu(const layer *l, const network *net)
+{
+    check(cudaMemcpyAsync(l->delta_gpu, fixed_delta_dev[net->index], count(l) * sizeof(float),
+                          cudaMemcpyDeviceToDevice, NULL),
+          "fixed gradient:");
+    *l->cost = 0;
+}
+
+/* Replaced before there is a network: to detach from one, change its layers and attach again would
+ * take the memory that the plugin spares. */
+#define FIXED_HEAD(function)                                                                       \
+    REPLACED void function(const layer l, network net)                                             \
+    {                                                                                              \
+        if (fixed_delta_dev[net.index])                                                            \
+            forward_fixed_gpu(&l, &net);                                                           \
+        else                                                                                       \
+            DARKNETS(function)(l, net);                                                            \
+    }
+FIXED_HEAD(forward_yolo_layer_gpu)
+FIXED_HEAD(forward_region_layer_gpu)
+FIXED_HEAD(forward_softmax_layer_gpu)
+
+/* Region's multiplies by derivatives at outputs that a fixed head does not have. */
+REPLACED void backward_region_layer_gpu(const layer l, network net)
+{
+    if (fixed_delta_dev[net.index])
+        axpy_gpu(l.batch * l.inputs, 1, l.delta_gpu, 1, net.delta_gpu, 1);
+    else
+        DARKNETS(backward_region_layer_gpu)(l, net);
+}
+
+static void clear_weight_updates_on_device(layer *l)
+{
+    if (on_device) cuda_push_array(l->weight_updates_gpu, l->weight_updates, (size_t)l->nweights);
+}
+
+/* From here on Darknet copies batches of no values. */
+static void keep_batch_on_device(network *net)
+{
+    if (!on_device) return;
+    cuda_push_array(net->input_gpu, net->input, (size_t)net->inputs * (size_t)net->batch);
+    resident = 1;
+    net->inputs = net->truths = 0;
+}
+#else
+static const int on_device = 0;
+
+static void open_device(int gpu)
+{
+    if (gpu >= 0) die("--gpu:", "this Darknet was built without GPU");
+    gpu_index = -1;
+}
+
+static void stop_watching_memory(void) {}
+static void wait_for_device(void) {}
+static void print_device(void) {}
+
+#define pull(host, dev, n)                ((void)0)
+#define cuda_make_array(host, n)          NULL
+#define clear_weight_updates_on_device(l) ((void)0)
+#define keep_batch_on_device(net)         ((void)0)
+#endif
+
+/* ---- the network ---- */
 
 static void forward_fixed(layer l, network net)
 {
@@ -96,11 +282,15 @@ static void fix_heads(network *net, const struct arguments *a)
                 fixed_delta[i][k] = .01f * (2 * noise(&state) - 1);
             if (a->dump) write_floats(a->dump, name, fixed_delta[i], count(l));
         }
-        l->forward = forward_fixed;
+        if (on_device)
+            fixed_delta_dev[i] = cuda_make_array(fixed_delta[i], count(l));
+        else
+            l->forward = forward_fixed;
     }
 }
 
-/* One object an image, at random places; the rest of the label is zero. */
+/* Three objects an image, at random places, the rest of the label is zero; or one class an image.
+ */
 static void fill_batch(network *net)
 {
     unsigned long long state = 7;
@@ -109,6 +299,10 @@ static void fill_batch(network *net)
     memset(net->truth, 0, (size_t)net->truths * (size_t)net->batch * sizeof(float));
     for (int b = 0; b < net->batch; b++) {
         float *t = net->truth + b * net->truths;
+        if (net->layers[net->n - 1].type == SOFTMAX) {
+            t[b % net->truths] = 1;
+            continue;
+        }
         for (int k = 0; k < 3; k++, t += 5) {
             t[0] = .2f + .6f * noise(&state);
             t[1] = .2f + .6f * noise(&state);
@@ -130,12 +324,15 @@ static void dump(network *net, const char *folder)
         layer *l = &net->layers[i];
         if (is_head(l)) {
             snprintf(name, sizeof name, "head_%d.bin", head++);
+            pull(net->layers[i - 1].output, net->layers[i - 1].output_gpu, count(l));
             write_floats(folder, name, net->layers[i - 1].output, count(l));
         }
         if (l->type == CONVOLUTIONAL) {
             snprintf(name, sizeof name, "layer_%d_dw.bin", i);
+            pull(l->weight_updates, l->weight_updates_gpu, (size_t)l->nweights);
             write_floats(folder, name, l->weight_updates, (size_t)l->nweights);
             memset(l->weight_updates, 0, (size_t)l->nweights * sizeof(float));
+            clear_weight_updates_on_device(l);
         }
     }
     net->learning_rate = rate;
@@ -143,25 +340,42 @@ static void dump(network *net, const char *folder)
     net->decay = decay;
 }
 
+/* ---- running ---- */
+
+static int parse_flag(struct arguments *a, const char *name, const char *value)
+{
+    if (!strcmp(name, "--gpu"))
+        a->gpu = atoi(value);
+    else if (!strcmp(name, "--steps"))
+        a->steps = atoi(value);
+    else if (!strcmp(name, "--group"))
+        a->group = atoi(value);
+    else if (!strcmp(name, "--warmup"))
+        a->warmup = atoi(value);
+    else if (!strcmp(name, "--heads"))
+        a->fixed = !strcmp(value, "fixed");
+    else if (!strcmp(name, "--dump"))
+        a->dump = value;
+    else
+        return 0;
+    return 1;
+}
+
 static struct arguments parse(int argc, char **argv)
 {
-    struct arguments a = {.steps = 5, .warmup = 2};
+    struct arguments a = {.gpu = -1, .steps = 5, .group = 1, .warmup = 2};
     if (argc < 3)
-        die("usage:", "bench_step CFG WEIGHTS|none [--steps N] [--warmup N] [--heads loss|fixed] "
-                      "[--dump DIR]");
+        die("usage:", "bench_step CFG WEIGHTS|none [--gpu N] [--steps N] [--group N] [--warmup N] "
+                      "[--serve] [--heads loss|fixed] [--dump DIR]");
     a.cfg = argv[1];
     a.weights = strcmp(argv[2], "none") ? argv[2] : NULL;
-    for (int i = 3; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--steps"))
-            a.steps = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--warmup"))
-            a.warmup = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--heads"))
-            a.fixed = !strcmp(argv[i + 1], "fixed");
-        else if (!strcmp(argv[i], "--dump"))
-            a.dump = argv[i + 1];
+    for (int i = 3; i < argc; i++) {
+        if (!strcmp(argv[i], "--serve"))
+            a.serve = 1;
+        else if (i + 1 < argc && parse_flag(&a, argv[i], argv[i + 1]))
+            i++;
         else
-            die("unknown argument", argv[i]);
+            die("unknown argument, or no value:", argv[i]);
     }
     return a;
 }
@@ -172,35 +386,86 @@ static network *load(const struct arguments *a)
     network *net = load_network(a->cfg, a->weights, 1);
     if (!a->fixed) return net;
 #ifndef BENCH_STOCK
-    amp_detach(net);
+    if (!on_device) amp_detach(net);
 #endif
     fix_heads(net, a);
 #ifndef BENCH_STOCK
-    amp_attach(net, a->cfg);
+    if (!on_device) amp_attach(net, a->cfg);
 #endif
     return net;
+}
+
+/* What the rooflines of scripts/bench_lib.py are made of: multiply-adds of a forward pass, of an
+ * image; those of the first layer, which needs no gradient of its input; outputs of layers with
+ * weights, of an image; weights. */
+static void describe(const network *net, const char *cfg)
+{
+    double macs = 0, first = 0, outputs = 0, weights = 0;
+    for (int i = 0; i < net->n; i++) {
+        const layer *l = &net->layers[i];
+        double n = l->type == CONVOLUTIONAL ? l->nweights
+                   : l->type == CONNECTED   ? (double)l->inputs * l->outputs
+                                            : 0;
+        macs += l->type == CONVOLUTIONAL ? n * l->out_w * l->out_h : n;
+        weights += n;
+        if (n > 0) outputs += l->outputs;
+        if (i == 0) first = macs;
+    }
+    printf("\n{\"cfg\": \"%s\", \"batch\": %d, \"macs\": %.0f, \"first_macs\": %.0f, "
+           "\"outputs\": %.0f, \"weights\": %.0f",
+           cfg, net->batch, macs, first, outputs, weights);
+    print_device();
+    printf("}\n");
+    fflush(stdout);
+}
+
+enum { MOST_TIMES = 100000 };
+
+/* Times `steps` steps, or if `limit` is positive, steps for that many seconds. */
+static void time_steps(network *net, int steps, int group, double limit)
+{
+    static double seconds[MOST_TIMES]; /* Darknet prints meanwhile */
+    int n = 0;
+    double begin = now();
+    do {
+        double start = now();
+        for (int i = 0; i < group; i++)
+            train_network_datum(net);
+        wait_for_device();
+        seconds[n++] = (now() - start) / group;
+    } while (n < MOST_TIMES && (limit > 0 ? now() - begin < limit : n * group < steps));
+    printf("\n{\"seconds\": [");
+    for (int i = 0; i < n; i++)
+        printf("%s%.6f", i ? ", " : "", seconds[i]);
+    printf("]}\n");
+    fflush(stdout);
+}
+
+static void warm_up(network *net, int steps)
+{
+    for (int i = 0; i < steps; i++)
+        train_network_datum(net);
+    wait_for_device();
 }
 
 int main(int argc, char **argv)
 {
     struct arguments a = parse(argc, argv);
-    gpu_index = -1;
+    char line[100];
+    if (a.serve && !fgets(line, sizeof line, stdin)) return 0;
+    open_device(a.gpu);
     network *net = load(&a);
     net->subdivisions = 1;
     fill_batch(net);
     if (a.dump) dump(net, a.dump);
-    for (int i = 0; i < a.warmup; i++)
-        train_network_datum(net);
-    double *seconds = malloc((size_t)a.steps * sizeof *seconds);
-    for (int i = 0; i < a.steps; i++) {
-        double start = now();
-        train_network_datum(net);
-        seconds[i] = now() - start;
+    if (a.fixed) keep_batch_on_device(net);
+    warm_up(net, a.warmup);
+    stop_watching_memory();
+    describe(net, a.cfg);
+    if (!a.serve) time_steps(net, a.steps, a.group, 0);
+    while (a.serve && fgets(line, sizeof line, stdin)) {
+        warm_up(net, a.group);
+        time_steps(net, 0, a.group, atof(line));
     }
-    fflush(stdout);
-    printf("\n{\"cfg\": \"%s\", \"batch\": %d, \"seconds\": [", a.cfg, net->batch);
-    for (int i = 0; i < a.steps; i++)
-        printf("%s%.6f", i ? ", " : "", seconds[i]);
-    printf("]}\n");
     return 0;
 }

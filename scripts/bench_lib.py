@@ -1,0 +1,236 @@
+"""What scripts/bench-cpu, scripts/bench-gpu and scripts/gpu-check.sh share: programs and their
+answers, cfgs, ratios, rooflines, text of reports. Nothing here needs PyTorch or a GPU.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class BenchError(Exception):
+    pass
+
+
+# ---- programs ----
+
+
+def run(command, environment=None, **options):
+    """Output of a command that must succeed."""
+    command = [str(part) for part in command]
+    done = subprocess.run(command, env={**os.environ, **(environment or {})}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    if done.returncode != 0:
+        raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n"
+                         + done.stderr[-2000:])
+    return done.stdout
+
+
+def json_lines(text):
+    """The lines of a program's output that are JSON objects."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def last_json(text):
+    found = json_lines(text)
+    if not found:
+        raise BenchError("no JSON line in: " + text[-500:])
+    return found[-1]
+
+
+def first_match(pattern, text):
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1].strip() if found else "unknown"
+
+
+def positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value
+
+
+def write(path, text):
+    """The file, whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def machine():
+    """The host that measured."""
+    release = Path("/etc/os-release")
+    try:
+        commit = run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
+    except (BenchError, OSError):
+        commit = "unknown"
+    return {
+        "cpu": first_match(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text()),
+        "cores": os.cpu_count(),
+        "system": first_match(r'^PRETTY_NAME="(.*)"', release.read_text())
+        if release.exists() else "unknown",
+        "kernel": platform.release(),
+        "commit": commit,
+    }
+
+
+# ---- cfgs ----
+
+HEADS = ("yolo", "region", "softmax")
+
+
+def make_cfg(text, batch, extra="", head="", **keys):
+    """A cfg's text with one pass of `batch` images, `keys` changed where they are, `extra` lines in
+    [net] and `head` lines in the sections of the loss layers."""
+    for key, value in {"batch": batch, "subdivisions": 1, "random": 0, **keys}.items():
+        text = re.sub(rf"(?m)^{key}\s*=.*", f"{key}={value}", text)
+    text = re.sub(rf"(?m)^\[({'|'.join(HEADS)})\]", rf"[\1]\n{head}" if head else r"[\1]", text)
+    return re.sub(r"(?m)^\[net\]", "[net]\n" + extra, text, count=1)
+
+
+# ---- ratios ----
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def round_ratios(rounds, above, below):
+    """Spread of seconds above / seconds below, each taken within one round; None where one of the
+    two was not measured. A round is {contestant: [seconds of its steps]}; `above` may be several
+    contestants, of which the fastest counts."""
+    above = [above] if isinstance(above, str) else above
+    found = [min(statistics.median(row[name]) for name in above if name in row)
+             / statistics.median(row[below])
+             for row in rounds if below in row and any(name in row for name in above)]
+    return spread(found) if found else None
+
+
+def median_seconds(rounds):
+    """{contestant: median over the rounds of the round's median}."""
+    names = dict.fromkeys(name for row in rounds for name in row)
+    return {name: statistics.median(statistics.median(row[name]) for row in rounds if name in row)
+            for name in names}
+
+
+# ---- rooflines ----
+
+# Dense FP16 with FP32 sums in TFLOP/s, memory in GB/s, from the makers' data sheets. The first name
+# that is part of the device's counts.
+PEAKS = {
+    "B200": (2250, 8000),
+    "GH200": (989, 4900),
+    "H200 NVL": (836, 4800),
+    "H200": (989, 4800),
+    "H100 NVL": (836, 3938),
+    "H100 PCIe": (756, 2039),
+    "H100": (989, 3352),
+    "A100-PCIE-40GB": (312, 1555),
+    "A100-SXM4-40GB": (312, 1555),
+    "A100": (312, 2039),
+    "L40S": (362, 864),
+    "RTX 4090": (165, 1008),
+    "RTX 3090": (71, 936),
+    "A10G": (70, 600),
+    "A10": (125, 600),
+    "T4": (65, 320),
+}
+FLOPS_PER_CLOCK = {75: 1024, 80: 2048, 86: 512, 89: 512, 90: 4096, 100: 8192, 120: 512}
+
+
+def peaks(device):
+    """(FLOP/s, bytes/s) of a device: by its name, else from its clocks."""
+    for name, (tera, giga) in PEAKS.items():
+        if re.search(rf"\b{re.escape(name)}\b", device["name"]):
+            return tera * 1e12, giga * 1e9
+    per_clock = FLOPS_PER_CLOCK.get(device["compute_capability"], 512)
+    return (device["multiprocessors"] * device["clock_khz"] * 1e3 * per_clock,
+            2 * device["memory_clock_khz"] * 1e3 * device["memory_bus_bits"] / 8)
+
+
+def training_flops(network):
+    """Of one image: forward, the gradient of the input (not of the first layer's), of the weights."""
+    return 2 * (3 * network["macs"] - network["first_macs"])
+
+
+def training_bytes(network, batch):
+    """The least that a step in FP16 must move: every output of a layer with weights and its gradient
+    are written once and read twice (by the next layer or the one before, and for the gradient of
+    the weights); a weight's master copy and momentum are read and written, its FP16 copy written
+    and read twice, its gradient written and read."""
+    return 6 * 2 * network["outputs"] * batch + (16 + 6 + 4) * network["weights"]
+
+
+def floor_seconds(network, batch, device):
+    """The roofline: no step in FP16 can take less than arithmetic and memory at their peaks, one
+    wholly behind the other."""
+    flops, bandwidth = peaks(device)
+    return max(training_flops(network) * batch / flops, training_bytes(network, batch) / bandwidth)
+
+
+def rates(network, batch, device, seconds):
+    """What a step's time means."""
+    return {
+        "images_per_second": batch / seconds,
+        "tflops": training_flops(network) * batch / seconds / 1e12,
+        "roofline_share": floor_seconds(network, batch, device) / seconds,
+    }
+
+
+# ---- other programs' output ----
+
+DARKNET_ITERATION = re.compile(r"^\s*(\d+): \S+, \S+ avg(?: loss)?, \S+ rate, ([\d.]+) seconds, "
+                               r"(\d+) images", re.MULTILINE)
+LOADED = re.compile(r"^Loaded: ([\d.]+) seconds", re.MULTILINE)
+
+
+def iteration_seconds(text, skip):
+    """Seconds of every iteration after the first `skip`, as `detector train` of Darknet and of
+    AlexeyAB's Darknet print them: the step without the wait for images."""
+    return [float(seconds) for _, seconds, _ in DARKNET_ITERATION.findall(text)[skip:]]
+
+
+def end_to_end_seconds(text, skip):
+    """The same with the wait for images, which Darknet prints in a line of its own before."""
+    waits = [float(wait) for wait in LOADED.findall(text)]
+    steps = iteration_seconds(text, 0)
+    return [wait + step for wait, step in zip(waits, steps)][skip:]
+
+
+# ---- text ----
+
+
+def table(header, rows):
+    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header),
+            *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def ratio_rows(ratios):
+    return [[name, f"**{value['median']:.2f}**", f"{value['min']:.2f}", f"{value['max']:.2f}"]
+            for name, value in ratios.items()]
+
+
+RATIO_HEADER = ["ratio", "median over the rounds", "lowest", "highest"]
+
+
+def page(lines):
+    return "\n".join(lines) + "\n"
+
+
+def exits(program, main):
+    """Runs a script's main; an error is one line and exit status 1."""
+    try:
+        main()
+    except BenchError as error:
+        sys.exit(f"{program}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Collects what scripts/gpu-check.sh and scripts/bench-gpu need from a build of the preset cuda, for
+# a machine with a GPU that does not build: programs, libraries, tests, cfgs; stripped.
+#
+#   scripts/gpu-pack.sh OUT [BUILD]      BUILD: default build/cuda
+#
+# OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; both are what --binaries of
+# gpu-check.sh takes. Build for that machine with
+#   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
+# Libraries of CUDA and cuDNN stay out: they are that machine's, or its PyTorch's. So do the C
+# library's own; all other libraries are packed.
+set -eu
+
+fail() {
+    echo "gpu-pack.sh: $*" >&2
+    exit 1
+}
+
+[ $# = 1 ] || [ $# = 2 ] || fail "usage: scripts/gpu-pack.sh OUT [BUILD]"
+root=$(cd "$(dirname "$0")/.." && pwd)
+build=$(cd "${2:-$root/build/cuda}" && pwd) || fail "no build in ${2:-build/cuda}"
+[ -x "$build/bin/bench_step" ] || fail "$build/bin/bench_step is not built"
+upstream=$(sed -n 's/^DARKNET_SOURCE_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
+
+case "$1" in
+*.tar.xz | *.tar.gz)
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    ;;
+*)
+    folder=$1
+    rm -rf "$folder"
+    ;;
+esac
+mkdir -p "$folder/bin" "$folder/lib" "$folder/tests" "$folder/cfg"
+
+cp "$build/bin/bench_step" "$build/bin/darknet" "$folder/bin/"
+cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so" "$folder/lib/"
+for test in "$build"/tests/test_*_gpu_* "$build"/tests/gpu_*; do
+    if [ -f "$test" ]; then cp "$test" "$folder/tests/"; fi
+done
+for net in yolov3 yolov3-tiny yolov2 darknet19 darknet53; do
+    cp "$upstream/cfg/$net.cfg" "$folder/cfg/"
+done
+cp "$root/cfg/small160.cfg" "$folder/cfg/"
+
+# Libraries: "NAME => PATH" of ldd, less those that every machine has or must have its own of.
+for program in "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*; do
+    ldd "$program" || fail "$program: ldd fails"
+done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name path; do
+    case "$name" in
+    libdarknet* | libcu* | libnv* | libc.so* | libm.so* | libmvec.so* | libdl.so* | libpthread.so* | librt.so* | \
+        ld-linux* | libgcc_s.so* | libstdc++.so*) ;;
+    *) cp -L "$path" "$folder/lib/$name" ;;
+    esac
+done
+strip "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*
+
+case "$1" in
+*.tar.xz) XZ_OPT=-1 tar -C "$folder" -cJf "$1" . ;;
+*.tar.gz) tar -C "$folder" -czf "$1" . ;;
+esac
+du -shL "$1"

@@ -1,0 +1,61 @@
+"""What must hold of mixed precision on the device, by training a small net with `darknet`.
+
+usage: invariants.py DARKNET [--steps N]
+
+  same bits        the same seed gives the same weights, in fp16 and bf16
+  no trace of S    with every layer in FP32 the loss scale, a power of two, changes no bit
+  reproducible S   in fp16, fixed loss scales 2^4 and 2^7 give the same weights within 1 %
+"""
+
+import argparse
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+
+def train(args, keys, everywhere=""):
+    """The weights after the last step; `everywhere`: a line put into every layer's section."""
+    with tempfile.TemporaryDirectory() as scratch:
+        data = toyset.make(Path(scratch) / "toy", images=8, size=64, batch=4,
+                           max_batches=args.steps, net_keys=f"seed=1\nmixed_precision=1\n{keys}")
+        cfg = data / "toy.cfg"
+        head, *sections = cfg.read_text().split("\n[")[1:]
+        cfg.write_text("\n".join(["[" + head] + ["[" + section.replace("]", f"]\n{everywhere}", 1)
+                                                  for section in sections]))
+        run = subprocess.run([args.darknet, "detector", "train", data / "toy.data", cfg],
+                             cwd=data, capture_output=True, text=True)
+        if run.returncode:
+            sys.exit(f"{keys!r}: exit status {run.returncode}\n{run.stderr[-1500:]}")
+        return toyset.read_weights(data / "backup/toy_final.weights")
+
+
+def distance(one, other):
+    return math.dist(one, other) / math.hypot(*one)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("darknet", type=lambda text: Path(text).resolve())
+    parser.add_argument("--steps", type=int, default=6)
+    args = parser.parse_args()
+    wrong = []
+    for dtype in ("fp16", "bf16"):
+        runs = [train(args, f"amp_dtype={dtype}\n") for _ in range(2)]
+        if runs[0] != runs[1]:
+            wrong.append(f"{dtype}: two runs differ by {distance(*runs):.3g}")
+    forced = [train(args, f"loss_scale={scale}\n", "mixed_precision=0\n") for scale in (1, 1024)]
+    if forced[0] != forced[1]:
+        wrong.append(f"FP32 layers: loss scales 1 and 1024 differ by {distance(*forced):.3g}")
+    scaled = [train(args, f"loss_scale={scale}\n") for scale in (16, 128)]
+    if not distance(*scaled) < 0.01:
+        wrong.append(f"fp16: loss scales 16 and 128 differ by {distance(*scaled):.3g}")
+    print(f"{args.steps} steps each: " + ("as they must be" if not wrong else "; ".join(wrong)))
+    sys.exit(bool(wrong))
+
+
+main()

@@ -1,0 +1,198 @@
+"""scripts/bench-gpu and bench_lib.py without a GPU: the pure functions, and a whole run against
+stand-ins for the programs.
+
+usage: bench_gpu.py ROOT
+"""
+
+import array
+import importlib.machinery
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "tests"))
+import bench_lib
+import toyset
+
+NETWORK = {"macs": 33e9, "first_macs": 0.15e9, "outputs": 30e6, "weights": 62e6}
+H200 = {"name": "NVIDIA H200", "compute_capability": 90, "multiprocessors": 132,
+        "clock_khz": 1980000, "memory_clock_khz": 3201000, "memory_bus_bits": 6144}
+
+# What `detector train` of AlexeyAB's Darknet prints around an iteration, colours and all.
+ALEXEYAB = """
+ (next mAP calculation at 100 iterations) \x1b[0m
+ 1: 1512.327026, 1512.327026 avg loss, 0.000000 rate, 1.918273 seconds, 64 images, -1.000000 hours left
+Loaded: 0.000051 seconds
+
+ Tensor Cores are used.
+
+ 2: 1511.110107, 1512.205322 avg loss, 0.000000 rate, 1.071230 seconds, 128 images, 0.026680 hours left
+Loaded: 0.510000 seconds - performance bottleneck on CPU or Disk HDD/SSD
+ 3: nan, nan avg loss, 0.000000 rate, 1.061230 seconds, 192 images, 0.026680 hours left
+"""
+DARKNET = """Loaded: 0.250000 seconds
+Region 82 Avg IOU: 0.3, Class: 0.5, Obj: 0.5, No Obj: 0.5, .5R: 0.0, .75R: 0.0,  count: 3
+1: 771.5, 771.5 avg, 0.000000 rate, 0.500000 seconds, 16 images
+Loaded: 0.000100 seconds
+2: 770.5, 771.4 avg, 0.000000 rate, 0.400000 seconds, 32 images
+"""
+
+STAND_IN = f"""#!{sys.executable}
+import json, sys
+assert "--serve" in sys.argv and "--gpu" in sys.argv, sys.argv
+cfg = open(sys.argv[1]).read()
+assert ("fixed" in sys.argv) == ("mixed_precision=0" in cfg)
+if "amp_dtype=tf32" in cfg:
+    sys.exit("this one is broken")
+seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
+if sys.stdin.readline():
+    print("noise of Darknet", flush=True)
+    print(json.dumps({{**{NETWORK!r}, "memory_bytes": 3 << 30, "device": {{**{H200!r},
+          "driver": 13000, "runtime": 13000, "cudnn": 91900}}}}), flush=True)
+for line in sys.stdin:
+    print("noise", json.dumps({{}}))
+    print(json.dumps({{"seconds": [seconds, seconds * float(line) * 10]}}), flush=True)
+"""
+
+
+def near(actual, expected):
+    assert abs(actual - expected) <= 1e-9 * abs(expected), (actual, expected)
+
+
+def test_cfg():
+    text = "[net]\nbatch=64\n# batch=1\nsubdivisions=16\nwidth = 608\n[yolo]\nrandom=1\n"
+    cfg = bench_lib.make_cfg(text, 4, "mixed_precision=1\n", "mixed_precision=0\n", width=416)
+    assert cfg == ("[net]\nmixed_precision=1\n\nbatch=4\n# batch=1\nsubdivisions=1\nwidth=416\n"
+                   "[yolo]\nmixed_precision=0\n\nrandom=0\n"), cfg
+
+
+def test_ratios():
+    rounds = [{"a": [4, 2, 3], "b": [1], "c": [9]}, {"a": [8], "b": [2]}, {"b": [5]}]
+    assert bench_lib.round_ratios(rounds, "a", "b") == {"median": 3.5, "min": 3, "max": 4}
+    assert bench_lib.round_ratios(rounds, ["a", "c"], "b")["min"] == 3
+    assert bench_lib.round_ratios(rounds, "b", "missing") is None
+    assert bench_lib.median_seconds(rounds) == {"a": 5.5, "b": 2, "c": 9}
+
+
+def test_roofline():
+    assert bench_lib.peaks(H200) == (989e12, 4800e9)
+    assert bench_lib.peaks({"name": "NVIDIA H100 80GB HBM3"})[1] == 3352e9
+    assert bench_lib.peaks({"name": "NVIDIA A100-SXM4-80GB"})[1] == 2039e9
+    near(bench_lib.peaks({**H200, "name": "Some GPU"})[0], 132 * 1.98e9 * 4096)
+    near(bench_lib.training_flops(NETWORK), 2 * (99e9 - 0.15e9))
+    near(bench_lib.training_bytes(NETWORK, 16), 12 * 30e6 * 16 + 26 * 62e6)
+    near(bench_lib.floor_seconds(NETWORK, 16, H200), 2 * 98.85e9 * 16 / 989e12)
+    slow_memory = {**NETWORK, "macs": 1e9, "first_macs": 0}
+    near(bench_lib.floor_seconds(slow_memory, 16, H200), (12 * 30e6 * 16 + 26 * 62e6) / 4800e9)
+    rates = bench_lib.rates(NETWORK, 16, H200, 0.016)
+    near(rates["images_per_second"], 1000)
+    near(rates["tflops"], 197.7)
+
+
+def test_output():
+    assert bench_lib.iteration_seconds(ALEXEYAB, 1) == [1.07123, 1.06123]
+    assert bench_lib.iteration_seconds(DARKNET, 0) == [0.5, 0.4]
+    near(bench_lib.end_to_end_seconds(DARKNET, 0)[0], 0.75)
+    assert bench_lib.last_json('x\n{"a": 1}\n{"a": 2}\ny') == {"a": 2}
+
+
+def load_script():
+    loader = importlib.machinery.SourceFileLoader("bench_gpu_script", str(ROOT / "scripts/bench-gpu"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_judge():
+    script = load_script()
+    own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
+    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own}
+    verdict = script.judge("fp16", found)  # twice PyTorch's own error is let pass, 0.25 at least
+    assert verdict["disagrees"] == ["weights 3: 0.26, limit 0.25"], verdict
+    assert len(script.judge("stock", found)["disagrees"]) == 2
+    nan = {"heads": {"0": float("nan")}, "weights": {"0": 0}, "amp": own}
+    assert len(script.judge("fp16", nan)["disagrees"]) == 1
+    said = script.report_errors("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
+    assert "disagree" in said[1] and said[2].endswith("could not be compared**: broke\n"), said
+
+
+def test_run(folder):
+    (folder / "bin").mkdir()
+    program = folder / "bin/bench_step"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    written = folder / "record.json"
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2,4",
+         "--contestants", "stock,tf32,fp16,fixed", "--rounds", "3", "--seconds", "0.1", "--no-check",
+         "--binaries", folder, "--json", written], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads(written.read_text())
+    assert [run["batch"] for run in record["runs"]] == [2, 4]
+    run = record["runs"][1]
+    assert set(run["contestants"]) == {"stock", "fp16", "fixed"}, run["contestants"]
+    near(run["ratios"]["stock / fp16"]["median"], 3)
+    near(run["contestants"]["fp16"]["images_per_second"], 400)
+    assert "this one is broken" in run["failed"]["tf32"]
+    page = written.with_suffix(".md").read_text()
+    assert "# Training steps on NVIDIA H200" in page and "| stock / fp16 | **3.00** |" in page, page
+    assert "tf32: not measured: tf32: this one is broken" in page, page
+
+
+def python_with_torch():
+    for python in (sys.executable, "/usr/bin/python3"):
+        if not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+            return python
+    return None
+
+
+def test_torch(folder):
+    """torch_net.py in mixed precision on the CPU: what of it does not need a GPU."""
+    python = python_with_torch()
+    if not python:
+        print("PyTorch is not here: torch_net.py not tested")
+        return
+    cfg, weights = folder / "toy.cfg", folder / "toy.weights"
+    cfg.write_text(bench_lib.make_cfg(toyset.CFG.format(size=32, batch=2, max_batches=1, net_keys="",
+                                                        random=0), 2))
+
+    def torch_net(*arguments, **options):
+        return subprocess.run([python, ROOT / "scripts/torch_net.py", cfg, weights, *arguments],
+                              capture_output=True, text=True, check=True, **options).stdout
+
+    torch_net("--prepare", folder)
+    deltas = sorted(path.name for path in folder.glob("delta_*.bin"))
+    assert deltas == ["delta_0.bin", "delta_1.bin"], deltas
+    served = bench_lib.json_lines(torch_net(
+        "--serve", "--amp", "bf16", "--layout", "channels_last", "--warmup", "1", "--group", "2",
+        input="start\n0.01\n0.01\n"))
+    assert served[0]["batch"] == 2 and len(served) == 3 and served[2]["seconds"][0] > 0, served
+
+    def floats(name, values):
+        (folder / name).write_bytes(array.array("f", values).tobytes())
+
+    draw = random.Random(1)
+    floats("input.bin", (draw.random() for _ in range(2 * 3 * 32 * 32)))
+    for delta in deltas:  # heads of zeros are wrong by all there is
+        floats(delta.replace("delta", "head"), [0] * ((folder / delta).stat().st_size // 4))
+    found = json.loads(torch_net("--check", folder, "--amp", "bf16"))
+    assert found["heads"] == {"0": 1, "1": 1} and found["weights"] == {}, found
+    assert all(0 < error < 0.05 for error in found["amp"]["heads"].values()), found
+    assert all(0 < error < 0.5 for error in found["amp"]["weights"].values()), found
+
+
+test_cfg()
+test_ratios()
+test_roofline()
+test_output()
+test_judge()
+with tempfile.TemporaryDirectory() as scratch:
+    test_run(Path(scratch))
+with tempfile.TemporaryDirectory() as scratch:
+    test_torch(Path(scratch))
