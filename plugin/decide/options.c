@@ -165,8 +165,8 @@ static const struct amp_options defaults = {
 
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
-     "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0) or compute it "
-     "in `amp_dtype` (1), whatever the plan would choose.",
+     "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
+     "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
      set_mixed_precision},
     {"amp_dtype", "word", "fp16, bf16, tf32 or fp32", "fp16",
      "What convolutions and connected layers compute in. tf32 and fp32 store 4 bytes: baselines on "

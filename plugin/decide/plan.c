@@ -46,12 +46,14 @@ static bool has_executor(const struct amp_layer_desc *l)
     }
 }
 
-/* A loss (or softmax) that the backend computes itself. Not where the truth is another layer's
- * output, nor with onlyforward=1, which Darknet's two builds take differently. */
+/* A loss (or softmax) that the backend computes itself. Not where its section says
+ * mixed_precision=0, where the truth is another layer's output, or with onlyforward=1, which
+ * Darknet's two builds take differently. */
 static bool is_on_device(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
-    if (!(pl->device_losses >> l->type & 1) || l->onlyforward) return false;
+    bool can = pl->device_losses >> l->type & 1;
+    if (!can || l->onlyforward || l->override == 0) return false;
     for (int k = 0; k < i; k++)
         if (pl->net->layers[k].truth) return false;
     return true;

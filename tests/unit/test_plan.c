@@ -476,6 +476,9 @@ AMP_TEST(losses_on_the_device)
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nonlyforward=1\n");
     CHECK(!plan->layers[1].ours);
     forget();
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
+    CHECK(!plan->layers[1].ours && plan->layers[1].loss);
+    forget();
     plan_layers("", "[conv]\nfilters=7\ntruth=1\n[yolo]\nclasses=2\n");
     CHECK(!plan->layers[1].ours);
     forget();
