@@ -81,7 +81,9 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     amp_seed_leave_parse();
     amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
-    amp_no_gpu_heads(net);
+    // With -nogpu and no key, Darknet stays as it is.
+    bool mixed = s && s->options.mixed_precision;
+    if (!amp_has_gpu() || (mixed && !amp_darknet_on_device())) amp_no_gpu_heads(net);
 #endif
     count_attachment(filename);
     if (s) attach(s, net);

@@ -54,6 +54,33 @@ double amp_hook_take_losses(void *user)
     return finite ? *s->net->cost : NAN;
 }
 
+#ifdef GPU
+static __thread const float *unwanted_pull;
+
+bool amp_hook_pull_is_unwanted(const float *x_gpu)
+{
+    bool unwanted = x_gpu && x_gpu == unwanted_pull;
+    unwanted_pull = NULL;
+    return unwanted;
+}
+
+// After a forward Darknet copies the output of its last layer but a cost to the host. Nobody reads
+// it in training, and it is megabytes an image.
+static void forgo_output(const struct amp_session *s)
+{
+    int i = s->net->n - 1;
+    if (!s->device) return;
+    while (i > 0 && s->net->layers[i].type == COST)
+        --i;
+    unwanted_pull = s->net->layers[i].output_gpu;
+}
+#else
+static void forgo_output(const struct amp_session *s)
+{
+    (void)s;
+}
+#endif
+
 void amp_hook_forward(layer l, network net)
 {
     struct amp_session *s = session_of(&net);
@@ -66,10 +93,12 @@ void amp_hook_forward(layer l, network net)
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
     s->backend->release(s->context);
-    if (net.train)
+    if (net.train) {
         judge_costs(s);
-    else
+        forgo_output(s);
+    } else {
         amp_session_check_inference(s);
+    }
 }
 
 void amp_hook_backward(layer l, network net)

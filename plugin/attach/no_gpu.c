@@ -9,6 +9,7 @@
 #include "attach/no_gpu.h"
 #include "attach/deferred.h"
 #include "attach/fail.h"
+#include "attach/hooks.h"
 #include "attach/seed.h"
 #include "attach/symbols.h"
 
@@ -74,7 +75,7 @@ AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))
 
 AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))
 {
-    if (amp_has_gpu()) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
+    if (amp_has_gpu() && !amp_hook_pull_is_unwanted(x_gpu)) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
 }
 
 // The device's own generator is seeded with the time of day; a seeded run draws on the host.
@@ -188,7 +189,6 @@ static void forward_head(layer l, network net)
 
 void amp_no_gpu_heads(network *net)
 {
-    if (amp_has_gpu()) return;
     for (int i = 0; i < net->n; ++i) {
         layer *l = &net->layers[i];
         if (l->type != YOLO && l->type != REGION && l->type != ISEG) continue;

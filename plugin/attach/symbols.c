@@ -16,6 +16,8 @@
 
 #define SYMBOL_NAME(name) #name,
 static const char *const names[] = {AMP_INTERPOSED(SYMBOL_NAME) AMP_USED(SYMBOL_NAME)};
+static const char *const used_names[] = {AMP_USED(SYMBOL_NAME)};
+#define FIRST_USED (AMP_SYMBOL_COUNT - (int)(sizeof used_names / sizeof *used_names))
 
 #define MAX_OBJECTS 1024
 struct object_list {
@@ -71,7 +73,10 @@ void *amp_find_symbol(enum amp_symbol symbol)
     static void *found[AMP_SYMBOL_COUNT];
     void *address = __atomic_load_n(&found[symbol], __ATOMIC_ACQUIRE);
     if (address) return address;
-    address = amp_look_up(names[symbol]);
+    // A variable may have been moved into the program (copy relocation), which comes first. What we
+    // define ourselves must not be found.
+    if ((int)symbol >= FIRST_USED) address = dlsym(RTLD_DEFAULT, names[symbol]);
+    if (!address) address = amp_look_up(names[symbol]);
     if (!address) {
         fprintf(stderr, "darknet-amp: no loaded Darknet defines \"%s\"\n", names[symbol]);
         exit(1);

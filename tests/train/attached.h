@@ -148,12 +148,14 @@ struct kept {
 // Weights, momentum, Adam moments and running statistics of any network; returns how many arrays.
 static inline int list_kept(const network *net, struct kept list[256])
 {
+    const struct amp_session *s = amp_session_of(net->layers);
+    bool device = s && s->device;
     struct amp_param params[64];
     struct amp_rolling rolling[64];
     int n_params, n_rolling, n = 0;
-    amp_native_params(net, NULL, false, NULL, NULL, &n_params, NULL, &n_rolling);
+    amp_native_params(net, NULL, device, NULL, NULL, &n_params, NULL, &n_rolling);
     REQUIRE(n_params <= 51 && n_rolling <= 51);
-    amp_native_params(net, NULL, false, NULL, params, &n_params, rolling, &n_rolling);
+    amp_native_params(net, NULL, device, NULL, params, &n_params, rolling, &n_rolling);
     for (const struct amp_param *p = params; p < params + n_params; ++p) {
         list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
         list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};

@@ -1,0 +1,10 @@
+/* What darknet_device.c has counted. */
+#ifndef DARKNET_DEVICE_H
+#define DARKNET_DEVICE_H
+
+/* Kernels of Darknet's own that were launched, and not run. */
+long darknet_device_launches(void);
+/* Bytes that Darknet copied from the device. */
+long darknet_device_bytes_out(void);
+
+#endif

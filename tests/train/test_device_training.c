@@ -1,0 +1,135 @@
+// The plugin in a GPU build of Darknet, on a device that is emulated: our kernels by
+// tests/emulation, Darknet's calls of the CUDA runtime by darknet_device.c. Everything that Darknet
+// has goes to the device and back as on a GPU: hooks of the _gpu functions, device arrays that get
+// memory late, saving, resuming.
+#include "tests/harness.h"
+#include "tests/train/attached.h"
+
+#include "amp.h"
+#include "plugin/attach/deferred.h"
+#include "tests/emulation/darknet_device.h"
+
+#include <math.h>
+
+#define FIXED MIXED "loss_scale=64\n"
+
+// Networks made from now on compute there; Darknet also looks at it when one changes its size.
+static network *parse_on(int device, const char *keys, const char *layers)
+{
+    gpu_index = device;
+    network *net = parse(keys, layers);
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) CHECK_INT(s->device, device >= 0);
+    return net;
+}
+
+static network *train_on(int device, const char *keys, const char *layers, int n)
+{
+    network *net = parse_on(device, keys, layers);
+    steps(net, n);
+    CHECK_INT(amp_session_of(net->layers)->step.scaler.applied, n);
+    return net;
+}
+
+// The device computes batch-norm by cuDNN's rule, the CPU by Darknet's: their variances differ by
+// 1/64 on the smallest grid here. (In CLASSIFIER, whose connected layer has 4 values a channel, by
+// a quarter.)
+static void check_like_cpu(const char *layers)
+{
+    network *start = parse_on(-1, "", layers);
+    network *device = train_on(0, FIXED "amp_dtype=fp32\n", layers, 1);
+    network *cpu = train_on(-1, FIXED "amp_dtype=fp32\n", layers, 1);
+    struct kept a[256], b[256], from[256];
+    int n = list_kept(device, a);
+    REQUIRE(list_kept(cpu, b) == n && list_kept(start, from) == n);
+    for (int i = 0; i < n; ++i) {
+        double most = 0, apart = 0;
+        for (size_t k = 0; k < a[i].n; ++k) {
+            most = fmax(most, fabs((double)b[i].x[k] - from[i].x[k]));
+            apart = fmax(apart, fabs((double)a[i].x[k] - b[i].x[k]));
+        }
+        if (apart > 0x1p-3 * most)
+            TEST_FAIL("%s of layer %d: %.3g apart, moved by %.3g", a[i].what, a[i].layer, apart,
+                      most);
+    }
+    CHECK_NEAR(*device->cost, *cpu->cost, 0.05 * *cpu->cost);
+    free_network(start);
+    free_network(device);
+    free_network(cpu);
+}
+
+AMP_TEST(it_trains_as_on_the_cpu)
+{
+    check_like_cpu(DETECTOR);
+}
+
+AMP_TEST(no_kernel_of_darknet_runs_and_nothing_large_comes_back)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    long launches = darknet_device_launches(), bytes = darknet_device_bytes_out();
+    steps(net, 2);
+    CHECK_INT(darknet_device_launches(), launches);
+    CHECK_INT(darknet_device_bytes_out(), bytes);
+    predict(net);
+    CHECK(darknet_device_bytes_out() > bytes);
+    free_network(net);
+}
+
+AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    CHECK(amp_deferred_bytes() == 0); // all arrays are small
+    resize_network(net, 128, 128);
+    steps(net, 1);
+    CHECK(amp_deferred_bytes() >= (size_t)4 * net->batch * net->layers[0].outputs * sizeof(float));
+    resize_network(net, 16, 16);
+    CHECK(amp_deferred_bytes() == 0);
+    steps(net, 1);
+    predict(net);
+    free_network(net);
+}
+
+AMP_TEST(without_the_plugin_every_array_has_memory)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    resize_network(net, 128, 128);
+    steps(net, 1);
+    amp_detach(net);
+    CHECK(amp_deferred_bytes() == 0);
+    net->layers[0].x_gpu[0] = 1;
+    net->layers[0].delta_gpu[0] = 1;
+    free_network(net);
+}
+
+AMP_TEST(a_skipped_step_leaves_no_trace)
+{
+    network *net = train_on(0, FIXED, DETECTOR, 1), *without = train_on(0, FIXED, DETECTOR, 1);
+    bad_step(net);
+    CHECK_INT(amp_session_of(net->layers)->step.scaler.skipped, 1);
+    CHECK_SAME(net, without);
+    free_network(net);
+    free_network(without);
+}
+
+static void check_resumed(const char *keys)
+{
+    network *straight = train_on(0, keys, DETECTOR, 4), *stopped = train_on(0, keys, DETECTOR, 2);
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", scratch("a.backup"));
+    save_weights(stopped, path);
+    free_network(stopped);
+    network *resumed = parse_on(0, keys, DETECTOR);
+    load_weights(resumed, path);
+    steps(resumed, 2);
+    CHECK_SAME(resumed, straight);
+    free_network(resumed);
+    free_network(straight);
+}
+
+AMP_TEST(a_run_goes_on_from_its_files)
+{
+    check_resumed(FIXED);
+    check_resumed(FIXED "adam=1\n");
+}
+
+AMP_TEST_MAIN
