@@ -94,6 +94,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (s) {
+        amp_session_unpin(s);
         amp_session_give_deltas(s);
         amp_session_defer(s);
     }
@@ -101,6 +102,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
     amp_session_stop_deferring();
     if (s) {
         amp_session_take_deltas(s);
+        amp_session_pin(s);
         s->moved = true;
     }
     return result;

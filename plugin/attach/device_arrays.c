@@ -3,6 +3,7 @@
 #include "attach/backend.h"
 #include "attach/deferred.h"
 #include "attach/session.h"
+#include "attach/upload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,16 @@ void amp_session_commit(struct amp_session *s)
         amp_fail(message);
     }
     free(unused);
+}
+
+void amp_session_pin(const struct amp_session *s)
+{
+    if (s->device) amp_upload_pin(s->net);
+}
+
+void amp_session_unpin(const struct amp_session *s)
+{
+    if (s->device) amp_upload_unpin(s->net);
 }
 
 // Without the plugin every array is in use.

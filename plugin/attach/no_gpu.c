@@ -12,6 +12,7 @@
 #include "attach/hooks.h"
 #include "attach/seed.h"
 #include "attach/symbols.h"
+#include "attach/upload.h"
 
 #include "activations.h"
 #include "blas.h"
@@ -70,7 +71,7 @@ AMP_INTERPOSE(void, cuda_free, (float *x_gpu))
 
 AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))
 {
-    if (amp_has_gpu()) AMP_REAL(cuda_push_array)(x_gpu, x, n);
+    if (amp_has_gpu() && !amp_upload_start(x_gpu, x, n)) AMP_REAL(cuda_push_array)(x_gpu, x, n);
 }
 
 AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))

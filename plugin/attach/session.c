@@ -387,6 +387,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     start_training_state(s);
     save_pointers(s);
     amp_session_commit(s);
+    amp_session_pin(s);
     enlist(s);
 }
 
@@ -395,6 +396,7 @@ void amp_session_detach(struct amp_session *s)
     delist(s);
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
+    amp_session_unpin(s);
     amp_session_commit_all();
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];

@@ -58,12 +58,14 @@ void amp_session_begin(struct amp_session *, const network *view);
 void amp_session_check_inference(struct amp_session *);
 // Darknet's arrays on a device (device_arrays.c): between defer and stop_deferring Darknet makes
 // them without memory; commit gives it to those that somebody touches while the session's plan
-// runs, commit_all to all. Nothing in a Darknet without GPU.
+// runs, commit_all to all. pin and unpin: its input (upload.h). Nothing in a Darknet without GPU.
 #ifdef GPU
 void amp_session_defer(const struct amp_session *);
 void amp_session_stop_deferring(void);
 void amp_session_commit(struct amp_session *);
 void amp_session_commit_all(void);
+void amp_session_pin(const struct amp_session *);
+void amp_session_unpin(const struct amp_session *);
 #else
 static inline void amp_session_defer(const struct amp_session *s)
 {
@@ -75,6 +77,14 @@ static inline void amp_session_commit(struct amp_session *s)
     (void)s;
 }
 static inline void amp_session_commit_all(void) {}
+static inline void amp_session_pin(const struct amp_session *s)
+{
+    (void)s;
+}
+static inline void amp_session_unpin(const struct amp_session *s)
+{
+    (void)s;
+}
 #endif
 
 // Around resize_network: Darknet must find its own delta pointers to grow them.

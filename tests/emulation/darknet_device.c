@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static long launches, bytes_out;
+static long launches, bytes_out, registered, asynchronous;
 
 long darknet_device_launches(void)
 {
@@ -17,6 +17,16 @@ long darknet_device_launches(void)
 long darknet_device_bytes_out(void)
 {
     return bytes_out;
+}
+
+long darknet_device_registered(void)
+{
+    return registered;
+}
+
+long darknet_device_asynchronous(void)
+{
+    return asynchronous;
 }
 
 #pragma GCC visibility push(default)
@@ -71,6 +81,28 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
     memcpy(to, from, bytes);
     if (kind == cudaMemcpyDeviceToHost) bytes_out += (long)bytes;
     return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void *host, size_t bytes, unsigned flags)
+{
+    (void)host, (void)bytes, (void)flags;
+    registered++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *host)
+{
+    (void)host;
+    registered--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)stream;
+    asynchronous++;
+    return cudaMemcpy(to, from, bytes, kind);
 }
 
 #if CUDART_VERSION >= 13000

@@ -6,5 +6,9 @@
 long darknet_device_launches(void);
 /* Bytes that Darknet copied from the device. */
 long darknet_device_bytes_out(void);
+/* Arrays that are page-locked. */
+long darknet_device_registered(void);
+/* Copies that the host did not wait for. */
+long darknet_device_asynchronous(void);
 
 #endif

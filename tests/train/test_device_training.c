@@ -89,6 +89,22 @@ AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
     free_network(net);
 }
 
+AMP_TEST(the_images_go_to_the_device_page_locked)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    CHECK_INT(darknet_device_registered(), 1);
+    long before = darknet_device_asynchronous();
+    steps(net, 1);
+    CHECK_INT(darknet_device_asynchronous(), before + net->subdivisions);
+    resize_network(net, 32, 32);
+    CHECK_INT(darknet_device_registered(), 1);
+    steps(net, 1);
+    CHECK_INT(darknet_device_asynchronous(), before + 2 * net->subdivisions);
+    amp_detach(net);
+    CHECK_INT(darknet_device_registered(), 0);
+    free_network(net);
+}
+
 AMP_TEST(without_the_plugin_every_array_has_memory)
 {
     network *net = parse_on(0, FIXED, DETECTOR);
