@@ -214,6 +214,8 @@ struct ampk_backend {
      * left. */
     void *(*alloc)(struct ampk_context *, size_t bytes);
     void (*free)(struct ampk_context *, void *);
+    /* Bytes that alloc could still give, 0 if unknown; NULL: the host's memory. */
+    size_t (*free_bytes)(struct ampk_context *);
     /* Order with what the caller itself runs on the device (Darknet: the default stream). acquire:
      * operations called from now on see what the caller started before; release: the reverse. */
     void (*acquire)(struct ampk_context *);

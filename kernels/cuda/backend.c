@@ -17,6 +17,13 @@ static void memory_free(struct ampk_context *ctx, void *memory)
     ampk_rt_free(memory);
 }
 
+static size_t free_bytes(struct ampk_context *ctx)
+{
+    size_t left = 0, all;
+    (void)ctx;
+    return ampk_rt_memory(&left, &all) ? left : 0;
+}
+
 static void memory_read(struct ampk_context *ctx, void *host, const void *src, size_t bytes)
 {
     if (bytes) ampk_rt_copy_out(host, src, bytes, ctx->stream);
@@ -86,5 +93,6 @@ const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .record_free = record_free,
                                        .read = memory_read,
                                        .write = memory_write,
+                                       .free_bytes = free_bytes,
                                        .fill_zero = fill_zero,
                                        AMPK_CUDA_OPERATIONS(ENTRY)};

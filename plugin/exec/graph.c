@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "executor.h"
+#include "no_memory.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
 {
@@ -157,10 +158,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->watch = g->backend->alloc(g->context, report_bytes(g));
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
     if (!g->arena || !g->watch || !g->losses) {
-        snprintf(err, err_size,
-                 "no memory for %.1f MiB of activations (batch of %d); lower batch or raise "
-                 "subdivisions",
-                 (double)g->plan->arena_bytes / (1 << 20), g->net->batch);
+        size_t left = g->backend->free_bytes ? g->backend->free_bytes(g->context) : 0;
+        amp_no_memory(g->net, g->plan, left, err, err_size);
         return -1;
     }
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);

@@ -1,0 +1,71 @@
+#include "no_memory.h"
+
+#include <stdio.h>
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static int largest_layer(const struct amp_net_desc *net)
+{
+    int largest = 0;
+    for (int i = 1; i < net->n; i++)
+        if (net->layers[i].outputs > net->layers[largest].outputs) largest = i;
+    return largest;
+}
+
+/* Images of a pass whose activations fit beside the gradients, of which no more than two copies are
+ * kept. */
+static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
+{
+    size_t gradients = 0;
+    for (int i = 0; i < net->n; i++)
+        gradients += net->layers[i].n_weights * sizeof(float) * (net->subdivisions > 1 ? 2 : 1);
+    if (!plan->train) gradients = 0;
+    if (left <= gradients) return 0;
+    double share = (double)(left - gradients) / (double)plan->arena_bytes;
+    return (int)(share * net->batch);
+}
+
+/* The fewest subdivisions that leave so many images to a pass. */
+static int subdivisions_for(int images_of_step, int images_of_pass)
+{
+    int n = 1;
+    while (images_of_step % n || images_of_step / n > images_of_pass)
+        n++;
+    return n;
+}
+
+static void advise(const struct amp_net_desc *net, int fit, char *text, size_t size)
+{
+    int all = net->batch * net->subdivisions;
+    if (fit >= net->batch) /* in pieces, or taken by somebody else by now */
+        snprintf(text, size, "which is just too little; lower batch or raise subdivisions");
+    else if (fit < 1)
+        snprintf(text, size, "too little for one image; lower width and height");
+    else if (net->subdivisions < 1 || net->time_steps > 1)
+        snprintf(text, size, "enough for %d; lower batch", fit);
+    else
+        snprintf(text, size, "enough for %d; set batch=%d, subdivisions=%d", fit, all,
+                 subdivisions_for(all, fit));
+}
+
+void amp_no_memory(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left,
+                   char *err, size_t err_size)
+{
+    int i = largest_layer(net);
+    const struct amp_layer_desc *l = &net->layers[i];
+    char advice[200] = "lower batch or raise subdivisions";
+    if (left) advise(net, images_that_fit(net, plan, left), advice, sizeof advice);
+    int n = snprintf(err, err_size,
+                     "no memory for %.1f MiB of activations (%d images of %dx%d in a pass; the "
+                     "largest output is that of layer %d (%s), %dx%dx%d): ",
+                     mib(plan->arena_bytes), net->batch, net->w, net->h, i,
+                     amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c);
+    if (n < 0 || (size_t)n >= err_size) return;
+    if (left)
+        snprintf(err + n, err_size - (size_t)n, "%.1f MiB are free, %s", mib(left), advice);
+    else
+        snprintf(err + n, err_size - (size_t)n, "%s", advice);
+}
