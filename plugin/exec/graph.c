@@ -179,16 +179,6 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     return 0;
 }
 
-/* A dropout draws its mask on the host, anew for every pass. */
-static void choose_whole(struct amp_graph *g)
-{
-    g->whole = g->recordable = g->backend->record_begin != NULL;
-    for (int i = 0; i < g->n; i++) {
-        g->whole = g->whole && g->plan->layers[i].ours;
-        g->recordable = g->recordable && g->net->layers[i].type != AMP_DROPOUT;
-    }
-}
-
 struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct ampk_context *context,
                                    const struct amp_net_desc *net, const struct amp_plan *plan,
                                    const struct amp_binding *bindings,
@@ -211,9 +201,9 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n_params = n_params;
     g->n_rolling = n_rolling;
     g->weights_stale = true;
-    choose_whole(g);
     snprintf(err, err_size, "out of memory");
-    if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0)
+    if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0 &&
+        amp_segments_create(g) == 0)
         return g;
     amp_graph_free(g);
     return NULL;
@@ -233,17 +223,10 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     free(node->drawn);
 }
 
-static void forget_recording(struct amp_graph *g, struct amp_stretch_state *s)
-{
-    if (s->recording) g->backend->record_free(g->context, s->recording);
-    s->recording = NULL;
-}
-
 void amp_graph_free(struct amp_graph *g)
 {
     if (!g) return;
-    for (int k = 0; k < AMP_STRETCHES; k++)
-        forget_recording(g, &g->stretch[k]);
+    amp_segments_free(g);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
@@ -319,6 +302,7 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
     g->train = train;
+    g->backward_began = false;
     g->truth = truth;
     if (!train) g->weights_stale = true; /* whoever may have written to the masters */
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
@@ -342,62 +326,15 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
                                 &node->watch[AMP_WATCH_COPY]);
 }
 
-static void forward_layer(struct amp_graph *g, int layer)
+void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
     amp_executor_of(g, layer)->forward(g, layer);
     copy_output(g, &g->nodes[layer]);
 }
 
-static void forward_all(struct amp_graph *g)
-{
-    for (int i = 0; i < g->n; i++)
-        forward_layer(g, i);
-}
-
-/* Whether it last ran with the values that hold now; takes them. */
-static bool same_values(const struct amp_graph *g, struct amp_stretch_state *s, bool backward)
-{
-    float scale = backward ? g->scale : 0;
-    bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
-    bool same =
-        s->warm && s->scale == scale && s->truth == g->truth && s->region_warm_up == warm_up;
-    s->warm = true;
-    s->scale = scale;
-    s->truth = g->truth;
-    s->region_warm_up = warm_up;
-    return same;
-}
-
-/* Runs a stretch: unrecorded with values that are new, then recorded once and played. */
-static void run_stretch(struct amp_graph *g, enum amp_stretch k, void (*body)(struct amp_graph *))
-{
-    const struct ampk_backend *be = g->backend;
-    struct amp_stretch_state *s = &g->stretch[k];
-    bool same = same_values(g, s, k == AMP_BACKWARD);
-    if (!same) forget_recording(g, s);
-    if (same && !s->recording && g->recordable && be->record_begin(g->context)) {
-        body(g);
-        s->recording = be->record_end(g->context);
-        g->recordable = s->recording != NULL;
-    }
-    if (s->recording)
-        be->record_play(g->context, s->recording);
-    else
-        body(g);
-}
-
-static enum amp_stretch forward_stretch(const struct amp_graph *g)
-{
-    if (!g->train) return AMP_INFERENCE;
-    return g->weights_stale ? AMP_FORWARD_NEW_WEIGHTS : AMP_FORWARD;
-}
-
 void amp_graph_forward(struct amp_graph *g, int layer)
 {
-    if (!g->whole)
-        forward_layer(g, layer);
-    else if (layer == 0)
-        run_stretch(g, forward_stretch(g), forward_all);
+    amp_segment_forward(g, layer);
     if (layer == g->n - 1) g->weights_stale = false;
 }
 
@@ -412,16 +349,18 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->scale = scale;
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
-        be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
-                      (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
+        if (g->backward_began) /* amp_graph_begin has cleared the words for the first */
+            be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
+                          (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
         if (!node->loss || node->plan->ours) continue;
         size_t n = output_count(g, i);
         be->fill_zero(g->context, node->delta.data, n * sizeof(float));
         be->accumulate(g->context, node->loss, n, scale, node->delta.data);
     }
+    g->backward_began = true;
 }
 
-static void backward_layer(struct amp_graph *g, int layer)
+void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     if (node->plan->delta_from_nobody && node->delta.data) {
@@ -431,18 +370,9 @@ static void backward_layer(struct amp_graph *g, int layer)
     amp_executor_of(g, layer)->backward(g, layer);
 }
 
-static void backward_all(struct amp_graph *g)
-{
-    for (int i = g->n - 1; i >= g->plan->first_backward; i--)
-        backward_layer(g, i);
-}
-
 void amp_graph_backward(struct amp_graph *g, int layer)
 {
-    if (!g->whole)
-        backward_layer(g, layer);
-    else if (layer == g->n - 1)
-        run_stretch(g, AMP_BACKWARD, backward_all);
+    amp_segment_backward(g, layer);
 }
 
 /* ---- faults ---- */

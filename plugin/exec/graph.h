@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "net_desc.h"
 #include "plan.h"
+#include "segment.h"
 
 enum amp_param_kind { AMP_PARAM_WEIGHTS, AMP_PARAM_BIASES, AMP_PARAM_SCALES };
 
@@ -65,18 +66,8 @@ struct amp_node {
     float *loss;                   /* unscaled copy of a loss layer's delta */
     void *options, *constants;     /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
-    uint32_t *watch; /* AMP_WATCHES words */
-};
-
-enum { AMP_REGION_WARM_UP_IMAGES = 12800 }; /* Darknet's: boxes are drawn to their anchors first */
-
-/* What can be recorded and played as a whole. */
-enum amp_stretch {
-    AMP_INFERENCE, /* takes the weights too */
-    AMP_FORWARD,
-    AMP_FORWARD_NEW_WEIGHTS,
-    AMP_BACKWARD,
-    AMP_STRETCHES
+    uint32_t *watch;             /* AMP_WATCHES words */
+    struct amp_segment *segment; /* NULL: runs by itself */
 };
 
 struct amp_graph {
@@ -111,15 +102,10 @@ struct amp_graph {
     bool weights_stale;               /* masters changed since the convolutions took them */
     bool train;                       /* of the pass at hand */
     float scale;                      /* of the backward at hand */
-    bool whole;                       /* a pass runs in one go, when its first layer is called */
+    bool backward_began;              /* since the last forward */
     bool recordable;
-    struct amp_stretch_state {
-        bool warm; /* ran unrecorded: plans are chosen, memory is there */
-        float scale;
-        const float *truth;
-        bool region_warm_up; /* what it last ran with, and its recording holds */
-        struct ampk_recording *recording;
-    } stretch[AMP_STRETCHES];
+    int n_segments;
+    struct amp_segment *segments;
 };
 
 /* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
@@ -135,8 +121,8 @@ void amp_graph_free(struct amp_graph *);
  * statistics of its start. */
 void amp_graph_take_step(struct amp_graph *, struct amp_graph *from);
 
-/* Passes. Layers are called in order; where the backend can record and every layer is ours, the
- * call of the first one runs them all and the others do nothing. */
+/* Passes. Layers are called in order. Where the backend can record, the call of the first layer of
+ * a segment (segment.h) runs all of it. */
 
 /* input: net.input, FP32 NCHW; truth: net.truth, both in backend memory. Call before the first
  * layer's forward. */
@@ -160,7 +146,10 @@ void amp_graph_read_losses(struct amp_graph *);
 void amp_graph_save_rolling(struct amp_graph *);
 void amp_graph_restore_rolling(struct amp_graph *);
 
-/* ---- for executors ---- */
+/* ---- for executors and segments ---- */
+
+void amp_graph_forward_layer(struct amp_graph *, int layer);
+void amp_graph_backward_layer(struct amp_graph *, int layer);
 
 /* Source k of a layer in the format it wants: the image it reads. */
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);

@@ -77,12 +77,21 @@ AMP_TEST(it_trains_as_the_cpu_backend)
     }
 }
 
-AMP_TEST(a_pass_runs_as_a_whole)
+static int segments_of(const char *layers)
 {
-    network *net = train(ON_CUDA, "", DETECTOR, 1);
-    CHECK(amp_session_of(net->layers)->graph->whole);
-    CHECK(amp_session_of(net->layers)->graph->device_losses);
+    network *net = train(ON_CUDA, "", layers, 1);
+    const struct amp_graph *g = amp_session_of(net->layers)->graph;
+    int n = g->n_segments;
+    for (int i = 0; i < n; ++i)
+        CHECK(g->segments[i].first <= g->segments[i].last);
     free_network(net);
+    return n;
+}
+
+AMP_TEST(layers_of_ours_run_in_one_go)
+{
+    CHECK_INT(segments_of(DETECTOR), 1);
+    CHECK_INT(segments_of(CLASSIFIER), 2); // before the dropout and after it
 }
 
 AMP_TEST(a_skipped_step_leaves_no_trace)
