@@ -1,0 +1,167 @@
+/* When layers run in one go, when they are recorded, and when a recording is played: with a backend
+ * that pretends to record. It runs what it records at once; the first play then does nothing, later
+ * ones run the same layers again. */
+#include "tests/harness.h"
+#include "tests/random_net.h"
+#include "tests/train/rig.h"
+
+static char text[RANDOM_NET_SIZE];
+
+struct ampk_recording {
+    bool played;
+};
+
+static struct amp_graph *graph;
+static int records, plays, alive;
+static bool refuses;
+
+static bool record_begin(struct ampk_context *context)
+{
+    (void)context;
+    return !refuses;
+}
+
+static struct ampk_recording *record_end(struct ampk_context *context)
+{
+    (void)context;
+    records++;
+    alive++;
+    return calloc(1, sizeof(struct ampk_recording));
+}
+
+static void run_again(const struct amp_segment *s, int way)
+{
+    bool stale = graph->weights_stale;
+    graph->weights_stale = way != AMP_FORWARD && way != AMP_BACKWARD;
+    for (int i = s->first; way != AMP_BACKWARD && i <= s->last; i++)
+        amp_graph_forward_layer(graph, i);
+    for (int i = s->last; way == AMP_BACKWARD && i >= s->first; i--)
+        if (i >= graph->plan->first_backward) amp_graph_backward_layer(graph, i);
+    graph->weights_stale = stale;
+}
+
+static void record_play(struct ampk_context *context, struct ampk_recording *recording)
+{
+    (void)context;
+    plays++;
+    for (int i = 0; recording->played && i < graph->n_segments; i++)
+        for (int way = 0; way < AMP_WAYS; way++)
+            if (graph->segments[i].way[way].recording == recording)
+                run_again(&graph->segments[i], way);
+    recording->played = true;
+}
+
+static void record_free(struct ampk_context *context, struct ampk_recording *recording)
+{
+    (void)context;
+    alive--;
+    free(recording);
+}
+
+static struct ampk_backend recorder(void)
+{
+    struct ampk_backend backend = ampk_cpu;
+    backend.record_begin = record_begin;
+    backend.record_end = record_end;
+    backend.record_play = record_play;
+    backend.record_free = record_free;
+    records = plays = 0;
+    refuses = false;
+    return backend;
+}
+
+static struct rig *make(const struct ampk_backend *backend, uint64_t seed)
+{
+    test_random_state = seed;
+    struct rig *r = rig_create(text, backend, test_random);
+    REQUIRE(r != NULL);
+    return r;
+}
+
+static void pass(struct rig *r, float scale)
+{
+    rig_forward(r);
+    rig_backward(r, scale);
+}
+
+static void check_same_gradients(const struct rig *a, const struct rig *b, const char *what)
+{
+    size_t n = a->graph->n_gradients;
+    REQUIRE(b->graph->n_gradients == n);
+    CHECK_NEAR(a->loss, b->loss, 0);
+    if (n && memcmp(a->graph->gradients, b->graph->gradients, n * sizeof(float)))
+        TEST_FAIL("%s: other gradients than layer by layer\n%s", what, text);
+}
+
+AMP_TEST(played_passes_are_those_that_run_layer_by_layer)
+{
+    static const float scales[] = {1, 1, 1, 4, 4, 4, 1, 1};
+    for (int round = 0; round < 20; round++) {
+        struct ampk_backend backend = recorder();
+        random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
+        uint64_t seed = test_random();
+        struct rig *one = make(&ampk_cpu, seed), *other = make(&backend, seed);
+        graph = other->graph;
+        CHECK_INT(one->graph->n_segments, 0);
+        for (int k = 0; k < 8; k++) {
+            pass(one, scales[k]);
+            pass(other, scales[k]);
+            check_same_gradients(other, one, "a pass");
+        }
+        CHECK(graph->n_segments == 0 || plays > 0);
+        rig_free(one);
+        rig_free(other);
+        CHECK_INT(alive, 0);
+        if (test_failures) return;
+    }
+}
+
+/* [net] and three layers of ours. */
+static struct rig *make_plain(const struct ampk_backend *backend)
+{
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=2\nsubdivisions=1\nwidth=8\nheight=8\nchannels=3\n"
+             "[convolutional]\nfilters=8\nsize=3\npad=1\nactivation=leaky\n[maxpool]\nsize=2\n"
+             "stride=2\n[convolutional]\nfilters=4\nsize=3\npad=1\nactivation=linear\n[cost]\n");
+    struct rig *r = make(backend, 1);
+    graph = r->graph;
+    CHECK_INT(graph->n_segments, 1);
+    return r;
+}
+
+AMP_TEST(what_is_recorded_is_recorded_once_for_its_values)
+{
+    struct ampk_backend backend = recorder();
+    struct rig *r = make_plain(&backend);
+    pass(r, 1);
+    CHECK_INT(records, 0); /* plans are chosen, memory is reserved */
+    pass(r, 1);
+    CHECK_INT(records, 2); /* forward, backward */
+    pass(r, 1);
+    CHECK_INT(records, 2);
+    CHECK_INT(plays, 4);
+    pass(r, 2); /* a new scale: backward unrecorded once */
+    CHECK_INT(records, 2);
+    CHECK_INT(alive, 1);
+    pass(r, 2);
+    CHECK_INT(records, 3);
+    rig_free(r);
+    CHECK_INT(alive, 0);
+}
+
+AMP_TEST(a_backend_that_cannot_record_is_not_asked_to_play)
+{
+    struct ampk_backend backend = recorder();
+    refuses = true;
+    struct rig *r = make_plain(&backend), *plain = make(&ampk_cpu, 1);
+    for (int k = 0; k < 3; k++) {
+        pass(r, 1);
+        pass(plain, 1);
+        check_same_gradients(r, plain, "unrecorded");
+    }
+    CHECK_INT(records + plays, 0);
+    rig_free(r);
+    rig_free(plain);
+}
+
+AMP_TEST_MAIN
