@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp.h"
 #include "darknet.h"
 #include "plugin/data/check_train_inputs.h"
 
@@ -49,5 +50,6 @@ int amp_command_detector_train(int argc, char **argv)
         print_faults(err);
         return 1;
     }
+    amp_refuse_bad_images(1);
     return darknet_main(argc, argv);
 }

@@ -72,7 +72,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
-    if (s && s->options.mixed_precision) amp_backend_choose(&s->options);
+    if (s && s->options.mixed_precision) amp_backend_choose(s->cfg, &s->options);
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     if (seed) amp_seed_enter_parse(*seed);
     if (s) amp_session_defer(s);

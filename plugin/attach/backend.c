@@ -24,29 +24,35 @@ bool amp_darknet_on_device(void)
 #endif
 }
 
-static const struct ampk_backend *on_device(const struct amp_options *options)
+static const struct ampk_backend *on_device(const struct amp_cfg_file *cfg,
+                                            const struct amp_options *options)
 {
     if (options->backend == AMP_BACKEND_CPU)
-        amp_fail("amp_backend=cpu: this Darknet is about to use a GPU; add -nogpu to the command "
-                 "line, or remove the key");
+        amp_fail_key(cfg, "amp_backend",
+                     "this Darknet is about to use a GPU; add -nogpu to the "
+                     "command line, or remove the key");
     return cuda;
 }
 
-static const struct ampk_backend *on_host(const struct amp_options *options)
+static const struct ampk_backend *on_host(const struct amp_cfg_file *cfg,
+                                          const struct amp_options *options)
 {
     if (options->backend != AMP_BACKEND_CUDA) return &ampk_cpu;
 #ifdef GPU
-    amp_fail("amp_backend=cuda: there is no usable GPU, or -nogpu was given; allowed here: auto, "
-             "cpu");
+    amp_fail_key(cfg, "amp_backend",
+                 "there is no usable GPU, or -nogpu was given; allowed here: "
+                 "auto, cpu");
 #else
     if (!cuda)
-        amp_fail("amp_backend=cuda: this Darknet was built without GPU; build the preset cuda, or "
-                 "use amp_backend=auto or cpu");
+        amp_fail_key(cfg, "amp_backend",
+                     "this Darknet was built without GPU; build the preset "
+                     "cuda; allowed here: auto, cpu");
 #endif
     return cuda;
 }
 
-const struct ampk_backend *amp_backend_choose(const struct amp_options *options)
+const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
+                                              const struct amp_options *options)
 {
-    return amp_darknet_on_device() ? on_device(options) : on_host(options);
+    return amp_darknet_on_device() ? on_device(cfg, options) : on_host(cfg, options);
 }

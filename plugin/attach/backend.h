@@ -8,6 +8,7 @@
 // True where this Darknet computes on a GPU: its arrays are then the ones with _gpu.
 bool amp_darknet_on_device(void);
 // Ends the program with a message where the key asks for what cannot be.
-const struct ampk_backend *amp_backend_choose(const struct amp_options *);
+const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *,
+                                              const struct amp_options *);
 
 #endif

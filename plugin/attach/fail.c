@@ -10,3 +10,12 @@ _Noreturn void amp_fail(const char *message)
     fprintf(stderr, "darknet-amp: %s\n", message);
     _exit(1);
 }
+
+_Noreturn void amp_fail_key(const struct amp_cfg_file *cfg, const char *key, const char *why)
+{
+    char message[2048];
+    const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, key);
+    snprintf(message, sizeof message, "%s:%d: %s=%.80s: %s", cfg->path, e ? e->line : 0, key,
+             e ? e->value : "", why);
+    amp_fail(message);
+}

@@ -2,7 +2,11 @@
 #ifndef AMP_FAIL_H
 #define AMP_FAIL_H
 
+#include "decide/cfg_file.h"
+
 // Prints "darknet-amp: message" and ends the program with status 1.
 _Noreturn void amp_fail(const char *message);
+// The same about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why".
+_Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);
 
 #endif

@@ -1,5 +1,7 @@
 #include "attach/image_file.h"
 
+#include "amp.h"
+
 #include "attach/ending.h"
 #include "attach/symbols.h"
 
@@ -12,7 +14,13 @@
 
 #define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
 
-static atomic_bool refuse;
+static atomic_bool followed;  // amp_image_file_refuse
+static atomic_int asked = -1; // amp_refuse_bad_images; -1: not called
+
+static bool refuses(void)
+{
+    return asked >= 0 ? asked : followed;
+}
 
 static _Thread_local const char *reading; // the file that Darknet has been asked to decode
 
@@ -87,7 +95,7 @@ static _Noreturn void refuse_image(const char *name)
 // Without OpenCV Darknet itself ends the program, with status 0.
 static void refuse_at_exit(void)
 {
-    if (refuse && reading) refuse_image(reading);
+    if (refuses() && reading) refuse_image(reading);
 }
 
 static void watch_exit(void)
@@ -95,11 +103,22 @@ static void watch_exit(void)
     atexit(refuse_at_exit);
 }
 
-void amp_image_file_refuse(bool on)
+static void watch(bool on)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (on) pthread_once(&once, watch_exit);
-    refuse = on;
+}
+
+void amp_image_file_refuse(bool on)
+{
+    watch(on);
+    followed = on;
+}
+
+void amp_refuse_bad_images(int on)
+{
+    watch(on);
+    asked = on != 0;
 }
 
 static int note_bad_image(const char *name)
@@ -118,6 +137,6 @@ static int note_bad_image(const char *name)
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
-    if (refuse) refuse_image(reading);
+    if (refuses()) refuse_image(reading);
     return note_bad_image(reading);
 }

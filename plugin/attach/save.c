@@ -8,6 +8,7 @@
 
 #include "parser.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -178,9 +179,15 @@ static bool ends_with(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
+// What is written when training is over: any NAME.weights but the numbered NAME_1000.weights.
 static bool is_final(const char *name)
 {
-    return ends_with(name, "_final.weights");
+    size_t stem = strlen(name) - strlen(".weights");
+    if (!ends_with(name, ".weights")) return false;
+    size_t digits = 0;
+    while (digits < stem && isdigit((unsigned char)name[stem - 1 - digits]))
+        ++digits;
+    return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 
 static bool wants_sidecar(const struct amp_session *s, const char *name)

@@ -7,6 +7,7 @@
 #include "attach/save.h"
 #include "attach/side.h"
 #include "attach/symbols.h"
+#include "decide/named_files.h"
 #include "exec/executor.h"
 
 #include <pthread.h>
@@ -117,12 +118,13 @@ struct amp_session *amp_session_read(const char *cfg_path)
         return NULL;
     }
     if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
     if (!s->options.mixed_precision && !s->options.seeded) {
         amp_session_free(s);
         return NULL;
     }
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
     if (s->options.mixed_precision) {
+        if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
         if (!s->desc) amp_fail(err);
     }
@@ -248,6 +250,14 @@ static struct amp_batch batch_of(const struct amp_session *s, const network *vie
     };
 }
 
+// Training alone writes it.
+static void open_log(struct amp_session *s)
+{
+    char err[512];
+    if (amp_log_open(&s->log, s->options.log_path, err, sizeof err))
+        amp_fail_key(s->cfg, "amp_log", err);
+}
+
 void amp_session_begin(struct amp_session *s, const network *view)
 {
     if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
@@ -268,10 +278,12 @@ void amp_session_begin(struct amp_session *s, const network *view)
     struct amp_batch batch = batch_of(s, view);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
-    if (view->train)
+    if (view->train) {
+        open_log(s);
         amp_step_begin(&s->step, &batch, subdivision);
-    else
+    } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);
+    }
 }
 
 static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
@@ -357,9 +369,8 @@ static void close_logs_at_exit(void)
 static void start_training_state(struct amp_session *s)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    char err[512];
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
-    if (amp_log_open(&s->log, s->desc, s->options.log_path, err, sizeof err)) amp_fail(err);
+    amp_log_start(&s->log, s->desc);
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = demote_in_training;
@@ -378,7 +389,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->demoted = no_demotions(net->n);
     s->inference = no_demotions(net->n);
     s->device = amp_darknet_on_device();
-    s->backend = amp_backend_choose(&s->options);
+    s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
     make_plan(s, true);

@@ -14,4 +14,7 @@ int amp_named_file_find(const char *cfg_path, const char *name, char *found, siz
 /* All of them exist? -1 names file, line, key and the places looked at. */
 int amp_named_files_check(const struct amp_cfg_file *, char *err, size_t err_size);
 
+/* The same where Darknet itself will open them: as written, from the current folder only. */
+int amp_named_files_check_here(const struct amp_cfg_file *, char *err, size_t err_size);
+
 #endif

@@ -197,7 +197,8 @@ static const struct amp_option_row rows[] = {
      "backup and final ones, all, or none.",
      set_sidecar},
     {"amp_log", "file name", "at most 4095 bytes", "none",
-     "Write one JSON object per iteration to this file; a run that goes on from weights appends.",
+     "Write one JSON object per iteration to this file; a run that goes on from "
+     "weights appends, unless -clear.",
      set_log},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
@@ -402,6 +403,18 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
+/* The same of the first layer that has the key. */
+static void note_idle_layers(struct reader *r)
+{
+    const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
+    for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; ++s) {
+        const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
+        if (!e) continue;
+        note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
+        return;
+    }
+}
+
 static int check_first_section(struct reader *r)
 {
     const struct amp_cfg_section *first = r->file->sections;
@@ -425,6 +438,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
     note_idle_keys(&r, net);
+    if (!options->mixed_precision) note_idle_layers(&r);
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
         uint64_t seed = options->seed;

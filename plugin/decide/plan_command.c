@@ -1,5 +1,6 @@
 #include "plan_command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +55,10 @@ int amp_command_plan(int argc, char **argv)
     }
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg_path, err, sizeof err);
     int failed = !cfg || print_plan(cfg, r.json, err, sizeof err);
+    if (!failed && (fflush(stdout) || ferror(stdout))) {
+        snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
+        failed = 1;
+    }
     if (failed) fprintf(stderr, "darknet-amp: %s\n", err);
     amp_cfg_free(cfg);
     return failed;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp.h"
 #include "darknet.h"
 
 #include "average_precision.h"
@@ -208,6 +209,7 @@ int amp_command_detector_map(int argc, char **argv)
     int failed = amp_map_check_network(command.cfg, command.weights, &set, gpu_index >= 0, stderr);
     if (!failed) {
         network *net = load_network(command.cfg, command.weights, 0);
+        amp_refuse_bad_images(0); // each is named, with the others
         failed = evaluate(&command, net, &set);
         free_network(net);
     }

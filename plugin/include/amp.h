@@ -28,6 +28,11 @@ AMP_API int amp_detach(struct network *net);
 AMP_API void amp_save_weights(struct network *net, const char *path);
 AMP_API void amp_load_weights(struct network *net, const char *path);
 
+// Whether an image that cannot be decoded ends the program with status 1 and its name (1), or is
+// noted and replaced by a black image of 10x10, as Darknet does it (0). Never called: 1 while a
+// network with a key of ours is trained, else 0.
+AMP_API void amp_refuse_bad_images(int on);
+
 // How many networks the plugin has been attached to in this process, detached ones included.
 AMP_API int amp_attach_count(void);
 

@@ -25,17 +25,20 @@ const char *amp_scale_text(double scale, char text[32])
     return text;
 }
 
-int amp_log_open(struct amp_log *log, const struct amp_net_desc *net, const char *json_path,
-                 char *err, size_t err_size)
+void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
 {
     memset(log, 0, sizeof *log);
     log->out = stderr;
     log->net = net;
     log->last_fault.class = AMP_FAULT_NONE;
-    if (!json_path[0]) return 0;
-    log->json = fopen(json_path, "a"); /* emptied by the first iteration of a new run */
+}
+
+int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
+{
+    if (!path[0] || log->json || log->json_failed) return 0;
+    log->json = fopen(path, "a"); /* emptied by the first iteration of a new run */
     if (log->json) return 0;
-    snprintf(err, err_size, "amp_log=%s: cannot be written: %s", json_path, strerror(errno));
+    snprintf(err, err_size, "cannot be written: %s", strerror(errno));
     return -1;
 }
 
@@ -107,13 +110,14 @@ static int same_place(const struct amp_fault *a, const struct amp_fault *b)
 void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verdict verdict,
                    double old_scale, double new_scale, int subdivision, const char *image)
 {
-    if (same_place(f, &log->last_fault)) {
+    if (same_place(f, &log->last_fault) && verdict == log->last_verdict) {
         log->repeats++;
         log->repeat_scale = new_scale;
         return;
     }
     flush_repeats(log);
     log->last_fault = *f;
+    log->last_verdict = verdict;
     char from[32], to[32];
     fprintf(log->out, "mixed precision: %s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
             amp_watch_name(f->tensor), f->layer,
@@ -190,15 +194,19 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
     fclose(log->json);
     log->json = NULL;
+    log->json_failed = true;
+}
+
+void amp_log_step(struct amp_log *log)
+{
+    if (log->started > 0) return;
+    log->started = log->window_start = log->last_progress = log->last_iteration = now();
 }
 
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images)
 {
-    double time = now();
-    if (log->iterations == 0)
-        log->started = log->window_start = log->last_progress = log->last_iteration = time;
-    double seconds = time - log->last_iteration;
+    double time = now(), seconds = time - log->last_iteration;
     log->last_iteration = time;
     log->iterations++;
     log->window_iterations++;

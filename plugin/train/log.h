@@ -12,25 +12,29 @@
 #include "scaler.h"
 
 struct amp_log {
-    FILE *out;  /* lines for people */
-    FILE *json; /* NULL: none */
+    FILE *out;        /* lines for people */
+    FILE *json;       /* NULL: none */
+    bool json_failed; /* while training: not tried again */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
     double window_start;
     int64_t window_iterations, iterations;
     int images_per_iteration;
     struct amp_fault last_fault; /* to count repeats instead of repeating them */
+    enum amp_verdict last_verdict;
     int64_t repeats;
     double repeat_scale;
     double loss;
     size_t iteration, total;
 };
 
-/* json_path "" = none. -1 with the reason in err where the file cannot be opened. */
-int amp_log_open(struct amp_log *, const struct amp_net_desc *, const char *json_path, char *err,
-                 size_t err_size);
+void amp_log_start(struct amp_log *, const struct amp_net_desc *);
+/* The file for iterations, if it is not open; path "" = none. -1 with the reason in err. */
+int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size);
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
 
+/* A step begins: the first one starts the clock. */
+void amp_log_step(struct amp_log *);
 /* A pass failed; verdict tells what follows. old_scale: the scale it ran with. image: path or NULL.
  */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,

@@ -66,6 +66,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         s->poisoned = false;
         s->loss_sum = 0;
         s->passes = 0;
+        amp_log_step(s->log);
         g->weights_stale = true; /* whoever may have written to the masters between steps */
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
@@ -81,7 +82,7 @@ static void accept_pass(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     float unscale = (float)(1 / s->scaler.scale);
-    if (s->scaler.searching)
+    if (s->scaler.searching && s->scaler.scale != s->scaler.max)
         amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
     amp_scaler_pass(&s->scaler);
     if (g->n_gradients == 0) return;

@@ -114,6 +114,31 @@ def check_case(program, good, folder, name, spoil, words):
     assert contents(folder) == before, "%s: files changed" % name
 
 
+def check_undecodable_image(program, good, folder):
+    """The loader finds it: training has begun, and ends."""
+    shutil.copytree(good, folder)
+    for number in range(8):
+        (folder / ("image%03d.png" % number)).write_text("no image")
+    run = train(program, folder, "toy.weights")
+    assert run.returncode == 1 and "cannot be read or decoded" in run.stderr, run.stderr
+    assert not (folder / "bad.list").exists()
+    run = subprocess.run([program, "detector", "map", "toy.data", "toy.cfg", "toy.weights"],
+                         cwd=folder, capture_output=True, text=True)
+    named = sum("image%03d.png" % number in run.stdout + run.stderr for number in range(8))
+    assert named > 1 and "training stops" not in run.stderr, run.stderr
+
+
+def check_log_path(program, good, folder):
+    """Training cannot write it; other commands do not try."""
+    shutil.copytree(good, folder)
+    edit(folder / "toy.cfg", "[net]", "[net]\nmixed_precision=1\namp_log=/no/such/folder/log")
+    run = train(program, folder, "toy.weights")
+    assert run.returncode == 1 and "toy.cfg:4: amp_log=/no/such/folder/log" in run.stderr, run.stderr
+    run = subprocess.run([program, "detector", "map", "toy.data", "toy.cfg", "toy.weights"],
+                         cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 def main():
     program = os.path.abspath(sys.argv[1])
     with tempfile.TemporaryDirectory() as root:
@@ -122,6 +147,8 @@ def main():
         make_good_set(program, Path("good"))
         for i, (name, spoil, words) in enumerate(CASES):
             check_case(program, Path("good"), Path("case%d" % i), name, spoil, words)
+        check_undecodable_image(program, Path("good"), Path("undecodable"))
+        check_log_path(program, Path("good"), Path("log"))
         run = train(program, Path("good"), "toy.weights", "-clear")
         assert run.returncode == 0 and "ends before" not in run.stderr, run.stderr
         run = subprocess.run([program, "detector", "train", "toy.data"], capture_output=True,

@@ -339,7 +339,7 @@ AMP_TEST(a_step_hands_over_the_costs_of_every_pass)
     struct taken taken = {.r = r};
     struct amp_log log;
     r->labels = labels;
-    REQUIRE(amp_log_open(&log, r->net, "", r->err, sizeof r->err) == 0);
+    amp_log_start(&log, r->net);
     char *text;
     size_t size;
     log.out = open_memstream(&text, &size);

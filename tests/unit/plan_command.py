@@ -78,6 +78,10 @@ def main():
                     "bad.cfg:5: amp_dtype=fp8: allowed: fp16, bf16, tf32 or fp32")
         done = run(program, folder, folder / "missing.cfg")
         assert done.returncode == 1 and "missing.cfg" in done.stderr, done
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([program, "amp", "plan", cfgs[0]], stdout=full,
+                                  stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and "cannot be written" in done.stderr, done
         for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.cfg"]):
             done = run(program, folder, *arguments)
             assert done.returncode == 1 and "usage:" in done.stderr, done

@@ -265,6 +265,15 @@ AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
                    "a.cfg:2: amp_dtype=x: allowed: fp16, bf16, tf32 or fp32");
 }
 
+AMP_TEST(a_layers_key_without_the_nets_is_noted)
+{
+    CHECK_INT(read_text("[net]\nseed=1\n[conv]\n[conv]\nmixed_precision=1\n"), 0);
+    CHECK_STR(notes, "a.cfg:5: mixed_precision=1: a layer's key has no effect without "
+                     "mixed_precision=1 under [net]\n");
+    CHECK_INT(read_text("[net]\nmixed_precision=1\n[conv]\nmixed_precision=0\n"), 0);
+    CHECK_STR(notes, "");
+}
+
 AMP_TEST(a_scale_beside_another_dtype_is_noted)
 {
     CHECK_INT(read_line("amp_dtype=bf16\nloss_scale=64"), 0);
