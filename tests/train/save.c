@@ -116,6 +116,27 @@ AMP_TEST(a_network_that_is_not_attached)
     scratch_empty();
 }
 
+// `detector train` ends with NAME_final.weights, `classifier train` and others with NAME.weights.
+AMP_TEST(backup_and_final_weights_get_a_sidecar)
+{
+    static const struct {
+        const char *name, *sidecar;
+        bool wanted;
+    } files[] = {{"a.backup", "a.backup.amp", true},
+                 {"a_final.weights", "a_final.weights.amp", true},
+                 {"a.weights", "a.weights.amp", true},
+                 {"a2.weights", "a2.weights.amp", true},
+                 {"a_1000.weights", "a_1000.weights.amp", false}};
+    network *net = parse(SEEDED, layers);
+    steps(net, 1);
+    for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+        save(net, files[i].name);
+        CHECK_INT(exists(files[i].sidecar), files[i].wanted);
+    }
+    free_network(net);
+    scratch_empty();
+}
+
 // ---- what others print meanwhile ----
 
 static atomic_bool done;
