@@ -357,13 +357,15 @@ struct pair_of_maps {
     void (*backward)(const struct ampk_tensor *dy, const struct ampk_tensor *dx);
 };
 
+static int live; /* pairs that said something: a small tensor may be zero */
+
 static void check_adjoint(struct pair_of_maps maps, struct ampk_tensor x, struct ampk_tensor dy)
 {
     struct ampk_tensor y = make(dy.n, dy.c, dy.h, dy.w), dx = make(x.n, x.c, x.h, x.w);
     maps.forward(&x, &y);
     maps.backward(&dy, &dx);
     CHECK_NEAR(dot(&y, &dy), dot(&x, &dx), 0);
-    CHECK(dot(&y, &y) > 0);
+    live += dot(&y, &dy) != 0;
     release(&x), release(&y), release(&dx), release(&dy);
 }
 
@@ -432,6 +434,7 @@ AMP_TEST(adjoint_pairs)
         check_adjoint(reorg, make_whole(n, 4 * c, 2 * h, 2 * w), make_whole(n, 16 * c, h, w));
         check_adjoint(flat, make_whole(n, c, h, w), make_whole(n, c, h, w));
     }
+    CHECK(live > 20 * 6 / 2);
 }
 
 AMP_TEST(permutations_by_hand)
