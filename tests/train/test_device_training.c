@@ -79,7 +79,7 @@ AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
 {
     network *net = parse_on(0, FIXED, DETECTOR);
     CHECK(amp_deferred_bytes() == 0); // all arrays are small
-    resize_network(net, 128, 128);
+    resize_network(net, 256, 256);    // a batch of these is large, too
     steps(net, 1);
     CHECK(amp_deferred_bytes() >= (size_t)4 * net->batch * net->layers[0].outputs * sizeof(float));
     resize_network(net, 16, 16);
