@@ -72,6 +72,10 @@ AMP_BINARIES=$binaries
 AMP_WORK=$work
 export LD_LIBRARY_PATH PYTHONDONTWRITEBYTECODE AMP_BINARIES AMP_WORK
 
+missing=$(ldd "$binaries"/bin/* "$binaries"/lib/*.so* "$binaries"/tests/*gpu_* 2>&1 |
+    awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
+[ -z "$missing" ] || fail "not found: $missing; install them, or their nvidia-* packages for python3"
+
 # ---- stages ----
 
 failures=0
