@@ -89,6 +89,22 @@ AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
     free_network(net);
 }
 
+AMP_TEST(after_inference_every_head_is_on_the_host)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    int heads = 0;
+    predict(net);
+    for (int i = 0; i < net->n; ++i) {
+        const layer *l = &net->layers[i];
+        size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
+        if (l->type != YOLO) continue;
+        CHECK(!memcmp(l->output, l->output_gpu, bytes));
+        ++heads;
+    }
+    CHECK_INT(heads, 2);
+    free_network(net);
+}
+
 AMP_TEST(the_images_go_to_the_device_page_locked)
 {
     network *net = parse_on(0, FIXED, DETECTOR);
