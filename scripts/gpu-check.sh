@@ -120,13 +120,13 @@ stage() {
 
 stage device-properties 60 "$root/scripts/gpu-stage.sh" properties
 if [ "$quick" = 1 ]; then
-    stage conformance 90 "$root/scripts/gpu-stage.sh" conformance 1
+    stage conformance 120 "$root/scripts/gpu-stage.sh" conformance 1 0
     stage loss-curves 60 python3 "$root/tests/gpu/loss_curves.py" "$binaries/bin/darknet" --steps 52 \
         --dtypes fp16 --json "$work/losses.json"
     [ $# -gt 0 ] || set -- --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
         --contestants stock-tf32,fp16,fixed,torch
 else
-    stage conformance 120 "$root/scripts/gpu-stage.sh" conformance 3
+    stage conformance 180 "$root/scripts/gpu-stage.sh" conformance 3 50
     stage invariants 60 python3 "$root/tests/gpu/invariants.py" "$binaries/bin/darknet"
     stage memcheck 60 "$root/scripts/gpu-stage.sh" sanitize memcheck
     stage racecheck 60 "$root/scripts/gpu-stage.sh" sanitize racecheck
