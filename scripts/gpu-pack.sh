@@ -49,8 +49,8 @@ for program in "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*; do
     ldd "$program" || fail "$program: ldd fails"
 done | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p' | sort -u | while read -r name path; do
     case "$name" in
-    libdarknet* | libcu* | libnv* | libc.so* | libm.so* | libmvec.so* | libdl.so* | libpthread.so* | librt.so* | \
-        ld-linux* | libgcc_s.so* | libstdc++.so*) ;;
+    libdarknet* | libcuda* | libcudnn* | libcublas* | libcurand* | libnv* | libc.so* | libm.so* | \
+        libmvec.so* | libdl.so* | libpthread.so* | librt.so* | ld-linux* | libgcc_s.so* | libstdc++.so*) ;;
     *) cp -L "$path" "$folder/lib/$name" ;;
     esac
 done

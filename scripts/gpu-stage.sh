@@ -1,17 +1,22 @@
 #!/bin/sh
 # One stage of scripts/gpu-check.sh, which sets AMP_BINARIES and AMP_WORK:
 #
-#   scripts/gpu-stage.sh properties | conformance ROUNDS | sanitize TOOL | leaky_slope
+#   scripts/gpu-stage.sh properties | conformance ROUNDS SECONDS | sanitize TOOL | leaky_slope
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 binaries=${AMP_BINARIES:?}
 work=${AMP_WORK:?}
 
-# conformance ROUNDS: every program, fresh inputs in every round.
+# conformance ROUNDS SECONDS: every program, fresh inputs in every round; none is begun after so many
+# seconds.
 conformance() {
+    XDG_CACHE_HOME=$work/cache # plans of random shapes are of no use later
+    export XDG_CACHE_HOME
     wrong=0
     found=0
+    end=$(($(date +%s) + $2))
     for round in $(seq "$1"); do
+        if [ "$round" -gt 1 ] && [ "$(date +%s)" -gt "$end" ]; then break; fi
         AMP_TEST_SEED=$(od -An -N6 -tu8 /dev/urandom | tr -d ' ')
         export AMP_TEST_SEED
         for program in "$binaries"/tests/test_conformance_gpu_*; do

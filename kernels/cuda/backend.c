@@ -56,14 +56,30 @@ static void release(struct ampk_context *ctx)
     ampk_rt_stream_after(DEFAULT_STREAM, ctx->turn);
 }
 
+static bool give_up_recording(struct ampk_context *ctx)
+{
+    ctx->cannot_record = true;
+    fprintf(stderr,
+            "darknet-amp: the work of a pass cannot be recorded (%s); every operation is started "
+            "by itself, which costs time where they are short\n",
+            ampk_rt_error());
+    return false;
+}
+
 static bool record_begin(struct ampk_context *ctx)
 {
-    return ampk_rt_can_record() && ampk_rt_record_begin(ctx->stream);
+    if (!ampk_rt_can_record() || ctx->cannot_record) return false;
+    return ampk_rt_record_begin(ctx->stream) || give_up_recording(ctx);
 }
 
 static struct ampk_recording *record_end(struct ampk_context *ctx)
 {
-    return (struct ampk_recording *)ampk_rt_record_end(ctx->stream);
+    ampk_rt_recording made = ampk_rt_record_end(ctx->stream);
+    if (made)
+        ctx->recordings++;
+    else
+        give_up_recording(ctx);
+    return (struct ampk_recording *)made;
 }
 
 static void record_play(struct ampk_context *ctx, struct ampk_recording *recording)
@@ -77,6 +93,7 @@ static void record_free(struct ampk_context *ctx, struct ampk_recording *recordi
 {
     ampk_cuda_wait(ctx);
     ampk_rt_recording_destroy((ampk_rt_recording)recording);
+    if (--ctx->recordings == 0) ampk_cuda_work_tidy(ctx);
 }
 
 #define ENTRY(operation) .operation = ampk_cuda_##operation,

@@ -41,6 +41,7 @@ void ampk_cuda_context_destroy(struct ampk_context *ctx)
     ampk_cuda_conv_end(ctx);
     if (ctx->turn) ampk_rt_event_destroy(ctx->turn);
     if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
+    ampk_cuda_work_tidy(ctx);
     ampk_rt_free(ctx->work);
     ampk_rt_free(ctx->counters);
     free(ctx);
@@ -75,11 +76,40 @@ void ampk_cuda_wait(struct ampk_context *ctx)
     abort();
 }
 
+/* Work memory that recordings still use. */
+struct ampk_outgrown {
+    struct ampk_outgrown *next;
+    void *work;
+};
+
+void ampk_cuda_work_tidy(struct ampk_context *ctx)
+{
+    while (ctx->outgrown) {
+        struct ampk_outgrown *o = ctx->outgrown;
+        ctx->outgrown = o->next;
+        ampk_rt_free(o->work);
+        free(o);
+    }
+}
+
+static bool leave_to_recordings(struct ampk_context *ctx)
+{
+    struct ampk_outgrown *o = malloc(sizeof *o);
+    if (!o) return false;
+    *o = (struct ampk_outgrown){ctx->outgrown, ctx->work};
+    ctx->outgrown = o;
+    return true;
+}
+
 bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->work_bytes) return true;
-    ampk_cuda_wait(ctx); /* for whoever uses the old one */
-    ampk_rt_free(ctx->work);
+    if (ctx->recordings) {
+        if (!leave_to_recordings(ctx)) return false;
+    } else {
+        ampk_cuda_wait(ctx); /* for whoever uses the old one */
+        ampk_rt_free(ctx->work);
+    }
     ctx->work = ampk_rt_alloc(bytes);
     ctx->work_bytes = ctx->work ? bytes : 0;
     return ctx->work != NULL;

@@ -15,6 +15,9 @@ struct ampk_context {
     struct ampk_rt_device device;
     void *work; /* see ampk_cuda_work */
     size_t work_bytes;
+    unsigned recordings; /* that use this context's memory */
+    struct ampk_outgrown *outgrown;
+    bool cannot_record;
     /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
     unsigned *counters;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
@@ -29,8 +32,11 @@ void ampk_cuda_context_destroy(struct ampk_context *);
  * undefined, valid until the next operation. Ends the program with a message when there is none
  * left: conv_create reserves what is large. */
 void *ampk_cuda_work(struct ampk_context *, size_t bytes);
-/* Makes sure that ampk_cuda_work can give so much; false when there is not. */
+/* Makes sure that ampk_cuda_work can give so much; false when there is not. Recordings go on using
+ * the memory that they were made with. */
 bool ampk_cuda_work_reserve(struct ampk_context *, size_t bytes);
+/* After the last recording is gone. */
+void ampk_cuda_work_tidy(struct ampk_context *);
 
 /* Waits for the stream; ends the program with a message if a kernel failed. */
 void ampk_cuda_wait(struct ampk_context *);

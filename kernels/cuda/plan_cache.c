@@ -156,6 +156,12 @@ static void read_file(struct ampk_plan_cache *cache, char *warning, size_t warni
         snprintf(warning, warning_size, "%s: %d damaged lines were left out", cache->path, damaged);
 }
 
+void ampk_plan_cache_refresh(struct ampk_plan_cache *cache)
+{
+    char ignored[1]; /* what is damaged was said when the file was opened */
+    if (cache->path[0]) read_file(cache, ignored, sizeof ignored);
+}
+
 struct ampk_plan_cache *ampk_plan_cache_open(const char *path, char *warning, size_t warning_size)
 {
     struct ampk_plan_cache *cache = calloc(1, sizeof *cache);
@@ -242,9 +248,8 @@ bool ampk_plan_cache_save(struct ampk_plan_cache *cache, char *err, size_t err_s
     int locked = -1;
     bool saved = make_folders(cache->path);
     if (saved) {
-        char ignored[1]; /* what is damaged in it was said when it was opened */
         locked = lock(cache);
-        read_file(cache, ignored, sizeof ignored);
+        ampk_plan_cache_refresh(cache);
         saved = replace_file(cache);
     }
     if (!saved)

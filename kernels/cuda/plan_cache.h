@@ -27,6 +27,8 @@ void ampk_plan_cache_close(struct ampk_plan_cache *);
 
 /* NULL: not there. Valid until the next add. */
 const char *ampk_plan_cache_find(const struct ampk_plan_cache *, const char *key);
+/* Takes what others have saved since. */
+void ampk_plan_cache_refresh(struct ampk_plan_cache *);
 /* Adds or replaces. What does not fit a line, or memory, is left out. */
 void ampk_plan_cache_add(struct ampk_plan_cache *, const char *key, const char *value);
 /* Writes what was added; creates the folder. Does nothing if nothing was added. False with the

@@ -43,6 +43,8 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *);
 const char *ampk_rt_error(void);
 /* After every launch (AMPK_LAUNCH does it): keeps the error of a kernel that could not start. */
 void ampk_rt_launched(const char *kernel);
+/* A library that failed may have left an error, which the next launch would take for its own. */
+void ampk_rt_forget_error(void);
 
 void *ampk_rt_alloc(size_t bytes); /* device memory, 256-byte aligned */
 void ampk_rt_free(void *);
@@ -71,10 +73,13 @@ void ampk_rt_event_record(ampk_rt_event, ampk_rt_stream);
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to); /* waits for both */
 
 /* Work launched on the stream between begin and end is recorded instead of run; NULL where it
- * cannot be (the host implementation never can: ampk_rt_can_record). */
+ * cannot be (the host implementation never can: ampk_rt_can_record). What fails meanwhile spoils
+ * the recording and nothing else: end returns NULL. */
 bool ampk_rt_can_record(void);
 bool ampk_rt_record_begin(ampk_rt_stream);
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream);
+/* For what only a caller sees fail. False: nothing is being recorded. */
+bool ampk_rt_spoil_recording(const char *why);
 bool ampk_rt_replay(ampk_rt_recording, ampk_rt_stream);
 void ampk_rt_recording_destroy(ampk_rt_recording);
 

@@ -7,6 +7,7 @@
 
 static _Thread_local char last_error[256];
 static _Thread_local bool failed; /* something that had no way to say so */
+static _Thread_local bool recording, spoiled;
 
 /* Whether it worked; keeps the reason if not, unless an earlier one still has to be told. */
 static bool check(cudaError_t status, const char *what)
@@ -18,10 +19,14 @@ static bool check(cudaError_t status, const char *what)
     return false;
 }
 
-/* For functions that cannot return an error: the next wait does. */
+/* For functions that cannot return an error: the next wait does, or the end of the recording. */
 static void expect(cudaError_t status, const char *what)
 {
-    if (!check(status, what)) failed = true;
+    if (check(status, what)) return;
+    if (recording)
+        spoiled = true;
+    else
+        failed = true;
 }
 
 const char *ampk_rt_error(void)
@@ -32,6 +37,11 @@ const char *ampk_rt_error(void)
 void ampk_rt_launched(const char *kernel)
 {
     expect(cudaGetLastError(), kernel);
+}
+
+void ampk_rt_forget_error(void)
+{
+    cudaGetLastError();
 }
 
 /* ---- device ---- */
@@ -189,19 +199,32 @@ bool ampk_rt_can_record(void)
 /* Calls of other threads (Darknet's loaders) do not disturb a capture of this mode. */
 bool ampk_rt_record_begin(ampk_rt_stream stream)
 {
-    return check(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal),
-                 "cudaStreamBeginCapture");
+    spoiled = false;
+    recording =
+        check(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal),
+              "cudaStreamBeginCapture");
+    return recording;
+}
+
+bool ampk_rt_spoil_recording(const char *why)
+{
+    if (!recording) return false;
+    if (!spoiled) snprintf(last_error, sizeof last_error, "%s", why);
+    return spoiled = true;
 }
 
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream stream)
 {
     cudaGraph_t graph = NULL;
-    cudaGraphExec_t recording = NULL;
-    if (!check(cudaStreamEndCapture((cudaStream_t)stream, &graph), "cudaStreamEndCapture"))
-        return NULL;
-    check(cudaGraphInstantiateWithFlags(&recording, graph, 0), "cudaGraphInstantiate");
-    check(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    return (ampk_rt_recording)recording;
+    cudaGraphExec_t made = NULL;
+    cudaError_t ended = cudaStreamEndCapture((cudaStream_t)stream, &graph);
+    recording = false;
+    if (spoiled)
+        cudaGetLastError(); /* the reason is in last_error */
+    else if (check(ended, "cudaStreamEndCapture"))
+        check(cudaGraphInstantiateWithFlags(&made, graph, 0), "cudaGraphInstantiate");
+    if (graph) cudaGraphDestroy(graph);
+    return (ampk_rt_recording)made;
 }
 
 bool ampk_rt_replay(ampk_rt_recording recording, ampk_rt_stream stream)

@@ -102,6 +102,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
     amp_session_stop_deferring();
     if (s) {
         amp_session_take_deltas(s);
+        amp_session_commit(s); // Darknet copies the next batch before the first hook is called
         amp_session_pin(s);
         s->moved = true;
     }

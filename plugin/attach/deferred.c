@@ -9,6 +9,7 @@
 
 struct array {
     struct array *next;
+    const void *owner;
     void *address;
     const float *initial;
     size_t bytes;
@@ -18,11 +19,13 @@ struct array {
 // Several networks may be parsed by several threads.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct array *arrays;
+static __thread const void *making_for;
 static __thread const size_t *needed_sizes;
 static __thread int n_needed_sizes = -1; // -1: not deferring
 
-void amp_deferred_begin(const size_t *sizes, int n)
+void amp_deferred_begin(const void *owner, const size_t *sizes, int n)
 {
+    making_for = owner;
     needed_sizes = sizes;
     n_needed_sizes = n;
 }
@@ -45,8 +48,10 @@ float *amp_deferred_make(const float *x, size_t n)
     if (!is_deferred_size(n)) return NULL;
     struct array *a = malloc(sizeof *a);
     if (!a) return NULL;
-    *a = (struct array){
-        .address = ampk_reserve(n * sizeof(float)), .initial = x, .bytes = n * sizeof(float)};
+    *a = (struct array){.owner = making_for,
+                        .address = ampk_reserve(n * sizeof(float)),
+                        .initial = x,
+                        .bytes = n * sizeof(float)};
     if (!a->address) {
         free(a);
         return NULL;
@@ -88,12 +93,12 @@ static bool commit(struct array *a)
     return true;
 }
 
-int amp_deferred_commit(void *const *unused, int n, size_t *short_of)
+int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of)
 {
     int failed = 0;
     pthread_mutex_lock(&lock);
     for (struct array *a = arrays; a && !failed; a = a->next) {
-        if (a->committed || is_unused(a, unused, n) || commit(a)) continue;
+        if (a->owner != owner || a->committed || is_unused(a, unused, n) || commit(a)) continue;
         *short_of = a->bytes;
         failed = -1;
     }

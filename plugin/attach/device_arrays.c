@@ -18,7 +18,7 @@ void amp_session_defer(const struct amp_session *s)
     if (!weight_sizes) amp_fail("out of memory");
     for (int i = 0; i < s->desc->n; ++i)
         weight_sizes[i] = s->desc->layers[i].n_weights;
-    amp_deferred_begin(weight_sizes, s->desc->n);
+    amp_deferred_begin(s, weight_sizes, s->desc->n);
 }
 
 void amp_session_stop_deferring(void)
@@ -61,7 +61,7 @@ void amp_session_commit(struct amp_session *s)
             unused[n++] = own[k];
     }
     if (!uses_workspace(s)) unused[n++] = s->net->workspace;
-    if (amp_deferred_commit(unused, n, &short_of)) {
+    if (amp_deferred_commit(s, unused, n, &short_of)) {
         snprintf(
             message, sizeof message,
             "no device memory for %.1f MiB that Darknet's own layers need; lower batch or raise "
@@ -83,9 +83,9 @@ void amp_session_unpin(const struct amp_session *s)
 }
 
 // Without the plugin every array is in use.
-void amp_session_commit_all(void)
+void amp_session_commit_all(const struct amp_session *s)
 {
     size_t short_of;
-    if (amp_deferred_commit(NULL, 0, &short_of))
+    if (amp_deferred_commit(s, NULL, 0, &short_of))
         amp_fail("no device memory for the FP32 arrays that Darknet needs without the plugin");
 }

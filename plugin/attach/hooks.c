@@ -1,6 +1,7 @@
 #include "attach/hooks.h"
 
 #include "attach/session.h"
+#include "attach/symbols.h"
 
 #include <math.h>
 
@@ -74,8 +75,25 @@ static void forgo_output(const struct amp_session *s)
         --i;
     unwanted_pull = s->net->layers[i].output_gpu;
 }
+
+// After inference Darknet reads detections from every head's output on the host, where its own code
+// for them leaves it.
+static void pull_heads(const struct amp_session *s)
+{
+    for (int i = 0; s->device && i < s->net->n; ++i) {
+        const layer *l = &s->net->layers[i];
+        if (s->plan->layers[i].ours && (l->type == YOLO || l->type == REGION))
+            AMP_REAL(cuda_pull_array)
+        (l->output_gpu, l->output, (size_t)l->batch * (size_t)l->outputs);
+    }
+}
 #else
 static void forgo_output(const struct amp_session *s)
+{
+    (void)s;
+}
+
+static void pull_heads(const struct amp_session *s)
 {
     (void)s;
 }
@@ -98,6 +116,7 @@ void amp_hook_forward(layer l, network net)
         forgo_output(s);
     } else {
         amp_session_check_inference(s);
+        pull_heads(s);
     }
 }
 

@@ -408,7 +408,7 @@ void amp_session_detach(struct amp_session *s)
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
     amp_session_unpin(s);
-    amp_session_commit_all();
+    amp_session_commit_all(s);
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
         AMP_SIDE(s->device, l, forward) = s->saved[i].forward;

@@ -63,7 +63,7 @@ void amp_session_check_inference(struct amp_session *);
 void amp_session_defer(const struct amp_session *);
 void amp_session_stop_deferring(void);
 void amp_session_commit(struct amp_session *);
-void amp_session_commit_all(void);
+void amp_session_commit_all(const struct amp_session *);
 void amp_session_pin(const struct amp_session *);
 void amp_session_unpin(const struct amp_session *);
 #else
@@ -76,7 +76,10 @@ static inline void amp_session_commit(struct amp_session *s)
 {
     (void)s;
 }
-static inline void amp_session_commit_all(void) {}
+static inline void amp_session_commit_all(const struct amp_session *s)
+{
+    (void)s;
+}
 static inline void amp_session_pin(const struct amp_session *s)
 {
     (void)s;

@@ -79,13 +79,29 @@ AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
 {
     network *net = parse_on(0, FIXED, DETECTOR);
     CHECK(amp_deferred_bytes() == 0); // all arrays are small
-    resize_network(net, 128, 128);
+    resize_network(net, 256, 256);    // a batch of these is large, too
     steps(net, 1);
     CHECK(amp_deferred_bytes() >= (size_t)4 * net->batch * net->layers[0].outputs * sizeof(float));
     resize_network(net, 16, 16);
     CHECK(amp_deferred_bytes() == 0);
     steps(net, 1);
     predict(net);
+    free_network(net);
+}
+
+AMP_TEST(after_inference_every_head_is_on_the_host)
+{
+    network *net = parse_on(0, FIXED, DETECTOR);
+    int heads = 0;
+    predict(net);
+    for (int i = 0; i < net->n; ++i) {
+        const layer *l = &net->layers[i];
+        size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
+        if (l->type != YOLO) continue;
+        CHECK(!memcmp(l->output, l->output_gpu, bytes));
+        ++heads;
+    }
+    CHECK_INT(heads, 2);
     free_network(net);
 }
 

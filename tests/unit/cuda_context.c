@@ -52,6 +52,20 @@ AMP_TEST(work_memory_grows)
     ampk_cuda.context_destroy(context);
 }
 
+AMP_TEST(recordings_keep_their_work_memory)
+{
+    char byte = 1;
+    struct ampk_context *context = open_context();
+    if (!context) return;
+    void *recorded = ampk_cuda_work(context, 100);
+    context->recordings = 1;
+    CHECK(ampk_cuda_work(context, 64 << 20) != recorded);
+    ampk_cuda.fill_zero(context, recorded, 100); /* as a recording would */
+    ampk_cuda.read(context, &byte, recorded, 1);
+    CHECK_INT(byte, 0);
+    ampk_cuda.context_destroy(context);
+}
+
 AMP_TEST(blocks_fill_the_device_and_no_more)
 {
     struct ampk_context ctx = {

@@ -11,12 +11,17 @@ enum { LARGE = 1 << 20, WEIGHTS = LARGE + 8 }; /* floats */
 
 static const size_t sizes[] = {WEIGHTS};
 
-static float *make(const float *x, size_t n)
+static float *make_for(const void *owner, const float *x, size_t n)
 {
-    amp_deferred_begin(sizes, 1);
+    amp_deferred_begin(owner, sizes, 1);
     float *array = amp_deferred_make(x, n);
     amp_deferred_end();
     return array;
+}
+
+static float *make(const float *x, size_t n)
+{
+    return make_for(NULL, x, n);
 }
 
 /* How a child ends that reads the array. */
@@ -35,7 +40,7 @@ static int signal_of_reading(const volatile float *array)
 static int commit_all_but(void *unused)
 {
     size_t short_of;
-    return amp_deferred_commit(&unused, 1, &short_of);
+    return amp_deferred_commit(NULL, &unused, 1, &short_of);
 }
 
 AMP_TEST(small_arrays_and_weights_are_not_deferred)
@@ -87,6 +92,16 @@ AMP_TEST(a_later_plan_commits_more)
     array[0] = 1;
     CHECK(amp_deferred_free(array));
     CHECK(!amp_deferred_free(array)); /* no longer ours */
+}
+
+AMP_TEST(each_network_commits_its_own)
+{
+    float *array = make(NULL, LARGE), *other = make_for(sizes, NULL, LARGE);
+    CHECK(commit_all_but(NULL) == 0);
+    CHECK(signal_of_reading(array) == 0);
+    CHECK(signal_of_reading(other) == SIGSEGV);
+    CHECK(amp_deferred_free(array));
+    CHECK(amp_deferred_free(other));
 }
 
 AMP_TEST_MAIN

@@ -96,6 +96,21 @@ AMP_TEST(what_is_saved_is_found)
     remove_folder();
 }
 
+AMP_TEST(what_others_save_is_found_when_asked_for)
+{
+    make_file();
+    struct ampk_plan_cache *cache = open_cache(NULL), *other = open_cache(NULL);
+    ampk_plan_cache_add(other, "new", "plan");
+    save(other);
+    check_value(cache, "new", NULL);
+    ampk_plan_cache_refresh(cache);
+    check_value(cache, "new", "plan");
+    check_value(cache, "A100 8.0 forward", "engine 22");
+    ampk_plan_cache_close(cache);
+    ampk_plan_cache_close(other);
+    remove_folder();
+}
+
 AMP_TEST(nothing_added_writes_nothing)
 {
     new_folder();
