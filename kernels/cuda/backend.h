@@ -47,12 +47,6 @@
 extern "C" {
 #endif
 
-/* What a convolution's own epilogue would do: out = activation(in + bias). in: NHWC, FP32 or FP16,
- * may have more channels than out, which are left unread; out of any dtype and layout. */
-void ampk_cuda_bias_act_forward(struct ampk_context *, const struct ampk_tensor *in,
-                                const float *bias, enum ampk_activation,
-                                const struct ampk_tensor *out, uint32_t *amax);
-
 /* bn_sums of what a library stored, and its amax in the same pass (conv_layout.h). */
 void ampk_cuda_stored_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
                            float *sums, uint32_t *amax);

@@ -162,29 +162,6 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
     ampk_raise_amax(amax, largest);
 }
 
-template <typename A, typename Activation>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
-    add_bias(ampk_cover cover, ampk_view y, const float *bias, Activation activation, ampk_view out,
-             uint32_t *amax)
-{
-    const int N = A::width;
-    unsigned channel = ampk_channel<A>(cover);
-    uint32_t largest = 0;
-    if (channel < cover.channels) {
-        float b[N];
-        read_parameters(bias, channel, b);
-        ampk_for_rows<2, one_input<N>>(
-            cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
-            [&](unsigned row, one_input<N> &in) {
-#pragma unroll
-                for (int i = 0; i < N; i++)
-                    in.y[i] = activation.forward(in.y[i] + b[i]);
-                largest = ampk_put<A>(out, row, channel, in.y, false, largest);
-            });
-    }
-    ampk_raise_amax(amax, largest);
-}
-
 /* ---- backward ---- */
 
 template <int N> struct backward_input {
@@ -397,22 +374,6 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
         ampk_with_activation(activation, [&](auto family) {
             AMPK_LAUNCH((normalize<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
                         ctx->stream, cover, from, *bn, family, to, amax);
-        });
-    };
-    ampk_with_access(run, from, to);
-}
-
-extern "C" void ampk_cuda_bias_act_forward(struct ampk_context *ctx, const struct ampk_tensor *in,
-                                           const float *bias, enum ampk_activation activation,
-                                           const struct ampk_tensor *out, uint32_t *amax)
-{
-    struct ampk_view from = ampk_pixels(in), to = ampk_pixels(out);
-    auto run = [&](auto access) {
-        typedef decltype(access) A;
-        struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(out), to.c);
-        ampk_with_activation(activation, [&](auto family) {
-            AMPK_LAUNCH((add_bias<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
-                        ctx->stream, cover, from, bias, family, to, amax);
         });
     };
     ampk_with_access(run, from, to);

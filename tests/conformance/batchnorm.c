@@ -258,44 +258,6 @@ AMP_TEST(bn_act_forward)
     run_cases(bn_forward_case, 80);
 }
 
-/* ---- bias with activation: what CUDA's convolutions end with ---- */
-
-#ifdef CONFORMANCE_CUDA
-#include "kernels/cuda/backend.h"
-
-static void bias_forward_case(struct rig *r)
-{
-    struct kind k = random_kind();
-    struct ampk_tensor padded = k.shape;
-    if (!k.usual) padded.c += random_int(0, 9);
-    padded.image_stride = (size_t)padded.c * padded.h * padded.w;
-    struct pair in = input_tensor(r, padded), bias = input_array(r, k.shape.c);
-    struct pair out = output_tensor(r, another_of_any_layout(k), false);
-    enum ampk_activation a = random_activation();
-    struct ampk_tensor magnitude = blank(r, &out.exact);
-    struct amax amax = make_amax(r);
-    for (int n = 0; n < k.shape.n; n++)
-        for (int c = 0; c < k.shape.c; c++)
-            for (int h = 0; h < k.shape.h; h++)
-                for (int w = 0; w < k.shape.w; w++) {
-                    double v = ampk_ref_get(&in.exact, n, c, h, w);
-                    double b = ((const float *)bias.exact.data)[c];
-                    ampk_ref_set(&magnitude, n, c, h, w, fabs(v) + fabs(b), false, NULL);
-                    ampk_ref_set(&out.exact, n, c, h, w, ampk_ref_activate(v + b, a), false,
-                                 &amax.exact);
-                }
-    ampk_cuda_bias_act_forward(r->context, &in.tested, bias.tested.data, a, &out.tested,
-                               tested_amax(&amax));
-    double slack = check_output(r, "bias_act_forward", &out, activated(a, 2, &magnitude));
-    check_amax(r, "bias_act_forward", &amax, slack);
-}
-
-AMP_TEST(bias_act_forward)
-{
-    run_cases(bias_forward_case, 60);
-}
-#endif
-
 /* What a backward pass reads and writes. */
 struct backward {
     struct pair out, d, dy, dbias;

@@ -12,26 +12,9 @@
 #include "softmax_layer.h"
 #include "yolo_layer.h"
 
-#include <unistd.h>
+#include "tests/printed.h"
 
 static const struct ampk_backend *const reference = &ampk_reference;
-
-/* Runs the layer's forward; what it printed goes to line. */
-static void forward(layer l, network net, char *line, size_t size)
-{
-    FILE *file = tmpfile();
-    REQUIRE(file);
-    fflush(stdout);
-    int console = dup(1);
-    dup2(fileno(file), 1);
-    l.forward(l, net);
-    fflush(stdout);
-    dup2(console, 1);
-    close(console);
-    rewind(file);
-    line[fread(line, 1, size - 1, file)] = 0;
-    fclose(file);
-}
 
 static void check_arrays(const char *what, const float *tested, const float *expected, size_t n,
                          double tolerance)
@@ -101,11 +84,11 @@ static int check_yolo(struct head_case *c)
     reference->yolo_loss(NULL, &c->yolo, &out, c->truth, delta, &sums, NULL);
     int clear = ampk_ref_closest_decision > 1e-5;
     if (clear) {
-        char line[1000];
+        char line[1000] = "";
         layer l = make_stock_yolo(c);
         network net = {.input = c->x, .truth = c->truth, .train = 1, .index = 82};
         net.w = c->yolo.net_w, net.h = c->yolo.net_h;
-        forward(l, net, line, sizeof line);
+        forward_printed(l, net, line, sizeof line);
         check_arrays("output", out.data, l.output, head_count(c), 1e-6);
         check_arrays("delta", delta, l.delta, head_count(c), 2e-5);
         check_cost(sums.cost, *l.cost);
@@ -206,11 +189,11 @@ static void stock_backward(struct head_case *c, layer l)
 static void compare_region(struct head_case *c, const float *out, const float *delta,
                            const struct ampk_loss_sums *sums)
 {
-    char line[1000];
+    char line[1000] = "";
     size_t seen = c->region.warm_up ? 12799 : 12800;
     layer l = make_stock_region(c);
     network net = {.input = input_of_stock(c, out), .truth = c->truth, .train = 1, .seen = &seen};
-    forward(l, net, line, sizeof line);
+    forward_printed(l, net, line, sizeof line);
     check_arrays("output", out, l.output, head_count(c), 1e-6);
     stock_backward(c, l);
     check_arrays("delta", delta, l.delta, head_count(c), 5e-5);
@@ -296,10 +279,10 @@ static struct ampk_tensor flat_tensor(const struct flat_case *c, float *data)
 
 static void compare_flat(const struct flat_case *c, layer l, const struct ampk_loss_sums *sums)
 {
-    char line[100];
+    char line[100] = "";
     size_t count = (size_t)c->n * c->inputs;
     network net = {.input = c->x, .truth = c->truth, .train = 1};
-    forward(l, net, line, sizeof line);
+    forward_printed(l, net, line, sizeof line);
     check_arrays("output", c->out, l.output, count, 1e-5);
     check_arrays("delta", c->delta, l.delta, count, 1e-5);
     check_cost(sums->cost, *l.cost);
@@ -338,9 +321,9 @@ AMP_TEST(softmax_over_a_tree)
         layer l = make_softmax_layer(c.n, c.inputs, 1);
         l.temperature = o.temperature;
         l.softmax_tree = stock_tree(&tree);
-        char line[100];
+        char line[100] = "";
         network net = {.input = c.x, .truth = c.truth, .train = 1};
-        forward(l, net, line, sizeof line);
+        forward_printed(l, net, line, sizeof line);
         check_arrays("output", c.out, l.output, (size_t)c.n * c.inputs, 1e-5);
         check_arrays("delta", c.delta, l.delta, (size_t)c.n * c.inputs, 1e-5);
         check_cost(sums.cost, *l.cost);

@@ -12,7 +12,8 @@
 #include "yolo_layer.h"
 
 #include <ctype.h>
-#include <unistd.h>
+
+#include "tests/printed.h"
 
 /* The emulated device's memory is the host's, so the reference can work in it. */
 static const struct ampk_backend *backend(void)
@@ -72,24 +73,6 @@ static void check_line(const char *said, const char *expected)
 }
 
 /* ---- Darknet's layer on the same input ---- */
-
-/* Its forward; what it printed is added to lines. */
-static void forward(layer l, network net, char *lines, size_t size)
-{
-    FILE *file = tmpfile();
-    REQUIRE(file);
-    fflush(stdout);
-    int console = dup(1);
-    dup2(fileno(file), 1);
-    l.forward(l, net);
-    fflush(stdout);
-    dup2(console, 1);
-    close(console);
-    rewind(file);
-    size_t used = strlen(lines);
-    lines[used + fread(lines + used, 1, size - used - 1, file)] = 0;
-    fclose(file);
-}
 
 static layer stock_yolo(const struct rig *r, int i)
 {
@@ -170,7 +153,7 @@ static void check_head(struct rig *r, int i, layer l, char *lines, size_t size)
     memcpy(labels, r->labels, TRUTHS * sizeof *labels);
     network net = {.input = r->bindings[i - 1].output, .truth = labels, .train = 1, .seen = &seen};
     net.w = r->net->w, net.h = r->net->h, net.index = i;
-    forward(l, net, lines, size);
+    forward_printed(l, net, lines, size);
     if (i == REGION_AT) through_logistics(r, i, l);
     for (size_t k = 0; k < n; k++) {
         CHECK_NEAR(node->bind.output[k], l.output[k], 1e-6 * (1 + fabs(l.output[k])));
