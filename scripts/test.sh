@@ -81,8 +81,9 @@ test_cuda() {
         return
     fi
     build cuda -DAMP_CUDA_ARCHITECTURES="${AMP_CUDA_ARCHITECTURES:-75;90}"
-    # What differs from the CPU build: how the plugin gets into Darknet, and training without a GPU.
-    run_tests cuda -L attach
+    # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and
+    # what the toolkit's libraries and compiler make of our kernels and convolutions.
+    run_tests cuda -L 'attach|cuda'
 }
 
 install_missing
