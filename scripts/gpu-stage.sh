@@ -24,6 +24,9 @@ conformance() {
             found=1
             echo "round $round, seed $AMP_TEST_SEED: ${program##*/}"
             "$program" || wrong=$((wrong + 1))
+            case $program in
+            *_conv) AMPK_CUDA_SIDE_STREAM=1 "$program" || wrong=$((wrong + 1)) ;;
+            esac
         done
     done
     if [ $found = 0 ]; then

@@ -35,12 +35,27 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
+static bool make_streams(struct ampk_context *ctx)
+{
+    ctx->stream = ampk_rt_stream_create();
+    ctx->turn = ampk_rt_event_create(false);
+    if (!getenv("AMPK_CUDA_SIDE_STREAM")) return ctx->stream && ctx->turn;
+    ctx->side = ampk_rt_stream_create();
+    ctx->fork = ampk_rt_event_create(false);
+    ctx->join = ampk_rt_event_create(false);
+    return ctx->stream && ctx->turn && ctx->side && ctx->fork && ctx->join;
+}
+
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
     ampk_cuda_conv_end(ctx);
-    if (ctx->turn) ampk_rt_event_destroy(ctx->turn);
-    if (ctx->stream) ampk_rt_stream_destroy(ctx->stream);
+    ampk_rt_event events[] = {ctx->turn, ctx->fork, ctx->join};
+    ampk_rt_stream streams[] = {ctx->stream, ctx->side};
+    for (int i = 0; i < 3; i++)
+        if (events[i]) ampk_rt_event_destroy(events[i]);
+    for (int i = 0; i < 2; i++)
+        if (streams[i]) ampk_rt_stream_destroy(streams[i]);
     ampk_cuda_work_tidy(ctx);
     ampk_rt_free(ctx->work);
     ampk_rt_free(ctx->counters);
@@ -59,10 +74,7 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
         free(ctx);
         return NULL;
     }
-    ctx->stream = ampk_rt_stream_create();
-    ctx->turn = ampk_rt_event_create(false);
-    if (ctx->stream && ctx->turn && make_counters(ctx) &&
-        ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
+    if (make_streams(ctx) && make_counters(ctx) && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
         return ctx;
     snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
     ampk_cuda_context_destroy(ctx);

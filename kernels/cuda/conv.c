@@ -312,12 +312,13 @@ static bool is_plain(const struct ampk_conv *conv, enum ampk_dtype dtype, const 
            (uintptr_t)weights % ALIGNMENT == 0;
 }
 
-/* A backward pass and where its pieces of work memory are. The two gradients come one after the
- * other; their results and workspaces share a place. */
+/* A backward pass and where its pieces of work memory are. Where the two gradients come one after
+ * the other, their results and workspaces share a place. */
 struct backward {
     struct output dx;
     struct ampk_tc_plan *gradient;
-    bool plain; /* the weight gradient needs no unpacking */
+    bool plain;  /* the weight gradient needs no unpacking */
+    bool beside; /* and is computed beside the data gradient, on a stream of its own */
     size_t x_at, dy_at, dx_at, dx_space, dw_at, dw_space, bytes;
 };
 
@@ -326,7 +327,7 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
                                      const struct ampk_tensor *dx, bool accumulate, const float *dw)
 {
     char why[400];
-    struct backward b = {.plain = is_plain(conv, conv->gradient, dw)};
+    struct backward b = {.plain = is_plain(conv, conv->gradient, dw), .beside = ctx->side && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
@@ -338,7 +339,7 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
         b.dx_space = place_workspace(b.dx.plan, &used);
     }
     b.bytes = used;
-    used = shared;
+    if (!b.beside) used = shared;
     size_t size = padded_weights(conv) * ampk_dtype_bytes(conv->gradient);
     b.dw_at = place(&used, b.plain ? 0 : size);
     b.dw_space = place_workspace(b.gradient, &used);
@@ -356,6 +357,13 @@ static void store_gradient(struct ampk_context *ctx, const struct ampk_conv *con
         ampk_conv_unpack_weights(ctx, &layout, packed, conv->gradient, dw, amax);
 }
 
+/* What `first` was given so far comes before what `second` is given from now on. */
+static void order(ampk_rt_event event, ampk_rt_stream first, ampk_rt_stream second)
+{
+    ampk_rt_event_record(event, first);
+    ampk_rt_stream_after(second, event);
+}
+
 void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *x, const struct ampk_tensor *dy,
                              const struct ampk_tensor *dx, bool accumulate, float *dw,
@@ -365,16 +373,24 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     char *work = ampk_cuda_work(ctx, b.bytes);
     const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
+    void *gradient = b.plain ? (void *)dw : work + b.dw_at;
+    if (b.beside) {
+        order(ctx->fork, ctx->stream, ctx->side);
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, work + b.dw_space,
+                    ctx->side);
+    }
     if (dx) {
         void *result = b.dx.direct ? dx->data : work + b.dx_at;
         ampk_tc_run(ctx->tensor_core, b.dx.plan, from_dy, conv->weights, result, work + b.dx_space,
                     ctx->stream);
         store_output(ctx, &b.dx, result, dx, conv->c, accumulate, dx_amax);
     }
-    void *result = b.plain ? (void *)dw : work + b.dw_at;
-    ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, result, work + b.dw_space,
-                ctx->stream);
-    store_gradient(ctx, conv, b.plain, result, dw, dw_amax);
+    if (b.beside)
+        order(ctx->join, ctx->side, ctx->stream);
+    else
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, work + b.dw_space,
+                    ctx->stream);
+    store_gradient(ctx, conv, b.plain, gradient, dw, dw_amax);
 }
 
 /* ---- creation ---- */

@@ -22,6 +22,10 @@ struct emulation_memory emulation_memory(void);
  * an executor that reads it without the backend's help ends the program. May be nested. */
 void emulation_device_begin(void);
 void emulation_device_end(void);
+/* Work for a stream beside the one that operations use: done now or, every other time, when
+ * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
+struct ampk_rt_a_stream;
+void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
 /* ampk_rt_alloc fails rather than exceed this; SIZE_MAX: no limit. */
 void emulation_memory_limit(size_t bytes);
 

@@ -22,6 +22,7 @@ struct ampk_tc_plan {
 
 struct ampk_tc {
     struct ampk_tc_plan *plans;
+    ampk_rt_stream stream; /* of operations; runs on another are beside it */
 };
 
 static bool refuse_fp32, refuse_accumulate;
@@ -55,7 +56,7 @@ void ampk_tc_destroy(struct ampk_tc *tc)
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                                          ampk_rt_stream stream, char *why, size_t why_size)
 {
-    (void)stream;
+    tc->stream = stream;
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
     bool refused = (fp32 && (refuse_fp32 || p->accumulate)) || (p->accumulate && refuse_accumulate);
     struct ampk_tc_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
@@ -275,12 +276,18 @@ static void require_aligned(const void *p, size_t bytes, const char *what)
     abort();
 }
 
-void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
+struct run {
+    const struct ampk_tc_problem *p;
+    const void *first, *second;
+    void *result, *workspace;
+};
+
+static void run(void *data)
 {
-    (void)tc;
-    (void)stream;
-    const struct ampk_tc_problem *p = &plan->p;
+    const struct run *r = data;
+    const struct ampk_tc_problem *p = r->p;
+    const void *first = r->first, *second = r->second;
+    void *result = r->result, *workspace = r->workspace;
     struct sizes s = sizes_of(p);
     size_t of_first = p->pass == AMPK_TC_DATA ? s.y : s.x;
     size_t of_second = p->pass == AMPK_TC_WEIGHTS ? s.y : s.weights;
@@ -306,4 +313,17 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     free(a);
     free(b);
     free(sums);
+}
+
+void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
+                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
+{
+    struct run r = {&plan->p, first, second, result, workspace};
+    struct run *later = stream == tc->stream ? NULL : malloc(sizeof *later);
+    if (!later) {
+        run(&r);
+        return;
+    }
+    *later = r;
+    emulation_beside(stream, run, later);
 }
