@@ -261,7 +261,10 @@ static void open_log(struct amp_session *s)
 
 void amp_session_begin(struct amp_session *s, const network *view)
 {
-    if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
+    if (view->train) {
+        amp_interrupt_watch(s);
+        amp_session_resume(s, *view->seen - (size_t)view->batch);
+    }
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
     bool wrong_use = view->train ? !s->plan->train : s->plan->train && s->inference_apart;
     bool more = !s->graph || s->moved || wrong_use;
@@ -281,7 +284,6 @@ void amp_session_begin(struct amp_session *s, const network *view)
     s->graph->seen = *view->seen;
     if (view->train) {
         open_log(s);
-        amp_interrupt_watch(s);
         amp_step_begin(&s->step, &batch, subdivision);
     } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);

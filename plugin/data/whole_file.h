@@ -4,8 +4,8 @@
  *   begin ─► anyone writes to .temp (or .fd) ─► flush ─► place (the old file is replaced) ─► drop
  *                                                  └──── drop alone: the old file stays
  *
- * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin for
- * that NAME removes it; a lock tells such a file from one that is still being written.
+ * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin in
+ * that folder removes it; a lock tells such a file from one that is still being written.
  *
  * All return 0, or -1 with text in err that names the file.
  */

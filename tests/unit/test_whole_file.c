@@ -87,16 +87,20 @@ AMP_TEST(abandoned_files_are_removed)
     scratch_write("a.part-0123456789abcde", "short", 5);
     scratch_write("a.part-0123456789abcdefg", "long", 4);
     scratch_write("a.part-0123456789ABCDEF", "capitals", 8);
-    scratch_write("b.part-0123456789abcdef", "another's", 9);
+    scratch_write("b.part-0123456789abcdef", "left", 4);
+    scratch_write(".part-0123456789abcdef", "no name", 7);
     begin(&busy, "a", "busy");
-    CHECK_INT(scratch_count(), 5);
+    CHECK_INT(scratch_count(), 4);
     CHECK(access(scratch("a.part-0123456789abcdef"), F_OK) != 0);
-    begin(&f, "a", "new");
-    CHECK_INT(scratch_count(), 6);
+    CHECK(access(scratch("b.part-0123456789abcdef"), F_OK) != 0);
+    CHECK(access(scratch(".part-0123456789abcdef"), F_OK) == 0);
+    begin(&f, "b", "new");
+    CHECK_INT(scratch_count(), 5);
     CHECK(!access(busy.temp, F_OK));
     amp_whole_drop(&f);
     amp_whole_drop(&busy);
-    CHECK_INT(scratch_count(), 4);
+    CHECK_INT(scratch_count(), 3);
+    unlink(scratch(".part-0123456789abcdef"));
     scratch_empty();
 }
 
