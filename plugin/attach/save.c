@@ -10,6 +10,7 @@
 #include "parser.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -199,11 +200,23 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
 
 // ---- saving ----
 
+// Where Darknet cannot open a file, it ends the program, with status 0.
+static int check_opens(const struct amp_whole_file *f, const char *name, char *err, size_t err_size)
+{
+    FILE *probe = fopen(f->temp, "r+b");
+    if (probe)
+        fclose(probe);
+    else
+        snprintf(err, err_size, "%s: cannot open a file beside it: %s", name, strerror(errno));
+    return probe ? 0 : -1;
+}
+
 // Darknet checks no write, so the size tells whether they all succeeded.
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
     uint64_t expected = amp_weights_saved_bytes(s->desc);
+    if (check_opens(f, name, err, err_size)) return -1;
     amp_save_as(s->net, f->temp, name);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == expected) return 0;

@@ -21,7 +21,8 @@ struct amp_whole_file {
     int fd;              /* -1: not begun */
 };
 
-/* Empty file at .temp, with the access rights of the file that it will replace, if there is one. */
+/* Empty file at .temp, with the access rights of the file that it will replace, if there is one,
+ * which must be one that may be written. */
 int amp_whole_begin(struct amp_whole_file *, const char *path, char *err, size_t err_size);
 /* What was written is on the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
