@@ -37,13 +37,22 @@ def start(command, folder):
                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def kill_at(process, seconds):
-    """Its stderr."""
+def read_until(process, words, times=1):
+    """Its stderr up to that many lines with these words."""
+    said = ""
+    while times:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+        times -= words in line
+    return said
+
+
+def kill_in(process, seconds):
     time.sleep(seconds)
     process.kill()
     said = process.stderr.read()
     assert process.wait() == -signal.SIGKILL, "ended by itself\n" + said
-    return said
 
 
 class Killed:
@@ -88,9 +97,7 @@ class Driver(Killed):
     def __init__(self, args, rng, root):
         super().__init__(args, rng, toyset.make(root / "driver", net_keys=KEYS))
         (self.folder / "saves").mkdir()
-        begun = time.monotonic()
         self.train(1)
-        self.startup = time.monotonic() - begun
 
     def train(self, steps, begin=None, to="saves/a.backup", **settings):
         command = [self.args.fixed_training, "toy.cfg", steps, to] + ([begin] if begin else [])
@@ -99,7 +106,9 @@ class Driver(Killed):
     def round(self):
         command = [self.args.fixed_training, "toy.cfg", 1000000, "saves/a.backup", "saves/a.backup",
                    self.rng.randint(1, 3)]
-        kill_at(start(command, self.folder), self.startup * self.rng.uniform(.5, 3))
+        process = start(command, self.folder)
+        read_until(process, "resumed from")
+        kill_in(process, self.rng.uniform(0, .2))
         self.check_after_kill()
         self.check_resumed(self.train(1, "saves/a.backup"))
         self.check_clean()
@@ -126,16 +135,21 @@ class Detector(Killed):
         return start(command + ([backup] if backup.exists() else []), self.folder)
 
     def round(self):
-        kill_at(self.start(), self.rng.uniform(.3, 2.5))
-        if not self.check_after_kill(): return
-        process, said = self.start(), []
-        for line in process.stderr:
-            said.append(line)
-            if "resumed from" in line: break
+        process = self.start()
+        if self.rng.random() < .5:  # around a save, which is rare here
+            read_until(process, "Saving weights", self.rng.randint(1, 3))
+            kill_in(process, self.rng.uniform(0, .02))
+        else:
+            read_until(process, "mixed precision: 100.0 %")
+            kill_in(process, self.rng.uniform(0, 1.5))
+        if not self.check_after_kill():
+            return
+        process = self.start()
+        said = read_until(process, "resumed from")
         process.terminate()
-        said += list(process.stderr)
-        assert process.wait() == 128 + signal.SIGTERM, "".join(said)
-        self.check_resumed("".join(said))
+        said += process.stderr.read()
+        assert process.wait() == 128 + signal.SIGTERM, said
+        self.check_resumed(said)
         self.check_clean()
 
     def finish(self):
