@@ -85,9 +85,12 @@ def check_read_only(root):
 
 
 def check_detector(root):
-    """Room for what is asked for at the start, not for the numbered files too."""
+    """No room for what is asked for at the start; then for that, not for the numbered files too."""
+    command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"]
+    said = run(command, set_up(root, "refused", "backup", 32), status=1)
+    assert "38800 bytes of weights and sidecar, twice" in said and "No space left" in said, said
     top = set_up(root, "detector", "backup", 64, max_batches=400)
-    said = run([DARKNET, "detector", "train", "toy.data", "toy.cfg"], top, status=1)
+    said = run(command, top, status=1)
     assert "toy_final.weights" in said.splitlines()[-1] and "weights are not saved" in said, said
     assert "toy.backup" in [name for name, _ in pairs(top / "backup")]
 
