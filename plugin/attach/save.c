@@ -94,34 +94,40 @@ static void to_device(const struct amp_session *s, const struct amp_run *r)
 
 // ---- resuming ----
 
+static uint64_t iteration_of(const struct amp_session *s, const struct amp_run *r)
+{
+    return r->seen / ((uint64_t)s->net->batch * (uint64_t)s->net->subdivisions);
+}
+
 static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
     int demoted = 0;
-    uint64_t images = (uint64_t)s->net->batch * (uint64_t)s->net->subdivisions;
     for (int i = 0; i < r->n_layers; ++i)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
-            amp_sidecar_path(s->sidecar), r->seen / images, s->net->adam ? " and Adam moments" : "",
-            amp_scale_text(r->scaler.scale, scale));
+            amp_sidecar_path(s->sidecar), iteration_of(s, r),
+            s->net->adam ? " and Adam moments" : "", amp_scale_text(r->scaler.scale, scale));
     if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
     fputc('\n', stderr);
 }
 
-static const char *why_not_exact(const struct amp_layer_desc *l)
+// between: Darknet draws sizes every ten iterations, counted from where a run starts.
+static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
     bool recurrent =
         l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
         return "the cfg keeps parameters of it out of the weights file";
+    if (l->random && between) return "random=1 draws its sizes at other iterations";
     return recurrent ? "its recurrent state starts from zero" : NULL;
 }
 
-static void tell_not_exact(const struct amp_net_desc *net)
+static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
     for (int i = 0; i < net->n; ++i) {
-        const char *why = why_not_exact(&net->layers[i]);
+        const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;
         fprintf(stderr,
                 "mixed precision: not exactly the run that stopped, because of layer %d (%s): %s\n",
@@ -140,7 +146,7 @@ static void restore(struct amp_session *s)
     s->step.scaler = r.scaler;
     s->replan = true;
     tell_resumed(s, &r);
-    tell_not_exact(s->desc);
+    tell_not_exact(s->desc, iteration_of(s, &r));
     free_run(s, &r);
 }
 
