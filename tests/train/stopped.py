@@ -139,8 +139,11 @@ def check_practice(args, root):
     process.send_signal(signal.SIGTERM)
     end(process, folder, 128 + signal.SIGTERM)
     check_stopped(args, folder, "SIGTERM")
-    # To the program, and to its group, at once.
-    end(start(args, folder, before=["timeout", "-s", "TERM", "4"]), folder, 124)
+    # It passes the signal on to the program, and to its group, at once.
+    process = start(args, folder, before=["timeout", "1000"])
+    wait_for(process, folder, "start-up search done")
+    process.terminate()
+    end(process, folder, 128 + signal.SIGTERM)
     check_stopped(args, folder, "SIGTERM")
 
 
