@@ -1,6 +1,7 @@
 #include "attach/save.h"
 
 #include "amp.h"
+#include "attach/interrupt.h"
 #include "attach/saving_line.h"
 #include "attach/symbols.h"
 #include "data/weights_file.h"
@@ -9,6 +10,7 @@
 #include "parser.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
@@ -92,34 +94,40 @@ static void to_device(const struct amp_session *s, const struct amp_run *r)
 
 // ---- resuming ----
 
+static uint64_t iteration_of(const struct amp_session *s, const struct amp_run *r)
+{
+    return r->seen / ((uint64_t)s->net->batch * (uint64_t)s->net->subdivisions);
+}
+
 static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
     int demoted = 0;
-    uint64_t images = (uint64_t)s->net->batch * (uint64_t)s->net->subdivisions;
     for (int i = 0; i < r->n_layers; ++i)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
-            amp_sidecar_path(s->sidecar), r->seen / images, s->net->adam ? " and Adam moments" : "",
-            amp_scale_text(r->scaler.scale, scale));
+            amp_sidecar_path(s->sidecar), iteration_of(s, r),
+            s->net->adam ? " and Adam moments" : "", amp_scale_text(r->scaler.scale, scale));
     if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
     fputc('\n', stderr);
 }
 
-static const char *why_not_exact(const struct amp_layer_desc *l)
+// between: Darknet draws sizes every ten iterations, counted from where a run starts.
+static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
     bool recurrent =
         l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
         return "the cfg keeps parameters of it out of the weights file";
+    if (l->random && between) return "random=1 draws its sizes at other iterations";
     return recurrent ? "its recurrent state starts from zero" : NULL;
 }
 
-static void tell_not_exact(const struct amp_net_desc *net)
+static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
     for (int i = 0; i < net->n; ++i) {
-        const char *why = why_not_exact(&net->layers[i]);
+        const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;
         fprintf(stderr,
                 "mixed precision: not exactly the run that stopped, because of layer %d (%s): %s\n",
@@ -138,7 +146,7 @@ static void restore(struct amp_session *s)
     s->step.scaler = r.scaler;
     s->replan = true;
     tell_resumed(s, &r);
-    tell_not_exact(s->desc);
+    tell_not_exact(s->desc, iteration_of(s, &r));
     free_run(s, &r);
 }
 
@@ -198,11 +206,23 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
 
 // ---- saving ----
 
+// Where Darknet cannot open a file, it ends the program, with status 0.
+static int check_opens(const struct amp_whole_file *f, const char *name, char *err, size_t err_size)
+{
+    FILE *probe = fopen(f->temp, "r+b");
+    if (probe)
+        fclose(probe);
+    else
+        snprintf(err, err_size, "%s: cannot open a file beside it: %s", name, strerror(errno));
+    return probe ? 0 : -1;
+}
+
 // Darknet checks no write, so the size tells whether they all succeeded.
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
     uint64_t expected = amp_weights_saved_bytes(s->desc);
+    if (check_opens(f, name, err, err_size)) return -1;
     amp_save_as(s->net, f->temp, name);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == expected) return 0;
@@ -297,26 +317,33 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
 }
 
 // Training goes on, since there will be another save; after the last one that would be a lie.
-static void tell_not_saved(const char *name, const char *why)
+static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
-    char message[ERR_SIZE + 100];
+    char err[ERR_SIZE], message[ERR_SIZE + 100];
+    amp_session_resume(s, *s->net->seen);
+    refuse_non_finite(s, name);
+    if (!save(s, name, err, sizeof err)) return;
     snprintf(message, sizeof message,
-             "weights are not saved: %s; older files are left as they were", why);
-    if (is_final(name)) amp_fail(message);
+             "weights are not saved: %s; what was saved before is still there", err);
+    if (last) amp_fail(message);
     fprintf(stderr, "darknet-amp: %s\n", message);
+}
+
+void amp_save_last(struct amp_session *s, const char *path)
+{
+    save_or_tell(s, path, true);
 }
 
 void amp_save_weights(network *net, const char *path)
 {
-    char err[ERR_SIZE];
     struct amp_session *s = amp_session_of(net->layers);
     if (!s || is_special(path)) {
         AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
-    amp_session_resume(s, *net->seen);
-    refuse_non_finite(s, path);
-    if (save(s, path, err, sizeof err)) tell_not_saved(path, err);
+    save_or_tell(s, path, is_final(path));
+    if (ends_with(path, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", path);
+    if (!is_final(path)) amp_interrupt_obey(s);
 }
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))

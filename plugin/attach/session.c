@@ -3,6 +3,7 @@
 #include "attach/backend.h"
 #include "attach/complete.h"
 #include "attach/hooks.h"
+#include "attach/interrupt.h"
 #include "attach/loader.h"
 #include "attach/save.h"
 #include "attach/side.h"
@@ -260,7 +261,10 @@ static void open_log(struct amp_session *s)
 
 void amp_session_begin(struct amp_session *s, const network *view)
 {
-    if (view->train) amp_session_resume(s, *view->seen - (size_t)view->batch);
+    if (view->train) {
+        amp_interrupt_watch(s);
+        amp_session_resume(s, *view->seen - (size_t)view->batch);
+    }
     bool resized = view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
     bool wrong_use = view->train ? !s->plan->train : s->plan->train && s->inference_apart;
     bool more = !s->graph || s->moved || wrong_use;
@@ -404,6 +408,7 @@ void amp_session_attach(struct amp_session *s, network *net)
 
 void amp_session_detach(struct amp_session *s)
 {
+    amp_interrupt_unwatch(s);
     delist(s);
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);

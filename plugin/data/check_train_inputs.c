@@ -258,14 +258,22 @@ static void check_weights(struct checker *k, const char *path, bool clear)
     if (!clear) check_seen(k, path, info.seen);
 }
 
+/* The cfg's name in those of the weights files; *length of it. */
+static const char *base_name(const struct checker *k, int *length)
+{
+    const char *slash = strrchr(k->cfg->path, '/'), *base = slash ? slash + 1 : k->cfg->path;
+    *length = (int)strcspn(base, ".");
+    return base;
+}
+
 /* The longest name that Darknet puts together in its fixed buffer. */
 static void check_name_length(struct checker *k, const char *folder)
 {
-    const char *slash = strrchr(k->cfg->path, '/'), *base = slash ? slash + 1 : k->cfg->path;
-    int base_length = (int)strcspn(base, ".");
+    int length;
+    const char *base = base_name(k, &length);
     int numbered =
-        snprintf(NULL, 0, "%s/%.*s_%d.weights", folder, base_length, base, k->net->max_batches);
-    int final = snprintf(NULL, 0, "%s/%.*s_final.weights", folder, base_length, base);
+        snprintf(NULL, 0, "%s/%.*s_%d.weights", folder, length, base, k->net->max_batches);
+    int final = snprintf(NULL, 0, "%s/%.*s_final.weights", folder, length, base);
     int longest = numbered > final ? numbered : final;
     if (longest >= DARKNET_NAME_SIZE)
         fault(k,
@@ -274,21 +282,47 @@ static void check_name_length(struct checker *k, const char *folder)
               folder, longest, DARKNET_NAME_SIZE - 1);
 }
 
-/* Of a weights file, and of the sidecar that is written beside it: an array as long as the weights,
- * with adam three. */
-static uint64_t bytes_to_save(const struct checker *k)
+static bool has_backup(const struct checker *k, const char *folder)
 {
-    uint64_t weights = k->net ? amp_weights_saved_bytes(k->net) : 1, all;
-    bool sidecar = k->net && k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE;
-    unsigned times = !sidecar ? 1 : k->net->adam ? 4 : 2;
-    return __builtin_mul_overflow(weights, times, &all) ? UINT64_MAX : all;
+    char path[PATH_MAX];
+    int length;
+    const char *base = base_name(k, &length);
+    snprintf(path, sizeof path, "%s/%.*s.backup", folder, length, base);
+    return !amp_file_unreadable(path);
+}
+
+/* A weights file, and the sidecar that is written beside it: an array as long as the weights, with
+ * adam three. Returns how many files. */
+static int list_save(const struct checker *k, uint64_t bytes[2])
+{
+    bytes[0] = amp_weights_saved_bytes(k->net);
+    if (__builtin_mul_overflow(bytes[0], k->net->adam ? 3 : 1, &bytes[1])) bytes[1] = UINT64_MAX;
+    return k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE ? 2 : 1;
+}
+
+/* Mixed precision replaces no file before the next one is whole. */
+static void check_room(struct checker *k, const char *folder)
+{
+    static const char *const what[][2] = {
+        {"weights files", "weights and sidecar"},
+        {"weights, twice (the old stay until the new are whole; numbered files come on top),",
+         "weights and sidecar, twice (the old stay until the new are whole; numbered files come on "
+         "top),"},
+    };
+    char err[2 * PATH_MAX];
+    uint64_t bytes[4] = {1};
+    int files = k->net ? list_save(k, bytes) : 1;
+    bool twice = k->net && k->options.mixed_precision && !has_backup(k, folder);
+    memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);
+    if (amp_folder_check(folder, bytes, twice ? 2 * files : files, what[twice][files - 1], err,
+                         sizeof err))
+        fault(k, "backup %s", err);
 }
 
 static void check_backup(struct checker *k)
 {
-    char err[2 * PATH_MAX];
     const char *folder = amp_cfg_string(&k->data->sections[0], "backup", "/backup/");
-    if (amp_folder_check(folder, bytes_to_save(k), err, sizeof err)) fault(k, "backup %s", err);
+    check_room(k, folder);
     if (k->net) check_name_length(k, folder);
 }
 

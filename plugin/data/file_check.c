@@ -28,8 +28,8 @@ const char *amp_text_unreadable(const char *path)
     return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
 }
 
-/* 0 or an errno: reserves the bytes in a nameless file and flushes it. */
-static int try_to_write(const char *folder, uint64_t bytes)
+/* 0 or an errno: reserves the bytes in nameless files, all there at once, and flushes them. */
+static int try_to_write(const char *folder, const uint64_t *bytes, int files)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/.amp-probe-XXXXXX", folder) >= (int)sizeof path)
@@ -39,14 +39,24 @@ static int try_to_write(const char *folder, uint64_t bytes)
     unlink(path);
     /* A limit on file sizes must be an error here, not the end of the process. */
     void (*on_limit)(int) = signal(SIGXFSZ, SIG_IGN);
-    int why = bytes > INT64_MAX ? EFBIG : posix_fallocate(file, 0, (off_t)bytes);
+    int why = *bytes > INT64_MAX ? EFBIG : posix_fallocate(file, 0, (off_t)*bytes);
     if (!why && fsync(file)) why = errno;
+    if (!why && files > 1) why = try_to_write(folder, bytes + 1, files - 1);
     if (close(file) && !why) why = errno;
     signal(SIGXFSZ, on_limit);
     return why;
 }
 
-int amp_folder_check(const char *path, uint64_t bytes, char *err, size_t err_size)
+static uint64_t sum_of(const uint64_t *bytes, int files)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < files; ++i)
+        if (__builtin_add_overflow(sum, bytes[i], &sum)) return UINT64_MAX;
+    return sum;
+}
+
+int amp_folder_check(const char *path, const uint64_t *bytes, int files, const char *what,
+                     char *err, size_t err_size)
 {
     struct stat info;
     if (stat(path, &info)) {
@@ -57,9 +67,9 @@ int amp_folder_check(const char *path, uint64_t bytes, char *err, size_t err_siz
         snprintf(err, err_size, "%s: not a folder", path);
         return -1;
     }
-    int why = try_to_write(path, bytes);
+    int why = try_to_write(path, bytes, files);
     if (!why) return 0;
-    snprintf(err, err_size, "folder %s: %" PRIu64 " bytes of weights files cannot be written: %s",
-             path, bytes, strerror(why));
+    snprintf(err, err_size, "folder %s: %" PRIu64 " bytes of %s cannot be written: %s", path,
+             sum_of(bytes, files), what, strerror(why));
     return -1;
 }

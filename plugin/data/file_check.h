@@ -10,9 +10,11 @@ const char *amp_file_unreadable(const char *path);
 /* The same for a text file that is read line by line: not above 1 GiB either. */
 const char *amp_text_unreadable(const char *path);
 
-/* Can so many bytes (at least 1) be written into this folder? Reserves them in a file
- * that has a name only while it is created. 0, or -1 with text in err: there is no such folder, it
- * is not one, is read-only, or full. */
-int amp_folder_check(const char *path, uint64_t bytes, char *err, size_t err_size);
+/* Can files of so many bytes (each at least 1) be written into this folder, one beside the other?
+ * Reserves them in files that have a name only while they are created. 0, or -1 with text in err,
+ * "BYTES bytes of WHAT cannot be written": there is no such folder, it is not one, is read-only, or
+ * full. */
+int amp_folder_check(const char *path, const uint64_t *bytes, int files, const char *what,
+                     char *err, size_t err_size);
 
 #endif

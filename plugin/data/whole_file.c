@@ -48,22 +48,21 @@ int amp_folder_flush(const char *path, char *err, size_t err_size)
 
 /* ---- what killed programs left ---- */
 
-static int is_temp_name(const char *name, const char *base)
+static int is_temp_name(const char *name)
 {
-    size_t length = strlen(base), mark = strlen(TEMP_MARK);
-    if (strncmp(name, base, length) || strncmp(name + length, TEMP_MARK, mark)) return 0;
-    const char *digits = name + length + mark;
-    return strlen(digits) == TEMP_DIGITS && strspn(digits, "0123456789abcdef") == TEMP_DIGITS;
+    size_t length = strlen(name), end = strlen(TEMP_MARK) + TEMP_DIGITS;
+    if (length <= end || strncmp(name + length - end, TEMP_MARK, strlen(TEMP_MARK))) return 0;
+    return strspn(name + length - TEMP_DIGITS, "0123456789abcdef") == TEMP_DIGITS;
 }
 
+/* Of every NAME: a numbered file's own turn does not come again. */
 static void remove_abandoned(const char *path)
 {
     char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     folder_of(path, folder);
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!is_temp_name(e->d_name, base)) continue;
+        if (!is_temp_name(e->d_name)) continue;
         int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
         if (!flock(fd, LOCK_EX | LOCK_NB)) unlinkat(dirfd(dir), e->d_name, 0);
@@ -73,6 +72,14 @@ static void remove_abandoned(const char *path)
 }
 
 /* ---- writing ---- */
+
+/* Whether no other program took it for abandoned before it was locked. */
+static int lock(int fd)
+{
+    struct stat info;
+    flock(fd, LOCK_EX | LOCK_NB);
+    return !fstat(fd, &info) && info.st_nlink > 0;
+}
 
 /* Not mkstemp: its files are always 0600, and Darknet's have the rights that the umask leaves. */
 static int create_temp(struct amp_whole_file *f)
@@ -87,7 +94,10 @@ static int create_temp(struct amp_whole_file *f)
             return -1;
         }
         f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (f->fd >= 0 || errno != EEXIST) return f->fd;
+        if (f->fd < 0 && errno != EEXIST) return -1;
+        if (f->fd >= 0 && lock(f->fd)) return f->fd;
+        if (f->fd >= 0) close(f->fd);
+        f->fd = -1;
     }
     return -1;
 }
@@ -101,13 +111,15 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
         errno = ENAMETOOLONG;
         return fail(path, "cannot write", err, err_size);
     }
+    /* The rename would not ask. */
+    if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
+        return fail(path, "cannot write", err, err_size);
     remove_abandoned(path);
     if (create_temp(f) < 0) {
         fail(path, "cannot write a file beside it", err, err_size);
         f->temp[0] = 0;
         return -1;
     }
-    flock(f->fd, LOCK_EX | LOCK_NB);
     if (!stat(path, &old)) fchmod(f->fd, old.st_mode & 0777);
     return 0;
 }

@@ -4,8 +4,8 @@
  *   begin ─► anyone writes to .temp (or .fd) ─► flush ─► place (the old file is replaced) ─► drop
  *                                                  └──── drop alone: the old file stays
  *
- * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin for
- * that NAME removes it; a lock tells such a file from one that is still being written.
+ * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin in
+ * that folder removes it; a lock tells such a file from one that is still being written.
  *
  * All return 0, or -1 with text in err that names the file.
  */
@@ -21,7 +21,8 @@ struct amp_whole_file {
     int fd;              /* -1: not begun */
 };
 
-/* Empty file at .temp, with the access rights of the file that it will replace, if there is one. */
+/* Empty file at .temp, with the access rights of the file that it will replace, if there is one,
+ * which must be one that may be written. */
 int amp_whole_begin(struct amp_whole_file *, const char *path, char *err, size_t err_size);
 /* What was written is on the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);

@@ -1,8 +1,9 @@
-// usage: fixed_training CFG STEPS WEIGHTS [START [clear]]
+// usage: fixed_training CFG STEPS WEIGHTS [START [clear | EVERY]]
 // Trains a yolo net on made-up images with everything random fixed, and writes the weights: run
 // twice, with the plugin and without it, the two files tell whether it changed anything. No loader
-// threads: they would share rand(). START: weights to go on from; clear: as Darknet's -clear. The
-// images depend on the iteration only, so that a run that goes on sees what an unbroken one sees.
+// threads: they would share rand(). START: weights to go on from; clear: as Darknet's -clear;
+// EVERY: also save whenever so many steps are done. The images depend on the iteration only, so
+// that a run that goes on sees what an unbroken one sees.
 
 #include "darknet.h"
 
@@ -40,12 +41,16 @@ static data make_images(network *net)
 int main(int argc, char **argv)
 {
     if (argc < 4 || argc > 6) {
-        fprintf(stderr, "usage: %s CFG STEPS WEIGHTS [START [clear]]\n", argv[0]);
+        fprintf(stderr, "usage: %s CFG STEPS WEIGHTS [START [clear | EVERY]]\n", argv[0]);
         return 1;
     }
     srand(7);
-    network *net = load_network(argv[1], argc > 4 ? argv[4] : NULL, argc > 5);
+    int every = argc > 5 ? atoi(argv[5]) : 0, clear = argc > 5 && !every;
+    network *net = load_network(argv[1], argc > 4 ? argv[4] : NULL, clear);
     for (int step = 0; step < atoi(argv[2]); ++step) {
+        if (every && step && step % every == 0) {
+            save_weights(net, argv[3]);
+        }
         data d = make_images(net);
         printf("%d: %.9g\n", step, train_network(net, d));
         free_data(d);

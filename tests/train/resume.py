@@ -117,6 +117,12 @@ def check_inexact(root):
     change_cfg(folder, "[convolutional]\nsize=1", "[convolutional]\ndontloadscales=1\nsize=1")
     said = train(folder, 1, "b.backup", "a.backup")
     assert "layer 6 (convolutional): the cfg keeps parameters of it out" in said, said
+    folder = toyset.make(root / "between_sizes", net_keys=AMP, random_size=1)
+    for steps in (10, 7):
+        train(folder, steps, "a.backup")
+        said = train(folder, 1, "b.backup", "a.backup")
+        told = "layer 7 (yolo): random=1 draws its sizes at other iterations" in said
+        assert told == (steps % 10 > 0), said
 
 
 def check_detector(root):
@@ -132,6 +138,10 @@ def check_detector(root):
             assert (RESUMED in said) == (start is not None), said
             runs[part] = pair(folder / "backup", "toy_final.weights")
         assert runs["whole"] == runs["resumed"] != runs["half"], name
+    folder = toyset.make(root / "detector" / "cleared", net_keys=AMP, max_batches=1)
+    start = root / "detector" / "half" / "backup" / "toy_final.weights"
+    said = run([DARKNET, "detector", "train", "toy.data", "toy.cfg", start, "-clear"], folder)
+    assert "toy_final.weights.amp is not used, because" in said and RESUMED not in said, said
 
 
 def train_random(folder, start=None):
@@ -223,6 +233,18 @@ def check_refused(root):
     assert "good.backup.amp: belongs to another network" in said, said
 
 
+def check_other_cfg(root):
+    """The same parameters, otherwise another cfg: training goes on with the state and says nothing."""
+    folder = toyset.make(root / "other_cfg", net_keys=AMP)
+    train(folder, 3, "a.backup")
+    change_cfg(folder, "activation=leaky", "activation=relu")
+    said = train(folder, 1, "b.backup", "a.backup")
+    assert RESUMED + "a.backup.amp: iteration 3," in said and "darknet-amp: " not in said, said
+    change_cfg(folder, "filters=4\n", "filters=8\n")
+    said = train(folder, 1, "b.backup", "a.backup")
+    assert "a.backup.amp: belongs to another network: it has " in said and RESUMED not in said, said
+
+
 def check_previous_pair(root):
     """Killed between the new sidecar and the new weights."""
     folder = toyset.make(root / "previous", net_keys=AMP)
@@ -285,6 +307,7 @@ def main():
         check_other_programs(root)
         check_clear(root)
         check_refused(root)
+        check_other_cfg(root)
         check_previous_pair(root)
         check_write_errors(root)
         check_links(root)

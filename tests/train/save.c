@@ -3,6 +3,7 @@
 
 #include "tests/harness.h"
 #include "tests/train/attached.h"
+#include "tests/train/saved.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,37 +15,6 @@
 
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
-
-static void save(network *net, const char *name)
-{
-    save_weights(net, (char *)scratch(name));
-}
-
-static void load(network *net, const char *name)
-{
-    load_weights(net, (char *)scratch(name));
-}
-
-static bool exists(const char *name)
-{
-    return !access(scratch(name), F_OK);
-}
-
-static bool same_file(const char *a, const char *b)
-{
-    char x[4096], y[4096];
-    long n = scratch_read(a, x, sizeof x);
-    return n > 0 && n < 4095 && n == scratch_read(b, y, sizeof y) && !memcmp(x, y, (size_t)n);
-}
-
-static void check_same_pair(const char *a, const char *b)
-{
-    char x[60], y[60];
-    snprintf(x, sizeof x, "%s.amp", a);
-    snprintf(y, sizeof y, "%s.amp", b);
-    CHECK(same_file(a, b));
-    CHECK(same_file(x, y));
-}
 
 AMP_TEST(in_the_middle_of_a_step)
 {

@@ -127,6 +127,8 @@ static int count_backup_files(void)
 
 /* ---- checks ---- */
 
+static int backup_files; /* that are there, and stay the only ones */
+
 static int check_with(const char *weights, bool clear)
 {
     free(out);
@@ -135,7 +137,7 @@ static int check_with(const char *weights, bool clear)
     memset(err, 'x', sizeof err);
     int status = amp_check_train_inputs("a.data", "a.cfg", weights, clear, fp, fp, err, sizeof err);
     fclose(fp);
-    CHECK_INT(count_backup_files(), 0);
+    CHECK_INT(count_backup_files(), backup_files);
     return status;
 }
 
@@ -450,41 +452,48 @@ AMP_TEST(read_only_backup_folder)
     REQUIRE(!root || seteuid(0) == 0);
     chmod("backup", 0755);
     CHECK_INT(status, -1);
-    CHECK_STR(err, "backup folder backup: 1592 bytes of weights files cannot be written: "
+    CHECK_STR(err, "backup folder backup: 3184 bytes of weights and sidecar, twice (the old stay "
+                   "until the new are whole; numbered files come on top), cannot be written: "
                    "Permission denied");
 }
 
-/* That many bytes and not one less. */
-static void check_room(const char *keys, rlim_t bytes)
+static int check_with_limit(rlim_t bytes)
 {
     struct rlimit limit, small;
-    char expected[200];
-    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", keys);
     getrlimit(RLIMIT_FSIZE, &limit);
     small = limit;
-    small.rlim_cur = bytes - 1;
+    small.rlim_cur = bytes;
     setrlimit(RLIMIT_FSIZE, &small);
     int status = check();
     setrlimit(RLIMIT_FSIZE, &limit);
-    CHECK_INT(status, -1);
-    snprintf(expected, sizeof expected,
-             "backup folder backup: %d bytes of weights files cannot be written: File too large",
-             (int)bytes);
-    CHECK_STR(err, expected);
-    small.rlim_cur = bytes;
-    setrlimit(RLIMIT_FSIZE, &small);
-    check_good();
-    setrlimit(RLIMIT_FSIZE, &limit);
+    return status;
+}
+
+/* Files of that many bytes and not one less, so many bytes in all. */
+static void check_room(const char *keys, rlim_t largest, int all, const char *of)
+{
+    char expected[200];
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", keys);
+    CHECK_INT(check_with_limit(largest), 0);
+    CHECK_INT(check_with_limit(largest - 1), -1);
+    snprintf(expected, sizeof expected, "backup folder backup: %d bytes of %s", all, of);
+    if (strncmp(err, expected, strlen(expected))) TEST_FAIL("%s", err);
+    CHECK(strstr(err, "cannot be written: File too large"));
 }
 
 AMP_TEST(no_room_in_the_backup_folder)
 {
     start();
-    check_room("", 796);
-    check_room("adam=1\n", 796);
-    check_room("mixed_precision=1\n", 2 * 796);
-    check_room("mixed_precision=1\nadam=1\n", 4 * 796);
-    check_room("mixed_precision=1\namp_sidecar=none\n", 796);
+    check_room("", 796, 796, "weights files cannot");
+    check_room("adam=1\n", 796, 796, "weights files cannot");
+    check_room("mixed_precision=1\n", 796, 4 * 796, "weights and sidecar, twice (");
+    check_room("mixed_precision=1\nadam=1\n", 3 * 796, 8 * 796, "weights and sidecar, twice (");
+    check_room("mixed_precision=1\namp_sidecar=none\n", 796, 2 * 796, "weights, twice (");
+    put("backup/a.backup", "there"); /* the old ones need no room any more */
+    backup_files = 1;
+    check_room("mixed_precision=1\n", 796, 2 * 796, "weights and sidecar cannot");
+    unlink("backup/a.backup");
+    backup_files = 0;
 }
 
 AMP_TEST(a_short_error_buffer_is_not_overrun)

@@ -34,15 +34,15 @@ AMP_TEST(folders)
 {
     char folder[] = "/tmp/amp-folder-XXXXXX", err[8192], expected[128];
     REQUIRE(mkdtemp(folder) != NULL);
-    CHECK_INT(amp_folder_check(folder, 1 << 20, err, sizeof err), 0);
-    CHECK_INT(amp_folder_check(folder, UINT64_MAX, err, sizeof err), -1);
+    uint64_t few[] = {1 << 20, 1, 1 << 10}, many[] = {1, UINT64_MAX, 1};
+    CHECK_INT(amp_folder_check(folder, few, 3, "something", err, sizeof err), 0);
+    CHECK_INT(amp_folder_check(folder, many, 3, "something", err, sizeof err), -1);
     snprintf(expected, sizeof expected,
-             "folder %s: 18446744073709551615 bytes of weights files cannot be written: File too "
-             "large",
+             "folder %s: 18446744073709551615 bytes of something cannot be written: File too large",
              folder);
     CHECK_STR(err, expected);
     CHECK_INT(rmdir(folder), 0); /* still empty */
-    CHECK_INT(amp_folder_check(folder, 1, err, sizeof err), -1);
+    CHECK_INT(amp_folder_check(folder, few, 3, "something", err, sizeof err), -1);
     CHECK(strstr(err, "No such file or directory"));
 }
 

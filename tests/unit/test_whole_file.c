@@ -67,6 +67,32 @@ AMP_TEST(access_rights)
     scratch_empty();
 }
 
+/* Root may write anything: the check is made as another user. */
+static void begin_as_a_user(const char *name, const char *expected)
+{
+    struct amp_whole_file f;
+    int root = geteuid() == 0;
+    REQUIRE(!root || (!chown(scratch_path, 65534, 65534) && !seteuid(65534)));
+    int failed = amp_whole_begin(&f, scratch(name), err, sizeof err);
+    amp_whole_drop(&f);
+    REQUIRE(!root || (!seteuid(0) && !chown(scratch_path, 0, 0)));
+    CHECK_INT(failed, -1);
+    if (!strstr(err, expected)) TEST_FAIL("\"%s\" does not say \"%s\"", err, expected);
+}
+
+AMP_TEST(what_may_not_be_written)
+{
+    scratch_write("a", "old", 3);
+    chmod(scratch("a"), 0444);
+    begin_as_a_user("a", "/a: cannot write: Permission denied");
+    chmod(scratch_path, 0555);
+    begin_as_a_user("b", "/b: cannot write a file beside it: Permission denied");
+    chmod(scratch_path, 0777);
+    check_text("a", "old");
+    CHECK_INT(scratch_count(), 1);
+    scratch_empty();
+}
+
 AMP_TEST(names_cannot_be_guessed)
 {
     struct amp_whole_file f, g;
@@ -87,16 +113,20 @@ AMP_TEST(abandoned_files_are_removed)
     scratch_write("a.part-0123456789abcde", "short", 5);
     scratch_write("a.part-0123456789abcdefg", "long", 4);
     scratch_write("a.part-0123456789ABCDEF", "capitals", 8);
-    scratch_write("b.part-0123456789abcdef", "another's", 9);
+    scratch_write("b.part-0123456789abcdef", "left", 4);
+    scratch_write(".part-0123456789abcdef", "no name", 7);
     begin(&busy, "a", "busy");
-    CHECK_INT(scratch_count(), 5);
+    CHECK_INT(scratch_count(), 4);
     CHECK(access(scratch("a.part-0123456789abcdef"), F_OK) != 0);
-    begin(&f, "a", "new");
-    CHECK_INT(scratch_count(), 6);
+    CHECK(access(scratch("b.part-0123456789abcdef"), F_OK) != 0);
+    CHECK(access(scratch(".part-0123456789abcdef"), F_OK) == 0);
+    begin(&f, "b", "new");
+    CHECK_INT(scratch_count(), 5);
     CHECK(!access(busy.temp, F_OK));
     amp_whole_drop(&f);
     amp_whole_drop(&busy);
-    CHECK_INT(scratch_count(), 4);
+    CHECK_INT(scratch_count(), 3);
+    unlink(scratch(".part-0123456789abcdef"));
     scratch_empty();
 }
 

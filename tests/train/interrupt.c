@@ -1,0 +1,431 @@
+// Signals while training, each case in a process of its own: what is saved, how it ends, and when a
+// signal does what it does without the plugin.
+
+#include "tests/harness.h"
+#include "tests/train/attached.h"
+#include "tests/train/saved.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define SMALL  "width=4\nheight=4\nloss_scale_window=3\n"
+#define SEEDED SMALL MIXED "seed=3\n"
+#define ALIVE  99 // the status of a child whose program came to its end
+
+static const char layers[] =
+    CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
+
+// ---- a program in a process of its own ----
+
+static char text[1 << 14]; // its stderr
+
+// The exit status, or minus the signal that ended it.
+static int run(void (*program)(void))
+{
+    scratch("");
+    fflush(stderr);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (!child) {
+        dup2(open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666), 2);
+        alarm(60);
+        program();
+        _exit(ALIVE);
+    }
+    int status;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    scratch_read("said", text, sizeof text);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void check_said(const char *what)
+{
+    if (!strstr(text, what)) TEST_FAIL("\"%s\" is not said, but:\n%s", what, text);
+}
+
+static void check_ends_as_without_plugin(void (*program)(void))
+{
+    CHECK_INT(run(program), -SIGTERM);
+    CHECK(!strstr(text, "SIGTERM") && !exists("a.backup"));
+    scratch_empty();
+}
+
+// Darknet's trainers read their data file so.
+static void read_backup_folder(void)
+{
+    scratch_write("a.data", "backup=.\n", 9);
+    list *options = read_data_cfg((char *)scratch("a.data"));
+    if (strcmp(option_find_str(options, "backup", "/backup/"), ".")) _exit(98);
+    if (chdir(scratch(""))) _exit(98);
+}
+
+static network *begin(const char *keys)
+{
+    read_backup_folder();
+    return parse(keys, layers);
+}
+
+// ---- the first signal ----
+
+static int signal_number = SIGTERM;
+
+static void in_the_middle_of_a_step(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 2);
+    pass(net);
+    raise(signal_number);
+    save(net, "a_2.weights"); // stops nothing: the step is half done
+    pass(net);
+}
+
+static void unbroken(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 3);
+    save(net, "three.backup");
+    steps(net, 4);
+    save(net, "seven.backup");
+}
+
+static void resumed(void)
+{
+    network *net = begin(SEEDED);
+    load(net, "a.backup");
+    steps(net, 4);
+    save(net, "resumed.backup");
+}
+
+AMP_TEST(the_step_is_finished_and_saved)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
+    char expected[60];
+    CHECK_INT(run(unbroken), ALIVE);
+    for (int i = 0; i < 3; ++i) {
+        signal_number = numbers[i];
+        CHECK_INT(run(in_the_middle_of_a_step), 128 + numbers[i]);
+        snprintf(expected, sizeof expected, "stopped by %s after iteration 3. ", names[i]);
+        check_said(expected);
+        check_said("a.cfg ./a.backup\n");
+        check_said("mixed precision: 3 iterations");
+        check_same_pair("a.backup", "three.backup");
+        CHECK_INT(run(resumed), ALIVE);
+        check_same_pair("resumed.backup", "seven.backup");
+    }
+    signal_number = SIGTERM;
+    scratch_empty();
+}
+
+static void in_the_first_pass(void)
+{
+    network *net = begin(SEEDED);
+    pass(net);
+    raise(SIGTERM);
+    pass(net);
+}
+
+AMP_TEST(before_the_first_iteration_ends)
+{
+    CHECK_INT(run(in_the_first_pass), 128 + SIGTERM);
+    check_said("stopped by SIGTERM after iteration 1. ");
+    CHECK(exists("a.backup") && exists("a.backup.amp"));
+    scratch_empty();
+}
+
+static void while_a_batch_is_loaded(void)
+{
+    network *net = begin(SEEDED);
+    load_args none = {.type = STUDY_DATA};
+    steps(net, 3);
+    raise(SIGTERM);
+    load_data(none);
+}
+
+AMP_TEST(no_further_step_is_begun)
+{
+    CHECK_INT(run(unbroken), ALIVE);
+    CHECK_INT(run(while_a_batch_is_loaded), 128 + SIGTERM);
+    check_same_pair("a.backup", "three.backup");
+    scratch_empty();
+}
+
+// ---- while something is saved ----
+
+static void (*on_fsync)(void);
+static int failing; // fsyncs that fail
+
+int fsync(int fd)
+{
+    (void)fd;
+    if (on_fsync) on_fsync();
+    errno = EIO;
+    return failing && failing-- ? -1 : 0;
+}
+
+static void signal_once(void)
+{
+    on_fsync = NULL;
+    raise(SIGTERM);
+}
+
+static void saving(const char *name)
+{
+    network *net = begin(SEEDED);
+    steps(net, 3);
+    on_fsync = signal_once;
+    save(net, name);
+}
+
+static void saving_a_backup(void)
+{
+    saving("a.backup");
+}
+static void saving_a_numbered_file(void)
+{
+    saving("a_3.weights");
+}
+static void saving_the_final_file(void)
+{
+    saving("a_final.weights");
+}
+
+AMP_TEST(in_the_middle_of_a_save)
+{
+    CHECK_INT(run(unbroken), ALIVE);
+    CHECK_INT(run(saving_a_backup), 128 + SIGTERM);
+    check_same_pair("a.backup", "three.backup");
+    unlink(scratch("a.backup"));
+    CHECK_INT(run(saving_a_numbered_file), 128 + SIGTERM);
+    CHECK(same_file("a_3.weights", "a.backup"));
+    unlink(scratch("a.backup"));
+    CHECK_INT(run(saving_the_final_file), ALIVE); // training is over
+    check_same_pair("a_final.weights", "three.backup");
+    CHECK(!exists("a.backup"));
+    scratch_empty();
+}
+
+static void failing_to_save(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 3);
+    save(net, "a.backup");
+    pass(net);
+    raise(SIGTERM);
+    failing = 1;
+    pass(net);
+}
+
+AMP_TEST(a_save_that_fails)
+{
+    CHECK_INT(run(unbroken), ALIVE);
+    CHECK_INT(run(failing_to_save), 1);
+    check_said("weights are not saved: ");
+    CHECK(!strstr(text, "stopped by"));
+    check_same_pair("a.backup", "three.backup");
+    scratch_empty();
+}
+
+static void diverged(void)
+{
+    network *net = begin(SEEDED);
+    pass(net);
+    raise(SIGTERM);
+    net->layers[1].bias_updates[0] = INFINITY;
+    pass(net);
+}
+
+AMP_TEST(weights_that_are_not_finite)
+{
+    CHECK_INT(run(diverged), 1);
+    check_said("training diverged: ");
+    CHECK(!exists("a.backup"));
+    scratch_empty();
+}
+
+// ---- the second signal ----
+
+static void wait_ms(int ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+static void twice(int ms)
+{
+    network *net = begin(SEEDED);
+    steps(net, 3);
+    save(net, "a.backup");
+    pass(net);
+    raise(SIGTERM);
+    wait_ms(ms);
+    raise(SIGINT);
+    pass(net);
+}
+
+static void twice_apart(void)
+{
+    twice(250);
+}
+static void twice_at_once(void)
+{
+    twice(0);
+}
+
+AMP_TEST(a_second_signal_ends_at_once)
+{
+    CHECK_INT(run(unbroken), ALIVE);
+    CHECK_INT(run(twice_apart), 128 + SIGINT);
+    CHECK(!strstr(text, "stopped by"));
+    check_same_pair("a.backup", "three.backup");
+    scratch_empty();
+}
+
+// `timeout` sends its signal to the program and to the program's group.
+AMP_TEST(the_same_signal_sent_twice_is_one)
+{
+    CHECK_INT(run(twice_at_once), 128 + SIGTERM);
+    check_said("stopped by SIGTERM after iteration 4. ");
+    CHECK_INT(run(resumed), ALIVE);
+    scratch_empty();
+}
+
+// ---- where signals are not ours ----
+
+static void without_the_key(void)
+{
+    network *net = begin(SMALL);
+    steps(net, 1);
+    raise(SIGTERM);
+}
+
+static void before_training(void)
+{
+    network *net = begin(SEEDED);
+    network_predict(net, net->input);
+    raise(SIGTERM);
+}
+
+static void with_no_backup_folder(void)
+{
+    network *net = parse(SEEDED, layers);
+    steps(net, 1);
+    raise(SIGTERM);
+}
+
+static void after_the_network(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 1);
+    free_network(net);
+    raise(SIGTERM);
+}
+
+static void signal_that_nobody_obeyed(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 1);
+    raise(SIGTERM);
+    free_network(net);
+    raise(SIGKILL);
+}
+
+static void two_networks(void)
+{
+    network *net = begin(SEEDED), *other = parse(SEEDED, layers);
+    steps(net, 1);
+    steps(other, 1);
+    steps(net, 1);
+    raise(SIGTERM);
+}
+
+AMP_TEST(elsewhere_it_ends_as_without_the_plugin)
+{
+    check_ends_as_without_plugin(without_the_key);
+    check_ends_as_without_plugin(before_training);
+    check_ends_as_without_plugin(with_no_backup_folder);
+    check_ends_as_without_plugin(after_the_network);
+    check_ends_as_without_plugin(two_networks);
+    CHECK_INT(run(signal_that_nobody_obeyed), -SIGTERM);
+    scratch_empty();
+}
+
+static void to_the_last_backup(void)
+{
+    network *net = parse(SEEDED, layers);
+    steps(net, 2);
+    save(net, "mine.backup");
+    pass(net); // from here on it is known
+    raise(SIGTERM);
+    pass(net);
+}
+
+// A program that reads no data file.
+AMP_TEST(file_known_from_a_save)
+{
+    CHECK_INT(run(unbroken), ALIVE);
+    CHECK_INT(run(to_the_last_backup), 128 + SIGTERM);
+    check_same_pair("mine.backup", "three.backup");
+    CHECK(!exists("a.backup"));
+    scratch_empty();
+}
+
+static volatile sig_atomic_t caught;
+
+static void own_handler(int number)
+{
+    (void)number;
+    ++caught;
+}
+
+static void own_handlers(void)
+{
+    signal(SIGTERM, own_handler);
+    signal(SIGHUP, SIG_IGN);
+    network *net = begin(SEEDED);
+    pass(net);
+    raise(SIGTERM);
+    raise(SIGHUP);
+    pass(net);
+    if (caught != 1 || exists("a.backup")) _exit(1);
+    raise(SIGINT);
+    pass(net);
+    pass(net);
+}
+
+AMP_TEST(handlers_of_the_program_and_ignored_signals_stay)
+{
+    CHECK_INT(run(own_handlers), 128 + SIGINT);
+    check_said("stopped by SIGINT after iteration 2. ");
+    scratch_empty();
+}
+
+// As a pool of worker processes is ended.
+static void child_process(void)
+{
+    int status;
+    network *net = begin(SEEDED);
+    pass(net);
+    pid_t child = fork();
+    if (!child) {
+        alarm(60);
+        for (;;)
+            pause();
+    }
+    kill(child, SIGTERM);
+    if (waitpid(child, &status, 0) != child || !WIFSIGNALED(status)) _exit(1);
+    pass(net);
+}
+
+AMP_TEST(children_end_as_they_would)
+{
+    CHECK_INT(run(child_process), ALIVE);
+    CHECK(!exists("a.backup"));
+    scratch_empty();
+}
+
+AMP_TEST_MAIN
