@@ -378,6 +378,8 @@ static void start_training_state(struct amp_session *s)
     s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;
+    s->step.divergence.burn_in = s->desc->burn_in;
+    s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
     pthread_once(&once, close_logs_at_exit);
 }
 

@@ -137,6 +137,12 @@ void amp_log_exodus(struct amp_log *log, int iterations, int window)
             iterations, window);
 }
 
+void amp_log_carry_on(struct amp_log *log, const char *why)
+{
+    flush_repeats(log);
+    fprintf(log->out, "mixed precision: %s; going on, as amp_on_divergence=continue says\n", why);
+}
+
 void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)
 {
     char from[32], to[32];

@@ -2,24 +2,52 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "loss_lines.h"
 
-static void stop(struct amp_step *s, const char *why)
+/* Stored state that is inf or NaN stays so. */
+static bool is_hopeless(const struct amp_fault *f)
 {
-    char message[512];
-    const struct amp_fault *f = &s->fault;
+    return f->class == AMP_FAULT_DIVERGED &&
+           (f->tensor == AMP_WATCH_WEIGHTS || f->tensor == AMP_WATCH_ROLLING);
+}
+
+/* The end, unless the user wants to carry on where there is any hope. */
+static void stop(struct amp_step *s, const char *why, const char *advice, bool hopeless)
+{
+    char message[768];
+    if (s->carry_on && !hopeless) {
+        if (!s->told) amp_log_carry_on(s->log, why);
+        s->told = true;
+        return;
+    }
     amp_log_close(s->log, &s->scaler);
     snprintf(message, sizeof message,
-             "%s: %s of layer %d (%s), largest magnitude %.3g. The weights on disk are the last "
-             "good ones. Lower "
-             "learning_rate, lengthen burn_in, or check the labels; mixed_precision=0 in a layer's "
-             "section keeps that "
-             "layer in FP32.",
-             why, amp_watch_name(f->tensor), f->layer,
+             "%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
+             "burn_in, or check the labels; %s.",
+             why, advice);
+    s->stop(message);
+}
+
+static void stop_for_fault(struct amp_step *s, const char *why)
+{
+    char text[256];
+    const struct amp_fault *f = &s->fault;
+    snprintf(text, sizeof text, "%s: %s of layer %d (%s), largest magnitude %.3g", why,
+             amp_watch_name(f->tensor), f->layer,
              f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
              f->magnitude);
-    s->stop(message);
+    stop(s, text, "mixed_precision=0 in a layer's section keeps that layer in FP32",
+         is_hopeless(f));
+}
+
+static void stop_for_loss(struct amp_step *s)
+{
+    char text[256] = "training diverged: ";
+    size_t n = strlen(text);
+    amp_divergence_describe(&s->divergence, text + n, sizeof text - n);
+    stop(s, text, "amp_on_divergence=continue goes on all the same", false);
 }
 
 /* The image (of the pass) whose values are not finite, or 0. */
@@ -61,6 +89,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     bool on_host = batch->input == batch->host_input;
     s->batch = *batch;
     s->subdivision = subdivision;
+    s->cost_lost = false;
     /* A run may begin in the middle of a step: seen need not be a multiple of its images. */
     if (subdivision == 0 || s->passes == 0) {
         s->poisoned = false;
@@ -139,7 +168,7 @@ static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
     give_up(s, f);
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);
-    if (f->class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
+    if (f->class == AMP_FAULT_DIVERGED) stop_for_fault(s, "training diverged");
     if (f->class == AMP_FAULT_FORWARD) demote(s, f);
 }
 
@@ -147,7 +176,8 @@ void amp_step_judge_forward(struct amp_step *s)
 {
     if (s->poisoned) return;
     struct amp_fault f = amp_graph_fault(s->graph, false);
-    if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
+    s->cost_lost = f.class == AMP_FAULT_NONE;
+    if (!s->cost_lost) give_up_forward(s, &f);
 }
 
 static void judge_pass(struct amp_step *s)
@@ -184,7 +214,8 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        s->pass_loss = s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
+        /* Darknet is told 0 where there is none, see hooks.c. */
+        s->pass_loss = s->poisoned || s->cost_lost ? NAN : loss;
         s->passes++;
     }
     if (!s->poisoned) {
@@ -272,6 +303,14 @@ static const char *why_nothing_helps(const struct amp_scaler *s)
     return "gradients overflow FP16 even at the smallest loss scale, ten steps in a row";
 }
 
+/* A step on a bad image says nothing. */
+static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
+{
+    bool bad_image = !s->applying && s->fault.class == AMP_FAULT_INPUT;
+    return s->passes && !bad_image &&
+           amp_divergence_add(&s->divergence, iteration, loss, s->applying);
+}
+
 void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
 {
     double before = s->scaler.scale;
@@ -282,6 +321,8 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
     amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images);
+    bool diverged = judge_loss(s, iteration, loss);
     s->passes = 0;
-    if (verdict == AMP_VERDICT_STOP) stop(s, why_nothing_helps(&s->scaler));
+    if (verdict == AMP_VERDICT_STOP) stop_for_fault(s, why_nothing_helps(&s->scaler));
+    if (diverged) stop_for_loss(s);
 }

@@ -14,6 +14,7 @@
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
 
+#include "divergence.h"
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
@@ -40,13 +41,17 @@ struct amp_step {
     struct amp_scaler scaler;
     struct amp_log *log;
     int subdivisions, subdivision;
-    bool poisoned; /* a pass of this step failed for good */
+    bool poisoned;  /* a pass of this step failed for good */
+    bool cost_lost; /* the cost of this pass is inf or NaN, though nothing it is made of is */
     bool cause_is_scale;
     struct amp_fault fault; /* why */
     bool updating, applying;
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
     struct amp_exodus exodus;
+    struct amp_divergence divergence;
+    bool carry_on; /* amp_on_divergence=continue */
+    bool told;     /* that it looks diverged */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
