@@ -73,6 +73,7 @@ bool amp_divergence_add(struct amp_divergence *d, size_t iteration, double loss,
     } else {
         take(d, loss);
         d->last = loss;
+        d->last_at = iteration;
         d->count = 0;
     }
     d->applied |= applied;
@@ -93,8 +94,13 @@ static const char *loss_text(double loss, char text[32])
 void amp_divergence_describe(const struct amp_divergence *d, char *text, size_t size)
 {
     char then[32], now[32];
-    snprintf(text, size,
-             "since iteration %zu the loss is not finite or above %.4g: %.4g before, %s then, %s "
-             "now",
-             d->since, d->limit, d->last, loss_text(d->then, then), loss_text(d->now, now));
+    if (d->count)
+        snprintf(text, size,
+                 "since iteration %zu the loss is not finite or above %.4g: %.4g before, %s then, "
+                 "%s now",
+                 d->since, d->limit, d->last, loss_text(d->then, then), loss_text(d->now, now));
+    else if (d->losses)
+        snprintf(text, size, "the last loss, of iteration %zu, was %.4g", d->last_at, d->last);
+    else
+        snprintf(text, size, "there was no loss before");
 }

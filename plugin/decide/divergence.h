@@ -43,6 +43,7 @@ struct amp_divergence {
     bool applied;                       /* some step was */
     int count;
     size_t since;           /* first iteration of the count */
+    size_t last_at;         /* iteration of `last` */
     double last, then, now; /* losses: before the count, its first, the latest; NAN: lost */
     double limit;           /* that `now` was held against; 0: none yet */
 };
@@ -51,7 +52,7 @@ struct amp_divergence {
  * from now on as long as the count stays. */
 bool amp_divergence_add(struct amp_divergence *, size_t iteration, double loss, bool applied);
 bool amp_divergence_suspect(const struct amp_divergence *);
-/* Since when, and the losses then and now; for a run that is suspect. */
+/* Of a run that is suspect: since when, and the losses then and now; of another the last loss. */
 void amp_divergence_describe(const struct amp_divergence *, char *text, size_t size);
 
 #endif

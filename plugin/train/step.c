@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "loss_lines.h"
 
@@ -32,21 +31,22 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
 
 static void stop_for_fault(struct amp_step *s, const char *why)
 {
-    char text[256];
+    char text[512], losses[200];
     const struct amp_fault *f = &s->fault;
-    snprintf(text, sizeof text, "%s: %s of layer %d (%s), largest magnitude %.3g", why,
+    amp_divergence_describe(&s->divergence, losses, sizeof losses);
+    snprintf(text, sizeof text, "%s: %s of layer %d (%s), largest magnitude %.3g; %s", why,
              amp_watch_name(f->tensor), f->layer,
              f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
-             f->magnitude);
+             f->magnitude, losses);
     stop(s, text, "mixed_precision=0 in a layer's section keeps that layer in FP32",
          is_hopeless(f));
 }
 
 static void stop_for_loss(struct amp_step *s)
 {
-    char text[256] = "training diverged: ";
-    size_t n = strlen(text);
-    amp_divergence_describe(&s->divergence, text + n, sizeof text - n);
+    char text[512], losses[200];
+    amp_divergence_describe(&s->divergence, losses, sizeof losses);
+    snprintf(text, sizeof text, "training diverged: %s", losses);
     stop(s, text, "amp_on_divergence=continue goes on all the same", false);
 }
 
@@ -174,10 +174,10 @@ static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 
 void amp_step_judge_forward(struct amp_step *s)
 {
+    s->cost_lost = true;
     if (s->poisoned) return;
     struct amp_fault f = amp_graph_fault(s->graph, false);
-    s->cost_lost = f.class == AMP_FAULT_NONE;
-    if (!s->cost_lost) give_up_forward(s, &f);
+    if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
 }
 
 static void judge_pass(struct amp_step *s)
@@ -196,6 +196,12 @@ static void judge_pass(struct amp_step *s)
     }
 }
 
+/* Forward went wrong, so that its loss means nothing. */
+static bool is_loss_lost(const struct amp_step *s)
+{
+    return s->cost_lost || (s->poisoned && s->fault.class != AMP_FAULT_BACKWARD);
+}
+
 static void end_pass(struct amp_step *s)
 {
     if (s->poisoned)
@@ -204,18 +210,16 @@ static void end_pass(struct amp_step *s)
         judge_pass(s);
     if (s->graph->device_losses) {
         amp_loss_lines_print(s->graph, stdout);
-        double loss = s->take_losses ? s->take_losses(s->user) : s->pass_loss;
-        if (!isnan(s->pass_loss)) s->pass_loss = loss;
+        if (s->take_losses) s->pass_loss = s->take_losses(s->user);
     }
-    s->loss_sum += s->pass_loss;
+    s->loss_sum += is_loss_lost(s) ? NAN : s->pass_loss;
 }
 
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        /* Darknet is told 0 where there is none, see hooks.c. */
-        s->pass_loss = s->poisoned || s->cost_lost ? NAN : loss;
+        s->pass_loss = loss;
         s->passes++;
     }
     if (!s->poisoned) {

@@ -42,7 +42,7 @@ struct amp_step {
     struct amp_log *log;
     int subdivisions, subdivision;
     bool poisoned;  /* a pass of this step failed for good */
-    bool cost_lost; /* the cost of this pass is inf or NaN, though nothing it is made of is */
+    bool cost_lost; /* the cost of this pass came out as inf or NaN; Darknet is told 0 (hooks.c) */
     bool cause_is_scale;
     struct amp_fault fault; /* why */
     bool updating, applying;
