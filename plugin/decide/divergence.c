@@ -30,11 +30,14 @@ static double mean_with(const struct amp_divergence *d, double loss)
 static double limit_of(const struct amp_divergence *d)
 {
     if (d->losses == 0) return 0;
-    if (d->lowest == 0) {
-        double limit = AMP_DIVERGENCE_START_ROOM * d->sum / d->losses;
-        return fmax(limit, AMP_DIVERGENCE_START_LEAST);
-    }
-    return fmax(AMP_DIVERGENCE_FACTOR * d->lowest, AMP_DIVERGENCE_ROOM * d->highest);
+    if (d->lowest == 0)
+        return fmax(AMP_DIVERGENCE_START_ROOM * d->start_lowest, AMP_DIVERGENCE_START_LEAST);
+    return fmax(AMP_DIVERGENCE_FACTOR * d->lowest, AMP_DIVERGENCE_ROOM * d->start_highest);
+}
+
+static double lower(double lowest, double mean)
+{
+    return lowest == 0 ? mean : fmin(lowest, mean);
 }
 
 /* A loss that is not above the limit. */
@@ -44,11 +47,11 @@ static void take(struct amp_divergence *d, double loss)
     bool full = d->losses + 1 >= AMP_DIVERGENCE_MEAN;
     d->recent[d->losses % AMP_DIVERGENCE_MEAN] = loss;
     d->losses++;
-    if (d->losses <= length_of_start(d)) {
-        d->sum += loss;
-        if (full) d->highest = fmax(d->highest, mean);
+    if (d->losses > length_of_start(d)) {
+        d->lowest = lower(d->lowest, mean);
     } else {
-        d->lowest = d->lowest == 0 ? mean : fmin(d->lowest, mean);
+        d->start_lowest = lower(d->start_lowest, mean);
+        if (full) d->start_highest = fmax(d->start_highest, mean);
     }
 }
 

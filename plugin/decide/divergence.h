@@ -6,7 +6,7 @@
  *
  *   start  The first 100 losses, or burn_in of them where that is more: first losses are huge, and
  *          the learning rate still rises. What they are sets the limit.
- *   limit  during the start  1000 x the mean of the losses so far, at least 1000
+ *   limit  during the start  1000 x the lowest mean so far, at least 1000
  *          after it          100 x the lowest mean since, and at least 3 x the highest of the start
  *   above  A loss is blown up when both it and the mean are above the limit: one bad batch is not,
  *          nor are many that are noisy.
@@ -38,8 +38,8 @@ struct amp_divergence {
     int burn_in;
     int losses;                         /* taken so far */
     double recent[AMP_DIVERGENCE_MEAN]; /* the last ones, a ring */
-    double sum;                         /* of the start */
-    double highest, lowest;             /* mean: of the start, since; 0: none yet */
+    double start_lowest, start_highest; /* mean of the start, 0: none yet */
+    double lowest;                      /* mean since */
     bool applied;                       /* some step was */
     int count;
     size_t since;           /* first iteration of the count */
