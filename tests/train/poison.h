@@ -1,5 +1,5 @@
 /* A backend that spoils what one watch word watches: as if the arithmetic had come out as inf or
- * NaN, as a finite value that FP16 refuses, or as values so small that all are stored as 0. */
+ * NaN, as a finite value that FP16 refuses, or as values so small that they are stored as 0. */
 #ifndef AMP_TEST_POISON_H
 #define AMP_TEST_POISON_H
 

@@ -45,7 +45,7 @@ enum truth { NUMBERS, ONE_HOT, BOXES };
 
 static const struct target {
     const char *name, *layers;
-    bool losses_of_ours; // on the reference backend, which computes them as a device would
+    bool losses_of_ours; // by the reference's code, as a device computes them
     enum truth truth;
     bool adam, resizes;
 } targets[] = {
@@ -73,7 +73,10 @@ static const char *const circumstances[] = {"ordinary", "a layer has left FP16",
 
 #define SCALE       64
 #define STEPS_LATER 6 // applied steps until the loss is compared
-#define MOST_MISS   .3
+
+// Of the loss then, from FP32's on the same data: FP16 rounds otherwise, and where values vanished
+// one step had another gradient.
+static const double most_miss[] = {.02, .02, .02, .3}; // by kind
 
 struct prepared {       // at the step that the fault is put into
     network *before;    // plain Darknet's: the state
@@ -189,15 +192,28 @@ static void prepare(struct bench *b, enum circumstance c)
     REQUIRE(isfinite(p->fp32_loss) && p->fp32_loss > 0);
 }
 
-// The plugin computes on a poisoned backend from its first pass on.
-static void poison_session(struct amp_session *s, bool reference)
+// The backend of the CPU, with the losses that it leaves to Darknet.
+static const struct ampk_backend *with_losses(void)
 {
-    char err[200];
-    const struct ampk_backend *backend = reference ? &ampk_reference : s->backend;
-    s->backend->context_destroy(s->context);
-    s->backend = poison_backend(backend);
-    s->context = backend->context_create(0, err, sizeof err);
-    REQUIRE(s->context);
+    static struct ampk_backend backend;
+    const struct ampk_backend *losses = &ampk_reference;
+    backend = ampk_cpu;
+    backend.yolo_forward = losses->yolo_forward;
+    backend.yolo_loss = losses->yolo_loss;
+    backend.region_forward = losses->region_forward;
+    backend.region_loss = losses->region_loss;
+    backend.softmax_forward = losses->softmax_forward;
+    backend.softmax_loss = losses->softmax_loss;
+    backend.logistic_loss = losses->logistic_loss;
+    backend.cost_loss = losses->cost_loss;
+    backend.loss_backward = losses->loss_backward;
+    return &backend;
+}
+
+// The plugin computes on a poisoned backend from its first pass on.
+static void poison_session(struct amp_session *s, bool losses_of_ours)
+{
+    s->backend = poison_backend(losses_of_ours ? with_losses() : &ampk_cpu);
     s->replan = true;
 }
 
@@ -399,7 +415,8 @@ static void check_loss_later(struct bench *b, const struct fault *f)
     CHECK_INT(step->scaler.applied, 1 + STEPS_LATER);
     double miss = fabs(loss_of(b->net) - fp32) / fp32;
     worst_miss[f->kind] = fmax(worst_miss[f->kind], miss);
-    if (!(miss <= MOST_MISS)) TEST_FAIL("the loss is %.4g, in FP32 %.4g", loss_of(b->net), fp32);
+    if (!(miss <= most_miss[f->kind]))
+        TEST_FAIL("the loss is %.4g, in FP32 %.4g", loss_of(b->net), fp32);
 }
 
 static void check_outcome(struct bench *b, const struct fault *f, bool finished)
@@ -476,7 +493,7 @@ static void shuffle(int n)
     }
 }
 
-#define SAMPLE 40 // of a net
+#define SAMPLE 20 // of a net
 
 static int try_net(const struct target *target)
 {
