@@ -281,6 +281,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
     if (view->train) {
         open_log(s);
         amp_step_begin(&s->step, &batch, subdivision);
+        if (amp_step_has_bad_truth(&s->step))
+            memset(view->truth, 0, batch.truths * (size_t)view->batch * sizeof(float));
     } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);
     }

@@ -91,7 +91,7 @@ static const char *description(const struct amp_fault *f)
 {
     switch (f->class) {
     case AMP_FAULT_INPUT:
-        return "is not finite";
+        return isfinite(f->magnitude) ? "is no box" : "is not finite";
     case AMP_FAULT_FORWARD:
         return "does not fit FP16";
     case AMP_FAULT_DIVERGED:

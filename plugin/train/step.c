@@ -50,42 +50,69 @@ static void stop_for_loss(struct amp_step *s)
     stop(s, text, "amp_on_divergence=continue goes on all the same", false);
 }
 
-/* The image (of the pass) whose values are not finite, or 0. */
-static int first_bad(const float *x, int images, size_t per_image)
+/* What Darknet makes of a box in a label file that has no place, NaN for one; its losses would
+ * compute indices from it. */
+#define NO_BOX 999999
+
+static bool has_boxes(const struct amp_net_desc *net)
 {
-    for (int i = 0; i < images; i++)
-        if (!amp_all_finite(x + (size_t)i * per_image, per_image)) return i;
-    return 0;
+    bool boxes = false;
+    for (int i = 0; i < net->n; i++) {
+        enum amp_layer_type type = net->layers[i].type;
+        boxes |= type == AMP_YOLO || type == AMP_REGION || type == AMP_DETECTION;
+    }
+    return boxes;
+}
+
+/* The first image (of the pass) that has a value which is not finite, or not below `most`; -1. */
+static int first_bad(const float *x, int images, size_t per_image, float most, float *value)
+{
+    size_t n = (size_t)images * per_image;
+    if (isinf(most) && amp_all_finite(x, n)) return -1;
+    for (size_t k = 0; k < n; k++) {
+        *value = x[k];
+        if (!amp_all_finite(&x[k], 1) || *value >= most) return (int)(k / per_image);
+    }
+    return -1;
+}
+
+static int first_bad_truth(const struct amp_step *s, float *value)
+{
+    const struct amp_batch *b = &s->batch;
+    float most = has_boxes(s->graph->net) ? NO_BOX : INFINITY;
+    if (!b->host_truth) return -1;
+    return first_bad(b->host_truth, s->graph->net->batch, b->truths, most, value);
+}
+
+static int first_bad_input(const struct amp_step *s, float *value)
+{
+    const struct amp_net_desc *net = s->graph->net;
+    return first_bad(s->batch.host_input, net->batch, (size_t)net->inputs, INFINITY, value);
 }
 
 /* Names the image behind an input or label that is not finite. text: where it has no name. */
-static const char *bad_image(const struct amp_step *s, enum amp_watch tensor, char text[40])
+static const char *name_of(const struct amp_step *s, int image, char text[40])
 {
-    const struct amp_batch *b = &s->batch;
-    int images = s->graph->net->batch;
-    int image = tensor == AMP_WATCH_INPUT
-                    ? first_bad(b->host_input, images, (size_t)s->graph->net->inputs)
-                    : first_bad(b->host_truth, images, b->truths);
     const char *name = s->image_name ? s->image_name(s->user, s->subdivision, image) : NULL;
     snprintf(text, 40, "number %d of the pass", image);
     return name ? name : text;
 }
 
-static void refuse_input(struct amp_step *s, enum amp_watch tensor)
+static void refuse_input(struct amp_step *s, enum amp_watch tensor, int image, float value)
 {
     char text[40];
-    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, NAN};
+    bool no_box = amp_all_finite(&value, 1);
+    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, no_box ? (double)value : NAN};
     s->poisoned = true;
     s->cause_is_scale = false;
     s->fault = fault;
     amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
-                  s->subdivision, bad_image(s, tensor, text));
+                  s->subdivision, name_of(s, image, text));
 }
 
 void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdivision)
 {
     struct amp_graph *g = s->graph;
-    size_t images = (size_t)g->net->batch, inputs = (size_t)g->net->inputs;
     bool on_host = batch->input == batch->host_input;
     s->batch = *batch;
     s->subdivision = subdivision;
@@ -101,10 +128,17 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
     amp_graph_begin(g, batch->input, batch->truth, true);
-    if (on_host && !amp_all_finite(batch->host_input, inputs * images))
-        refuse_input(s, AMP_WATCH_INPUT);
-    else if (batch->host_truth && !amp_all_finite(batch->host_truth, batch->truths * images))
-        refuse_input(s, AMP_WATCH_TRUTH);
+    float value;
+    int truth = first_bad_truth(s, &value);
+    s->bad_truth = truth >= 0;
+    if (s->bad_truth) refuse_input(s, AMP_WATCH_TRUTH, truth, value);
+    int image = on_host && !s->bad_truth ? first_bad_input(s, &value) : -1;
+    if (image >= 0) refuse_input(s, AMP_WATCH_INPUT, image, value);
+}
+
+bool amp_step_has_bad_truth(const struct amp_step *s)
+{
+    return s->bad_truth;
 }
 
 static void accept_pass(struct amp_step *s)
@@ -161,8 +195,10 @@ static void demote(struct amp_step *s, const struct amp_fault *f)
 /* The forward pass failed: nothing of this step will be used. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
-    if (f->class == AMP_FAULT_INPUT) {
-        refuse_input(s, f->tensor);
+    if (f->class == AMP_FAULT_INPUT) { /* an image that the host has not looked at */
+        float value = NAN;
+        int image = first_bad_input(s, &value);
+        refuse_input(s, f->tensor, image < 0 ? 0 : image, value);
         return;
     }
     give_up(s, f);

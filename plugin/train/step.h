@@ -45,6 +45,7 @@ struct amp_step {
     bool cost_lost; /* the cost of this pass came out as inf or NaN; Darknet is told 0 (hooks.c) */
     bool cause_is_scale;
     struct amp_fault fault; /* why */
+    bool bad_truth;         /* of the pass that has begun */
     bool updating, applying;
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
@@ -67,6 +68,9 @@ struct amp_step {
 
 /* subdivision 0: the first of the step. */
 void amp_step_begin(struct amp_step *, const struct amp_batch *, int subdivision);
+/* The labels of the pass that has begun are not finite, or no boxes. The step is skipped; Darknet's
+ * losses must not see them, since they compute indices from them. */
+bool amp_step_has_bad_truth(const struct amp_step *);
 /* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
 void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost, as
