@@ -1,9 +1,11 @@
-"""Runs of `detector train` whose learning rate is far too high: exit status, message, files.
+"""Runs of `detector train` that diverge, or start from weights that are not finite: exit status,
+message, files.
 
 usage: diverged_runs.py DARKNET
 """
 
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -68,7 +70,36 @@ def carries_on(root):
     check_files(folder, {"toy_final.weights", "toy_final.weights.amp"})
 
 
+# The first floats of a weights file: biases, scales, running mean and variance, weights of layer 0,
+# 8 filters of 27; then the same of layer 1, 4 filters of 8.
+SPOILT = [(0, "biases of layer 0"), (8, "batch-norm scales of layer 0"),
+          (23, "running statistics of layer 0"), (31, "running statistics of layer 0"),
+          (32, "weights of layer 0"), (247, "weights of layer 0"), (248, "biases of layer 1"),
+          (-1, "weights of layer 11")]
+
+
+def spoilt_weights_are_named(root):
+    folder = root / "spoilt"
+    run = train(folder, "fp16", ".001", 1)
+    assert run.returncode == 0, run.stderr
+    good = (folder / "backup" / "toy_final.weights").read_bytes()
+    for at, what in SPOILT:
+        for bad in float("nan"), float("-inf"):
+            content = bytearray(good)
+            place = 20 + 4 * at if at >= 0 else len(good) + 4 * at
+            content[place:place + 4] = struct.pack("<f", bad)
+            (folder / "spoilt.weights").write_bytes(content)
+            run = subprocess.run([sys.argv[1], "detector", "train", "toy.data", "toy.cfg",
+                                  "spoilt.weights", "-clear"], cwd=folder, capture_output=True, text=True)
+            assert run.returncode == 1, run.stderr
+            expected = "spoilt.weights: the %s (convolutional) are inf or NaN; train from" % what
+            assert expected in run.stderr, run.stderr
+            assert " avg, " not in run.stdout, run.stdout
+    assert (folder / "backup" / "toy_final.weights").read_bytes() == good
+
+
 with tempfile.TemporaryDirectory() as name:
     stopped(Path(name))
     final_weights_are_refused(Path(name))
     carries_on(Path(name))
+    spoilt_weights_are_named(Path(name))
