@@ -3,6 +3,8 @@
 #include "tests/harness.h"
 #include "tests/train/attached.h"
 
+#include <sys/wait.h>
+
 static const char *const dtypes[] = {MIXED "amp_dtype=fp32\n", MIXED};
 
 static struct amp_step *step_of(network *net)
@@ -19,13 +21,15 @@ static void stop(const char *message)
     longjmp(stopped, 1);
 }
 
+static int steps_learnt = 30;
+
 // A network that has learnt a little, and its weights.
 static network *learn(const char *keys, const char *layers)
 {
     network *net = parse(keys, layers);
     listen_to(net);
     step_of(net)->stop = stop;
-    steps(net, 30);
+    steps(net, steps_learnt);
     CHECK(!amp_divergence_suspect(&step_of(net)->divergence));
     save_weights(net, (char *)scratch("a.backup"));
     *why = 0;
@@ -40,7 +44,7 @@ static void end(network *net)
 }
 
 struct text {
-    char at[65536];
+    char at[1 << 18];
     long n;
 };
 
@@ -170,6 +174,103 @@ AMP_TEST(a_run_that_shall_carry_on_is_warned_once_and_saved_as_ever)
     const char *told = strstr(said(net), "going on, as amp_on_divergence=continue says");
     CHECK(told && !strstr(told + 1, "going on, as"));
     end(net);
+}
+
+// ---- stored state that is spoilt between two steps ----
+
+// A save ends the program; what it prints is not shown.
+static bool save_is_refused(network *net)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork(); // which starts no threads
+    REQUIRE(child >= 0);
+    if (!child) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(2);
+        save_weights(net, (char *)scratch("a.backup"));
+        _exit(0);
+    }
+    return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1;
+}
+
+// Stopped within two steps, or else at the next save; the files stay either way.
+static bool is_stopped(network *net)
+{
+    *why = 0;
+    if (!setjmp(stopped)) steps(net, 2);
+    CHECK(!*why || strstr(why, "training diverged: ") == why);
+    return *why;
+}
+
+// What no weight is computed from, or leaves it as it is: Darknet's momentum with Adam, an infinite
+// second moment.
+static bool shows_in_files_only(const struct kept *k, const char *keys, float value)
+{
+    bool adam = strstr(keys, "adam"), second = !strcmp(k->what, "Adam's v");
+    return adam && (!strcmp(k->what, "momentum") || (second && !isnan(value)));
+}
+
+static bool spoil_array(const char *keys, const char *layers, int i, float value)
+{
+    struct kept kept[256];
+    network *net = learn(keys, layers);
+    struct text *weights = read_all("a.backup"), *sidecar = read_all("a.backup.amp");
+    list_kept(net, kept);
+    kept[i].x[kept[i].n / 2] = value;
+    bool ended = is_stopped(net);
+    if (ended == shows_in_files_only(&kept[i], keys, value) || (!ended && !save_is_refused(net)))
+        TEST_FAIL("%g in %s of layer %d: %s", (double)value, kept[i].what, kept[i].layer,
+                  ended ? why : "goes unnoticed");
+    CHECK(is_file("a.backup", weights) && is_file("a.backup.amp", sidecar));
+    free(weights);
+    free(sidecar);
+    end(net);
+    return ended;
+}
+
+AMP_TEST(stored_state_that_is_spoilt_ends_the_run_and_reaches_no_file)
+{
+    const char *layers;
+    int arrays = 0, ended = 0;
+    steps_learnt = 3;
+    ON_BOTH_NETS(layers)
+    {
+        for (int adam = 0; adam < 2; ++adam) {
+            struct kept kept[256];
+            const char *keys = adam ? MIXED "adam=1\n" : MIXED;
+            network *net = parse(keys, layers);
+            int n = list_kept(net, kept);
+            free_network(net);
+            for (int i = 0; i < n; ++i)
+                ended += spoil_array(keys, layers, i, test_random() & 1 ? NAN : INFINITY);
+            arrays += n;
+        }
+    }
+    steps_learnt = 30;
+    printf("%d arrays spoilt: %d ended the run within two steps, the others at the next save\n",
+           arrays, ended);
+}
+
+// Some turn NaN into a number.
+AMP_TEST(no_activation_hides_a_spoilt_bias_from_the_files)
+{
+    static const char *const activations[] = {"logistic", "loggy", "relu",    "elu",   "selu",
+                                              "relie",    "plse",  "hardtan", "lhtan", "linear",
+                                              "ramp",     "leaky", "tanh",    "stair"};
+    steps_learnt = 3;
+    for (size_t k = 0; k < sizeof activations / sizeof *activations; ++k)
+        for (int n = 0; n < 4; ++n) {
+            char layers[300];
+            snprintf(layers, sizeof layers,
+                     "[convolutional]\nsize=3\npad=1\nfilters=4\n%sactivation=%s\n"
+                     "[connected]\noutput=4\nactivation=linear\n[cost]\n",
+                     n & 1 ? NORMALIZED : "", activations[k]);
+            network *net = learn(MIXED, layers);
+            net->layers[0].biases[1] = n & 2 ? NAN : INFINITY;
+            if (!is_stopped(net) && !save_is_refused(net)) TEST_FAIL("%s", layers);
+            end(net);
+        }
+    steps_learnt = 30;
 }
 
 AMP_TEST(runs_that_learn_are_not_suspect)
