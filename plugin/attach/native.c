@@ -80,7 +80,7 @@ static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, f
 
 static void list_rolling(struct lister *out, float *value, size_t n)
 {
-    if (out->rolling) out->rolling[out->n_rolling] = (struct amp_rolling){value, n};
+    if (out->rolling) out->rolling[out->n_rolling] = (struct amp_rolling){value, n, out->layer};
     ++out->n_rolling;
 }
 

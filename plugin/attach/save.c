@@ -198,6 +198,12 @@ static bool is_final(const char *name)
     return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 
+// The numbered files replace nothing; backup and final ones do.
+static bool is_numbered(const char *name)
+{
+    return ends_with(name, ".weights") && !is_final(name);
+}
+
 static bool wants_sidecar(const struct amp_session *s, const char *name)
 {
     if (s->options.sidecar != AMP_SIDECAR_BACKUP) return s->options.sidecar == AMP_SIDECAR_ALL;
@@ -256,46 +262,62 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-static bool rolling_finite(const struct amp_session *s)
+// Says which array of the run's state is not finite; false: none is.
+static bool name_spoilt(const struct amp_session *s, const char *array, int layer, char *what,
+                        size_t size)
+{
+    snprintf(what, size, "%s of layer %d (%s)", array, layer,
+             amp_layer_type_name(s->desc->layers[layer].type));
+    return true;
+}
+
+static bool rolling_spoilt(const struct amp_session *s, char *what, size_t size)
 {
     int n_params, n_rolling;
-    bool finite = true;
+    bool spoilt = false;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
     struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
     struct amp_rolling *rolling = calloc((size_t)n_rolling + 1, sizeof *rolling);
     if (!params || !rolling) amp_fail("out of memory");
     amp_native_params(s->net, s->saved, s->device, NULL, params, &n_params, rolling, &n_rolling);
-    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling; ++r) {
+    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling && !spoilt; ++r) {
         float *value = on_host(s, r->value, r->n);
-        finite = finite && amp_all_finite(value, r->n);
+        spoilt = !amp_all_finite(value, r->n) &&
+                 name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
         free(value);
     }
     free(params);
     free(rolling);
-    return finite;
+    return spoilt;
 }
 
-static bool all_finite(const struct amp_session *s)
+static bool is_spoilt(const struct amp_session *s, char *what, size_t size)
 {
+    static const char *const names[] = {"weights", "biases", "batch-norm scales"};
     int n;
-    bool finite = rolling_finite(s);
+    bool spoilt = false;
     struct amp_param *params = host_params(s, &n);
-    for (const struct amp_param *p = params; p < params + n; ++p)
-        finite = finite && amp_all_finite(p->value, p->n) && amp_all_finite(p->update, p->n) &&
-                 (!p->m || (amp_all_finite(p->m, p->n) && amp_all_finite(p->v, p->n)));
+    for (const struct amp_param *p = params; p < params + n && !spoilt; ++p) {
+        const char *array = !amp_all_finite(p->value, p->n)    ? names[p->kind]
+                            : !amp_all_finite(p->update, p->n) ? "momentum"
+                            : p->m && (!amp_all_finite(p->m, p->n) || !amp_all_finite(p->v, p->n))
+                                ? "Adam moments"
+                                : NULL;
+        spoilt = array && name_spoilt(s, array, p->layer, what, size);
+    }
     free_params(s, params, n);
-    return finite;
+    return spoilt || rolling_spoilt(s, what, size);
 }
 
 // Training cannot go on from such weights, and good ones must not be lost to them.
 static void refuse_non_finite(struct amp_session *s, const char *name)
 {
-    char message[PATH_MAX + 200];
-    if (all_finite(s)) return;
+    char message[PATH_MAX + 300], what[100];
+    if (!is_spoilt(s, what, sizeof what)) return;
     snprintf(message, sizeof message,
-             "training diverged: the weights are no longer finite; %s is not written, older files "
+             "training diverged: the %s are no longer finite; %s is not written, older files "
              "are left as they were. Lower learning_rate, or lengthen burn_in",
-             name);
+             what, name);
     amp_log_close(&s->log, &s->step.scaler);
     amp_fail(message);
 }
@@ -316,13 +338,24 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     return failed ? -1 : 0;
 }
 
+// Good weights must not be lost to those of a run that has blown up.
+static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
+{
+    char losses[200];
+    const struct amp_divergence *d = &s->step.divergence;
+    if (s->step.carry_on || is_numbered(name) || !amp_divergence_suspect(d)) return false;
+    amp_divergence_describe(d, losses, sizeof losses);
+    snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
+    return true;
+}
+
 // Training goes on, since there will be another save; after the last one that would be a lie.
 static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
     char err[ERR_SIZE], message[ERR_SIZE + 100];
     amp_session_resume(s, *s->net->seen);
     refuse_non_finite(s, name);
-    if (!save(s, name, err, sizeof err)) return;
+    if (!is_suspect(s, name, err, sizeof err) && !save(s, name, err, sizeof err)) return;
     snprintf(message, sizeof message,
              "weights are not saved: %s; what was saved before is still there", err);
     if (last) amp_fail(message);
@@ -355,7 +388,7 @@ AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 
 static void load(struct amp_session *s, const char *name)
 {
-    char path[PATH_MAX], warning[ERR_SIZE];
+    char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
     struct amp_run r = run_of(s);
     const char *place = behind(name, path);
@@ -366,9 +399,9 @@ static void load(struct amp_session *s, const char *name)
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
     if (s->graph) s->graph->weights_stale = true;
-    if (all_finite(s)) return;
-    snprintf(warning, sizeof warning,
-             "%s holds weights that are inf or NaN: train from another file", found.weights);
+    if (!is_spoilt(s, what, sizeof what)) return;
+    snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
+             found.weights, what);
     amp_fail(warning);
 }
 

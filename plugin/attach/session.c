@@ -285,6 +285,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
     if (view->train) {
         open_log(s);
         amp_step_begin(&s->step, &batch, subdivision);
+        if (amp_step_has_bad_truth(&s->step))
+            memset(view->truth, 0, batch.truths * (size_t)view->batch * sizeof(float));
     } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);
     }
@@ -382,6 +384,8 @@ static void start_training_state(struct amp_session *s)
     s->step.image_name = image_name;
     s->step.user = s;
     s->step.stop = amp_fail;
+    s->step.divergence.burn_in = s->desc->burn_in;
+    s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
     pthread_once(&once, close_logs_at_exit);
 }
 

@@ -120,6 +120,15 @@ static bool set_on_overflow(struct amp_options *o, const char *value)
     return true;
 }
 
+static bool set_on_divergence(struct amp_options *o, const char *value)
+{
+    static const char *const words[] = {"stop", "continue"};
+    int choice;
+    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    o->on_divergence = (enum amp_divergence_policy)choice;
+    return true;
+}
+
 static bool set_backend(struct amp_options *o, const char *value)
 {
     static const char *const words[] = {"auto", "cpu", "cuda"};
@@ -157,6 +166,7 @@ static const struct amp_options defaults = {
     .loss_scale_min = 1,
     .loss_scale_max = AMP_LOSS_SCALE_MAX,
     .on_overflow = AMP_OVERFLOW_RETRY,
+    .on_divergence = AMP_DIVERGENCE_STOPS,
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
 };
@@ -191,6 +201,13 @@ static const struct amp_option_row rows[] = {
      set_loss_scale_max},
     {"amp_on_overflow", "word", "retry or skip", "retry",
      "Redo the backward pass with a smaller scale, or skip the step.", set_on_overflow},
+    {"amp_on_divergence", "word", "stop or continue", "stop",
+     "End a run whose loss has blown up: 100 iterations in a row above 100 times its lowest mean "
+     "of "
+     "20 (from 100 iterations or `burn_in` on) and 3 times its highest before, or 10 without a "
+     "finite loss. Until it ends or the loss is back, backup and final weights are not replaced. "
+     "continue: warn once.",
+     set_on_divergence},
     {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.", set_backend},
     {"amp_sidecar", "word", "backup, all or none", "backup",
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "

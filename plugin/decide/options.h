@@ -24,6 +24,7 @@
 enum amp_dtype_choice { AMP_DTYPE_FP16, AMP_DTYPE_BF16, AMP_DTYPE_TF32, AMP_DTYPE_FP32 };
 enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
 enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
+enum amp_divergence_policy { AMP_DIVERGENCE_STOPS, AMP_DIVERGENCE_GOES_ON };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
 struct amp_options {
@@ -35,6 +36,7 @@ struct amp_options {
     int loss_scale_window;  /* 0: clamp(max_batches/50, 20, 2000) */
     double loss_scale_growth, loss_scale_backoff, loss_scale_min, loss_scale_max;
     enum amp_overflow_policy on_overflow;
+    enum amp_divergence_policy on_divergence;
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
     char log_path[4096]; /* "" = none */

@@ -34,6 +34,7 @@ struct amp_param {
 struct amp_rolling {
     float *value;
     size_t n;
+    int layer;
 };
 
 /* What Darknet owns of one layer. */

@@ -91,7 +91,7 @@ static const char *description(const struct amp_fault *f)
 {
     switch (f->class) {
     case AMP_FAULT_INPUT:
-        return "is not finite";
+        return isfinite(f->magnitude) ? "is no box" : "is not finite";
     case AMP_FAULT_FORWARD:
         return "does not fit FP16";
     case AMP_FAULT_DIVERGED:
@@ -135,6 +135,12 @@ void amp_log_exodus(struct amp_log *log, int iterations, int window)
             "mixed precision: layers left FP16 in %d of the last %d iterations: values that grow "
             "like this look like divergence; lower learning_rate, or lengthen burn_in\n",
             iterations, window);
+}
+
+void amp_log_carry_on(struct amp_log *log, const char *why)
+{
+    flush_repeats(log);
+    fprintf(log->out, "mixed precision: %s; going on, as amp_on_divergence=continue says\n", why);
 }
 
 void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)

@@ -41,6 +41,8 @@ void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict,
                    double new_scale, int subdivision, const char *image);
 /* Layers left FP16 in that many of the last iterations: more than chance. */
 void amp_log_exodus(struct amp_log *, int iterations, int window);
+/* What would end a run that does not want to be ended. */
+void amp_log_carry_on(struct amp_log *, const char *why);
 /* The search ended, or the scale grew. */
 void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
 /* A step ended. */

@@ -5,62 +5,118 @@
 
 #include "loss_lines.h"
 
-static void stop(struct amp_step *s, const char *why)
+/* Stored state that is inf or NaN stays so. */
+static bool is_hopeless(const struct amp_fault *f)
 {
-    char message[512];
-    const struct amp_fault *f = &s->fault;
+    return f->class == AMP_FAULT_DIVERGED &&
+           (f->tensor == AMP_WATCH_WEIGHTS || f->tensor == AMP_WATCH_ROLLING);
+}
+
+/* The end, unless the user wants to carry on where there is any hope. */
+static void stop(struct amp_step *s, const char *why, const char *advice, bool hopeless)
+{
+    char message[768];
+    if (s->carry_on && !hopeless) {
+        if (!s->told) amp_log_carry_on(s->log, why);
+        s->told = true;
+        return;
+    }
     amp_log_close(s->log, &s->scaler);
     snprintf(message, sizeof message,
-             "%s: %s of layer %d (%s), largest magnitude %.3g. The weights on disk are the last "
-             "good ones. Lower "
-             "learning_rate, lengthen burn_in, or check the labels; mixed_precision=0 in a layer's "
-             "section keeps that "
-             "layer in FP32.",
-             why, amp_watch_name(f->tensor), f->layer,
-             f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
-             f->magnitude);
+             "%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
+             "burn_in, or check the labels; %s.",
+             why, advice);
     s->stop(message);
 }
 
-/* The image (of the pass) whose values are not finite, or 0. */
-static int first_bad(const float *x, int images, size_t per_image)
+static void stop_for_fault(struct amp_step *s, const char *why)
 {
-    for (int i = 0; i < images; i++)
-        if (!amp_all_finite(x + (size_t)i * per_image, per_image)) return i;
-    return 0;
+    char text[512], losses[200];
+    const struct amp_fault *f = &s->fault;
+    amp_divergence_describe(&s->divergence, losses, sizeof losses);
+    snprintf(text, sizeof text, "%s: %s of layer %d (%s), largest magnitude %.3g; %s", why,
+             amp_watch_name(f->tensor), f->layer,
+             f->layer >= 0 ? amp_layer_type_name(s->graph->net->layers[f->layer].type) : "none",
+             f->magnitude, losses);
+    stop(s, text, "mixed_precision=0 in a layer's section keeps that layer in FP32",
+         is_hopeless(f));
+}
+
+static void stop_for_loss(struct amp_step *s)
+{
+    char text[512], losses[200];
+    amp_divergence_describe(&s->divergence, losses, sizeof losses);
+    snprintf(text, sizeof text, "training diverged: %s", losses);
+    stop(s, text, "amp_on_divergence=continue goes on all the same", false);
+}
+
+/* What Darknet makes of a box in a label file that has no place, NaN for one; its losses would
+ * compute indices from it. */
+#define NO_BOX 999999
+
+static bool has_boxes(const struct amp_net_desc *net)
+{
+    bool boxes = false;
+    for (int i = 0; i < net->n; i++) {
+        enum amp_layer_type type = net->layers[i].type;
+        boxes |= type == AMP_YOLO || type == AMP_REGION || type == AMP_DETECTION;
+    }
+    return boxes;
+}
+
+/* The first image (of the pass) that has a value which is not finite, or not below `most`; -1. */
+static int first_bad(const float *x, int images, size_t per_image, float most, float *value)
+{
+    size_t n = (size_t)images * per_image;
+    if (isinf(most) && amp_all_finite(x, n)) return -1;
+    for (size_t k = 0; k < n; k++) {
+        *value = x[k];
+        if (!amp_all_finite(&x[k], 1) || *value >= most) return (int)(k / per_image);
+    }
+    return -1;
+}
+
+static int first_bad_truth(const struct amp_step *s, float *value)
+{
+    const struct amp_batch *b = &s->batch;
+    float most = has_boxes(s->graph->net) ? NO_BOX : INFINITY;
+    if (!b->host_truth) return -1;
+    return first_bad(b->host_truth, s->graph->net->batch, b->truths, most, value);
+}
+
+static int first_bad_input(const struct amp_step *s, float *value)
+{
+    const struct amp_net_desc *net = s->graph->net;
+    return first_bad(s->batch.host_input, net->batch, (size_t)net->inputs, INFINITY, value);
 }
 
 /* Names the image behind an input or label that is not finite. text: where it has no name. */
-static const char *bad_image(const struct amp_step *s, enum amp_watch tensor, char text[40])
+static const char *name_of(const struct amp_step *s, int image, char text[40])
 {
-    const struct amp_batch *b = &s->batch;
-    int images = s->graph->net->batch;
-    int image = tensor == AMP_WATCH_INPUT
-                    ? first_bad(b->host_input, images, (size_t)s->graph->net->inputs)
-                    : first_bad(b->host_truth, images, b->truths);
     const char *name = s->image_name ? s->image_name(s->user, s->subdivision, image) : NULL;
     snprintf(text, 40, "number %d of the pass", image);
     return name ? name : text;
 }
 
-static void refuse_input(struct amp_step *s, enum amp_watch tensor)
+static void refuse_input(struct amp_step *s, enum amp_watch tensor, int image, float value)
 {
     char text[40];
-    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, NAN};
+    bool no_box = amp_all_finite(&value, 1);
+    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, no_box ? (double)value : NAN};
     s->poisoned = true;
     s->cause_is_scale = false;
     s->fault = fault;
     amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
-                  s->subdivision, bad_image(s, tensor, text));
+                  s->subdivision, name_of(s, image, text));
 }
 
 void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdivision)
 {
     struct amp_graph *g = s->graph;
-    size_t images = (size_t)g->net->batch, inputs = (size_t)g->net->inputs;
     bool on_host = batch->input == batch->host_input;
     s->batch = *batch;
     s->subdivision = subdivision;
+    s->cost_lost = false;
     /* A run may begin in the middle of a step: seen need not be a multiple of its images. */
     if (subdivision == 0 || s->passes == 0) {
         s->poisoned = false;
@@ -72,10 +128,17 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
     amp_graph_begin(g, batch->input, batch->truth, true);
-    if (on_host && !amp_all_finite(batch->host_input, inputs * images))
-        refuse_input(s, AMP_WATCH_INPUT);
-    else if (batch->host_truth && !amp_all_finite(batch->host_truth, batch->truths * images))
-        refuse_input(s, AMP_WATCH_TRUTH);
+    float value;
+    int truth = first_bad_truth(s, &value);
+    s->bad_truth = truth >= 0;
+    if (s->bad_truth) refuse_input(s, AMP_WATCH_TRUTH, truth, value);
+    int image = on_host && !s->bad_truth ? first_bad_input(s, &value) : -1;
+    if (image >= 0) refuse_input(s, AMP_WATCH_INPUT, image, value);
+}
+
+bool amp_step_has_bad_truth(const struct amp_step *s)
+{
+    return s->bad_truth;
 }
 
 static void accept_pass(struct amp_step *s)
@@ -132,19 +195,22 @@ static void demote(struct amp_step *s, const struct amp_fault *f)
 /* The forward pass failed: nothing of this step will be used. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
-    if (f->class == AMP_FAULT_INPUT) {
-        refuse_input(s, f->tensor);
+    if (f->class == AMP_FAULT_INPUT) { /* an image that the host has not looked at */
+        float value = NAN;
+        int image = first_bad_input(s, &value);
+        refuse_input(s, f->tensor, image < 0 ? 0 : image, value);
         return;
     }
     give_up(s, f);
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);
-    if (f->class == AMP_FAULT_DIVERGED) stop(s, "training diverged");
+    if (f->class == AMP_FAULT_DIVERGED) stop_for_fault(s, "training diverged");
     if (f->class == AMP_FAULT_FORWARD) demote(s, f);
 }
 
 void amp_step_judge_forward(struct amp_step *s)
 {
+    s->cost_lost = true;
     if (s->poisoned) return;
     struct amp_fault f = amp_graph_fault(s->graph, false);
     if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
@@ -166,6 +232,12 @@ static void judge_pass(struct amp_step *s)
     }
 }
 
+/* Forward went wrong, so that its loss means nothing. */
+static bool is_loss_lost(const struct amp_step *s)
+{
+    return s->cost_lost || (s->poisoned && s->fault.class != AMP_FAULT_BACKWARD);
+}
+
 static void end_pass(struct amp_step *s)
 {
     if (s->poisoned)
@@ -174,17 +246,16 @@ static void end_pass(struct amp_step *s)
         judge_pass(s);
     if (s->graph->device_losses) {
         amp_loss_lines_print(s->graph, stdout);
-        double loss = s->take_losses ? s->take_losses(s->user) : s->pass_loss;
-        if (!isnan(s->pass_loss)) s->pass_loss = loss;
+        if (s->take_losses) s->pass_loss = s->take_losses(s->user);
     }
-    s->loss_sum += s->pass_loss;
+    s->loss_sum += is_loss_lost(s) ? NAN : s->pass_loss;
 }
 
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
     if (layer == g->n - 1) {
-        s->pass_loss = s->poisoned ? NAN : loss; /* Darknet is told 0, see hooks.c */
+        s->pass_loss = loss;
         s->passes++;
     }
     if (!s->poisoned) {
@@ -272,6 +343,14 @@ static const char *why_nothing_helps(const struct amp_scaler *s)
     return "gradients overflow FP16 even at the smallest loss scale, ten steps in a row";
 }
 
+/* A step on a bad image says nothing. */
+static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
+{
+    bool bad_image = !s->applying && s->fault.class == AMP_FAULT_INPUT;
+    return s->passes && !bad_image &&
+           amp_divergence_add(&s->divergence, iteration, loss, s->applying);
+}
+
 void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
 {
     double before = s->scaler.scale;
@@ -282,6 +361,8 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
     amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images);
+    bool diverged = judge_loss(s, iteration, loss);
     s->passes = 0;
-    if (verdict == AMP_VERDICT_STOP) stop(s, why_nothing_helps(&s->scaler));
+    if (verdict == AMP_VERDICT_STOP) stop_for_fault(s, why_nothing_helps(&s->scaler));
+    if (diverged) stop_for_loss(s);
 }

@@ -14,6 +14,7 @@
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
 
+#include "divergence.h"
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
@@ -40,13 +41,18 @@ struct amp_step {
     struct amp_scaler scaler;
     struct amp_log *log;
     int subdivisions, subdivision;
-    bool poisoned; /* a pass of this step failed for good */
+    bool poisoned;  /* a pass of this step failed for good */
+    bool cost_lost; /* the cost of this pass came out as inf or NaN; Darknet is told 0 (hooks.c) */
     bool cause_is_scale;
     struct amp_fault fault; /* why */
+    bool bad_truth;         /* of the pass that has begun */
     bool updating, applying;
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
     struct amp_exodus exodus;
+    struct amp_divergence divergence;
+    bool carry_on; /* amp_on_divergence=continue */
+    bool told;     /* that it looks diverged */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
@@ -62,6 +68,9 @@ struct amp_step {
 
 /* subdivision 0: the first of the step. */
 void amp_step_begin(struct amp_step *, const struct amp_batch *, int subdivision);
+/* The labels of the pass that has begun are not finite, or no boxes. The step is skipped; Darknet's
+ * losses must not see them, since they compute indices from them. */
+bool amp_step_has_bad_truth(const struct amp_step *);
 /* Judges the forward pass before backward runs: for a pass whose cost came out as inf or NaN. */
 void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer; after the last one the pass is judged. loss: the pass's cost, as

@@ -19,7 +19,8 @@ static bool strikes(const uint32_t *word)
 
 static float value(void)
 {
-    return poison.kind == POISON_INF ? INFINITY : poison.kind == POISON_NAN ? NAN : 1e5f;
+    static const float values[] = {INFINITY, NAN, 1e5f, 0};
+    return values[poison.kind];
 }
 
 static void raise_word(uint32_t *word, float v)
@@ -30,10 +31,26 @@ static void raise_word(uint32_t *word, float v)
     if (bits > *word) *word = bits;
 }
 
-/* The element in the middle of what was just stored. */
+#define VANISHED 1e-9f /* which FP16 stores as 0 */
+
+/* All of the image in the middle. */
+static void vanish(const struct ampk_tensor *t, uint32_t *word)
+{
+    size_t bytes = ampk_dtype_bytes(t->dtype);
+    size_t image = (size_t)t->n / 2 * t->image_stride;
+    memset((char *)t->data + image * bytes, 0, (size_t)(t->c * t->h * t->w) * bytes);
+    *word = 0;
+    raise_word(word, VANISHED);
+}
+
+/* The element in the middle of what was just stored; the image there where it vanishes. */
 static void strike(const struct ampk_tensor *t, uint32_t *word)
 {
     if (!strikes(word)) return;
+    if (poison.kind == POISON_UNDERFLOW) {
+        vanish(t, word);
+        return;
+    }
     float v = value();
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
@@ -242,8 +259,106 @@ static void activation_backward(struct ampk_context *c, const struct ampk_tensor
  */
 static void flat_amax(struct ampk_context *c, const float *x, size_t n, uint32_t *amax)
 {
-    if (strikes(amax)) ((float *)(uintptr_t)x)[n / 2] = value();
+    bool here = strikes(amax);
+    if (here && poison.kind == POISON_UNDERFLOW) memset((float *)(uintptr_t)x, 0, n * sizeof *x);
+    if (here) ((float *)(uintptr_t)x)[n / 2] = value();
     real->amax(c, x, n, amax);
+}
+
+/* ---- losses: FP32 NCHW ---- */
+
+static void strike_floats(float *x, size_t n, uint32_t *word)
+{
+    struct ampk_tensor t = {x, AMPK_FP32, AMPK_NCHW, 1, (int)n, 1, 1, n};
+    strike(&t, word);
+}
+
+static size_t count_of(const struct ampk_tensor *t)
+{
+    return (size_t)t->n * (size_t)(t->c * t->h * t->w);
+}
+
+static void yolo_forward(struct ampk_context *c, const struct ampk_yolo_head *o,
+                         const struct ampk_tensor *x, const struct ampk_tensor *out, uint32_t *amax)
+{
+    real->yolo_forward(c, o, x, out, amax);
+    strike(out, amax);
+}
+
+static void yolo_loss(struct ampk_context *c, const struct ampk_yolo_head *o,
+                      const struct ampk_tensor *out, const float *truth, float *delta,
+                      struct ampk_loss_sums *sums, uint32_t *amax)
+{
+    real->yolo_loss(c, o, out, truth, delta, sums, amax);
+    strike_floats(delta, count_of(out), amax);
+}
+
+static void region_forward(struct ampk_context *c, const struct ampk_region_head *o,
+                           const struct ampk_tensor *x, const struct ampk_tensor *out,
+                           uint32_t *amax)
+{
+    real->region_forward(c, o, x, out, amax);
+    strike(out, amax);
+}
+
+static void region_loss(struct ampk_context *c, const struct ampk_region_head *o,
+                        const struct ampk_tensor *out, const float *truth, float *delta,
+                        struct ampk_loss_sums *sums, uint32_t *amax)
+{
+    real->region_loss(c, o, out, truth, delta, sums, amax);
+    strike_floats(delta, count_of(out), amax);
+}
+
+static void softmax_forward(struct ampk_context *c, const struct ampk_softmax *o,
+                            const struct ampk_tensor *x, const struct ampk_tensor *out,
+                            uint32_t *amax)
+{
+    real->softmax_forward(c, o, x, out, amax);
+    strike(out, amax);
+}
+
+static void softmax_loss(struct ampk_context *c, const struct ampk_tensor *out, const float *truth,
+                         bool masked, float *delta, struct ampk_loss_sums *sums, uint32_t *amax)
+{
+    real->softmax_loss(c, out, truth, masked, delta, sums, amax);
+    strike_floats(delta, count_of(out), amax);
+}
+
+static void logistic_loss(struct ampk_context *c, const struct ampk_tensor *out, const float *truth,
+                          float *delta, struct ampk_loss_sums *sums, uint32_t *amax)
+{
+    real->logistic_loss(c, out, truth, delta, sums, amax);
+    strike_floats(delta, count_of(out), amax);
+}
+
+static void cost_loss(struct ampk_context *c, const struct ampk_cost *o,
+                      const struct ampk_tensor *x, const float *truth,
+                      const struct ampk_tensor *out, float *delta, struct ampk_loss_sums *sums,
+                      uint32_t *amax, uint32_t *delta_amax)
+{
+    real->cost_loss(c, o, x, truth, out, delta, sums, amax, delta_amax);
+    strike(out, amax);
+    strike_floats(delta, count_of(out), delta_amax);
+}
+
+static void loss_backward(struct ampk_context *c, const float *delta, size_t n, float scale,
+                          float *dx, bool accumulate, uint32_t *amax)
+{
+    real->loss_backward(c, delta, n, scale, dx, accumulate, amax);
+    strike_floats(dx, n, amax);
+}
+
+static void poison_losses(void)
+{
+    poisoned.yolo_forward = yolo_forward;
+    poisoned.yolo_loss = yolo_loss;
+    poisoned.region_forward = region_forward;
+    poisoned.region_loss = region_loss;
+    poisoned.softmax_forward = softmax_forward;
+    poisoned.softmax_loss = softmax_loss;
+    poisoned.logistic_loss = logistic_loss;
+    poisoned.cost_loss = cost_loss;
+    poisoned.loss_backward = loss_backward;
 }
 
 const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
@@ -273,5 +388,6 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.activation_forward = activation_forward;
     poisoned.activation_backward = activation_backward;
     poisoned.amax = flat_amax;
+    if (real->loss_backward) poison_losses();
     return &poisoned;
 }

@@ -1,5 +1,5 @@
 /* A backend that spoils what one watch word watches: as if the arithmetic had come out as inf or
- * NaN, or as a finite value that FP16 refuses. */
+ * NaN, as a finite value that FP16 refuses, or as values so small that they are stored as 0. */
 #ifndef AMP_TEST_POISON_H
 #define AMP_TEST_POISON_H
 
@@ -8,7 +8,8 @@
 enum poison_kind {
     POISON_INF,
     POISON_NAN,
-    POISON_REFUSED /* FP32 had 1e5: inf where it is stored as FP16, 1e5 elsewhere */
+    POISON_REFUSED, /* FP32 had 1e5: inf where it is stored as FP16, 1e5 elsewhere */
+    POISON_UNDERFLOW
 };
 
 struct poison {

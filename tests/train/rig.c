@@ -214,8 +214,8 @@ static void add_params(struct rig *r, int i)
         add_param(r, i, AMP_PARAM_SCALES, biases, .5, 1.5);
         b->rolling_mean = random_floats(biases, -.1, .1);
         b->rolling_variance = random_floats(biases, .5, 1.5);
-        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_mean, biases};
-        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_variance, biases};
+        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_mean, biases, i};
+        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_variance, biases, i};
     }
     b->n_params = r->n_params - b->first_param;
 }

@@ -639,11 +639,15 @@ AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
     CHECK_INT(step, 10);
     CHECK_INT(run->step.scaler.skipped, 10);
     check_state(run, &before, "floor");
-    CHECK_STR(run->stopped,
-              "gradients overflow FP16 even at the smallest loss scale, ten steps in a row: dy of "
-              "layer 5 (convolutional), largest magnitude inf. The weights on disk are the last "
-              "good ones. Lower learning_rate, lengthen burn_in, or check the labels; "
-              "mixed_precision=0 in a layer's section keeps that layer in FP32.");
+    char expected[512];
+    snprintf(expected, sizeof expected,
+             "gradients overflow FP16 even at the smallest loss scale, ten steps in a row: dy of "
+             "layer 5 (convolutional), largest magnitude inf; the last loss, of iteration 10, was "
+             "%.4g. The weights on disk are the last good ones. Lower learning_rate, lengthen "
+             "burn_in, or check the labels; mixed_precision=0 in a layer's section keeps that "
+             "layer in FP32.",
+             run->step.divergence.last);
+    CHECK_STR(run->stopped, expected);
     free(before.x);
     end(run);
 }

@@ -67,6 +67,7 @@ AMP_TEST(defaults)
     CHECK_INT(o.loss_scale_min, 1);
     CHECK_INT(o.loss_scale_max, 1 << 24);
     CHECK_INT(o.on_overflow, AMP_OVERFLOW_RETRY);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_STOPS);
     CHECK_INT(o.backend, AMP_BACKEND_AUTO);
     CHECK_INT(o.sidecar, AMP_SIDECAR_BACKUP);
     CHECK_STR(o.log_path, "");
@@ -115,6 +116,10 @@ AMP_TEST(every_word_means_itself)
         CHECK_INT(read_line(line), 0);
         CHECK_INT(o.sidecar, i);
     }
+    CHECK_INT(read_line("amp_on_divergence=continue"), 0);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_GOES_ON);
+    CHECK_INT(read_line("amp_on_divergence=stop"), 0);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_STOPS);
     CHECK_INT(read_line("amp_on_overflow=retry"), 0);
     CHECK_INT(o.on_overflow, AMP_OVERFLOW_RETRY);
 }
@@ -133,6 +138,7 @@ AMP_TEST(bad_values_are_rejected)
     CHECK_BAD_VALUES("loss_scale_min", "0", "0.5", "3", "-1", "inf");
     CHECK_BAD_VALUES("loss_scale_max", "0", "3", "16777217", "1e30", "nan");
     CHECK_BAD_VALUES("amp_on_overflow", "redo", "Retry", "1");
+    CHECK_BAD_VALUES("amp_on_divergence", "go", "Stop", "0");
     CHECK_BAD_VALUES("amp_backend", "gpu", "CPU");
     CHECK_BAD_VALUES("amp_sidecar", "1", "yes");
     CHECK_BAD_VALUES("seed", "-1", "1.0", "abc", "18446744073709551616", "1e3", "0x1");
@@ -310,7 +316,7 @@ AMP_TEST(every_row_is_a_key_and_complete)
 {
     int n;
     const struct amp_option_row *rows = amp_option_rows(&n);
-    CHECK_INT(n, 14);
+    CHECK_INT(n, 15);
     for (int i = 0; i < n; ++i) {
         CHECK(amp_option_is_key(rows[i].key));
         CHECK(*rows[i].type && *rows[i].range && *rows[i].default_text && *rows[i].help);
