@@ -48,8 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char err[1024] = "", notes[256];
     struct amp_options options;
-    struct amp_cfg_file *cfg =
-        amp_cfg_parse("x.cfg", (const char *)data, size, err, sizeof err);
+    struct amp_cfg_file *cfg = amp_cfg_parse("x.cfg", (const char *)data, size, err, sizeof err);
     if (!cfg || amp_options_read(cfg, &options, notes, sizeof notes, err, sizeof err)) {
         fuzz_require_reason(err, "x.cfg");
     } else {

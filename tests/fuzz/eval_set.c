@@ -6,8 +6,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names", "x.list", "a.png",
-                                        "a.txt",  "b.png", "b.txt",     "x.map",   NULL};
+    static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names",
+                                        "x.list", "a.png", "a.txt",     "b.png",
+                                        "b.txt",  "x.map", NULL};
     struct amp_eval_set set;
     fuzz_enter_folder();
     fuzz_write_files(names, data, size);

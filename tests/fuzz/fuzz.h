@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* The bytes as a file in memory; its path, good until the next call. */
 const char *fuzz_file(const void *data, size_t size);
 
-/* Makes a folder of its own the working folder, at the first call; removed when the program ends. */
+/* Makes a folder of its own the working folder, at the first call; removed when the program ends.
+ */
 void fuzz_enter_folder(void);
 /* A file in it, which replaces one of that name. */
 void fuzz_write(const char *name, const void *data, size_t size);

@@ -27,8 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int told = 0;
     struct amp_train_list list;
     make_images();
-    int failed =
-        amp_train_list_check(fuzz_file(data, size), 2, fuzz_nowhere(), &list, note, &told);
+    int failed = amp_train_list_check(fuzz_file(data, size), 2, fuzz_nowhere(), &list, note, &told);
     FUZZ_REQUIRE(failed == (told ? -1 : 0));
     FUZZ_REQUIRE(failed || list.images > 0);
     return 0;

@@ -16,9 +16,9 @@ static void limit_files(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names", "x.list",
-                                        "a.png",  "a.txt", "b.png",     "b.txt",   "x.map",
-                                        "x.tree", NULL};
+    static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names",
+                                        "x.list", "a.png", "a.txt",     "b.png",
+                                        "b.txt",  "x.map", "x.tree",    NULL};
     static char err[1 << 16];
     fuzz_enter_folder();
     fuzz_write_files(names, data, size);
