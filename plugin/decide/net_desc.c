@@ -766,7 +766,7 @@ static int describe_net(struct describer *d, int w, int h)
     net->c = key_int(d, "channels", 0);
     if (product(d, net->w, net->h, net->c, &net->inputs)) return -1;
     int image = net->inputs;
-    net->inputs = key_int(d, "inputs", net->inputs);
+    if (!w) net->inputs = key_int(d, "inputs", net->inputs);
     if (image && net->inputs != image)
         return fail(d, line_of(d, "inputs"),
                     "inputs=%d in %s: allowed: width * height * channels = %d, or none of these",
