@@ -75,81 +75,6 @@ CASES = [
 ]
 
 
-# What Darknet's parser and layers crash on, write out of bounds at, or leave with status 0: (name,
-# text of the cfg, its replacement, words of the message). TRAIN: only training does.
-YOLO = "mask=2,3\nanchors=12,12, 20,20, 6,6, 9,9\n"
-BOTH = [
-    ("empty cfg", None, "", ["toy.cfg", "no section"]),
-    ("a line before [net]", "[net]\n", "batch=1\n[net]\n", ["toy.cfg:2: ", "before the first section"]),
-    ("another first section", "[net]\n", "[conv]\n[net]\n", ["toy.cfg:2: ", "[conv]"]),
-    ("a second [net]", "[maxpool]\n", "[net]\n", ["toy.cfg:46: [net]", "no such layer"]),
-    ("no ]", "[maxpool]", "[maxpool", ["toy.cfg:46: ", 'does not end with "]"']),
-    ("no =", "batch=4", "batch", ["toy.cfg:3: ", 'no "="']),
-    ("no value", "batch=4", "batch=", ["toy.cfg:3: ", "no value"]),
-    ("NUL byte", "batch=4", "batch=4\0", ["toy.cfg:3: ", "NUL"]),
-    ("Windows line ends", "\n", "\r\n", ["toy.cfg:2: ", "carriage return"]),
-    ("a long line that is no entry", "[maxpool]\n", "[maxpool]\n" + "x" * 100000 + "\n",
-     ["toy.cfg:47: ", 'no "="']),
-    ("no newline at the end, no value", "random=0\n", "random=0\nnum=", ["no value"]),
-    ("unknown layer", "[maxpool]", "[maxpool2]", ["toy.cfg:46: [maxpool2]", "no such layer"]),
-    ("a word for a number", "filters=16", "filters=many", ["toy.cfg:52: filters=many", "whole number"]),
-    ("a number with more behind it", "batch=4", "batch=4x", ["toy.cfg:3: batch=4x", "whole number"]),
-    ("a number past 32 bits", "max_batches=3", "max_batches=4294967299",
-     ["toy.cfg:11: max_batches=4294967299", "32 bits"]),
-    ("a rate that is no number", "momentum=0.9", "momentum=nan", ["toy.cfg:7: momentum=nan", "finite"]),
-    ("filters below 1", "filters=16", "filters=-16", ["toy.cfg:52: filters=-16", "at least 1"]),
-    ("size 0", "size=3\nstride=1", "size=0\nstride=1", ["size=0", "at least 1"]),
-    ("stride 0", "[maxpool]\nsize=2\nstride=2", "[maxpool]\nsize=2\nstride=0",
-     ["toy.cfg:48: stride=0", "at least 1"]),
-    ("subdivisions 0", "subdivisions=2", "subdivisions=0", ["toy.cfg:4: subdivisions=0", "at least 1"]),
-    ("subdivisions above batch", "subdivisions=2", "subdivisions=5", ["toy.cfg:4: ", "no image for a pass"]),
-    ("huge width", "width=32", "width=2147483647", ["toy.cfg:5: width=2147483647", "1000000"]),
-    ("negative width", "width=32", "width=-32", ["toy.cfg:2: [net]", "-32"]),
-    ("2^31 elements", "width=32", "width=999999", ["toy.cfg:2: ", "2^31"]),
-    ("2^31 elements of a pass", "batch=4", "batch=900000", ["toy.cfg:", "of a pass", "lower batch"]),
-    ("2^31 weights", "filters=16\nsize=3", "filters=900000\nsize=3000", ["toy.cfg:50: ", "2^31"]),
-    ("inputs that are not the image", "channels=3", "channels=3\ninputs=99",
-     ["toy.cfg:8: inputs=99", "= 3072"]),
-    ("groups that do not divide", "filters=16", "groups=3\nfilters=16", ["toy.cfg:52: groups=3", "8 input channels"]),
-    ("a route without layers", "[route]\nlayers=-3", "[route]", ["toy.cfg:76: [route]", "layers= is missing"]),
-    ("a route past the start", "layers=-3", "layers=-30", ["toy.cfg:77: layers=-30", "0 to"]),
-    ("a route to itself", "layers=-3", "layers=8", ["toy.cfg:77: layers=8", "0 to 7"]),
-    ("a route to nothing", "layers=-1, 4", "layers=-1,", ["layers=-1,", "whole number"]),
-    ("a shortcut without from", "from=-3\n", "", ["toy.cfg:42: [shortcut]", "from= is missing"]),
-    ("a shortcut to a later layer", "from=-3", "from=5", ["toy.cfg:43: from=5", "0 to 2"]),
-    ("a mask past the anchors", "mask=2,3", "mask=2,4", ["mask= in [yolo] names anchor 4", "0 to 3"]),
-    ("too many anchors", YOLO, YOLO[:-1] + ",1,1,1,1\n", ["anchors= in [yolo]: 12 numbers", "allowed: 8"]),
-    ("too few anchors", YOLO, "mask=2,3\nanchors=12,12\n", ["anchors= in [yolo]: 2 numbers", "allowed: 8"]),
-    ("unknown policy", "policy=constant", "policy=cosine", ["toy.cfg:12: policy=cosine", "steps"]),
-    ("steps without scales", "policy=constant", "policy=steps\nsteps=1,2",
-     ["toy.cfg:12: policy=steps", "scales="]),
-    ("fewer scales than steps", "policy=constant", "policy=steps\nsteps=1,2\nscales=.1",
-     ["toy.cfg:14: scales=.1", "allowed: 2"]),
-    ("step 0", "policy=constant", "policy=step\nstep=0", ["toy.cfg:13: step=0", "at least 1"]),
-    ("a maxpool window outside", "[maxpool]\nsize=2", "[maxpool]\npadding=40\nsize=2",
-     ["toy.cfg:46: [maxpool]", "without any input cell"]),
-    ("a crop larger than its input", "[maxpool]\nsize=2", "[crop]\ncrop_width=99\ncrop_height=9\n[maxpool]\nsize=2",
-     ["toy.cfg:46: [crop]", "allowed: up to"]),
-    ("a reorg that does not divide", "[maxpool]\nsize=2\nstride=2", "[reorg]\nstride=4",
-     ["toy.cfg:47: stride=4 in [reorg]", "must divide"]),
-    ("a local that overruns its workspace", "[maxpool]\nsize=2\nstride=2", "[local]\nfilters=8\npad=1\nsize=1",
-     ["toy.cfg:46: [local]", "workspace"]),
-    ("an lrn over more than all channels", "[maxpool]\nsize=2\nstride=2", "[lrn]\nsize=99",
-     ["toy.cfg:47: size=99 in [lrn]", "allowed: 1 to 17"]),
-]
-TRAIN = [
-    ("unknown activation", "activation=leaky", "activation=mish", ["activation=mish", "leaky"]),
-    ("another loss in between", "[maxpool]", "[cost]\n[maxpool]", ["toy.cfg:46: [cost]", "out of bounds"]),
-    ("truth=1", "[maxpool]", "[maxpool]\ntruth=1", ["toy.cfg:47: truth=1", "out of bounds"]),
-    ("jitter", "jitter=.2", "jitter=1.5", ["jitter=1.5 in [yolo]", "below 1"]),
-    ("saturation", "batch=4", "batch=4\nsaturation=0", ["toy.cfg:4: saturation=0", "above 0"]),
-    ("a first layer without a guard", "policy=constant\n\n", "policy=constant\n[maxpool]\n",
-     ["toy.cfg:13: [maxpool]", "mixed_precision=1"]),
-    ("random=1 with a layer of fixed size", "random=0", "random=1\n", None),
-    ("a bad tree", "[yolo]", "[yolo]", None),
-]
-
-
 def set_seen(folder, images):
     """Sets the count of images seen in the weights file's header."""
     body = (folder / "toy.weights").read_bytes()
@@ -234,4 +159,5 @@ def main():
         assert run.returncode == 1 and "usage:" in run.stderr, run.stderr
 
 
-main()
+if __name__ == "__main__":
+    main()
