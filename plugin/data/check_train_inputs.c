@@ -243,7 +243,8 @@ static void check_list(struct checker *k, int classes)
 }
 
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
-                           bool clear, FILE *progress, FILE *warn, char *err, size_t err_size)
+                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+                           size_t err_size)
 {
     struct checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
     char data_err[2 * PATH_MAX];
@@ -253,7 +254,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     if (!k.data) tell(&k, data_err);
 
     int classes = check_head_classes(&k, read_classes(&k));
-    if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, tell, &k);
+    if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
         check_names(&k, classes);

@@ -204,6 +204,19 @@ static void check_resizing(const struct checker *k)
 
 /* ---- Darknet's own backward ---- */
 
+/* The CPU code writes gradients that it never allocates. */
+static void check_cpu_layers(const struct checker *k)
+{
+    for (int i = 0; i < k->net->n; ++i) {
+        const struct amp_layer_desc *l = &k->net->layers[i];
+        if (l->type == AMP_BATCHNORM || l->type == AMP_RNN || l->type == AMP_LSTM)
+            fault(k, l->line,
+                  "%s: this Darknet crashes when it trains such a layer on the CPU; allowed with "
+                  "mixed_precision=1",
+                  l->type_name);
+    }
+}
+
 static bool has_gradient(const struct checker *k, int layer)
 {
     return layer >= 0 && k->net->layers[layer].type != AMP_CROP;
@@ -265,7 +278,7 @@ static void check_net_keys(const struct checker *k)
 }
 
 void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net, bool mixed,
-                         amp_tell *tell, void *context)
+                         bool on_gpu, amp_tell *tell, void *context)
 {
     struct checker k = {cfg, net, tell, context};
     for (int i = 0; i < net->n; ++i) {
@@ -279,4 +292,5 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
         check_truths(&k, i);
     check_resizing(&k);
     if (!mixed) check_gradients(&k);
+    if (!mixed && !on_gpu) check_cpu_layers(&k);
 }

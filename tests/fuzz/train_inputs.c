@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     limit_files();
     bool clear = size & 1;
     int failed = amp_check_train_inputs("x.data", "x.cfg", size & 2 ? NULL : "x.weights", clear,
-                                        fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
+                                        size & 4, fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
     FUZZ_REQUIRE(failed == (*err ? -1 : 0));
     return 0;
 }

@@ -86,6 +86,8 @@ TRAIN = [
     ("jitter", "jitter=.2", "jitter=1.5", ["toy.cfg:94: jitter=1.5 in [yolo]", "below 1"]),
     ("saturation", "batch=4", "batch=4\nsaturation=0", ["toy.cfg:4: saturation=0", "above 0"]),
     ("a first layer without a guard", FIRST, MAXPOOL, ["toy.cfg:16: [maxpool]", "mixed_precision=1"]),
+    ("a layer that the CPU code crashes on", MAXPOOL, MAXPOOL + "[batchnorm]\n",
+     ["toy.cfg:47: [batchnorm]", "on the CPU", "mixed_precision=1"]),
     ("random=1 with a layer of fixed size", ROUTE, ROUTE + "[dropout]\n", ["toy.cfg:98: random=1", "[dropout]"]),
     ("random=1 with a size that does not fit", ROUTE,
      ROUTE + "[conv]\nfilters=9\nsize=3\nstride=3\npad=1\n[reorg]\nstride=3\n",
