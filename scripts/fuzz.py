@@ -57,9 +57,14 @@ def compiler(target):
 
 def read_account(folder):
     path = folder / "account.json"
-    fresh = {"cpu_seconds": 0.0, "executions": 0, "edges": 0, "findings": 0,
-             "cpu_seconds_in_all": 0.0, "executions_in_all": 0}
-    return json.loads(path.read_text()) if path.exists() else fresh
+    account = {"cpu_seconds": 0.0, "executions": 0, "edges": 0, "findings": 0,
+               "cpu_seconds_in_all": 0.0, "executions_in_all": 0}
+    if path.exists():
+        read = bench_lib.read_json(path)
+        if not all(isinstance(read.get(key), (int, float)) for key in account):
+            raise BenchError(f"{path}: not an account; remove it to begin anew")
+        account = read
+    return account
 
 
 def command(target, folder, seconds):
@@ -161,4 +166,5 @@ def main():
         print("\n".join(targets()))
 
 
-bench_lib.exits("fuzz.py", main)
+if __name__ == "__main__":
+    bench_lib.exits("fuzz.py", main)
