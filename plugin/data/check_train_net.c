@@ -209,11 +209,12 @@ static void check_cpu_layers(const struct checker *k)
 {
     for (int i = 0; i < k->net->n; ++i) {
         const struct amp_layer_desc *l = &k->net->layers[i];
-        if (l->type == AMP_BATCHNORM || l->type == AMP_RNN || l->type == AMP_LSTM)
+        bool binary = l->type == AMP_CONVOLUTIONAL && l->binary && !l->batch_normalize;
+        if (binary || l->type == AMP_BATCHNORM || l->type == AMP_RNN || l->type == AMP_LSTM)
             fault(k, l->line,
-                  "%s: this Darknet crashes when it trains such a layer on the CPU; allowed with "
+                  "%s%s: this Darknet crashes when it trains such a layer on the CPU; allowed with "
                   "mixed_precision=1",
-                  l->type_name);
+                  l->type_name, binary ? " with binary=1 and without batch_normalize=1" : "");
     }
 }
 

@@ -11,7 +11,8 @@
 #define MAX_ELEMENTS INT32_MAX
 #define MAX_INTEGER  1000000 /* of any size, count or stride */
 #define MAX_SIZE     65536   /* of a window, its stride and padding */
-#define MAX_REORG    1024    /* its stride; the square must fit */
+#define MAX_ANCHORS  1000
+#define MAX_REORG    1024 /* its stride; the square must fit */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -591,11 +592,11 @@ static int describe_head(struct describer *d, struct amp_layer_desc *l)
     l->total = l->num = key_int(d, "num", 1);
     l->random = key_int(d, "random", 0);
     l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? 30 : 90);
-    if (l->num < 1 || l->classes < 0 || l->coords < 0)
+    if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
         return fail(d, d->section->line,
-                    "%s: num=%d, classes=%d, coords=%d; allowed: num at least 1, the others not "
-                    "below 0",
-                    d->section->name, l->num, l->classes, l->coords);
+                    "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "
+                    "0",
+                    d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
     int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {
         const char *mask = amp_cfg_string(d->section, "mask", NULL);
