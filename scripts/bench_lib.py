@@ -33,9 +33,29 @@ def run(command, environment=None, **options):
     return done.stdout
 
 
+def parse_json(text, where):
+    """The object that the text is; anything else is an error that says where it stood."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BenchError(f"{where}: not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise BenchError(f"{where}: not a JSON object")
+    return found
+
+
+def read_json(path):
+    try:
+        text = Path(path).read_text()
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{path}: cannot be read: {error}") from None
+    return parse_json(text, path)
+
+
 def json_lines(text):
     """The lines of a program's output that are JSON objects."""
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [parse_json(line, f"a program's line {line[:60]!r}") for line in text.splitlines()
+            if line.startswith("{")]
 
 
 def last_json(text):

@@ -14,23 +14,61 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bench_lib
 
 
-def read_json(path):
-    """The file's JSON; None where a stage did not come so far."""
+def read_json(path, is_right):
+    """The file's object; None where a stage did not come so far. What is damaged is left out, and said:
+    the rest of the report is worth having."""
+    if not path.exists():
+        return None
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
+        found = bench_lib.read_json(path)
+        if is_right(found):
+            return found
+        raise bench_lib.BenchError(f"{path}: not what its stage writes")
+    except bench_lib.BenchError as error:
+        print(f"gpu_report: {error}; left out", file=sys.stderr)
         return None
 
 
-def read_stages(text):
+def is_bench(found):
+    runs = found.get("runs", [])
+    return isinstance(runs, list) and all(
+        isinstance(run, dict) and (not run.get("device") or is_named(run["device"], "name"))
+        for run in runs)
+
+
+def is_named(found, key):
+    return isinstance(found, dict) and isinstance(found.get(key), str)
+
+
+def is_device(found):
+    return is_named(found, "deviceName")
+
+
+def is_slope(found):
+    return all(isinstance(engines, dict) or isinstance(engines, list) and all(
+        is_named(engine, "slope") or is_named(engine, "status") or engine == {}
+        for engine in engines) for engines in found.values())
+
+
+def read_stages(path):
+    """The stages, a line each."""
     keys = ("name", "result", "seconds", "reason")
-    return [dict(zip(keys, line.split("\t"))) for line in text.splitlines()]
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise bench_lib.BenchError(f"{path}: cannot be read: {error}") from None
+    rows = [line.split("\t") for line in lines]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(keys):
+            raise bench_lib.BenchError(f"{path}:{number}: {len(row)} columns; must be {len(keys)}: "
+                                       + ", ".join(keys))
+    return [dict(zip(keys, row)) for row in rows]
 
 
 def device_name(properties, bench):
     """From whichever stage learnt it."""
     for run in (bench or {}).get("runs", []):
-        if run["device"]:
+        if run.get("device"):
             return run["device"]["name"]
     if properties:
         return properties["deviceName"]
@@ -68,14 +106,14 @@ def page(record, bench_page):
 
 
 def main(work, out):
-    bench, properties = read_json(work / "bench.json"), read_json(work / "device.json")
+    bench, properties = read_json(work / "bench.json", is_bench), read_json(work / "device.json", is_device)
     date = datetime.date.today().isoformat()
     name = device_name(properties, bench)
     record = {"gpu": name, "date": date, "machine": bench_lib.machine(),
-              "stages": read_stages((work / "stages").read_text()),
+              "stages": read_stages(work / "stages"),
               "device_properties": properties,
-              "leaky_slope": read_json(work / "leaky_slope.json"),
-              "losses": read_json(work / "losses.json"), "bench": bench}
+              "leaky_slope": read_json(work / "leaky_slope.json", is_slope),
+              "losses": read_json(work / "losses.json", bool), "bench": bench}
     bench_page = work / "bench.md"
     text = page(record, bench_page.read_text() if bench_page.exists() else "")
     short = re.sub(r"[^a-z0-9]+", "-", name.lower().replace("nvidia", "")).strip("-")
@@ -86,4 +124,4 @@ def main(work, out):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    bench_lib.exits("gpu_report", lambda: main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -202,6 +202,14 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def is_made_by(mark, recipe):
+    """A mark that cannot be read is as good as one of another recipe: the set is made again."""
+    try:
+        return json.loads(mark.read_text()) == recipe
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
 def main():
     args = parse_arguments()
     final = args.out.resolve()
@@ -212,7 +220,7 @@ def main():
     recipe = {"version": RECIPE_VERSION, "folder": str(final), "train": args.train,
               "valid": args.valid, "size": args.size, "seed": args.seed}
     mark = final / "recipe.json"  # written last: it says that the folder is complete, and ours
-    if mark.exists() and json.loads(mark.read_text()) == recipe:
+    if is_made_by(mark, recipe):
         print(f"{final}: complete already")
         return
     if final.exists() and not mark.exists() and any(final.iterdir()):

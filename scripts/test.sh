@@ -29,27 +29,7 @@ format_version=14
 
 packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils clang-format"
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
-install_missing() {
-    command -v dpkg-query >/dev/null || {
-        echo "test.sh: no Debian packages here; needed are the likes of: $packages"
-        return
-    }
-    missing=
-    for package in $packages; do
-        case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null)" in
-        *" installed") ;;
-        *) missing="$missing $package" ;;
-        esac
-    done
-    [ -n "$missing" ] || return 0
-    echo "Installing:$missing"
-    as_root apt-get -q update
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends $missing
-}
+. scripts/packages.sh
 
 check_format() {
     found=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
@@ -86,7 +66,7 @@ test_cuda() {
     run_tests cuda -L 'attach|cuda'
 }
 
-install_missing
+install_missing "$packages"
 check_format
 scripts/get-darknet.sh
 test_cuda

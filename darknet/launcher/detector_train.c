@@ -1,5 +1,6 @@
 #include "detector_train.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,12 @@
 #include "plugin/data/check_train_inputs.h"
 
 int darknet_main(int argc, char **argv);
+
+#ifdef GPU
+static const bool on_gpu = true;
+#else
+static const bool on_gpu = false;
+#endif
 
 // Takes out of argv what Darknet's main and run_detector take out of theirs, in their order.
 // Returns whether -clear was there.
@@ -46,7 +53,8 @@ int amp_command_detector_train(int argc, char **argv)
                 argv[0]);
         return 1;
     }
-    if (amp_check_train_inputs(data, cfg, weights, clear, stderr, stderr, err, sizeof err)) {
+    if (amp_check_train_inputs(data, cfg, weights, clear, on_gpu, stderr, stderr, err,
+                               sizeof err)) {
         print_faults(err);
         return 1;
     }

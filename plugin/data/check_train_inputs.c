@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check_train_net.h"
 #include "file_check.h"
 #include "plugin/decide/cfg_file.h"
 #include "plugin/decide/net_desc.h"
@@ -66,7 +67,7 @@ static void read_cfg(struct checker *k, const char *path)
         tell(k, err);
         return;
     }
-    k->net = amp_net_describe(k->cfg, 0, 0, k->options.mixed_precision, err, sizeof err);
+    k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);
 }
 
@@ -78,74 +79,6 @@ static bool is_head(const struct amp_layer_desc *l)
 static const struct amp_cfg_section *section_of(const struct checker *k, int layer)
 {
     return &k->cfg->sections[layer + 1];
-}
-
-/* Darknet makes room for this many boxes whatever max says, but strides by max. */
-static void check_head(struct checker *k, int layer)
-{
-    const struct amp_layer_desc *l = &k->net->layers[layer];
-    const struct amp_cfg_section *s = section_of(k, layer);
-    int boxes = l->type == AMP_REGION ? 30 : 90;
-    if (l->max_boxes != boxes)
-        fault(k, "%s:%d: max=%d in %s; allowed: %d, the room that this Darknet makes", k->cfg->path,
-              line_of(s, "max"), l->max_boxes, s->name, boxes);
-    if (l->type == AMP_REGION && l->coords != 4)
-        fault(k, "%s:%d: coords=%d in %s; allowed: 4, what detector train loads", k->cfg->path,
-              line_of(s, "coords"), l->coords, s->name);
-    if (l->classes < 1)
-        fault(k, "%s:%d: classes=%d in %s; allowed: at least 1", k->cfg->path,
-              line_of(s, "classes"), l->classes, s->name);
-}
-
-/* Darknet uses the lines of a map as indices of classes, unchecked. */
-static void check_map(struct checker *k, const char *path, int classes)
-{
-    char *line = NULL;
-    size_t size = 0;
-    FILE *file = fopen(path, "r");
-    for (int number = 1; file && getline(&line, &size, file) >= 0; ++number) {
-        long class_id = strtol(line, NULL, 10);
-        if (class_id >= 0 && class_id < classes) continue;
-        fault(k, "%s:%d: class %ld; allowed: 0 to %d", path, number, class_id, classes - 1);
-        break;
-    }
-    free(line);
-    if (file) fclose(file);
-}
-
-/* Files that Darknet would exit without, after the network is built. */
-static void check_named_files(struct checker *k, int layer)
-{
-    static const char *const keys[] = {"tree", "map"};
-    const struct amp_layer_desc *l = &k->net->layers[layer];
-    for (int i = 0; i < 2; ++i) {
-        const struct amp_cfg_entry *e = amp_cfg_find(section_of(k, layer), keys[i]);
-        const char *why = e ? amp_text_unreadable(e->value) : NULL;
-        if (why)
-            fault(k, "%s:%d: %s=%s: %s", k->cfg->path, e->line, e->key, e->value, why);
-        else if (e && i)
-            check_map(k, e->value, l->classes);
-    }
-}
-
-static void check_net(struct checker *k)
-{
-    const struct amp_cfg_section *net = &k->cfg->sections[0];
-    int last = k->net->n - 1;
-    for (int i = 0; i <= last; ++i) {
-        const struct amp_layer_desc *l = &k->net->layers[i];
-        if (is_head(l)) check_head(k, i);
-        if (is_head(l) || l->type == AMP_SOFTMAX) check_named_files(k, i);
-    }
-    if (k->net->layers[last].type != AMP_YOLO && k->net->layers[last].type != AMP_REGION)
-        fault(k, "%s:%d: the last layer is %s; detector train needs [yolo] or [region] there",
-              k->cfg->path, section_of(k, last)->line, section_of(k, last)->name);
-    if (k->net->c != 3)
-        fault(k, "%s:%d: channels=%d; allowed: 3, what detector train loads", k->cfg->path,
-              line_of(net, "channels"), k->net->c);
-    if (k->net->max_batches < 1)
-        fault(k, "%s:%d: max_batches=%d: nothing to train: raise max_batches", k->cfg->path,
-              line_of(net, "max_batches"), k->net->max_batches);
 }
 
 /* ---- classes ---- */
@@ -344,7 +277,8 @@ static void check_list(struct checker *k, int classes)
 }
 
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
-                           bool clear, FILE *progress, FILE *warn, char *err, size_t err_size)
+                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+                           size_t err_size)
 {
     struct checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
     char data_err[2 * PATH_MAX];
@@ -354,7 +288,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     if (!k.data) tell(&k, data_err);
 
     int classes = check_head_classes(&k, read_classes(&k));
-    if (k.net) check_net(&k);
+    if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
         check_names(&k, classes);

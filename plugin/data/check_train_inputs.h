@@ -1,11 +1,12 @@
 /* Everything that can be found wrong with `detector train DATA CFG [WEIGHTS] [-clear]` before it
  * starts: nothing is trained, created or overwritten.
  *
- * Looked at: cfg, options and shapes; the heads (classes against the data file and its names, max,
- * coords, channels); names, tree and map files; the weights file's size and its `seen` against
- * max_batches; the backup folder (a file of the weights' size must fit); every image and label file
- * of the training list. Keys that the data file leaves out have Darknet's defaults
- * (data/train.list, /backup/), and all paths count from the working folder, as in Darknet.
+ * Looked at: cfg, options and shapes; what Darknet would crash on in the network
+ * (check_train_net.h); the heads' classes against the data file and its names; the weights file's
+ * size and its `seen` against max_batches; the backup folder (a file of the weights' size must
+ * fit); every image and label file of the training list. Keys that the data file leaves out have
+ * Darknet's defaults (data/train.list, /backup/), and all paths count from the working folder, as
+ * in Darknet.
  */
 #ifndef AMP_CHECK_TRAIN_INPUTS_H
 #define AMP_CHECK_TRAIN_INPUTS_H
@@ -15,10 +16,11 @@
 #include <stdio.h>
 
 /* 0, or -1 with every fault on a line of its own in err; 64 KiB hold all but reports of very long
- * paths. weights_path: NULL or "" for none. progress (may be NULL): progress lines, and which
- * layers a weights file that ends between layers fills. warn (may be NULL): what is odd but
- * allowed. */
+ * paths. weights_path: NULL or "" for none. on_gpu: Darknet's code for GPUs will run. progress (may
+ * be NULL): progress lines, and which layers a weights file that ends between layers fills. warn
+ * (may be NULL): what is odd but allowed. */
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
-                           bool clear, FILE *progress, FILE *warn, char *err, size_t err_size);
+                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+                           size_t err_size);
 
 #endif

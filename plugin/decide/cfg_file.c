@@ -132,7 +132,7 @@ static struct amp_cfg_file *parse(const char *path, char *text, size_t size, boo
     return file;
 }
 
-static int check_readable(const char *path, char *err, size_t err_size)
+static int check_readable(const char *path, size_t *size, char *err, size_t err_size)
 {
     struct stat info;
     const char *why = NULL;
@@ -143,19 +143,21 @@ static int check_readable(const char *path, char *err, size_t err_size)
     else if (info.st_size > AMP_CFG_MAX_BYTES)
         why = "larger than 16 MiB, which no cfg or data file is";
     if (why) snprintf(err, err_size, "cannot read %s: %s", path, why);
+    *size = why ? 0 : (size_t)info.st_size;
     return why ? -1 : 0;
 }
 
 static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *err, size_t err_size)
 {
-    if (check_readable(path, err, err_size)) return NULL;
+    size_t size;
+    if (check_readable(path, &size, err, err_size)) return NULL;
     FILE *fp = fopen(path, "rb");
     if (!fp) {
         snprintf(err, err_size, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
-    char *text = malloc(AMP_CFG_MAX_BYTES + 1);
-    size_t size = text ? fread(text, 1, AMP_CFG_MAX_BYTES, fp) : 0;
+    char *text = malloc(size + 1);
+    if (text) size = fread(text, 1, size, fp);
     bool failed = ferror(fp);
     int why = errno;
     fclose(fp);
@@ -165,8 +167,7 @@ static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *er
         return NULL;
     }
     if (text) text[size] = '\0';
-    char *exact = text ? realloc(text, size + 1) : NULL;
-    return parse(path, exact ? exact : text, size, sectioned, err, err_size);
+    return parse(path, text, size, sectioned, err, err_size);
 }
 
 struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size)

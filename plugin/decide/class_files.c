@@ -6,6 +6,8 @@
 
 #include "named_files.h"
 
+#define DARKNET_NAME_MAX 255 /* of a class in a tree */
+
 static FILE *open_named(const char *cfg_path, const char *name, char *path, size_t size, char *err,
                         size_t err_size)
 {
@@ -88,9 +90,13 @@ static int read_tree(FILE *file, const char *path, struct amp_class_tree *t, cha
     size_t room = 0;
     int size = 0, last_parent = -1, result = 0;
     while (result == 0 && getline(&line, &room, file) >= 0) {
-        int parent = -1;
-        sscanf(line, "%*s %d", &parent);
-        if (parent >= t->classes) {
+        int parent = -1, from = 0, name = 0;
+        sscanf(line, " %n%*s%n %d", &from, &name, &parent);
+        if (name - from > DARKNET_NAME_MAX) {
+            snprintf(err, err_size, "%s:%d: a name of %d bytes; this Darknet has room for %d", path,
+                     t->classes + 1, name - from, DARKNET_NAME_MAX);
+            result = -1;
+        } else if (parent >= t->classes) {
             snprintf(err, err_size, "%s:%d: parent %d; allowed: a line before this one, or -1",
                      path, t->classes + 1, parent);
             result = -1;

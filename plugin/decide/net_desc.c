@@ -5,12 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cfg_values.h"
 #include "options.h"
 
 #define MAX_ELEMENTS INT32_MAX
 #define MAX_INTEGER  1000000 /* of any size, count or stride */
 #define MAX_SIZE     65536   /* of a window, its stride and padding */
-#define MAX_REORG    1024    /* its stride; the square must fit */
+#define MAX_ANCHORS  1000
+#define MAX_REORG    1024 /* its stride; the square must fit */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -208,6 +210,31 @@ static int set_output(struct describer *d, struct amp_layer_desc *l, int64_t w, 
     return 0;
 }
 
+/* Darknet multiplies these as int before it allocates: past 2^31 it would reserve too little. */
+static int check_counts(struct describer *d, const struct amp_layer_desc *l)
+{
+    int64_t outputs = (int64_t)d->net->batch * l->outputs;
+    int64_t inputs = (int64_t)d->net->batch * l->inputs;
+    if (outputs > MAX_ELEMENTS || inputs > MAX_ELEMENTS)
+        return fail(d, d->section->line,
+                    "%s: %d images of %d elements in a pass are more than 2^31; lower batch or "
+                    "raise subdivisions",
+                    d->section->name, d->net->batch,
+                    l->outputs > l->inputs ? l->outputs : l->inputs);
+    return 0;
+}
+
+/* n_weights = a * b * c * c. */
+static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, int b, int c)
+{
+    int64_t n = (int64_t)a * b; /* below 2^62 */
+    bool large = n > MAX_ELEMENTS || n * c > MAX_ELEMENTS;
+    if (large || n * c * c > MAX_ELEMENTS)
+        return fail(d, d->section->line, "%s: more than 2^31 weights", d->section->name);
+    l->n_weights = (size_t)(n * c * c);
+    return 0;
+}
+
 static int need_image(struct describer *d)
 {
     if (d->w && d->h && d->c) return 0;
@@ -281,9 +308,9 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
                     l->w, l->h, l->size, l->size);
     int w = (l->w + 2 * l->pad - l->size) / l->stride + 1;
     int h = (l->h + 2 * l->pad - l->size) / l->stride + 1;
-    if (set_output(d, l, w, h, l->filters)) return -1;
-    l->n_weights =
-        (size_t)(l->c / l->groups) * (size_t)l->filters * (size_t)l->size * (size_t)l->size;
+    if (set_output(d, l, w, h, l->filters) ||
+        count_weights(d, l, l->c / l->groups, l->filters, l->size))
+        return -1;
     l->forward_flop = 2.0 * (double)l->n_weights * w * h;
     return 0;
 }
@@ -301,9 +328,9 @@ static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *
         positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
         return -1;
     if (set_output(d, l, (l->w - 1LL) * l->stride + l->size - 2 * l->pad,
-                   (l->h - 1LL) * l->stride + l->size - 2 * l->pad, l->filters))
+                   (l->h - 1LL) * l->stride + l->size - 2 * l->pad, l->filters) ||
+        count_weights(d, l, l->c, l->filters, l->size))
         return -1;
-    l->n_weights = (size_t)l->c * (size_t)l->filters * (size_t)l->size * (size_t)l->size;
     l->forward_flop = 2.0 * (double)l->n_weights * l->w * l->h;
     return 0;
 }
@@ -321,7 +348,14 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
     int less = l->pad ? 1 : l->size;
     if (set_output(d, l, (l->w - less) / l->stride + 1, (l->h - less) / l->stride + 1, l->filters))
         return -1;
-    l->n_weights = (size_t)l->c * (size_t)l->size * (size_t)l->size * (size_t)l->outputs;
+    int64_t grow = 2LL * l->pad - l->size;
+    if (l->pad < 0 || l->w + grow < 0 || l->h + grow < 0 ||
+        (l->w + grow) / l->stride + 1 != l->out_w || (l->h + grow) / l->stride + 1 != l->out_h)
+        return fail(d, d->section->line,
+                    "[local]: size=%d, stride=%d and pad=%d on %d x %d: Darknet would write past "
+                    "its workspace; allowed: pad=0, or pad=1 with size=3",
+                    l->size, l->stride, l->pad, l->w, l->h);
+    if (count_weights(d, l, l->c, l->outputs, l->size)) return -1;
     l->forward_flop = 2.0 * (double)l->n_weights;
     return 0;
 }
@@ -334,7 +368,7 @@ static int describe_connected(struct describer *d, struct amp_layer_desc *l)
         set_output(d, l, 1, 1, out))
         return -1;
     l->filters = out;
-    l->n_weights = (size_t)l->inputs * (size_t)out;
+    if (count_weights(d, l, l->inputs, out, 1)) return -1;
     l->forward_flop = 2.0 * (double)l->n_weights;
     return 0;
 }
@@ -346,6 +380,7 @@ static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
     l->batch_normalize = key_int(d, "batch_normalize", 0);
     if (positive(d, "output", out)) return -1;
     if (l->type == AMP_RNN && read_activation(d, l, "logistic")) return -1;
+    if (count_weights(d, l, l->inputs, out, 1) || count_weights(d, l, out, out, 1)) return -1;
     size_t in = (size_t)l->inputs, n = (size_t)out;
     l->outputs = out;
     l->n_weights =
@@ -361,8 +396,13 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
     l->hidden = key_int(d, "hidden_filters", 1);
     l->batch_normalize = key_int(d, "batch_normalize", 0);
     if (positive(d, "output_filters", l->filters) || positive(d, "hidden_filters", l->hidden) ||
-        read_activation(d, l, "logistic") || set_output(d, l, l->w, l->h, l->filters))
+        read_activation(d, l, "logistic") || set_output(d, l, l->w, l->h, l->filters) ||
+        count_weights(d, l, l->c, l->hidden, 3) || count_weights(d, l, l->hidden, l->hidden, 3) ||
+        count_weights(d, l, l->hidden, l->filters, 3))
         return -1;
+    int64_t state = (int64_t)d->net->batch * l->hidden * l->w * l->h;
+    if (l->hidden > MAX_ELEMENTS / ((int64_t)l->w * l->h) || state > MAX_ELEMENTS)
+        return fail(d, d->section->line, "[crnn]: its state has more than 2^31 elements");
     size_t hidden = (size_t)l->hidden;
     l->n_weights = 9 * (hidden * (size_t)l->c + hidden * hidden + hidden * (size_t)l->filters);
     l->forward_flop = 2.0 * (double)l->n_weights * l->w * l->h;
@@ -376,14 +416,29 @@ static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
     l->size = key_int(d, "size", l->stride);
     l->pad = key_int(d, "padding", l->size - 1);
     if (positive(d, "stride", l->stride) || positive(d, "size", l->size)) return -1;
-    return set_output(d, l, ((int64_t)l->w + l->pad - l->size) / l->stride + 1,
-                      ((int64_t)l->h + l->pad - l->size) / l->stride + 1, l->c);
+    if (set_output(d, l, ((int64_t)l->w + l->pad - l->size) / l->stride + 1,
+                   ((int64_t)l->h + l->pad - l->size) / l->stride + 1, l->c))
+        return -1;
+    int64_t last = -l->pad / 2;
+    bool outside = last + l->size < 1 || last + (l->out_w - 1LL) * l->stride >= l->w ||
+                   last + (l->out_h - 1LL) * l->stride >= l->h;
+    if (outside)
+        return fail(d, d->section->line,
+                    "[maxpool]: size=%d, stride=%d, padding=%d on %d x %d: a window without any "
+                    "input cell, whose gradient Darknet would write out of bounds",
+                    l->size, l->stride, l->pad, l->w, l->h);
+    return 0;
 }
 
 static int describe_crop(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    return set_output(d, l, key_int(d, "crop_width", 1), key_int(d, "crop_height", 1), l->c);
+    int w = key_int(d, "crop_width", 1), h = key_int(d, "crop_height", 1);
+    if (w < 1 || w > l->w || h < 1 || h > l->h)
+        return fail(d, d->section->line,
+                    "[crop]: crop_width=%d, crop_height=%d; allowed: up to its input, %d x %d", w,
+                    h, l->w, l->h);
+    return set_output(d, l, w, h, l->c);
 }
 
 static int describe_avgpool(struct describer *d, struct amp_layer_desc *l)
@@ -421,13 +476,16 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
                     d->section->name, MAX_REORG);
     int s = l->stride;
     bool permutes = !l->flatten && !l->extra;
-    if ((l->reverse || (permutes && d->strict)) && l->c % (s * s))
+    if ((l->reverse || permutes) && l->c % (s * s))
         return fail(d, line_of(d, "stride"),
                     "stride=%d in %s: its square must divide the %d channels", s, d->section->name,
                     l->c);
     int result = l->reverse ? set_output(d, l, (int64_t)l->w * s, (int64_t)l->h * s, l->c / (s * s))
                             : set_output(d, l, l->w / s, l->h / s, (int64_t)l->c * s * s);
     if (result) return -1;
+    if (l->extra < 0 || l->extra > MAX_ELEMENTS - l->inputs)
+        return fail(d, line_of(d, "extra"), "extra=%d in %s: allowed is 0 to %d", l->extra,
+                    d->section->name, MAX_ELEMENTS - l->inputs);
     if (l->extra) {
         l->out_w = l->out_h = l->out_c = 0;
         l->outputs = l->inputs + l->extra;
@@ -518,6 +576,10 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
         if (d->index == 0) return fail(d, d->section->line, "[dropout] cannot be the first layer");
     }
     if (l->type == AMP_SOFTMAX) l->noloss = key_int(d, "noloss", 0);
+    int size = l->type == AMP_NORMALIZATION ? key_int(d, "size", 5) : 1;
+    if (size < 1 || size / 2 > l->c)
+        return fail(d, line_of(d, "size"), "size=%d in %s: allowed: 1 to %lld, with %d channels",
+                    size, d->section->name, 2LL * l->c + 1, l->c);
     if (l->type == AMP_BATCHNORM) l->batch_normalize = true;
     if (l->type == AMP_ACTIVATION) return read_activation(d, l, "linear");
     return 0;
@@ -530,6 +592,11 @@ static int describe_head(struct describer *d, struct amp_layer_desc *l)
     l->total = l->num = key_int(d, "num", 1);
     l->random = key_int(d, "random", 0);
     l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? 30 : 90);
+    if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
+        return fail(d, d->section->line,
+                    "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "
+                    "0",
+                    d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
     int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {
         const char *mask = amp_cfg_string(d->section, "mask", NULL);
@@ -660,6 +727,7 @@ static int describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->numload = key_int(d, "numload", 0);
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (check_integers(d) || describe_by_type(d, l)) return -1;
+    if (check_counts(d, l)) return -1;
     if (!l->sources && one_source(d, l)) return -1;
     if (has_loss_keys(l) && describe_loss(d, l)) return -1;
     d->w = l->out_w;
@@ -698,7 +766,12 @@ static int describe_net(struct describer *d, int w, int h)
     net->h = h ? h : key_int(d, "height", 0);
     net->c = key_int(d, "channels", 0);
     if (product(d, net->w, net->h, net->c, &net->inputs)) return -1;
-    net->inputs = key_int(d, "inputs", net->inputs);
+    int image = net->inputs;
+    if (!w) net->inputs = key_int(d, "inputs", net->inputs);
+    if (image && net->inputs != image)
+        return fail(d, line_of(d, "inputs"),
+                    "inputs=%d in %s: allowed: width * height * channels = %d, or none of these",
+                    net->inputs, d->section->name, image);
     if (net->inputs < 1)
         return fail(d, d->section->line,
                     "%s: give width=, height= and channels=, or inputs=", d->section->name);
@@ -722,7 +795,7 @@ static int describe_all(struct describer *d, int w, int h)
                     d->section->name);
     if (cfg->n_sections == 1)
         return fail(d, d->section->line, "there is no layer after %s", d->section->name);
-    if (describe_net(d, w, h)) return -1;
+    if (amp_cfg_values_check(cfg, d->err, d->err_size) || describe_net(d, w, h)) return -1;
     for (int i = 1; i < cfg->n_sections; i++) {
         d->section = &cfg->sections[i];
         d->index = i - 1;

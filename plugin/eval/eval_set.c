@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "plugin/data/file_check.h"
 #include "plugin/data/labels.h"
 #include "plugin/data/progress.h"
 #include "plugin/decide/cfg_file.h"
@@ -80,8 +81,9 @@ static size_t trim_end(char *text)
 static int read_lines(struct fault_log *log, const char *what, const char *path, bool keep_blank,
                       struct amp_lines *lines)
 {
-    FILE *file = fopen(path, "r");
-    if (!file) return fail(log, "%s %s: %s", what, path, strerror(errno));
+    const char *why = amp_text_unreadable(path);
+    FILE *file = why ? NULL : fopen(path, "r");
+    if (!file) return fail(log, "%s %s: %s", what, path, why ? why : strerror(errno));
     char *text = NULL;
     size_t size = 0;
     int number = 0, blanks = 0, failed = 0;

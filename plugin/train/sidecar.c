@@ -14,6 +14,8 @@
 /* Not a text, as its first byte says; the line ends show a transfer that took it for one. */
 static const unsigned char magic[8] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n'};
 
+#define MAX_ROWS (1u << 20) /* far more than any network has */
+
 struct head {
     unsigned char magic[8];
     uint32_t version, n_layers, n_params, n_demoted;
@@ -200,6 +202,8 @@ static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t 
     uint64_t demoted = h->n_demoted * (uint64_t)sizeof *s->demoted;
     if (rows + demoted + sizeof(uint64_t) > bytes - s->at)
         return fail(s, "is cut off", err, err_size);
+    if (h->n_params > MAX_ROWS || h->n_demoted > MAX_ROWS)
+        return fail(s, "holds more than any network has", err, err_size);
     s->rows = malloc(rows + 1);
     s->demoted = malloc(demoted + 1);
     if (!s->rows || !s->demoted) return fail(s, "out of memory", err, err_size);

@@ -159,4 +159,5 @@ def main():
         assert run.returncode == 1 and "usage:" in run.stderr, run.stderr
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -351,7 +351,7 @@ AMP_TEST(what_only_fp32_layers_feed_passes_fp32_unless_told_otherwise)
 
 AMP_TEST(asking_for_the_impossible_is_told)
 {
-    plan_layers("", "[conv]\n[lrn]\nmixed_precision=1\n[conv]\n[cost]\n");
+    plan_layers("", "[conv]\n[lrn]\nsize=3\nmixed_precision=1\n[conv]\n[cost]\n");
     CHECK(!plan->layers[1].ours);
     CHECK(strstr(plan->layers[1].reason, "mixed_precision=1 is asked for") != NULL);
     forget();

@@ -1,0 +1,31 @@
+/* The whole check of `detector train DATA CFG WEIGHTS`: the input is all of its files. */
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/resource.h>
+
+#include "fuzz.h"
+#include "plugin/data/check_train_inputs.h"
+
+/* The folder for backups is the working folder; a cfg may ask for terabytes there. */
+static void limit_files(void)
+{
+    struct rlimit limit = {1 << 20, 1 << 20};
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const names[] = {"x.data", "x.cfg", "x.weights", "x.names",
+                                        "x.list", "a.png", "a.txt",     "b.png",
+                                        "b.txt",  "x.map", "x.tree",    NULL};
+    static char err[1 << 16];
+    fuzz_enter_folder();
+    fuzz_write_files(names, data, size);
+    limit_files();
+    bool clear = size & 1;
+    int failed = amp_check_train_inputs("x.data", "x.cfg", size & 2 ? NULL : "x.weights", clear,
+                                        size & 4, fuzz_nowhere(), fuzz_nowhere(), err, sizeof err);
+    FUZZ_REQUIRE(failed == (*err ? -1 : 0));
+    return 0;
+}

@@ -1,0 +1,74 @@
+"""scripts/torture.sh: its lists, its refusals, and ten seconds of fuzzing that are gone on with.
+
+usage: torture.py ROOT
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+
+
+def torture(*arguments, **environment):
+    return subprocess.run([ROOT / "scripts/torture.sh", *arguments], capture_output=True, text=True,
+                          env={**os.environ, **environment})
+
+
+def check_lists():
+    text = torture("--list").stdout
+    targets = re.findall(r"^amp_fuzz\((\w+)", (ROOT / "tests/fuzz/CMakeLists.txt").read_text(), re.MULTILINE)
+    assert "cfg" in targets and len(targets) >= 10
+    for name in [*targets, "json_tools"]:
+        assert re.search(rf"^  {name}$", text, re.MULTILINE), text
+    rows = re.findall(r"^  \w+: (.*)$", text, re.MULTILINE)
+    assert rows and all("{seed}" in row for row in rows), text
+    assert "--minutes N" in torture("--help").stdout
+
+
+def check_refusals():
+    for arguments, words in (((), "--minutes N"), (("--minutes", "soon"), "needs a number"),
+                             (("--seed", "x"), "whole number"), (("--fuzz",), "needs a target"),
+                             (("--hard",), 'unknown argument "--hard"')):
+        done = torture(*arguments)
+        assert done.returncode == 1 and words in done.stderr, (arguments, done.stderr)
+
+
+def has_fuzzer():
+    """A clang that links libFuzzer, of Debian's packages: nothing is installed here."""
+    try:
+        installed = subprocess.run(["dpkg-query", "-W", "-f", "${Status},", "clang", "libclang-rt-dev"],
+                                   capture_output=True, text=True).stdout
+    except OSError:
+        return False
+    return installed.count(" installed,") == 2
+
+
+def check_fuzzing():
+    if not has_fuzzer():
+        print("SKIPPED fuzzing: clang or libclang-rt-dev is not installed")
+        return
+    with tempfile.TemporaryDirectory() as state:
+        account = Path(state) / "data/account.json"
+        for minutes in (0.08, 0.16):
+            done = torture("--fuzz", "data", "--minutes", str(minutes), AMP_FUZZ_STATE=state)
+            assert done.returncode == 0, done.stdout + done.stderr
+            found = json.loads(account.read_text())
+            assert minutes * 60 <= found["cpu_seconds"] < minutes * 60 + 5, found
+            assert found["executions"] > 100 and found["edges"] > 50 and not found["findings"], found
+            assert "edges" in done.stdout.splitlines()[-1], done.stdout
+        out = Path(state) / "record"
+        subprocess.run([sys.executable, "-B", ROOT / "scripts/fuzz.py", "record", out], check=True,
+                       env={**os.environ, "AMP_FUZZ_STATE": state})
+        rows = json.loads((Path(state) / "record.json").read_text())["targets"]
+        assert [row["target"] for row in rows] == ["data"] and rows[0]["executions"] == found["executions"]
+        assert "| data | 0.2 |" in (Path(state) / "record.md").read_text()
+
+
+check_lists()
+check_refusals()
+check_fuzzing()
