@@ -14,7 +14,9 @@
 #include "option_list.h"
 #include "parser.h"
 
-static int attach_count;
+#include <stdatomic.h>
+
+static atomic_int attach_count;
 
 int amp_attach_count(void)
 {
@@ -29,10 +31,14 @@ static void count_attachment(const char *cfg_path)
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
+// A process has one Darknet; looking through all its libraries takes a while.
 static void require_matching_darknet(void)
 {
+    static atomic_bool matches;
     char err[512];
+    if (matches) return;
     if (amp_check_abi(err, sizeof(err))) amp_fail(err);
+    matches = true;
 }
 
 static int attach(struct amp_session *s, network *net)
