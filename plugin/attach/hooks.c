@@ -1,5 +1,6 @@
 #include "attach/hooks.h"
 
+#include "attach/interrupt.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -151,4 +152,5 @@ void amp_hook_update(layer l, update_args a)
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
     s->backend->release(s->context);
+    amp_interrupt_obey(s);
 }

@@ -20,6 +20,7 @@
     X(load_image_color)                                                                            \
     X(load_weights)                                                                                \
     X(make_window)                                                                                 \
+    X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
     X(parse_network_cfg)                                                                           \
     X(rand_normal)                                                                                 \
@@ -54,6 +55,7 @@
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(backward_lstm_layer)                                                                         \
+    X(basecfg)                                                                                     \
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \

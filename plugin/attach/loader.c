@@ -2,6 +2,7 @@
 
 #include "attach/ending.h"
 #include "attach/image_file.h"
+#include "attach/interrupt.h"
 #include "attach/seed.h"
 #include "attach/fail.h"
 #include "attach/symbols.h"
@@ -234,6 +235,13 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
+// Trainers ask for the next batch between two steps.
+static void obey_a_signal(void)
+{
+    struct amp_session *s = feed.net ? amp_session_of(feed.net->layers) : NULL;
+    if (s) amp_interrupt_obey(s);
+}
+
 // Darknet's own load_data, but for its last act: to write the batch to its destination.
 static void *load_as_darknet(void *p)
 {
@@ -251,6 +259,7 @@ static void *load_as_darknet(void *p)
 
 AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 {
+    obey_a_signal();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
@@ -260,6 +269,7 @@ AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 
 AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 {
+    obey_a_signal();
     if (feed.net && is_by_image(&args)) {
         args.threads = 1;
         return load_by_image(args);

@@ -1,6 +1,7 @@
 #include "attach/save.h"
 
 #include "amp.h"
+#include "attach/interrupt.h"
 #include "attach/saving_line.h"
 #include "attach/symbols.h"
 #include "data/weights_file.h"
@@ -297,26 +298,33 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
 }
 
 // Training goes on, since there will be another save; after the last one that would be a lie.
-static void tell_not_saved(const char *name, const char *why)
+static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
-    char message[ERR_SIZE + 100];
+    char err[ERR_SIZE], message[ERR_SIZE + 100];
+    amp_session_resume(s, *s->net->seen);
+    refuse_non_finite(s, name);
+    if (!save(s, name, err, sizeof err)) return;
     snprintf(message, sizeof message,
-             "weights are not saved: %s; older files are left as they were", why);
-    if (is_final(name)) amp_fail(message);
+             "weights are not saved: %s; what was saved before is still there", err);
+    if (last) amp_fail(message);
     fprintf(stderr, "darknet-amp: %s\n", message);
+}
+
+void amp_save_last(struct amp_session *s, const char *path)
+{
+    save_or_tell(s, path, true);
 }
 
 void amp_save_weights(network *net, const char *path)
 {
-    char err[ERR_SIZE];
     struct amp_session *s = amp_session_of(net->layers);
     if (!s || is_special(path)) {
         AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
-    amp_session_resume(s, *net->seen);
-    refuse_non_finite(s, path);
-    if (save(s, path, err, sizeof err)) tell_not_saved(path, err);
+    save_or_tell(s, path, is_final(path));
+    if (ends_with(path, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", path);
+    if (!is_final(path)) amp_interrupt_obey(s);
 }
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))

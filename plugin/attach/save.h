@@ -14,4 +14,7 @@
 // loaded weights, if there is one. seen: images before this pass.
 void amp_session_resume(struct amp_session *, size_t seen);
 
+// As save_weights, for a program that ends: it ends with a message where the save fails.
+void amp_save_last(struct amp_session *, const char *path);
+
 #endif

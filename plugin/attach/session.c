@@ -3,6 +3,7 @@
 #include "attach/backend.h"
 #include "attach/complete.h"
 #include "attach/hooks.h"
+#include "attach/interrupt.h"
 #include "attach/loader.h"
 #include "attach/save.h"
 #include "attach/side.h"
@@ -280,6 +281,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
     s->graph->seen = *view->seen;
     if (view->train) {
         open_log(s);
+        amp_interrupt_watch(s);
         amp_step_begin(&s->step, &batch, subdivision);
     } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);
@@ -404,6 +406,7 @@ void amp_session_attach(struct amp_session *s, network *net)
 
 void amp_session_detach(struct amp_session *s)
 {
+    amp_interrupt_unwatch(s);
     delist(s);
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);

@@ -10,6 +10,8 @@
 #include "train/sidecar.h"
 #include "train/step.h"
 
+#include <limits.h>
+
 struct amp_session {
     struct amp_session *next;
     network *net;
@@ -29,6 +31,7 @@ struct amp_session {
     bool replan;                 // a layer was demoted
     bool moved;                  // Darknet may have moved its arrays
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
+    char backup[PATH_MAX];       // the last file saved as NAME.backup; "": none
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
 };

@@ -1,0 +1,165 @@
+#define _GNU_SOURCE
+#include "attach/interrupt.h"
+
+#include "attach/save.h"
+#include "attach/symbols.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+// Not a second signal: `timeout` and a closed terminal send one twice, to the program and to its
+// process group.
+#define SAME_SIGNAL_MS 200
+
+static const struct {
+    int number;
+    const char *name, *said;
+} signals[] = {
+#define SIGNAL(name)                                                                               \
+    {                                                                                              \
+        name, #name,                                                                               \
+            "\ndarknet-amp: " #name                                                                \
+            ": this iteration is finished and saved; once more ends at once\n"                     \
+    }
+    SIGNAL(SIGINT),
+    SIGNAL(SIGTERM),
+    SIGNAL(SIGHUP),
+#undef SIGNAL
+};
+#define SIGNALS (sizeof signals / sizeof *signals)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *watched;
+static bool several; // networks are trained: no state of one alone is worth saving
+static pid_t process;
+static char folder[PATH_MAX]; // "": not known
+
+static _Atomic int asked;        // the signal that came; 0: none
+static _Atomic int64_t asked_at; // milliseconds
+
+// ---- in a handler: nothing but what is safe there ----
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void say(int number)
+{
+    for (size_t i = 0; i < SIGNALS; ++i)
+        if (signals[i].number == number && write(2, signals[i].said, strlen(signals[i].said)) < 0)
+            return;
+}
+
+static void on_signal(int number)
+{
+    int before = errno;
+    int64_t first = 0, time = now();
+    if (getpid() != process) { // a child that inherited the handler
+        signal(number, SIG_DFL);
+        raise(number);
+    } else if (atomic_compare_exchange_strong(&asked_at, &first, time)) {
+        signal(SIGPIPE, SIG_IGN); // whoever read our output may have got the same signal
+        asked = number;
+        say(number);
+    } else if (time - first >= SAME_SIGNAL_MS) {
+        _exit(128 + number);
+    }
+    errno = before;
+}
+
+// ---- when the handlers stand ----
+
+static void stand(void)
+{
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
+    sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < SIGNALS; ++i)
+        sigaddset(&ours.sa_mask, signals[i].number);
+    process = getpid();
+    for (size_t i = 0; i < SIGNALS; ++i)
+        if (!sigaction(signals[i].number, NULL, &old) && !(old.sa_flags & SA_SIGINFO) &&
+            old.sa_handler == SIG_DFL)
+            sigaction(signals[i].number, &ours, NULL);
+}
+
+// A signal that was not obeyed yet takes its usual course.
+static void stand_down(void)
+{
+    struct sigaction old;
+    watched = NULL;
+    for (size_t i = 0; i < SIGNALS; ++i)
+        if (!sigaction(signals[i].number, NULL, &old) && old.sa_handler == on_signal)
+            signal(signals[i].number, SIG_DFL);
+    if (asked) raise(asked);
+}
+
+// -1: it is not known, or too long.
+static int find_backup(const struct amp_session *s, char path[PATH_MAX])
+{
+    char *base = AMP_USE(basecfg)(s->cfg->path);
+    int n = folder[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", folder, base)
+                      : snprintf(path, PATH_MAX, "%s", s->backup);
+    free(base);
+    return n > 0 && n < PATH_MAX ? 0 : -1;
+}
+
+void amp_interrupt_watch(struct amp_session *s)
+{
+    char path[PATH_MAX];
+    pthread_mutex_lock(&lock);
+    if (watched && watched != s) {
+        several = true;
+        stand_down();
+    } else if (!watched && !several && !find_backup(s, path)) {
+        watched = s;
+        stand();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void amp_interrupt_unwatch(const struct amp_session *s)
+{
+    pthread_mutex_lock(&lock);
+    if (watched == s) stand_down();
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- the end ----
+
+static const char *name_of(int number)
+{
+    size_t i = 0;
+    while (i < SIGNALS - 1 && signals[i].number != number)
+        ++i;
+    return signals[i].name;
+}
+
+void amp_interrupt_obey(struct amp_session *s)
+{
+    char path[PATH_MAX];
+    if (!asked || s != watched || s->step.passes || find_backup(s, path)) return;
+    size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
+    amp_log_close(&s->log, &s->step.scaler);
+    amp_save_last(s, path);
+    fflush(stdout);
+    fprintf(stderr,
+            "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
+            "command with the weights file after the cfg, without -clear: %s %s\n",
+            name_of(asked), *s->net->seen / images, s->cfg->path, path);
+    _exit(128 + asked); // as amp_fail: loader threads are still at work
+}
+
+// Darknet's trainers read their backup folder so.
+AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
+{
+    char *value = AMP_REAL(option_find_str)(options, key, def);
+    if (value && strcmp(key, "backup") == 0) snprintf(folder, sizeof folder, "%s", value);
+    return value;
+}
