@@ -80,12 +80,12 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 #endif
     if (s && s->options.mixed_precision) amp_backend_choose(s->cfg, &s->options);
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
-    if (seed) amp_seed_enter_parse(*seed);
+    amp_seed_enter_parse(seed);
     if (s) amp_session_defer(s);
     network *net = AMP_REAL(parse_network_cfg)(filename);
     amp_session_stop_deferring();
     amp_seed_leave_parse();
-    amp_loader_follow(s ? net : NULL, seed);
+    if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
     // With -nogpu and no key, Darknet stays as it is.
     bool mixed = s && s->options.mixed_precision;

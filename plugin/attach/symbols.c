@@ -16,7 +16,7 @@
 
 #define SYMBOL_NAME(name) #name,
 static const char *const names[] = {AMP_INTERPOSED(SYMBOL_NAME) AMP_USED(SYMBOL_NAME)};
-#define ONE(name) +1
+#define ONE(name)  +1
 #define FIRST_USED (AMP_SYMBOL_COUNT - (0 AMP_USED(ONE)))
 
 #define MAX_OBJECTS 1024
