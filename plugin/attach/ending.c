@@ -46,8 +46,8 @@ static void watch(void)
     at_quick_exit(amp_ending_wait);
 }
 
-void amp_ending_watch(void)
+void amp_ending_watch(enum amp_ending_after what)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch);
+    static pthread_once_t once[] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
+    pthread_once(&once[what], watch);
 }

@@ -49,7 +49,7 @@ static void begin_read(struct read_call *r, char *name)
 static void end_read(const struct read_call *r)
 {
     if (r->nested) return;
-    amp_ending_watch();
+    amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();

@@ -408,6 +408,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
+    amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     make_plan(s, true);
     fflush(stdout);
     amp_plan_print(s->plan, s->desc, stderr);
