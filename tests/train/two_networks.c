@@ -167,7 +167,8 @@ static void end_at_work(const char *seeded, const char *plain, const char *weigh
 AMP_TEST(the_program_ends_whatever_its_threads_do)
 {
     enum { ENDS = 12 };
-    const char *seeded = keep_cfg("a", MIXED "seed=1\n"), *plain = keep_cfg("b", "");
+    const char *seeded = keep_cfg("a", MIXED "seed=1\nlearning_rate=0.000001\n");
+    const char *plain = keep_cfg("b", "");
     network *net = parse_network_cfg((char *)plain);
     save_weights(net, (char *)scratch("e.weights"));
     free_network(net);
