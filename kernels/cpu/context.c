@@ -6,6 +6,9 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnnl_compat.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +31,15 @@ static void *aligned_memory(size_t bytes)
     return memory;
 }
 
+#ifdef __x86_64__
+/* Not every compiler's __builtin_cpu_supports knows it. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
 static bool runs_here(const struct ampk_isa *isa)
 {
 #ifdef __x86_64__
@@ -36,8 +48,7 @@ static bool runs_here(const struct ampk_isa *isa)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
     if (isa == &ampk_isa_avx2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-               __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
     return isa == &ampk_isa_base;
 }

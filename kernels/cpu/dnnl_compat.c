@@ -5,6 +5,7 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -136,11 +137,39 @@ static bool create_streams(struct ampk_dnnl *dnnl)
     return true;
 }
 
+/* oneDNN makes its lists and its first code when they are needed, and has exit take them apart. Who
+ * lets exit wait for threads that compute must know that all of it is there: what is registered
+ * later runs earlier. */
+static void use_everything(struct ampk_dnnl *dnnl)
+{
+    static atomic_flag used = ATOMIC_FLAG_INIT;
+    static const struct ampk_dnnl_shape one = {.n = 1,
+                                               .c = 1,
+                                               .h = 1,
+                                               .w = 1,
+                                               .k = 1,
+                                               .kh = 1,
+                                               .kw = 1,
+                                               .stride = 1,
+                                               .groups = 1,
+                                               .plain_c = 1};
+    float a = 1, b = 1, c;
+    char err[200];
+    if (atomic_flag_test_and_set(&used)) return;
+    for (int step = AMPK_DNNL_FORWARD; step <= AMPK_DNNL_BACKWARD_WEIGHTS; step++)
+        ampk_dnnl_plan_destroy(
+            ampk_dnnl_plan_create(dnnl, (enum ampk_dnnl_step)step, &one, err, sizeof err));
+    ampk_dnnl_matmul(false, false, 1, 1, 1, &a, 1, &b, 1, &c, 1);
+}
+
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size)
 {
     struct ampk_dnnl *dnnl = calloc(1, sizeof *dnnl);
     if (dnnl) dnnl->threads = threads;
-    if (dnnl && create_streams(dnnl)) return dnnl;
+    if (dnnl && create_streams(dnnl)) {
+        use_everything(dnnl);
+        return dnnl;
+    }
     snprintf(err, err_size, "oneDNN: no CPU engine, or out of memory");
     ampk_dnnl_destroy(dnnl);
     return NULL;

@@ -29,6 +29,8 @@ struct ampk_dnnl_plan;
 struct ampk_dnnl_weights; /* weights or their gradient in a plan's layout */
 
 /* threads: the most that a parallel region around any call below will have. */
+/* With the first, all that oneDNN has exit take apart is made: exit handlers that are registered
+ * later find it whole. */
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size);
 void ampk_dnnl_destroy(struct ampk_dnnl *);
 

@@ -4,6 +4,7 @@
 #include "amp.h"
 #include "attach/abi.h"
 #include "attach/backend.h"
+#include "attach/ending.h"
 #include "attach/loader.h"
 #include "attach/no_gpu.h"
 #include "attach/seed.h"
@@ -14,7 +15,9 @@
 #include "option_list.h"
 #include "parser.h"
 
-static int attach_count;
+#include <stdatomic.h>
+
+static atomic_int attach_count;
 
 int amp_attach_count(void)
 {
@@ -29,10 +32,14 @@ static void count_attachment(const char *cfg_path)
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
+// A process has one Darknet; looking through all its libraries takes a while.
 static void require_matching_darknet(void)
 {
+    static atomic_bool matches;
     char err[512];
+    if (matches) return;
     if (amp_check_abi(err, sizeof(err))) amp_fail(err);
+    matches = true;
 }
 
 static int attach(struct amp_session *s, network *net)
@@ -45,7 +52,7 @@ static int attach(struct amp_session *s, network *net)
     return 1;
 }
 
-int amp_attach(network *net, const char *cfg_path)
+static int attach_to(network *net, const char *cfg_path)
 {
     require_matching_darknet();
     if (amp_session_of(net->layers)) return 0;
@@ -57,7 +64,7 @@ int amp_attach(network *net, const char *cfg_path)
     return s ? attach(s, net) : 0;
 }
 
-int amp_detach(network *net)
+static int detach_from(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_loader_forget(net);
@@ -65,7 +72,7 @@ int amp_detach(network *net)
     return s != NULL;
 }
 
-AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
+static network *parse(char *filename)
 {
     require_matching_darknet();
     struct amp_session *s = amp_session_read(filename);
@@ -74,12 +81,12 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 #endif
     if (s && s->options.mixed_precision) amp_backend_choose(s->cfg, &s->options);
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
-    if (seed) amp_seed_enter_parse(*seed);
+    amp_seed_enter_parse(seed);
     if (s) amp_session_defer(s);
     network *net = AMP_REAL(parse_network_cfg)(filename);
     amp_session_stop_deferring();
     amp_seed_leave_parse();
-    amp_loader_follow(s ? net : NULL, seed);
+    if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
     // With -nogpu and no key, Darknet stays as it is.
     bool mixed = s && s->options.mixed_precision;
@@ -90,7 +97,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     return net;
 }
 
-AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
+static int resize(network *net, int w, int h)
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (s) {
@@ -109,10 +116,46 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
     return result;
 }
 
+// ---- as programs call them; exit waits for the end of each ----
+
+int amp_attach(network *net, const char *cfg_path)
+{
+    amp_ending_enter_or_stay();
+    int attached = attach_to(net, cfg_path);
+    amp_ending_leave();
+    return attached;
+}
+
+int amp_detach(network *net)
+{
+    amp_ending_enter_or_stay();
+    int detached = detach_from(net);
+    amp_ending_leave();
+    return detached;
+}
+
+AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
+{
+    amp_ending_enter_or_stay();
+    network *net = parse(filename);
+    amp_ending_leave();
+    return net;
+}
+
+AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
+{
+    amp_ending_enter_or_stay();
+    int result = resize(net, w, h);
+    amp_ending_leave();
+    return result;
+}
+
 AMP_INTERPOSE(void, free_network, (network * net))
 {
-    amp_detach(net);
+    amp_ending_enter_or_stay();
+    detach_from(net);
     AMP_REAL(free_network)(net);
+    amp_ending_leave();
 }
 
 // Darknet reports the keys it does not know; ours are known.

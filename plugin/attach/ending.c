@@ -22,12 +22,18 @@ bool amp_ending_enter(void)
     return true;
 }
 
+void amp_ending_enter_or_stay(void)
+{
+    while (!amp_ending_enter())
+        pause();
+}
+
 void amp_ending_leave(void)
 {
     if (!--depth) --inside;
 }
 
-static void wait_for_others(void)
+void amp_ending_wait(void)
 {
     ending = true;
     while (inside > (depth ? 1 : 0))
@@ -36,12 +42,12 @@ static void wait_for_others(void)
 
 static void watch(void)
 {
-    atexit(wait_for_others);
-    at_quick_exit(wait_for_others);
+    atexit(amp_ending_wait);
+    at_quick_exit(amp_ending_wait);
 }
 
-void amp_ending_watch(void)
+void amp_ending_watch(enum amp_ending_after what)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch);
+    static pthread_once_t once[] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
+    pthread_once(&once[what], watch);
 }

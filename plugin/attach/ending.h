@@ -3,8 +3,8 @@
 // Darknet's trainers return while the next batch is still being loaded. exit then runs OpenCV's
 // destructors under the threads that decode, and the batch, when it is ready, is written to a
 // variable of a function that has returned: both crash now and then. So what must not happen during
-// exit is done between amp_ending_enter and amp_ending_leave; exit waits for those who are inside,
-// and nobody gets in any more.
+// exit (a layer of ours at work, too) is done between amp_ending_enter and amp_ending_leave; exit
+// waits for those who are inside, and nobody gets in any more.
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
@@ -12,10 +12,17 @@
 
 // False: the program is ending, do without. May be nested. A thread that is inside may call exit.
 bool amp_ending_enter(void);
+// The same, for what cannot be done without: where the program is ending, it does not return.
+void amp_ending_enter_or_stay(void);
 void amp_ending_leave(void);
 
-// From the first call on exit and quick_exit wait. To be called once OpenCV has decoded something:
-// it registers its destructors then, and what is registered last runs first.
-void amp_ending_watch(void);
+// From the first call on exit and quick_exit wait. What is registered last runs first, so it is
+// called once more when a library has registered its destructors: OpenCV does when it decodes its
+// first image, a backend (kernels.h) when it makes its first context. (A program that ends just then,
+// in another thread, may still crash.)
+enum amp_ending_after { AMP_ENDING_AFTER_IMAGE, AMP_ENDING_AFTER_CONTEXT };
+void amp_ending_watch(enum amp_ending_after);
+// What they do: nobody else gets in, and nobody else is inside.
+void amp_ending_wait(void);
 
 #endif

@@ -1,5 +1,6 @@
 #include "attach/hooks.h"
 
+#include "attach/ending.h"
 #include "attach/interrupt.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
@@ -100,19 +101,18 @@ static void pull_heads(const struct amp_session *s)
 }
 #endif
 
-void amp_hook_forward(layer l, network net)
+static void forward(const network *net)
 {
-    struct amp_session *s = session_of(&net);
-    int i = net.index;
-    (void)l;
+    struct amp_session *s = session_of(net);
+    int i = net->index;
     if (i == 0)
-        amp_session_begin(s, &net);
+        amp_session_begin(s, net);
     else
-        s->view = net;
+        s->view = *net;
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
     s->backend->release(s->context);
-    if (net.train) {
+    if (net->train) {
         judge_costs(s);
         forgo_output(s);
     } else {
@@ -121,36 +121,60 @@ void amp_hook_forward(layer l, network net)
     }
 }
 
-void amp_hook_backward(layer l, network net)
+static void backward(const network *net)
 {
-    struct amp_session *s = session_of(&net);
-    (void)l;
+    struct amp_session *s = session_of(net);
     if (!s->graph->train)
         amp_fail(
             "backward after an inference forward (net->train=0) has no gradients to work on; train "
             "with train_network, or run this program without mixed_precision=1");
-    s->view = net;
-    amp_step_backward(&s->step, net.index, *net.cost);
+    s->view = *net;
+    amp_step_backward(&s->step, net->index, *net->cost);
 }
 
-void amp_hook_update(layer l, update_args a)
+static void update(const layer *l, const update_args *a)
 {
     int i;
-    struct amp_session *s = amp_session_of_update(&l, &i);
+    struct amp_session *s = amp_session_of_update(l, &i);
     if (!s) amp_fail("an update was called for a layer that is not attached");
-    struct amp_update u = {.learning_rate = a.learning_rate,
-                           .momentum = a.momentum,
-                           .decay = a.decay,
-                           .b1 = a.B1,
-                           .b2 = a.B2,
-                           .eps = a.eps,
-                           .batch = a.batch,
-                           .adam = a.adam,
-                           .t = a.t};
+    struct amp_update u = {.learning_rate = a->learning_rate,
+                           .momentum = a->momentum,
+                           .decay = a->decay,
+                           .b1 = a->B1,
+                           .b2 = a->B2,
+                           .eps = a->eps,
+                           .batch = a->batch,
+                           .adam = a->adam,
+                           .t = a->t};
     if (amp_step_update(&s->step, i, &u)) --*s->net->t;
     if (i != s->step.last_update) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
     s->backend->release(s->context);
     amp_interrupt_obey(s);
+}
+
+// ---- as Darknet calls them; exit waits for the end of each ----
+
+void amp_hook_forward(layer l, network net)
+{
+    (void)l;
+    amp_ending_enter_or_stay();
+    forward(&net);
+    amp_ending_leave();
+}
+
+void amp_hook_backward(layer l, network net)
+{
+    (void)l;
+    amp_ending_enter_or_stay();
+    backward(&net);
+    amp_ending_leave();
+}
+
+void amp_hook_update(layer l, update_args a)
+{
+    amp_ending_enter_or_stay();
+    update(&l, &a);
+    amp_ending_leave();
 }

@@ -14,12 +14,12 @@
 
 #define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
 
-static atomic_bool followed;  // amp_image_file_refuse
+static atomic_int followed;   // amp_image_file_refuse: how many ask for it
 static atomic_int asked = -1; // amp_refuse_bad_images; -1: not called
 
 static bool refuses(void)
 {
-    return asked >= 0 ? asked : followed;
+    return asked >= 0 ? asked : followed > 0;
 }
 
 static _Thread_local const char *reading; // the file that Darknet has been asked to decode
@@ -38,8 +38,7 @@ static void begin_read(struct read_call *r, char *name)
 {
     *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
     if (r->nested) return;
-    while (!amp_ending_enter())
-        pause();
+    amp_ending_enter_or_stay();
     reading = name;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
@@ -50,7 +49,7 @@ static void begin_read(struct read_call *r, char *name)
 static void end_read(const struct read_call *r)
 {
     if (r->nested) return;
-    amp_ending_watch();
+    amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();
@@ -112,7 +111,7 @@ static void watch(bool on)
 void amp_image_file_refuse(bool on)
 {
     watch(on);
-    followed = on;
+    followed += on ? 1 : -1;
 }
 
 void amp_refuse_bad_images(int on)

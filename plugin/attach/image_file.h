@@ -11,7 +11,8 @@
 
 #include <stdbool.h>
 
-// Whether an image that cannot be decoded ends the program. For all threads; at start: no.
+// One more thread that trains, in which an image that cannot be decoded ends the program; or one
+// less. Holds for all threads as long as there is one.
 void amp_image_file_refuse(bool);
 
 #endif

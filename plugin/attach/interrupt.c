@@ -100,8 +100,7 @@ static void stand_down(void)
     if (asked) raise(asked);
 }
 
-// -1: it is not known, or too long.
-static int find_backup(const struct amp_session *s, char path[PATH_MAX])
+int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 {
     char *base = AMP_USE(basecfg)(s->cfg->path);
     int n = folder[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", folder, base)
@@ -117,7 +116,7 @@ void amp_interrupt_watch(struct amp_session *s)
     if (watched && watched != s) {
         several = true;
         stand_down();
-    } else if (!watched && !several && !find_backup(s, path)) {
+    } else if (!watched && !several && !amp_backup_place(s, path)) {
         watched = s;
         stand();
     }
@@ -144,7 +143,7 @@ static const char *name_of(int number)
 void amp_interrupt_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (!asked || s != watched || s->step.passes || find_backup(s, path)) return;
+    if (!asked || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     amp_log_close(&s->log, &s->step.scaler);
     amp_save_last(s, path);

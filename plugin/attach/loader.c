@@ -93,6 +93,7 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
         feed.held = b->next;
         drop(b);
     }
+    if ((net != NULL) != (feed.net != NULL)) amp_image_file_refuse(net != NULL);
     feed.net = net;
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
@@ -100,7 +101,11 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
         amp_seed_follow(net, feed.seed);
     else
         amp_seed_unfollow();
-    amp_image_file_refuse(net != NULL);
+}
+
+bool amp_loader_is_feeding(void)
+{
+    return feed.held != NULL;
 }
 
 void amp_loader_forget(const network *net)

@@ -18,11 +18,14 @@
 
 #include "darknet.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 // The calling thread trains this network, with *seed or, if that is NULL, Darknet's own random
 // numbers. Batches of an earlier network no longer count. A network of NULL: none of ours.
 void amp_loader_follow(const network *, const uint64_t *seed);
+// Whether the calling thread has a batch in hand: it is training the network that it follows.
+bool amp_loader_is_feeding(void);
 // The network is about to be freed.
 void amp_loader_forget(const network *);
 

@@ -12,6 +12,7 @@ struct amp_saved {
     void (*backward)(layer, network);
     void (*update)(layer, update_args);
     float *delta;
+    const void *identity; // of a layer with an update: see amp_session_of_update
 };
 
 // Counts, then fills (arrays may be NULL to count only). bindings: net->n. device: Darknet computes

@@ -123,7 +123,7 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
 // nobody then applies them. Here they are applied to a copy of the input, which is all that
 // Darknet's forward copies from.
 
-static void (*upstream_forward[BLANK + 1])(layer, network);
+static void (*_Atomic upstream_forward[BLANK + 1])(layer, network); // the same for every network
 
 // Logistic on entries [first, first + n) of anchor box k of image b.
 static void logistic_entries(const layer *l, float *x, int b, int k, int first, int n)

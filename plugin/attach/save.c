@@ -1,6 +1,7 @@
 #include "attach/save.h"
 
 #include "amp.h"
+#include "attach/ending.h"
 #include "attach/interrupt.h"
 #include "attach/saving_line.h"
 #include "attach/symbols.h"
@@ -381,7 +382,9 @@ void amp_save_weights(network *net, const char *path)
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 {
+    amp_ending_enter_or_stay();
     amp_save_weights(net, filename);
+    amp_ending_leave();
 }
 
 // ---- loading ----
@@ -416,5 +419,7 @@ void amp_load_weights(network *net, const char *path)
 
 AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 {
+    amp_ending_enter_or_stay();
     amp_load_weights(net, filename);
+    amp_ending_leave();
 }

@@ -12,6 +12,7 @@ _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 static _Thread_local struct {
     struct amp_stream *given;
     struct amp_stream parse;
+    bool parsing;
     const network *net;
     uint64_t seed;
     size_t seen; // at which the network's stream was opened
@@ -26,19 +27,22 @@ static void open_own(enum amp_stream_purpose purpose)
 
 static struct amp_stream *stream_of_thread(void)
 {
-    if (thread.given || !thread.net) return thread.given;
+    if (thread.given || !thread.net || thread.parsing) return thread.given;
     if (*thread.net->seen != thread.seen) open_own(AMP_STREAM_PASS);
     return &thread.own;
 }
 
-void amp_seed_enter_parse(uint64_t seed)
+void amp_seed_enter_parse(const uint64_t *seed)
 {
-    amp_stream_open(&thread.parse, seed, AMP_STREAM_WEIGHTS, 0, 0);
+    thread.parsing = true;
+    if (!seed) return;
+    amp_stream_open(&thread.parse, *seed, AMP_STREAM_WEIGHTS, 0, 0);
     thread.given = &thread.parse;
 }
 
 void amp_seed_leave_parse(void)
 {
+    thread.parsing = false;
     thread.given = NULL;
 }
 

@@ -16,8 +16,9 @@
 #include "darknet.h"
 #include "data/stream.h"
 
-// Around Darknet's parse_network_cfg: the initial weights depend on the seed only.
-void amp_seed_enter_parse(uint64_t seed);
+// Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
+// drawn from libc's, whatever else the thread trains.
+void amp_seed_enter_parse(const uint64_t *seed);
 void amp_seed_leave_parse(void);
 
 // The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.

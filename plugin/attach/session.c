@@ -2,6 +2,7 @@
 
 #include "attach/backend.h"
 #include "attach/complete.h"
+#include "attach/ending.h"
 #include "attach/hooks.h"
 #include "attach/interrupt.h"
 #include "attach/loader.h"
@@ -58,15 +59,24 @@ struct amp_session *amp_session_of(const layer *layers)
     return s;
 }
 
+// What a layer with an update has for itself and never moves: another thread may be resizing its
+// network while the list is searched.
+static const void *what_stays(const layer *l)
+{
+    const void *parts[] = {l->weights, l->input_layer, l->uf, l->uz};
+    for (int i = 0; i < 4; ++i)
+        if (parts[i]) return parts[i];
+    return NULL;
+}
+
 struct amp_session *amp_session_of_update(const layer *l, int *index)
 {
     struct amp_session *found = NULL;
+    const void *identity = what_stays(l);
     pthread_mutex_lock(&sessions_lock);
     for (struct amp_session *s = sessions; s && !found; s = s->next)
         for (int i = 0; i < s->net->n && !found; ++i) {
-            const layer *own = &s->net->layers[i];
-            if (own->type != l->type || own->output != l->output || own->weights != l->weights)
-                continue;
+            if (!identity || s->saved[i].identity != identity) continue;
             found = s;
             *index = i;
         }
@@ -284,6 +294,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
     s->graph->seen = *view->seen;
     if (view->train) {
         open_log(s);
+        amp_interrupt_watch(s);
         amp_step_begin(&s->step, &batch, subdivision);
         if (amp_step_has_bad_truth(&s->step))
             memset(view->truth, 0, batch.truths * (size_t)view->batch * sizeof(float));
@@ -343,7 +354,8 @@ static void save_pointers(struct amp_session *s)
         layer *l = &s->net->layers[i];
         if (!dev) amp_complete_layer(l);
         s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward), AMP_SIDE(dev, l, backward),
-                                         AMP_SIDE(dev, l, update), AMP_SIDE(dev, l, delta)};
+                                         AMP_SIDE(dev, l, update), AMP_SIDE(dev, l, delta),
+                                         AMP_SIDE(dev, l, update) ? what_stays(l) : NULL};
         AMP_SIDE(dev, l, forward) = amp_hook_forward;
         AMP_SIDE(dev, l, backward) = amp_hook_backward;
         if (AMP_SIDE(dev, l, update)) {
@@ -362,8 +374,11 @@ static const char *image_name(void *user, int subdivision, int image)
 
 static void close_all_logs(void)
 {
+    amp_ending_wait();
+    pthread_mutex_lock(&sessions_lock);
     for (struct amp_session *s = sessions; s; s = s->next)
         amp_log_close(&s->log, &s->step.scaler);
+    pthread_mutex_unlock(&sessions_lock);
 }
 
 static void close_logs_at_exit(void)
@@ -400,6 +415,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
+    amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     make_plan(s, true);
     fflush(stdout);
     amp_plan_print(s->plan, s->desc, stderr);

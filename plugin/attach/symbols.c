@@ -16,8 +16,8 @@
 
 #define SYMBOL_NAME(name) #name,
 static const char *const names[] = {AMP_INTERPOSED(SYMBOL_NAME) AMP_USED(SYMBOL_NAME)};
-static const char *const used_names[] = {AMP_USED(SYMBOL_NAME)};
-#define FIRST_USED (AMP_SYMBOL_COUNT - (int)(sizeof used_names / sizeof *used_names))
+#define ONE(name)  +1
+#define FIRST_USED (AMP_SYMBOL_COUNT - (0 AMP_USED(ONE)))
 
 #define MAX_OBJECTS 1024
 struct object_list {

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum { MOST = 16 }; // networks at once; Darknet has one for each GPU
@@ -19,10 +20,9 @@ static int place_of(const float *x)
 
 static void tell_once(cudaError_t status)
 {
-    static bool told;
+    static atomic_flag told = ATOMIC_FLAG_INIT;
     cudaGetLastError(); // Darknet takes a pending error for one of its own
-    if (told) return;
-    told = true;
+    if (atomic_flag_test_and_set(&told)) return;
     fprintf(stderr,
             "darknet-amp: the images cannot be page-locked (%s): copying them to the GPU takes "
             "longer; a higher limit of locked memory (ulimit -l) may help\n",

@@ -49,9 +49,12 @@ static inline char *add_small_image(const char *folder, int i, const char *label
 
 static char small_set_folder[] = "/tmp/amp-set-XXXXXX";
 
+static pid_t small_set_owner;
+
 static void remove_small_set(void)
 {
     char command[64];
+    if (getpid() != small_set_owner) return;
     snprintf(command, sizeof command, "rm -r %s", small_set_folder);
     if (system(command)) fprintf(stderr, "cannot remove %s\n", small_set_folder);
 }
@@ -60,6 +63,7 @@ static void remove_small_set(void)
 __attribute__((constructor)) static void make_small_set(void)
 {
     if (!mkdtemp(small_set_folder) || chdir(small_set_folder)) abort();
+    small_set_owner = getpid();
     atexit(remove_small_set);
     mkdir("boxes", 0777);
     mkdir("masks", 0777);
