@@ -70,6 +70,15 @@ struct amp_node {
     struct amp_segment *segment; /* NULL: runs by itself */
 };
 
+/* What is seen of every layer in a pass that is inspected; rows of n words. */
+enum amp_inspected {
+    AMP_INSPECTED_OUT_MAX, /* as kernels.h's amax */
+    AMP_INSPECTED_OUT_ZEROS,
+    AMP_INSPECTED_DELTA_MAX,
+    AMP_INSPECTED_DELTA_ZEROS,
+    AMP_INSPECTED
+};
+
 struct amp_graph {
     const struct ampk_backend *backend;
     struct ampk_context *context;
@@ -103,6 +112,9 @@ struct amp_graph {
     bool train;                       /* of the pass at hand */
     float scale;                      /* of the backward at hand */
     bool backward_began;              /* since the last forward */
+    bool inspecting;                  /* the pass at hand */
+    uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
+    float *grad_square;               /* backend memory, 1 */
     bool recordable;
     int n_segments;
     struct amp_segment *segments;
@@ -137,6 +149,17 @@ void amp_graph_backward(struct amp_graph *, int layer);
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
 /* The largest magnitude that an FP16 store refused in backward, 0 if none. */
 double amp_graph_refused(struct amp_graph *);
+
+/* The pass that begins next is inspected, or not (as every inference is): its layers' outputs as
+ * stored, and their deltas just before backward consumes them. */
+void amp_graph_inspect(struct amp_graph *, bool on);
+/* What was seen, n words in each row. Rows of deltas: of the last backward. */
+void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
+/* Whether layer has a delta that readers contribute to. */
+bool amp_graph_has_delta(const struct amp_graph *, int layer);
+/* L2 norm of all gradients: of the step's sums where it keeps some, else of the last pass. inf or
+ * NaN where FP32 does not hold its square. */
+double amp_graph_grad_norm(struct amp_graph *);
 
 /* What a loss on the device came to, as of the last amp_graph_fault or amp_graph_read_losses; NULL:
  * the layer is none. */
