@@ -25,7 +25,8 @@
     X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
     X(save_weights)                                                                                \
-    X(show_image)
+    X(show_image)                                                                                  \
+    X(train_network)
 
 // The same, functions of the C library that Darknet calls.
 #define AMP_INTERPOSED_LIBC(X)                                                                     \

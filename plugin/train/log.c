@@ -245,3 +245,19 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     if (log->json) write_json(log, s, seconds, numbers);
     if (time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
+
+void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
+                            double map, double seconds)
+{
+    log->last_iteration += seconds;
+    log->window_start += seconds;
+    log->started += seconds;
+    if (!log->json) return;
+    fprintf(log->json, "{\"iteration\": %zu, \"evaluation\": {\"seconds\": %.9g", iteration,
+            seconds);
+    print_number(log->json, "map50", map50);
+    print_number(log->json, "map75", map75);
+    print_number(log->json, "map", map);
+    fputs("}}\n", log->json);
+    flush_json(log);
+}

@@ -51,6 +51,11 @@ bool amp_log_wants_layers(const struct amp_log *, size_t iteration);
 void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t iteration, size_t total,
                        double loss, int images, const struct amp_numbers *);
 
+/* The weights of this iteration were measured: an object of its own in the file. seconds: what that
+ * took, which is nobody's training time. */
+void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
+                            double map, double seconds);
+
 /* "2^13" for powers of two. */
 const char *amp_scale_text(double scale, char text[32]);
 
