@@ -83,9 +83,9 @@ static void write_points(const struct amp_chart *c, FILE *f)
     fprintf(f, "<metadata>" MARKER "\n");
     for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
         if (p->iteration)
-            fprintf(f, "loss %zu %.5g %.5g %.5g %.9g\n", p->iteration, p->low, p->high, p->average,
+            fprintf(f, "loss %zu %.9g %.9g %.9g %.9g\n", p->iteration, p->low, p->high, p->average,
                     p->scale);
-        if (p->map_iteration) fprintf(f, "map %zu %.6g %.6g\n", p->map_iteration, p->map50, p->map);
+        if (p->map_iteration) fprintf(f, "map %zu %.9g %.9g\n", p->map_iteration, p->map50, p->map);
     }
     fprintf(f, "</metadata>\n");
 }

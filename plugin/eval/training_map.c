@@ -47,6 +47,9 @@ static void read_record(struct amp_training_map *m)
                        &e.iteration, &e.map50, &e.map75, &e.map)
               : 0;
     if (n == 4) m->best = e;
+    if (f && n != 4)
+        fprintf(stderr, "darknet-amp: %s: is damaged; the best weights are looked for anew\n",
+                m->record);
     if (f) fclose(f);
 }
 
