@@ -55,6 +55,8 @@
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(backward_lstm_layer)                                                                         \
+    X(backward_network)                                                                            \
+    X(forward_network)                                                                             \
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \

@@ -226,6 +226,7 @@ static void make_graph(struct amp_session *s)
     s->graph->random_uniform = random_uniform;
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->step.graph = s->graph;
+    amp_graph_observe(s->graph, s->see, s->see_user);
 }
 
 static void describe_again(struct amp_session *s, const network *view)

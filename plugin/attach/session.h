@@ -31,6 +31,8 @@ struct amp_session {
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
+    amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
+    void *see_user;
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a

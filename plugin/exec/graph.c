@@ -345,17 +345,59 @@ static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int
     return g->inspected + (int)row * g->n + layer;
 }
 
+static const char *storage_name(enum ampk_dtype dtype)
+{
+    return dtype == AMPK_FP16 ? "fp16" : dtype == AMPK_BF16 ? "bf16" : "fp32";
+}
+
+/* x: FP32 NCHW in backend memory. */
+static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const float *x, size_t n,
+                 const char *format)
+{
+    float *host = malloc((n + 1) * sizeof *host);
+    if (!host) return;
+    g->backend->read(g->context, host, x, n * sizeof *host);
+    g->see(&(struct amp_seen){layer, what, format, host, n}, g->see_user);
+    free(host);
+}
+
+static void show_tensor(struct amp_graph *g, enum amp_seen_what what, int layer,
+                        const struct ampk_tensor *x)
+{
+    size_t n = (size_t)g->net->batch * (size_t)g->net->layers[layer].outputs;
+    float *copy = g->backend->alloc(g->context, n * sizeof *copy);
+    if (!copy) return;
+    struct ampk_tensor border = shaped(g, layer, copy, AMP_FORMAT_BORDER);
+    g->backend->convert(g->context, x, &border, false, NULL);
+    show(g, what, layer, copy, n, storage_name(x->dtype));
+    g->backend->free(g->context, copy);
+}
+
 static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
                     int layer)
 {
+    if (g->see && x->data)
+        show_tensor(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
     if (g->inspecting && x->data)
         g->backend->inspect(g->context, x, inspected_word(g, row, layer),
                             inspected_word(g, row + 1, layer));
 }
 
+static void show_gradient(struct amp_graph *g, int layer)
+{
+    const struct amp_param *p = g->nodes[layer].weights;
+    if (g->see && p) show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
+}
+
 void amp_graph_inspect(struct amp_graph *g, bool on)
 {
     g->inspecting = on;
+}
+
+void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
+{
+    g->see = see;
+    g->see_user = user;
 }
 
 bool amp_graph_has_delta(const struct amp_graph *g, int layer)
@@ -430,6 +472,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     }
     if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
     amp_executor_of(g, layer)->backward(g, layer);
+    show_gradient(g, layer);
 }
 
 void amp_graph_backward(struct amp_graph *g, int layer)

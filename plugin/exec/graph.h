@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "net_desc.h"
 #include "plan.h"
+#include "plugin/include/amp_observe.h"
 #include "segment.h"
 
 enum amp_param_kind { AMP_PARAM_WEIGHTS, AMP_PARAM_BIASES, AMP_PARAM_SCALES };
@@ -115,6 +116,8 @@ struct amp_graph {
     bool inspecting;                  /* the pass at hand */
     uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
     float *grad_square;               /* backend memory, 1 */
+    amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
+    void *see_user;
     bool recordable;
     int n_segments;
     struct amp_segment *segments;
@@ -153,6 +156,9 @@ double amp_graph_refused(struct amp_graph *);
 /* The pass that begins next is inspected, or not (as every inference is): its layers' outputs as
  * stored, and their deltas just before backward consumes them. */
 void amp_graph_inspect(struct amp_graph *, bool on);
+/* From now on see is called with every layer's output, delta and weight gradient, as FP32 on the
+ * host; NULL: no longer. For those who have the time. */
+void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
 /* What was seen, n words in each row. Rows of deltas: of the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
