@@ -30,6 +30,7 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
     if (result->clean) return;
     result->layer = step->fault.layer;
     result->left_fp16 = step->fault.class == AMP_FAULT_FORWARD;
+    result->gradient = step->fault.class == AMP_FAULT_BACKWARD;
     result->tensor = amp_watch_name(step->fault.tensor);
     result->magnitude = step->fault.magnitude;
 }

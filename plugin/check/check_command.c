@@ -150,35 +150,40 @@ static int tell_not_clean(const char *what, const struct amp_pass *pass)
     return complain(message);
 }
 
-/* Until every value fits: layers leave FP16 one after the other, and the loss scale is found. */
-static int settle(struct check *c)
+static void note_left(struct check *c, const struct amp_pass *pass)
 {
-    struct amp_pass pass;
-    bool *left = calloc((size_t)c->net->n, sizeof *left);
-    if (!left) return complain("out of memory");
-    do {
-        amp_pass(c->mixed, NULL, NULL, &pass);
-        c->summary.redone += pass.redone;
-        for (int i = 0; i < c->net->n; ++i) {
-            if (left[i] || !amp_left_fp16(c->mixed, i)) continue;
-            left[i] = true;
-            amp_precision_left(&c->precision, i,
-                               i == pass.layer ? pass.tensor : "input's FP16 copy", pass.magnitude);
-        }
-    } while (!pass.clean && pass.left_fp16);
-    free(left);
-    c->precision.scale = pass.scale;
-    return pass.clean ? 0 : tell_not_clean("mixed precision", &pass);
+    if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
+        amp_precision_left(&c->precision, pass->layer, pass->tensor, pass->magnitude);
+    for (int i = 0; i < c->net->n; ++i)
+        if (amp_left_fp16(c->mixed, i))
+            amp_precision_left(&c->precision, i, "input's copy", pass->magnitude);
+    if (pass->gradient)
+        amp_precision_left(&c->precision, pass->layer,
+                           c->options.loss_scale_dynamic ? "delta, even at the smallest loss scale,"
+                                                         : "delta at the fixed loss_scale",
+                           pass->magnitude);
 }
 
+/* Until every value fits: layers leave FP16 one after the other, and the loss scale is found. */
+static void settle(struct check *c, struct amp_pass *pass)
+{
+    do {
+        amp_pass(c->mixed, NULL, NULL, pass);
+        c->summary.redone += pass->redone;
+        if (!pass->clean) note_left(c, pass);
+    } while (!pass->clean && pass->left_fp16);
+    c->precision.scale = pass->scale;
+}
+
+/* Where gradients overflow at every scale there is nothing to compare, but something to advise. */
 static int compare(struct check *c)
 {
     struct amp_pass pass;
     amp_pass(c->fp32, amp_precision_see_fp32, &c->precision, &pass);
     if (!pass.clean) return tell_not_clean("FP32", &pass);
-    if (settle(c)) return -1;
-    amp_pass(c->mixed, amp_precision_see_mixed, &c->precision, &pass);
-    if (!pass.clean) return tell_not_clean("mixed precision", &pass);
+    settle(c, &pass);
+    if (pass.clean) amp_pass(c->mixed, amp_precision_see_mixed, &c->precision, &pass);
+    if (!pass.clean && !pass.gradient) return tell_not_clean("mixed precision", &pass);
     amp_precision_judge(&c->precision);
     return 0;
 }

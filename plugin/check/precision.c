@@ -16,11 +16,8 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net)
     for (int w = 0; w < AMP_SEEN; ++w)
         p->tensors[w] = calloc(n, sizeof *p->tensors[w]);
     p->left = calloc(n, sizeof *p->left);
-    p->left_tensor = calloc(n, sizeof *p->left_tensor);
-    p->left_magnitude = calloc(n, sizeof *p->left_magnitude);
     p->advice = calloc(n, sizeof *p->advice);
-    bool all = p->tensors[0] && p->tensors[1] && p->tensors[2] && p->left && p->left_tensor &&
-               p->left_magnitude && p->advice;
+    bool all = p->tensors[0] && p->tensors[1] && p->tensors[2] && p->left && p->advice;
     return all ? 0 : -1;
 }
 
@@ -32,8 +29,6 @@ void amp_precision_free(struct amp_precision *p)
         free(p->tensors[w]);
     }
     free(p->left);
-    free(p->left_tensor);
-    free(p->left_magnitude);
     free(p->advice);
 }
 
@@ -92,13 +87,6 @@ void amp_precision_see_mixed(const struct amp_seen *s, void *user)
     compare_sample(t, s, s->what == AMP_SEEN_OUT ? 1 : 1 / p->scale);
 }
 
-void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, double magnitude)
-{
-    p->left[layer] = true;
-    p->left_tensor[layer] = tensor;
-    p->left_magnitude[layer] = magnitude;
-}
-
 /* ---- judging ---- */
 
 __attribute__((format(printf, 3, 4))) static bool advise(struct amp_precision *p, int layer,
@@ -111,6 +99,14 @@ __attribute__((format(printf, 3, 4))) static bool advise(struct amp_precision *p
     vsnprintf(a->why, sizeof a->why, format, args);
     va_end(args);
     return true;
+}
+
+void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, double magnitude)
+{
+    if (!p->left[layer])
+        advise(p, layer, "its %s does not fit FP16 (largest %.3g, FP16 holds %.0f)", tensor,
+               magnitude, AMP_FP16_LARGEST);
+    p->left[layer] = true;
 }
 
 static bool is_fp16(const struct amp_compared *t)
@@ -131,9 +127,6 @@ static double error_given(const struct amp_precision *p, int layer)
 static bool judge_output(struct amp_precision *p, int i)
 {
     const struct amp_compared *out = &p->tensors[AMP_SEEN_OUT][i];
-    if (p->left[i])
-        return advise(p, i, "its %s does not fit FP16 (largest %.3g, FP16 holds %.0f)",
-                      p->left_tensor[i], p->left_magnitude[i], AMP_FP16_LARGEST);
     if (!is_fp16(out)) return false;
     if (out->largest * least_headroom > AMP_FP16_LARGEST)
         return advise(p, i, "its largest output, %.3g, is close to what FP16 holds (%.0f)",
@@ -160,7 +153,6 @@ static bool judge_gradient(struct amp_precision *p, int i)
 
 void amp_precision_judge(struct amp_precision *p)
 {
-    p->n_advice = 0;
     for (int i = 0; i < p->net->n; ++i)
-        if (!judge_output(p, i)) judge_gradient(p, i);
+        if (!p->left[i] && !judge_output(p, i)) judge_gradient(p, i);
 }

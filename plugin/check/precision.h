@@ -37,10 +37,8 @@ struct amp_precision {
     const struct amp_net_desc *net;
     double scale;                           /* of the mixed pass; set before it */
     struct amp_compared *tensors[AMP_SEEN]; /* n each */
-    bool *left;                             /* the layer left FP16, and why: */
-    const char **left_tensor;
-    double *left_magnitude;
-    int n_advice;
+    bool *left;                             /* the layer left FP16 */
+    int n_advice;                           /* in the order in which it was found */
     struct amp_advice *advice;
 };
 
@@ -54,7 +52,7 @@ void amp_precision_see_mixed(const struct amp_seen *, void *precision);
 /* A layer left FP16 before a pass was clean. */
 void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);
 
-/* Fills the advice. A layer is named for what it does itself, not for what it is given. */
+/* Adds to the advice. A layer is named for what it does itself, not for what it is given. */
 void amp_precision_judge(struct amp_precision *);
 
 /* What stands around the comparison in the report. */

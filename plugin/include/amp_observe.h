@@ -28,6 +28,7 @@ struct amp_pass {
     int redone;   // backward passes repeated with a smaller scale
     // Where not clean:
     int layer, left_fp16; // left_fp16: from now on FP32 replaces FP16 there, so try again
+    int gradient;         // one overflows that no allowed loss scale makes small enough
     const char *tensor;
     double magnitude;
 };
