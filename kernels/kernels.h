@@ -363,6 +363,13 @@ struct ampk_backend {
     void (*update_adam)(struct ampk_context *, const struct ampk_param *, int count, float b1,
                         float b2, float eps, int t);
 
+    /* ---- for the log ---- */
+    /* Raises *amax as everywhere, and adds to *zeros how many of the elements are zero. */
+    void (*inspect)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax,
+                    uint32_t *zeros);
+    /* *sum = sum of the squares, each in FP32. */
+    void (*sum_squares)(struct ampk_context *, const float *x, size_t n, float *sum);
+
     /* ---- losses; NULL: Darknet's own code computes them. amax is of what is written, delta_amax
      * of delta ---- */
     void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo_head *,

@@ -1,5 +1,5 @@
 // `darknet detector train DATA CFG [WEIGHTS] [-clear]`: looks at everything it needs, then hands
-// over to Darknet's own command.
+// over to Darknet's own command. With -map and -chart it looks on (train_watch.h).
 #ifndef AMP_DETECTOR_TRAIN_H
 #define AMP_DETECTOR_TRAIN_H
 

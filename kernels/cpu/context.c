@@ -235,6 +235,11 @@ FORWARD(update_adam,
         (struct ampk_context * ctx, const struct ampk_param *params, int count, float b1, float b2,
          float eps, int t),
         (ctx, params, count, b1, b2, eps, t))
+FORWARD(inspect,
+        (struct ampk_context * ctx, const struct ampk_tensor *x, uint32_t *amax, uint32_t *zeros),
+        (ctx, x, amax, zeros))
+FORWARD(sum_squares, (struct ampk_context * ctx, const float *x, size_t n, float *sum),
+        (ctx, x, n, sum))
 FORWARD(bn_sums,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const float *shift, float *sums),
         (ctx, y, shift, sums))

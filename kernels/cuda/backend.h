@@ -13,6 +13,7 @@
     X(conv_backward)
 #define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
+#define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 #define AMPK_CUDA_BATCHNORM(X)                                                                     \
     X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
@@ -33,6 +34,7 @@
     AMPK_CUDA_COPY(X)                                                                              \
     AMPK_CUDA_COST(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
+    AMPK_CUDA_INSPECT(X)                                                                           \
     AMPK_CUDA_LISTS(X)                                                                             \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
     AMPK_CUDA_POOL(X)                                                                              \

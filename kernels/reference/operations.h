@@ -97,6 +97,11 @@ void ampk_ref_update_sgd(struct ampk_context *, const struct ampk_param *, int c
 void ampk_ref_update_adam(struct ampk_context *, const struct ampk_param *, int count, float b1,
                           float b2, float eps, int t);
 
+/* inspect.c */
+void ampk_ref_inspect(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax,
+                      uint32_t *zeros);
+void ampk_ref_sum_squares(struct ampk_context *, const float *x, size_t n, float *sum);
+
 /* yolo.c, region.c */
 void ampk_ref_yolo_forward(struct ampk_context *, const struct ampk_yolo_head *,
                            const struct ampk_tensor *x, const struct ampk_tensor *out,

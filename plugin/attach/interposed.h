@@ -26,7 +26,8 @@
     X(rand_normal)                                                                                 \
     X(resize_network)                                                                              \
     X(save_weights)                                                                                \
-    X(show_image)
+    X(show_image)                                                                                  \
+    X(train_network)
 
 // The same, functions of the C library that Darknet calls.
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
@@ -56,6 +57,8 @@
     AMP_USED_GPU(X)                                                                                \
     X(backward_lstm_layer)                                                                         \
     X(basecfg)                                                                                     \
+    X(backward_network)                                                                            \
+    X(forward_network)                                                                             \
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \

@@ -3,6 +3,7 @@
 #include "attach/ending.h"
 #include "attach/image_file.h"
 #include "attach/interrupt.h"
+#include "attach/iteration.h"
 #include "attach/seed.h"
 #include "attach/fail.h"
 #include "attach/symbols.h"
@@ -287,4 +288,5 @@ AMP_INTERPOSE(void, free_data, (data d))
 {
     if (let_go(d.X.vals)) amp_seed_between_steps();
     AMP_REAL(free_data)(d);
+    amp_iteration_ended();
 }

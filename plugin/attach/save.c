@@ -387,6 +387,31 @@ AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
     amp_ending_leave();
 }
 
+// Darknet's own writing, to a file of which nothing is seen before it is complete.
+static int save_stock(network *net, const char *path, unsigned long long bytes, char *err,
+                      size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    struct stat info;
+    int failed = amp_whole_begin(&f, path, err, err_size);
+    if (!failed) amp_save_as(net, f.temp, path);
+    if (!failed && (stat(f.temp, &info) || (unsigned long long)info.st_size != bytes)) {
+        snprintf(err, err_size, "%s: could not be written in full (is the disk full?)", path);
+        failed = -1;
+    }
+    failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
+             amp_folder_flush(path, err, err_size);
+    amp_whole_drop(&f);
+    return failed ? -1 : 0;
+}
+
+int amp_save_whole(network *net, const char *path, unsigned long long bytes, char *err,
+                   unsigned long err_size)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
+}
+
 // ---- loading ----
 
 static void load(struct amp_session *s, const char *name)

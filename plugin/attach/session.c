@@ -237,6 +237,7 @@ static void make_graph(struct amp_session *s)
     s->graph->random_uniform = random_uniform;
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->step.graph = s->graph;
+    amp_graph_observe(s->graph, s->see, s->see_user);
 }
 
 static void describe_again(struct amp_session *s, const network *view)
@@ -392,6 +393,7 @@ static void start_training_state(struct amp_session *s)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
     amp_log_start(&s->log, s->desc);
+    s->log.layers_every = s->options.log_layers;
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = demote_in_training;

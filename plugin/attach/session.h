@@ -34,6 +34,8 @@ struct amp_session {
     char backup[PATH_MAX];       // the last file saved as NAME.backup; "": none
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
+    amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
+    void *see_user;
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a

@@ -152,6 +152,14 @@ static bool set_log(struct amp_options *o, const char *value)
     return strlen(value) < sizeof o->log_path && strcpy(o->log_path, value);
 }
 
+static bool set_log_layers(struct amp_options *o, const char *value)
+{
+    uint64_t iterations;
+    if (!parse_unsigned(value, 1000000000, &iterations)) return false;
+    o->log_layers = (int)iterations;
+    return true;
+}
+
 static bool set_seed(struct amp_options *o, const char *value)
 {
     o->seeded = true;
@@ -169,6 +177,7 @@ static const struct amp_options defaults = {
     .on_divergence = AMP_DIVERGENCE_STOPS,
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
+    .log_layers = 100,
 };
 
 #define A_POWER_OF_TWO "a power of two from 1 to 16777216"
@@ -217,6 +226,10 @@ static const struct amp_option_row rows[] = {
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",
      set_log},
+    {"amp_log_layers", "integer", "0 to 1000000000", "100",
+     "Every so many iterations `amp_log` also tells of every layer: largest output and delta, and "
+     "the share of the delta that is zero. 0: never.",
+     set_log_layers},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
      set_seed},

@@ -40,6 +40,7 @@ struct amp_options {
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
     char log_path[4096]; /* "" = none */
+    int log_layers;      /* iterations; 0: never */
     bool seeded;
     uint64_t seed;
 };

@@ -131,7 +131,7 @@ int amp_map_check_network(const char *cfg_path, const char *weights_path,
     struct checker k = {.cfg = cfg, .net = net, .set = set, .on_gpu = on_gpu, .log = log};
     if (net) {
         check_heads(&k);
-        check_weights(&k, weights_path);
+        if (weights_path) check_weights(&k, weights_path);
     } else {
         fault(&k, "%s", err);
     }

@@ -45,7 +45,7 @@ static void start_loading(struct loader *loader, const network *net, char *path)
 }
 
 /* For a file that it cannot decode Darknet gives a black image of 10 x 10. */
-static bool is_decoded(image im, const char *path)
+bool amp_detect_is_decoded(image im, const char *path)
 {
     if (im.w != 10 || im.h != 10) return true;
     for (int i = 0; i < im.w * im.h * im.c; ++i) {
@@ -133,7 +133,7 @@ static int evaluate_image(network *net, const struct amp_eval_set *set, int i,
                           struct amp_detections *detections)
 {
     const char *path = set->images.line[i];
-    if (!is_decoded(loader->original, path)) {
+    if (!amp_detect_is_decoded(loader->original, path)) {
         fprintf(stderr, "error: %s: cannot be decoded as an image\n", path);
         ++*undecoded;
     }
@@ -165,6 +165,28 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
         free_images(&loaders[done % LOADERS]);
     }
     return failed || undecoded ? -1 : 0;
+}
+
+int amp_detect_measure(network *net, const struct amp_eval_set *set, double iou, float thresh,
+                       float nms, struct amp_map_result *result)
+{
+    char err[512];
+    struct amp_detections found = {0};
+    int failed = amp_detect_run(net, set, thresh, nms, &found);
+    if (found.unbounded)
+        fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
+                found.unbounded);
+    struct amp_ap_set *ap =
+        failed ? NULL
+               : amp_ap_set_new(found.rows, found.count, set->truths, set->n_truths,
+                                set->images.count, set->n_classes, err, sizeof err);
+    if (!failed && (!ap || amp_map_compute(ap, iou, result, err, sizeof err))) {
+        fprintf(stderr, "error: %s\n", err);
+        failed = -1;
+    }
+    amp_ap_set_free(ap);
+    amp_detections_free(&found);
+    return failed;
 }
 
 void amp_detections_free(struct amp_detections *detections)

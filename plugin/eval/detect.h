@@ -11,6 +11,7 @@
 #ifndef AMP_DETECT_H
 #define AMP_DETECT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "darknet.h"
@@ -34,6 +35,11 @@ const char *amp_detect_resize(const network *net);
  * finite. */
 int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
                    struct amp_detections *detections);
+/* The same, and what it comes to; iou: of amp_map_compute. 0, or -1 after telling. */
+int amp_detect_measure(network *net, const struct amp_eval_set *set, double iou, float thresh,
+                       float nms, struct amp_map_result *result);
+/* False: the black image of 10 x 10 that Darknet gives for a file it cannot decode. */
+bool amp_detect_is_decoded(image im, const char *path);
 void amp_detections_free(struct amp_detections *detections);
 
 #endif

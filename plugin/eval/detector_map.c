@@ -159,30 +159,9 @@ static int report(const struct command *command, const struct amp_map_settings *
     return 0;
 }
 
-static int measure(const struct command *command, const struct amp_map_settings *settings,
-                   const struct amp_eval_set *set, const struct amp_detections *found)
-{
-    char err[512];
-    int failed = -1;
-    struct amp_map_result result = {0};
-    struct amp_ap_set *ap = amp_ap_set_new(found->rows, found->count, set->truths, set->n_truths,
-                                           set->images.count, set->n_classes, err, sizeof err);
-    if (ap && amp_map_compute(ap, command->iou, &result, err, sizeof err) == 0)
-        failed = report(command, settings, set, &result);
-    else
-        fprintf(stderr, "error: %s\n", err);
-    amp_map_result_free(&result);
-    amp_ap_set_free(ap);
-    return failed;
-}
-
 static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
 {
-    struct amp_detections found = {0};
-    int failed = amp_detect_run(net, set, (float)command->thresh, (float)command->nms, &found);
-    if (found.unbounded)
-        fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
-                found.unbounded);
+    struct amp_map_result result = {0};
     struct amp_map_settings settings = {
         .data = command->data,
         .cfg = command->cfg,
@@ -194,8 +173,10 @@ static int evaluate(const struct command *command, network *net, const struct am
         .thresh = command->thresh,
         .nms = command->nms,
     };
-    if (!failed) failed = measure(command, &settings, set, &found);
-    amp_detections_free(&found);
+    int failed = amp_detect_measure(net, set, command->iou, (float)command->thresh,
+                                    (float)command->nms, &result);
+    if (!failed) failed = report(command, &settings, set, &result);
+    amp_map_result_free(&result);
     return failed;
 }
 

@@ -1,5 +1,6 @@
 #include "graph.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,13 +152,20 @@ static size_t report_bytes(const struct amp_graph *g)
     return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
 }
 
+static size_t inspected_bytes(const struct amp_graph *g)
+{
+    return (size_t)g->n * AMP_INSPECTED * sizeof *g->inspected;
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
     g->watch = g->backend->alloc(g->context, report_bytes(g));
+    g->inspected = g->backend->alloc(g->context, inspected_bytes(g));
+    g->grad_square = g->backend->alloc(g->context, sizeof *g->grad_square);
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
-    if (!g->arena || !g->watch || !g->losses) {
+    if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses) {
         size_t left = g->backend->free_bytes ? g->backend->free_bytes(g->context) : 0;
         amp_no_memory(g->net, g->plan, left, err, err_size);
         return -1;
@@ -231,6 +239,8 @@ void amp_graph_free(struct amp_graph *g)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
     g->backend->free(g->context, g->watch);
+    g->backend->free(g->context, g->inspected);
+    g->backend->free(g->context, g->grad_square);
     g->backend->free(g->context, g->gradients);
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->rolling_saved);
@@ -305,6 +315,8 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     g->backward_began = false;
     g->truth = truth;
     if (!train) g->weights_stale = true; /* whoever may have written to the masters */
+    g->inspecting = g->inspecting && train;
+    if (g->inspecting) g->backend->fill_zero(g->context, g->inspected, inspected_bytes(g));
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
     g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
@@ -326,9 +338,97 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
                                 &node->watch[AMP_WATCH_COPY]);
 }
 
+/* ---- what a pass looks like ---- */
+
+static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int layer)
+{
+    return g->inspected + (int)row * g->n + layer;
+}
+
+static const char *storage_name(enum ampk_dtype dtype)
+{
+    return dtype == AMPK_FP16 ? "fp16" : dtype == AMPK_BF16 ? "bf16" : "fp32";
+}
+
+/* x: FP32 NCHW in backend memory. */
+static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const float *x, size_t n,
+                 const char *format)
+{
+    float *host = malloc((n + 1) * sizeof *host);
+    if (!host) return;
+    g->backend->read(g->context, host, x, n * sizeof *host);
+    g->see(&(struct amp_seen){layer, what, format, host, n}, g->see_user);
+    free(host);
+}
+
+static void show_tensor(struct amp_graph *g, enum amp_seen_what what, int layer,
+                        const struct ampk_tensor *x)
+{
+    size_t n = (size_t)g->net->batch * (size_t)g->net->layers[layer].outputs;
+    float *copy = g->backend->alloc(g->context, n * sizeof *copy);
+    if (!copy) return;
+    struct ampk_tensor border = shaped(g, layer, copy, AMP_FORMAT_BORDER);
+    g->backend->convert(g->context, x, &border, false, NULL);
+    show(g, what, layer, copy, n, storage_name(x->dtype));
+    g->backend->free(g->context, copy);
+}
+
+static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
+                    int layer)
+{
+    if (g->see && x->data)
+        show_tensor(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
+    if (g->inspecting && x->data)
+        g->backend->inspect(g->context, x, inspected_word(g, row, layer),
+                            inspected_word(g, row + 1, layer));
+}
+
+static void show_gradient(struct amp_graph *g, int layer)
+{
+    const struct amp_param *p = g->nodes[layer].weights;
+    if (g->see && p) show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
+}
+
+void amp_graph_inspect(struct amp_graph *g, bool on)
+{
+    g->inspecting = on;
+}
+
+void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
+{
+    g->see = see;
+    g->see_user = user;
+}
+
+bool amp_graph_has_delta(const struct amp_graph *g, int layer)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    return p->backward && !p->delta_from_nobody && g->nodes[layer].delta.data;
+}
+
+void amp_graph_inspected(struct amp_graph *g, uint32_t *rows[AMP_INSPECTED])
+{
+    for (int row = 0; row < AMP_INSPECTED; row++)
+        g->backend->read(g->context, rows[row], inspected_word(g, row, 0),
+                         (size_t)g->n * sizeof *g->inspected);
+}
+
+double amp_graph_grad_norm(struct amp_graph *g)
+{
+    float square = 0;
+    if (!g->n_gradients) return 0;
+    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients, g->n_gradients,
+                            g->grad_square);
+    g->backend->read(g->context, &square, g->grad_square, sizeof square);
+    return sqrt(square);
+}
+
+/* ---- passes of one layer ---- */
+
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
     amp_executor_of(g, layer)->forward(g, layer);
+    inspect(g, &g->nodes[layer].out, AMP_INSPECTED_OUT_MAX, layer);
     copy_output(g, &g->nodes[layer]);
 }
 
@@ -347,6 +447,9 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
     g->scale = scale;
+    if (g->inspecting && g->backward_began)
+        be->fill_zero(g->context, inspected_word(g, AMP_INSPECTED_DELTA_MAX, 0),
+                      2 * (size_t)g->n * sizeof *g->inspected);
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
         if (g->backward_began) /* amp_graph_begin has cleared the words for the first */
@@ -367,7 +470,9 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
+    if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
     amp_executor_of(g, layer)->backward(g, layer);
+    show_gradient(g, layer);
 }
 
 void amp_graph_backward(struct amp_graph *g, int layer)

@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "net_desc.h"
 #include "plan.h"
+#include "plugin/include/amp_observe.h"
 #include "segment.h"
 
 enum amp_param_kind { AMP_PARAM_WEIGHTS, AMP_PARAM_BIASES, AMP_PARAM_SCALES };
@@ -71,6 +72,15 @@ struct amp_node {
     struct amp_segment *segment; /* NULL: runs by itself */
 };
 
+/* What is seen of every layer in a pass that is inspected; rows of n words. */
+enum amp_inspected {
+    AMP_INSPECTED_OUT_MAX, /* as kernels.h's amax */
+    AMP_INSPECTED_OUT_ZEROS,
+    AMP_INSPECTED_DELTA_MAX,
+    AMP_INSPECTED_DELTA_ZEROS,
+    AMP_INSPECTED
+};
+
 struct amp_graph {
     const struct ampk_backend *backend;
     struct ampk_context *context;
@@ -104,6 +114,11 @@ struct amp_graph {
     bool train;                       /* of the pass at hand */
     float scale;                      /* of the backward at hand */
     bool backward_began;              /* since the last forward */
+    bool inspecting;                  /* the pass at hand */
+    uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
+    float *grad_square;               /* backend memory, 1 */
+    amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
+    void *see_user;
     bool recordable;
     int n_segments;
     struct amp_segment *segments;
@@ -138,6 +153,20 @@ void amp_graph_backward(struct amp_graph *, int layer);
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
 /* The largest magnitude that an FP16 store refused in backward, 0 if none. */
 double amp_graph_refused(struct amp_graph *);
+
+/* The pass that begins next is inspected, or not (as every inference is): its layers' outputs as
+ * stored, and their deltas just before backward consumes them. */
+void amp_graph_inspect(struct amp_graph *, bool on);
+/* From now on see is called with every layer's output, delta and weight gradient, as FP32 on the
+ * host; NULL: no longer. For those who have the time. */
+void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
+/* What was seen, n words in each row. Rows of deltas: of the last backward. */
+void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
+/* Whether layer has a delta that readers contribute to. */
+bool amp_graph_has_delta(const struct amp_graph *, int layer);
+/* L2 norm of all gradients: of the step's sums where it keeps some, else of the last pass. inf or
+ * NaN where FP32 does not hold its square. */
+double amp_graph_grad_norm(struct amp_graph *);
 
 /* What a loss on the device came to, as of the last amp_graph_fault or amp_graph_read_losses; NULL:
  * the layer is none. */

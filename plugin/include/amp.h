@@ -33,6 +33,30 @@ AMP_API void amp_load_weights(struct network *net, const char *path);
 // network with a key of ours is trained, else 0.
 AMP_API void amp_refuse_bad_images(int on);
 
+// Calls back after every iteration of a training loop that trains with train_network and frees its
+// batches with free_data, as Darknet's do: on the thread that trains, when Darknet has printed and
+// saved what it wants to. loss: as Darknet prints it. NULL: no longer. For one caller in a process.
+typedef void amp_iteration_function(struct network *, float loss, void *user);
+AMP_API void amp_on_iteration(amp_iteration_function *, void *user);
+
+// The loss scale of a network with mixed_precision=1, 0 of any other.
+AMP_API double amp_loss_scale(const struct network *);
+
+// Average precision of a network in training, 0..1, NaN where it is not defined.
+struct amp_evaluation {
+    unsigned long iteration;
+    double map50, map75, map; // VOC rule at IoU 0.5, at 0.75; COCO's mAP@[.5:.95]
+    double seconds;           // that it took; not counted as training time
+};
+// Adds it to the network's amp_log, if it has one.
+AMP_API void amp_log_evaluation(const struct network *, const struct amp_evaluation *);
+
+// Saves the weights to a file that is written whole or not at all, with mixed_precision=1 its
+// sidecar too (amp_sidecar). bytes: what Darknet writes for this network. 0, or -1 with text in
+// err: an older file is then as it was.
+AMP_API int amp_save_whole(struct network *, const char *path, unsigned long long bytes, char *err,
+                           unsigned long err_size);
+
 // How many networks the plugin has been attached to in this process, detached ones included.
 AMP_API int amp_attach_count(void);
 

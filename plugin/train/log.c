@@ -176,6 +176,11 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     log->window_iterations = 0;
 }
 
+bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
+{
+    return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
+}
+
 /* JSON has no word for inf or NaN. */
 static void print_number(FILE *f, const char *key, double value)
 {
@@ -185,7 +190,32 @@ static void print_number(FILE *f, const char *key, double value)
         fprintf(f, ", \"%s\": null", key);
 }
 
-static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds)
+static void write_layers(FILE *f, const struct amp_numbers *numbers)
+{
+    for (int i = 0; i < numbers->n_layers; i++) {
+        const struct amp_layer_numbers *l = &numbers->layers[i];
+        fprintf(f, "%s{\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"",
+                i ? ", " : ", \"layers\": [", i, l->type, l->format);
+        print_number(f, "out_max", l->out_max);
+        print_number(f, "delta_max", l->delta_max);
+        print_number(f, "delta_zero", l->delta_zero);
+        fputc('}', f);
+    }
+    if (numbers->n_layers) fputc(']', f);
+}
+
+/* What was written is in the file, or it is given up. */
+static void flush_json(struct amp_log *log)
+{
+    if (!fflush(log->json)) return;
+    fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
+    fclose(log->json);
+    log->json = NULL;
+    log->json_failed = true;
+}
+
+static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds,
+                       const struct amp_numbers *numbers)
 {
     bool emptied = log->iteration > 1 || log->iterations > 1 || !ftruncate(fileno(log->json), 0);
     (void)emptied; /* a pipe cannot be and need not be */
@@ -195,12 +225,10 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
             (long long)s->skipped);
     print_number(log->json, "seconds", seconds);
+    print_number(log->json, "grad_norm", numbers->grad_norm);
+    write_layers(log->json, numbers);
     fputs("}\n", log->json);
-    if (!fflush(log->json)) return;
-    fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
-    fclose(log->json);
-    log->json = NULL;
-    log->json_failed = true;
+    flush_json(log);
 }
 
 void amp_log_step(struct amp_log *log)
@@ -210,7 +238,7 @@ void amp_log_step(struct amp_log *log)
 }
 
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
-                       size_t total, double loss, int images)
+                       size_t total, double loss, int images, const struct amp_numbers *numbers)
 {
     double time = now(), seconds = time - log->last_iteration;
     log->last_iteration = time;
@@ -220,6 +248,22 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->iteration = iteration;
     log->total = total;
     log->images_per_iteration = images;
-    if (log->json) write_json(log, s, seconds);
+    if (log->json) write_json(log, s, seconds, numbers);
     if (time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+}
+
+void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
+                            double map, double seconds)
+{
+    log->last_iteration += seconds;
+    log->window_start += seconds;
+    log->started += seconds;
+    if (!log->json) return;
+    fprintf(log->json, "{\"iteration\": %zu, \"evaluation\": {\"seconds\": %.9g", iteration,
+            seconds);
+    print_number(log->json, "map50", map50);
+    print_number(log->json, "map75", map75);
+    print_number(log->json, "map", map);
+    fputs("}}\n", log->json);
+    flush_json(log);
 }

@@ -9,12 +9,14 @@
 
 #include "fault.h"
 #include "net_desc.h"
+#include "numbers.h"
 #include "scaler.h"
 
 struct amp_log {
     FILE *out;        /* lines for people */
     FILE *json;       /* NULL: none */
     bool json_failed; /* while training: not tried again */
+    int layers_every; /* iterations from one look at the layers to the next; 0: never */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
     double window_start;
@@ -45,9 +47,16 @@ void amp_log_exodus(struct amp_log *, int iterations, int window);
 void amp_log_carry_on(struct amp_log *, const char *why);
 /* The search ended, or the scale grew. */
 void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
+/* Whether the file is to tell of the layers in this iteration. */
+bool amp_log_wants_layers(const struct amp_log *, size_t iteration);
 /* A step ended. */
 void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t iteration, size_t total,
-                       double loss, int images);
+                       double loss, int images, const struct amp_numbers *);
+
+/* The weights of this iteration were measured: an object of its own in the file. seconds: what that
+ * took, which is nobody's training time. */
+void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
+                            double map, double seconds);
 
 /* "2^13" for powers of two. */
 const char *amp_scale_text(double scale, char text[32]);

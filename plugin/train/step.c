@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "loss_lines.h"
 
@@ -127,6 +128,9 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
+    amp_graph_inspect(
+        g, subdivision == s->subdivisions - 1 &&
+               amp_log_wants_layers(s->log, g->seen / (images * (size_t)s->subdivisions)));
     amp_graph_begin(g, batch->input, batch->truth, true);
     float value;
     int truth = first_bad_truth(s, &value);
@@ -351,16 +355,32 @@ static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
            amp_divergence_add(&s->divergence, iteration, loss, s->applying);
 }
 
+/* What the log's file is to tell of the step; layers: the caller frees. */
+static struct amp_numbers take_numbers(const struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    struct amp_numbers numbers = {.grad_norm = NAN};
+    if (s->log->json && s->applying) numbers.grad_norm = amp_graph_grad_norm(g);
+    if (!g->inspecting) return numbers;
+    numbers.layers = calloc((size_t)g->n, sizeof *numbers.layers);
+    if (!numbers.layers) return numbers;
+    numbers.n_layers = g->n;
+    amp_numbers_read(g, s->applying, numbers.layers);
+    return numbers;
+}
+
 void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
 {
     double before = s->scaler.scale;
     int images = s->graph->net->batch * s->subdivisions;
+    struct amp_numbers numbers = take_numbers(s);
     s->updating = false;
     if (s->applying) update_all_due(s->graph, &s->update);
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
-    amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images);
+    amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images, &numbers);
+    free(numbers.layers);
     bool diverged = judge_loss(s, iteration, loss);
     s->passes = 0;
     if (verdict == AMP_VERDICT_STOP) stop_for_fault(s, why_nothing_helps(&s->scaler));

@@ -1,0 +1,82 @@
+/* What the log wants to know of tensors and gradients: largest magnitude, zeros, sum of squares. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd.h"
+
+#include <string.h>
+
+struct seen {
+    uint32_t largest, zeros;
+};
+
+/* Counts are kept in FP32 lanes: exact, a piece has few elements. */
+AMPK_INLINE struct seen look(const void *data, enum ampk_dtype t, size_t n)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    ampk_vec zeros = ampk_vec_set(0);
+    const ampk_vec zero = ampk_vec_set(0), one = ampk_vec_set(1);
+    size_t i = 0;
+    for (; i + AMPK_LANES <= n; i += AMPK_LANES) {
+        ampk_vec v = ampk_vec_load(data, i, t, AMPK_LANES);
+        largest = ampk_vec_amax_raise(largest, v, AMPK_LANES);
+        zeros = ampk_vec_add(zeros, ampk_vec_if_equal(v, zero, one, zero));
+    }
+    float lanes[AMPK_LANES], count = 0;
+    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, zeros);
+    for (int k = 0; k < AMPK_LANES; k++)
+        count += lanes[k];
+    struct seen seen = {ampk_vec_amax_get(largest), (uint32_t)count};
+    for (; i < n; i++) {
+        float v = ampk_load(data, i, t);
+        uint32_t magnitude = ampk_bits(v) & 0x7fffffff;
+        if (magnitude > seen.largest) seen.largest = magnitude;
+        seen.zeros += v == 0;
+    }
+    return seen;
+}
+
+void AMPK_CPU(inspect)(struct ampk_context *ctx, const struct ampk_tensor *x, uint32_t *amax,
+                       uint32_t *zeros)
+{
+    size_t size = ampk_image_size(x), pieces = ampk_pieces(size), all = (size_t)x->n * pieces;
+    uint32_t largest = 0, count = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest)                        \
+    reduction(+ : count) if (all > 1)
+    for (size_t i = 0; i < all; i++) {
+        size_t first = i % pieces * AMPK_PIECE;
+        struct seen seen;
+        AMPK_WITH_DTYPE(x->dtype, T,
+                        seen = look(ampk_at(x, i / pieces, first), T, ampk_piece(size, first)));
+        if (seen.largest > largest) largest = seen.largest;
+        count += seen.zeros;
+    }
+    ampk_amax_raise(amax, largest);
+    *zeros += count;
+}
+
+/* One FP32 sum per lane, added up in FP64. */
+static double squares(const float *x, size_t n)
+{
+    ampk_vec sums = ampk_vec_set(0);
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
+        sums = ampk_vec_add(sums, ampk_vec_mul(v, v));
+    }
+    float lanes[AMPK_LANES];
+    double sum = 0;
+    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, sums);
+    for (int k = 0; k < AMPK_LANES; k++)
+        sum += lanes[k];
+    return sum;
+}
+
+void AMPK_CPU(sum_squares)(struct ampk_context *ctx, const float *x, size_t n, float *sum)
+{
+    size_t pieces = ampk_pieces(n);
+    double *parts = ampk_memory(ctx, (pieces + 1) * sizeof *parts), all = 0;
+#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++)
+        parts[p] = squares(x + p * AMPK_PIECE, ampk_piece(n, p * AMPK_PIECE));
+    for (size_t p = 0; p < pieces; p++)
+        all += parts[p];
+    *sum = (float)all;
+}

@@ -1,0 +1,8 @@
+// Who asked to be called after every iteration (amp_on_iteration).
+#ifndef AMP_ITERATION_H
+#define AMP_ITERATION_H
+
+// A batch has been freed: with it ends an iteration, if one was trained on this thread.
+void amp_iteration_ended(void);
+
+#endif

@@ -1,0 +1,52 @@
+/* A training run as a picture: loss, mAP and loss scale over the iterations, in one SVG file that
+ * is replaced as a whole. Pure C.
+ *
+ * What is drawn is kept in AMP_CHART_POINTS points at most, so the file stays small however long
+ * the run is. They stand in the file too (in its <metadata>): a run that goes on goes on from the
+ * chart it finds, up to the iteration at which it starts.
+ */
+#ifndef AMP_CHART_H
+#define AMP_CHART_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define AMP_CHART_POINTS 400
+#define AMP_CHART_MARKS  16
+
+struct amp_chart_setup {
+    const char *title;
+    size_t total;                   /* iterations of the run */
+    size_t burn_in;                 /* of these the first ones, 0: none */
+    size_t mark[AMP_CHART_MARKS];   /* iterations at which the learning rate steps */
+    double factor[AMP_CHART_MARKS]; /* by which */
+    int n_marks;
+};
+
+/* Where the run stands, for the words above the picture. */
+struct amp_chart_state {
+    size_t iteration;
+    double loss, average, rate; /* rate: learning rate */
+    double map50, best50;       /* NAN: none yet */
+    size_t best_iteration;
+    double seconds_left; /* negative: unknown */
+};
+
+struct amp_chart;
+
+/* goes_on: take up what the file holds. NULL with text in err: the file is there and no chart of
+ * ours, or cannot be written. The setup is copied, its title not. */
+struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool goes_on,
+                                 char *err, size_t err_size);
+void amp_chart_free(struct amp_chart *);
+
+/* scale 0: none. average: of the losses, smoothed. */
+void amp_chart_add_loss(struct amp_chart *, size_t iteration, double loss, double average,
+                        double scale);
+void amp_chart_add_map(struct amp_chart *, size_t iteration, double map50, double map);
+
+/* 0, or -1 with text in err; the file is then as it was. */
+int amp_chart_write(const struct amp_chart *, const struct amp_chart_state *, char *err,
+                    size_t err_size);
+
+#endif

@@ -1,0 +1,36 @@
+/* Average precision while a detector trains (`detector train ... -map`): when it is measured, the
+ * measuring, and the weights that were best.
+ *
+ * The best weights so far, by mAP@0.5, ties to the older, are BACKUP/NAME_best.weights (NAME as
+ * Darknet takes it from the cfg's file name); BACKUP/NAME_best.json says how good they are, so that
+ * a run that goes on replaces them only by better ones.
+ */
+#ifndef AMP_TRAINING_MAP_H
+#define AMP_TRAINING_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "amp.h"
+#include "darknet.h"
+
+struct amp_training_map;
+
+/* Everything is checked and built before the training is. goes_on: the best weights so far are this
+ * run's too. every: iterations, 0: those of an epoch, at least 100. NULL after naming the faults on
+ * stderr. */
+struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
+                                               bool goes_on, int every);
+void amp_training_map_free(struct amp_training_map *);
+
+/* After burn-in every so many iterations, and at the end. */
+bool amp_training_map_due(const struct amp_training_map *, size_t iteration);
+/* Measures the network's weights, keeps them if they are the best, prints a line, and adds to
+ * amp_log. 0, or -1 after saying why there is no result. */
+int amp_training_map_measure(struct amp_training_map *, network *trained, size_t iteration);
+
+/* The last result, and the best; map50 is NAN where there is none yet. */
+const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *);
+const struct amp_evaluation *amp_training_map_best(const struct amp_training_map *);
+
+#endif

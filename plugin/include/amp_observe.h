@@ -1,0 +1,46 @@
+// For programs that look into a pass of an attached network, as `darknet amp check` does.
+#ifndef AMP_OBSERVE_H
+#define AMP_OBSERVE_H
+
+#include <stddef.h>
+
+#include "amp.h"
+
+enum amp_seen_what {
+    AMP_SEEN_OUT,      // a layer's output, when it has run
+    AMP_SEEN_DELTA,    // the gradient of its output, times the loss scale, before it is used
+    AMP_SEEN_GRADIENT, // of its weights, in this pass, times the loss scale
+    AMP_SEEN
+};
+
+struct amp_seen {
+    int layer;
+    enum amp_seen_what what;
+    const char *format;  // as it is stored: "fp32", "fp16" or "bf16"
+    const float *values; // in Darknet's order (NCHW; weights as in l.weights), on the host
+    size_t n;
+};
+typedef void amp_see_function(const struct amp_seen *, void *user);
+
+struct amp_pass {
+    int clean;    // 0: something was not finite; the gradients are nobody's
+    double scale; // loss scale of the gradients
+    int redone;   // backward passes repeated with a smaller scale
+    // Where not clean:
+    int layer, left_fp16; // left_fp16: from now on FP32 replaces FP16 there, so try again
+    int gradient;         // one overflows that no allowed loss scale makes small enough
+    const char *tensor;
+    double magnitude;
+};
+
+// One forward and backward pass on what net->input and net->truth hold, without an update and
+// without a trace in the weights and running statistics. see (may be NULL) is called for every
+// layer; of a backward pass that is redone, again. Nothing of what training tells is printed but
+// Darknet's statistics. The network must be attached and have subdivisions=1. Ends the program with
+// a message where FP32 arithmetic itself is not finite.
+AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
+
+// Whether layer left FP16 since the network was attached.
+AMP_API int amp_left_fp16(const struct network *, int layer);
+
+#endif

@@ -1,0 +1,161 @@
+"""`detector train ... -map -chart`: what is measured and kept, and that it leaves no trace.
+
+usage: watch.py DARKNET
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import xml.dom.minidom
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+LINE = re.compile(r"mAP at iteration (\d+): mAP@0.5 ([\d.]+) %, .*; (the best so far|best so far)")
+MAP = ("-map", "-map_every", "4")
+
+
+def run(folder, *args):
+    return subprocess.run([sys.argv[1], *args], cwd=folder, capture_output=True, text=True)
+
+
+def train(folder, *args, status=0):
+    result = run(folder, "detector", "train", "toy.data", "toy.cfg", *args)
+    assert result.returncode == status, (result.returncode, result.stdout[-2000:], result.stderr)
+    return result
+
+
+def make(folder, keys, max_batches=30, **settings):
+    return toyset.make(folder, net_keys=keys, max_batches=max_batches, **settings)
+
+
+def edit(path, old, new):
+    text = path.read_text()
+    assert old in text, (path, old)
+    path.write_text(text.replace(old, new, 1))
+
+
+def saved(folder):
+    """Everything of the run itself: weights, and momentum where it is kept."""
+    return {path.name: path.read_bytes() for path in (folder / "backup").iterdir()
+            if "best" not in path.name}
+
+
+def check_no_trace(root, name, keys):
+    bare = make(root / (name + "-bare"), keys)
+    train(bare)
+    watched = make(root / (name + "-watched"), keys)
+    out = train(watched, *MAP, "-chart", "chart.svg").stdout
+    assert saved(bare) == saved(watched), "%s: evaluating changes the training" % name
+    return watched, [(int(i), float(value), what == "the best so far")
+                     for i, value, what in LINE.findall(out)]
+
+
+def check_best(folder, lines):
+    """After burn-in (10), every fourth and the last; kept where better than all before."""
+    assert [line[0] for line in lines] == [12, 16, 20, 24, 28, 30], lines
+    best = json.loads((folder / "backup" / "toy_best.json").read_text())
+    assert [i for i, _, kept in lines if kept][-1] == best["iteration"], (lines, best)
+    assert max(value for _, value, _ in lines) == round(100 * best["map50"], 2), (lines, best)
+    found = run(folder, "detector", "map", "toy.data", "toy.cfg", "backup/toy_best.weights",
+                "--json", "map.json")
+    assert found.returncode == 0, found.stderr
+    exact = json.loads((folder / "map.json").read_text())
+    for key in ("map50", "map75", "map"):
+        assert abs(exact[key] - best[key]) <= 1e-8 * exact[key], (key, exact[key], best)
+    assert exact["map50"] > 0, "the set is too hard for this test"
+
+
+def check_chart(folder, iterations, measured):
+    path = folder / "chart.svg"
+    xml.dom.minidom.parse(str(path))
+    assert path.stat().st_size < 200000
+    text = path.read_text()
+    assert re.findall(r"^loss (\d+) ", text, re.M) == [str(i) for i in iterations], text[:3000]
+    assert re.findall(r"^map (\d+) ", text, re.M) == [str(i) for i in measured]
+    return text
+
+
+def check_runs(root):
+    plain, lines = check_no_trace(root, "plain", "seed=1")
+    check_best(plain, lines)
+    text = check_chart(plain, range(1, 31), [12, 16, 20, 24, 28, 30])
+    assert "iteration 30 of 30 (100.0 %)" in text and "loss scale" not in text
+
+    mixed, lines = check_no_trace(root, "mixed", "seed=1\nmixed_precision=1\namp_log=log")
+    check_best(mixed, lines)
+    assert "loss scale" in check_chart(mixed, range(1, 31), [12, 16, 20, 24, 28, 30])
+    objects = [json.loads(line) for line in (mixed / "log").read_text().splitlines()]
+    found = [(o["iteration"], round(100 * o["evaluation"]["map50"], 2)) for o in objects
+             if "evaluation" in o]
+    assert found == [line[:2] for line in lines], (found, lines)
+    assert all(o["evaluation"]["seconds"] > 0 for o in objects if "evaluation" in o)
+    return plain, mixed
+
+
+def check_going_on(folder):
+    """The best so far outlives the process; -clear begins anew."""
+    record, weights = folder / "backup" / "toy_best.json", folder / "backup" / "toy_best.weights"
+    edit(folder / "toy.cfg", "max_batches=30", "max_batches=34")
+    record.write_text(json.dumps(dict(json.loads(record.read_text()), map50=0.9)))  # out of reach
+    before = weights.read_bytes()
+    out = train(folder, "backup/toy_final.weights", *MAP, "-chart", "chart.svg").stdout
+    assert [(int(i), what) for i, _, what in LINE.findall(out)] == [(32, "best so far"),
+                                                                    (34, "best so far")], out
+    assert weights.read_bytes() == before
+    check_chart(folder, range(1, 35), [12, 16, 20, 24, 28, 30, 32, 34])
+    record.write_text("{}")
+    edit(folder / "toy.cfg", "max_batches=34", "max_batches=35")
+    err = train(folder, "backup/toy_final.weights", *MAP).stderr
+    assert "toy_best.json: is damaged" in err, err
+    edit(folder / "toy.cfg", "max_batches=35", "max_batches=2")
+    train(folder, "backup/toy_final.weights", "-clear", *MAP, "-chart", "chart.svg")
+    assert weights.read_bytes() != before
+    assert json.loads(record.read_text())["iteration"] == 2
+    check_chart(folder, [1, 2], [2])
+
+
+def check_best_is_resumed(folder):
+    """With mixed_precision=1 the best weights have a sidecar: training goes on from them."""
+    best = json.loads((folder / "backup" / "toy_best.json").read_text())["iteration"]
+    edit(folder / "toy.cfg", "max_batches=30", "max_batches=%d" % (best + 1))
+    err = train(folder, "backup/toy_best.weights").stderr
+    assert "resumed from backup/toy_best.weights.amp: iteration %d" % best in err, err
+
+
+def check_refusals(root):
+    folder = make(root / "refused", "seed=1")
+    (folder / "valid.txt").write_text("%s\n%s\n" % (folder / "image000.png", folder / "gone.png"))
+    edit(folder / "toy.data", "valid=%s" % (folder / "train.txt"), "valid=%s" % (folder / "valid.txt"))
+    train(folder)  # nobody looks at it
+    for args, said in (
+            (MAP, "gone.png"),
+            (("-map", "-map_every", "0"), "-map_every 0: allowed"),
+            (("-map_every", "5"), "without -map"),
+            (("-map", "-map_every"), "no value after -map_every"),
+            (("-chart", "/no/such/folder/c.svg"), "/no/such/folder/c.svg"),
+            (("-chart", "toy.cfg"), "toy.cfg: is there and is no chart")):
+        err = train(folder, *args, status=1).stderr
+        assert said in err, (args, err)
+    (folder / "gone.png").write_text("no image")
+    (folder / "gone.txt").write_text("")
+    err = train(folder, "-map", status=1).stderr
+    assert "gone.png: cannot be decoded" in err and "nothing was trained" in err, err
+    (folder / "valid.txt").write_text("%s\n" % (folder / "image000.png"))
+    (folder / "image000.txt").write_text("")
+    err = train(folder, "-map", status=1).stderr
+    assert "no boxes" in err, err
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        plain, mixed = check_runs(Path(root))
+        check_going_on(plain)
+        check_best_is_resumed(mixed)
+        check_refusals(Path(root))
+
+
+main()
