@@ -50,7 +50,7 @@ class Run:
         self.cfg = variant.apply(inputs["cfg"], seed, inputs["iterations"])
         self.iterations = Cfg(self.cfg).number("max_batches")
         self.weights = inputs["weights"]
-        self.classes = len(inputs["set"]["names"])
+        self.classes, self.images = len(inputs["set"]["names"]), len(inputs["set"]["valid"])
         self.made_for = {
             "cfg": digest(self.cfg),
             "images": digest(repr(inputs["set"])),
