@@ -56,12 +56,11 @@ class Cfg:
         self.sections[section].insert(1, f"{key}={value}")
 
     def scale_schedule(self, iterations):
-        """Another number of iterations; steps and burn_in change in proportion."""
+        """Another number of iterations; steps change in proportion."""
         share = iterations / self.number("max_batches")
-        for key in ("steps", "burn_in"):
-            if self.get(key):
-                values = [max(1, round(int(value) * share)) for value in self.get(key).split(",")]
-                self.set(key, ",".join(map(str, values)))
+        if self.get("steps"):
+            values = [max(1, round(int(value) * share)) for value in self.get("steps").split(",")]
+            self.set("steps", ",".join(map(str, values)))
         self.set("max_batches", iterations)
 
 

@@ -205,7 +205,7 @@ def collect(planned, inputs, program, about):
             heat[row["run"].variant.name] = {"run": row["run"].name, **found,
                                              "extremes": numerics.extremes(found)}
     return rows, {
-        "format": FORMAT,
+        "format": FORMAT, "metric": about["metrics"][about["metric"]],
         "verdicts": judge(variants, base, about),
         "settings": {
             "cfg": about["cfg"], "data": about["data"], "metric": about["metric"],
@@ -294,7 +294,7 @@ def table_rows(found, metrics):
         rows.append((f"difference to FP32, {100 * found['settings']['confidence']:.0f} % interval",
                      difference_cells(variants, key)))
     rows += [
-        ("pairs of runs", [str(len(variant["seeds"])) for variant in variants]),
+        ("seeds", [str(len(variant["seeds"])) for variant in variants]),
         ("images per second", cost_cells(variants, "images_per_second", 1)),
         ("seconds per iteration, median", cost_cells(variants, "seconds_per_iteration", 3)),
         ("10 % to 90 % of them", spread_cells(variants)),
