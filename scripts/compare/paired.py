@@ -1,14 +1,14 @@
 """Is a variant as accurate as FP32? Paired differences, their interval, a verdict.
 
 Every seed gives one pair of runs with the same initial weights, images and augmentation, and all runs
-are measured on the same validation images. Two things are random: the seeds, and the images. Both
-are drawn with replacement (the bootstrap of crossed factors: Owen, "The pigeonhole bootstrap",
-Annals of Applied Statistics 2007), a drawing of images being the same for all runs.
+are measured on the same validation images. Two things are random: the seeds, and the images. The
+interval has a part for each, added as squares (MOVER: Zou, Donner, "Construction of confidence limits
+about effect measures", Statistics in Medicine 2008): Student's t over the seeds, because they are
+few, and the bootstrap over the images, a drawing of images being the same for all runs.
 
-A bootstrap of few seeds is too narrow. Differences from the mean are therefore widened by
-sqrt(n / (n - 1)) while seeds are drawn, and the interval by t / z (Hesterberg, "What Teachers Should
-Know about the Bootstrap", The American Statistician 2015), with the degrees of freedom of a sum of
-two variances (Satterthwaite 1946).
+The plain bootstrap of both (seeds and images drawn with replacement: Owen, "The pigeonhole
+bootstrap", Annals of Applied Statistics 2007) is in the JSON for comparison. Of few seeds it is too
+narrow: of five, what it calls 95 % holds the truth in about 85 % of all comparisons.
 
 Equal means: the whole 95 % interval lies within the margin.
 """
@@ -81,43 +81,27 @@ def quantile(values, p):
     return values[below] + (place - below) * (values[above] - values[below])
 
 
-def draw(differences, drawn, rng):
-    """One mean difference for each drawing of images, with seeds drawn too."""
-    n = len(differences)
-    widen = math.sqrt(n / (n - 1)) if n > 1 else 1
-    means = []
-    for row in drawn:
-        centre = sum(row) / n
-        chosen = sum(row[rng.randrange(n)] for _ in range(n)) / n
-        means.append(centre + widen * (chosen - centre))
-    return means
+def bootstrap(drawn, rng):
+    """Interval of the mean with seeds drawn anew for every drawing of images."""
+    n = len(drawn[0])
+    means = [sum(rng.choice(row) for _ in range(n)) / n for row in drawn]
+    return [quantile(means, (1 - CONFIDENCE) / 2), quantile(means, (1 + CONFIDENCE) / 2)]
 
 
 def compare(differences, drawn, images):
     """differences: variant minus FP32, one for each seed; drawn: the same for every drawing of
     images, [drawing][seed], not empty; images: how many there are. The interval and what it is made
-    of."""
+    of. Of one seed it is that of the images alone."""
     n = len(differences)
-    mean = statistics.fmean(differences)
-    by_seeds = statistics.variance(differences) / n if n > 1 else None
-    by_images = statistics.pvariance([sum(row) / n for row in drawn])
-    found = {"seeds": n, "mean": mean, "sd": spread(differences),
-             "image_se": math.sqrt(by_images), "differences": differences}
-    freedom = degrees_of_freedom(by_seeds, n, by_images, images)
+    mean, sd = statistics.fmean(differences), spread(differences)
+    image_se = statistics.pstdev([sum(row) / n for row in drawn])
     tail = (1 + CONFIDENCE) / 2
-    stretch = t_quantile(tail, freedom) / NORMAL.inv_cdf(tail) if freedom else 1
-    means = draw(differences, drawn, random.Random(1))
-    centre = statistics.fmean(means)
-    found["low"] = mean + stretch * (quantile(means, 1 - tail) - centre)
-    found["high"] = mean + stretch * (quantile(means, tail) - centre)
-    return found
-
-
-def degrees_of_freedom(by_seeds, n, by_images, images):
-    """Of the sum of the two variances; None where nothing varies."""
-    by_seeds = by_seeds or 0
-    below = (by_seeds ** 2 / (n - 1) if n > 1 else 0) + by_images ** 2 / max(1, images - 1)
-    return (by_seeds + by_images) ** 2 / below if below else None
+    by_seeds = t_quantile(tail, n - 1) * sd / math.sqrt(n) if n > 1 else 0
+    by_images = t_quantile(tail, max(1, images - 1)) * image_se
+    half = math.hypot(by_seeds, by_images)
+    return {"seeds": n, "mean": mean, "low": mean - half, "high": mean + half, "sd": sd,
+            "image_se": image_se, "differences": differences,
+            "bootstrap": bootstrap(drawn, random.Random(1))}
 
 
 def seeds_needed(sd, image_se, margin):
@@ -126,9 +110,9 @@ def seeds_needed(sd, image_se, margin):
     Wang, "Sample Size Calculations in Clinical Research", ch. 3). None where no number would do,
     because of the images."""
     def enough(n):
-        error = math.sqrt(sd * sd / n + image_se ** 2)
         risks = t_quantile((1 + CONFIDENCE) / 2, n - 1) + t_quantile((1 + POWER) / 2, n - 1)
-        return risks * error <= margin
+        images = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + NORMAL.inv_cdf((1 + POWER) / 2)
+        return math.hypot(risks * sd / math.sqrt(n), images * image_se) <= margin
 
     found = bisect.bisect_left(range(2, MOST_SEEDS + 1), True, key=enough) + 2
     return found if found <= MOST_SEEDS else None
