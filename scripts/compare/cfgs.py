@@ -52,8 +52,10 @@ class Cfg:
         if section >= len(self.sections):
             raise BenchError(f"{key}: the cfg has {len(self.sections) - 1} layers, none is "
                              f"layer {section - 1}")
+        names = [(split_entry(line) or (None,))[0] for line in self.sections[section]]
+        place = names.index(key) if key in names else 1
         self.remove(lambda name: name == key, section)
-        self.sections[section].insert(1, f"{key}={value}")
+        self.sections[section].insert(place, f"{key}={value}")
 
     def scale_schedule(self, iterations):
         """Another number of iterations; steps change in proportion."""
