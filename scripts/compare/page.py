@@ -68,6 +68,7 @@ def how(found):
     rows = [("machine", f"{host['cpu']}, {host['cores']} cores"),
             ("system", f"{host['system']}, Linux {host['kernel']}"),
             ("commit", host["commit"]),
+            *host["versions"].items(),
             ("initial weights", settings["weights"] or "drawn by the seed"),
             *((variant["title"], variant["keys"]) for variant in found["variants"])]
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in rows)

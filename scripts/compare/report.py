@@ -1,6 +1,7 @@
 """From the runs' folders to the report: one JSON object, the Markdown table, the page."""
 
 import json
+import os
 import statistics
 import subprocess
 
@@ -16,6 +17,32 @@ from cfgs import Cfg
 from training import clock
 
 FORMAT = "darknet-amp comparison 1"
+
+
+# ---- what it ran on ----
+
+
+def ask(*command):
+    """Lines that a program prints, none where it is not here."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.splitlines()
+    except OSError:
+        return []
+
+
+def versions():
+    """Of what the figures depend on besides our commit."""
+    found = {}
+    packages = ask("dpkg-query", "-W", "-f", "${Package} ${Version}\n", "libdnnl[0-9]*",
+                   "libcudnn[0-9]*", "libopencv-core[0-9]*")
+    installed = [line for line in packages if not line.endswith(" ")]
+    if installed:
+        found["libraries"] = ", ".join(installed)
+    devices = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    if devices:
+        found["GPU, driver"] = "; ".join(devices)
+    found["OpenMP threads"] = os.environ.get("OMP_NUM_THREADS", "as many as cores")
+    return found
 
 
 # ---- reading ----
@@ -216,7 +243,7 @@ def collect(planned, inputs, program, about):
             "seeds": sorted({run.seed for run in planned}), "cfg_text": inputs["cfg"],
         },
         "variants": variants, "runs": described, "heat": heat, "plan": plan_of(program, rows),
-        "notes": find_notes(rows, out, planned), "machine": about["machine"],
+        "notes": find_notes(rows, out, planned), "machine": {**about["machine"], "versions": versions()},
     }
 
 

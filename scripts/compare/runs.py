@@ -2,7 +2,8 @@
 
 OUT/lists/              the data set's lists with absolute paths, its names
 OUT/runs/VARIANT-SEED/  net.cfg, set.data; train.log (Darknet's output), iterations.jsonl (amp_log),
-                        net.backup and its sidecar, net_final.weights, map.json (detector map);
+                        net.backup and its sidecar until it is finished, net_final.weights,
+                        map.json (detector map);
                         run.json: what the folder was made for, the iterations at which training
                         was started, and once it is finished what only that process knew
 """
@@ -132,6 +133,9 @@ class Run:
                      device_memory_mb=take.device_memory(),
                      exact=resumed >= len(state["starts"]) - 1)
         write(self.folder / "run.json", json.dumps(state, indent=2))
+        for pattern in ("net_[0-9]*.weights*", "net.backup*"):  # they may be large, and many
+            for path in self.folder.glob(pattern):
+                path.unlink()
 
     def measure(self, program, options):
         run_darknet(program, [*options.general, "detector", "map", "set.data", "net.cfg",

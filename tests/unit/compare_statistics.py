@@ -5,6 +5,7 @@ usage: compare_statistics.py ROOT
 
 import json
 import math
+import os
 import random
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import cost
 import logs
 import numerics
 import paired
+import runs
 from bench_lib import BenchError
 
 
@@ -251,6 +253,20 @@ def test_cost():
     assert cost.summarise({}, {1: found}) == {}
 
 
+def test_device_memory(folder):
+    """With a stand-in for nvidia-smi, and without any."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncase $* in *compute-apps*) echo '41, 100'; echo '42, 700'; "
+                       "echo '42, 24';; esac\n")
+    program.chmod(0o755)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = "%s:%s" % (folder, path)
+    assert runs.device_memory_of(42) == 724 and runs.device_memory_of(4) is None
+    os.environ["PATH"] = str(folder / "nothing")
+    assert runs.device_memory_of(42) is None
+    os.environ["PATH"] = path
+
+
 test_student()
 test_quantile()
 test_interval_of_seeds_alone()
@@ -262,5 +278,7 @@ test_verdicts()
 test_cfgs()
 with tempfile.TemporaryDirectory() as scratch:
     test_logs(Path(scratch))
+with tempfile.TemporaryDirectory() as scratch:
+    test_device_memory(Path(scratch))
 test_curves()
 test_cost()
