@@ -43,5 +43,5 @@ set_up() {
     scripts/get-darknet.sh
     echo "== Build"
     cmake --preset "$preset"
-    cmake --build --preset "$preset" --parallel "$(nproc)"
+    cmake --build --preset "$preset" --target darknet --parallel "$(nproc)"
 }
