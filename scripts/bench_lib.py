@@ -208,15 +208,16 @@ def rates(network, batch, device, seconds):
 
 # ---- other programs' output ----
 
-DARKNET_ITERATION = re.compile(r"^\s*(\d+): \S+, \S+ avg(?: loss)?, \S+ rate, ([\d.]+) seconds, "
-                               r"(\d+) images", re.MULTILINE)
+DARKNET_ITERATION = re.compile(
+    r"^\s*(?P<iteration>\d+): (?P<loss>\S+), (?P<average>\S+) avg(?: loss)?, \S+ rate, "
+    r"(?P<seconds>[\d.]+) seconds, (?P<images>\d+) images", re.MULTILINE)
 LOADED = re.compile(r"^Loaded: ([\d.]+) seconds", re.MULTILINE)
 
 
 def iteration_seconds(text, skip):
     """Seconds of every iteration after the first `skip`, as `detector train` of Darknet and of
     AlexeyAB's Darknet print them: the step without the wait for images."""
-    return [float(seconds) for _, seconds, _ in DARKNET_ITERATION.findall(text)[skip:]]
+    return [float(found["seconds"]) for found in DARKNET_ITERATION.finditer(text)][skip:]
 
 
 def end_to_end_seconds(text, skip):

@@ -27,6 +27,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from bench_lib import DARKNET_ITERATION, BenchError, exits
+from training import (clock, data_file, fail_with_log, find_set, label_path, read_lines, read_set,
+                      run_darknet, write_lists)
+
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "out/demo"
 DARKNET = ROOT / "build/bin/darknet"
@@ -36,88 +40,6 @@ RUNS = {
     "mixed": ["mixed_precision=1", f"seed={SEED}", "amp_log=iterations.jsonl"],
 }
 PLUGIN_LINE = "mixed precision:"  # how the plugin's messages begin
-# Darknet finds an image's label file by replacing, in this order, the first of each of these.
-LABEL_RULE = [("images", "labels"), ("JPEGImages", "labels"), ("raw", "labels"), (".jpg", ".txt"),
-              (".png", ".txt"), (".JPG", ".txt"), (".JPEG", ".txt")]
-ITERATION = re.compile(r"(\d+): (\S+), (\S+) avg, \S+ rate, (\S+) seconds, (\d+) images")
-
-
-def die(message):
-    sys.exit(f"demo: {message}")
-
-
-def clock(seconds):
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
-
-
-# ---- the data set ----
-
-
-def read_lines(path):
-    if not path.is_file():
-        die(f"{path} is missing")
-    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
-
-
-def the_only(folder, pattern):
-    """The one file of that pattern in the folder, None where there is none."""
-    found = sorted(folder.glob(pattern))
-    if len(found) > 1:
-        die(f"{folder} holds {len(found)} {pattern} files, expected one: "
-            f"{', '.join(path.name for path in found)}")
-    return found[0] if found else None
-
-
-def find_set(folder):
-    """(train list, valid list, names file) of a user's folder."""
-    data = the_only(folder, "*.data")
-    if data is None:
-        names = the_only(folder, "*.names")
-        if names is None:
-            die(f"{folder} holds neither a *.data nor a *.names file")
-        return folder / "train.txt", folder / "valid.txt", names
-    lines = [line for line in read_lines(data) if line[0] not in "#;"]
-    keys = dict("".join(line.split()).split("=", 1) for line in lines if "=" in line)
-    missing = {"train", "valid", "names"} - keys.keys()
-    if missing:
-        die(f"{data}: no {', '.join(sorted(missing))}")
-    return tuple(folder / keys[key] for key in ("train", "valid", "names"))
-
-
-def label_path(image):
-    label = str(image)
-    for old, new in LABEL_RULE:
-        label = label.replace(old, new, 1)
-    return Path(label)
-
-
-def resolve(listed, folder):
-    """The images of a list, as absolute paths; each must have its label file."""
-    images = [folder / line for line in read_lines(listed)]
-    if not images:
-        die(f"{listed} is empty")
-    for kind, paths in (("image", images), ("label file", map(label_path, images))):
-        missing = [path for path in paths if not path.is_file()]
-        if missing:
-            die(f"{listed}: {kind} {missing[0]} is missing"
-                + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
-    return images
-
-
-def write_lists(folder):
-    """Put the set's resolved lists and names into out/demo/lists. (class names, train images)"""
-    train, valid, names_file = find_set(folder)
-    names = read_lines(names_file)
-    lists = WORK / "lists"
-    lists.mkdir(parents=True, exist_ok=True)
-    images = {}
-    for name, listed in (("train", train), ("valid", valid)):
-        images[name] = resolve(listed, folder)
-        (lists / f"{name}.txt").write_text("".join(f"{path}\n" for path in images[name]))
-    (lists / "set.names").write_text("".join(f"{name}\n" for name in names))
-    print(f"{len(names)} classes, {len(images['train'])} training images, "
-          f"{len(images['valid'])} held back")
-    return names, images["train"]
 
 
 # ---- the cfg ----
@@ -138,7 +60,7 @@ def choose_anchors(sizes, count):
     """k-means on box sizes, by overlap, as YOLO's authors do; smallest first."""
     sizes = sizes[(sizes > 0).all(1)]
     if len(sizes) < count:
-        die(f"{len(sizes)} boxes in the training images: too few to train on")
+        raise BenchError(f"{len(sizes)} boxes in the training images: too few to train on")
     by_area = sizes[sizes.prod(1).argsort()]
     anchors = by_area[np.linspace(0, len(sizes) - 1, 2 * count + 1).astype(int)[1::2]]
     for _ in range(100):
@@ -165,16 +87,14 @@ def adapt_cfg(cfg, classes, images):
 
 
 def prepare_run(name, cfg, classes):
-    """A fresh folder for one run with its cfg and data file. Paths in it are relative, because
-    Darknet drops blanks from the paths in both."""
+    """A fresh folder for one run with its cfg and data file. amp_log in the cfg is relative, because
+    Darknet drops blanks from cfgs."""
     folder = WORK / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     keys = "".join(f"{key}\n" for key in RUNS[name])
     (folder / "net.cfg").write_text(cfg.replace("[net]\n", "[net]\n" + keys, 1))
-    (folder / "set.data").write_text(
-        f"classes={classes}\ntrain=../lists/train.txt\nvalid=../lists/valid.txt\n"
-        "names=../lists/set.names\nbackup=.\n")
+    (folder / "set.data").write_text(data_file(classes, "../lists"))
     return folder
 
 
@@ -187,13 +107,14 @@ class Progress:
         self.start = time.monotonic()
         self.shown = self.start - 5
 
-    def take(self, line):
+    def take(self, line, _pid):
         if line.startswith(PLUGIN_LINE):
             print(f"  {line}", end="", flush=True)
-        match = ITERATION.match(line)
+        match = DARKNET_ITERATION.match(line)
         if not match:
             return
-        iteration, average, seconds, images = (float(match[i]) for i in (1, 3, 4, 5))
+        iteration, average, seconds, images = (
+            float(match[key]) for key in ("iteration", "average", "seconds", "images"))
         self.seconds.append(seconds)
         now = time.monotonic()
         due = now - self.shown >= 10 or iteration == self.total
@@ -206,39 +127,10 @@ class Progress:
                   f"{clock(left)} left", flush=True)
 
 
-def run_darknet(arguments, folder, log, take=lambda line: None):
-    """Run Darknet in `folder`, all its output into folder/log and line by line to `take`.
-    Returns its peak memory in MiB."""
-    # stdbuf: Darknet's lines arrive as they are printed, not in blocks.
-    command = ["stdbuf", "-oL", str(DARKNET), *arguments]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True,
-                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, errors="replace")
-    try:
-        with open(folder / log, "w") as file:
-            for line in process.stdout:
-                file.write(line)
-                take(line)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
-        fail_with_log(folder / log, f"darknet {' '.join(arguments)}: exit status "
-                      f"{process.returncode}")
-    return usage.ru_maxrss / 1024
-
-
-def fail_with_log(log, message):
-    tail = log.read_text(errors="replace").splitlines()[-15:]
-    die(f"{message}; the end of {log}:\n" + "\n".join(f"    {line}" for line in tail))
-
-
 def train(name, folder, iterations):
     """Train; the figures of one column of the table, without the mAPs."""
     progress = Progress(iterations, own_line=name == "fp32")
-    memory = run_darknet(["detector", "train", "set.data", "net.cfg"], folder, "train.log",
+    memory = run_darknet(DARKNET, ["detector", "train", "set.data", "net.cfg"], folder, "train.log",
                          progress.take)
     # Darknet leaves with status 0 when it cannot open a file.
     if len(progress.seconds) < iterations or not (folder / "net_final.weights").exists():
@@ -254,7 +146,7 @@ def train(name, folder, iterations):
 
 
 def evaluate(folder):
-    run_darknet(["detector", "map", "set.data", "net.cfg", "net_final.weights",
+    run_darknet(DARKNET, ["detector", "map", "set.data", "net.cfg", "net_final.weights",
                  "--json", "map.json"], folder, "map.log")
     measured = json.loads((folder / "map.json").read_text())
     return {"map50": measured["map50"], "map": measured["map"]}
@@ -284,14 +176,18 @@ def main():
     parser.add_argument("--data", type=Path, metavar="DIR", help="your own set")
     args = parser.parse_args()
     if not DARKNET.exists():
-        die(f"{DARKNET} is missing: run scripts/demo.sh, which builds it")
+        raise BenchError(f"{DARKNET} is missing: run scripts/demo.sh, which builds it")
 
     print("== Data set", flush=True)
     folder = args.data.resolve() if args.data else WORK / "data"
     if not args.data:
-        subprocess.run([sys.executable, ROOT / "scripts/make-demo-data.py", "--out", folder],
-                       check=True)
-    names, images = write_lists(folder)
+        made = subprocess.run([sys.executable, ROOT / "scripts/make-demo-data.py", "--out", folder])
+        if made.returncode:
+            sys.exit(made.returncode)
+    found = read_set(find_set(folder), folder)
+    write_lists(found, WORK / "lists")
+    names, images = found["names"], found["train"]
+    print(f"{len(names)} classes, {len(images)} training images, {len(found['valid'])} held back")
     cfg = (ROOT / "cfg/demo.cfg").read_text()
     if args.data:
         cfg = adapt_cfg(cfg, len(names), images)
@@ -310,9 +206,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except subprocess.CalledProcessError as error:
-        sys.exit(error.returncode)
+    exits("demo", main)

@@ -19,35 +19,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 
-fail() {
-    echo "demo: $*" >&2
-    exit 1
-}
-
-is_installed() {
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
-}
-
-# install_missing PACKAGE...: installs those that are not there; $yes=1: without asking.
-install_missing() {
-    local package missing=() as_root=()
-    for package in "$@"; do
-        is_installed "$package" || missing+=("$package")
-    done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    echo "These packages are missing: ${missing[*]}"
-    if [ "$yes" = 0 ] && [ -t 0 ]; then
-        read -r -p "Install them with apt-get now? [y/N] " answer
-        case $answer in [yY]*) ;; *) fail "nothing installed" ;; esac
-    fi
-    if [ "$(id -u)" != 0 ]; then
-        command -v sudo >/dev/null || fail "run this as root: apt-get install ${missing[*]}"
-        as_root=(sudo)
-    fi
-    "${as_root[@]}" apt-get update
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends "${missing[@]}"
-}
+. "$root/scripts/setup.sh"
 
 yes=0
 data=
@@ -72,17 +44,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-command -v dpkg-query >/dev/null || fail "this script needs Debian 12 or Ubuntu 24.04, or later"
-packages=(build-essential cmake pkg-config dpkg-dev xz-utils patch ca-certificates
-    libopencv-dev libdnnl-dev python3 python3-numpy python3-pil)
+packages=()
 [ -n "$data" ] || packages+=(dataset-fashion-mnist)
-install_missing "${packages[@]}"
-
-cd "$root"
-echo "== Darknet's source"
-scripts/get-darknet.sh
-echo "== Build"
-cmake --preset cpu
-cmake --build --preset cpu --parallel "$(nproc)"
+set_up cpu "${packages[@]}"
 
 exec /usr/bin/python3 scripts/demo.py ${data:+--data "$data"}

@@ -13,7 +13,7 @@ double amp_clock_seconds(void)
 void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total)
 {
     double now = amp_clock_seconds();
-    *progress = (struct amp_progress){out, what, total, now, now};
+    *progress = (struct amp_progress){out, what, "images", total, now, now};
 }
 
 void amp_progress_update(struct amp_progress *progress, size_t done)
@@ -22,7 +22,7 @@ void amp_progress_update(struct amp_progress *progress, size_t done)
     if (!progress->out || done == 0 || now - progress->last < AMP_PROGRESS_SECONDS) return;
     progress->last = now;
     double rate = (double)done / (now - progress->start);
-    fprintf(progress->out, "%s: %zu/%zu images (%.0f %%), %.4g images/s, %.0f s left\n",
-            progress->what, done, progress->total, 100.0 * (double)done / (double)progress->total,
-            rate, (double)(progress->total - done) / rate);
+    fprintf(progress->out, "%s: %zu/%zu %s (%.0f %%), %.4g %s/s, %.0f s left\n", progress->what,
+            done, progress->total, progress->unit, 100.0 * (double)done / (double)progress->total,
+            rate, progress->unit, (double)(progress->total - done) / rate);
 }

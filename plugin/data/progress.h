@@ -10,7 +10,8 @@
 struct amp_progress {
     FILE *out;
     const char *what; /* "evaluating" */
-    size_t total;     /* images */
+    const char *unit; /* of total: "images", unless changed after the start */
+    size_t total;
     double start, last;
 };
 
@@ -19,7 +20,7 @@ double amp_clock_seconds(void);
 
 /* out: NULL for silence. */
 void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total);
-/* done images of total are finished; prints when it is time to. */
+/* done of total are finished; prints when it is time to. */
 void amp_progress_update(struct amp_progress *progress, size_t done);
 
 #endif

@@ -16,7 +16,8 @@ enum amp_stream_purpose {
     AMP_STREAM_WEIGHTS = 1, // initial weights of a network
     AMP_STREAM_IMAGE,       // image k of batch i: which one, and its augmentation
     AMP_STREAM_BETWEEN,     // drawn between two steps, at i images seen: the size of random=1
-    AMP_STREAM_PASS         // drawn inside a pass, at i images seen: dropout masks
+    AMP_STREAM_PASS,        // drawn inside a pass, at i images seen: dropout masks
+    AMP_STREAM_DRAW         // drawing i of an evaluation's images, with replacement
 };
 
 struct amp_stream {

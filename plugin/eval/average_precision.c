@@ -23,11 +23,17 @@ struct amp_ap_set {
     size_t *first_prediction, *first_truth; /* [n_classes + 1], into the arrays above */
 };
 
+/* What became of a prediction that takes part. */
+struct outcome {
+    int image;
+    bool hit;
+};
+
 /* Memory that one measurement needs, for the largest class. */
 struct scratch {
-    unsigned char *hit;   /* per prediction of the class */
-    unsigned char *taken; /* per truth of the class */
-    int *seen;            /* per image: predictions of the class met so far */
+    struct outcome *outcomes; /* per prediction of the class */
+    unsigned char *taken;     /* per truth of the class */
+    int *seen;                /* per image: predictions of the class met so far */
 };
 
 /* ---- sorting ---- */
@@ -207,10 +213,10 @@ static bool match(const struct amp_prediction *p, const struct placed_truth *tru
     return true;
 }
 
-/* Walks one class by falling score and writes hit or false alarm for each prediction that takes
- * part; returns how many do. */
+/* Walks one class by falling score and writes the outcome of each prediction that takes part;
+ * returns how many do. */
 static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_match_rule rule,
-                          double iou, struct scratch *scratch)
+                          double iou, struct scratch *scratch, struct outcome *outcomes)
 {
     const struct ranked_prediction *predictions =
         set->predictions + set->first_prediction[class_id];
@@ -224,7 +230,8 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     for (size_t i = 0; i < n; ++i) {
         const struct amp_prediction *p = &predictions[i].p;
         if (rule == AMP_MATCH_COCO && ++scratch->seen[p->image] > AMP_COCO_MAX_DETECTIONS) continue;
-        scratch->hit[counted++] = match(p, truths, n_truths, rule, iou, scratch->taken);
+        bool hit = match(p, truths, n_truths, rule, iou, scratch->taken);
+        outcomes[counted++] = (struct outcome){p->image, hit};
     }
     return counted;
 }
@@ -243,32 +250,46 @@ static bool reaches_hundredth(size_t hits, size_t truths, int point)
     return (double)hits / (double)truths >= point * 0.01;
 }
 
-/* The three areas from the hits of n predictions by falling score. Walks from the right, so that
- * the best precision so far IS the monotone curve; a recall point lies on the first prediction that
- * reaches it. */
-static struct amp_class_ap integrate(const unsigned char *hit, size_t n, size_t truths)
+/* How often an image counts: as often as it was drawn; without draws, once. */
+static size_t count_image(const int *draws, int image)
+{
+    return draws ? (size_t)draws[image] : 1;
+}
+
+/* The three areas from the outcomes of n predictions by falling score, each as often as its image
+ * was drawn. Walks from the right, so that the best precision so far IS the monotone curve; a
+ * recall point lies on the first prediction that reaches it. Copies of a prediction stand side by
+ * side: precision is highest after the last copy of a hit. */
+static struct amp_class_ap integrate(const struct outcome *outcomes, size_t n, const int *draws,
+                                     size_t truths)
 {
     const double coco_epsilon = 0x1p-52; /* COCOeval adds it to the denominator */
     double best = 0, best_coco = 0;
     struct amp_class_ap sum = {0, 0, 0};
-    size_t hits = 0;
+    size_t hits = 0, seen = 0; /* among the predictions up to i */
     int tenth = 10, hundredth = 100;
-    for (size_t i = 0; i < n; ++i)
-        hits += hit[i];
+    for (size_t i = 0; i < n; ++i) {
+        size_t copies = count_image(draws, outcomes[i].image);
+        seen += copies;
+        hits += outcomes[i].hit ? copies : 0;
+    }
     while (!reaches_tenth(hits, truths, tenth))
         --tenth;
     while (!reaches_hundredth(hits, truths, hundredth))
         --hundredth;
     for (size_t i = n; i-- > 0;) {
-        best = fmax(best, (double)hits / (double)(i + 1));
-        best_coco = fmax(best_coco, (double)hits / ((double)(i + 1) + coco_epsilon));
-        if (hit[i]) {
-            sum.area += best;
-            --hits; /* from here on: the hits before i */
+        size_t copies = count_image(draws, outcomes[i].image);
+        if (copies == 0) continue;
+        best = fmax(best, (double)hits / (double)seen);
+        best_coco = fmax(best_coco, (double)hits / ((double)seen + coco_epsilon));
+        seen -= copies; /* from here on: before i */
+        if (outcomes[i].hit) {
+            sum.area += (double)copies * best;
+            hits -= copies;
         }
-        for (; tenth >= 0 && (i == 0 || !reaches_tenth(hits, truths, tenth)); --tenth)
+        for (; tenth >= 0 && (seen == 0 || !reaches_tenth(hits, truths, tenth)); --tenth)
             sum.eleven_point += best;
-        for (; hundredth >= 0 && (i == 0 || !reaches_hundredth(hits, truths, hundredth));
+        for (; hundredth >= 0 && (seen == 0 || !reaches_hundredth(hits, truths, hundredth));
              --hundredth)
             sum.coco += best_coco;
     }
@@ -277,9 +298,22 @@ static struct amp_class_ap integrate(const unsigned char *hit, size_t n, size_t 
 
 static void free_scratch(struct scratch *scratch)
 {
-    free(scratch->hit);
+    free(scratch->outcomes);
     free(scratch->taken);
     free(scratch->seen);
+}
+
+static int make_scratch(const struct amp_ap_set *set, struct scratch *scratch, char *err,
+                        size_t err_size)
+{
+    size_t n_predictions = set->first_prediction[set->n_classes] + 1;
+    scratch->outcomes = malloc(n_predictions * sizeof *scratch->outcomes);
+    scratch->taken = malloc(set->first_truth[set->n_classes] + 1);
+    scratch->seen = malloc(((size_t)set->n_images + 1) * sizeof *scratch->seen);
+    if (scratch->outcomes && scratch->taken && scratch->seen) return 0;
+    snprintf(err, err_size, "no memory to measure average precision");
+    free_scratch(scratch);
+    return -1;
 }
 
 int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, double iou,
@@ -289,24 +323,16 @@ int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, d
         snprintf(err, err_size, "IoU threshold %g: must be above 0 and at most 1", iou);
         return -1;
     }
-    struct scratch scratch = {
-        .hit = malloc(set->first_prediction[set->n_classes] + 1),
-        .taken = malloc(set->first_truth[set->n_classes] + 1),
-        .seen = malloc(((size_t)set->n_images + 1) * sizeof *scratch.seen),
-    };
-    if (!scratch.hit || !scratch.taken || !scratch.seen) {
-        snprintf(err, err_size, "no memory to measure average precision");
-        free_scratch(&scratch);
-        return -1;
-    }
+    struct scratch scratch;
+    if (make_scratch(set, &scratch, err, err_size)) return -1;
     for (int k = 0; k < set->n_classes; ++k) {
         size_t truths = set->first_truth[k + 1] - set->first_truth[k];
         if (truths == 0) {
             per_class[k] = (struct amp_class_ap){NAN, NAN, NAN};
             continue;
         }
-        size_t n = match_class(set, k, rule, iou, &scratch);
-        per_class[k] = integrate(scratch.hit, n, truths);
+        size_t n = match_class(set, k, rule, iou, &scratch, scratch.outcomes);
+        per_class[k] = integrate(scratch.outcomes, n, NULL, truths);
     }
     free_scratch(&scratch);
     return 0;
@@ -392,4 +418,97 @@ void amp_map_result_free(struct amp_map_result *result)
 {
     free(result->classes);
     *result = (struct amp_map_result){0};
+}
+
+/* ---- the means of drawn images ---- */
+
+enum { MEANS_IOUS = 2 + AMP_COCO_IOUS }; /* VOC 0.5, VOC 0.75, COCO 0..9 */
+
+struct amp_ap_outcomes {
+    const struct amp_ap_set *set;
+    struct outcome *outcomes[MEANS_IOUS]; /* a class's begin at first_prediction[class] */
+    size_t *counted[MEANS_IOUS];          /* [n_classes] how many took part */
+    size_t *truths;                       /* [n_classes] of the drawn images */
+};
+
+void amp_ap_outcomes_free(struct amp_ap_outcomes *o)
+{
+    if (!o) return;
+    for (int t = 0; t < MEANS_IOUS; ++t) {
+        free(o->outcomes[t]);
+        free(o->counted[t]);
+    }
+    free(o->truths);
+    free(o);
+}
+
+static bool allocate_outcomes(struct amp_ap_outcomes *o)
+{
+    size_t n_classes = (size_t)o->set->n_classes + 1;
+    size_t n_predictions = o->set->first_prediction[o->set->n_classes] + 1;
+    bool complete = (o->truths = malloc(n_classes * sizeof *o->truths));
+    for (int t = 0; t < MEANS_IOUS; ++t) {
+        o->outcomes[t] = malloc(n_predictions * sizeof *o->outcomes[t]);
+        o->counted[t] = malloc(n_classes * sizeof *o->counted[t]);
+        complete = complete && o->outcomes[t] && o->counted[t];
+    }
+    return complete;
+}
+
+struct amp_ap_outcomes *amp_ap_outcomes_new(const struct amp_ap_set *set, char *err,
+                                            size_t err_size)
+{
+    struct scratch scratch;
+    struct amp_ap_outcomes *o = calloc(1, sizeof *o);
+    if (o) o->set = set;
+    if (!o || !allocate_outcomes(o)) {
+        snprintf(err, err_size, "no memory for the outcomes of all predictions");
+        amp_ap_outcomes_free(o);
+        return NULL;
+    }
+    if (make_scratch(set, &scratch, err, err_size)) {
+        amp_ap_outcomes_free(o);
+        return NULL;
+    }
+    for (int t = 0; t < MEANS_IOUS; ++t) {
+        enum amp_match_rule rule = t < 2 ? AMP_MATCH_VOC : AMP_MATCH_COCO;
+        double iou = t == 0 ? 0.5 : t == 1 ? 0.75 : amp_coco_iou(t - 2);
+        for (int k = 0; k < set->n_classes; ++k)
+            o->counted[t][k] =
+                match_class(set, k, rule, iou, &scratch, o->outcomes[t] + set->first_prediction[k]);
+    }
+    free_scratch(&scratch);
+    return o;
+}
+
+static void count_truths(struct amp_ap_outcomes *o, const int *draws)
+{
+    const struct amp_ap_set *set = o->set;
+    for (int k = 0; k < set->n_classes; ++k) {
+        o->truths[k] = 0;
+        for (size_t i = set->first_truth[k]; i < set->first_truth[k + 1]; ++i)
+            o->truths[k] += count_image(draws, set->truths[i].t.image);
+    }
+}
+
+struct amp_map_means amp_ap_outcomes_means(struct amp_ap_outcomes *o, const int *draws)
+{
+    const struct amp_ap_set *set = o->set;
+    struct amp_map_means sum = {0, 0, 0};
+    int with_truths = 0;
+    count_truths(o, draws);
+    for (int k = 0; k < set->n_classes; ++k) {
+        if (o->truths[k] == 0) continue;
+        ++with_truths;
+        for (int t = 0; t < MEANS_IOUS; ++t) {
+            struct amp_class_ap ap = integrate(o->outcomes[t] + set->first_prediction[k],
+                                               o->counted[t][k], draws, o->truths[k]);
+            if (t == 0) sum.map50 += ap.area;
+            if (t == 1) sum.map75 += ap.area;
+            if (t >= 2) sum.map += ap.coco / AMP_COCO_IOUS;
+        }
+    }
+    if (with_truths == 0) return (struct amp_map_means){NAN, NAN, NAN};
+    return (struct amp_map_means){sum.map50 / with_truths, sum.map75 / with_truths,
+                                  sum.map / with_truths};
 }

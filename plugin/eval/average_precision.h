@@ -108,4 +108,19 @@ int amp_map_compute(const struct amp_ap_set *set, double iou, struct amp_map_res
                     char *err, size_t err_size);
 void amp_map_result_free(struct amp_map_result *result);
 
+/* The means of a drawing of images with replacement, for the bootstrap: as if the set held image i
+ * draws[i] times. Predictions are matched once, for all drawings. */
+struct amp_map_means {
+    double map50, map75, map; /* mean.ap50, mean.ap75 and mean.ap of amp_map_result */
+};
+
+struct amp_ap_outcomes;
+
+/* The set must outlive it. NULL on failure with text in err. */
+struct amp_ap_outcomes *amp_ap_outcomes_new(const struct amp_ap_set *set, char *err,
+                                            size_t err_size);
+void amp_ap_outcomes_free(struct amp_ap_outcomes *outcomes);
+/* draws: [n_images], or NULL for every image once. NaN where no drawn image has a truth. */
+struct amp_map_means amp_ap_outcomes_means(struct amp_ap_outcomes *outcomes, const int *draws);
+
 #endif

@@ -167,26 +167,22 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
     return failed || undecoded ? -1 : 0;
 }
 
-int amp_detect_measure(network *net, const struct amp_eval_set *set, double iou, float thresh,
-                       float nms, struct amp_map_result *result)
+struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, float thresh,
+                                 float nms)
 {
     char err[512];
     struct amp_detections found = {0};
+    struct amp_ap_set *ap = NULL;
     int failed = amp_detect_run(net, set, thresh, nms, &found);
     if (found.unbounded)
         fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
                 found.unbounded);
-    struct amp_ap_set *ap =
-        failed ? NULL
-               : amp_ap_set_new(found.rows, found.count, set->truths, set->n_truths,
-                                set->images.count, set->n_classes, err, sizeof err);
-    if (!failed && (!ap || amp_map_compute(ap, iou, result, err, sizeof err))) {
-        fprintf(stderr, "error: %s\n", err);
-        failed = -1;
-    }
-    amp_ap_set_free(ap);
+    if (!failed)
+        ap = amp_ap_set_new(found.rows, found.count, set->truths, set->n_truths, set->images.count,
+                            set->n_classes, err, sizeof err);
+    if (!failed && !ap) fprintf(stderr, "error: %s\n", err);
     amp_detections_free(&found);
-    return failed;
+    return ap;
 }
 
 void amp_detections_free(struct amp_detections *detections)

@@ -35,9 +35,9 @@ const char *amp_detect_resize(const network *net);
  * finite. */
 int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
                    struct amp_detections *detections);
-/* The same, and what it comes to; iou: of amp_map_compute. 0, or -1 after telling. */
-int amp_detect_measure(network *net, const struct amp_eval_set *set, double iou, float thresh,
-                       float nms, struct amp_map_result *result);
+/* The same beside the set's truths, for amp_map_compute. NULL after telling. */
+struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, float thresh,
+                                 float nms);
 /* False: the black image of 10 x 10 that Darknet gives for a file it cannot decode. */
 bool amp_detect_is_decoded(image im, const char *path);
 void amp_detections_free(struct amp_detections *detections);

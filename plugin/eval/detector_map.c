@@ -23,13 +23,16 @@ static const char usage[] =
     "  --thresh X   drop detections below this score, 0 <= X < 1 (default 0.005)\n"
     "  --nms X      non-maximum suppression at this IoU, 0 (none) to 1 (default 0.45)\n"
     "  --json FILE  also write the result as JSON\n"
+    "  --bootstrap N  and in it the mAPs of N drawings of as many images with replacement, the "
+    "same\n"
+    "               drawings for every network (default 0)\n"
     "  -i N         GPU to use, in a GPU build (default 0); -nogpu: none\n";
 
 struct command {
     char *data, *cfg, *weights, *json;
     double iou, thresh, nms;
     bool coco;
-    int gpu;
+    int gpu, drawings;
 };
 
 /* ---- the command line ---- */
@@ -61,13 +64,13 @@ static int read_number(const char *name, const char *text, double low, bool low_
     return -1;
 }
 
-static int read_gpu(const char *text, int *gpu)
+/* A whole number from 0 to most; what: what it must be. */
+static int read_count(const char *what, const char *text, long most, int *count)
 {
     char *end;
     long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 0 || value > 1023)
-        return complain("-i: must be the number of a GPU, not", text);
-    *gpu = (int)value;
+    if (end == text || *end || value < 0 || value > most) return complain(what, text);
+    *count = (int)value;
     return 0;
 }
 
@@ -86,7 +89,8 @@ static int read_option_at(int argc, char **argv, int i, struct command *command,
         return 0;
     }
     bool known = is_option(option, "iou") || is_option(option, "thresh") ||
-                 is_option(option, "nms") || is_option(option, "json") || is_option(option, "i");
+                 is_option(option, "nms") || is_option(option, "json") || is_option(option, "i") ||
+                 is_option(option, "bootstrap");
     if (!known) return complain("unknown option", option);
     if (!value) return complain("no value after", option);
     *used = 2;
@@ -96,7 +100,11 @@ static int read_option_at(int argc, char **argv, int i, struct command *command,
         return read_number("thresh", value, 0, false, 1, true, &command->thresh);
     if (is_option(option, "nms"))
         return read_number("nms", value, 0, false, 1, false, &command->nms);
-    if (is_option(option, "i")) return read_gpu(value, &command->gpu);
+    if (is_option(option, "i"))
+        return read_count("-i: must be the number of a GPU, not", value, 1023, &command->gpu);
+    if (is_option(option, "bootstrap"))
+        return read_count("--bootstrap: must be a whole number up to 1000000, not", value, 1000000,
+                          &command->drawings);
     command->json = value;
     return 0;
 }
@@ -115,6 +123,8 @@ static int read_command_line(int argc, char **argv, struct command *command)
             return complain("unexpected argument", argv[i]);
         }
     }
+    if (command->drawings && !command->json)
+        return complain("--bootstrap goes into the file of", "--json");
     if (n_positions == 3) return 0;
     fprintf(stderr, "error: DATA, CFG and WEIGHTS are needed\n%s", usage);
     return -1;
@@ -143,7 +153,8 @@ static void choose_gpu(int gpu)
 }
 
 static int report(const struct command *command, const struct amp_map_settings *settings,
-                  const struct amp_eval_set *set, const struct amp_map_result *result)
+                  const struct amp_eval_set *set, const struct amp_map_result *result,
+                  const struct amp_bootstrap *bootstrap)
 {
     char err[4700];
     amp_map_print(stdout, settings, set, result, command->coco);
@@ -152,16 +163,34 @@ static int report(const struct command *command, const struct amp_map_settings *
         return -1;
     }
     if (!command->json) return 0;
-    if (amp_map_write_json(command->json, settings, set, result, err, sizeof err)) {
+    if (amp_map_write_json(command->json, settings, set, result, bootstrap, err, sizeof err)) {
         fprintf(stderr, "error: --json: %s\n", err);
         return -1;
     }
     return 0;
 }
 
+static int measure(const struct command *command, const struct amp_map_settings *settings,
+                   const struct amp_eval_set *set, const struct amp_ap_set *ap)
+{
+    char err[512];
+    int failed = -1;
+    struct amp_map_result result = {0};
+    struct amp_bootstrap bootstrap = {0};
+    if (amp_map_compute(ap, command->iou, &result, err, sizeof err) == 0 &&
+        amp_bootstrap_run(ap, set->images.count, command->drawings, &bootstrap, stderr, err,
+                          sizeof err) == 0)
+        failed = report(command, settings, set, &result, &bootstrap);
+    else
+        fprintf(stderr, "error: %s\n", err);
+    amp_bootstrap_free(&bootstrap);
+    amp_map_result_free(&result);
+    return failed;
+}
+
 static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
 {
-    struct amp_map_result result = {0};
+    struct amp_ap_set *ap = amp_detect_ap(net, set, (float)command->thresh, (float)command->nms);
     struct amp_map_settings settings = {
         .data = command->data,
         .cfg = command->cfg,
@@ -173,10 +202,8 @@ static int evaluate(const struct command *command, network *net, const struct am
         .thresh = command->thresh,
         .nms = command->nms,
     };
-    int failed = amp_detect_measure(net, set, command->iou, (float)command->thresh,
-                                    (float)command->nms, &result);
-    if (!failed) failed = report(command, &settings, set, &result);
-    amp_map_result_free(&result);
+    int failed = ap ? measure(command, &settings, set, ap) : -1;
+    amp_ap_set_free(ap);
     return failed;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -185,8 +186,38 @@ static void write_means(FILE *out, const struct amp_map_row *mean)
     fprintf(out, "  ],\n");
 }
 
+/* One of the three means of every drawing. */
+static void write_drawings(FILE *out, const char *key, const struct amp_bootstrap *bootstrap,
+                           size_t offset)
+{
+    fprintf(out, "    \"%s\": [", key);
+    for (int b = 0; b < bootstrap->count; ++b) {
+        double value;
+        memcpy(&value, (const char *)&bootstrap->means[b] + offset, sizeof value);
+        if (b) fputs(", ", out);
+        if (isnan(value))
+            fputs("null", out);
+        else
+            fprintf(out, "%.10g", value);
+    }
+    fputc(']', out);
+}
+
+static void write_bootstrap(FILE *out, const struct amp_bootstrap *bootstrap)
+{
+    if (bootstrap->count == 0) return;
+    fprintf(out, "  \"bootstrap\": {\n");
+    write_drawings(out, "map50", bootstrap, offsetof(struct amp_map_means, map50));
+    fprintf(out, ",\n");
+    write_drawings(out, "map75", bootstrap, offsetof(struct amp_map_means, map75));
+    fprintf(out, ",\n");
+    write_drawings(out, "map", bootstrap, offsetof(struct amp_map_means, map));
+    fprintf(out, "\n  },\n");
+}
+
 static void write_object(FILE *out, const struct amp_map_settings *settings,
-                         const struct amp_eval_set *set, const struct amp_map_result *result)
+                         const struct amp_eval_set *set, const struct amp_map_result *result,
+                         const struct amp_bootstrap *bootstrap)
 {
     fprintf(out, "{\n");
     write_means(out, &result->mean);
@@ -196,6 +227,7 @@ static void write_object(FILE *out, const struct amp_map_settings *settings,
         fprintf(out, "%s\n", k + 1 < result->n_classes ? "," : "");
     }
     fprintf(out, "  ],\n");
+    write_bootstrap(out, bootstrap);
     write_settings(out, settings, set);
     fprintf(out, "  \"format\": \"darknet-amp detector map 1\"\n}\n");
 }
@@ -230,12 +262,12 @@ int amp_map_check_json(const char *path, char *err, size_t err_size)
 
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
-                       char *err, size_t err_size)
+                       const struct amp_bootstrap *bootstrap, char *err, size_t err_size)
 {
     char temporary[PATH_MAX];
     FILE *file = open_temporary(path, temporary, err, err_size);
     if (!file) return -1;
-    write_object(file, settings, set, result);
+    write_object(file, settings, set, result, bootstrap);
     bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
     written = fclose(file) == 0 && written;
     if (written && rename(temporary, path) == 0) return 0;

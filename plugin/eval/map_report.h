@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "average_precision.h"
+#include "bootstrap.h"
 #include "eval_set.h"
 
 /* How a result came about; it is printed and written with the result. */
@@ -35,10 +36,11 @@ int amp_map_check_json(const char *path, char *err, size_t err_size);
  *   map_iou, map_iou_11pt   as map50 and map50_11pt, at settings.iou
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
+ *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
  *   settings            what was measured, and how
  */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
-                       char *err, size_t err_size);
+                       const struct amp_bootstrap *bootstrap, char *err, size_t err_size);
 
 #endif

@@ -249,10 +249,14 @@ static void print_line(const struct amp_training_map *m, bool kept)
 
 int amp_training_map_measure(struct amp_training_map *m, network *trained, size_t iteration)
 {
+    char err[512];
     struct amp_map_result result = {0};
     double start = amp_clock_seconds();
     amp_twin_take_weights(m->twin, trained);
-    int failed = amp_detect_measure(m->twin, &m->set, .5, thresh, nms, &result);
+    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
+    int failed = !ap || amp_map_compute(ap, .5, &result, err, sizeof err);
+    if (ap && failed) fprintf(stderr, "error: %s\n", err);
+    amp_ap_set_free(ap);
     if (!failed)
         m->last = (struct amp_evaluation){.iteration = (unsigned long)iteration,
                                           .map50 = result.mean.ap50,

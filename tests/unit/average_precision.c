@@ -8,6 +8,7 @@
 #include "tests/unit/map_reference.h"
 
 #include "plugin/eval/average_precision.h"
+#include "plugin/eval/bootstrap.h"
 
 #define EXACT 1e-9
 
@@ -395,6 +396,101 @@ AMP_TEST(perfect_detections_give_one)
     amp_map_result_free(&result);
     amp_ap_set_free(set);
     free_case(&c);
+}
+
+/* ---- drawings of images ---- */
+
+// The same images for real: image i becomes draws[i] images.
+static struct map_case copy_images(const struct map_case *c, const int *draws)
+{
+    struct map_case r = {.classes = c->classes};
+    int first[16] = {0};
+    REQUIRE(c->images <= 16);
+    for (int i = 0; i < c->images; ++i) {
+        first[i] = r.images;
+        r.images += draws[i];
+    }
+    for (size_t i = 0; i < c->n_truths; ++i) {
+        for (int copy = 0; copy < draws[c->truths[i].image]; ++copy) {
+            struct amp_truth t = c->truths[i];
+            t.image = first[t.image] + copy;
+            add_truth(&r, t);
+        }
+    }
+    for (size_t i = 0; i < c->n_predictions; ++i) {
+        for (int copy = 0; copy < draws[c->predictions[i].image]; ++copy) {
+            struct amp_prediction p = c->predictions[i];
+            p.image = first[p.image] + copy;
+            add_prediction(&r, p);
+        }
+    }
+    return r;
+}
+
+static void check_drawing(struct amp_ap_outcomes *outcomes, const struct map_case *c,
+                          const int *draws)
+{
+    char err[300];
+    struct amp_map_result expected;
+    struct map_case copied = copy_images(c, draws);
+    struct amp_ap_set *set = new_set(&copied);
+    struct amp_map_means means = amp_ap_outcomes_means(outcomes, draws);
+    REQUIRE(amp_map_compute(set, 0.5, &expected, err, sizeof err) == 0);
+    check_same("drawn mAP50", -1, 0.5, means.map50, expected.mean.ap50, 1e-12);
+    check_same("drawn mAP75", -1, 0.75, means.map75, expected.mean.ap75, 1e-12);
+    check_same("drawn mAP", -1, 0, means.map, expected.mean.ap, 1e-12);
+    amp_map_result_free(&expected);
+    amp_ap_set_free(set);
+    free_case(&copied);
+}
+
+AMP_TEST(a_drawing_is_the_set_with_copies_of_its_images)
+{
+    start_fresh("a_drawing_is_the_set_with_copies_of_its_images");
+    for (int round = 0; round < 100 && !test_failures; ++round) {
+        struct map_case c = random_case(pick(40), pick(120));
+        char err[300];
+        int draws[16];
+        struct amp_ap_set *set = new_set(&c);
+        struct amp_ap_outcomes *outcomes = amp_ap_outcomes_new(set, err, sizeof err);
+        REQUIRE(outcomes);
+        for (int b = 0; b < 5; ++b) {
+            amp_bootstrap_draw(b, c.images, draws);
+            check_drawing(outcomes, &c, draws);
+        }
+        struct amp_map_means all = amp_ap_outcomes_means(outcomes, NULL);
+        for (int i = 0; i < c.images; ++i)
+            draws[i] = 1;
+        struct amp_map_means ones = amp_ap_outcomes_means(outcomes, draws);
+        CHECK(memcmp(&all, &ones, sizeof all) == 0);
+        check_drawing(outcomes, &c, draws);
+        amp_ap_outcomes_free(outcomes);
+        amp_ap_set_free(set);
+        free_case(&c);
+    }
+}
+
+// As many images as there are, each equally often: over 1000 drawings of 50 images the count of
+// one image has mean 1000 and standard deviation 31.
+AMP_TEST(drawings_are_fair_and_repeat)
+{
+    enum { IMAGES = 50, DRAWINGS = 1000 };
+    int total[IMAGES] = {0}, draws[IMAGES], again[IMAGES];
+    for (int b = 0; b < DRAWINGS; ++b) {
+        int sum = 0;
+        amp_bootstrap_draw(b, IMAGES, draws);
+        amp_bootstrap_draw(b, IMAGES, again);
+        CHECK(memcmp(draws, again, sizeof draws) == 0);
+        for (int i = 0; i < IMAGES; ++i) {
+            sum += draws[i];
+            total[i] += draws[i];
+        }
+        CHECK_INT(sum, IMAGES);
+    }
+    for (int i = 0; i < IMAGES; ++i)
+        if (abs(total[i] - DRAWINGS) > 150) TEST_FAIL("image %d: %d times", i, total[i]);
+    amp_bootstrap_draw(DRAWINGS, IMAGES, again);
+    CHECK(memcmp(draws, again, sizeof draws) != 0);
 }
 
 /* ---- the interface ---- */

@@ -16,6 +16,7 @@
 
 #include "darknet.h"
 #include "plugin/data/labels.h"
+#include "plugin/eval/bootstrap.h"
 
 enum { IMAGES = 7, CLASSES = 3, MAX_ROWS = 20000 };
 
@@ -381,6 +382,54 @@ AMP_TEST(output_says_what_was_measured)
     leave_folder();
 }
 
+// Number i of the JSON array under this key.
+static double json_element(const char *text, const char *key, int i)
+{
+    char quoted[64], *end;
+    snprintf(quoted, sizeof quoted, "\"%s\": [", key);
+    const char *at = strstr(text, quoted);
+    if (!at) TEST_FAIL("no array %s", key);
+    REQUIRE(at);
+    at += strlen(quoted);
+    for (; i > 0; --i) {
+        at = strpbrk(at, ",]");
+        REQUIRE(at && *at == ',');
+        ++at;
+    }
+    double value = strtod(at, &end);
+    REQUIRE(end != at);
+    return value;
+}
+
+AMP_TEST(drawings_of_images_come_in_order)
+{
+    enum { DRAWINGS = 20 };
+    char err[300];
+    int draws[IMAGES];
+    enter_folder();
+    network *net = make_input(yolo_cfg);
+    predict_all(net, 0.005f, 0.45f);
+    make_labels();
+    CHECK_INT(run_map("set.data net.cfg net.weights --bootstrap 20 --json out.json"), 0);
+    const char *text = strstr(read_file_text("out.json"), "\"bootstrap\": {");
+    REQUIRE(text);
+    struct amp_ap_set *set = amp_ap_set_new(predictions, n_predictions, truths, n_truths, IMAGES,
+                                            CLASSES, err, sizeof err);
+    struct amp_ap_outcomes *outcomes = amp_ap_outcomes_new(set, err, sizeof err);
+    for (int b = 0; b < DRAWINGS; ++b) {
+        amp_bootstrap_draw(b, IMAGES, draws);
+        struct amp_map_means means = amp_ap_outcomes_means(outcomes, draws);
+        CHECK_NEAR(json_element(text, "map50", b), means.map50, 1e-9);
+        CHECK_NEAR(json_element(text, "map75", b), means.map75, 1e-9);
+        CHECK_NEAR(json_element(text, "map", b), means.map, 1e-9);
+    }
+    CHECK(json_element(text, "map", 0) != json_element(text, "map", 1));
+    amp_ap_outcomes_free(outcomes);
+    amp_ap_set_free(set);
+    free_network(net);
+    leave_folder();
+}
+
 AMP_TEST(without_truths_the_result_is_undefined_and_says_so)
 {
     enter_folder();
@@ -456,6 +505,9 @@ AMP_TEST(refuses_bad_command_lines)
                   "--iou 0: must be a number from 0 (not itself) to 1");
     check_refused("set.data net.cfg net.weights --iou nan", "--iou nan");
     check_refused("set.data net.cfg net.weights --thresh 1", "--thresh 1: must be");
+    check_refused("set.data net.cfg net.weights --bootstrap 5", "\"--json\"");
+    check_refused("set.data net.cfg net.weights --json out.json --bootstrap -5",
+                  "must be a whole number up to 1000000, not \"-5\"");
     check_refused("set.data net.cfg net.weights --nms -1", "--nms -1");
     check_refused("set.data net.cfg net.weights --nms 0.5x", "--nms 0.5x");
     check_refused("set.data net.cfg net.weights --json images",

@@ -1,0 +1,111 @@
+"""The part of scripts/compare.sh after the build: pairs of trainings, and a report on them.
+
+Written to OUT: report.html, report.json, report.md; runs.py says what else is there.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import report
+import runs
+from bench_lib import ROOT, BenchError, exits, machine, positive, write
+from cfgs import Cfg, standard_variants
+from training import find_set, read_data_file, read_set
+
+METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}
+
+
+def margin(text):
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def not_negative(text):
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is negative")
+    return value
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(prog="compare", add_help=False, usage=argparse.SUPPRESS)
+    parser.add_argument("data", nargs="?", type=Path)
+    parser.add_argument("cfg", nargs="?", type=Path)
+    parser.add_argument("weights", nargs="?", type=Path)
+    parser.add_argument("--seeds", type=positive, default=5)
+    parser.add_argument("--variant", action="append", default=[])
+    parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--stock-seeds", type=positive)
+    parser.add_argument("--iterations", type=positive)
+    parser.add_argument("--map-every", type=not_negative)
+    parser.add_argument("--margin", type=margin, default=0.01)
+    parser.add_argument("--metric", choices=METRICS, default="map50")
+    parser.add_argument("--samples", type=not_negative, default=3)
+    parser.add_argument("--gpu", type=int)
+    parser.add_argument("--out", type=Path, default=ROOT / "out/compare")
+    parser.add_argument("--report-only", action="store_true")
+    parser.add_argument("--darknet", type=Path, default=ROOT / "build/bin/darknet")
+    args = parser.parse_args()
+    if not args.cfg:
+        parser.error("DATA and CFG are needed")
+    return args
+
+
+def read_text(path, what):
+    if not path.is_file():
+        raise BenchError(f"{what} {path} is missing")
+    return path.read_text()
+
+
+def read_inputs(args):
+    """What every run is made from."""
+    text = read_text(args.cfg, "cfg")
+    data = args.data.resolve()
+    if data.is_dir():
+        found = read_set(find_set(data), data)
+    else:
+        base = Path.cwd()  # as in Darknet
+        found = read_set(read_data_file(data, base), base)
+    weights = args.weights.resolve() if args.weights else None
+    if weights and not weights.is_file():
+        raise BenchError(f"weights file {weights} is missing")
+    return {"cfg": text, "iterations": args.iterations, "set": found, "weights": weights}
+
+
+def main():
+    args = read_arguments()
+    if not args.darknet.exists():
+        raise BenchError(f"{args.darknet} is missing: run scripts/compare.sh, which builds it")
+    program = args.darknet.resolve()
+    inputs = read_inputs(args)
+    out = args.out.resolve()
+    stock_seeds = args.stock_seeds or (1 if args.stock else 0)
+    variants = standard_variants(args.variant, stock_seeds)
+    planned = runs.plan_runs(out, variants, args.seeds, stock_seeds, inputs)
+    host = machine()
+    out.mkdir(parents=True, exist_ok=True)
+    held = runs.lock(out)
+    if not args.report_only:
+        every = args.map_every
+        if every is None:
+            every = max(1, planned[0].iterations // 10)
+        options = runs.Options(program, args.gpu, every)
+        runs.train_all(out, planned, inputs["set"], program, host["commit"], options)
+    found = report.make(planned, inputs, program, {
+        "cfg": args.cfg.name, "data": args.data.name, "margin": args.margin, "metric": args.metric,
+        "metrics": METRICS, "machine": host, "samples": args.samples})
+    for name, text in (("report.json", json.dumps(found["json"], indent=1) + "\n"),
+                       ("report.md", found["markdown"]), ("report.html", found["html"])):
+        write(out / name, text)
+    print("\n" + found["markdown"])
+    print(f"Written: {out / 'report.html'}, report.json and report.md beside it.")
+    held.close()
+
+
+exits("compare", main)

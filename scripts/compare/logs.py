@@ -1,0 +1,92 @@
+"""What a training leaves: Darknet's output and the plugin's amp_log. A run that was killed and went
+on repeats iterations; the later ones count."""
+
+import json
+import math
+
+from bench_lib import DARKNET_ITERATION, LOADED
+
+
+def read_output(path):
+    """{iteration: {"loss", "seconds"}} of Darknet's output; the seconds include the wait for images.
+    An empty dictionary where there is no file."""
+    iterations, wait = {}, 0.0
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        if loaded := LOADED.match(line):
+            wait = float(loaded[1])
+        elif found := DARKNET_ITERATION.match(line):
+            number = int(found["iteration"])
+            for later in [key for key in iterations if key >= number]:
+                del iterations[later]
+            iterations[number] = {"loss": finite(found["loss"]),
+                                  "seconds": wait + float(found["seconds"])}
+    return iterations
+
+
+def finite(text):
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+class AmpLog:
+    """iterations: {number: object}; evaluations: {number: object}; problems: what is wrong with it,
+    one line each. Keys that an older plugin did not write are simply not there."""
+
+    def __init__(self, path):
+        self.iterations, self.evaluations, self.problems = {}, {}, []
+        self.missing = not path.exists()
+        if self.missing:
+            return
+        broken = []
+        lines = path.read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                self.take(json.loads(line))
+            except (ValueError, TypeError, KeyError):
+                broken.append(number)
+        if broken == [len(lines)]:
+            self.problems.append("ends inside a line")
+        elif broken:
+            self.problems.append(f"{len(broken)} lines are not objects of a log, the first is line "
+                                 f"{broken[0]}")
+        self.find_gaps()
+
+    def take(self, entry):
+        number = int(entry["iteration"])
+        if "evaluation" in entry:
+            self.evaluations[number] = dict(entry["evaluation"])
+            return
+        for known in (self.iterations, self.evaluations):
+            for later in [key for key in known if key >= number]:
+                del known[later]
+        self.iterations[number] = entry
+
+    def find_gaps(self):
+        last = max(self.iterations, default=0)
+        if last > len(self.iterations):
+            self.problems.append(f"{last - len(self.iterations)} of {last} iterations are missing")
+
+    def belongs_to(self, output):
+        """Is it the log of the run with this output? Losses are printed with six decimals. Says why
+        not."""
+        for number, entry in self.iterations.items():
+            if number not in output:
+                continue
+            logged, printed = entry.get("loss"), output[number]["loss"]
+            if logged is None or printed is None:
+                same = logged is printed
+            else:
+                same = abs(logged - printed) <= 1e-6 + 1e-6 * abs(printed)
+            if not same:
+                return f"its loss of iteration {number} is {logged}, the run's is {printed}"
+        return None
+
+    def series(self, key):
+        """[(iteration, value)] where there is one."""
+        return [(number, entry[key]) for number, entry in sorted(self.iterations.items())
+                if entry.get(key) is not None]
+
+    def layers(self):
+        """[(iteration, [layer objects])] where they were written."""
+        return [(number, entry["layers"]) for number, entry in sorted(self.iterations.items())
+                if entry.get("layers")]

@@ -1,0 +1,286 @@
+"""The trainings of a comparison, one folder each, and what is left to do of them.
+
+OUT/lists/              the data set's lists with absolute paths, its names
+OUT/runs/VARIANT-SEED/  net.cfg, set.data; train.log (Darknet's output), iterations.jsonl (amp_log),
+                        net.backup and its sidecar until it is finished, net_final.weights,
+                        map.json (detector map);
+                        run.json: what the folder was made for, the iterations at which training
+                        was started, and once it is finished what only that process knew
+"""
+
+import fcntl
+import hashlib
+import json
+import subprocess
+import time
+
+import logs
+from bench_lib import BenchError, write
+from cfgs import Cfg
+from training import clock, data_file, fail_with_log, run_darknet, write_lists
+
+DRAWINGS = 2000  # of the validation images, for the bootstrap
+RESUMED = "mixed precision: resumed from "  # how the plugin says that it took up a sidecar
+
+
+def digest(text):
+    return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).hexdigest()[:16]
+
+
+def read_json(path):
+    """The object in a file; None where there is no file."""
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise BenchError(f"{path} holds no JSON object: delete it, or the folder it is in")
+
+
+class Run:
+    """One training of a variant with a seed."""
+
+    def __init__(self, out, variant, seed, inputs):
+        """inputs: {"cfg": text, "iterations", "set": lists, "weights": path or None}"""
+        self.variant, self.seed = variant, seed
+        self.name = f"{variant.name}-{seed}"
+        self.folder = out / "runs" / self.name
+        self.cfg = variant.apply(inputs["cfg"], seed, inputs["iterations"])
+        self.iterations = Cfg(self.cfg).number("max_batches")
+        self.weights = inputs["weights"]
+        self.classes, self.images = len(inputs["set"]["names"]), len(inputs["set"]["valid"])
+        self.made_for = {
+            "cfg": digest(self.cfg),
+            "images": digest(repr(inputs["set"])),
+            "weights": digest(self.weights.read_bytes()) if self.weights else None,
+        }
+
+    # ---- what is there ----
+
+    def state(self):
+        """The object in run.json, None where the run was not begun. A folder of another run is an
+        error."""
+        state = read_json(self.folder / "run.json")
+        if state is None:
+            return None
+        for key, what in (("cfg", "cfg"), ("images", "data set"), ("weights", "initial weights")):
+            if state.get("made_for", {}).get(key) != self.made_for[key]:
+                raise BenchError(f"{self.folder} is a run with another {what}: choose another --out, "
+                                 "or delete that folder")
+        if state["finished"] and not (self.folder / "net_final.weights").exists():
+            raise BenchError(f"{self.folder} is finished, but its net_final.weights is missing: "
+                             "delete that folder, and the run is repeated")
+        return state
+
+    def output(self):
+        return logs.read_output(self.folder / "train.log")
+
+    def done(self):
+        """Iterations that need not be trained again."""
+        state = self.state()
+        if state is None:
+            return 0
+        if state["finished"]:
+            return self.iterations
+        backup = self.folder / "net.backup"
+        if not backup.exists():
+            return 0
+        with open(backup, "rb") as file:  # three ints, then the images seen
+            seen = int.from_bytes(file.read(20)[12:], "little")
+        return seen // Cfg(self.cfg).number("batch")
+
+    def measured(self):
+        """The object of `detector map`, None where it was not measured yet."""
+        found = read_json(self.folder / "map.json")
+        return found if found and "bootstrap" in found else None
+
+    # ---- what is done ----
+
+    def prepare(self):
+        if self.folder.exists():
+            return
+        partial = self.folder.with_name(self.name + ".partial")
+        partial.mkdir(parents=True, exist_ok=True)
+        (partial / "net.cfg").write_text(self.cfg)
+        (partial / "set.data").write_text(data_file(self.classes, "../../lists"))
+        write(partial / "run.json",
+              json.dumps({"made_for": self.made_for, "starts": [], "finished": False}, indent=2))
+        partial.rename(self.folder)
+
+    def train(self, program, build, options, take):
+        """To the end, from the last backup where there is one."""
+        begin = self.done()
+        state = self.state()
+        state["starts"] = [*state["starts"], begin] if begin else [0]
+        write(self.folder / "run.json", json.dumps(state, indent=2))
+        arguments = [*options.general, "detector", "train", "set.data", "net.cfg"]
+        if begin:
+            arguments.append("net.backup")
+        elif self.weights:
+            arguments += [self.weights, "-clear"]
+        memory = run_darknet(program, [*arguments, *options.training], self.folder, "train.log", take,
+                             append=begin > 0)
+        # Darknet leaves with status 0 when it cannot open a file.
+        reached = max(self.output(), default=0)
+        if reached < self.iterations or not (self.folder / "net_final.weights").exists():
+            fail_with_log(self.folder / "train.log", f"{self.name}: training stopped after "
+                          f"{reached} of {self.iterations} iterations")
+        resumed = (self.folder / "train.log").read_text(errors="replace").count(RESUMED)
+        state.update(finished=True, build=build, peak_memory_mb=round(memory, 1),
+                     device_memory_mb=take.device_memory(),
+                     exact=resumed >= len(state["starts"]) - 1)
+        write(self.folder / "run.json", json.dumps(state, indent=2))
+        for pattern in ("net_[0-9]*.weights*", "net.backup*"):  # they may be large, and many
+            for path in self.folder.glob(pattern):
+                path.unlink()
+
+    def measure(self, program, options):
+        run_darknet(program, [*options.general, "detector", "map", "set.data", "net.cfg",
+                              "net_final.weights", "--json", "map.json", "--bootstrap",
+                              str(DRAWINGS)], self.folder, "map.log")
+
+
+class Options:
+    """What goes to every call of Darknet. evaluate_every: 0 for no mAP during training."""
+
+    def __init__(self, program, gpu, evaluate_every):
+        self.general = [] if gpu is None else ["-nogpu"] if gpu < 0 else ["-i", str(gpu)]
+        self.training = []
+        if evaluate_every and can_evaluate(program):
+            self.training = ["-map", "-map_every", str(evaluate_every)]
+
+
+def can_evaluate(program):
+    """Does this program measure mAP while it trains? Its usage says so."""
+    asked = subprocess.run([program, "detector", "train"], capture_output=True, text=True)
+    return "-map_every" in asked.stderr
+
+
+# ---- progress ----
+
+
+def device_memory_of(process):
+    """MiB that a process holds on GPUs, None where that cannot be known."""
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.split(",") for line in asked.stdout.splitlines()]
+    used = [int(row[1]) for row in rows if len(row) == 2 and row[0].strip() == str(process)
+            and row[1].strip().isdigit()]
+    return sum(used) if used else None
+
+
+class Progress:
+    """One line every ten seconds: how far all runs are, and the one that trains."""
+
+    EVERY = 10
+
+    def __init__(self, runs):
+        self.left = {run.name: run.iterations - run.done() for run in runs}
+        self.variants = {run.name: run.variant.name for run in runs}
+        self.total = sum(run.iterations for run in runs)
+        self.runs = len(runs)
+        self.seconds = {}  # of an iteration, by variant
+
+    def share(self):
+        return 1 - sum(self.left.values()) / self.total
+
+    def seconds_left(self):
+        """None before the first iteration."""
+        if not self.seconds:
+            return None
+        usual = sum(self.seconds.values()) / len(self.seconds)
+        return sum(left * self.seconds.get(self.variants[name], usual)
+                   for name, left in self.left.items())
+
+    def begin(self, run):
+        return Watch(self, run)
+
+
+class Watch:
+    """Reads the lines of the training that runs."""
+
+    def __init__(self, progress, run):
+        self.progress, self.run = progress, run
+        self.begin = self.shown = time.monotonic()
+        self.first = run.done()
+        self.memory = None
+
+    def __call__(self, line, process):
+        found = logs.DARKNET_ITERATION.match(line)
+        if not found:
+            return
+        done, now = int(found["iteration"]), time.monotonic()
+        self.progress.left[self.run.name] = self.run.iterations - done
+        passed = (now - self.begin) / max(1, done - self.first)
+        self.progress.seconds[self.run.variant.name] = passed
+        if now - self.shown < self.progress.EVERY and done < self.run.iterations:
+            return
+        self.shown = now
+        self.look_at_device(process)
+        images = int(found["images"]) / done
+        print(f"  {100 * self.progress.share():.0f} % of {self.progress.runs} runs, "
+              f"{clock(self.progress.seconds_left())} left | {self.run.variant.title}, seed "
+              f"{self.run.seed}: {done}/{self.run.iterations}, {images / passed:.1f} images/s, "
+              f"loss {float(found['loss']):.4g}", flush=True)
+
+    def look_at_device(self, process):
+        memory = device_memory_of(process)
+        if memory is not None:
+            self.memory = max(memory, self.memory or 0)
+
+    def device_memory(self):
+        return self.memory
+
+
+# ---- all of them ----
+
+
+def plan_runs(out, variants, seeds, stock_seeds, inputs):
+    """Seed by seed, so that whole pairs are there early."""
+    return [Run(out, variant, seed, inputs) for seed in range(1, seeds + 1) for variant in variants
+            if not variant.stock or seed <= stock_seeds]
+
+
+def check_cfgs(program, runs):
+    """The plugin's own message on a variant's cfg, before hours are spent on the others."""
+    for run in runs:
+        if run.seed == 1:
+            asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=run.folder, text=True,
+                                   capture_output=True)
+            if asked.returncode:
+                raise BenchError(f"{run.variant.title}: {asked.stderr.strip().splitlines()[-1]}")
+
+
+def lock(out):
+    """One comparison at a time in a folder; the lock ends with this process."""
+    file = open(out / "lock", "w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise BenchError(f"{out}: another comparison is at work there") from None
+    return file
+
+
+def train_all(out, runs, found, program, build, options):
+    for run in runs:
+        run.state()  # complains before anything is written
+    write_lists(found, out / "lists")
+    for run in runs:
+        run.prepare()
+    check_cfgs(program, runs)
+    progress = Progress(runs)
+    for number, run in enumerate(runs, 1):
+        if not run.state()["finished"]:
+            begin = run.done()
+            print(f"== Run {number} of {len(runs)}: {run.variant.title}, seed {run.seed}"
+                  + (f", from iteration {begin}" if begin else ""), flush=True)
+            run.train(program, build, options, progress.begin(run))
+        if not run.measured():
+            run.measure(program, options)

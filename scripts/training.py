@@ -1,0 +1,135 @@
+"""What scripts/demo.py and scripts/compare share: data sets, running Darknet, what it prints.
+
+Only the standard library is needed. Errors are BenchError; see bench_lib.exits.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+from bench_lib import BenchError
+
+# Darknet finds an image's label file by replacing, in this order, the first of each of these.
+LABEL_RULE = [("images", "labels"), ("JPEGImages", "labels"), ("raw", "labels"), (".jpg", ".txt"),
+              (".png", ".txt"), (".JPG", ".txt"), (".JPEG", ".txt")]
+
+
+def clock(seconds):
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+# ---- the data set ----
+
+
+def read_lines(path):
+    if not path.is_file():
+        raise BenchError(f"{path} is missing")
+    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+
+
+def the_only(folder, pattern):
+    """The one file of that pattern in the folder, None where there is none."""
+    found = sorted(folder.glob(pattern))
+    if len(found) > 1:
+        raise BenchError(f"{folder} holds {len(found)} {pattern} files, expected one: "
+                         f"{', '.join(path.name for path in found)}")
+    return found[0] if found else None
+
+
+def read_data_file(data, base):
+    """(train list, valid list, names file) of a data file, whose relative paths begin at base."""
+    lines = [line for line in read_lines(data) if line[0] not in "#;"]
+    keys = dict("".join(line.split()).split("=", 1) for line in lines if "=" in line)
+    missing = {"train", "valid", "names"} - keys.keys()
+    if missing:
+        raise BenchError(f"{data}: no {', '.join(sorted(missing))}")
+    return tuple(base / keys[key] for key in ("train", "valid", "names"))
+
+
+def find_set(folder):
+    """(train list, valid list, names file) of a folder that holds a set."""
+    data = the_only(folder, "*.data")
+    if data is not None:
+        return read_data_file(data, folder)
+    names = the_only(folder, "*.names")
+    if names is None:
+        raise BenchError(f"{folder} holds neither a *.data nor a *.names file")
+    return folder / "train.txt", folder / "valid.txt", names
+
+
+def label_path(image):
+    label = str(image)
+    for old, new in LABEL_RULE:
+        label = label.replace(old, new, 1)
+    return Path(label)
+
+
+def resolve(listed, base):
+    """The images of a list, relative to base, as absolute paths; each must have its label file."""
+    images = [base / line for line in read_lines(listed)]
+    if not images:
+        raise BenchError(f"{listed} is empty")
+    for kind, paths in (("image", images), ("label file", map(label_path, images))):
+        missing = [path for path in paths if not path.is_file()]
+        if missing:
+            raise BenchError(f"{listed}: {kind} {missing[0]} is missing"
+                             + (f", and {len(missing) - 1} more" if len(missing) > 1 else ""))
+    return images
+
+
+def read_set(files, base):
+    """{"train": images, "valid": images, "names": class names} of what the two above return."""
+    train, valid, names = files
+    return {"names": read_lines(names), "train": resolve(train, base), "valid": resolve(valid, base)}
+
+
+LISTS = {"train": "train.txt", "valid": "valid.txt", "names": "set.names"}
+
+
+def write_lists(found, folder):
+    """The resolved set, one file for each list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, name in LISTS.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in found[key]))
+
+
+def data_file(classes, lists):
+    """The text of a data file for a run. Its paths are relative, because Darknet drops blanks from
+    the paths in it."""
+    return (f"classes={classes}\n" + "".join(f"{key}={lists}/{LISTS[key]}\n" for key in LISTS)
+            + "backup=.\n")
+
+
+# ---- Darknet ----
+
+
+def run_darknet(program, arguments, folder, log, take=lambda line, pid: None, append=False):
+    """Runs Darknet in `folder`, all its output into folder/log and line by line to `take`. It dies
+    with this process. Returns its peak memory in MiB."""
+    # stdbuf: Darknet's lines arrive as they are printed, not in blocks.
+    command = ["setpriv", "--pdeathsig", "KILL", "stdbuf", "-oL", str(program), *arguments]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True,
+                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, errors="replace")
+    try:
+        with open(folder / log, "a" if append else "w") as file:
+            for line in process.stdout:
+                file.write(line)
+                file.flush()
+                take(line, process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.wait()
+    if process.returncode != 0:
+        words = " ".join(str(word) for word in arguments)
+        fail_with_log(folder / log, f"darknet {words}: exit status {process.returncode}")
+    return usage.ru_maxrss / 1024
+
+
+def fail_with_log(log, message):
+    tail = log.read_text(errors="replace").splitlines()[-15:]
+    raise BenchError(f"{message}; the end of {log}:\n" + "\n".join(f"    {line}" for line in tail))

@@ -1,0 +1,331 @@
+"""scripts/compare on the toy set: a comparison that is killed and goes on is the one that never
+stopped; what it says of folders that hold too little or something else; the page in a browser.
+
+usage: compare.py ROOT DARKNET
+"""
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+ROOT, DARKNET = Path(sys.argv[1]), Path(sys.argv[2])
+sys.path.insert(0, str(ROOT / "tests"))
+import toyset
+
+ITERATIONS = 220
+COMMAND = [sys.executable, "-B", ROOT / "scripts/compare", "--darknet", DARKNET]
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive")
+
+
+def words(*arguments):
+    return [str(word) for word in arguments]
+
+
+def compare(folder, *arguments, status=0):
+    """Runs it in the folder; all that it says."""
+    done = subprocess.run(words(*COMMAND, *arguments), cwd=folder, env=ENVIRONMENT, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == status, "status %d\n%s" % (done.returncode, done.stdout[-3000:])
+    return done.stdout
+
+
+def refuses(folder, *arguments, says):
+    """One line, status 1, and no traceback."""
+    said = compare(folder, *arguments, status=1)
+    assert said.startswith("compare: ") and said.count("\n") == 1, said
+    assert says in said, said
+
+
+def report(out):
+    return json.loads((out / "report.json").read_text())
+
+
+def without_timing(found):
+    """The report less what differs between two machines, or two hours."""
+    for part in found["variants"] + found["runs"]:
+        del part["cost"]
+    del found["machine"]
+    return found
+
+
+# ---- whole comparisons ----
+
+
+MORE = ["--stock", "--variant", "static:loss_scale=64,layer6.mixed_precision=0", "--samples", 1]
+
+
+def check_more_variants(folder):
+    """Added to the pairs that are there, which are not repeated."""
+    said = compare(folder, "toy.data", "toy.cfg", "--seeds", 2, "--out", "whole", *MORE)
+    assert "mixed precision, seed" not in re.sub(r"(?m)^  .*", "", said), said
+    found = report(folder / "whole")
+    names = [v["name"] for v in found["variants"]]
+    assert names == ["fp32", "mixed", "static", "stock"], names
+    assert [v["variant"] for v in found["verdicts"]] == names[1:]
+    assert found["verdicts"][0]["sentence"] in said
+    assert len(found["notes"]) == 1 and "1x1 convolution" in found["notes"][0], found["notes"]
+    runs = {run["name"]: run for run in found["runs"]}
+    assert len(runs) == 7 and all(run["finished"] for run in runs.values())
+    for seed in (1, 2):
+        fp32, mixed = runs["fp32-%d" % seed], runs["mixed-%d" % seed]
+        first = [run["curves"]["loss"][0][1] for run in (fp32, mixed)]
+        assert abs(first[0] / first[1] - 1) < 0.05, "not the same weights and images: %s" % first
+        assert fp32["maps"] != mixed["maps"] and mixed["numerics"]["scale_max"] > 1
+        assert mixed["cost"]["images_per_second"] > 0 and mixed["cost"]["peak_memory_mb"] > 1
+    assert runs["static-1"]["numerics"]["scale_min"] == runs["static-1"]["numerics"]["scale_max"] == 64
+    assert runs["fp32-1"]["curves"]["loss"][0] != runs["fp32-2"]["curves"]["loss"][0]
+    assert "mixed precision" not in (folder / "whole/runs/stock-1/train.log").read_text()
+    cfg = (folder / "whole/runs/static-2/net.cfg").read_text()
+    assert "seed=2\n" in cfg and cfg.count("mixed_precision=") == 2, cfg
+    difference = found["variants"][1]["difference"]["map50"]
+    expected = [runs["mixed-%d" % s]["maps"]["map50"] - runs["fp32-%d" % s]["maps"]["map50"]
+                for s in (1, 2)]
+    assert difference["differences"] == expected, (difference, expected)
+    assert "| mAP50 |" in (folder / "whole/report.md").read_text()
+
+
+def kill_in_the_middle(command, folder, run):
+    """kill -9 after its first backup; False where it was faster."""
+    program = subprocess.Popen(words(*command), cwd=folder, env=ENVIRONMENT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while program.poll() is None and not (run / "net.backup").exists():
+        time.sleep(0.002)
+    program.kill()
+    program.wait()
+    return not (run / "net_final.weights").exists()
+
+
+def check_interrupted(folder):
+    """Killed in its second run, of four; Darknet must die with it. Then with fewer seeds, then all."""
+    command = ["toy.data", "toy.cfg", "--seeds", 2, "--samples", 0]
+    compare(folder, *command, "--out", "whole")
+    for attempt in range(5):
+        out = folder / ("broken%d" % attempt)
+        if kill_in_the_middle([*COMMAND, *command, "--out", out], folder, out / "runs/mixed-1"):
+            break
+    else:
+        raise AssertionError("five runs were over before they could be killed")
+    time.sleep(0.2)
+    size = (out / "runs/mixed-1/train.log").stat().st_size
+    time.sleep(0.3)
+    assert size == (out / "runs/mixed-1/train.log").stat().st_size, "Darknet goes on alone"
+    said = compare(folder, *command, "--out", out, "--report-only")
+    assert re.search(r"mixed-1: not finished: \d+ of %d iterations; left out" % ITERATIONS, said), said
+    assert "no pair of finished runs with FP32 yet" in said, said
+    begun = (out / "runs/fp32-1/net_final.weights").stat().st_mtime_ns
+    said = compare(folder, "toy.data", "toy.cfg", "--seeds", 1, "--samples", 0, "--out", out)
+    assert re.search(r"mixed precision, seed 1, from iteration [12]00\n", said), said
+    said = compare(folder, *command, "--out", out)
+    assert "seed 1" not in re.sub(r"(?m)^  .*", "", said), "a finished run was repeated: " + said
+    assert (out / "runs/fp32-1/net_final.weights").stat().st_mtime_ns == begun
+    unbroken, broken = (without_timing(report(folder / name)) for name in ("whole", out))
+    assert unbroken == broken, "\n".join(difference_of(unbroken, broken))
+
+
+def difference_of(a, b):
+    texts = [json.dumps(found, indent=1).splitlines() for found in (a, b)]
+    return ["%s / %s" % pair for pair in zip(*texts) if pair[0] != pair[1]][:20]
+
+
+def check_readme(folder):
+    """The README's command, as it stands there."""
+    text = (ROOT / "README.md").read_text().partition("## Comparing with FP32")[2]
+    command = re.search(r"(?m)^scripts/compare.sh (.*?)(?: *#.*)?$", text)[1]
+    arguments = shlex.split(command, comments=True)
+    assert arguments[:2] == ["DATA", "CFG"] and "--seeds" in arguments, arguments
+    arguments[arguments.index("--seeds") + 1] = "1"  # five are for real data
+    said = compare(folder, "toy.data", "toy.cfg", *arguments[2:], "--samples", "0", "--out", "readme")
+    assert "No verdict on mAP50 with mixed precision: one seed" in said, said
+
+
+def check_usage():
+    """Every option of the program is in the script's usage, and the other way round."""
+    usage = subprocess.run(["bash", ROOT / "scripts/compare.sh", "--help"], capture_output=True,
+                           text=True, check=True).stdout
+    known = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts/compare/__main__.py").read_text()))
+    assert set(re.findall(r"--[a-z][a-z-]+", usage)) == known - {"--darknet"} | {"--preset"}
+
+
+# ---- folders that hold too little, or something else ----
+
+
+def check_refused(folder):
+    out = folder / "bad"
+    shutil.copytree(folder / "whole", out)
+    command = ["toy.data", "toy.cfg", "--seeds", 2, "--samples", 0, "--out", out]
+    run = out / "runs/mixed-2"
+
+    refuses(folder, *command, "--iterations", 300, says="fp32-1 is a run with another cfg")
+    refuses(folder, *command, "--iterations", 300, "--report-only", says="with another cfg")
+    other = toyset.make(folder / "other", max_batches=ITERATIONS, seed=2)
+    refuses(folder, other / "toy.data", *command[1:], says="fp32-1 is a run with another data set")
+    refuses(folder, *command[:2], run / "net_final.weights", *command[2:],
+            says="fp32-1 is a run with another initial weights")
+    swapped = (run / "run.json").read_text()
+    shutil.copy(out / "runs/mixed-1/run.json", run / "run.json")
+    refuses(folder, *command, says="mixed-2 is a run with another cfg")
+    (run / "run.json").write_text(swapped[:40])
+    refuses(folder, *command, says="mixed-2/run.json holds no JSON object")
+    (run / "run.json").write_text(swapped)
+    os.rename(run / "net_final.weights", run / "away")
+    refuses(folder, *command, says="mixed-2 is finished, but its net_final.weights is missing")
+    os.rename(run / "away", run / "net_final.weights")
+
+    lock = open(out / "lock")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    refuses(folder, *command, says="another comparison is at work there")
+    lock.close()
+    assert "net_final" not in compare(folder, *command)
+
+
+def check_honest(folder):
+    """A report on what is there, with a note on what is not."""
+    out = folder / "bad"
+    command = ["toy.data", "toy.cfg", "--seeds", 2, "--samples", 0, "--out", out, "--report-only"]
+    run = out / "runs/mixed-2"
+    log, measured = (run / "iterations.jsonl").read_text(), (run / "map.json").read_text()
+
+    def notes_with(name, text):
+        """The notes once this file holds this text, or is gone."""
+        path = run / name
+        kept = path.read_text()
+        path.unlink() if text is None else path.write_text(text)
+        compare(folder, *command)
+        path.write_text(kept)
+        return report(out)["notes"]
+
+    assert notes_with("iterations.jsonl", log) == []
+    assert notes_with("iterations.jsonl", log[:-30]) == ["mixed-2: iterations.jsonl ends inside a line."]
+    assert "is missing: nothing on its numbers" in notes_with("iterations.jsonl", None)[0]
+    lines = log.splitlines(True)
+    assert "50 of %d iterations are missing" % ITERATIONS in notes_with(
+        "iterations.jsonl", "".join(lines[:100] + lines[150:]))[0]
+    of_another = (out / "runs/mixed-1/iterations.jsonl").read_text()
+    assert "is of another run: its loss of iteration 1 is" in notes_with("iterations.jsonl", of_another)[0]
+    assert report(out)["runs"][3]["curves"]["loss_scale"] == []
+    assert notes_with("map.json", None) == ["mixed-2: its mAP was not measured yet; left out."]
+    assert report(out)["variants"][1]["seeds"] == [1]
+    other = json.loads(measured)
+    other["settings"]["images"] += 1
+    assert "of other images" in notes_with("map.json", json.dumps(other))[0]
+    compare(folder, *command[:3], 1, *command[4:])
+    assert report(out)["notes"] == ["Not part of this comparison though in its folder: fp32-2, mixed-2."]
+    said = compare(folder, *command[:-2], folder / "empty", "--report-only")
+    assert "no pair of finished runs" in said and "fp32-1: not finished: 0 of" in said, said
+
+
+def check_inputs(folder):
+    common = ["--out", "inputs", "--seeds", 1]
+    refuses(folder, "none.data", "toy.cfg", *common, says="none.data is missing")
+    refuses(folder, "toy.data", "none.cfg", *common, says="cfg none.cfg is missing")
+    refuses(folder, "toy.data", "toy.cfg", "none.weights", *common, says="none.weights is missing")
+    (folder / "short.data").write_text("train=train.txt\nnames=toy.names\n")
+    refuses(folder, "short.data", "toy.cfg", *common, says="short.data: no valid")
+    refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:layer99.mixed_precision=0",
+            says="none is layer 99")
+    refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:loss_scale=big",
+            says="a: darknet-amp: net.cfg:")
+    assert "DATA and CFG are needed" in compare(folder, "toy.data", status=2)
+    assert not list((folder / "inputs/runs").glob("*/train.log")), "something was trained"
+
+
+# ---- what the log may hold some day, and the page ----
+
+
+def add_numbers(run):
+    """Gradient norms, layers and evaluations in a log, as a newer plugin writes them."""
+    path, text = run / "iterations.jsonl", []
+    for line in path.read_text().splitlines():
+        entry = json.loads(line)
+        n = entry["iteration"]
+        entry["grad_norm"] = 100 / n if n % 7 else None
+        if n % 50 == 0:
+            entry["layers"] = [
+                {"layer": i, "type": "convolutional", "format": "fp16" if i else "fp32",
+                 "out_max": 10.0 * n + i, "delta_max": 0.5, "delta_zero": i / 10} for i in range(3)]
+        text.append(json.dumps(entry))
+        if n % 100 == 0:
+            text.append(json.dumps({"iteration": n, "evaluation": {
+                "map50": n / 1000, "map75": 0.1, "map": 0.2, "seconds": 0.5}}))
+    path.write_text("\n".join(text) + "\n")
+
+
+def check_newer_log(folder):
+    out = folder / "whole"
+    for name in ("fp32-1", "fp32-2", "mixed-1", "mixed-2"):
+        add_numbers(out / "runs" / name)
+    compare(folder, "toy.data", "toy.cfg", "--seeds", 2, "--out", "whole", *MORE, "--report-only",
+            "--metric", "map")
+    found = report(out)
+    assert len(found["notes"]) == 1, found["notes"]
+    assert "mAP@[.5:.95] with mixed precision" in found["verdicts"][0]["sentence"], found["verdicts"]
+    heat = found["heat"]["mixed"]
+    assert heat["run"] == "mixed-1" and heat["iterations"] == [50, 100, 150, 200], heat
+    assert heat["delta_zero"] == [[0] * 4, [0.1] * 4, [0.2] * 4], heat
+    assert heat["extremes"]["output"] == {"value": 2002.0, "layer": 2, "type": "convolutional",
+                                          "iteration": 200}, heat
+    mixed = found["runs"][1]
+    assert mixed["name"] == "mixed-1" and mixed["curves"]["map"] == [[100, 0.2], [200, 0.2]], mixed
+    assert mixed["curves"]["grad_norm"][0] == [1, 100.0]
+    assert mixed["cost"]["seconds_to_fp32"] > 0
+    assert "time to FP32's last mAP" in (out / "report.md").read_text()
+
+
+class Outside(HTMLParser):
+    """Collects what a page would fetch."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [value for key, value in attributes
+                       if key in ("src", "href", "srcset", "action") and not value.startswith("data:")]
+
+
+def check_page(folder):
+    page = folder / "whole/report.html"
+    text = page.read_text()
+    parser = Outside()
+    parser.feed(text)
+    assert parser.found == [] and "<!--" not in text and "url(" not in text, parser.found
+    assert text.count("data:image/jpeg;base64,") == 4
+    assert json.loads(re.search(r'id="data">(.*?)</script>', text)[1])["format"]
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    if not browser:
+        print("SKIPPED the page in a browser: chromium is not here")
+        return
+    for width in (1100, 400):
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+             "--user-data-dir=%s" % (folder / "browser"), "--window-size=%d,900" % width,
+             "--dump-dom", page.as_uri()],
+            capture_output=True, text=True, timeout=120)
+        assert "CONSOLE" not in done.stderr, done.stderr  # the page's policy forbids all requests
+        assert 'data-drawn="yes"' in done.stdout, done.stdout[:500] + done.stderr[-2000:]
+        drawn = done.stdout.count("<path"), done.stdout.count("<canvas")
+        # mAP 4 runs, loss 7, loss scale 4, gradient norm 4; two heat maps
+        assert drawn == (19, 2), drawn
+        assert 'aria-label="differences to FP32' in done.stdout
+
+
+with tempfile.TemporaryDirectory() as root:
+    toy = toyset.make(Path(root) / "toy", max_batches=ITERATIONS)
+    check_usage()
+    check_interrupted(toy)
+    check_refused(toy)
+    check_honest(toy)
+    check_inputs(toy)
+    check_readme(toy)
+    check_more_variants(toy)
+    check_newer_log(toy)
+    check_page(toy)

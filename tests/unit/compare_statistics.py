@@ -1,0 +1,284 @@
+"""scripts/compare without training: statistics against known answers, cfgs, logs, cost, numerics.
+
+usage: compare_statistics.py ROOT
+"""
+
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts/compare"))
+import cfgs
+import cost
+import logs
+import numerics
+import paired
+import runs
+from bench_lib import BenchError
+
+
+def near(actual, expected, tolerance=1e-9):
+    assert abs(actual - expected) <= tolerance * max(1, abs(expected)), (actual, expected)
+
+
+def fails(call, *words):
+    try:
+        call()
+    except BenchError as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"no error with {words}")
+
+
+# ---- statistics ----
+
+
+def test_student():
+    # Two-sided 95 %, as every table of t has it; one and two degrees in closed form.
+    for freedom, expected in ((1, math.tan(0.475 * math.pi)), (2, 0.95 * math.sqrt(2 / 0.0975)),
+                              (4, 2.7764451052), (9, 2.2621571628), (30, 2.0422724563),
+                              (1e7, 1.9599639845)):
+        near(paired.t_quantile(0.975, freedom), expected, 1e-8)
+    near(paired.t_quantile(0.9, 4), 1.5332062741, 1e-8)
+    near(paired.incomplete_beta(2, 3, 0.4), 0.5248)  # a polynomial: 6x^2 - 8x^3 + 3x^4
+    near(paired.incomplete_beta(0.5, 0.5, 0.3), 2 / math.pi * math.asin(math.sqrt(0.3)))
+    try:
+        from scipy import stats
+    except ImportError:
+        return
+    for freedom in (1.5, 2.7, 11.1, 250):
+        near(paired.t_quantile(0.975, freedom), stats.t.ppf(0.975, freedom), 1e-9)
+
+
+def test_quantile():
+    assert paired.quantile([3, 1, 2], 0.5) == 2 and paired.quantile([5], 0.1) == 5
+    near(paired.quantile([0, 10], 0.1), 1)
+
+
+def test_interval_of_seeds_alone():
+    """Nothing depends on the images: Student's interval, as far as a bootstrap has its width."""
+    rng = random.Random(3)
+    values = [rng.gauss(0.01, 0.02) for _ in range(12)]
+    found = paired.compare(values, [values] * 20000, 72)
+    mean, error = sum(values) / 12, paired.spread(values) / math.sqrt(12)
+    near(found["mean"], mean)
+    half = 2.2009851601 * error  # t with 11 degrees of freedom
+    near(found["high"] - mean, half, 0.02 * half)
+    near(mean - found["low"], half, 0.02 * half)
+
+
+def test_interval_of_images_alone():
+    rng = random.Random(4)
+    drawn = [[0.002 + noise] * 3 for noise in (rng.gauss(0, 0.01) for _ in range(20000))]
+    found = paired.compare([0.002] * 3, drawn, 1000)
+    near(found["image_se"], 0.01, 0.03)
+    near(found["high"] - found["low"], 2 * 1.9623 * 0.01, 0.001)
+
+
+def test_no_spread():
+    found = paired.compare([0.5, 0.5], [[0.5, 0.5]] * 100, 8)
+    assert found["low"] == found["high"] == 0.5, found
+
+
+def covers(rng, seeds, images, by_seed, by_image):
+    """One simulated comparison whose true difference is 0: is it in the interval?"""
+    of_images = [rng.gauss(0, by_image) for _ in range(images)]
+    of_seeds = [rng.gauss(0, by_seed) for _ in range(seeds)]
+    common = sum(of_images) / images
+    drawn = []
+    for _ in range(200):
+        part = sum(rng.choice(of_images) for _ in range(images)) / images
+        drawn.append([part + seed for seed in of_seeds])
+    found = paired.compare([common + seed for seed in of_seeds], drawn, images)
+    return found["low"] <= 0 <= found["high"]
+
+
+def test_coverage():
+    """95 % of intervals hold the truth, also with the few seeds that people train."""
+    found = {}
+    for seeds, by_seed, by_image in ((2, 1, 1), (3, 1, 0.1), (5, 1, 0.1), (5, 1, 5), (5, 0.1, 5)):
+        rng = random.Random(seeds)
+        share = sum(covers(rng, seeds, 25, by_seed, by_image) for _ in range(400)) / 400
+        assert 0.91 <= share <= 0.995, (seeds, by_seed, by_image, share)
+
+
+def test_seeds_needed():
+    # n = 10: (t9(.975) + t9(.9)) sd / sqrt(10) = (2.2622 + 1.3830) sd / 3.1623 = 1.1527 sd
+    assert paired.seeds_needed(0.01 / 1.1528, 0, 0.01) == 10
+    assert paired.seeds_needed(0.01 / 1.1526, 0, 0.01) == 11
+    assert paired.seeds_needed(0.001, 0.02, 0.01) is None
+
+
+def test_verdicts():
+    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01):
+        return paired.judge("bf16", "mAP50", fp32, {"low": low, "high": high, "mean": mean,
+                            "seeds": n, "sd": sd, "image_se": 0.0}, 0.01)
+
+    assert judge(-0.009, 0.01)["verdict"] == "equal"
+    assert "equals FP32's within ±0.01: difference +0.000" in judge(-0.009, 0.01)["sentence"]
+    assert judge(-0.008, -0.001)["verdict"] == "equal"
+    worse = judge(-0.03, -0.001, -0.02)
+    assert worse["verdict"] == "worse" and "worse than FP32's by 0.020" in worse["sentence"], worse
+    assert judge(0.001, 0.03, 0.02)["verdict"] == "better"
+    none = judge(-0.02, 0.015)
+    assert none["verdict"] == "none" and none["seeds_needed"] == 13, none
+    assert "about 13 seeds" in none["sentence"]
+    assert judge(0, 0, n=1)["verdict"] == "none"
+    assert "hardly" not in judge(0, 0)["sentence"]
+    assert judge(0, 0, fp32=0.05)["verdict"] == "none"  # nothing learned, nothing to compare
+
+
+# ---- cfgs ----
+
+CFG = """# a comment
+[net]
+batch = 4
+max_batches=1000
+policy=steps
+steps=600, 900
+loss_scale_window=30
+mixed_precision=1
+[convolutional]
+mixed_precision=0
+filters=8
+[yolo]
+classes=1
+"""
+
+
+def keys(text, section=0):
+    return dict(filter(None, map(cfgs.split_entry, cfgs.Cfg(text).sections[section])))
+
+
+def test_cfgs():
+    fp32, mixed, custom, stock = cfgs.standard_variants(
+        ["x:loss_scale=128,steps=1,2,layer1.mixed_precision=0"], True)
+    net = keys(fp32.apply(CFG, 3))
+    assert net["amp_dtype"] == "fp32" and net["seed"] == "3" and "loss_scale_window" not in net, net
+    net = keys(mixed.apply(CFG, 3, 500))
+    assert net["loss_scale_window"] == "30" and net["mixed_precision"] == "1", net
+    assert net["steps"] == "300,450" and net["max_batches"] == "500" and net["batch"] == "4", net
+    text = custom.apply(CFG, 1)
+    assert keys(text)["steps"] == "1,2" and keys(text)["loss_scale"] == "128"
+    assert keys(text, 2) == {"classes": "1", "mixed_precision": "0"}, keys(text, 2)
+    text = stock.apply(CFG, 2)
+    assert set(keys(text)) == {"batch", "max_batches", "policy", "steps", "seed"}, text
+    assert "mixed_precision" not in text and text.startswith("# a comment\n[net]\nseed=2\n"), text
+    for bad in ("x", "fp32:a=1", "x:", "x:a", "x y:a=1", "x:layerq.a=1"):
+        fails(lambda bad=bad: cfgs.parse_variant(bad), f"--variant {bad}")
+    fails(lambda: cfgs.standard_variants(["x:a=1", "x:b=1"], False), "--variant x", "twice")
+    fails(lambda: cfgs.parse_variant("x:layer2.a=1").apply(CFG, 1), "2 layers, none is layer 2")
+
+
+# ---- logs ----
+
+
+def line(n, loss=1.0, **more):
+    return json.dumps({"iteration": n, "loss": loss, "loss_scale": 2.0 ** n, "redone": n, "skipped": 0,
+                       "seconds": 0.1, **more}) + "\n"
+
+
+def printed(n, loss=1.0, wait=0.5):
+    return (f"Loaded: {wait:.6f} seconds\nRegion 1 Avg IOU: 0.3\n"
+            f"{n}: {loss:f}, 1.5 avg, 0.001000 rate, 0.250000 seconds, {4 * n} images\n")
+
+
+def test_logs(folder):
+    path = folder / "log"
+    layers = [{"layer": 0, "type": "convolutional", "format": "fp16", "out_max": 2.0, "delta_max": 1,
+               "delta_zero": 0.25}]
+    evaluation = json.dumps({"iteration": 2, "evaluation": {"map50": 0.5}}) + "\n"
+    # Killed after 3, on again after 1: 2 and 3 are there twice, the later ones count.
+    path.write_text(line(1) + line(2, 9.0) + evaluation.replace("0.5", "0.9") + line(3, 9.0)
+                    + line(2, layers=layers) + evaluation + line(3, None, grad_norm=4.0))
+    log = logs.AmpLog(path)
+    assert log.problems == [] and list(log.iterations) == [1, 2, 3], log.problems
+    assert log.evaluations == {2: {"map50": 0.5}} and log.series("loss") == [(1, 1.0), (2, 1.0)]
+    assert log.series("grad_norm") == [(3, 4.0)]
+    heat = numerics.heat_map(log)
+    assert heat["iterations"] == [2] and heat["delta_zero"] == [[0.25]], heat
+    assert numerics.extremes(heat)["output"] == {"value": 2.0, "layer": 0, "type": "convolutional",
+                                                 "iteration": 2}
+    found = numerics.summarise(log)
+    assert found["redone"] == 3 and found["not_finite"] == 1 and found["scale_max"] == 8, found
+
+    output = folder / "out"
+    output.write_text(printed(1) + printed(2, 9.0) + printed(2) + "3: nan, nan avg, 0.1 rate, "
+                      "0.250000 seconds, 12 images\n4: 0.5, 1.")
+    rows = logs.read_output(output)
+    assert rows[2] == {"loss": 1.0, "seconds": 0.75} and rows[3]["loss"] is None, rows
+    assert log.belongs_to(rows) is None
+    output.write_text(printed(1) + printed(2, 1.25))
+    assert "loss of iteration 2 is 1.0, the run's is 1.25" in log.belongs_to(logs.read_output(output))
+
+    path.write_text(line(1) + line(2)[:20])
+    assert logs.AmpLog(path).problems == ["ends inside a line"]
+    path.write_text(line(1) + "{}\nnoise\n" + line(4))
+    assert logs.AmpLog(path).problems == [
+        "2 lines are not objects of a log, the first is line 2", "2 of 4 iterations are missing"]
+    assert logs.AmpLog(folder / "none").missing and logs.read_output(folder / "none") == {}
+    path.write_text("")
+    empty = logs.AmpLog(path)
+    assert numerics.summarise(empty) is None and numerics.heat_map(empty) is None
+
+
+def test_curves():
+    thin = numerics.thin([(n, n) for n in range(1, 1001)])
+    assert len(thin) <= numerics.CURVE_POINTS and thin[0] == [5, 3] and thin[-1] == [1000, 998]
+    assert numerics.thin([]) == [] and numerics.steps([]) == []
+    assert numerics.steps([(1, 4), (2, 4), (3, 2), (4, 2), (5, 2)]) == [[1, 4], [3, 2], [5, 2]]
+
+
+def test_cost():
+    output = {n: {"loss": 1, "seconds": 9.0 if n <= 5 else 0.5} for n in range(1, 21)}
+    log = logs.AmpLog(Path("/nowhere"))
+    log.evaluations = {10: {"map50": 0.4}, 15: {"map50": 0.6}, 20: {"map50": 0.5}}
+    run = {"output": output, "log": log, "state": {"peak_memory_mb": 100}}
+    assert cost.goal_of(run, "map50") == 0.5 and cost.goal_of(None, "map50") is None
+    found = cost.of_run(run, 4, 0.5, "map50")
+    assert found["images_per_second"] == 8 and found["seconds_per_iteration"] == 0.5, found
+    near(found["seconds_to_fp32"], 5 * 9 + 10 * 0.5)
+    assert cost.of_run(run, 4, 0.7, "map50")["seconds_to_fp32"] is None
+    assert cost.of_run({**run, "output": {}}, 4, None, "map50")["images_per_second"] is None
+    faster = {**found, "seconds_per_iteration": 0.25}
+    ratios = cost.summarise({1: faster, 2: faster}, {1: found})
+    assert ratios["seconds_per_iteration"] == {"median": 0.25, "ratio": 0.5}, ratios
+    assert ratios["device_memory_mb"] == {"median": None, "ratio": None}
+    assert cost.summarise({}, {1: found}) == {}
+
+
+def test_device_memory(folder):
+    """With a stand-in for nvidia-smi, and without any."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\ncase $* in *compute-apps*) echo '41, 100'; echo '42, 700'; "
+                       "echo '42, 24';; esac\n")
+    program.chmod(0o755)
+    path = os.environ["PATH"]
+    os.environ["PATH"] = "%s:%s" % (folder, path)
+    assert runs.device_memory_of(42) == 724 and runs.device_memory_of(4) is None
+    os.environ["PATH"] = str(folder / "nothing")
+    assert runs.device_memory_of(42) is None
+    os.environ["PATH"] = path
+
+
+test_student()
+test_quantile()
+test_interval_of_seeds_alone()
+test_interval_of_images_alone()
+test_no_spread()
+test_coverage()
+test_seeds_needed()
+test_verdicts()
+test_cfgs()
+with tempfile.TemporaryDirectory() as scratch:
+    test_logs(Path(scratch))
+with tempfile.TemporaryDirectory() as scratch:
+    test_device_memory(Path(scratch))
+test_curves()
+test_cost()
