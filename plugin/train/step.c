@@ -128,9 +128,9 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         amp_graph_save_rolling(g);
         if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
     }
-    amp_graph_inspect(
-        g, subdivision == s->subdivisions - 1 &&
-               amp_log_wants_layers(s->log, g->seen / (images * (size_t)s->subdivisions)));
+    size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
+    amp_graph_inspect(g, subdivision == s->subdivisions - 1 &&
+                             amp_log_wants_layers(s->log, g->seen / images));
     amp_graph_begin(g, batch->input, batch->truth, true);
     float value;
     int truth = first_bad_truth(s, &value);
