@@ -11,6 +11,8 @@ static const struct ampk_backend *real;
 
 static bool strikes(const uint32_t *word)
 {
+    if (word && poison.watched && word >= poison.words && word < poison.words + poison.n_words)
+        poison.watched[word - poison.words] = true;
     if (!word || word != poison.word || poison.struck >= poison.most) return false;
     if (poison.scale && !(*poison.scale > poison.above)) return false;
     poison.struck++;

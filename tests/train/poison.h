@@ -19,6 +19,10 @@ struct poison {
     double above;
     int most;   /* strikes at most this often */
     int struck; /* so often it did */
+    /* Which of these words some store was watched with; NULL: nobody asks. */
+    bool *watched;
+    const uint32_t *words;
+    size_t n_words;
 };
 
 extern struct poison poison;

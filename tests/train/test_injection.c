@@ -217,6 +217,63 @@ static void poison_session(struct amp_session *s, bool losses_of_ours)
     s->replan = true;
 }
 
+// ---- what must be watched ----
+
+static bool has_weights(const struct amp_graph *g, int i)
+{
+    return g->nodes[i].bind.n_params > 0;
+}
+
+// Of a layer whose backward runs. Maxpool's values are its input's; of the layers that Darknet runs
+// only what they leave is seen.
+static bool must_be_watched(const struct amp_graph *g, int i, int watch)
+{
+    const struct amp_node *node = &g->nodes[i];
+    bool conv = node->plan->ours && has_weights(g, i), bn = conv && node->desc->batch_normalize;
+    switch (watch) {
+    case AMP_WATCH_WEIGHTS:
+    case AMP_WATCH_DY:
+        return conv;
+    case AMP_WATCH_Y:
+    case AMP_WATCH_ROLLING:
+        return bn;
+    case AMP_WATCH_OUT:
+        return node->desc->type != AMP_MAXPOOL;
+    case AMP_WATCH_COPY:
+        for (int f = 0; f < AMP_FORMATS; ++f)
+            if (node->copy[f].data && f != (int)node->plan->out) return true;
+        return false;
+    case AMP_WATCH_LOSS:
+        return node->plan->loss;
+    case AMP_WATCH_DELTA:
+        return !node->plan->loss && !node->plan->delta_from_nobody;
+    case AMP_WATCH_DW:
+    case AMP_WATCH_DBIAS:
+        return has_weights(g, i);
+    default:
+        return false;
+    }
+}
+
+static void check_all_watched(struct bench *b)
+{
+    const struct amp_graph *g = session(b->net)->graph;
+    size_t n = (size_t)g->n * AMP_WATCHES;
+    bool *watched = calloc(n, sizeof *watched);
+    REQUIRE(watched);
+    poison = (struct poison){.watched = watched, .words = g->watch[0], .n_words = n};
+    run_step(b, b->net);
+    memset(&poison, 0, sizeof poison);
+    for (int i = 0; i < g->n; ++i)
+        for (int w = AMP_WATCH_WEIGHTS; w < AMP_WATCHES; ++w)
+            if (watched[(size_t)i * AMP_WATCHES + (size_t)w] != must_be_watched(g, i, w))
+                TEST_FAIL("%s: %s of layer %d (%s) is %swatched", b->target->name,
+                          amp_watch_name((enum amp_watch)w), i,
+                          amp_layer_type_name(g->net->layers[i].type),
+                          must_be_watched(g, i, w) ? "not " : "");
+    free(watched);
+}
+
 static void open_bench(struct bench *b, const struct target *target)
 {
     char keys[200];
@@ -232,6 +289,7 @@ static void open_bench(struct bench *b, const struct target *target)
     session(b->net)->step.stop = stop;
     for (int i = 0; i < 2; ++i)
         run_step(b, b->net);
+    check_all_watched(b);
     b->start = copy_of(b, b->net);
     while (session(b->net)->plan->layers[b->demoted].in != AMP_FORMAT_FP16)
         ++b->demoted;
