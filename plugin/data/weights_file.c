@@ -153,7 +153,6 @@ static int read_header(struct checker *k, FILE *file)
     struct stat info;
     int32_t version[3], seen32 = 0;
     if (fstat(fileno(file), &info)) return fail(k, "cannot read: %s", strerror(errno));
-    if (!S_ISREG(info.st_mode)) return fail(k, "not a regular file");
     if (fread(version, sizeof version, 1, file) != 1) return fail(k, "ends inside its header");
 
     int64_t major = version[0], minor = version[1];
@@ -226,6 +225,8 @@ int amp_weights_check(const char *path, const struct amp_net_desc *net,
 {
     struct checker k = {.path = path, .info = info, .err = err, .err_size = err_size};
     *info = (struct amp_weights_info){.first_absent = -1};
+    struct stat there; /* before it is opened: a FIFO would wait for a writer */
+    if (!stat(path, &there) && !S_ISREG(there.st_mode)) return fail(&k, "not a regular file");
     FILE *file = fopen(path, "rb");
     if (!file) return fail(&k, "cannot read: %s", strerror(errno));
     int failed = read_header(&k, file) || check_layers(&k, net);

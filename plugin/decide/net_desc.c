@@ -1,5 +1,6 @@
 #include "net_desc.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -782,6 +783,46 @@ static int describe_net(struct describer *d, int w, int h)
     return 0;
 }
 
+/* Of the buffer that all layers share, what Darknet asks for one of them: in bytes, but for
+ * [local], where it takes floats for bytes, and for [crnn], whose convolutions it forgets. */
+static double workspace_asked(const struct amp_layer_desc *l)
+{
+    double window = (double)l->size * l->size;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+        return 4 * window * l->out_w * l->out_h * l->c / l->groups;
+    case AMP_DECONVOLUTIONAL:
+        return 4 * window * l->w * l->h * l->filters;
+    case AMP_LOCAL:
+        return window * l->out_w * l->out_h * l->c;
+    default:
+        return 0;
+    }
+}
+
+static double workspace_needed(const struct amp_layer_desc *l)
+{
+    if (l->type == AMP_LOCAL) return 4 * workspace_asked(l);
+    if (l->type == AMP_CRNN) return 4 * 9.0 * l->w * l->h * fmax(l->c, l->hidden);
+    return 0;
+}
+
+static int check_workspace(struct describer *d)
+{
+    double there = 0;
+    for (int i = 0; i < d->net->n; i++)
+        there = fmax(there, workspace_asked(&d->net->layers[i]));
+    for (int i = 0; i < d->net->n; i++) {
+        const struct amp_layer_desc *l = &d->net->layers[i];
+        if (workspace_needed(l) > there)
+            return fail(d, l->line,
+                        "%s: needs a workspace of %.0f bytes, this Darknet would make one of %.0f; "
+                        "allowed beside a convolution that needs as much",
+                        l->type_name, workspace_needed(l), there);
+    }
+    return 0;
+}
+
 static int describe_all(struct describer *d, int w, int h)
 {
     const struct amp_cfg_file *cfg = d->cfg;
@@ -802,7 +843,7 @@ static int describe_all(struct describer *d, int w, int h)
         d->net->n = i;
         if (describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
-    return 0;
+    return check_workspace(d);
 }
 
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,

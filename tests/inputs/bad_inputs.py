@@ -69,10 +69,48 @@ CASES = [
     ("weights cut off", lambda d: cut(d / "toy.weights", 1000), ["toy.weights", "ends inside"]),
     ("weights too long", lambda d: append(d / "toy.weights", b"1234"),
      ["toy.weights", "4 bytes are left over"]),
+    ("cfg is a FIFO", lambda d: replace_by_fifo(d / "toy.cfg"), ["toy.cfg", "not a regular file"]),
+    ("data is a FIFO", lambda d: replace_by_fifo(d / "toy.data"), ["toy.data", "not a regular file"]),
+    ("weights are a FIFO", lambda d: replace_by_fifo(d / "toy.weights"),
+     ["toy.weights", "not a regular file"]),
+    ("image list is a FIFO", lambda d: replace_by_fifo(d / "train.txt"),
+     ["train.txt", "not a regular file"]),
+    ("an image is a FIFO", lambda d: replace_by_fifo(d / "image003.png"),
+     ["line 4: image003.png: not a regular file"]),
+    ("labels are a FIFO", lambda d: replace_by_fifo(d / "image003.txt"),
+     ["line 4: image003.txt: not a regular file"]),
+    ("names without end", lambda d: edit(d / "toy.data", "toy.names", "/dev/zero"),
+     ["toy.data:4: names=/dev/zero", "not a regular file"]),
+    ("NUL byte in the data", lambda d: append(d / "toy.data", b"x=\0\n"), ["toy.data:6: ", "NUL"]),
+    ("no key in the data", lambda d: append(d / "toy.data", b"=1\n"), ["toy.data:6: ", "no key"]),
+    ("classes that are a word", lambda d: edit(d / "toy.data", "classes=2", "classes=two"),
+     ["toy.data:1: classes=two", "whole number"]),
+    ("NUL byte in the list", lambda d: append(d / "train.txt", b"a\0.png\n"), ["line 9: ", "NUL"]),
+    ("a name of 5000 bytes in the list", lambda d: append(d / "train.txt", b"x" * 5000 + b".png"),
+     ["line 9: ", "longer than 4095"]),
+    ("an image that is its own labels", lambda d: ((d / "a.bmp").write_text(""), append(d / "train.txt", b"a.bmp\n")),
+     ["line 9: a.bmp", ".txt"]),
+    ("a tree with a parent after itself", lambda d: set_tree(d, "a -1\nb 5\n"), ["toy.tree:2: parent 5"]),
+    ("a tree of other classes", lambda d: set_tree(d, "a -1\n"), ["tree=toy.tree: has 1 classes", "allowed: 2"]),
+    ("a long name in a tree", lambda d: set_tree(d, "a -1\n" + "b" * 300 + " -1\n"),
+     ["toy.tree:2: ", "room for 255"]),
     ("no backup folder", lambda d: (d / "backup").rmdir(), ["backup", "No such file"]),
     ("backup is a file", lambda d: ((d / "backup").rmdir(), (d / "backup").write_text("")),
      ["backup: not a folder"]),
 ]
+
+
+def replace_by_fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def set_tree(folder, text):
+    """Of a [region] in place of both heads."""
+    (folder / "toy.tree").write_text(text)
+    cfg = (folder / "toy.cfg").read_text()
+    region = "[region]\nclasses=2\nnum=2\nanchors=1,1,2,2\ntree=toy.tree\n"
+    (folder / "toy.cfg").write_text(cfg[:cfg.index("[yolo]")] + region)
 
 
 def set_seen(folder, images):
@@ -88,7 +126,7 @@ def contents(folder):
 
 def train(program, folder, *arguments):
     return subprocess.run([program, "detector", "train", "toy.data", "toy.cfg", *arguments],
-                          cwd=folder, capture_output=True, text=True)
+                          cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 def make_good_set(program, folder):

@@ -1,7 +1,7 @@
 """Hunts for cfgs that pass our checks and crash Darknet: spoils small nets made of Darknet's stock cfgs
 and trains one step with each; it must be refused, end with a message and status 1, or train.
 
-usage: cfg_hunt.py DARKNET CFG_FOLDER [--rounds N] [--seed S]
+usage: cfg_hunt.py DARKNET CFG_FOLDER [--rounds N] [--seed S] [--first ROUND]
 
 Round r of seed S is always the same cfg. What crashes is written to ./crash-S-r.cfg. A Darknet built
 with ASan (CMAKE_C_FLAGS=-fsanitize=address) shows far more than one without.
@@ -232,6 +232,8 @@ def main():
             if what.startswith("status") and too_large(arguments.darknet, good):
                 what = "too large"
             counts[what] = counts.get(what, 0) + 1
+            if number % 100 == 99:
+                print("round %d: %s" % (number, counts), flush=True)
             if what.startswith("status") or what == "slow":
                 print("round %d of seed %d: %s\n%s" % (number, arguments.seed, what, text[-1500:]), flush=True)
                 Path("crash-%d-%d.cfg" % (arguments.seed, number)).write_bytes(cfg)

@@ -41,6 +41,9 @@ static void check_fails(const char *layers, const char *message)
     forget(net);
 }
 
+/* Asks for as large a workspace as the layer after it needs. */
+#define WIDE "[conv]\nfilters=8\nsize=5\npad=1\n"
+
 /* The last layer's output. */
 static void check_shape(const char *layers, int w, int h, int c, int outputs)
 {
@@ -231,9 +234,9 @@ AMP_TEST(flat_layers)
     check_shape("[batchnorm]\n", 32, 24, 8, 6144);
     check_shape("[l2norm]\n", 32, 24, 8, 6144);
     check_shape("[logistic]\n", 32, 24, 8, 6144);
-    check_shape("[crnn]\noutput_filters=3\nhidden_filters=2\n", 32, 24, 3, 2304);
-    check_shape("[local]\nfilters=3\nsize=3\n", 30, 22, 3, 1980);
-    check_shape("[local]\nfilters=3\nsize=3\npad=1\n", 32, 24, 3, 2304);
+    check_shape(WIDE "[crnn]\noutput_filters=3\nhidden_filters=2\n", 32, 24, 3, 2304);
+    check_shape(WIDE "[local]\nfilters=3\nsize=3\n", 30, 22, 3, 1980);
+    check_shape(WIDE "[local]\nfilters=3\nsize=3\npad=1\n", 32, 24, 3, 2304);
     check_shape("[deconvolutional]\nfilters=3\nsize=4\nstride=2\npadding=1\n", 64, 48, 3, 9216);
 }
 

@@ -306,7 +306,7 @@ AMP_TEST(recurrent_nets_cannot_be_replayed)
         CHECK(!plan->replayable);
         forget();
     }
-    plan_layers("", "[crnn]\n[connected]\n[cost]\n");
+    plan_layers("", "[conv]\nsize=3\npad=1\n[crnn]\n[connected]\n[cost]\n");
     CHECK(!plan->replayable);
     forget();
     plan_layers("", "[connected]\n[lstm]\n[cost]\n");

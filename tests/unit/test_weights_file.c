@@ -215,14 +215,14 @@ static void check_offset(const char *layer0)
     char text[512];
     snprintf(text, sizeof text,
              "[net]\nbatch=1\nheight=4\nwidth=4\nchannels=2\n%s"
-             "[convolutional]\nfilters=1\nsize=1\nactivation=linear\n",
+             "[convolutional]\nfilters=1\nsize=5\npad=1\nactivation=linear\n",
              layer0);
     describe(text);
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
     uint64_t floats = 0;
     for (int n = amp_weights_layer_tensors(&net->layers[0], AMP_WEIGHTS_LOAD, list); n > 0; --n)
         floats += list[n - 1].floats;
-    write_counting(0, 2, 8, 0, (int)floats + 1 + net->layers[1].c);
+    write_counting(0, 2, 8, 0, (int)floats + 1 + 25 * net->layers[1].c);
     CHECK_INT(check(), 0);
     network *n = parse_with_darknet(text);
     load_weights(n, weights_path);

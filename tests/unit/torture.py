@@ -3,6 +3,8 @@
 usage: torture.py ROOT
 """
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,6 +14,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "scripts"))
+import fuzz
 
 
 def torture(*arguments, **environment):
@@ -36,6 +40,37 @@ def check_refusals():
                              (("--hard",), 'unknown argument "--hard"')):
         done = torture(*arguments)
         assert done.returncode == 1 and words in done.stderr, (arguments, done.stderr)
+
+
+def check_findings():
+    """With a stand-in for libFuzzer that finds something in its second call: the count starts anew,
+    and goes on from there."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        program = folder / "fuzz_data"
+        program.write_text("#!/bin/sh\nn=$(cat %s/calls 2>/dev/null || echo 0)\necho $((n + 1)) >%s/calls\n"
+                           "echo 'cov: 42'; echo 'stat::number_of_executed_units: 10'\n"
+                           "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done\n"
+                           "[ $n != 1 ] || exit 77\n" % (folder, folder))
+        program.chmod(0o755)
+        fuzz.PROGRAMS, fuzz.compiler = folder, lambda target: "none"
+        os.environ["AMP_FUZZ_STATE"] = str(folder / "state")
+        output, account = io.StringIO(), folder / "state/data/account.json"
+        with contextlib.redirect_stdout(output):
+            assert fuzz.run("data", 1 / 60) == 1
+            found = json.loads(account.read_text())
+            assert found["findings"] == 1 and found["cpu_seconds"] == 0 and found["executions_in_all"] == 20
+            assert fuzz.run("data", .001) == 0
+        found = json.loads(account.read_text())
+        assert found["cpu_seconds"] > .05 and found["executions"] == 10 and found["edges"] == 42, found
+        assert "a new one, see" in output.getvalue(), output.getvalue()
+        account.write_text("{")
+        try:
+            fuzz.run("data", 1)
+        except fuzz.BenchError as error:
+            assert "account.json: not JSON" in str(error)
+        else:
+            raise AssertionError("a damaged account was taken")
 
 
 def has_fuzzer():
@@ -71,4 +106,5 @@ def check_fuzzing():
 
 check_lists()
 check_refusals()
+check_findings()
 check_fuzzing()
