@@ -1,23 +1,25 @@
 #!/bin/sh
 # Installs what is missing, builds, checks the formatting, runs the tests.
 #
-#   scripts/test.sh [--require-cuda] [--asan]
+#   scripts/test.sh [--require-cuda] [--asan] [--tsan]
 #
 # The preset cpu is built and tested; the preset cuda too where nvcc is (on PATH or in
 # /usr/local/cuda), else one SKIPPED line says so, and --require-cuda makes that a failure.
-# --asan builds and tests the preset asan as well. Tests labelled slow are left out.
+# --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests labelled slow are left out.
 # AMP_CUDA_ARCHITECTURES (default "75;90") limits what the preset cuda compiles for.
 set -eu
 cd "$(dirname "$0")/.."
 
 require_cuda=0
 asan=0
+tsan=0
 for argument in "$@"; do
     case "$argument" in
     --require-cuda) require_cuda=1 ;;
     --asan) asan=1 ;;
+    --tsan) tsan=1 ;;
     *)
-        echo "test.sh: unknown argument \"$argument\"; usage: scripts/test.sh [--require-cuda] [--asan]" >&2
+        echo "test.sh: unknown argument \"$argument\"; usage: scripts/test.sh [--require-cuda] [--asan] [--tsan]" >&2
         exit 1
         ;;
     esac
@@ -28,6 +30,7 @@ jobs=$(nproc)
 format_version=14
 
 packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils clang-format"
+[ "$tsan" = 0 ] || packages="$packages clang llvm libomp-dev"
 
 . scripts/packages.sh
 
@@ -73,6 +76,10 @@ test_cuda
 if [ "$asan" = 1 ]; then
     build asan
     run_tests asan
+fi
+if [ "$tsan" = 1 ]; then
+    build tsan
+    run_tests tsan
 fi
 build cpu
 run_tests cpu
