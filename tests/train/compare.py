@@ -252,6 +252,8 @@ def add_numbers(run):
             entry["layers"] = [
                 {"layer": i, "type": "convolutional", "format": "fp16" if i else "fp32",
                  "out_max": 10.0 * n + i, "delta_max": 0.5, "delta_zero": i / 10} for i in range(3)]
+            if "fp32" in run.name:
+                entry["layers"][2]["delta_zero"] = 0.05
         text.append(json.dumps(entry))
         if n % 100 == 0:
             text.append(json.dumps({"iteration": n, "evaluation": {
@@ -271,6 +273,8 @@ def check_newer_log(folder):
     heat = found["heat"]["mixed"]
     assert heat["run"] == "mixed-1" and heat["iterations"] == [50, 100, 150, 200], heat
     assert heat["delta_zero"] == [[0] * 4, [0.1] * 4, [0.2] * 4], heat
+    assert [[round(v, 9) for v in row] for row in heat["underflow"]] == [
+        [0] * 4, [0] * 4, [0.15] * 4], heat
     assert heat["extremes"]["output"] == {"value": 2002.0, "layer": 2, "type": "convolutional",
                                           "iteration": 200}, heat
     mixed = found["runs"][1]
