@@ -38,38 +38,46 @@ def summarise(log):
     }
 
 
-def heat_map(log):
-    """{"iterations", "layers": [{"layer", "type", "format"}], "delta_zero", "out_max", "delta_max":
-    [layer][time]}; None where the log has no layers."""
+def heat_map(log, fp32=None):
+    """{"iterations", "layers": [{"layer", "type", "format"}], "delta_zero", "out_max", "delta_max",
+    "underflow": [layer][time]}; None where the log has no layers. Many gradients are zero whatever the
+    precision: three of four at a max pooling of 2x2, most of a detection head's. Underflow is the
+    share that is zero here and not in the same seed's FP32 run; fp32 is that run's log."""
     columns = log.layers()
     if not columns:
         return None
-    layers = {}
-    for _, rows in columns:
-        for row in rows:
-            layers[row["layer"]] = {key: row.get(key) for key in ("layer", "type", "format")}
-    order = sorted(layers)
-    at = [{row["layer"]: row for row in rows} for _, rows in columns]
+    layers = {row["layer"]: {key: row.get(key) for key in ("layer", "type", "format")}
+              for _, rows in columns for row in rows}
     found = {"iterations": [number for number, _ in columns],
-             "layers": [layers[layer] for layer in order]}
+             "layers": [layers[layer] for layer in sorted(layers)]}
     for key in ("delta_zero", "out_max", "delta_max"):
-        found[key] = [[column.get(layer, {}).get(key) for column in at] for layer in order]
+        found[key] = cells(columns, layers, key)
+    base = dict(fp32.layers()) if fp32 else {}
+    by_design = cells([(number, base.get(number, ())) for number in found["iterations"]], layers,
+                      "delta_zero")
+    found["underflow"] = [[None if None in pair else max(0, pair[0] - pair[1]) for pair in zip(*rows)]
+                          for rows in zip(found["delta_zero"], by_design)]
     return found
 
 
+def cells(columns, layers, key):
+    """[layer][time] of one key, None where there is none."""
+    at = [{row["layer"]: row.get(key) for row in rows} for _, rows in columns]
+    return [[column.get(layer) for column in at] for layer in sorted(layers)]
+
+
 def extremes(heat):
-    """The worst of a heat map: largest share of zeros, and largest output held against FP16's."""
-    if not heat:
-        return None
+    """The worst of a heat map: largest share lost to underflow, and largest output held against
+    FP16's."""
 
     def worst(key):
-        cells = [(value, heat["layers"][row], heat["iterations"][column])
+        found = [(value, heat["layers"][row], heat["iterations"][column])
                  for row, values in enumerate(heat[key]) for column, value in enumerate(values)
                  if value is not None and heat["layers"][row].get("format") in ("fp16", None)]
-        if not cells:
+        if not found:
             return None
-        value, layer, iteration = max(cells, key=lambda cell: cell[0])
+        value, layer, iteration = max(found, key=lambda cell: cell[0])
         return {"value": value, "layer": layer["layer"], "type": layer["type"],
                 "iteration": iteration}
 
-    return {"underflow": worst("delta_zero"), "output": worst("out_max")}
+    return {"underflow": worst("underflow"), "output": worst("out_max")}

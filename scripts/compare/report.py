@@ -175,6 +175,19 @@ def judge(variants, base, about):
     return verdicts
 
 
+def describe_layers(rows):
+    """{variant: heat map} of the first seed that has one, held against FP32's of that seed."""
+    fp32 = {row["run"].seed: row["log"] for row in rows if row["run"].variant.name == "fp32"}
+    heat = {}
+    for row in rows:
+        run = row["run"]
+        found = numerics.heat_map(row["log"], fp32.get(run.seed))
+        if found and run.variant.name not in ("fp32", *heat):
+            heat[run.variant.name] = {"run": run.name, **found,
+                                      "extremes": numerics.extremes(found)}
+    return heat
+
+
 def plan_of(program, rows):
     """`amp plan` of the mixed cfg, None where it was not begun."""
     folders = [row["run"].folder for row in rows if row["run"].variant.name == "mixed"
@@ -225,12 +238,6 @@ def collect(planned, inputs, program, about):
             variant, [row for row in measured if row["run"].variant is variant],
             [run for run in described if run["variant"] == variant.name], base, about, images))
     add_cost(variants, described)
-    heat = {}
-    for row in rows:
-        found = numerics.heat_map(row["log"])
-        if found and row["run"].variant.name not in ("fp32", *heat):
-            heat[row["run"].variant.name] = {"run": row["run"].name, **found,
-                                             "extremes": numerics.extremes(found)}
     return rows, {
         "format": FORMAT, "metric": about["metrics"][about["metric"]],
         "verdicts": judge(variants, base, about),
@@ -242,7 +249,7 @@ def collect(planned, inputs, program, about):
             "training_images": len(inputs["set"]["train"]), "classes": inputs["set"]["names"],
             "seeds": sorted({run.seed for run in planned}), "cfg_text": inputs["cfg"],
         },
-        "variants": variants, "runs": described, "heat": heat, "plan": plan_of(program, rows),
+        "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
         "notes": find_notes(rows, out, planned), "machine": {**about["machine"], "versions": versions()},
     }
 

@@ -203,6 +203,8 @@ def test_logs(folder):
     assert log.series("grad_norm") == [(3, 4.0)]
     heat = numerics.heat_map(log)
     assert heat["iterations"] == [2] and heat["delta_zero"] == [[0.25]], heat
+    assert heat["underflow"] == [[None]] and numerics.extremes(heat)["underflow"] is None, heat
+    assert numerics.heat_map(log, log)["underflow"] == [[0]]
     assert numerics.extremes(heat)["output"] == {"value": 2.0, "layer": 0, "type": "convolutional",
                                                  "iteration": 2}
     found = numerics.summarise(log)
