@@ -9,6 +9,7 @@
 #include "darknet.h"
 #include "detector_train.h"
 #include "plugin/check/check_command.h"
+#include "plugin/check/profile_command.h"
 #include "plugin/decide/plan_command.h"
 #include "plugin/eval/detector_map.h"
 
@@ -25,17 +26,21 @@ struct command {
 static int amp_command_usage(int argc, char **argv)
 {
     (void)argc;
-    fprintf(
-        stderr,
-        "usage: %s amp plan CFG [--json]                   what runs in which precision, and why\n"
-        "       %s amp check DATA CFG [WEIGHTS] [--json]   compare with FP32 on your own images\n",
-        argv[0], argv[0]);
+    fprintf(stderr,
+            "usage: %s amp plan CFG [--json]\n"
+            "           what runs in which precision, and why\n"
+            "       %s amp check DATA CFG [WEIGHTS] [--json]\n"
+            "           a batch of your own images in mixed precision and in FP32, compared\n"
+            "       %s amp profile CFG [--all] [--json]\n"
+            "           seconds of every layer in FP32 and in mixed precision\n",
+            argv[0], argv[0], argv[0]);
     return 1;
 }
 
 static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check},
     {{"amp", "plan"}, amp_command_plan},
+    {{"amp", "profile"}, amp_command_profile},
     {{"amp", ""}, amp_command_usage},
     {{"detector", "map"}, amp_command_detector_map},
     {{"detector", "train"}, amp_command_detector_train},
