@@ -19,6 +19,12 @@
 #include "precision.h"
 #include "quiet.h"
 
+#ifdef GPU
+static const bool on_gpu = true;
+#else
+static const bool on_gpu = false;
+#endif
+
 enum { ROUNDS = 3 };
 static const double enough_seconds = 20; /* of one way's passes */
 
@@ -59,7 +65,8 @@ static int read_arguments(int argc, char **argv, struct check *c)
 static int check_inputs(const struct check *c)
 {
     static char err[1 << 16];
-    if (!amp_check_train_inputs(c->data, c->cfg, c->weights, true, stderr, stderr, err, sizeof err))
+    if (!amp_check_train_inputs(c->data, c->cfg, c->weights, true, on_gpu, stderr, stderr, err,
+                                sizeof err))
         return 0;
     for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
         fprintf(stderr, "%s%s\n", *line == ' ' ? "" : "error: ", line);
