@@ -262,6 +262,14 @@ static struct amp_batch batch_of(const struct amp_session *s, const network *vie
     };
 }
 
+// From losses that would compute indices from it.
+static void hide_truth(const struct amp_session *s, const network *view)
+{
+    size_t bytes = (size_t)view->truths * (size_t)view->batch * sizeof(float);
+    memset(view->truth, 0, bytes);
+    if (s->device) s->backend->fill_zero(s->context, AMP_SIDE(s->device, view, truth), bytes);
+}
+
 // Training alone writes it.
 static void open_log(struct amp_session *s)
 {
@@ -297,8 +305,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
         open_log(s);
         amp_interrupt_watch(s);
         amp_step_begin(&s->step, &batch, subdivision);
-        if (amp_step_has_bad_truth(&s->step))
-            memset(view->truth, 0, batch.truths * (size_t)view->batch * sizeof(float));
+        if (amp_step_has_bad_truth(&s->step)) hide_truth(s, view);
     } else {
         amp_graph_begin(s->graph, batch.input, NULL, false);
     }

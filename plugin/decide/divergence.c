@@ -3,14 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "fault.h"
-
-static bool is_finite(double loss)
-{
-    float as_float = (float)loss;
-    return amp_all_finite(&as_float, 1);
-}
-
 static int length_of_start(const struct amp_divergence *d)
 {
     return d->burn_in > AMP_DIVERGENCE_START ? d->burn_in : AMP_DIVERGENCE_START;
@@ -66,7 +58,7 @@ static void count(struct amp_divergence *d, size_t iteration, double loss, int m
 
 bool amp_divergence_add(struct amp_divergence *d, size_t iteration, double loss, bool applied)
 {
-    bool lost = !is_finite(loss);
+    bool lost = !isfinite(loss);
     d->now = lost ? NAN : loss;
     d->limit = limit_of(d);
     if (lost) {

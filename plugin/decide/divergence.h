@@ -1,8 +1,8 @@
 /* Whether a run has diverged, from its losses alone.
  *
  * The rule must never end a run that would come out well, so it knows no typical loss; it compares
- * a run with itself. `mean` is the mean of the last 20 losses that were not above the limit, the
- * present one among them.
+ * a run with itself. `mean` is the mean of the last 20 losses (at first of fewer) that were not
+ * above the limit, the present one among them.
  *
  *   start  The first 100 losses, or burn_in of them where that is more: first losses are huge, and
  *          the learning rate still rises. What they are sets the limit.

@@ -211,10 +211,9 @@ static const struct amp_option_row rows[] = {
     {"amp_on_overflow", "word", "retry or skip", "retry",
      "Redo the backward pass with a smaller scale, or skip the step.", set_on_overflow},
     {"amp_on_divergence", "word", "stop or continue", "stop",
-     "End a run whose loss has blown up: 100 iterations in a row above 100 times its lowest mean "
-     "of "
-     "20 (from 100 iterations or `burn_in` on) and 3 times its highest before, or 10 without a "
-     "finite loss. Until it ends or the loss is back, backup and final weights are not replaced. "
+     "End a run that has diverged: 100 iterations in a row with a loss above 100 times the lowest "
+     "mean of 20 since iteration 100 (or `burn_in`) and 3 times the highest before, or 10 without "
+     "a finite loss. From the first of them on backup and final weights are not replaced. "
      "continue: warn once.",
      set_on_divergence},
     {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.", set_backend},

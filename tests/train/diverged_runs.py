@@ -4,6 +4,7 @@ message, files.
 usage: diverged_runs.py DARKNET
 """
 
+import math
 import re
 import struct
 import subprocess
@@ -98,8 +99,27 @@ def spoilt_weights_are_named(root):
     assert (folder / "backup" / "toy_final.weights").read_bytes() == good
 
 
+# After the check at the start, which would have named its line.
+def a_label_that_turns_bad_is_named(root):
+    data = toyset.make(root / "label", max_batches=30, net_keys="mixed_precision=1\nseed=1")
+    run = subprocess.Popen([sys.argv[1], "detector", "train", "toy.data", "toy.cfg"], cwd=data,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for line in run.stderr:
+        if "mixed precision plan" in line:
+            break
+    (data / "image003.txt").write_text("0 nan nan nan nan\n")
+    said = run.communicate()[1]
+    assert run.returncode == 0, said
+    faults = [line for line in said.splitlines() if " is no box " in line]
+    assert faults and all("image003.png); step skipped; the loss scale is not to blame" in line
+                          for line in faults), said
+    weights = toyset.read_weights(data / "backup" / "toy_final.weights")
+    assert all(math.isfinite(w) for w in weights)
+
+
 with tempfile.TemporaryDirectory() as name:
     stopped(Path(name))
     final_weights_are_refused(Path(name))
     carries_on(Path(name))
     spoilt_weights_are_named(Path(name))
+    a_label_that_turns_bad_is_named(Path(name))

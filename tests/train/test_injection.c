@@ -37,6 +37,10 @@
     "[reorg]\nstride=1\nflatten=1\nreverse=1\n[reorg]\nstride=1\nflatten=1\n"                      \
     "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
     "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=4\nnum=2\nthresh=.6\nsoftmax=1\n"
+#define DETECTION                                                                                  \
+    CONV(6, NORMALIZED "stride=2\n")                                                               \
+    "[connected]\noutput=48\nactivation=linear\n"                                                 \
+    "[detection]\nclasses=2\ncoords=4\nrescore=1\nside=2\nnum=2\nsqrt=1\n"
 #define LOGISTIC                                                                                   \
     CONV(6, NORMALIZED "stride=2\n") "[connected]\noutput=4\nactivation=linear\n[logistic]\n"
 // clang-format on
@@ -54,6 +58,7 @@ static const struct target {
     {"activations", ACTIVATIONS, false, NUMBERS, false, false},
     {"native layers", NATIVE, false, ONE_HOT, false, false},
     {"region", REGION, false, BOXES, true, true},
+    {"detection", DETECTION, false, NUMBERS, false, false},
     {"logistic", LOGISTIC, false, NUMBERS, false, false},
     {"yolo of ours", DETECTOR, true, BOXES, false, true},
     {"cost of ours", CLASSIFIER, true, NUMBERS, false, false},
