@@ -43,17 +43,20 @@ list() {
     python3 -B scripts/fuzz.py list | sed 's/^/  /'
 }
 
+# build PRESET [TARGET...]
 build() {
-    install_missing "$2"
-    scripts/get-darknet.sh
-    cmake --preset "$1" >/dev/null
-    cmake --build --preset "$1" -j "$(nproc)" >/dev/null
+    preset=$1
+    shift
+    cmake --preset "$preset" >/dev/null
+    cmake --build --preset "$preset" -j "$(nproc)" ${1:+--target} "$@" >/dev/null
 }
 
 fuzz() {
-    build fuzz "cmake make clang libclang-rt-dev patch xz-utils python3"
-    [ "$1" = all ] && set -- $(python3 -B scripts/fuzz.py list) || set -- "$1"
+    install_missing "cmake make g++ clang libclang-rt-dev python3"
+    [ "$1" = all ] && set -- $(python3 -B scripts/fuzz.py list)
     for target in "$@"; do
+        python3 -B scripts/fuzz.py list | grep -qx -e "$target" || fail "there is no fuzz target \"$target\"; see --list"
+        [ -f "tests/fuzz/$target.py" ] || build fuzz "fuzz_$target"
         python3 -B scripts/fuzz.py run "$target" --minutes "$minutes"
     done
 }
@@ -68,7 +71,9 @@ run_test() {
 }
 
 torture() {
-    build cpu "build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils"
+    install_missing "build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils"
+    scripts/get-darknet.sh
+    build cpu
     end=$(($(date +%s) + minutes * 60)) rounds=0
     while :; do
         number=1

@@ -1,4 +1,4 @@
-/* Runs a fuzz target on every file of the folders named: a corpus as a test, without libFuzzer. */
+/* Runs a fuzz target on every file of a folder: a corpus as a test, without libFuzzer. */
 #include <dirent.h>
 #include <limits.h>
 
@@ -16,9 +16,12 @@ static uint8_t *read_file(const char *path, size_t *size)
     return data;
 }
 
-static int replay_folder(const char *folder)
+/* A target may change the working folder. */
+static int replay_folder(const char *name)
 {
     struct dirent **names;
+    char *folder = realpath(name, NULL);
+    FUZZ_REQUIRE(folder);
     int n = scandir(folder, &names, NULL, alphasort), files = 0;
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX];
@@ -34,14 +37,13 @@ static int replay_folder(const char *folder)
         free(names[i]);
     }
     if (n >= 0) free(names);
+    free(folder);
     return files;
 }
 
 int main(int argc, char **argv)
 {
-    int files = 0;
-    for (int i = 1; i < argc; i++)
-        files += replay_folder(argv[i]);
+    int files = argc == 2 ? replay_folder(argv[1]) : 0;
     printf("%d inputs\n", files);
     return files ? 0 : 1;
 }

@@ -9,7 +9,8 @@ static const char *const nets[] = {
     IMAGE "[conv]\nfilters=4\nnumload=2\n[conn]\noutput=2\nbatch_normalize=1\n",
     IMAGE "[deconv]\nfilters=2\nsize=2\n",
     IMAGE "[deconv]\nfilters=2\nsize=2\ndontload=1\n[local]\nfilters=1\n[batchnorm]\n",
-    IMAGE "[crnn]\nhidden_filters=2\n[conv]\nfilters=2\ndontloadscales=1\nbatch_normalize=1\n",
+    IMAGE "[crnn]\nhidden_filters=2\n[conv]\nfilters=2\nsize=7\npad=1\ndontloadscales=1\nbatch_"
+          "normalize=1\n",
     "[net]\ninputs=3\n[rnn]\noutput=2\n[gru]\noutput=2\nbatch_normalize=1\n[lstm]\noutput=2\n",
     IMAGE "[maxpool]\nsize=2\n",
     IMAGE "[conv]\nnumload=-1\n",
