@@ -5,6 +5,7 @@
 #include "attach/abi.h"
 #include "attach/backend.h"
 #include "attach/ending.h"
+#include "attach/give_up.h"
 #include "attach/loader.h"
 #include "attach/no_gpu.h"
 #include "attach/seed.h"
@@ -108,6 +109,7 @@ static int resize(network *net, int w, int h)
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_session_stop_deferring();
     if (s) {
+        if (!s->device) amp_check_resized(s);
         amp_session_take_deltas(s);
         amp_session_commit(s); // Darknet copies the next batch before the first hook is called
         amp_session_pin(s);

@@ -2,6 +2,7 @@
 
 #include "attach/backend.h"
 #include "attach/deferred.h"
+#include "attach/give_up.h"
 #include "attach/session.h"
 #include "attach/upload.h"
 
@@ -64,10 +65,10 @@ void amp_session_commit(struct amp_session *s)
     if (amp_deferred_commit(s, unused, n, &short_of)) {
         snprintf(
             message, sizeof message,
-            "no device memory for %.1f MiB that Darknet's own layers need; lower batch or raise "
-            "subdivisions",
-            (double)short_of / (1 << 20));
-        amp_fail(message);
+            "no device memory for %.1f MiB that Darknet's own layers need at %dx%d (%d images in a "
+            "pass); lower batch or raise subdivisions",
+            (double)short_of / (1 << 20), s->net->w, s->net->h, s->net->batch);
+        amp_give_up(s, message);
     }
     free(unused);
 }

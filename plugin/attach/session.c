@@ -3,6 +3,7 @@
 #include "attach/backend.h"
 #include "attach/complete.h"
 #include "attach/ending.h"
+#include "attach/give_up.h"
 #include "attach/hooks.h"
 #include "attach/interrupt.h"
 #include "attach/loader.h"
@@ -231,7 +232,7 @@ static void make_graph(struct amp_session *s)
     free(bindings);
     free(params);
     free(rolling);
-    if (!s->graph) amp_fail(err);
+    if (!s->graph) amp_give_up(s, err);
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
     s->graph->random_uniform = random_uniform;
@@ -294,8 +295,10 @@ void amp_session_begin(struct amp_session *s, const network *view)
     amp_session_take_deltas(s);
     if (resized) describe_again(s, view);
     if (resized || more || replan) {
+        s->pass_images = view->train ? (size_t)view->batch : 0;
         make_plan(s, view->train);
         make_graph(s);
+        s->pass_images = 0;
         s->replan = s->moved = false;
     }
     struct amp_batch batch = batch_of(s, view);

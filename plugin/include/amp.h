@@ -10,6 +10,14 @@ extern "C" {
 
 struct network;
 
+// Threads. Each network belongs to one thread at a time: all calls for it, Darknet's own too, come
+// from the thread that parsed it or are ordered by the program. Different networks may be parsed,
+// attached, trained, evaluated, resized, saved, detached and freed in different threads at the same
+// time; each gives what it gives alone, byte for byte where nothing is drawn from libc's rand, which
+// all threads share. With seed=N nothing is, as long as a network is parsed, trained and freed by
+// one thread; other networks may come and go on it while a batch is in hand. exit and quick_exit
+// wait for the calls below and for layers at work, and what begins later stays there for good.
+
 // Attaches to a network that was parsed from the cfg while the plugin could not intercept the call
 // (parse_network_cfg in a program that binds to Darknet itself). Returns 1 where it is attached, 0
 // where the cfg does not ask for mixed precision or the network is attached already. Ends the
@@ -30,7 +38,7 @@ AMP_API void amp_load_weights(struct network *net, const char *path);
 
 // Whether an image that cannot be decoded ends the program with status 1 and its name (1), or is
 // noted and replaced by a black image of 10x10, as Darknet does it (0). Never called: 1 while a
-// network with a key of ours is trained, else 0.
+// network with a key of ours is trained, else 0. For all threads.
 AMP_API void amp_refuse_bad_images(int on);
 
 // Calls back after every iteration of a training loop that trains with train_network and frees its

@@ -87,7 +87,7 @@ static void *train(void *p)
     pthread_t thread = load_data(args);
     for (int i = 0; i < t->steps; ++i) {
         if (i % 4 == 3) {
-            args.w = args.h = i % 8 == 3 ? 24 : 16;
+            args.w = args.h = 16 + rand() % 4 * 8; // of the seed
             pthread_join(thread, NULL);
             free_data(buffer);
             thread = load_data(args);
