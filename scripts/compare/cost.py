@@ -13,6 +13,13 @@ def seconds_of(output):
     return rows[WARM_UP:] if len(rows) > 2 * WARM_UP else rows
 
 
+def is_unsteady(output):
+    """More than one iteration in ten took twice the median, and it is not for want of a clock."""
+    seconds = seconds_of(output)
+    median = statistics.median(seconds) if seconds else 0
+    return median > 0.05 and quantile(seconds, 0.9) > 2 * median
+
+
 def time_to(accuracy, evaluations, output, metric):
     """Seconds of training until an evaluation reached it, None where none did."""
     for number, entry in sorted(evaluations.items()):

@@ -4,7 +4,9 @@ Every seed gives one pair of runs with the same initial weights, images and augm
 are measured on the same validation images. Two things are random: the seeds, and the images. The
 interval has a part for each, added as squares (MOVER: Zou, Donner, "Construction of confidence limits
 about effect measures", Statistics in Medicine 2008): Student's t over the seeds, because they are
-few, and the bootstrap over the images, a drawing of images being the same for all runs.
+few, and the bootstrap over the images, a drawing of images being the same for all runs. Of what the
+images contribute, that which differs from seed to seed is among the differences between seeds
+already; the second part is what they have in common, the covariance between seeds.
 
 The plain bootstrap of both (seeds and images drawn with replacement: Owen, "The pigeonhole
 bootstrap", Annals of Applied Statistics 2007) is in the JSON for comparison. Of few seeds it is too
@@ -88,13 +90,24 @@ def bootstrap(drawn, rng):
     return [quantile(means, (1 - CONFIDENCE) / 2), quantile(means, (1 + CONFIDENCE) / 2)]
 
 
+def common_variance(drawn):
+    """Mean covariance over the drawings between two seeds, from the variance of their sum; of one
+    seed, its variance. Not below 0."""
+    n = len(drawn[0])
+    of_sum = statistics.pvariance([sum(row) for row in drawn])
+    if n == 1:
+        return of_sum
+    own = sum(statistics.pvariance(column) for column in zip(*drawn))
+    return max(0, (of_sum - own) / (n * (n - 1)))
+
+
 def compare(differences, drawn, images):
     """differences: variant minus FP32, one for each seed; drawn: the same for every drawing of
     images, [drawing][seed], not empty; images: how many there are. The interval and what it is made
     of. Of one seed it is that of the images alone."""
     n = len(differences)
     mean, sd = statistics.fmean(differences), spread(differences)
-    image_se = statistics.pstdev([sum(row) / n for row in drawn])
+    image_se = math.sqrt(common_variance(drawn))
     tail = (1 + CONFIDENCE) / 2
     by_seeds = t_quantile(tail, n - 1) * sd / math.sqrt(n) if n > 1 else 0
     by_images = t_quantile(tail, max(1, images - 1)) * image_se

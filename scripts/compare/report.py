@@ -207,6 +207,9 @@ def find_notes(rows, out, planned):
     builds = sorted({row["state"]["build"] for row in rows if row["state"].get("build")})
     if len(builds) > 1:
         notes.append(f"The runs come from different builds: {', '.join(builds)}.")
+    if any(cost.is_unsteady(row["output"]) for row in rows):
+        notes.append("Iterations took very different times (10 % to 90 % in the table): the machine "
+                     "was busy with other things, and ratios of times mean little.")
     if any(run.variant.stock for run in planned):
         notes.append("Stock Darknet on the CPU differs from our FP32 in more than precision where a "
                      "1x1 convolution reads what other layers read too (README, Limits).")

@@ -11,6 +11,7 @@ OUT/runs/VARIANT-SEED/  net.cfg, set.data; train.log (Darknet's output), iterati
 import fcntl
 import hashlib
 import json
+import shutil
 import subprocess
 import time
 
@@ -64,6 +65,8 @@ class Run:
         """The object in run.json, None where the run was not begun. A folder of another run is an
         error."""
         state = read_json(self.folder / "run.json")
+        if state is None and self.folder.exists():
+            raise BenchError(f"{self.folder} holds no run.json: delete it, and the run is repeated")
         if state is None:
             return None
         for key, what in (("cfg", "cfg"), ("images", "data set"), ("weights", "initial weights")):
@@ -116,26 +119,35 @@ class Run:
         state = self.state()
         state["starts"] = [*state["starts"], begin] if begin else [0]
         write(self.folder / "run.json", json.dumps(state, indent=2))
-        arguments = [*options.general, "detector", "train", "set.data", "net.cfg"]
-        if begin:
-            arguments.append("net.backup")
-        elif self.weights:
-            arguments += [self.weights, "-clear"]
-        memory = run_darknet(program, [*arguments, *options.training], self.folder, "train.log", take,
-                             append=begin > 0)
+        if begin == self.iterations:  # stopped between its last backup and its end
+            shutil.copy(self.folder / "net.backup", self.folder / "net_final.weights")
+            memory = None
+        else:
+            memory = self.run_training(program, begin, options, take)
         # Darknet leaves with status 0 when it cannot open a file.
         reached = max(self.output(), default=0)
         if reached < self.iterations or not (self.folder / "net_final.weights").exists():
             fail_with_log(self.folder / "train.log", f"{self.name}: training stopped after "
                           f"{reached} of {self.iterations} iterations")
+        resumes = {start for start in state["starts"] if 0 < start < self.iterations}
         resumed = (self.folder / "train.log").read_text(errors="replace").count(RESUMED)
-        state.update(finished=True, build=build, peak_memory_mb=round(memory, 1),
+        state.update(finished=True, build=build, peak_memory_mb=memory,
                      device_memory_mb=take.device_memory(),
-                     exact=resumed >= len(state["starts"]) - 1)
+                     exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
         for pattern in ("net_[0-9]*.weights*", "net.backup*"):  # they may be large, and many
             for path in self.folder.glob(pattern):
                 path.unlink()
+
+    def run_training(self, program, begin, options, take):
+        """Its peak memory in MiB."""
+        arguments = [*options.general, "detector", "train", "set.data", "net.cfg"]
+        if begin:
+            arguments.append("net.backup")
+        elif self.weights:
+            arguments += [self.weights, "-clear"]
+        return round(run_darknet(program, [*arguments, *options.training], self.folder, "train.log",
+                                 take, append=begin > 0), 1)
 
     def measure(self, program, options):
         run_darknet(program, [*options.general, "detector", "map", "set.data", "net.cfg",

@@ -131,6 +131,22 @@ def check_interrupted(folder):
     assert unbroken == broken, "\n".join(difference_of(unbroken, broken))
 
 
+def check_stopped_at_the_end(folder):
+    """Its last backup is of the last iteration, its final weights are half written."""
+    command = ["toy.data", "toy.cfg", "--seeds", 1, "--samples", 0, "--iterations", 100, "--out", "end"]
+    compare(folder, *command)
+    whole = without_timing(report(folder / "end"))
+    run = folder / "end/runs/mixed-1"
+    weights, state = (run / "net_final.weights").read_bytes(), json.loads((run / "run.json").read_text())
+    (run / "net.backup").write_bytes(weights)
+    (run / "net_final.weights").write_bytes(weights[:1000])
+    (run / "run.json").write_text(json.dumps(dict(state, finished=False)))
+    (run / "map.json").unlink()
+    compare(folder, *command)
+    assert (run / "net_final.weights").read_bytes() == weights
+    assert without_timing(report(folder / "end")) == whole
+
+
 def difference_of(a, b):
     texts = [json.dumps(found, indent=1).splitlines() for found in (a, b)]
     return ["%s / %s" % pair for pair in zip(*texts) if pair[0] != pair[1]][:20]
@@ -179,6 +195,10 @@ def check_refused(folder):
     os.rename(run / "net_final.weights", run / "away")
     refuses(folder, *command, says="mixed-2 is finished, but its net_final.weights is missing")
     os.rename(run / "away", run / "net_final.weights")
+
+    os.rename(run / "run.json", run / "away")
+    refuses(folder, *command, says="mixed-2 holds no run.json")
+    os.rename(run / "away", run / "run.json")
 
     lock = open(out / "lock")
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -324,6 +344,7 @@ with tempfile.TemporaryDirectory() as root:
     toy = toyset.make(Path(root) / "toy", max_batches=ITERATIONS)
     check_usage()
     check_interrupted(toy)
+    check_stopped_at_the_end(toy)
     check_refused(toy)
     check_honest(toy)
     check_inputs(toy)
