@@ -272,6 +272,11 @@ int amp_command_profile(int argc, char **argv)
         fprintf(stderr, "usage: %s amp profile CFG [--all] [--json]\n", argv[0]);
         return 1;
     }
+#ifdef GPU
+    fprintf(stderr,
+            "amp profile times the CPU: on a GPU it would have to wait for every layer, which "
+            "it does not\n");
+#endif
     gpu_index = -1;
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&

@@ -241,9 +241,12 @@ static void write_loss_axis(FILE *f, const struct axis *a)
         }
 }
 
-static void write_map_axis(FILE *f)
+static void write_map_axis(FILE *f, const struct amp_chart *c)
 {
-    for (int percent = 0; percent <= 100; percent += 20)
+    bool any = false;
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p)
+        any = any || p->map_iteration;
+    for (int percent = 0; any && percent <= 100; percent += 20)
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" class=\"map\">%d %%</text>\n", RIGHT + 8,
                 BOTTOM - (BOTTOM - TOP) * percent / 100. + 4, percent);
 }
@@ -468,7 +471,7 @@ static void write_picture(FILE *f, const struct amp_chart *c, const struct amp_c
     write_iteration_axis(f, c, bottom);
     write_loss_axis(f, &loss);
     write_marks(f, c, bottom);
-    write_map_axis(f);
+    write_map_axis(f, c);
     fprintf(f, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT, TOP,
             RIGHT - LEFT, BOTTOM - TOP);
     write_band(f, c, &x, &loss);

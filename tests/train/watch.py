@@ -93,6 +93,11 @@ def check_runs(root):
              if "evaluation" in o]
     assert found == [line[:2] for line in lines], (found, lines)
     assert all(o["evaluation"]["seconds"] > 0 for o in objects if "evaluation" in o)
+    best, exact = -1, [o["evaluation"]["map50"] for o in objects if "evaluation" in o]
+    assert len(set(exact)) < len(exact), "there is no tie: %s" % exact
+    for (_, _, kept), value in zip(lines, exact):
+        assert kept == (value > best), (lines, exact)
+        best = max(best, value)
     return plain, mixed
 
 
