@@ -339,7 +339,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     return failed ? -1 : 0;
 }
 
-// A layer just left FP16, and nothing else is wrong: the step was dropped, the weights are good.
+// A layer just left FP16, and nothing else is wrong so far: the step was dropped.
 static bool is_one_layer(const struct amp_step *step)
 {
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD &&
@@ -352,7 +352,7 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     char losses[200];
     const struct amp_divergence *d = &s->step.divergence;
     if (s->step.carry_on || is_numbered(name) || !amp_divergence_suspect(d)) return false;
-    if (is_one_layer(&s->step)) return false;
+    if (is_one_layer(&s->step) && is_final(name)) return false; // there will be no other
     amp_divergence_describe(d, losses, sizeof losses);
     snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
     return true;

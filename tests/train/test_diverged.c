@@ -143,6 +143,20 @@ AMP_TEST(numbered_weights_replace_nothing_and_are_written)
     end(net);
 }
 
+// It may be a sign, so the backup waits for the next save; final weights cannot.
+AMP_TEST(a_layer_that_leaves_fp16_at_the_end_does_not_cost_the_final_weights)
+{
+    network *net = learn(MIXED, DETECTOR);
+    for (int i = 0; i < net->layers[0].nweights; ++i)
+        net->layers[0].weights[i] *= 1e6f;
+    steps(net, 1);
+    CHECK(step_of(net)->fault.class == AMP_FAULT_FORWARD);
+    save_weights(net, (char *)scratch("b.backup"));
+    save_weights(net, (char *)scratch("a_final.weights"));
+    CHECK(!exists("b.backup") && exists("a_final.weights") && exists("a_final.weights.amp"));
+    end(net);
+}
+
 // As the losses: a step back to weights from before, and the run is not suspect any more.
 AMP_TEST(a_loss_that_comes_back_lets_saves_through_again)
 {
