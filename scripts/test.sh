@@ -5,7 +5,8 @@
 #
 # The preset cpu is built and tested; the preset cuda too where nvcc is (on PATH or in
 # /usr/local/cuda), else one SKIPPED line says so, and --require-cuda makes that a failure.
-# --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests labelled slow are left out.
+# --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests
+# labelled slow are left out.
 # AMP_CUDA_ARCHITECTURES (default "75;90") limits what the preset cuda compiles for.
 set -eu
 cd "$(dirname "$0")/.."

@@ -13,10 +13,11 @@ struct network;
 // Threads. Each network belongs to one thread at a time: all calls for it, Darknet's own too, come
 // from the thread that parsed it or are ordered by the program. Different networks may be parsed,
 // attached, trained, evaluated, resized, saved, detached and freed in different threads at the same
-// time; each gives what it gives alone, byte for byte where nothing is drawn from libc's rand, which
-// all threads share. With seed=N nothing is, as long as a network is parsed, trained and freed by
-// one thread; other networks may come and go on it while a batch is in hand. exit and quick_exit
-// wait for the calls below and for layers at work, and what begins later stays there for good.
+// time; each gives what it gives alone, byte for byte where nothing is drawn from libc's rand,
+// which all threads share. With seed=N nothing is, as long as a network is parsed, trained and
+// freed by one thread; other networks may come and go on it while a batch is in hand. exit and
+// quick_exit wait for the calls below and for layers at work, and what begins later stays there for
+// good.
 
 // Attaches to a network that was parsed from the cfg while the plugin could not intercept the call
 // (parse_network_cfg in a program that binds to Darknet itself). Returns 1 where it is attached, 0
