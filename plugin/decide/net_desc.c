@@ -401,8 +401,8 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
         count_weights(d, l, l->c, l->hidden, 3) || count_weights(d, l, l->hidden, l->hidden, 3) ||
         count_weights(d, l, l->hidden, l->filters, 3))
         return -1;
-    int64_t state = (int64_t)d->net->batch * l->hidden * l->w * l->h;
-    if (l->hidden > MAX_ELEMENTS / ((int64_t)l->w * l->h) || state > MAX_ELEMENTS)
+    int64_t state = (int64_t)l->w * l->h * l->hidden;
+    if (state > MAX_ELEMENTS || state * d->net->batch > MAX_ELEMENTS)
         return fail(d, d->section->line, "[crnn]: its state has more than 2^31 elements");
     size_t hidden = (size_t)l->hidden;
     l->n_weights = 9 * (hidden * (size_t)l->c + hidden * hidden + hidden * (size_t)l->filters);

@@ -89,9 +89,11 @@ struct amp_net_desc {
     float clip;
 };
 
-/* strict: also refuse what this Darknet would silently replace by something else (unknown layer
- * type or activation, `groups` on a route). w, h: 0 = from the cfg, else as after resize_network(w,
- * h). The cfg must outlive the result. NULL with "file:line: ..." in err. */
+/* Refuses what Darknet would crash on or compute out of bounds: bad values (cfg_values.h), sizes,
+ * windows, workspaces, and counts past 2^31. strict: also refuse what this Darknet would silently
+ * replace by something else (unknown layer type or activation, `groups` on a route). w, h: 0 = from
+ * the cfg, else as after resize_network(w, h). The cfg must outlive the result. NULL with
+ * "file:line: ..." in err. */
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
