@@ -23,9 +23,8 @@ static const char usage[] =
     "  --thresh X   drop detections below this score, 0 <= X < 1 (default 0.005)\n"
     "  --nms X      non-maximum suppression at this IoU, 0 (none) to 1 (default 0.45)\n"
     "  --json FILE  also write the result as JSON\n"
-    "  --bootstrap N  and in it the mAPs of N drawings of as many images with replacement, the "
-    "same\n"
-    "               drawings for every network (default 0)\n"
+    "  --bootstrap N  and in it the mAPs of N drawings of as many images with replacement,\n"
+    "               the same drawings for every network (default 0)\n"
     "  -i N         GPU to use, in a GPU build (default 0); -nogpu: none\n";
 
 struct command {

@@ -91,15 +91,14 @@ def main():
     host = machine()
     out.mkdir(parents=True, exist_ok=True)
     held = runs.lock(out)
+    every = max(1, planned[0].iterations // 10) if args.map_every is None else args.map_every
+    options = runs.Options(program, args.gpu, every)
     if not args.report_only:
-        every = args.map_every
-        if every is None:
-            every = max(1, planned[0].iterations // 10)
-        options = runs.Options(program, args.gpu, every)
         runs.train_all(out, planned, inputs["set"], program, host["commit"], options)
     found = report.make(planned, inputs, program, {
         "cfg": args.cfg.name, "data": args.data.name, "margin": args.margin, "metric": args.metric,
-        "metrics": METRICS, "machine": host, "samples": args.samples})
+        "metrics": METRICS, "machine": host, "samples": args.samples,
+        "device": options.device})
     for name, text in (("report.json", json.dumps(found["json"], indent=1) + "\n"),
                        ("report.md", found["markdown"]), ("report.html", found["html"])):
         write(out / name, text)

@@ -361,6 +361,6 @@ def make(planned, inputs, program, about):
     """{"json": object, "markdown": text, "html": text}"""
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
-    pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program)
+    pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
     return {"json": found, "markdown": markdown(found, cells),
             "html": page.make(found, cells, pictures)}

@@ -141,25 +141,27 @@ class Run:
 
     def run_training(self, program, begin, options, take):
         """Its peak memory in MiB."""
-        arguments = [*options.general, "detector", "train", "set.data", "net.cfg"]
+        arguments = ["detector", "train", "set.data", "net.cfg"]
         if begin:
             arguments.append("net.backup")
         elif self.weights:
             arguments += [self.weights, "-clear"]
-        return round(run_darknet(program, [*arguments, *options.training], self.folder, "train.log",
-                                 take, append=begin > 0), 1)
+        arguments += [*options.training, *options.device]
+        return round(run_darknet(program, arguments, self.folder, "train.log", take,
+                                 append=begin > 0), 1)
 
     def measure(self, program, options):
-        run_darknet(program, [*options.general, "detector", "map", "set.data", "net.cfg",
-                              "net_final.weights", "--json", "map.json", "--bootstrap",
-                              str(DRAWINGS)], self.folder, "map.log")
+        run_darknet(program, ["detector", "map", "set.data", "net.cfg", "net_final.weights", "--json",
+                              "map.json", "--bootstrap", str(DRAWINGS), *options.device],
+                    self.folder, "map.log")
 
 
 class Options:
-    """What goes to every call of Darknet. evaluate_every: 0 for no mAP during training."""
+    """What goes to Darknet. gpu: its number, -1 for none, None for Darknet's choice;
+    evaluate_every: 0 for no mAP during training."""
 
     def __init__(self, program, gpu, evaluate_every):
-        self.general = [] if gpu is None else ["-nogpu"] if gpu < 0 else ["-i", str(gpu)]
+        self.device = [] if gpu is None else ["-nogpu"] if gpu < 0 else ["-i", str(gpu)]
         self.training = []
         if evaluate_every and can_evaluate(program):
             self.training = ["-map", "-map_every", str(evaluate_every)]

@@ -30,18 +30,18 @@ def shrink(jpeg):
     return smaller.getvalue()
 
 
-def detect(run, image, number, program):
+def detect(run, image, number, program, device):
     """The picture with its boxes, as a data URI."""
     name = f"sample-{number}"
     drawn = run.folder / f"{name}.jpg"
     weights = run.folder / "net_final.weights"
     if not drawn.exists() or drawn.stat().st_mtime < weights.stat().st_mtime:
         run_darknet(program, ["detector", "test", "set.data", "net.cfg", "net_final.weights",
-                              str(image), "-out", name], run.folder, f"{name}.log")
+                              str(image), "-out", name, *device], run.folder, f"{name}.log")
     return "data:image/jpeg;base64," + base64.b64encode(shrink(drawn.read_bytes())).decode()
 
 
-def make(rows, images, count, program):
+def make(rows, images, count, program, device):
     """[{"image": name, "shown": [(title, data URI)]}] of the first seed with a pair of measured
     runs."""
     measured = [row["run"] for row in rows if row["maps"]]
@@ -51,6 +51,6 @@ def make(rows, images, count, program):
         return []
     shown = [run for run in measured if run.seed == min(seeds)]
     return [{"image": image.name, "seed": min(seeds),
-             "shown": [(run.variant.title, detect(run, image, f"{number}", program))
+             "shown": [(run.variant.title, detect(run, image, number, program, device))
                        for run in shown]}
             for number, image in enumerate(choose(images, count), 1)]
