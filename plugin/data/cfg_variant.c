@@ -34,7 +34,10 @@ int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *c
     FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
     for (int i = 0; f && i < cfg->n_sections; ++i)
         write_section(f, &cfg->sections[i], keys, i ? 0 : n);
-    if (f && !ferror(f) && !fclose(f)) {
+    bool written = f && !ferror(f);
+    if (!f && copy >= 0) close(copy);
+    if (f) written = !fclose(f) && written;
+    if (written) {
         snprintf(v->path, sizeof v->path, "/proc/self/fd/%d", v->fd);
         return 0;
     }
