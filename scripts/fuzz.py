@@ -104,9 +104,16 @@ def run_slice(target, folder, seconds, account):
     account["edges"] = max(number(r"cov: (\d+)", done.stdout), account["edges"])
     found = done.returncode != 0
     if found:
-        account.update(cpu_seconds=0.0, executions=0, findings=account["findings"] + 1)
+        account.update(cpu_seconds=0.0, executions=0, commit="", findings=account["findings"] + 1)
         print(done.stdout[-3000:])
     return found
+
+
+def add_commit(account):
+    """All commits that were fuzzed since the last finding."""
+    now = bench_lib.machine()["commit"]
+    before = [one for one in account.get("commit", "").split(", ") if one]
+    return ", ".join(before if now in before else [*before, now])
 
 
 def run(target, minutes):
@@ -121,7 +128,7 @@ def run(target, minutes):
     while not found and account["cpu_seconds"] < 60 * minutes:
         seconds = min(SLICE, max(1, round(60 * minutes - account["cpu_seconds"])))
         found = run_slice(target, folder, seconds, account)
-        account.update(commit=bench_lib.machine()["commit"], compiler=compiler(target))
+        account.update(commit=add_commit(account), compiler=compiler(target))
         bench_lib.write(folder / "account.json", json.dumps(account, indent=1) + "\n")
     print(f"{target}: {account['cpu_seconds'] / 60:.1f} CPU minutes, {account['executions']} "
           f"executions, {account['edges']} edges, {account['findings']} findings so far"
