@@ -92,7 +92,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     held = runs.lock(out)
     every = max(1, planned[0].iterations // 10) if args.map_every is None else args.map_every
-    options = runs.Options(program, args.gpu, every)
+    options = runs.Options(args.gpu, every)
     if not args.report_only:
         runs.train_all(out, planned, inputs["set"], program, host["commit"], options)
     found = report.make(planned, inputs, program, {

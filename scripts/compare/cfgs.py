@@ -5,6 +5,7 @@ import re
 from bench_lib import BenchError
 
 OURS = re.compile(r"amp_|loss_scale|mixed_precision$|seed$")  # how the plugin's keys begin
+HEAT_MAP_COLUMNS = 50
 TITLES = {"fp32": "FP32", "mixed": "mixed precision", "stock": "stock Darknet"}
 
 
@@ -97,6 +98,8 @@ class Variant:
         cfg.set("seed", seed)
         if iterations:
             cfg.scale_schedule(iterations)
+        if not self.stock:
+            cfg.set("amp_log_layers", max(1, cfg.number("max_batches") // HEAT_MAP_COLUMNS))
         return cfg.text()
 
 

@@ -160,17 +160,9 @@ class Options:
     """What goes to Darknet. gpu: its number, -1 for none, None for Darknet's choice;
     evaluate_every: 0 for no mAP during training."""
 
-    def __init__(self, program, gpu, evaluate_every):
+    def __init__(self, gpu, evaluate_every):
         self.device = [] if gpu is None else ["-nogpu"] if gpu < 0 else ["-i", str(gpu)]
-        self.training = []
-        if evaluate_every and can_evaluate(program):
-            self.training = ["-map", "-map_every", str(evaluate_every)]
-
-
-def can_evaluate(program):
-    """Does this program measure mAP while it trains? Its usage says so."""
-    asked = subprocess.run([program, "detector", "train"], capture_output=True, text=True)
-    return "-map_every" in asked.stderr
+        self.training = ["-map", "-map_every", str(evaluate_every)] if evaluate_every else []
 
 
 # ---- progress ----
