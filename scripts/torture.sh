@@ -16,6 +16,11 @@ cd "$(dirname "$0")/.."
 
 # name | command from the root of the repository; {seed} stands for the seed.
 tests='
+killed         | python3 -B tests/train/killed.py build/tests/fixed_training_linked build/bin/darknet build/tests/saved_files --rounds 12 --seed {seed}
+stopped        | python3 -B tests/train/stopped.py build/bin/darknet build/tests/saved_files --seed {seed}
+injection      | AMP_TEST_SEED={seed} build/tests/test_injection
+divergence     | AMP_TEST_SEED={seed} build/tests/test_divergence
+two_networks   | AMP_TEST_SEED={seed} build/tests/test_two_networks
 cfg_hunt       | python3 -B tests/inputs/cfg_hunt.py build/bin/darknet darknet/upstream/cfg --rounds 25 --seed {seed}
 graph          | AMP_TEST_SEED={seed} build/tests/test_graph
 conformance    | AMP_TEST_SEED={seed} ctest --preset cpu -L conformance

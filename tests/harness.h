@@ -6,7 +6,8 @@
 //
 // Arguments of the program: --list prints the tests, a word runs those whose name contains it.
 // A failed CHECK is reported with file and line and the test goes on; REQUIRE ends the test. The
-// exit status is 1 when anything failed or when no test ran. Checks do not depend on NDEBUG.
+// exit status is 1 when anything failed, when no test ran, or when a test ended the program itself
+// (Darknet's exit(0)). Checks do not depend on NDEBUG.
 // Random data comes from test_random(), seeded per test from AMP_TEST_SEED (default 1); a failing
 // test prints its seed.
 #ifndef AMP_TEST_HARNESS_H
@@ -18,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct test_case {
     const char *name;
@@ -29,6 +31,8 @@ static struct test_case *test_first, **test_last = &test_first;
 static int test_failures; // of the running test
 static jmp_buf test_end;
 static uint64_t test_random_state;
+static const char *test_running; // NULL: none
+static pid_t test_process;       // its children may end as they like
 
 #define AMP_TEST(id)                                                                               \
     static void test_run_##id(void);                                                               \
@@ -99,11 +103,20 @@ __attribute__((unused)) static double test_uniform(double low, double high)
     return low + (high - low) * (double)(test_random() >> 11) * 0x1p-53;
 }
 
+static void test_left(void)
+{
+    if (!test_running || getpid() != test_process) return;
+    fprintf(stderr, "FAILED %s: it ended the program\n", test_running);
+    _exit(1);
+}
+
 static int test_run_one(const struct test_case *test, uint64_t seed)
 {
     test_failures = 0;
     test_random_state = seed;
+    test_running = test->name;
     if (!setjmp(test_end)) test->run();
+    test_running = NULL;
     if (!test_failures) return 0;
     fprintf(stderr, "FAILED %s: %d checks, AMP_TEST_SEED=%llu\n", test->name, test_failures,
             (unsigned long long)seed);
@@ -116,6 +129,8 @@ static int test_main(int argc, char **argv)
     int list = strcmp(filter, "--list") == 0, ran = 0, failed = 0;
     const char *seed_text = getenv("AMP_TEST_SEED");
     uint64_t seed = seed_text ? strtoull(seed_text, NULL, 10) : 1;
+    test_process = getpid();
+    atexit(test_left);
     for (const struct test_case *test = test_first; test; test = test->next) {
         if (list) {
             puts(test->name);

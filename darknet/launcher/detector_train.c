@@ -97,14 +97,6 @@ static void choose_gpu(int argc, char **argv)
     free(words);
 }
 
-// One "error: " for each fault; indented lines belong to the one before.
-static void print_faults(char *err)
-{
-    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
-        fprintf(stderr, "%s%s\n", *line == ' ' ? "" : "error: ", line);
-    fputs("nothing was trained\n", stderr);
-}
-
 int amp_command_detector_train(int argc, char **argv)
 {
     static char err[1 << 16];
@@ -126,7 +118,8 @@ int amp_command_detector_train(int argc, char **argv)
     }
     if (amp_check_train_inputs(data, cfg, weights, clear, on_gpu, stderr, stderr, err,
                                sizeof err)) {
-        print_faults(err);
+        amp_print_faults(err, stderr);
+        fputs("nothing was trained\n", stderr);
         return 1;
     }
     struct amp_train_watch watch = {.data = data,

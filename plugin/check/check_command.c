@@ -68,8 +68,7 @@ static int check_inputs(const struct check *c)
     if (!amp_check_train_inputs(c->data, c->cfg, c->weights, true, on_gpu, stderr, stderr, err,
                                 sizeof err))
         return 0;
-    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
-        fprintf(stderr, "%s%s\n", *line == ' ' ? "" : "error: ", line);
+    amp_print_faults(err, stderr);
     return -1;
 }
 

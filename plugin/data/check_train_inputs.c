@@ -300,3 +300,10 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     amp_cfg_free(k.data);
     return k.failed ? -1 : 0;
 }
+
+void amp_print_faults(char *err, FILE *f)
+{
+    /* Indented lines belong to the one before. */
+    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
+        fprintf(f, "%s%s\n", *line == ' ' ? "" : "error: ", line);
+}

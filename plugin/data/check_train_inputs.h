@@ -22,5 +22,7 @@
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
                            bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
                            size_t err_size);
+/* Prints what it left in err (which is spent by it): "error: " before each fault. */
+void amp_print_faults(char *err, FILE *);
 
 #endif

@@ -4,6 +4,8 @@
 #define NDEBUG
 #include "tests/harness.h"
 
+#include <sys/wait.h>
+
 static int failures_of(void (*run)(void))
 {
     int before = test_failures;
@@ -54,6 +56,19 @@ AMP_TEST(checks_pass_when_right)
 AMP_TEST(require_ends_the_test)
 {
     CHECK_INT(failures_of(required), 1);
+}
+
+AMP_TEST(a_test_that_ends_the_program_has_failed)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        test_process = getpid();
+        exit(0);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 1);
 }
 
 AMP_TEST(filter_selects_by_name)
