@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -100,11 +101,22 @@ static void stand_down(void)
     if (asked) raise(asked);
 }
 
+// Another run's: there before this one, which neither loaded nor wrote it.
+static bool is_foreign(const struct amp_session *s, const char *path)
+{
+    struct stat there, ours;
+    if (stat(path, &there)) return false;
+    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
+           there.st_dev != ours.st_dev;
+}
+
 int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 {
     char *base = AMP_USE(basecfg)(s->cfg->path);
     int n = folder[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", folder, base)
                       : snprintf(path, PATH_MAX, "%s", s->backup);
+    if (folder[0] && n < PATH_MAX && is_foreign(s, path))
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", folder, base);
     free(base);
     return n > 0 && n < PATH_MAX ? 0 : -1;
 }
@@ -145,6 +157,7 @@ void amp_interrupt_obey(struct amp_session *s)
     char path[PATH_MAX];
     if (!asked || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
+    if (*s->net->seen / images >= (size_t)s->net->max_batches) return; // Darknet ends by itself
     amp_log_close(&s->log, &s->step.scaler);
     amp_save_last(s, path);
     fflush(stdout);

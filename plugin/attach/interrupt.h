@@ -5,7 +5,9 @@
 // The handlers stand only where a signal would have ended the program (a handler of the program's
 // own and an ignored signal stay), while one network is trained, and where it is known where to
 // save: in the folder that the program read as the option "backup", else as the last file that it
-// saved under a name with the ending .backup.
+// saved under a name with the ending .backup. A CFG.backup that was there before and that this run
+// neither loaded nor wrote stays: the state is then saved as CFG_stopped.backup. After the last
+// iteration a signal changes nothing: the final weights are written, and the program ends.
 #ifndef AMP_INTERRUPT_H
 #define AMP_INTERRUPT_H
 

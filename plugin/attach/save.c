@@ -154,13 +154,15 @@ static void restore(struct amp_session *s)
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
     if (!s->sidecar) return;
-    if (seen == amp_sidecar_seen(s->sidecar))
+    if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);
-    else
+    } else {
+        *s->backup = 0; // it is another run's
         fprintf(stderr,
                 "mixed precision: %s is not used, because the count of images seen was set to %zu "
                 "after loading (-clear does that): momentum and loss scale start anew\n",
                 amp_sidecar_path(s->sidecar), seen);
+    }
     amp_sidecar_close(s->sidecar);
     s->sidecar = NULL;
 }
@@ -179,7 +181,7 @@ static const char *behind(const char *name, char path[PATH_MAX])
 static bool is_special(const char *name)
 {
     struct stat info;
-    return !stat(name, &info) && !S_ISREG(info.st_mode);
+    return !stat(name, &info) && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -342,8 +344,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
 // A layer just left FP16, and nothing else is wrong so far: the step was dropped.
 static bool is_one_layer(const struct amp_step *step)
 {
-    return step->poisoned && step->fault.class == AMP_FAULT_FORWARD &&
-           step->divergence.count == AMP_DIVERGENCE_LOST;
+    return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
 }
 
 // Good weights must not be lost to those of a run that has blown up.
@@ -435,6 +436,7 @@ static void load(struct amp_session *s, const char *name)
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
     if (s->graph) s->graph->weights_stale = true;
+    if (ends_with(name, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", name);
     if (!is_spoilt(s, what, sizeof what)) return;
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
              found.weights, what);

@@ -32,7 +32,7 @@ struct amp_session {
     bool moved;                  // Darknet may have moved its arrays
     size_t pass_images;          // counted by `seen` for a pass that has not begun yet
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
-    char backup[PATH_MAX];       // the last file saved as NAME.backup; "": none
+    char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
     amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody

@@ -159,11 +159,11 @@ static int check_number(const struct checker *k, const char *section, const stru
 {
     for (const char *p = e->value;; p++) {
         const char *end = read_number(p, whole);
-        if (!end || (*end && !(list && *end == ',')))
+        if (!end || (*end && *end != '#' && !(list && *end == ',')))
             return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s", e->key, e->value,
                         section, p, whole ? "a whole number of 32 bits" : "a finite number",
                         list ? ", or several with commas between them" : "");
-        if (!*end) return 0;
+        if (*end != ',') return 0; /* the end, or a remark, which Darknet does not read either */
         p = end;
     }
 }
@@ -197,10 +197,10 @@ static int check_steps(const struct checker *k, const struct amp_cfg_section *ne
     if (!steps || !scales)
         return fail(k, line, "policy=steps in %s: needs the keys steps= and scales=", net->name);
     int n_steps = count_elements(steps->value), n_scales = count_elements(scales->value);
-    if (n_steps == n_scales) return 0;
+    if (n_scales >= n_steps) return 0; /* Darknet leaves the others unread */
     return fail(k, scales->line,
-                "scales=%.80s in %s: %d numbers; allowed: %d, as many as steps=", scales->value,
-                net->name, n_scales, n_steps);
+                "scales=%.80s in %s: %d numbers; allowed: at least %d, one for each of steps=",
+                scales->value, net->name, n_scales, n_steps);
 }
 
 static int check_policy(const struct checker *k, const struct amp_cfg_section *net)
@@ -228,7 +228,7 @@ static int check_anchors(const struct checker *k, const struct amp_cfg_section *
     const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");
     if (!e || (strcmp(s->name, "[yolo]") && strcmp(s->name, "[region]"))) return 0;
     int n = count_elements(e->value), num = amp_cfg_int(s, "num", 1);
-    if (n == 2LL * num) return 0;
+    if (n <= 2LL * num) return 0; /* those that are missing are .5 */
     return fail(k, e->line, "anchors= in %s: %d numbers; allowed: %lld, two for each of num=%d",
                 s->name, n, 2LL * num, num);
 }

@@ -75,6 +75,14 @@ bool amp_divergence_add(struct amp_divergence *d, size_t iteration, double loss,
     return d->count >= AMP_DIVERGENCE_STOP;
 }
 
+bool amp_divergence_add_demotion(struct amp_divergence *d, size_t iteration)
+{
+    d->now = NAN;
+    d->limit = limit_of(d);
+    if (d->applied) count(d, iteration, NAN, 1);
+    return d->count >= AMP_DIVERGENCE_STOP;
+}
+
 bool amp_divergence_suspect(const struct amp_divergence *d)
 {
     return d->count > 0;

@@ -10,10 +10,11 @@
  *          after it          100 x the lowest mean since, and at least 3 x the highest of the start
  *   above  A loss is blown up when both it and the mean are above the limit: one bad batch is not,
  *          nor are many that are noisy.
- *   lost   An iteration without a finite loss (a value that came out as inf or NaN, or did not fit
- *          FP16), after the first step that was applied. Bad images do not count (no call).
+ *   lost   An iteration without a finite loss, after the first step that was applied. Bad images do
+ *          not count (no call).
  *
- * An iteration above the limit counts 1, a lost one 10, any other puts the count back to 0. At 100
+ * An iteration above the limit counts 1, as does one in which a layer left FP16 (it happens to a
+ * layer once); a lost one 10; any other puts the count back to 0. At 100
  * the run has diverged; while the count is not 0 it is suspect. Nothing is stored: a run that goes
  * on from weights starts over, since a suspect run leaves none to go on from.
  */
@@ -51,6 +52,8 @@ struct amp_divergence {
 /* An iteration ended. loss: NAN or inf where there is none; applied: its step was. True: diverged,
  * from now on as long as the count stays. */
 bool amp_divergence_add(struct amp_divergence *, size_t iteration, double loss, bool applied);
+/* The same for one without a loss because a value did not fit FP16 and its layer left it. */
+bool amp_divergence_add_demotion(struct amp_divergence *, size_t iteration);
 bool amp_divergence_suspect(const struct amp_divergence *);
 /* Of a run that is suspect: since when, and the losses then and now; of another the last loss. */
 void amp_divergence_describe(const struct amp_divergence *, char *text, size_t size);

@@ -24,8 +24,6 @@
 static const float thresh = .005f, nms = .45f;
 enum { LEAST_EVERY = 100 };
 
-int stbi_info(const char *path, int *width, int *height, int *channels);
-
 struct amp_training_map {
     struct amp_eval_set set;
     network *twin;
@@ -144,20 +142,20 @@ static int read_files(struct amp_training_map *m, const char *data_path, const c
     return result;
 }
 
-/* While training, a file that cannot be decoded would end it. stb may not know a format that OpenCV
- * does: such a file is decoded once. */
+/* While training, a file that cannot be decoded would end it. */
 static int check_images(const struct amp_eval_set *set)
 {
     int bad = 0;
+    struct amp_progress progress;
+    amp_progress_start(&progress, stderr, "decoding the valid images", (size_t)set->images.count);
     for (int i = 0; i < set->images.count; ++i) {
-        int w, h, c;
-        if (stbi_info(set->images.line[i], &w, &h, &c)) continue;
         image im = load_image_color(set->images.line[i], 0, 0);
         if (!amp_detect_is_decoded(im, set->images.line[i])) {
             fprintf(stderr, "error: %s: cannot be decoded as an image\n", set->images.line[i]);
             ++bad;
         }
         free_image(im);
+        amp_progress_update(&progress, (size_t)i + 1);
     }
     return bad ? -1 : 0;
 }

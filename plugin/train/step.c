@@ -350,9 +350,11 @@ static const char *why_nothing_helps(const struct amp_scaler *s)
 /* A step on a bad image says nothing. */
 static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
 {
-    bool bad_image = !s->applying && s->fault.class == AMP_FAULT_INPUT;
-    return s->passes && !bad_image &&
-           amp_divergence_add(&s->divergence, iteration, loss, s->applying);
+    if (!s->passes) return false;
+    if (!s->applying && s->fault.class == AMP_FAULT_INPUT) return false;
+    if (!s->applying && s->fault.class == AMP_FAULT_FORWARD)
+        return amp_divergence_add_demotion(&s->divergence, iteration);
+    return amp_divergence_add(&s->divergence, iteration, loss, s->applying);
 }
 
 /* What the log's file is to tell of the step; layers: the caller frees. */

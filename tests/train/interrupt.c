@@ -116,8 +116,59 @@ AMP_TEST(the_step_is_finished_and_saved)
         check_same_pair("a.backup", "three.backup");
         CHECK_INT(run(resumed), ALIVE);
         check_same_pair("resumed.backup", "seven.backup");
+        CHECK(!unlink(scratch("a.backup")) && !unlink(scratch("a.backup.amp")));
     }
     signal_number = SIGTERM;
+    scratch_empty();
+}
+
+AMP_TEST(another_runs_backup_stays)
+{
+    char bytes[10];
+    scratch_write("a.backup", "older", 5);
+    CHECK_INT(run(in_the_middle_of_a_step), 128 + SIGTERM);
+    check_said("a.cfg ./a_stopped.backup\n");
+    CHECK(exists("a_stopped.backup") && exists("a_stopped.backup.amp"));
+    CHECK(scratch_read("a.backup", bytes, sizeof bytes) == 5 && !memcmp(bytes, "older", 5));
+    scratch_empty();
+}
+
+// Loaded from a backup, it is this run's to replace.
+static void goes_on_and_stops(void)
+{
+    network *net = begin(SEEDED);
+    load(net, "a.backup");
+    steps(net, 1);
+    pass(net);
+    raise(SIGTERM);
+    pass(net);
+}
+
+AMP_TEST(the_backup_it_went_on_from_is_replaced)
+{
+    CHECK_INT(run(in_the_middle_of_a_step), 128 + SIGTERM);
+    CHECK_INT(run(goes_on_and_stops), 128 + SIGTERM);
+    check_said("stopped by SIGTERM after iteration 5. ");
+    check_said("a.cfg ./a.backup\n");
+    CHECK(!exists("a_stopped.backup"));
+    scratch_empty();
+}
+
+static void in_the_last_iteration(void)
+{
+    network *net = begin(SEEDED);
+    net->max_batches = 2;
+    steps(net, 1);
+    pass(net);
+    raise(SIGTERM);
+    pass(net);
+    save(net, "a_final.weights");
+}
+
+AMP_TEST(after_the_last_iteration_the_program_ends_by_itself)
+{
+    CHECK_INT(run(in_the_last_iteration), ALIVE);
+    CHECK(!strstr(text, "stopped by") && exists("a_final.weights") && !exists("a.backup"));
     scratch_empty();
 }
 

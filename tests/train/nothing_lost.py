@@ -46,6 +46,15 @@ def log_outlives_later_commands(root):
     assert run(data, *train).returncode == 0 and lines(log) == 3, "a new run starts a new log"
 
 
+def a_folder_in_the_place_of_weights_is_said(root):
+    data = toyset.make(root / "folder", max_batches=2, net_keys="mixed_precision=1\nseed=1")
+    (data / "backup" / "toy_final.weights").mkdir()
+    result = run(data, "detector", "train", "toy.data", "toy.cfg")
+    assert result.returncode == 1, result.stderr
+    assert "weights are not saved" in result.stderr, result.stderr
+
+
 with tempfile.TemporaryDirectory() as folder:
+    a_folder_in_the_place_of_weights_is_said(Path(folder))
     diverged_weights_are_not_saved(Path(folder))
     log_outlives_later_commands(Path(folder))

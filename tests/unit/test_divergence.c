@@ -209,6 +209,17 @@ static double flat(int i)
     return 1e4 * noise(1);
 }
 
+AMP_TEST(layers_that_leave_fp16_one_after_the_other_end_no_run)
+{
+    struct amp_divergence d = {0};
+    size_t i = 1;
+    for (; i <= 200; i++)
+        CHECK(!amp_divergence_add(&d, i, 10, true));
+    for (; i <= 275; i++)
+        CHECK(!amp_divergence_add_demotion(&d, i) && amp_divergence_suspect(&d));
+    CHECK(!amp_divergence_add(&d, i, 11, true) && !amp_divergence_suspect(&d));
+}
+
 AMP_TEST(runs_that_do_not_diverge_are_never_stopped)
 {
     static const struct {
