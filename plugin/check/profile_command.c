@@ -11,6 +11,7 @@
 #include "plugin/data/cfg_variant.h"
 #include "plugin/data/progress.h"
 #include "plugin/decide/named_files.h"
+#include "plugin/data/check_train_net.h"
 #include "plugin/decide/options.h"
 #include "profile.h"
 #include "quiet.h"
@@ -236,6 +237,20 @@ static int read_arguments(int argc, char **argv, struct request *r)
     return r->cfg ? 0 : -1;
 }
 
+static void tell_crash(void *failed, const char *message)
+{
+    *(int *)failed = complain(message);
+}
+
+// Darknet's FP32 is one of the two that are timed.
+static int check_stock(const struct amp_cfg_file *cfg, const struct amp_net_desc *net)
+{
+    int failed = 0;
+    amp_train_stock_check(cfg, net, tell_crash, &failed);
+    if (failed) complain("there is no FP32 time of Darknet's to compare with");
+    return failed;
+}
+
 static int profile(const struct request *r, const struct amp_cfg_file *cfg, struct amp_profile *p)
 {
     struct timed ways[AMP_PROFILE_WAYS] = {0};
@@ -284,7 +299,7 @@ int amp_command_profile(int argc, char **argv)
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
     if (net) plan = amp_plan_make(net, &options, 0, NULL, true, err, sizeof err);
     struct amp_profile p = {.net = net, .plan = plan};
-    int failed = plan ? profile(&r, cfg, &p) : complain(err);
+    int failed = plan ? check_stock(cfg, net) || profile(&r, cfg, &p) : complain(err);
     amp_plan_free(plan);
     amp_net_desc_free(net);
     amp_cfg_free(cfg);

@@ -295,3 +295,11 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     if (!mixed) check_gradients(&k);
     if (!mixed && !on_gpu) check_cpu_layers(&k);
 }
+
+void amp_train_stock_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
+                           amp_tell *tell, void *context)
+{
+    struct checker k = {cfg, net, tell, context};
+    check_gradients(&k);
+    check_cpu_layers(&k);
+}
