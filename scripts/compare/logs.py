@@ -16,16 +16,26 @@ def read_output(path):
             wait = float(loaded[1])
         elif found := DARKNET_ITERATION.match(line):
             number = int(found["iteration"])
-            for later in [key for key in iterations if key >= number]:
-                del iterations[later]
+            forget_from(number, iterations)
             iterations[number] = {"loss": finite(found["loss"]),
                                   "seconds": wait + float(found["seconds"])}
     return iterations
 
 
+def forget_from(number, known):
+    """Drops the iterations of a process that was killed after it had come further. Keys rise, so that
+    the last one tells whether there are any."""
+    while known and next(reversed(known)) >= number:
+        known.popitem()
+
+
 def finite(text):
     value = float(text)
     return value if math.isfinite(value) else None
+
+
+def is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 class AmpLog:
@@ -42,7 +52,7 @@ class AmpLog:
         for number, line in enumerate(lines, 1):
             try:
                 self.take(json.loads(line))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 broken.append(number)
         if broken == [len(lines)]:
             self.problems.append("ends inside a line")
@@ -53,12 +63,15 @@ class AmpLog:
 
     def take(self, entry):
         number = int(entry["iteration"])
+        for key in ("loss", "loss_scale", "grad_norm", "redone", "skipped"):
+            if entry.get(key) is not None and not is_number(entry[key]):
+                raise ValueError(f"{key} is no finite number")
         if "evaluation" in entry:
+            forget_from(number, self.evaluations)
             self.evaluations[number] = dict(entry["evaluation"])
             return
         for known in (self.iterations, self.evaluations):
-            for later in [key for key in known if key >= number]:
-                del known[later]
+            forget_from(number, known)
         self.iterations[number] = entry
 
     def find_gaps(self):

@@ -234,10 +234,26 @@ def test_logs(folder):
     path.write_text(line(1) + "{}\nnoise\n" + line(4))
     assert logs.AmpLog(path).problems == [
         "2 lines are not objects of a log, the first is line 2", "2 of 4 iterations are missing"]
+    path.write_text(line(1) + line(2).replace("2,", "1e999,", 1) + line(2, "x") + "[" * 100000 + "\n"
+                    + line(2, grad_norm=[]) + line(2))
+    log = logs.AmpLog(path)
+    assert log.series("loss") == [(1, 1.0), (2, 1.0)], log.series("loss")
+    assert log.problems == ["4 lines are not objects of a log, the first is line 2"], log.problems
     assert logs.AmpLog(folder / "none").missing and logs.read_output(folder / "none") == {}
     path.write_text("")
     empty = logs.AmpLog(path)
     assert numerics.summarise(empty) is None and numerics.heat_map(empty) is None
+
+
+def test_long_logs(folder):
+    """Time is linear: scanning all keys at every line would take hours."""
+    many, path = 200000, folder / "long"
+    path.write_text("".join(map(printed, range(1, many + 1))))
+    assert len(logs.read_output(path)) == many
+    path.write_text("".join(map(line, [1] * many)).replace('"iteration": 1,', '"iteration": %d,')
+                    % tuple(range(1, many + 1)))
+    log = logs.AmpLog(path)
+    assert len(log.iterations) == many and log.problems == [], log.problems
 
 
 def test_curves():
@@ -291,6 +307,7 @@ test_verdicts()
 test_cfgs()
 with tempfile.TemporaryDirectory() as scratch:
     test_logs(Path(scratch))
+    test_long_logs(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_device_memory(Path(scratch))
 test_curves()
