@@ -86,6 +86,11 @@ def test_no_spread():
     assert found["low"] == found["high"] == 0.5, found
 
 
+def test_interval_ends_where_differences_do():
+    found = paired.compare([0.3, -0.2], [[0.3, -0.2]] * 100, 8)
+    assert (found["low"], found["high"]) == (-1, 1), found
+
+
 def covers(rng, seeds, images, by_seed, by_image, by_both):
     """One simulated comparison whose true difference is 0: is it in the interval? An image adds to
     the difference of all seeds, and to each on its own."""
@@ -119,9 +124,9 @@ def test_seeds_needed():
 
 
 def test_verdicts():
-    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01):
+    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01, image_se=0.0):
         return paired.judge("bf16", "mAP50", fp32, {"low": low, "high": high, "mean": mean,
-                            "seeds": n, "sd": sd, "image_se": 0.0}, 0.01)
+                            "seeds": n, "sd": sd, "image_se": image_se}, 0.01)
 
     assert judge(-0.009, 0.01)["verdict"] == "equal"
     assert "equals FP32's within ±0.01: difference +0.000" in judge(-0.009, 0.01)["sentence"]
@@ -131,7 +136,15 @@ def test_verdicts():
     assert judge(0.001, 0.03, 0.02)["verdict"] == "better"
     none = judge(-0.02, 0.015)
     assert none["verdict"] == "none" and none["seeds_needed"] == 13, none
-    assert "about 13 seeds" in none["sentence"]
+    assert "about 13 seeds" in none["sentence"] and "chance" not in none["sentence"]
+    narrow = judge(-0.004, 0.0101, 0.003)["sentence"]
+    assert "wider" not in narrow and "not within the margin of ±0.01" in narrow, narrow
+    many = judge(-0.5, 0.5, sd=0.4)
+    assert many["seeds_needed"] is None and "more than 1000 seeds" in many["sentence"], many
+    assert "images" not in many["sentence"]
+    assert "more validation images" in judge(-0.02, 0.02, image_se=0.004)["sentence"]
+    two = judge(-0.02, 0.015, n=2)["sentence"]
+    assert "about 13 seeds" in two and "two seeds hardly tell how much" in two, two
     assert judge(0, 0, n=1)["verdict"] == "none"
     assert "hardly" not in judge(0, 0)["sentence"]
     assert judge(0, 0, fp32=0.05)["verdict"] == "none"  # nothing learned, nothing to compare
@@ -301,6 +314,7 @@ test_quantile()
 test_interval_of_seeds_alone()
 test_interval_of_images_alone()
 test_no_spread()
+test_interval_ends_where_differences_do()
 test_coverage()
 test_seeds_needed()
 test_verdicts()
