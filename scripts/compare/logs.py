@@ -38,6 +38,11 @@ def is_number(value):
     return type(value) in (int, float) and math.isfinite(value)
 
 
+def check_number(value):
+    if value is not None and not is_number(value):
+        raise ValueError(f"{value!r} is no finite number")
+
+
 class AmpLog:
     """iterations: {number: object}; evaluations: {number: object}; problems: what is wrong with it,
     one line each. Keys that an older plugin did not write are simply not there."""
@@ -52,7 +57,7 @@ class AmpLog:
         for number, line in enumerate(lines, 1):
             try:
                 self.take(json.loads(line))
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 broken.append(number)
         if broken == [len(lines)]:
             self.problems.append("ends inside a line")
@@ -64,11 +69,15 @@ class AmpLog:
     def take(self, entry):
         number = int(entry["iteration"])
         for key in ("loss", "loss_scale", "grad_norm", "redone", "skipped"):
-            if entry.get(key) is not None and not is_number(entry[key]):
-                raise ValueError(f"{key} is no finite number")
+            check_number(entry.get(key))
+        for layer in entry.get("layers") or ():
+            for key in ("layer", "out_max", "delta_max", "delta_zero"):
+                check_number(layer.get(key))
         if "evaluation" in entry:
+            for key in ("map50", "map75", "map"):
+                check_number(entry["evaluation"].get(key))
             forget_from(number, self.evaluations)
-            self.evaluations[number] = dict(entry["evaluation"])
+            self.evaluations[number] = entry["evaluation"]
             return
         for known in (self.iterations, self.evaluations):
             forget_from(number, known)

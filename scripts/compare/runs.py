@@ -25,7 +25,11 @@ RESUMED = "mixed precision: resumed from "  # how the plugin says that it took u
 
 
 def digest(text):
-    return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def write_cfg(folder, text):
+    (folder / "net.cfg").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def read_json(path):
@@ -41,6 +45,18 @@ def read_json(path):
     raise BenchError(f"{path} holds no JSON object: delete it, or the folder it is in")
 
 
+def is_share(value):
+    return value is None or logs.is_number(value)
+
+
+def is_measured(found):
+    """Has it the structure of a detector map with a bootstrap?"""
+    settings, drawn = found.get("settings"), found["bootstrap"]
+    return (isinstance(settings, dict) and isinstance(drawn, dict) and "images" in settings
+            and all(key in found and is_share(found[key]) and isinstance(drawn.get(key), list)
+                    and all(map(is_share, drawn[key])) for key in ("map50", "map75", "map")))
+
+
 class Run:
     """One training of a variant with a seed."""
 
@@ -50,7 +66,7 @@ class Run:
         self.name = f"{variant.name}-{seed}"
         self.folder = out / "runs" / self.name
         self.cfg = variant.apply(inputs["cfg"], seed, inputs["iterations"])
-        self.iterations = Cfg(self.cfg).number("max_batches")
+        self.iterations, self.batch = (Cfg(self.cfg).number(key) for key in ("max_batches", "batch"))
         self.weights = inputs["weights"]
         self.classes, self.images = len(inputs["set"]["names"]), len(inputs["set"]["valid"])
         self.made_for = {
@@ -93,12 +109,17 @@ class Run:
             return 0
         with open(backup, "rb") as file:  # three ints, then the images seen
             seen = int.from_bytes(file.read(20)[12:], "little")
-        return seen // Cfg(self.cfg).number("batch")
+        return seen // self.batch
 
     def measured(self):
         """The object of `detector map`, None where it was not measured yet."""
         found = read_json(self.folder / "map.json")
-        return found if found and "bootstrap" in found else None
+        if not found or "bootstrap" not in found:
+            return None
+        if not is_measured(found):
+            raise BenchError(f"{self.folder / 'map.json'} is not what detector map writes: delete it, "
+                             "and the mAP is measured again")
+        return found
 
     # ---- what is done ----
 
@@ -107,7 +128,7 @@ class Run:
             return
         partial = self.folder.with_name(self.name + ".partial")
         partial.mkdir(parents=True, exist_ok=True)
-        (partial / "net.cfg").write_text(self.cfg)
+        write_cfg(partial, self.cfg)
         (partial / "set.data").write_text(data_file(self.classes, "../../lists"))
         write(partial / "run.json",
               json.dumps({"made_for": self.made_for, "starts": [], "finished": False}, indent=2))

@@ -235,6 +235,10 @@ def check_honest(folder):
     assert report(out)["runs"][3]["curves"]["loss_scale"] == []
     assert notes_with("map.json", None) == ["mixed-2: its mAP was not measured yet; left out."]
     assert report(out)["variants"][1]["seeds"] == [1]
+    for wrong in ({"bootstrap": 3}, {k: v for k, v in json.loads(measured).items() if k != "map75"}):
+        (run / "map.json").write_text(json.dumps(wrong))
+        refuses(folder, *command, says="map.json is not what detector map writes: delete it")
+    (run / "map.json").write_text(measured)
     other = json.loads(measured)
     other["settings"]["images"] += 1
     assert "of other images" in notes_with("map.json", json.dumps(other))[0]
@@ -255,6 +259,16 @@ def check_inputs(folder):
             says="none is layer 99")
     refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:loss_scale=big",
             says="a: darknet-amp: net.cfg:")
+    refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:batch=2", says="the same in all runs")
+    (folder / "a-file").write_text("")
+    refuses(folder, "toy.data", "toy.cfg", "--out", "a-file/out", says="a-file/out: Not a directory")
+    cfg = (folder / "toy.cfg").read_text()
+    for name, wrong in (("max_batches", "4x"), ("batch", "4 # x")):
+        (folder / "wrong.cfg").write_text(re.sub(r"(?m)^%s *=.*" % name, "%s = %s" % (name, wrong), cfg))
+        refuses(folder, "toy.data", "wrong.cfg", *common, says="%s under [net]: " % name)
+    (folder / "latin.cfg").write_bytes(b"# gr\xfc\xdfe\n" + cfg.encode())
+    said = compare(folder, "toy.data", "latin.cfg", "--out", "latin", "--report-only")
+    assert "no pair of finished runs" in said, said
     assert "DATA and CFG are needed" in compare(folder, "toy.data", status=2)
     assert not list((folder / "inputs/runs").glob("*/train.log")), "something was trained"
 

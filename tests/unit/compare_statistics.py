@@ -188,6 +188,12 @@ def test_cfgs():
     assert "mixed_precision" not in text and text.startswith("# a comment\n[net]\nseed=2\n"), text
     for bad in ("x", "fp32:a=1", "x:", "x:a", "x y:a=1", "x:layerq.a=1"):
         fails(lambda bad=bad: cfgs.parse_variant(bad), f"--variant {bad}")
+    for own in ("seed", "max_batches", "batch", "subdivisions", "amp_log", "amp_log_layers"):
+        fails(lambda own=own: cfgs.parse_variant(f"x:loss_scale=2,{own}=2"), own, "the same in all runs")
+    for broken in ("max_batches=4x", "max_batches=0", "max_batches = 4 # x", "max_batches=1e3"):
+        wrong = CFG.replace("max_batches=1000", broken)
+        fails(lambda wrong=wrong: mixed.apply(wrong, 1), "max_batches", "not a whole number")
+    fails(lambda: mixed.apply(CFG.replace("900", "9h"), 1, 100), "steps", "'9h' is not a whole number")
     fails(lambda: cfgs.standard_variants(["x:a=1", "x:b=1"], False), "--variant x", "twice")
     fails(lambda: cfgs.parse_variant("x:layer2.a=1").apply(CFG, 1), "2 layers, none is layer 2")
 
@@ -248,10 +254,10 @@ def test_logs(folder):
     assert logs.AmpLog(path).problems == [
         "2 lines are not objects of a log, the first is line 2", "2 of 4 iterations are missing"]
     path.write_text(line(1) + line(2).replace("2,", "1e999,", 1) + line(2, "x") + "[" * 100000 + "\n"
-                    + line(2, grad_norm=[]) + line(2))
+                    + line(2, grad_norm=[]) + line(2, layers=[3]) + line(2))
     log = logs.AmpLog(path)
     assert log.series("loss") == [(1, 1.0), (2, 1.0)], log.series("loss")
-    assert log.problems == ["4 lines are not objects of a log, the first is line 2"], log.problems
+    assert log.problems == ["5 lines are not objects of a log, the first is line 2"], log.problems
     assert logs.AmpLog(folder / "none").missing and logs.read_output(folder / "none") == {}
     path.write_text("")
     empty = logs.AmpLog(path)
