@@ -13,7 +13,9 @@ import hashlib
 import json
 import shutil
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import logs
 from bench_lib import BenchError, write
@@ -43,6 +45,12 @@ def read_json(path):
     except ValueError:
         pass
     raise BenchError(f"{path} holds no JSON object: delete it, or the folder it is in")
+
+
+def is_state(found):
+    """Has it the structure of a run.json?"""
+    return (isinstance(found.get("made_for"), dict) and isinstance(found.get("starts"), list)
+            and isinstance(found.get("finished"), bool))
 
 
 def is_share(value):
@@ -79,14 +87,19 @@ class Run:
 
     def state(self):
         """The object in run.json, None where the run was not begun. A folder of another run is an
-        error."""
+        error, unless that run never started."""
         state = read_json(self.folder / "run.json")
         if state is None and self.folder.exists():
             raise BenchError(f"{self.folder} holds no run.json: delete it, and the run is repeated")
         if state is None:
             return None
+        if not is_state(state):
+            raise BenchError(f"{self.folder / 'run.json'} is not what this program writes: delete that "
+                             "folder, and the run is repeated")
+        if state["made_for"] != self.made_for and not state["starts"]:
+            return None
         for key, what in (("cfg", "cfg"), ("images", "data set"), ("weights", "initial weights")):
-            if state.get("made_for", {}).get(key) != self.made_for[key]:
+            if state["made_for"].get(key) != self.made_for[key]:
                 raise BenchError(f"{self.folder} is a run with another {what}: choose another --out, "
                                  "or delete that folder")
         if state["finished"] and not (self.folder / "net_final.weights").exists():
@@ -124,8 +137,10 @@ class Run:
     # ---- what is done ----
 
     def prepare(self):
-        if self.folder.exists():
+        if self.state() is not None:
             return
+        if self.folder.exists():  # made for another run, which never started
+            shutil.rmtree(self.folder)
         partial = self.folder.with_name(self.name + ".partial")
         partial.mkdir(parents=True, exist_ok=True)
         write_cfg(partial, self.cfg)
@@ -276,13 +291,16 @@ def plan_runs(out, variants, seeds, stock_seeds, inputs):
 
 
 def check_cfgs(program, runs):
-    """The plugin's own message on a variant's cfg, before hours are spent on the others."""
+    """The plugin's own message on a variant's cfg, before anything is made for it."""
     for run in runs:
         if run.seed == 1:
-            asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=run.folder, text=True,
-                                   capture_output=True)
+            with tempfile.TemporaryDirectory() as folder:
+                write_cfg(Path(folder), run.cfg)
+                asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=folder, text=True,
+                                       errors="replace", capture_output=True)
             if asked.returncode:
-                raise BenchError(f"{run.variant.title}: {asked.stderr.strip().splitlines()[-1]}")
+                said = asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"]
+                raise BenchError(f"{run.variant.title}: {said[-1]}")
 
 
 def lock(out):
@@ -298,10 +316,10 @@ def lock(out):
 def train_all(out, runs, found, program, build, options):
     for run in runs:
         run.state()  # complains before anything is written
+    check_cfgs(program, runs)
     write_lists(found, out / "lists")
     for run in runs:
         run.prepare()
-    check_cfgs(program, runs)
     progress = Progress(runs)
     for number, run in enumerate(runs, 1):
         if not run.state()["finished"]:

@@ -205,7 +205,26 @@ def check_refused(folder):
     fcntl.flock(lock, fcntl.LOCK_EX)
     refuses(folder, *command, says="another comparison is at work there")
     lock.close()
+    (run / "run.json").write_text('{"made_for": 3}')
+    refuses(folder, *command, says="mixed-2/run.json is not what this program writes")
+    (run / "run.json").write_text(swapped)
     assert "net_final" not in compare(folder, *command)
+
+
+def check_never_started(folder):
+    """A folder made for another cfg, where no training began, is made anew; one that began is not."""
+    out = folder / "remade"
+    shutil.copytree(folder / "whole", out)
+    command = ["toy.data", "toy.cfg", "--seeds", 2, "--samples", 0, "--out", out]
+    run = out / "runs/mixed-2"
+    state = json.loads((run / "run.json").read_text())
+    state["made_for"]["cfg"] = "another"
+    (run / "run.json").write_text(json.dumps(state))
+    refuses(folder, *command, says="mixed-2 is a run with another cfg")
+    (run / "run.json").write_text(json.dumps(dict(state, starts=[], finished=False)))
+    compare(folder, *command)
+    assert json.loads((run / "run.json").read_text())["finished"]
+    assert without_timing(report(out)) == without_timing(report(folder / "whole"))
 
 
 def check_honest(folder):
@@ -270,7 +289,7 @@ def check_inputs(folder):
     said = compare(folder, "toy.data", "latin.cfg", "--out", "latin", "--report-only")
     assert "no pair of finished runs" in said, said
     assert "DATA and CFG are needed" in compare(folder, "toy.data", status=2)
-    assert not list((folder / "inputs/runs").glob("*/train.log")), "something was trained"
+    assert not (folder / "inputs/runs").exists(), "a cfg that is refused left a folder"
 
 
 # ---- what the log may hold, and the page ----
@@ -366,6 +385,7 @@ with tempfile.TemporaryDirectory() as root:
     check_interrupted(toy)
     check_stopped_at_the_end(toy)
     check_refused(toy)
+    check_never_started(toy)
     check_honest(toy)
     check_inputs(toy)
     check_readme(toy)
