@@ -293,7 +293,8 @@ def difference_cells(variants, metric):
         if not found:
             return ""
         return (f"{paired.points(found['mean'], True)} [{paired.points(found['low'], True)}, "
-                f"{paired.points(found['high'], True)}]")
+                f"{paired.points(found['high'], True)}]"
+                + (" of the images only" if found["seeds"] == 1 else ""))
 
     return [cell(variant) for variant in variants]
 

@@ -229,6 +229,10 @@ def test_logs(folder):
     assert numerics.heat_map(log, log)["underflow"] == [[0]]
     assert numerics.extremes(heat)["output"] == {"value": 2.0, "layer": 0, "type": "convolutional",
                                                  "iteration": 2}
+    for stored, underflow, headroom in (("fp32", None, None), ("bf16", 0, None), ("fp16", 0, 2.0)):
+        layers[0]["format"] = log.iterations[2]["layers"][0]["format"] = stored
+        heat = numerics.heat_map(log, log)
+        assert heat["underflow"] == [[underflow]] and heat["headroom"] == [[headroom]], heat
     found = numerics.summarise(log)
     assert found["redone"] == 3 and found["not_finite"] == 1 and found["scale_max"] == 8, found
 
