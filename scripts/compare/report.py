@@ -368,5 +368,5 @@ def make(planned, inputs, program, about):
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
     pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
-    return {"json": found, "markdown": markdown(found, cells),
-            "html": page.make(found, cells, pictures)}
+    return {"json": found, "markdown": printable(markdown(found, cells)),
+            "html": printable(page.make(found, cells, pictures))}

@@ -39,7 +39,7 @@ def read_json(path):
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         if isinstance(found, dict):
             return found
     except ValueError:

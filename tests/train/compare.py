@@ -287,8 +287,13 @@ def check_inputs(folder):
         (folder / "wrong.cfg").write_text(re.sub(r"(?m)^%s *=.*" % name, "%s = %s" % (name, wrong), cfg))
         refuses(folder, "toy.data", "wrong.cfg", *common, says="%s under [net]: " % name)
     (folder / "latin.cfg").write_bytes(b"# gr\xfc\xdfe\n" + cfg.encode())
-    said = compare(folder, "toy.data", "latin.cfg", "--out", "latin", "--report-only")
-    assert "no pair of finished runs" in said, said
+    names = (folder / "toy.names").read_bytes().splitlines()
+    (folder / "latin.names").write_bytes(b"".join(name + b"\xfc\n" for name in names))
+    (folder / "latin.data").write_text((folder / "toy.data").read_text().replace("toy.names",
+                                                                                 "latin.names"))
+    compare(folder, "latin.data", "latin.cfg", "--out", "latin", "--seeds", 1, "--iterations", 10)
+    assert (folder / "latin/runs/mixed-1/net.cfg").read_bytes().startswith(b"# gr\xfc\xdfe\n")
+    assert (folder / "latin/lists/set.names").read_bytes() == (folder / "latin.names").read_bytes()
     assert "DATA and CFG are needed" in compare(folder, "toy.data", status=2)
     assert not (folder / "inputs/runs").exists(), "a cfg that is refused left a folder"
 
