@@ -26,7 +26,8 @@ def clock(seconds):
 def read_lines(path):
     if not path.is_file():
         raise BenchError(f"{path} is missing")
-    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")  # names may be any bytes
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def the_only(folder, pattern):
@@ -92,7 +93,8 @@ def write_lists(found, folder):
     """The resolved set, one file for each list."""
     folder.mkdir(parents=True, exist_ok=True)
     for key, name in LISTS.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in found[key]))
+        (folder / name).write_text("".join(f"{line}\n" for line in found[key]), encoding="utf-8",
+                                   errors="surrogateescape")
 
 
 def data_file(classes, lists):

@@ -60,7 +60,7 @@ def read_arguments():
 def read_text(path, what):
     if not path.is_file():
         raise BenchError(f"{what} {path} is missing")
-    return path.read_text()
+    return path.read_text(encoding="utf-8", errors="surrogateescape")  # bytes stay as they are
 
 
 def read_inputs(args):
@@ -79,7 +79,14 @@ def read_inputs(args):
 
 
 def main():
-    args = read_arguments()
+    try:
+        compare(read_arguments())
+    except OSError as error:
+        where = f"{error.filename}: {error.strerror}" if error.filename else error
+        raise BenchError(where) from None
+
+
+def compare(args):
     if not args.darknet.exists():
         raise BenchError(f"{args.darknet} is missing: run scripts/compare.sh, which builds it")
     program = args.darknet.resolve()

@@ -5,6 +5,8 @@ import re
 from bench_lib import BenchError
 
 OURS = re.compile(r"amp_|loss_scale|mixed_precision$|seed$")  # how the plugin's keys begin
+# Keys of [net] that the comparison sets, or that make runs of different lengths.
+OWN = ("seed", "max_batches", "batch", "subdivisions", "amp_log", "amp_log_layers")
 HEAT_MAP_COLUMNS = 50
 TITLES = {"fp32": "FP32", "mixed": "mixed precision", "stock": "stock Darknet"}
 
@@ -15,6 +17,12 @@ def split_entry(line):
     if not line or line[0] in "#;[" or "=" not in line:
         return None
     return tuple(line.split("=", 1))
+
+
+def whole_number(key, text):
+    if not re.fullmatch(r"\+?[0-9]{1,10}", text) or not int(text):
+        raise BenchError(f"the cfg's {key} under [net]: {text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 class Cfg:
@@ -43,7 +51,7 @@ class Cfg:
         value = self.get(key, default)
         if value is None:
             raise BenchError(f"the cfg has no {key} under [net]")
-        return int(value)
+        return whole_number(key, value)
 
     def remove(self, wanted, section):
         self.sections[section] = [line for line in self.sections[section]
@@ -62,7 +70,8 @@ class Cfg:
         """Another number of iterations; steps change in proportion."""
         share = iterations / self.number("max_batches")
         if self.get("steps"):
-            values = [max(1, round(int(value) * share)) for value in self.get("steps").split(",")]
+            values = [max(1, round(whole_number("steps", value) * share))
+                      for value in self.get("steps").split(",")]
             self.set("steps", ",".join(map(str, values)))
         self.set("max_batches", iterations)
 
@@ -114,6 +123,8 @@ def parse_variant(text):
         match = re.fullmatch(r"(?:layer(\d+)\.)?([A-Za-z_]\w*)=(\S+)", entry)
         if not match:
             raise BenchError(f"--variant {text}: {entry!r} is not KEY=VALUE or layerN.KEY=VALUE")
+        if not match[1] and match[2] in OWN:
+            raise BenchError(f"--variant {text}: {match[2]} must be the same in all runs")
         found.append((int(match[1]) + 1 if match[1] else 0, match[2], match[3]))
     return Variant(name, found)
 

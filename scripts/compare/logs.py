@@ -16,16 +16,31 @@ def read_output(path):
             wait = float(loaded[1])
         elif found := DARKNET_ITERATION.match(line):
             number = int(found["iteration"])
-            for later in [key for key in iterations if key >= number]:
-                del iterations[later]
+            forget_from(number, iterations)
             iterations[number] = {"loss": finite(found["loss"]),
                                   "seconds": wait + float(found["seconds"])}
     return iterations
 
 
+def forget_from(number, known):
+    """Drops the iterations of a process that was killed after it had come further. Keys rise, so that
+    the last one tells whether there are any."""
+    while known and next(reversed(known)) >= number:
+        known.popitem()
+
+
 def finite(text):
     value = float(text)
     return value if math.isfinite(value) else None
+
+
+def is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def check_number(value):
+    if value is not None and not is_number(value):
+        raise ValueError(f"{value!r} is no finite number")
 
 
 class AmpLog:
@@ -42,7 +57,7 @@ class AmpLog:
         for number, line in enumerate(lines, 1):
             try:
                 self.take(json.loads(line))
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
                 broken.append(number)
         if broken == [len(lines)]:
             self.problems.append("ends inside a line")
@@ -53,12 +68,19 @@ class AmpLog:
 
     def take(self, entry):
         number = int(entry["iteration"])
+        for key in ("loss", "loss_scale", "grad_norm", "redone", "skipped"):
+            check_number(entry.get(key))
+        for layer in entry.get("layers") or ():
+            for key in ("layer", "out_max", "delta_max", "delta_zero"):
+                check_number(layer.get(key))
         if "evaluation" in entry:
-            self.evaluations[number] = dict(entry["evaluation"])
+            for key in ("map50", "map75", "map"):
+                check_number(entry["evaluation"].get(key))
+            forget_from(number, self.evaluations)
+            self.evaluations[number] = entry["evaluation"]
             return
         for known in (self.iterations, self.evaluations):
-            for later in [key for key in known if key >= number]:
-                del known[later]
+            forget_from(number, known)
         self.iterations[number] = entry
 
     def find_gaps(self):

@@ -40,9 +40,10 @@ def summarise(log):
 
 def heat_map(log, fp32=None):
     """{"iterations", "layers": [{"layer", "type", "format"}], "delta_zero", "out_max", "delta_max",
-    "underflow": [layer][time]}; None where the log has no layers. Many gradients are zero whatever the
+    "headroom", "underflow": [layer][time]}; None where the log has no layers. Many gradients are zero whatever the
     precision: three of four at a max pooling of 2x2, most of a detection head's. Underflow is the
-    share that is zero here and not in the same seed's FP32 run; fp32 is that run's log."""
+    share that is zero here and not in the same seed's FP32 run; fp32 is that run's log. Layers stored as
+    FP32 have no underflow; headroom is out_max of those stored as FP16."""
     columns = log.layers()
     if not columns:
         return None
@@ -55,9 +56,17 @@ def heat_map(log, fp32=None):
     base = dict(fp32.layers()) if fp32 else {}
     by_design = cells([(number, base.get(number, ())) for number in found["iterations"]], layers,
                       "delta_zero")
-    found["underflow"] = [[None if None in pair else max(0, pair[0] - pair[1]) for pair in zip(*rows)]
-                          for rows in zip(found["delta_zero"], by_design)]
+    lost = [[None if None in pair else max(0, pair[0] - pair[1]) for pair in zip(*rows)]
+            for rows in zip(found["delta_zero"], by_design)]
+    found["underflow"] = rows_of(found["layers"], lost, ("fp16", "bf16", None))
+    found["headroom"] = rows_of(found["layers"], found["out_max"], ("fp16", None))
     return found
+
+
+def rows_of(layers, rows, formats):
+    """The rows of layers stored in one of the formats; None in all others."""
+    return [row if layer["format"] in formats else [None] * len(row)
+            for layer, row in zip(layers, rows)]
 
 
 def cells(columns, layers, key):
@@ -73,11 +82,11 @@ def extremes(heat):
     def worst(key):
         found = [(value, heat["layers"][row], heat["iterations"][column])
                  for row, values in enumerate(heat[key]) for column, value in enumerate(values)
-                 if value is not None and heat["layers"][row].get("format") in ("fp16", None)]
+                 if value is not None]
         if not found:
             return None
         value, layer, iteration = max(found, key=lambda cell: cell[0])
         return {"value": value, "layer": layer["layer"], "type": layer["type"],
                 "iteration": iteration}
 
-    return {"underflow": worst("underflow"), "output": worst("out_max")}
+    return {"underflow": worst("underflow"), "output": worst("headroom")}

@@ -104,7 +104,7 @@ def common_variance(drawn):
 def compare(differences, drawn, images):
     """differences: variant minus FP32, one for each seed; drawn: the same for every drawing of
     images, [drawing][seed], not empty; images: how many there are. The interval and what it is made
-    of. Of one seed it is that of the images alone."""
+    of; it ends at -1 and 1, as differences of mAP do. Of one seed it is that of the images alone."""
     n = len(differences)
     mean, sd = statistics.fmean(differences), spread(differences)
     image_se = math.sqrt(common_variance(drawn))
@@ -112,20 +112,23 @@ def compare(differences, drawn, images):
     by_seeds = t_quantile(tail, n - 1) * sd / math.sqrt(n) if n > 1 else 0
     by_images = t_quantile(tail, max(1, images - 1)) * image_se
     half = math.hypot(by_seeds, by_images)
-    return {"seeds": n, "mean": mean, "low": mean - half, "high": mean + half, "sd": sd,
-            "image_se": image_se, "differences": differences,
+    return {"seeds": n, "mean": mean, "low": max(-1.0, mean - half),
+            "high": min(1.0, mean + half), "sd": sd, "image_se": image_se, "differences": differences,
             "bootstrap": bootstrap(drawn, random.Random(1))}
+
+
+def part_of_images(image_se):
+    """What the images alone add to the margin that can be shown, whatever the number of seeds."""
+    return image_se * (NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + NORMAL.inv_cdf((1 + POWER) / 2))
 
 
 def seeds_needed(sd, image_se, margin):
     """The smallest number of seeds with which a variant that is truly equal would be found equal in
     POWER of all comparisons: t is added for both risks, as for any test of equivalence (Chow, Shao,
-    Wang, "Sample Size Calculations in Clinical Research", ch. 3). None where no number would do,
-    because of the images."""
+    Wang, "Sample Size Calculations in Clinical Research", ch. 3). None where more than MOST_SEEDS are needed."""
     def enough(n):
         risks = t_quantile((1 + CONFIDENCE) / 2, n - 1) + t_quantile((1 + POWER) / 2, n - 1)
-        images = NORMAL.inv_cdf((1 + CONFIDENCE) / 2) + NORMAL.inv_cdf((1 + POWER) / 2)
-        return math.hypot(risks * sd / math.sqrt(n), images * image_se) <= margin
+        return math.hypot(risks * sd / math.sqrt(n), part_of_images(image_se)) <= margin
 
     found = bisect.bisect_left(range(2, MOST_SEEDS + 1), True, key=enough) + 2
     return found if found <= MOST_SEEDS else None
@@ -163,13 +166,21 @@ def judge(title, metric, fp32_mean, found, margin):
         return verdict(word, f"{what} is {word} than FP32's by {points(abs(mean))} ({between}).")
     needed = seeds_needed(found["sd"], found["image_se"], margin)
     return verdict("none", f"No verdict on {what} yet: the difference to FP32 is "
-                   f"{points(mean, True)} ({between}), wider than the margin of ±{margin:g}. "
-                   + advise(needed, n), needed)
+                   f"{points(mean, True)} ({between}), not within the margin of ±{margin:g}. "
+                   + advise(needed, n, part_of_images(found["image_se"]) > margin), needed)
 
 
-def advise(needed, n):
-    if needed is None:
+def advise(needed, n, images_exceed):
+    """images_exceed: no number of seeds would do, because of the images."""
+    if images_exceed:
         return "More seeds alone would not do: it takes more validation images."
-    if needed <= n:
-        return "By chance: this many seeds would mostly do if the two are equal; train some more."
-    return f"If the two are equal, about {needed} seeds would show it."
+    if needed is None:
+        advice = f"If the two are equal, it would take more than {MOST_SEEDS} seeds to show it"
+    elif needed <= n:
+        advice = ("By chance: this many seeds would mostly do if the two are equal; train some "
+                  "more")
+    else:
+        advice = f"If the two are equal, about {needed} seeds would show it"
+    if n == 2:
+        advice += "; but two seeds hardly tell how much runs differ by chance"
+    return advice + "."

@@ -13,7 +13,6 @@ import paired
 import samples
 from bench_lib import page as join_lines
 from bench_lib import table
-from cfgs import Cfg
 from training import clock
 
 FORMAT = "darknet-amp comparison 1"
@@ -45,6 +44,11 @@ def versions():
     return found
 
 
+def printable(text):
+    """With a mark for every byte that is no UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 # ---- reading ----
 
 
@@ -70,7 +74,8 @@ def read_maps(run, problems):
     if measured is None:
         problems.append("its mAP was not measured yet; left out")
         return None
-    if measured["settings"]["images"] != run.images or measured["map50"] is None:
+    if measured["settings"]["images"] != run.images or any(
+            measured[key] is None for key in ("map50", "map75", "map")):
         problems.append("its map.json is of other images or has no mAP; left out")
         return None
     return measured
@@ -231,7 +236,7 @@ def collect(planned, inputs, program, about):
     measured = [row for row in rows if row["maps"]]
     base = [row for row in measured if row["run"].variant.name == "fp32"]
     goals = {row["run"].seed: cost.goal_of(row, about["metric"]) for row in base}
-    batch = Cfg(planned[0].cfg).number("batch")
+    batch = planned[0].batch
     images = len(inputs["set"]["valid"])
     described = [describe_run(row, batch, goals.get(row["run"].seed), about["metric"])
                  for row in rows]
@@ -250,7 +255,7 @@ def collect(planned, inputs, program, about):
             "weights": inputs["weights"].name if inputs["weights"] else None,
             "iterations": planned[0].iterations, "batch": batch, "images": images,
             "training_images": len(inputs["set"]["train"]), "classes": inputs["set"]["names"],
-            "seeds": sorted({run.seed for run in planned}), "cfg_text": inputs["cfg"],
+            "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
         "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
         "notes": find_notes(rows, out, planned), "machine": {**about["machine"], "versions": versions()},
@@ -288,7 +293,8 @@ def difference_cells(variants, metric):
         if not found:
             return ""
         return (f"{paired.points(found['mean'], True)} [{paired.points(found['low'], True)}, "
-                f"{paired.points(found['high'], True)}]")
+                f"{paired.points(found['high'], True)}]"
+                + (" of the images only" if found["seeds"] == 1 else ""))
 
     return [cell(variant) for variant in variants]
 
@@ -362,5 +368,5 @@ def make(planned, inputs, program, about):
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
     pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
-    return {"json": found, "markdown": markdown(found, cells),
-            "html": page.make(found, cells, pictures)}
+    return {"json": found, "markdown": printable(markdown(found, cells)),
+            "html": printable(page.make(found, cells, pictures))}

@@ -13,7 +13,9 @@ import hashlib
 import json
 import shutil
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import logs
 from bench_lib import BenchError, write
@@ -25,7 +27,11 @@ RESUMED = "mixed precision: resumed from "  # how the plugin says that it took u
 
 
 def digest(text):
-    return hashlib.sha256(text if isinstance(text, bytes) else text.encode()).hexdigest()[:16]
+    return hashlib.sha256(text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def write_cfg(folder, text):
+    (folder / "net.cfg").write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def read_json(path):
@@ -33,12 +39,30 @@ def read_json(path):
     if not path.exists():
         return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         if isinstance(found, dict):
             return found
     except ValueError:
         pass
     raise BenchError(f"{path} holds no JSON object: delete it, or the folder it is in")
+
+
+def is_state(found):
+    """Has it the structure of a run.json?"""
+    return (isinstance(found.get("made_for"), dict) and isinstance(found.get("starts"), list)
+            and isinstance(found.get("finished"), bool))
+
+
+def is_share(value):
+    return value is None or logs.is_number(value)
+
+
+def is_measured(found):
+    """Has it the structure of a detector map with a bootstrap?"""
+    settings, drawn = found.get("settings"), found["bootstrap"]
+    return (isinstance(settings, dict) and isinstance(drawn, dict) and "images" in settings
+            and all(key in found and is_share(found[key]) and isinstance(drawn.get(key), list)
+                    and all(map(is_share, drawn[key])) for key in ("map50", "map75", "map")))
 
 
 class Run:
@@ -50,7 +74,7 @@ class Run:
         self.name = f"{variant.name}-{seed}"
         self.folder = out / "runs" / self.name
         self.cfg = variant.apply(inputs["cfg"], seed, inputs["iterations"])
-        self.iterations = Cfg(self.cfg).number("max_batches")
+        self.iterations, self.batch = (Cfg(self.cfg).number(key) for key in ("max_batches", "batch"))
         self.weights = inputs["weights"]
         self.classes, self.images = len(inputs["set"]["names"]), len(inputs["set"]["valid"])
         self.made_for = {
@@ -63,14 +87,19 @@ class Run:
 
     def state(self):
         """The object in run.json, None where the run was not begun. A folder of another run is an
-        error."""
+        error, unless that run never started."""
         state = read_json(self.folder / "run.json")
         if state is None and self.folder.exists():
             raise BenchError(f"{self.folder} holds no run.json: delete it, and the run is repeated")
         if state is None:
             return None
+        if not is_state(state):
+            raise BenchError(f"{self.folder / 'run.json'} is not what this program writes: delete that "
+                             "folder, and the run is repeated")
+        if state["made_for"] != self.made_for and not state["starts"]:
+            return None
         for key, what in (("cfg", "cfg"), ("images", "data set"), ("weights", "initial weights")):
-            if state.get("made_for", {}).get(key) != self.made_for[key]:
+            if state["made_for"].get(key) != self.made_for[key]:
                 raise BenchError(f"{self.folder} is a run with another {what}: choose another --out, "
                                  "or delete that folder")
         if state["finished"] and not (self.folder / "net_final.weights").exists():
@@ -93,21 +122,28 @@ class Run:
             return 0
         with open(backup, "rb") as file:  # three ints, then the images seen
             seen = int.from_bytes(file.read(20)[12:], "little")
-        return seen // Cfg(self.cfg).number("batch")
+        return seen // self.batch
 
     def measured(self):
         """The object of `detector map`, None where it was not measured yet."""
         found = read_json(self.folder / "map.json")
-        return found if found and "bootstrap" in found else None
+        if not found or "bootstrap" not in found:
+            return None
+        if not is_measured(found):
+            raise BenchError(f"{self.folder / 'map.json'} is not what detector map writes: delete it, "
+                             "and the mAP is measured again")
+        return found
 
     # ---- what is done ----
 
     def prepare(self):
-        if self.folder.exists():
+        if self.state() is not None:
             return
+        if self.folder.exists():  # made for another run, which never started
+            shutil.rmtree(self.folder)
         partial = self.folder.with_name(self.name + ".partial")
         partial.mkdir(parents=True, exist_ok=True)
-        (partial / "net.cfg").write_text(self.cfg)
+        write_cfg(partial, self.cfg)
         (partial / "set.data").write_text(data_file(self.classes, "../../lists"))
         write(partial / "run.json",
               json.dumps({"made_for": self.made_for, "starts": [], "finished": False}, indent=2))
@@ -255,13 +291,16 @@ def plan_runs(out, variants, seeds, stock_seeds, inputs):
 
 
 def check_cfgs(program, runs):
-    """The plugin's own message on a variant's cfg, before hours are spent on the others."""
+    """The plugin's own message on a variant's cfg, before anything is made for it."""
     for run in runs:
         if run.seed == 1:
-            asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=run.folder, text=True,
-                                   capture_output=True)
+            with tempfile.TemporaryDirectory() as folder:
+                write_cfg(Path(folder), run.cfg)
+                asked = subprocess.run([program, "amp", "plan", "net.cfg"], cwd=folder, text=True,
+                                       errors="replace", capture_output=True)
             if asked.returncode:
-                raise BenchError(f"{run.variant.title}: {asked.stderr.strip().splitlines()[-1]}")
+                said = asked.stderr.strip().splitlines() or [f"exit status {asked.returncode}"]
+                raise BenchError(f"{run.variant.title}: {said[-1]}")
 
 
 def lock(out):
@@ -277,10 +316,10 @@ def lock(out):
 def train_all(out, runs, found, program, build, options):
     for run in runs:
         run.state()  # complains before anything is written
+    check_cfgs(program, runs)
     write_lists(found, out / "lists")
     for run in runs:
         run.prepare()
-    check_cfgs(program, runs)
     progress = Progress(runs)
     for number, run in enumerate(runs, 1):
         if not run.state()["finished"]:

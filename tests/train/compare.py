@@ -162,6 +162,7 @@ def check_readme(folder):
     said = compare(folder, "toy.data", "toy.cfg", *arguments[2:], "--samples", 1, "--gpu", -1,
                    "--out", "readme")
     assert "No verdict on mAP50 with mixed precision: one seed" in said, said
+    assert "of the images only |" in said, "an interval of one seed passes for that of seeds"
 
 
 def check_usage():
@@ -205,7 +206,26 @@ def check_refused(folder):
     fcntl.flock(lock, fcntl.LOCK_EX)
     refuses(folder, *command, says="another comparison is at work there")
     lock.close()
+    (run / "run.json").write_text('{"made_for": 3}')
+    refuses(folder, *command, says="mixed-2/run.json is not what this program writes")
+    (run / "run.json").write_text(swapped)
     assert "net_final" not in compare(folder, *command)
+
+
+def check_never_started(folder):
+    """A folder made for another cfg, where no training began, is made anew; one that began is not."""
+    out = folder / "remade"
+    shutil.copytree(folder / "whole", out)
+    command = ["toy.data", "toy.cfg", "--seeds", 2, "--samples", 0, "--out", out]
+    run = out / "runs/mixed-2"
+    state = json.loads((run / "run.json").read_text())
+    state["made_for"]["cfg"] = "another"
+    (run / "run.json").write_text(json.dumps(state))
+    refuses(folder, *command, says="mixed-2 is a run with another cfg")
+    (run / "run.json").write_text(json.dumps(dict(state, starts=[], finished=False)))
+    compare(folder, *command)
+    assert json.loads((run / "run.json").read_text())["finished"]
+    assert without_timing(report(out)) == without_timing(report(folder / "whole"))
 
 
 def check_honest(folder):
@@ -235,6 +255,10 @@ def check_honest(folder):
     assert report(out)["runs"][3]["curves"]["loss_scale"] == []
     assert notes_with("map.json", None) == ["mixed-2: its mAP was not measured yet; left out."]
     assert report(out)["variants"][1]["seeds"] == [1]
+    for wrong in ({"bootstrap": 3}, {k: v for k, v in json.loads(measured).items() if k != "map75"}):
+        (run / "map.json").write_text(json.dumps(wrong))
+        refuses(folder, *command, says="map.json is not what detector map writes: delete it")
+    (run / "map.json").write_text(measured)
     other = json.loads(measured)
     other["settings"]["images"] += 1
     assert "of other images" in notes_with("map.json", json.dumps(other))[0]
@@ -255,8 +279,23 @@ def check_inputs(folder):
             says="none is layer 99")
     refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:loss_scale=big",
             says="a: darknet-amp: net.cfg:")
+    refuses(folder, "toy.data", "toy.cfg", *common, "--variant", "a:batch=2", says="the same in all runs")
+    (folder / "a-file").write_text("")
+    refuses(folder, "toy.data", "toy.cfg", "--out", "a-file/out", says="a-file/out: Not a directory")
+    cfg = (folder / "toy.cfg").read_text()
+    for name, wrong in (("max_batches", "4x"), ("batch", "4 # x")):
+        (folder / "wrong.cfg").write_text(re.sub(r"(?m)^%s *=.*" % name, "%s = %s" % (name, wrong), cfg))
+        refuses(folder, "toy.data", "wrong.cfg", *common, says="%s under [net]: " % name)
+    (folder / "latin.cfg").write_bytes(b"# gr\xfc\xdfe\n" + cfg.encode())
+    names = (folder / "toy.names").read_bytes().splitlines()
+    (folder / "latin.names").write_bytes(b"".join(name + b"\xfc\n" for name in names))
+    (folder / "latin.data").write_text((folder / "toy.data").read_text().replace("toy.names",
+                                                                                 "latin.names"))
+    compare(folder, "latin.data", "latin.cfg", "--out", "latin", "--seeds", 1, "--iterations", 10)
+    assert (folder / "latin/runs/mixed-1/net.cfg").read_bytes().startswith(b"# gr\xfc\xdfe\n")
+    assert (folder / "latin/lists/set.names").read_bytes() == (folder / "latin.names").read_bytes()
     assert "DATA and CFG are needed" in compare(folder, "toy.data", status=2)
-    assert not list((folder / "inputs/runs").glob("*/train.log")), "something was trained"
+    assert not (folder / "inputs/runs").exists(), "a cfg that is refused left a folder"
 
 
 # ---- what the log may hold, and the page ----
@@ -297,8 +336,9 @@ def check_numbers(folder):
     heat = found["heat"]["mixed"]
     assert heat["run"] == "mixed-1" and heat["iterations"] == [50, 100, 150], heat
     assert heat["delta_zero"] == [[0] * 3, [0.1] * 3, [0.2] * 3], heat
-    assert [[round(v, 9) for v in row] for row in heat["underflow"]] == [
-        [0] * 3, [0] * 3, [0.15] * 3], heat
+    assert [[round(v, 9) for v in row] for row in heat["underflow"][1:]] == [
+        [0] * 3, [0.15] * 3], heat
+    assert heat["underflow"][0] == heat["headroom"][0] == [None] * 3, "layer 0 is stored as FP32"
     assert heat["extremes"]["output"] == {"value": 1502.0, "layer": 2, "type": "convolutional",
                                           "iteration": 150}, heat
     mixed = found["runs"][1]
@@ -352,6 +392,7 @@ with tempfile.TemporaryDirectory() as root:
     check_interrupted(toy)
     check_stopped_at_the_end(toy)
     check_refused(toy)
+    check_never_started(toy)
     check_honest(toy)
     check_inputs(toy)
     check_readme(toy)

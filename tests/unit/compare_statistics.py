@@ -86,6 +86,11 @@ def test_no_spread():
     assert found["low"] == found["high"] == 0.5, found
 
 
+def test_interval_ends_where_differences_do():
+    found = paired.compare([0.3, -0.2], [[0.3, -0.2]] * 100, 8)
+    assert (found["low"], found["high"]) == (-1, 1), found
+
+
 def covers(rng, seeds, images, by_seed, by_image, by_both):
     """One simulated comparison whose true difference is 0: is it in the interval? An image adds to
     the difference of all seeds, and to each on its own."""
@@ -119,9 +124,9 @@ def test_seeds_needed():
 
 
 def test_verdicts():
-    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01):
+    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01, image_se=0.0):
         return paired.judge("bf16", "mAP50", fp32, {"low": low, "high": high, "mean": mean,
-                            "seeds": n, "sd": sd, "image_se": 0.0}, 0.01)
+                            "seeds": n, "sd": sd, "image_se": image_se}, 0.01)
 
     assert judge(-0.009, 0.01)["verdict"] == "equal"
     assert "equals FP32's within ±0.01: difference +0.000" in judge(-0.009, 0.01)["sentence"]
@@ -131,7 +136,15 @@ def test_verdicts():
     assert judge(0.001, 0.03, 0.02)["verdict"] == "better"
     none = judge(-0.02, 0.015)
     assert none["verdict"] == "none" and none["seeds_needed"] == 13, none
-    assert "about 13 seeds" in none["sentence"]
+    assert "about 13 seeds" in none["sentence"] and "chance" not in none["sentence"]
+    narrow = judge(-0.004, 0.0101, 0.003)["sentence"]
+    assert "wider" not in narrow and "not within the margin of ±0.01" in narrow, narrow
+    many = judge(-0.5, 0.5, sd=0.4)
+    assert many["seeds_needed"] is None and "more than 1000 seeds" in many["sentence"], many
+    assert "images" not in many["sentence"]
+    assert "more validation images" in judge(-0.02, 0.02, image_se=0.004)["sentence"]
+    two = judge(-0.02, 0.015, n=2)["sentence"]
+    assert "about 13 seeds" in two and "two seeds hardly tell how much" in two, two
     assert judge(0, 0, n=1)["verdict"] == "none"
     assert "hardly" not in judge(0, 0)["sentence"]
     assert judge(0, 0, fp32=0.05)["verdict"] == "none"  # nothing learned, nothing to compare
@@ -175,6 +188,12 @@ def test_cfgs():
     assert "mixed_precision" not in text and text.startswith("# a comment\n[net]\nseed=2\n"), text
     for bad in ("x", "fp32:a=1", "x:", "x:a", "x y:a=1", "x:layerq.a=1"):
         fails(lambda bad=bad: cfgs.parse_variant(bad), f"--variant {bad}")
+    for own in ("seed", "max_batches", "batch", "subdivisions", "amp_log", "amp_log_layers"):
+        fails(lambda own=own: cfgs.parse_variant(f"x:loss_scale=2,{own}=2"), own, "the same in all runs")
+    for broken in ("max_batches=4x", "max_batches=0", "max_batches = 4 # x", "max_batches=1e3"):
+        wrong = CFG.replace("max_batches=1000", broken)
+        fails(lambda wrong=wrong: mixed.apply(wrong, 1), "max_batches", "not a whole number")
+    fails(lambda: mixed.apply(CFG.replace("900", "9h"), 1, 100), "steps", "'9h' is not a whole number")
     fails(lambda: cfgs.standard_variants(["x:a=1", "x:b=1"], False), "--variant x", "twice")
     fails(lambda: cfgs.parse_variant("x:layer2.a=1").apply(CFG, 1), "2 layers, none is layer 2")
 
@@ -210,6 +229,10 @@ def test_logs(folder):
     assert numerics.heat_map(log, log)["underflow"] == [[0]]
     assert numerics.extremes(heat)["output"] == {"value": 2.0, "layer": 0, "type": "convolutional",
                                                  "iteration": 2}
+    for stored, underflow, headroom in (("fp32", None, None), ("bf16", 0, None), ("fp16", 0, 2.0)):
+        layers[0]["format"] = log.iterations[2]["layers"][0]["format"] = stored
+        heat = numerics.heat_map(log, log)
+        assert heat["underflow"] == [[underflow]] and heat["headroom"] == [[headroom]], heat
     found = numerics.summarise(log)
     assert found["redone"] == 3 and found["not_finite"] == 1 and found["scale_max"] == 8, found
 
@@ -234,10 +257,26 @@ def test_logs(folder):
     path.write_text(line(1) + "{}\nnoise\n" + line(4))
     assert logs.AmpLog(path).problems == [
         "2 lines are not objects of a log, the first is line 2", "2 of 4 iterations are missing"]
+    path.write_text(line(1) + line(2).replace("2,", "1e999,", 1) + line(2, "x") + "[" * 100000 + "\n"
+                    + line(2, grad_norm=[]) + line(2, layers=[3]) + line(2))
+    log = logs.AmpLog(path)
+    assert log.series("loss") == [(1, 1.0), (2, 1.0)], log.series("loss")
+    assert log.problems == ["5 lines are not objects of a log, the first is line 2"], log.problems
     assert logs.AmpLog(folder / "none").missing and logs.read_output(folder / "none") == {}
     path.write_text("")
     empty = logs.AmpLog(path)
     assert numerics.summarise(empty) is None and numerics.heat_map(empty) is None
+
+
+def test_long_logs(folder):
+    """Time is linear: scanning all keys at every line would take hours."""
+    many, path = 200000, folder / "long"
+    path.write_text("".join(map(printed, range(1, many + 1))))
+    assert len(logs.read_output(path)) == many
+    path.write_text("".join(map(line, [1] * many)).replace('"iteration": 1,', '"iteration": %d,')
+                    % tuple(range(1, many + 1)))
+    log = logs.AmpLog(path)
+    assert len(log.iterations) == many and log.problems == [], log.problems
 
 
 def test_curves():
@@ -285,12 +324,14 @@ test_quantile()
 test_interval_of_seeds_alone()
 test_interval_of_images_alone()
 test_no_spread()
+test_interval_ends_where_differences_do()
 test_coverage()
 test_seeds_needed()
 test_verdicts()
 test_cfgs()
 with tempfile.TemporaryDirectory() as scratch:
     test_logs(Path(scratch))
+    test_long_logs(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_device_memory(Path(scratch))
 test_curves()
