@@ -64,6 +64,10 @@ def main():
                            (("toy.cfg", "other.cfg"), "usage")):
             refused = run(folder, "profile", *args)
             assert refused.returncode == 1 and said in refused.stderr, refused
+        (folder / "rnn.cfg").write_text("[net]\nbatch=4\ninputs=8\ntime_steps=2\nmixed_precision=1\n"
+                                        "[rnn]\noutput=8\n[softmax]\n[cost]\n")
+        refused = run(folder, "profile", "rnn.cfg")  # Darknet's own code would crash
+        assert refused.returncode == 1 and "rnn.cfg:6: [rnn]: this Darknet crashes" in refused.stderr, refused
         assert "amp profile CFG" in run(folder).stderr
 
 
