@@ -16,8 +16,8 @@ cd "$(dirname "$0")/.."
 
 # name | command from the root of the repository; {seed} stands for the seed.
 tests='
-killed         | python3 -B tests/train/killed.py build/tests/fixed_training_linked build/bin/darknet build/tests/saved_files --rounds 12 --seed {seed}
-stopped        | python3 -B tests/train/stopped.py build/bin/darknet build/tests/saved_files --seed {seed}
+killed         | python3 -B tests/train/killed.py $PWD/build/tests/fixed_training_linked $PWD/build/bin/darknet $PWD/build/tests/saved_files --rounds 12 --seed {seed}
+stopped        | python3 -B tests/train/stopped.py $PWD/build/bin/darknet $PWD/build/tests/saved_files --seed {seed}
 injection      | AMP_TEST_SEED={seed} build/tests/test_injection
 divergence     | AMP_TEST_SEED={seed} build/tests/test_divergence
 two_networks   | AMP_TEST_SEED={seed} build/tests/test_two_networks

@@ -114,6 +114,10 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
     /* The rename would not ask. */
     if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
         return fail(path, "cannot write", err, err_size);
+    if (!stat(path, &old) && S_ISDIR(old.st_mode)) {
+        errno = EISDIR;
+        return fail(path, "cannot write", err, err_size);
+    }
     remove_abandoned(path);
     if (create_temp(f) < 0) {
         fail(path, "cannot write a file beside it", err, err_size);

@@ -130,6 +130,8 @@ AMP_TEST(leaves_other_files_alone)
     struct amp_chart_setup setup = setup_of(10);
     CHECK(!amp_chart_open(scratch("no/such/c.svg"), &setup, false, err, sizeof err));
     CHECK(strstr(err, "no/such/c.svg"));
+    CHECK(!amp_chart_open(scratch(""), &setup, false, err, sizeof err));
+    CHECK(strstr(err, "irectory") != NULL);
 }
 
 /* Neither is an axis possible for nothing, nor for what is not finite. */
