@@ -306,7 +306,6 @@ void amp_session_begin(struct amp_session *s, const network *view)
     s->graph->seen = *view->seen;
     if (view->train) {
         open_log(s);
-        amp_interrupt_watch(s);
         amp_step_begin(&s->step, &batch, subdivision);
         if (amp_step_has_bad_truth(&s->step)) hide_truth(s, view);
     } else {
