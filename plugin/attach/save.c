@@ -367,7 +367,8 @@ static void save_or_tell(struct amp_session *s, const char *name, bool last)
     refuse_non_finite(s, name);
     if (!is_suspect(s, name, err, sizeof err) && !save(s, name, err, sizeof err)) return;
     snprintf(message, sizeof message,
-             "weights are not saved: %s; what was saved before is still there", err);
+             "weights are not saved: %s; what is there is whole: the files of before, or these",
+             err);
     if (last) amp_fail(message);
     fprintf(stderr, "darknet-amp: %s\n", message);
 }
