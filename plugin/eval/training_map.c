@@ -2,6 +2,7 @@
 #include "training_map.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include "detect.h"
 #include "eval_set.h"
 #include "plugin/data/file_check.h"
+#include "plugin/data/hash.h"
 #include "plugin/data/progress.h"
 #include "plugin/data/weights_file.h"
 #include "plugin/data/whole_file.h"
@@ -27,7 +29,7 @@ enum { LEAST_EVERY = 100 };
 struct amp_training_map {
     struct amp_eval_set set;
     network *twin;
-    size_t every, burn_in, total;
+    size_t every, burn_in, total, step; /* step: images of an iteration */
     unsigned long long weights_bytes;
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
@@ -37,32 +39,40 @@ struct amp_training_map {
 
 static const struct amp_evaluation none = {.map50 = NAN, .map75 = NAN, .map = NAN};
 
-static void read_record(struct amp_training_map *m)
+/* weights: which file's, by its hash (hash.h). */
+#define RECORD(number, hash)                                                                       \
+    "{\"iteration\": %lu, \"map50\": " number ", \"map75\": " number ", \"map\": " number          \
+    ", \"weights\": \"" hash "\"}\n"
+#define RECORD_READ    RECORD("%lf", "%" SCNx64)
+#define RECORD_WRITTEN RECORD("%.9g", "%016" PRIx64)
+
+/* 0: the record is there, and of these weights. */
+static int read_record(struct amp_training_map *m, const struct amp_file_id *weights)
 {
+    uint64_t hash = 0;
     struct amp_evaluation e = none;
-    FILE *f = amp_file_unreadable(m->weights) ? NULL : fopen(m->record, "r");
-    int n = f ? fscanf(f, "{\"iteration\": %lu, \"map50\": %lf, \"map75\": %lf, \"map\": %lf",
-                       &e.iteration, &e.map50, &e.map75, &e.map)
-              : 0;
-    if (n == 4) m->best = e;
-    if (f && n != 4)
-        fprintf(stderr, "darknet-amp: %s: is damaged; the best weights are looked for anew\n",
-                m->record);
+    FILE *f = fopen(m->record, "r");
+    int n = f ? fscanf(f, RECORD_READ, &e.iteration, &e.map50, &e.map75, &e.map, &hash) : 0;
     if (f) fclose(f);
+    if (n != 5 || hash != weights->hash) return -1;
+    m->best = e;
+    return 0;
 }
 
 static int write_record(const struct amp_training_map *m, char *err, size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
+    struct amp_file_id id;
     const struct amp_evaluation *b = &m->best;
-    int failed = amp_whole_begin(&f, m->record, err, err_size);
+    int failed = amp_file_identify(m->weights, &id, err, err_size) ||
+                 amp_whole_begin(&f, m->record, err, err_size);
     if (!failed &&
-        dprintf(f.fd, "{\"iteration\": %lu, \"map50\": %.9g, \"map75\": %.9g, \"map\": %.9g}\n",
-                b->iteration, b->map50, b->map75, b->map) < 0) {
+        dprintf(f.fd, RECORD_WRITTEN, b->iteration, b->map50, b->map75, b->map, id.hash) < 0) {
         snprintf(err, err_size, "%s: cannot be written: %s", m->record, strerror(errno));
         failed = -1;
     }
-    failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size);
+    failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
+             amp_folder_flush(m->record, err, err_size);
     amp_whole_drop(&f);
     return failed ? -1 : 0;
 }
@@ -70,6 +80,47 @@ static int write_record(const struct amp_training_map *m, char *err, size_t err_
 static bool is_better(double map50, double than)
 {
     return isnan(than) || map50 > than;
+}
+
+static int measure_twin(struct amp_training_map *m, size_t iteration, struct amp_evaluation *e)
+{
+    char err[512];
+    struct amp_map_result result = {0};
+    double start = amp_clock_seconds();
+    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
+    int failed = !ap || amp_map_compute(ap, .5, &result, err, sizeof err);
+    if (ap && failed) fprintf(stderr, "error: %s\n", err);
+    amp_ap_set_free(ap);
+    if (!failed)
+        *e = (struct amp_evaluation){.iteration = (unsigned long)iteration,
+                                     .map50 = result.mean.ap50,
+                                     .map75 = result.mean.ap75,
+                                     .map = result.mean.ap,
+                                     .seconds = amp_clock_seconds() - start};
+    amp_map_result_free(&result);
+    return failed ? -1 : 0;
+}
+
+/* The best of the run that goes on: as its record says, else (a program may be killed between the
+ * two files) measured again. */
+static void take_up_best(struct amp_training_map *m)
+{
+    char err[3 * PATH_MAX];
+    struct amp_file_id id;
+    if (amp_file_unreadable(m->weights) || amp_file_identify(m->weights, &id, err, sizeof err))
+        return;
+    if (!read_record(m, &id)) return;
+    if (id.bytes != m->weights_bytes) {
+        fprintf(stderr, "darknet-amp: %s is another network's; the best is looked for anew\n",
+                m->weights);
+        return;
+    }
+    fprintf(stderr, "darknet-amp: %s is not of %s, which are measured again\n", m->record,
+            m->weights);
+    load_weights(m->twin, m->weights);
+    size_t iteration = *m->twin->seen / m->step;
+    *m->twin->seen = 0;
+    measure_twin(m, iteration, &m->best);
 }
 
 /* Training goes on if that fails: there will be other weights. */
@@ -107,6 +158,7 @@ static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file 
     size_t images = count_lines(amp_cfg_string(data->sections, "train", "data/train.list"));
     size_t epoch = (images + step - 1) / step;
     m->every = every ? (size_t)every : epoch > LEAST_EVERY ? epoch : LEAST_EVERY;
+    m->step = step;
     m->burn_in = (size_t)net->burn_in;
     m->total = (size_t)net->max_batches;
     m->weights_bytes = amp_weights_saved_bytes(net);
@@ -181,11 +233,13 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
     }
     if (amp_eval_set_load(data_path, &m->set, stderr)) return -1;
     if (check_set(m, data_path, cfg_path)) return -1;
-    if (goes_on) read_record(m);
     fprintf(stderr, "-map: the network that evaluates, one image at a time:\n");
-    if (!amp_twin_create(cfg_path, &m->twin, err, sizeof err)) return 0;
-    fprintf(stderr, "error: %s\n", err);
-    return -1;
+    if (amp_twin_create(cfg_path, &m->twin, err, sizeof err)) {
+        fprintf(stderr, "error: %s\n", err);
+        return -1;
+    }
+    if (goes_on) take_up_best(m);
+    return 0;
 }
 
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
@@ -247,22 +301,8 @@ static void print_line(const struct amp_training_map *m, bool kept)
 
 int amp_training_map_measure(struct amp_training_map *m, network *trained, size_t iteration)
 {
-    char err[512];
-    struct amp_map_result result = {0};
-    double start = amp_clock_seconds();
     amp_twin_take_weights(m->twin, trained);
-    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
-    int failed = !ap || amp_map_compute(ap, .5, &result, err, sizeof err);
-    if (ap && failed) fprintf(stderr, "error: %s\n", err);
-    amp_ap_set_free(ap);
-    if (!failed)
-        m->last = (struct amp_evaluation){.iteration = (unsigned long)iteration,
-                                          .map50 = result.mean.ap50,
-                                          .map75 = result.mean.ap75,
-                                          .map = result.mean.ap,
-                                          .seconds = amp_clock_seconds() - start};
-    amp_map_result_free(&result);
-    if (failed) {
+    if (measure_twin(m, iteration, &m->last)) {
         fprintf(stderr, "darknet-amp: no mAP at iteration %zu; training goes on\n", iteration);
         return -1;
     }
