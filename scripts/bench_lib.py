@@ -95,7 +95,7 @@ def machine():
         commit = "unknown"
     return {
         "cpu": first_match(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text()),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),  # that this process may use
         "system": first_match(r'^PRETTY_NAME="(.*)"', release.read_text())
         if release.exists() else "unknown",
         "kernel": platform.release(),

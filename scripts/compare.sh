@@ -9,7 +9,7 @@
 #                        valid.txt, paths in them relative to the folder
 #   WEIGHTS              what all runs start from (with -clear); without, weights drawn by the seed
 #   --seeds N            pairs of runs, default 5
-#   --iterations N       instead of the cfg's max_batches; steps in proportion
+#   --iterations N       instead of the cfg's max_batches; steps in proportion, burn_in as it is
 #   --variant NAME:KEY=VALUE,..
 #                        one more to compare: mixed_precision=1 and these keys of [net], or
 #                        layerN.KEY of layer N; e.g. bf16:amp_dtype=bf16, static:loss_scale=128,

@@ -41,6 +41,10 @@ static int check_own(const struct own *own, int argc, char **argv, int *map_ever
             fprintf(stderr, "error: no value after %s\n", argv[i]);
             return -1;
         }
+    if (own->chart && own->chart[0] == '-') { // the next option; "./-x.svg" is a file
+        fprintf(stderr, "error: -chart %s: no file name after -chart\n", own->chart);
+        return -1;
+    }
     *map_every = (int)every;
     if (own->map_every && (*end || every < 1 || every > 1000000000)) {
         fprintf(stderr, "error: -map_every %s: allowed: iterations, 1 to 1000000000\n",

@@ -219,7 +219,7 @@ static const struct amp_option_row rows[] = {
     {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.", set_backend},
     {"amp_sidecar", "word", "backup, all or none", "backup",
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
-     "backup and final ones, all, or none.",
+     "backup, best and final ones, all, or none.",
      set_sidecar},
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "

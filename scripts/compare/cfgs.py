@@ -67,8 +67,10 @@ class Cfg:
         self.sections[section].insert(place, f"{key}={value}")
 
     def scale_schedule(self, iterations):
-        """Another number of iterations; steps change in proportion."""
+        """Another number of iterations; steps change in proportion, burn_in does not."""
         share = iterations / self.number("max_batches")
+        if self.get("policy") in ("step", "sig") and self.get("step"):
+            self.set("step", max(1, round(self.number("step") * share)))
         if self.get("steps"):
             values = [max(1, round(whole_number("steps", value) * share))
                       for value in self.get("steps").split(",")]

@@ -1,5 +1,6 @@
 """What a run costs: time, memory, and how long it takes to FP32's accuracy."""
 
+import math
 import statistics
 
 from paired import quantile
@@ -51,9 +52,12 @@ def goal_of(fp32, metric):
 
 
 def middle(values):
-    """Median of those that are there."""
+    """Median of those that are there, none below 0; between two, their geometric mean, so that the
+    middle of reciprocals is the reciprocal of the middle."""
     values = [value for value in values if value is not None]
-    return statistics.median(values) if values else None
+    if not values:
+        return None
+    return math.sqrt(statistics.median_low(values) * statistics.median_high(values))
 
 
 def summarise(costs, base):

@@ -3,6 +3,7 @@ on repeats iterations; the later ones count."""
 
 import json
 import math
+import re
 
 from bench_lib import DARKNET_ITERATION, LOADED
 
@@ -20,6 +21,23 @@ def read_output(path):
             iterations[number] = {"loss": finite(found["loss"]),
                                   "seconds": wait + float(found["seconds"])}
     return iterations
+
+
+MAP_LINE = re.compile(r"mAP at iteration (\d+): mAP@0\.5 (-|[\d.]+)(?: %)?, mAP@0\.75 (-|[\d.]+)(?: %)?, "
+                      r"mAP@\[\.5:\.95\] (-|[\d.]+)")
+
+
+def read_evaluations(path):
+    """{iteration: {"map50", "map75", "map"}} of the lines that `detector train -map` prints, for runs
+    without a log: stock Darknet's."""
+    found = {}
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        if match := MAP_LINE.match(line):
+            number = int(match[1])
+            forget_from(number, found)
+            shares = (None if text == "-" else float(text) / 100 for text in match.groups()[1:])
+            found[number] = dict(zip(("map50", "map75", "map"), shares))
+    return found
 
 
 def forget_from(number, known):

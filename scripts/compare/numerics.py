@@ -40,10 +40,11 @@ def summarise(log):
 
 def heat_map(log, fp32=None):
     """{"iterations", "layers": [{"layer", "type", "format"}], "delta_zero", "out_max", "delta_max",
-    "headroom", "underflow": [layer][time]}; None where the log has no layers. Many gradients are zero whatever the
-    precision: three of four at a max pooling of 2x2, most of a detection head's. Underflow is the
-    share that is zero here and not in the same seed's FP32 run; fp32 is that run's log. Layers stored as
-    FP32 have no underflow; headroom is out_max of those stored as FP16."""
+    "headroom", "delta_headroom", "underflow": [layer][time]}; None where the log has no layers. Many
+    gradients are zero whatever the precision: three of four at a max pooling of 2x2, most of a
+    detection head's. Underflow is the share that is zero here and not in the same seed's FP32 run; fp32
+    is that run's log. Layers stored as FP32 have no underflow; headroom and delta_headroom are out_max
+    and delta_max of those stored as FP16."""
     columns = log.layers()
     if not columns:
         return None
@@ -60,6 +61,7 @@ def heat_map(log, fp32=None):
             for rows in zip(found["delta_zero"], by_design)]
     found["underflow"] = rows_of(found["layers"], lost, ("fp16", "bf16", None))
     found["headroom"] = rows_of(found["layers"], found["out_max"], ("fp16", None))
+    found["delta_headroom"] = rows_of(found["layers"], found["delta_max"], ("fp16", None))
     return found
 
 
@@ -76,8 +78,8 @@ def cells(columns, layers, key):
 
 
 def extremes(heat):
-    """The worst of a heat map: largest share lost to underflow, and largest output held against
-    FP16's."""
+    """The worst of a heat map: largest share lost to underflow, and largest output and delta held
+    against FP16's."""
 
     def worst(key):
         found = [(value, heat["layers"][row], heat["iterations"][column])
@@ -89,4 +91,5 @@ def extremes(heat):
         return {"value": value, "layer": layer["layer"], "type": layer["type"],
                 "iteration": iteration}
 
-    return {"underflow": worst("underflow"), "output": worst("headroom")}
+    return {"underflow": worst("underflow"), "output": worst("headroom"),
+            "delta": worst("delta_headroom")}

@@ -13,6 +13,7 @@ import paired
 import samples
 from bench_lib import page as join_lines
 from bench_lib import table
+from cfgs import Cfg
 from training import clock
 
 FORMAT = "darknet-amp comparison 1"
@@ -84,6 +85,7 @@ def read_maps(run, problems):
 def check_log(found):
     log, run = found["log"], found["run"]
     if run.variant.stock:
+        log.evaluations = logs.read_evaluations(run.folder / "train.log")
         return
     other = log.belongs_to(found["output"])
     if other:
@@ -204,6 +206,15 @@ def plan_of(program, rows):
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
+def find_short(cfg):
+    """What is odd about a schedule that --iterations has made short."""
+    iterations, burn_in = cfg.number("max_batches"), cfg.get("burn_in", "0")
+    if burn_in.isdigit() and int(burn_in) > iterations / 4:
+        return [f"burn_in takes {burn_in} of the {iterations} iterations: the learning rate is below the "
+                "cfg's for so long. --iterations does not change it."]
+    return []
+
+
 def find_notes(rows, out, planned):
     notes = [f"{row['run'].name}: {problem}." for row in rows for problem in row["problems"]]
     strangers = find_strangers(out, planned)
@@ -215,6 +226,7 @@ def find_notes(rows, out, planned):
     if any(cost.is_unsteady(row["output"]) for row in rows):
         notes.append("Iterations took very different times (10 % to 90 % in the table): the machine "
                      "was busy with other things, and ratios of times mean little.")
+    notes += find_short(Cfg(planned[0].cfg))
     if any(run.variant.stock for run in planned):
         notes.append("Stock Darknet on the CPU differs from our FP32 in more than precision where a "
                      "1x1 convolution reads what other layers read too (README, Limits).")

@@ -171,7 +171,8 @@ class Run:
                      device_memory_mb=take.device_memory(),
                      exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
-        for pattern in ("net_[0-9]*.weights*", "net.backup*"):  # they may be large, and many
+        # They may be large, and many.
+        for pattern in ("net_[0-9]*.weights*", "net.backup*", "net_best.*", "net_final.weights.amp"):
             for path in self.folder.glob(pattern):
                 path.unlink()
 

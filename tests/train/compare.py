@@ -84,6 +84,10 @@ def check_more_variants(folder):
     assert runs["static-1"]["numerics"]["scale_min"] == runs["static-1"]["numerics"]["scale_max"] == 64
     assert runs["fp32-1"]["curves"]["loss"][0] != runs["fp32-2"]["curves"]["loss"][0]
     assert "mixed precision" not in (folder / "whole/runs/stock-1/train.log").read_text()
+    assert len(runs["stock-1"]["curves"]["map"]) == len(runs["fp32-1"]["curves"]["map"]) > 5
+    assert runs["stock-1"]["cost"]["seconds_per_iteration"] > 0
+    left = sorted(path.name for path in (folder / "whole/runs/mixed-1").glob("net*"))
+    assert left == ["net.cfg", "net_final.weights"], left
     cfg = (folder / "whole/runs/static-2/net.cfg").read_text()
     assert "seed=2\n" in cfg and cfg.count("mixed_precision=") == 2, cfg
     difference = found["variants"][1]["difference"]["map50"]
@@ -341,6 +345,7 @@ def check_numbers(folder):
     assert heat["underflow"][0] == heat["headroom"][0] == [None] * 3, "layer 0 is stored as FP32"
     assert heat["extremes"]["output"] == {"value": 1502.0, "layer": 2, "type": "convolutional",
                                           "iteration": 150}, heat
+    assert heat["extremes"]["delta"]["value"] == 0.5, heat
     mixed = found["runs"][1]
     assert mixed["name"] == "mixed-1" and mixed["curves"]["map"] == [[100, 0.2]], mixed
     assert mixed["curves"]["grad_norm"][0] == [1, 100.0]
@@ -382,7 +387,7 @@ def check_page(folder):
     found = report(folder / "whole")
     lines = [1 for run in found["runs"] for key, points in run["curves"].items()
              if points and (key, run["variant"]) != ("loss_scale", "fp32")]
-    assert len(lines) >= 19 and drawn == (len(lines), 2 * len(found["heat"])), (drawn, lines)
+    assert len(lines) >= 19 and drawn == (len(lines), 3 * len(found["heat"])), (drawn, lines)
     assert 'aria-label="differences to FP32' in done.stdout
 
 

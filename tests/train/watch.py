@@ -147,6 +147,7 @@ def check_refusals(root):
             (("-map", "-map_every", "0"), "-map_every 0: allowed"),
             (("-map_every", "5"), "without -map"),
             (("-map", "-map_every"), "no value after -map_every"),
+            (("-chart", "-map"), "no file name after -chart"),
             (("-chart", "/no/such/folder/c.svg"), "/no/such/folder/c.svg"),
             (("-chart", "toy.cfg"), "toy.cfg: is there and is no chart")):
         err = train(folder, *args, status=1).stderr

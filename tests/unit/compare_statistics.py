@@ -180,6 +180,8 @@ def test_cfgs():
     net = keys(mixed.apply(CFG, 3, 500))
     assert net["loss_scale_window"] == "30" and net["mixed_precision"] == "1", net
     assert net["steps"] == "300,450" and net["max_batches"] == "500" and net["batch"] == "4", net
+    stepped = CFG.replace("policy=steps", "policy=step\nstep=100")
+    assert keys(mixed.apply(stepped, 1, 500))["step"] == "50" and "step" not in net
     text = custom.apply(CFG, 1)
     assert keys(text)["steps"] == "1,2" and keys(text)["loss_scale"] == "128"
     assert keys(text, 2) == {"classes": "1", "mixed_precision": "0"}, keys(text, 2)
@@ -233,6 +235,7 @@ def test_logs(folder):
         layers[0]["format"] = log.iterations[2]["layers"][0]["format"] = stored
         heat = numerics.heat_map(log, log)
         assert heat["underflow"] == [[underflow]] and heat["headroom"] == [[headroom]], heat
+        assert heat["delta_headroom"] == [[headroom and 1]], heat
     found = numerics.summarise(log)
     assert found["redone"] == 3 and found["not_finite"] == 1 and found["scale_max"] == 8, found
 
@@ -263,6 +266,13 @@ def test_logs(folder):
     assert log.series("loss") == [(1, 1.0), (2, 1.0)], log.series("loss")
     assert log.problems == ["5 lines are not objects of a log, the first is line 2"], log.problems
     assert logs.AmpLog(folder / "none").missing and logs.read_output(folder / "none") == {}
+    # Stock Darknet's evaluations are in the output only; killed after 40, on again after 20.
+    told = "mAP at iteration %d: mAP@0.5 %s, mAP@0.75 -, mAP@[.5:.95] 25.00 %%; best so far - at iteration 2\n"
+    path.write_text(told % (20, "57.04 %") + told % (30, "1.00 %") + told % (40, "2.00 %") + told % (30, "-"))
+    assert logs.read_evaluations(path) == {20: {"map50": 0.5704, "map75": None, "map": 0.25},
+                                           30: {"map50": None, "map75": None, "map": 0.25}}
+    assert logs.read_evaluations(folder / "none") == {}
+
     path.write_text("")
     empty = logs.AmpLog(path)
     assert numerics.summarise(empty) is None and numerics.heat_map(empty) is None
@@ -303,6 +313,10 @@ def test_cost():
     assert ratios["seconds_per_iteration"] == {"median": 0.25, "ratio": 0.5}, ratios
     assert ratios["device_memory_mb"] == {"median": None, "ratio": None}
     assert cost.summarise({}, {1: found}) == {}
+    both = [cost.of_run({**run, "output": {1: {"loss": 1, "seconds": s}}}, 4, None, "map50") for s in (0.1, 0.4)]
+    ratios = cost.summarise(dict(enumerate(both)), {0: found, 1: found})
+    near(ratios["seconds_per_iteration"]["ratio"] * ratios["images_per_second"]["ratio"], 1)
+    near(ratios["seconds_per_iteration"]["ratio"], 0.2 / 0.5)
 
 
 def test_device_memory(folder):
