@@ -103,6 +103,10 @@ def machine():
     }
 
 
+def cores(host):
+    return f"{host['cores']} core" + ("s" if host["cores"] != 1 else "")
+
+
 # ---- cfgs ----
 
 HEADS = ("yolo", "region", "softmax")

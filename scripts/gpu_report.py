@@ -96,7 +96,7 @@ def slope_line(found):
 def page(record, bench_page):
     lines = [f"# GPU check on {record['gpu']}, {record['date']}", "",
              f"Commit {record['machine']['commit']}; {record['machine']['cpu']}, "
-             f"{record['machine']['cores']} cores.", ""]
+             f"{bench_lib.cores(record['machine'])}.", ""]
     lines += bench_lib.table(["stage", "result", "seconds", "reason"],
                              [[stage[key] for key in ("name", "result", "seconds", "reason")]
                               for stage in record["stages"]])

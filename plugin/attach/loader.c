@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 
 // One batch, from the call that loads it until it is freed. Owned by the training thread's list and
 // by the loading job, whichever ends later.
@@ -144,7 +145,15 @@ static void *work(void *p)
 static pthread_t start_thread(void *(*run)(void *), void *argument)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, run, argument)) amp_fail("cannot start a loader thread");
+    int error = pthread_create(&thread, NULL, run, argument);
+    if (error) {
+        char message[200];
+        snprintf(message, sizeof message,
+                 "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
+                 "or of threads (ulimit -u)",
+                 strerror(error));
+        amp_fail(message);
+    }
     return thread;
 }
 

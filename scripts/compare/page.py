@@ -4,6 +4,8 @@ import json
 from html import escape
 from pathlib import Path
 
+from bench_lib import cores
+
 TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -65,7 +67,7 @@ def notes(found):
 
 def how(found):
     host, settings = found["machine"], found["settings"]
-    rows = [("machine", f"{host['cpu']}, {host['cores']} cores"),
+    rows = [("machine", f"{host['cpu']}, {cores(host)}"),
             ("system", f"{host['system']}, Linux {host['kernel']}"),
             ("commit", host["commit"]),
             *host["versions"].items(),

@@ -11,6 +11,7 @@ import numerics
 import page
 import paired
 import samples
+from bench_lib import cores
 from bench_lib import page as join_lines
 from bench_lib import table
 from cfgs import Cfg
@@ -371,7 +372,7 @@ def markdown(found, rows):
         *table(header, [[title, *cells] for title, cells in rows]), "",
         f"{settings['cfg']}, {settings['data']}: {settings['iterations']} iterations of "
         f"{settings['batch']} images, {settings['images']} validation images. {host['cpu']}, "
-        f"{host['cores']} cores, {host['system']}, commit {host['commit']}.",
+        f"{cores(host)}, {host['system']}, commit {host['commit']}.",
         *(f"- {note}" for note in found["notes"])])
 
 
