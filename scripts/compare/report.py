@@ -207,6 +207,11 @@ def plan_of(program, rows):
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
+def builds_of(rows):
+    """The commits that the finished runs were trained with."""
+    return sorted({row["state"]["build"] for row in rows if row["state"].get("build")})
+
+
 def find_short(cfg):
     """What is odd about a schedule that --iterations has made short."""
     iterations, burn_in = cfg.number("max_batches"), cfg.get("burn_in", "0")
@@ -221,9 +226,8 @@ def find_notes(rows, out, planned):
     strangers = find_strangers(out, planned)
     if strangers:
         notes.append(f"Not part of this comparison though in its folder: {', '.join(strangers)}.")
-    builds = sorted({row["state"]["build"] for row in rows if row["state"].get("build")})
-    if len(builds) > 1:
-        notes.append(f"The runs come from different builds: {', '.join(builds)}.")
+    if len(builds_of(rows)) > 1:
+        notes.append(f"The runs come from different builds: {', '.join(builds_of(rows))}.")
     if any(cost.is_unsteady(row["output"]) for row in rows):
         notes.append("Iterations took very different times (10 % to 90 % in the table): the machine "
                      "was busy with other things, and ratios of times mean little.")
@@ -271,7 +275,9 @@ def collect(planned, inputs, program, about):
             "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
         "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
-        "notes": find_notes(rows, out, planned), "machine": {**about["machine"], "versions": versions()},
+        "notes": find_notes(rows, out, planned), "machine": {
+            **about["machine"], "versions": versions(),
+            "commit": ", ".join(builds_of(rows)) or about["machine"]["commit"]},
     }
 
 

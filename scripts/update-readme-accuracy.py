@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The README's table of accuracies, from the comparisons in measurements/ (reports of compare.sh).
+
+  scripts/update-readme-accuracy.py [--check]
+
+Writes what stands between the README's accuracy:begin and accuracy:end; --check only compares, status 1
+where another table stands there.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from bench_lib import ROOT, BenchError, exits, table, write
+
+BEGIN, END = "<!-- accuracy:begin -->\n", "<!-- accuracy:end -->"
+HEADER = ["", "FP32", "`mixed_precision=1`", "difference, 95 % interval", "speed", "memory",
+          "stock Darknet, seed 1 (FP32's)"]
+
+
+def reports():
+    """[(path, object)] of all comparisons, in the order of their names."""
+    found = [(path, json.loads(path.read_text()))
+             for path in sorted((ROOT / "measurements").glob("compare-*.json"))]
+    if not found:
+        raise BenchError("measurements/ holds no compare-*.json")
+    return found
+
+
+def with_spread(variant, metric):
+    found = variant["accuracy"][metric]
+    return f"{found['mean']:.3f} ± {found['sd']:.3f}"
+
+
+def interval(found):
+    numbers = (found["mean"], found["low"], found["high"])
+    return "{} [{}, {}]".format(*(f"{x:+.3f}".replace("-", "−") for x in numbers))
+
+
+def ratio(variant, key):
+    return f"{variant['cost'][key]['ratio']:.2f}x"
+
+
+def stock_cell(found, metric):
+    """Stock's seed, and our FP32's of the same one."""
+    runs = {run["name"]: run["maps"][metric] for run in found["runs"] if run["maps"]}
+    return f"{runs['stock-1']:.3f} ({runs['fp32-1']:.3f})" if "stock-1" in runs else "–"
+
+
+def rows(path, found):
+    """One for mAP50 with the cost, one for COCO's mAP."""
+    fp32, mixed = ({v["name"]: v for v in found["variants"]}[name] for name in ("fp32", "mixed"))
+    settings = found["settings"]
+    what = (f"[{settings['cfg']}](measurements/{path.with_suffix('.md').name}) on {settings['data']}, "
+            f"{len(settings['seeds'])} seeds, {settings['iterations']} iterations")
+    for title, metric, cost in ((f"{what}: mAP@0.5", "map50", True), ("mAP@[.5:.95]", "map", False)):
+        yield [title, with_spread(fp32, metric), with_spread(mixed, metric),
+               interval(mixed["difference"][metric]),
+               *((ratio(mixed, key) if cost else "" for key in ("images_per_second", "peak_memory_mb"))),
+               stock_cell(found, metric)]
+
+
+def main():
+    readme = ROOT / "README.md"
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BenchError(f"{readme} has no {BEGIN.strip()} and {END}")
+    lines = table(HEADER, [row for path, found in reports() for row in rows(path, found)])
+    fresh = before + begin + "\n".join(lines) + "\n" + end + after
+    if sys.argv[1:] == ["--check"]:
+        if fresh != text:
+            raise BenchError("the README's accuracy table is not that of measurements/: run "
+                             "scripts/update-readme-accuracy.py")
+    elif sys.argv[1:]:
+        raise BenchError(f"unknown argument {sys.argv[1]}; allowed: --check")
+    else:
+        write(readme, fresh)
+
+
+exits("update-readme-accuracy", main)
