@@ -122,7 +122,7 @@ static int resize(network *net, int w, int h)
 
 int amp_attach(network *net, const char *cfg_path)
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     int attached = attach_to(net, cfg_path);
     amp_ending_leave();
     return attached;
@@ -130,7 +130,7 @@ int amp_attach(network *net, const char *cfg_path)
 
 int amp_detach(network *net)
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     int detached = detach_from(net);
     amp_ending_leave();
     return detached;
@@ -138,7 +138,7 @@ int amp_detach(network *net)
 
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     network *net = parse(filename);
     amp_ending_leave();
     return net;
@@ -146,7 +146,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 
 AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     int result = resize(net, w, h);
     amp_ending_leave();
     return result;
@@ -154,7 +154,7 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 
 AMP_INTERPOSE(void, free_network, (network * net))
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     detach_from(net);
     AMP_REAL(free_network)(net);
     amp_ending_leave();

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@ static atomic_int inside;
 static atomic_bool ending;
 static _Thread_local int depth; // how often this thread is inside
 
-bool amp_ending_enter(void)
+static bool get_in(void)
 {
     if (!depth) {
         ++inside; // before the look at ending: either we see it, or exit sees us
@@ -22,9 +23,9 @@ bool amp_ending_enter(void)
     return true;
 }
 
-void amp_ending_enter_or_stay(void)
+void amp_ending_enter(void)
 {
-    while (!amp_ending_enter())
+    while (!get_in())
         pause();
 }
 

@@ -8,12 +8,9 @@
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
-#include <stdbool.h>
-
-// False: the program is ending, do without. May be nested. A thread that is inside may call exit.
-bool amp_ending_enter(void);
-// The same, for what cannot be done without: where the program is ending, it does not return.
-void amp_ending_enter_or_stay(void);
+// Where the program is ending, it does not return: what comes after it would go on without what is
+// missed (a batch, an image). May be nested. A thread that is inside may call exit.
+void amp_ending_enter(void);
 void amp_ending_leave(void);
 
 // From the first call on exit and quick_exit wait. What is registered last runs first, so it is

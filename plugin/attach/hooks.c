@@ -159,7 +159,7 @@ static void update(const layer *l, const update_args *a)
 void amp_hook_forward(layer l, network net)
 {
     (void)l;
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     forward(&net);
     amp_ending_leave();
 }
@@ -167,14 +167,14 @@ void amp_hook_forward(layer l, network net)
 void amp_hook_backward(layer l, network net)
 {
     (void)l;
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     backward(&net);
     amp_ending_leave();
 }
 
 void amp_hook_update(layer l, update_args a)
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     update(&l, &a);
     amp_ending_leave();
 }

@@ -38,7 +38,7 @@ static void begin_read(struct read_call *r, char *name)
 {
     *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
     if (r->nested) return;
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     reading = name;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);

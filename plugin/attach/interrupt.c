@@ -35,8 +35,9 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
-static bool several; // networks are trained: no state of one alone is worth saving
+static int trained; // networks; of several, no state of one alone is worth saving
 static pid_t process;
+static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
 static char folder[PATH_MAX]; // "": not known
 
 static _Atomic int asked;        // the signal that came; 0: none
@@ -112,11 +113,14 @@ static bool is_foreign(const struct amp_session *s, const char *path)
 
 int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 {
-    char *base = AMP_USE(basecfg)(s->cfg->path);
-    int n = folder[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", folder, base)
-                      : snprintf(path, PATH_MAX, "%s", s->backup);
-    if (folder[0] && n < PATH_MAX && is_foreign(s, path))
-        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", folder, base);
+    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
+    pthread_mutex_lock(&folder_lock);
+    memcpy(in, folder, sizeof in);
+    pthread_mutex_unlock(&folder_lock);
+    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
+                  : snprintf(path, PATH_MAX, "%s", s->backup);
+    if (in[0] && n < PATH_MAX && is_foreign(s, path))
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
     free(base);
     return n > 0 && n < PATH_MAX ? 0 : -1;
 }
@@ -125,20 +129,23 @@ void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
     pthread_mutex_lock(&lock);
-    if (watched && watched != s) {
-        several = true;
+    trained += !s->trained;
+    s->trained = true;
+    if (trained > 1 && watched) {
         stand_down();
-    } else if (!watched && !several && !amp_backup_place(s, path)) {
+    } else if (trained == 1 && !watched && !amp_backup_place(s, path)) {
         watched = s;
         stand();
     }
     pthread_mutex_unlock(&lock);
 }
 
-void amp_interrupt_unwatch(const struct amp_session *s)
+void amp_interrupt_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
     if (watched == s) stand_down();
+    trained -= s->trained;
+    s->trained = false;
     pthread_mutex_unlock(&lock);
 }
 
@@ -172,6 +179,9 @@ void amp_interrupt_obey(struct amp_session *s)
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);
-    if (value && strcmp(key, "backup") == 0) snprintf(folder, sizeof folder, "%s", value);
+    if (!value || strcmp(key, "backup") != 0) return value;
+    pthread_mutex_lock(&folder_lock);
+    snprintf(folder, sizeof folder, "%s", value);
+    pthread_mutex_unlock(&folder_lock);
     return value;
 }

@@ -1,6 +1,6 @@
 // SIGINT, SIGTERM and SIGHUP while a network is trained: the running iteration is finished, the
 // state saved as BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second
-// signal ends it at once.
+// signal, 200 ms or more after the first, ends it at once.
 //
 // The handlers stand only where a signal would have ended the program (a handler of the program's
 // own and an ignored signal stay), while one network is trained, and where it is known where to
@@ -16,7 +16,7 @@
 // A training pass of this session begins.
 void amp_interrupt_watch(struct amp_session *);
 // The session ends: signals act as they did before.
-void amp_interrupt_unwatch(const struct amp_session *);
+void amp_interrupt_unwatch(struct amp_session *);
 // Does not return where a signal came and no step is half done. For the thread that trains.
 void amp_interrupt_obey(struct amp_session *);
 

@@ -148,10 +148,11 @@ static pthread_t start_thread(void *(*run)(void *), void *argument)
     int error = pthread_create(&thread, NULL, run, argument);
     if (error) {
         char message[200];
-        snprintf(message, sizeof message,
-                 "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
-                 "or of threads (ulimit -u)",
-                 strerror(error));
+        snprintf(
+            message, sizeof message,
+            "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
+            "or of threads (ulimit -u)",
+            strerror(error));
         amp_fail(message);
     }
     return thread;
@@ -192,10 +193,9 @@ static void *load_batch(void *p)
     work(job);
     for (int t = 0; t < extra; ++t)
         pthread_join(threads[t], NULL);
-    if (amp_ending_enter()) {
-        deliver(job);
-        amp_ending_leave();
-    }
+    amp_ending_enter(); // whoever waits for the batch must not go on without it
+    deliver(job);
+    amp_ending_leave();
     drop(job->batch);
     free(job->images);
     free(job);
@@ -265,10 +265,9 @@ static void *load_as_darknet(void *p)
     free(p);
     args.d = &loaded;
     pthread_join(AMP_REAL(load_data)(args), NULL);
-    if (amp_ending_enter()) {
-        *destination = loaded;
-        amp_ending_leave();
-    }
+    amp_ending_enter();
+    *destination = loaded;
+    amp_ending_leave();
     return NULL;
 }
 

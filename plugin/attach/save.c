@@ -392,7 +392,7 @@ void amp_save_weights(network *net, const char *path)
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     amp_save_weights(net, filename);
     amp_ending_leave();
 }
@@ -455,7 +455,7 @@ void amp_load_weights(network *net, const char *path)
 
 AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 {
-    amp_ending_enter_or_stay();
+    amp_ending_enter();
     amp_load_weights(net, filename);
     amp_ending_leave();
 }

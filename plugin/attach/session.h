@@ -30,6 +30,7 @@ struct amp_session {
     bool inference_apart;        // there are such: inference has a plan of its own
     bool replan;                 // a layer was demoted
     bool moved;                  // Darknet may have moved its arrays
+    bool trained;                // counted by interrupt.c
     size_t pass_images;          // counted by `seen` for a pass that has not begun yet
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
     char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none

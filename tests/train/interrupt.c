@@ -405,6 +405,26 @@ AMP_TEST(elsewhere_it_ends_as_without_the_plugin)
     scratch_empty();
 }
 
+// The second network is over: the first is alone again.
+static void one_of_two_is_left(void)
+{
+    network *net = begin(SEEDED), *other = parse(SEEDED, layers);
+    steps(net, 1);
+    steps(other, 1);
+    free_network(other);
+    pass(net);
+    raise(SIGTERM);
+    pass(net);
+}
+
+AMP_TEST(the_last_of_several_networks_is_saved)
+{
+    CHECK_INT(run(one_of_two_is_left), 128 + SIGTERM);
+    check_said("stopped by SIGTERM after iteration 2. ");
+    CHECK(exists("a.backup"));
+    scratch_empty();
+}
+
 static void to_the_last_backup(void)
 {
     network *net = parse(SEEDED, layers);
