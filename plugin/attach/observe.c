@@ -3,6 +3,7 @@
 #include "amp_observe.h"
 
 #include "attach/fail.h"
+#include "attach/seed.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -50,6 +51,8 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     FILE *out = s->log.out;
     s->log.out = nowhere();
     look_in(s, see, user);
+    s->observed = true;
+    if (s->options.seeded) amp_seed_follow(net, s->options.seed);
     *net->seen += (size_t)net->batch;
     net->train = 1;
     AMP_USE(forward_network)(net);
@@ -57,6 +60,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     report(s, redone, result);
     abandon_step(s);
     look_in(s, NULL, NULL);
+    s->observed = false;
     s->log.out = out;
 }
 
