@@ -49,7 +49,9 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     if (!s) amp_fail("amp_pass: the network is not attached");
     int64_t redone = s->step.scaler.redone;
     FILE *out = s->log.out;
+    bool carry_on = s->step.carry_on, told = s->step.told;
     s->log.out = nowhere();
+    s->step.carry_on = s->step.told = true;
     look_in(s, see, user);
     s->observed = true;
     if (s->options.seeded) amp_seed_follow(net, s->options.seed);
@@ -61,6 +63,8 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     abandon_step(s);
     look_in(s, NULL, NULL);
     s->observed = false;
+    s->step.carry_on = carry_on;
+    s->step.told = told;
     s->log.out = out;
 }
 

@@ -184,8 +184,10 @@ static void pass_over(struct amp_comparison *c, network *net, amp_see_function *
 static int tell_not_clean(const char *what, const struct amp_pass *pass)
 {
     char message[300];
-    snprintf(message, sizeof message, "%s: %s of layer %d is not finite (largest %.3g)", what,
-             pass->tensor, pass->layer, pass->magnitude);
+    snprintf(message, sizeof message,
+             "a pass in %s is not finite: %s of layer %d, largest magnitude %.3g. Training would "
+             "fail there: check the weights file and the labels",
+             what, pass->tensor, pass->layer, pass->magnitude);
     return complain(message);
 }
 

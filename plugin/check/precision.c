@@ -176,7 +176,7 @@ static struct amp_advice *advise_layer(struct amp_precision *p, int layer)
 void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, double magnitude)
 {
     if (!p->advised[layer])
-        explain(advise_layer(p, layer), "its %s does not fit FP16 (largest %.3g, FP16 holds %.0f)",
+        explain(advise_layer(p, layer), "FP16 cannot hold its %s (largest %.3g, at most %.0f)",
                 tensor, magnitude, AMP_FP16_LARGEST);
 }
 
@@ -198,10 +198,10 @@ static void overflow_of_layer(struct amp_precision *p, int layer, const char *te
     if (p->advised[layer]) return;
     if (isfinite(magnitude))
         explain(advise_layer(p, layer),
-                "its %s does not fit FP16 even at loss scale %.0f (largest %.3g, FP16 holds %.0f)",
+                "FP16 cannot hold its %s even at loss scale %.0f (largest %.3g, at most %.0f)",
                 tensor, p->scale, magnitude, AMP_FP16_LARGEST);
     else
-        explain(advise_layer(p, layer), "its %s is not finite even at loss scale %.0f", tensor,
+        explain(advise_layer(p, layer), "inf or NaN in its %s even at loss scale %.0f", tensor,
                 p->scale);
 }
 

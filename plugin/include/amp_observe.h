@@ -38,7 +38,9 @@ struct amp_pass {
 // layer; of a backward pass that is redone, again. Nothing of what training tells is printed but
 // Darknet's statistics. A sidecar is not taken up. With a seed, passes of networks of the same cfg
 // draw the same where *net->seen was the same. The network must be attached and have
-// subdivisions=1. Ends the program with a message where FP32 arithmetic itself is not finite.
+// subdivisions=1. Where FP32 arithmetic itself is not finite the pass is not clean, neither
+// left_fp16 nor gradient is set, and nothing helps; weights that are not finite end the program
+// with a message.
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
 // Whether layer left FP16 since the network was attached.

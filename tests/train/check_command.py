@@ -134,10 +134,10 @@ def check_culprits(folder):
     # A convolution's sums overflow, and batch-norm makes them small again: nobody else is hit.
     weights = scaled(folder, "weights", {(5, "weights"): 1e5})
     named = check_advice(folder, weights)
-    assert list(named) == [5] and "batch-norm input does not fit FP16" in named[5], named
+    assert list(named) == [5] and "FP16 cannot hold its batch-norm input" in named[5], named
     # The output itself overflows, those who read it as FP16 follow, and gradients before it.
     named = check_advice(folder, scaled(folder, "scales", {(2, "scales"): 1e5}), first=2)
-    assert list(named)[:2] == [2, 3] and "output does not fit" in named[2], named
+    assert list(named)[:2] == [2, 3] and "cannot hold its output (" in named[2], named
     # In two places, the second in gradients only: there is nothing to compare before it is found.
     both = {(5, "weights"): 1e5, (11, "weights"): 1e9}
     named = check_advice(folder, scaled(folder, "both", both), first=5)
@@ -219,6 +219,14 @@ def check_later_batches(root):
         assert (result["layers"][0]["output"]["largest"] > 0) == seen, (listed, result)
 
 
+def check_hopeless(folder):
+    """FP32 itself overflows: that is not FP16's fault."""
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg",
+               scaled(folder, "huge", {(5, "scales"): 1e38, (6, "weights"): 1e30}))
+    assert said.returncode == 1 and not said.stdout, said
+    assert "a pass in FP32 is not finite: output of layer 5" in said.stderr, said.stderr
+
+
 def check_refusals(folder):
     for args, said in (((), "usage"), (("toy.data", "none.cfg"), "none.cfg"),
                        (("toy.data", "toy.cfg", "none.weights"), "none.weights")):
@@ -239,6 +247,7 @@ def main():
         check_dtypes(folder)
         check_dropout(folder)
         check_later_batches(Path(root))
+        check_hopeless(folder)
         check_refusals(folder)
 
 

@@ -209,7 +209,7 @@ AMP_TEST(those_that_left_fp16_come_first)
     CHECK_INT(p.advice[0].layer, 2);
     CHECK_INT(p.advice[1].layer, 1);
     CHECK_INT(p.advice[2].layer, 0);
-    CHECK_STR(p.advice[0].why, "its output does not fit FP16 (largest 1e+06, FP16 holds 65504)");
+    CHECK_STR(p.advice[0].why, "FP16 cannot hold its output (largest 1e+06, at most 65504)");
     end();
 }
 
