@@ -59,7 +59,7 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
     amp_scale_text(p->scale, scale);
     fprintf(f, "  loss scale  ");
     if (p->options.dtype != AMP_DTYPE_FP16)
-        fprintf(f, "%s: %s needs no other\n", scale, dtype_name(p));
+        fprintf(f, "1: %s needs no other\n", dtype_name(p));
     else if (!p->options.loss_scale_dynamic)
         fprintf(f, "%s, as the cfg fixes it\n", scale);
     else if (p->options.loss_scale_init > 0)

@@ -132,7 +132,9 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     }
     if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) return complain(err);
     srand(1);
+    amp_hush_begin();
     *net = parse_network_cfg(variant.path);
+    amp_hush_end();
     amp_cfg_variant_close(&variant);
     fill_batch(*net);
     return 0;
