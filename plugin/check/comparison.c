@@ -287,7 +287,9 @@ int amp_comparison_run(struct amp_comparison *c)
         if (result < 0) return -1;
         if (p->n_advice > before) continue;
         c->settled = !result;
-        return result && !before ? complain("gradients are not finite, whatever the precision") : 0;
+        return result && !before ? complain("gradients are not finite, whatever the precision: "
+                                            "check the weights file and the labels")
+                                 : 0;
     }
     return 0;
 }

@@ -7,7 +7,8 @@
 
 /* What is too much. Headroom: outputs grow while a net learns. */
 static const double least_headroom = 4, most_error = .05, most_growth = 4, most_lost = .5,
-                    most_lost_norm = .05, least_cosine = .9, good_cosine = .95;
+                    most_lost_norm = .05, least_cosine = .9, good_cosine = .95,
+                    most_gradient_growth = 10;
 
 enum { SCALE_ADVICE = 3 }; /* at most one for each key that steers the loss scale */
 
@@ -313,12 +314,16 @@ static bool judge_losses(struct amp_precision *p, int i)
     return false;
 }
 
+/* Batch-norm's backward makes a multiple of the errors of what it reads, more so in small batches
+ * and random weights: what is much more than that is the layer's own. */
 static void judge_weight_gradient(struct amp_precision *p, int i)
 {
+    double read = fmax(error_given(p, i), p->tensors[AMP_SEEN_OUT][i].error);
     const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
     const struct amp_compared *gradient = &p->tensors[AMP_SEEN_GRADIENT][i];
     if (delta->seen && gradient->seen && delta->cosine >= good_cosine &&
-        gradient->cosine < least_cosine)
+        gradient->cosine < least_cosine &&
+        gradient->error > most_gradient_growth * fmax(read, delta->error))
         explain(advise_layer(p, i), "the gradient of its weights has a cosine of %.3f to FP32's",
                 gradient->cosine);
 }

@@ -194,6 +194,21 @@ AMP_TEST(a_gradient_of_its_own)
     end();
 }
 
+/* As in the last layers of a deep net of random weights: what it reads is 6 % off. */
+AMP_TEST(a_gradient_of_what_was_read)
+{
+    begin(1);
+    see_all_well(1);
+    see_noisy(AMP_SEEN_OUT, 0, 1, .04);
+    see_noisy(AMP_SEEN_OUT, 1, 1, .06);
+    see_noisy(AMP_SEEN_OUT, 2, 1, .07);
+    see_noisy(AMP_SEEN_GRADIENT, 2, 1, .55);
+    judge();
+    CHECK(p.tensors[AMP_SEEN_GRADIENT][2].cosine < .9);
+    CHECK_INT(p.n_advice, 0);
+    end();
+}
+
 /* In the order in which they were found, before what the comparison shows, and once. */
 AMP_TEST(those_that_left_fp16_come_first)
 {
