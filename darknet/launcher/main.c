@@ -30,7 +30,7 @@ static int amp_command_usage(int argc, char **argv)
             "usage: %s amp plan CFG [--json]\n"
             "           what runs in which precision, and why\n"
             "       %s amp check DATA CFG [WEIGHTS] [--json]\n"
-            "           a batch of your own images in mixed precision and in FP32, compared\n"
+            "           batches of your own images in mixed precision and in FP32, compared\n"
             "       %s amp profile CFG [--all] [--json]\n"
             "           seconds of every layer in FP32 and in mixed precision\n",
             argv[0], argv[0], argv[0]);

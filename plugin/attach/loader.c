@@ -113,6 +113,7 @@ bool amp_loader_is_feeding(void)
 void amp_loader_forget(const network *net)
 {
     if (feed.net == net) amp_loader_follow(NULL, NULL);
+    amp_seed_forget(net);
 }
 
 // ---- loading one ----

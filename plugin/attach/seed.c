@@ -58,6 +58,11 @@ void amp_seed_unfollow(void)
     thread.net = NULL;
 }
 
+void amp_seed_forget(const network *net)
+{
+    if (thread.net == net) amp_seed_unfollow();
+}
+
 void amp_seed_between_steps(void)
 {
     if (thread.net) open_own(AMP_STREAM_BETWEEN);

@@ -24,6 +24,8 @@ void amp_seed_leave_parse(void);
 // The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
 void amp_seed_follow(const network *, uint64_t seed);
 void amp_seed_unfollow(void);
+// The network is about to be freed.
+void amp_seed_forget(const network *);
 void amp_seed_between_steps(void);
 
 // The calling thread draws from this stream, whatever else it would use; NULL: no longer.

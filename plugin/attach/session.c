@@ -281,7 +281,7 @@ static void open_log(struct amp_session *s)
 
 void amp_session_begin(struct amp_session *s, const network *view)
 {
-    if (view->train) {
+    if (view->train && !s->observed) {
         amp_interrupt_watch(s);
         amp_session_resume(s, *view->seen - (size_t)view->batch);
     }

@@ -36,6 +36,7 @@ struct amp_session {
     char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
+    bool observed;               // a pass of observe.c runs: nobody is training
     amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
     void *see_user;
 };

@@ -16,6 +16,7 @@
 #include "plugin/data/progress.h"
 #include "plugin/decide/options.h"
 #include "plugin/decide/plan.h"
+#include "comparison.h"
 #include "precision.h"
 #include "quiet.h"
 
@@ -34,8 +35,8 @@ struct check {
     struct amp_cfg_file *cfg_file;
     struct amp_options options;
     struct amp_net_desc *net;
-    network *fp32, *mixed;
     struct amp_precision precision;
+    struct amp_comparison comparison;
     struct amp_check_summary summary;
 };
 
@@ -72,126 +73,47 @@ static int check_inputs(const struct check *c)
     return -1;
 }
 
+/* What the keys would say with mixed_precision=1; without it most of them are not even read. */
+static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
+{
+    struct amp_cfg_variant variant;
+    const struct amp_cfg_key key = {.key = "mixed_precision", .value = "1"};
+    if (amp_cfg_variant_open(&variant, c->cfg_file, &key, 1, err, err_size)) return -1;
+    struct amp_cfg_file *file = amp_cfg_read(variant.path, err, err_size);
+    int failed = !file || amp_options_read(file, &c->options, NULL, 0, err, err_size);
+    amp_cfg_free(file);
+    amp_cfg_variant_close(&variant);
+    c->options.mixed_precision = false;
+    return failed;
+}
+
+static int read_options(struct check *c, char *err, size_t err_size)
+{
+    char notes[1024] = "";
+    if (amp_options_read(c->cfg_file, &c->options, notes, sizeof notes, err, err_size)) return -1;
+    if (!c->options.mixed_precision) return read_options_as_mixed(c, err, err_size);
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
+    return 0;
+}
+
+static int refuse_fp32(const struct check *c, char *err, size_t err_size)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(c->cfg_file->sections, "amp_dtype");
+    if (c->options.dtype != AMP_DTYPE_FP32) return 0;
+    snprintf(err, err_size,
+             "%s:%d: amp_dtype=fp32 computes and stores every layer in FP32: there is nothing to "
+             "compare. amp_dtype=fp16 or bf16 can be checked",
+             c->cfg, e ? e->line : 0);
+    return -1;
+}
+
 static int read_net(struct check *c)
 {
     char err[2 * PATH_MAX];
     c->cfg_file = amp_cfg_read(c->cfg, err, sizeof err);
-    if (c->cfg_file && !amp_options_read(c->cfg_file, &c->options, NULL, 0, err, sizeof err))
+    if (c->cfg_file && !read_options(c, err, sizeof err) && !refuse_fp32(c, err, sizeof err))
         c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
     return c->net ? 0 : complain(err);
-}
-
-/* ---- two networks ---- */
-
-/* One pass is a whole step; the same initial weights and images for both. */
-static int build(struct check *c, const char *dtype, network **net)
-{
-    char err[2 * PATH_MAX], batch[16], seed[24];
-    bool fp32 = dtype;
-    snprintf(batch, sizeof batch, "%d",
-             c->net->batch / (c->net->time_steps > 1 ? c->net->time_steps : 1));
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)c->options.seed);
-    const struct amp_cfg_key keys[] = {{"mixed_precision", "1"},
-                                       {"batch", batch},
-                                       {"subdivisions", "1"},
-                                       {"seed", seed},
-                                       {"amp_log", NULL},
-                                       {"amp_log_layers", NULL},
-                                       {"amp_dtype", dtype},
-                                       /* no effect in FP32, which would be told */
-                                       {"loss_scale", NULL},
-                                       {"loss_scale_init", NULL},
-                                       {"loss_scale_window", NULL},
-                                       {"loss_scale_growth", NULL},
-                                       {"loss_scale_backoff", NULL},
-                                       {"loss_scale_min", NULL},
-                                       {"loss_scale_max", NULL}};
-    struct amp_cfg_variant variant;
-    int n = fp32 ? sizeof keys / sizeof *keys : 6;
-    if (amp_cfg_variant_open(&variant, c->cfg_file, keys, n, err, sizeof err)) return complain(err);
-    *net = load_network(variant.path, (char *)c->weights, 1);
-    amp_cfg_variant_close(&variant);
-    return 0;
-}
-
-static int build_both(struct check *c)
-{
-    return build(c, "fp32", &c->fp32) || build(c, NULL, &c->mixed) ? -1 : 0;
-}
-
-/* As detector train loads them. */
-static void load_batch(struct check *c)
-{
-    list *options = read_data_cfg((char *)c->data);
-    char *train = option_find_str(options, "train", "data/train.list");
-    list *paths = get_paths(train);
-    network *net = c->mixed;
-    layer head = net->layers[net->n - 1];
-    data loaded;
-    load_args args = get_base_args(net);
-    args.coords = head.coords;
-    args.paths = (char **)list_to_array(paths);
-    args.n = net->batch;
-    args.m = paths->size;
-    args.classes = head.classes;
-    args.jitter = head.jitter;
-    args.num_boxes = head.max_boxes;
-    args.d = &loaded;
-    args.type = DETECTION_DATA;
-    args.threads = 8;
-    pthread_join(load_data(args), NULL);
-    get_next_batch(loaded, net->batch, 0, c->fp32->input, c->fp32->truth);
-    get_next_batch(loaded, net->batch, 0, net->input, net->truth);
-    free_data(loaded);
-    c->summary.images = net->batch;
-}
-
-/* ---- passes ---- */
-
-static int tell_not_clean(const char *what, const struct amp_pass *pass)
-{
-    char message[300];
-    snprintf(message, sizeof message, "%s: %s of layer %d is not finite (largest %.3g)", what,
-             pass->tensor, pass->layer, pass->magnitude);
-    return complain(message);
-}
-
-static void note_left(struct check *c, const struct amp_pass *pass)
-{
-    if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
-        amp_precision_left(&c->precision, pass->layer, pass->tensor, pass->magnitude);
-    for (int i = 0; i < c->net->n; ++i)
-        if (amp_left_fp16(c->mixed, i))
-            amp_precision_left(&c->precision, i, "input's copy", pass->magnitude);
-    if (pass->gradient)
-        amp_precision_left(&c->precision, pass->layer,
-                           c->options.loss_scale_dynamic ? "delta, even at the smallest loss scale,"
-                                                         : "delta at the fixed loss_scale",
-                           pass->magnitude);
-}
-
-/* Until every value fits: layers leave FP16 one after the other, and the loss scale is found. */
-static void settle(struct check *c, struct amp_pass *pass)
-{
-    do {
-        amp_pass(c->mixed, NULL, NULL, pass);
-        c->summary.redone += pass->redone;
-        if (!pass->clean) note_left(c, pass);
-    } while (!pass->clean && pass->left_fp16);
-    c->precision.scale = pass->scale;
-}
-
-/* Where gradients overflow at every scale there is nothing to compare, but something to advise. */
-static int compare(struct check *c)
-{
-    struct amp_pass pass;
-    amp_pass(c->fp32, amp_precision_see_fp32, &c->precision, &pass);
-    if (!pass.clean) return tell_not_clean("FP32", &pass);
-    settle(c, &pass);
-    if (pass.clean) amp_pass(c->mixed, amp_precision_see_mixed, &c->precision, &pass);
-    if (!pass.clean && !pass.gradient) return tell_not_clean("mixed precision", &pass);
-    amp_precision_judge(&c->precision);
-    return 0;
 }
 
 /* ---- speed ---- */
@@ -217,20 +139,23 @@ static double time_one(network *net, void (*run)(network *))
     return amp_clock_seconds() - start;
 }
 
-/* The fastest of a few, in turns. */
+/* Of what the last batch left. The fastest of a few, in turns. */
 static void time_passes(struct check *c)
 {
     int each = c->net->subdivisions;
-    double fp32 = time_one(c->fp32, plugin_pass), mixed = time_one(c->mixed, plugin_pass);
+    network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
+    amp_comparison_tell(&c->comparison, "measuring the speed");
+    double fp32 = time_one(in_fp32, plugin_pass), mixed = time_one(in_mixed, plugin_pass);
     for (int i = 1; i < ROUNDS && i * (fp32 + mixed) < enough_seconds; ++i) {
-        double a = time_one(c->fp32, plugin_pass), b = time_one(c->mixed, plugin_pass);
+        double a = time_one(in_fp32, plugin_pass), b = time_one(in_mixed, plugin_pass);
         fp32 = a < fp32 ? a : fp32;
         mixed = b < mixed ? b : mixed;
     }
-    amp_detach(c->fp32);
-    double stock = time_one(c->fp32, stock_pass);
+    amp_detach(in_fp32);
+    amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
+    double stock = time_one(in_fp32, stock_pass);
     for (int i = 1; i < ROUNDS && i * stock < enough_seconds; ++i) {
-        double a = time_one(c->fp32, stock_pass);
+        double a = time_one(in_fp32, stock_pass);
         stock = a < stock ? a : stock;
     }
     c->summary.fp32_seconds = each * fp32;
@@ -240,11 +165,14 @@ static void time_passes(struct check *c)
 
 /* ---- the whole ---- */
 
+/* Of the plan with the advice followed. */
 static int predict_memory(struct check *c)
 {
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
+    for (int i = 0; i < c->net->n; ++i)
+        if (c->precision.advised[i]) c->net->layers[i].override = 0;
     struct amp_plan *plan = amp_plan_make(c->net, &options, 0, NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
@@ -253,23 +181,37 @@ static int predict_memory(struct check *c)
     return 0;
 }
 
-static int work(struct check *c)
+static void summarize(struct check *c)
 {
-    if (check_inputs(c) || read_net(c) || predict_memory(c)) return -1;
-    if (amp_precision_init(&c->precision, c->net)) return complain("out of memory");
-    c->summary.data = c->data;
-    c->summary.cfg = c->cfg;
-    c->summary.weights = c->weights;
-    c->summary.images_per_iteration = c->net->batch * c->net->subdivisions;
+    struct amp_check_summary *s = &c->summary;
+    s->data = c->data;
+    s->cfg = c->cfg;
+    s->weights = c->weights;
+    s->images = c->comparison.images;
+    s->images_per_iteration = c->net->batch * c->net->subdivisions;
+    s->redone = c->comparison.redone;
+    s->settled = c->comparison.settled;
+}
+
+static int compare(struct check *c)
+{
+    c->comparison = (struct amp_comparison){
+        .data = c->data, .weights = c->weights, .cfg = c->cfg_file, .precision = &c->precision};
     int kept = amp_quiet_begin();
-    int failed = build_both(c);
-    if (!failed) {
-        load_batch(c);
-        failed = compare(c);
-    }
-    if (!failed) time_passes(c);
+    int failed = amp_comparison_run(&c->comparison);
+    if (!failed && c->precision.batches) time_passes(c);
     amp_quiet_end(kept);
     return failed;
+}
+
+static int work(struct check *c)
+{
+    if (check_inputs(c) || read_net(c)) return -1;
+    if (amp_precision_init(&c->precision, c->net, c->cfg_file, &c->options))
+        return complain("out of memory");
+    if (compare(c) || predict_memory(c)) return -1;
+    summarize(c);
+    return 0;
 }
 
 static void choose_device(void)
@@ -294,13 +236,12 @@ int amp_command_check(int argc, char **argv)
     }
     choose_device();
     amp_refuse_bad_images(1);
-    int failed = work(&c), status = c.precision.n_advice ? 2 : 0;
+    int failed = work(&c), status = c.precision.n_advice || !c.summary.settled ? 2 : 0;
     if (!failed)
         (c.json ? amp_precision_print_json : amp_precision_print)(&c.precision, &c.summary, stdout);
     if (!failed && (fflush(stdout) || ferror(stdout))) failed = complain(strerror(errno));
-    if (c.mixed) free_network(c.mixed);
-    if (c.fp32) free_network(c.fp32);
-    if (c.net) amp_precision_free(&c.precision);
+    amp_comparison_free(&c.comparison);
+    if (c.precision.net) amp_precision_free(&c.precision);
     amp_net_desc_free(c.net);
     amp_cfg_free(c.cfg_file);
     return failed ? 1 : status;

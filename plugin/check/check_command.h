@@ -1,6 +1,6 @@
-/* `darknet amp check DATA CFG [WEIGHTS] [--json]`: is this training fit for mixed precision? One
- * batch of its own images through two networks of the same weights, one in FP32. Nothing is trained
- * and nothing is written. Belongs to the `darknet` program. */
+/* `darknet amp check DATA CFG [WEIGHTS] [--json]`: is this training fit for mixed precision? A
+ * few batches of its own images through two networks of the same weights, one in FP32. Nothing is
+ * trained and nothing is written. Belongs to the `darknet` program. */
 #ifndef AMP_CHECK_COMMAND_H
 #define AMP_CHECK_COMMAND_H
 

@@ -7,29 +7,46 @@
 
 /* What is too much. Headroom: outputs grow while a net learns. */
 static const double least_headroom = 4, most_error = .05, most_growth = 4, most_lost = .5,
-                    least_cosine = .9, good_cosine = .95;
+                    most_lost_norm = .05, least_cosine = .9, good_cosine = .95,
+                    most_gradient_growth = 10;
 
-int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net)
+enum { SCALE_ADVICE = 3 }; /* at most one for each key that steers the loss scale */
+
+int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
+                       const struct amp_cfg_file *cfg, const struct amp_options *options)
 {
     size_t n = (size_t)net->n;
-    *p = (struct amp_precision){.net = net, .scale = 1};
+    *p = (struct amp_precision){.net = net, .cfg = cfg, .options = *options, .scale = 1};
     for (int w = 0; w < AMP_SEEN; ++w)
         p->tensors[w] = calloc(n, sizeof *p->tensors[w]);
-    p->left = calloc(n, sizeof *p->left);
-    p->advice = calloc(n, sizeof *p->advice);
-    bool all = p->tensors[0] && p->tensors[1] && p->tensors[2] && p->left && p->advice;
+    p->advised = calloc(n, sizeof *p->advised);
+    p->advice = calloc(n + SCALE_ADVICE, sizeof *p->advice);
+    bool all = p->tensors[0] && p->tensors[1] && p->tensors[2] && p->advised && p->advice;
     return all ? 0 : -1;
+}
+
+static void forget_samples(struct amp_precision *p)
+{
+    for (int w = 0; w < AMP_SEEN; ++w)
+        for (int i = 0; p->tensors[w] && i < p->net->n; ++i)
+            free(p->tensors[w][i].sample);
 }
 
 void amp_precision_free(struct amp_precision *p)
 {
-    for (int w = 0; w < AMP_SEEN; ++w) {
-        for (int i = 0; p->tensors[w] && i < p->net->n; ++i)
-            free(p->tensors[w][i].sample);
+    forget_samples(p);
+    for (int w = 0; w < AMP_SEEN; ++w)
         free(p->tensors[w]);
-    }
-    free(p->left);
+    free(p->advised);
     free(p->advice);
+}
+
+void amp_precision_restart(struct amp_precision *p)
+{
+    forget_samples(p);
+    for (int w = 0; w < AMP_SEEN; ++w)
+        memset(p->tensors[w], 0, (size_t)p->net->n * sizeof *p->tensors[w]);
+    p->batches = 0;
 }
 
 /* ---- seeing ---- */
@@ -37,6 +54,14 @@ void amp_precision_free(struct amp_precision *p)
 static size_t stride_of(size_t n)
 {
     return (n + AMP_PRECISION_SAMPLE - 1) / AMP_PRECISION_SAMPLE;
+}
+
+static double largest_of(const struct amp_seen *s)
+{
+    double largest = 0;
+    for (size_t i = 0; i < s->n; ++i)
+        largest = fmax(largest, fabs((double)s->values[i]));
+    return largest;
 }
 
 void amp_precision_see_fp32(const struct amp_seen *s, void *user)
@@ -50,69 +75,172 @@ void amp_precision_see_fp32(const struct amp_seen *s, void *user)
     if (!t->sample) t->n_sample = 0;
     for (size_t k = 0; k < t->n_sample; ++k)
         t->sample[k] = s->values[k * stride];
+    t->fp32_largest = fmax(t->fp32_largest, largest_of(s));
 }
 
-static void compare_sample(struct amp_compared *t, const struct amp_seen *s, double factor)
+static void sum_sample(struct amp_compared *t, const struct amp_seen *s, double factor)
 {
-    double difference = 0, fp32 = 0, mixed = 0, product = 0;
-    size_t stride = stride_of(s->n), lost = 0, nonzero = 0;
+    struct amp_sums *sums = &t->batch;
+    size_t stride = stride_of(s->n);
     for (size_t k = 0; k < t->n_sample; ++k) {
         double a = (double)t->sample[k], b = factor * (double)s->values[k * stride];
-        difference += (a - b) * (a - b);
-        fp32 += a * a;
-        mixed += b * b;
-        product += a * b;
-        nonzero += a != 0;
-        lost += a != 0 && b == 0;
+        bool lost = a != 0 && b == 0;
+        sums->difference += (a - b) * (a - b);
+        sums->fp32 += a * a;
+        sums->mixed += b * b;
+        sums->product += a * b;
+        sums->nonzero += a != 0;
+        sums->n_lost += lost;
+        sums->lost += lost ? a * a : 0;
     }
-    t->error = fp32 > 0 ? sqrt(difference / fp32) : mixed > 0 ? INFINITY : 0;
-    t->cosine = fp32 > 0 && mixed > 0 ? product / sqrt(fp32 * mixed) : NAN;
-    t->lost = nonzero ? (double)lost / (double)nonzero : 0;
 }
 
 void amp_precision_see_mixed(const struct amp_seen *s, void *user)
 {
     struct amp_precision *p = user;
     struct amp_compared *t = &p->tensors[s->what][s->layer];
-    size_t zeros = 0;
-    double largest = 0;
-    for (size_t i = 0; i < s->n; ++i) {
-        largest = fmax(largest, fabs((double)s->values[i]));
-        zeros += s->values[i] == 0;
-    }
     t->format = s->format;
-    t->largest = largest;
-    t->zero = s->n ? (double)zeros / (double)s->n : 0;
     t->seen = t->n_sample > 0;
-    compare_sample(t, s, s->what == AMP_SEEN_OUT ? 1 : 1 / p->scale);
+    t->batch_largest = largest_of(s);
+    t->batch = (struct amp_sums){.n = (double)s->n};
+    for (size_t i = 0; i < s->n; ++i)
+        t->batch.zeros += s->values[i] == 0;
+    sum_sample(t, s, s->what == AMP_SEEN_OUT ? 1 : 1 / p->scale);
 }
 
-/* ---- judging ---- */
-
-__attribute__((format(printf, 3, 4))) static bool advise(struct amp_precision *p, int layer,
-                                                         const char *format, ...)
+static void add(struct amp_sums *to, const struct amp_sums *from)
 {
-    struct amp_advice *a = &p->advice[p->n_advice++];
+    to->n += from->n;
+    to->zeros += from->zeros;
+    to->difference += from->difference;
+    to->fp32 += from->fp32;
+    to->mixed += from->mixed;
+    to->product += from->product;
+    to->nonzero += from->nonzero;
+    to->n_lost += from->n_lost;
+    to->lost += from->lost;
+}
+
+static void take_batch(struct amp_compared *t)
+{
+    const struct amp_sums *s = &t->all;
+    add(&t->all, &t->batch);
+    t->batch = (struct amp_sums){0};
+    t->largest = fmax(t->largest, t->batch_largest);
+    t->zero = s->n > 0 ? s->zeros / s->n : 0;
+    t->error = s->fp32 > 0 ? sqrt(s->difference / s->fp32) : s->mixed > 0 ? INFINITY : 0;
+    t->cosine = s->fp32 > 0 && s->mixed > 0 ? s->product / sqrt(s->fp32 * s->mixed) : NAN;
+    t->lost = s->nonzero > 0 ? s->n_lost / s->nonzero : 0;
+    t->lost_norm = s->fp32 > 0 ? sqrt(s->lost / s->fp32) : 0;
+}
+
+void amp_precision_end_batch(struct amp_precision *p)
+{
+    for (int w = 0; w < AMP_SEEN; ++w)
+        for (int i = 0; i < p->net->n; ++i)
+            take_batch(&p->tensors[w][i]);
+    ++p->batches;
+}
+
+/* ---- advice ---- */
+
+__attribute__((format(printf, 2, 3))) static void explain(struct amp_advice *a, const char *format,
+                                                          ...)
+{
     va_list args;
     va_start(args, format);
-    a->layer = layer;
     vsnprintf(a->why, sizeof a->why, format, args);
     va_end(args);
-    return true;
+}
+
+/* Section 0 is [net]. */
+static struct amp_advice *advise(struct amp_precision *p, int section, const char *key,
+                                 const char *value)
+{
+    const struct amp_cfg_section *s = &p->cfg->sections[section];
+    const struct amp_cfg_entry *there = amp_cfg_find(s, key);
+    struct amp_advice *a = &p->advice[p->n_advice++];
+    *a = (struct amp_advice){.layer = section - 1,
+                             .line = there ? there->line : s->line,
+                             .replace = there,
+                             .key = key,
+                             .value = value};
+    return a;
+}
+
+static struct amp_advice *advise_layer(struct amp_precision *p, int layer)
+{
+    p->advised[layer] = true;
+    return advise(p, layer + 1, "mixed_precision", "0");
 }
 
 void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, double magnitude)
 {
-    if (!p->left[layer])
-        advise(p, layer, "its %s does not fit FP16 (largest %.3g, FP16 holds %.0f)", tensor,
-               magnitude, AMP_FP16_LARGEST);
-    p->left[layer] = true;
+    if (!p->advised[layer])
+        explain(advise_layer(p, layer), "FP16 cannot hold its %s (largest %.3g, at most %.0f)",
+                tensor, magnitude, AMP_FP16_LARGEST);
 }
 
 static bool is_fp16(const struct amp_compared *t)
 {
     return t->seen && !strcmp(t->format, "fp16");
 }
+
+static bool is_reduced(const struct amp_compared *t)
+{
+    return t->seen && strcmp(t->format, "fp32");
+}
+
+/* ---- gradients that overflow ---- */
+
+static void overflow_of_layer(struct amp_precision *p, int layer, const char *tensor,
+                              double magnitude)
+{
+    if (p->advised[layer]) return;
+    if (isfinite(magnitude))
+        explain(advise_layer(p, layer),
+                "FP16 cannot hold its %s even at loss scale %.0f (largest %.3g, at most %.0f)",
+                tensor, p->scale, magnitude, AMP_FP16_LARGEST);
+    else
+        explain(advise_layer(p, layer), "inf or NaN in its %s even at loss scale %.0f", tensor,
+                p->scale);
+}
+
+/* False: nothing keeps the scale from falling. */
+static bool let_scale_fall(struct amp_precision *p, int layer, const char *tensor)
+{
+    struct amp_options *o = &p->options;
+    if (!o->loss_scale_dynamic && o->loss_scale > 1) {
+        explain(advise(p, 0, "loss_scale", "dynamic"),
+                "at the fixed loss scale %.0f gradients overflow FP16 (first the %s of layer %d)",
+                p->scale, tensor, layer);
+        o->loss_scale_dynamic = true;
+    } else if (o->loss_scale_dynamic && o->loss_scale_min > 1) {
+        explain(
+            advise(p, 0, "loss_scale_min", "1"),
+            "at the smallest loss scale allowed, %.0f, gradients overflow FP16 (first the %s of "
+            "layer %d)",
+            p->scale, tensor, layer);
+        o->loss_scale_min = 1;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+void amp_precision_overflow(struct amp_precision *p, int layer, const char *tensor,
+                            double magnitude)
+{
+    if (let_scale_fall(p, layer, tensor)) return;
+    overflow_of_layer(p, layer, tensor, magnitude);
+    for (int i = p->net->n - 1; i >= 0; --i) {
+        const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
+        double scaled = delta->fp32_largest * p->scale;
+        if (is_fp16(delta) && scaled > AMP_FP16_LARGEST) overflow_of_layer(p, i, "delta", scaled);
+    }
+}
+
+/* ---- judging ---- */
 
 /* The largest error among what the layer reads. */
 static double error_given(const struct amp_precision *p, int layer)
@@ -127,32 +255,84 @@ static double error_given(const struct amp_precision *p, int layer)
 static bool judge_output(struct amp_precision *p, int i)
 {
     const struct amp_compared *out = &p->tensors[AMP_SEEN_OUT][i];
-    if (!is_fp16(out)) return false;
-    if (out->largest * least_headroom > AMP_FP16_LARGEST)
-        return advise(p, i, "its largest output, %.3g, is close to what FP16 holds (%.0f)",
-                      out->largest, AMP_FP16_LARGEST);
-    if (out->error > most_error && out->error > most_growth * error_given(p, i))
-        return advise(p, i, "its output differs from FP32 by %.1f %%, what it reads by %.1f %%",
-                      100 * out->error, 100 * error_given(p, i));
-    return false;
+    double given = error_given(p, i);
+    if (is_fp16(out) && out->largest * least_headroom > AMP_FP16_LARGEST)
+        explain(advise_layer(p, i), "its largest output, %.3g, is close to what FP16 holds (%.0f)",
+                out->largest, AMP_FP16_LARGEST);
+    else if (is_reduced(out) && out->error > most_error && out->error > most_growth * given)
+        explain(advise_layer(p, i),
+                "its output differs from FP32 by %.1f %%, what it reads by %.1f %%",
+                100 * out->error, 100 * given);
+    return p->advised[i];
 }
 
-static bool judge_gradient(struct amp_precision *p, int i)
+/* Many small values that weigh nothing may go. */
+static bool loses_too_much(const struct amp_compared *t)
+{
+    return t->seen && t->lost > most_lost && t->lost_norm > most_lost_norm;
+}
+
+/* False: nothing keeps the scale from rising, as far as that helps. */
+static bool let_scale_rise(struct amp_precision *p, int layer, const char *what, double lost)
+{
+    struct amp_options *o = &p->options;
+    bool fixed = !o->loss_scale_dynamic;
+    if (!fixed && (p->scale < o->loss_scale_max || p->scale == AMP_LOSS_SCALE_MAX)) return false;
+    struct amp_advice *a =
+        fixed ? advise(p, 0, "loss_scale", "dynamic") : advise(p, 0, "loss_scale_max", "16777216");
+    explain(a, "%.0f %% of layer %d's %s are too small for FP16 at %s loss scale allowed, %.0f",
+            100 * lost, layer, what, fixed ? "the only" : "the largest", p->scale);
+    if (!fixed) o->loss_scale_max = AMP_LOSS_SCALE_MAX;
+    o->loss_scale_dynamic = true;
+    return true;
+}
+
+/* The gradient that the layer's delta is made of had lost too much already. */
+static bool is_given_losses(const struct amp_precision *p, int layer)
+{
+    bool given = false;
+    for (int i = layer + 1; i < p->net->n; ++i)
+        for (int k = 0; k < p->net->layers[i].n_sources; ++k)
+            given |= p->net->layers[i].sources[k] == layer &&
+                     loses_too_much(&p->tensors[AMP_SEEN_DELTA][i]);
+    return given;
+}
+
+/* True: the loss scale is to blame. */
+static bool judge_losses(struct amp_precision *p, int i)
 {
     const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
     const struct amp_compared *gradient = &p->tensors[AMP_SEEN_GRADIENT][i];
-    if (is_fp16(delta) && delta->lost > most_lost)
-        return advise(p, i, "%.0f %% of its gradients are too small for FP16 at loss scale %g",
-                      100 * delta->lost, p->scale);
-    if (delta->seen && gradient->seen && delta->cosine >= good_cosine &&
-        gradient->cosine < least_cosine)
-        return advise(p, i, "the gradient of its weights has a cosine of %.3f to FP32's",
-                      gradient->cosine);
+    bool in_delta = loses_too_much(delta);
+    if (in_delta ? !is_fp16(delta) || is_given_losses(p, i) : !loses_too_much(gradient))
+        return false;
+    const char *what = in_delta ? "gradients" : "weight gradients";
+    double lost = in_delta ? delta->lost : gradient->lost;
+    if (let_scale_rise(p, i, what, lost)) return true;
+    explain(advise_layer(p, i), "%.0f %% of its %s are too small for FP16 at loss scale %.0f",
+            100 * lost, what, p->scale);
     return false;
+}
+
+/* Batch-norm's backward makes a multiple of the errors of what it reads, more so in small batches
+ * and random weights: what is much more than that is the layer's own. */
+static void judge_weight_gradient(struct amp_precision *p, int i)
+{
+    double read = fmax(error_given(p, i), p->tensors[AMP_SEEN_OUT][i].error);
+    const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
+    const struct amp_compared *gradient = &p->tensors[AMP_SEEN_GRADIENT][i];
+    if (delta->seen && gradient->seen && delta->cosine >= good_cosine &&
+        gradient->cosine < least_cosine &&
+        gradient->error > most_gradient_growth * fmax(read, delta->error))
+        explain(advise_layer(p, i), "the gradient of its weights has a cosine of %.3f to FP32's",
+                gradient->cosine);
 }
 
 void amp_precision_judge(struct amp_precision *p)
 {
+    bool scale = false; /* is to rise: what gradients look like now says nothing */
+    for (int i = p->net->n - 1; i >= 0 && !scale && p->options.dtype == AMP_DTYPE_FP16; --i)
+        scale = !p->advised[i] && judge_losses(p, i);
     for (int i = 0; i < p->net->n; ++i)
-        if (!p->left[i] && !judge_output(p, i)) judge_gradient(p, i);
+        if (!p->advised[i] && !judge_output(p, i) && !scale) judge_weight_gradient(p, i);
 }

@@ -122,17 +122,19 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     int n_rows, n = 0, steps = desc->time_steps > 1 ? desc->time_steps : 1;
     const struct amp_option_row *rows = amp_option_rows(&n_rows);
     snprintf(batch, sizeof batch, "%d", desc->batch / steps);
-    keys[n++] = (struct amp_cfg_key){"batch", batch};
-    keys[n++] = (struct amp_cfg_key){"subdivisions", "1"};
-    keys[n++] = (struct amp_cfg_key){"mixed_precision", mixed ? "1" : NULL};
+    keys[n++] = (struct amp_cfg_key){.key = "batch", .value = batch};
+    keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
+    keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
     for (int i = 0; i < n_rows && n < 64; ++i) {
         bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
         if (strcmp(rows[i].key, "mixed_precision") && (!mixed || log || own))
-            keys[n++] = (struct amp_cfg_key){rows[i].key, NULL};
+            keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
     if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) return complain(err);
     srand(1);
+    amp_hush_begin();
     *net = parse_network_cfg(variant.path);
+    amp_hush_end();
     amp_cfg_variant_close(&variant);
     fill_batch(*net);
     return 0;

@@ -8,21 +8,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static bool is_replaced(const char *key, const struct amp_cfg_key *keys, int n)
+static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
 {
     for (int i = 0; i < n; ++i)
-        if (!strcmp(key, keys[i].key)) return true;
+        if (keys[i].section == section && !strcmp(key, keys[i].key)) return true;
     return false;
 }
 
-static void write_section(FILE *f, const struct amp_cfg_section *s, const struct amp_cfg_key *keys,
-                          int n)
+static void write_section(FILE *f, const struct amp_cfg_file *cfg, int section,
+                          const struct amp_cfg_key *keys, int n)
 {
+    const struct amp_cfg_section *s = &cfg->sections[section];
     fprintf(f, "%s\n", s->name);
     for (int i = 0; i < n; ++i)
-        if (keys[i].value) fprintf(f, "%s=%s\n", keys[i].key, keys[i].value);
+        if (keys[i].section == section && keys[i].value)
+            fprintf(f, "%s=%s\n", keys[i].key, keys[i].value);
     for (int i = 0; i < s->n_entries; ++i)
-        if (!is_replaced(s->entries[i].key, keys, n))
+        if (!is_replaced(section, s->entries[i].key, keys, n))
             fprintf(f, "%s=%s\n", s->entries[i].key, s->entries[i].value);
 }
 
@@ -33,7 +35,7 @@ int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *c
     int copy = v->fd < 0 ? -1 : dup(v->fd);
     FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
     for (int i = 0; f && i < cfg->n_sections; ++i)
-        write_section(f, &cfg->sections[i], keys, i ? 0 : n);
+        write_section(f, cfg, i, keys, n);
     bool written = f && !ferror(f);
     if (!f && copy >= 0) close(copy);
     if (f) written = !fclose(f) && written;

@@ -1,4 +1,4 @@
-/* A cfg with other keys under [net], for a second network beside the user's own: a file in memory,
+/* A cfg with some keys changed, for a second network beside the user's own: a file in memory,
  * nothing is written to a disk. */
 #ifndef AMP_CFG_VARIANT_H
 #define AMP_CFG_VARIANT_H
@@ -9,6 +9,7 @@
 
 struct amp_cfg_key {
     const char *key, *value; /* NULL: the key is left out */
+    int section;             /* 0: [net]; layer i's is i + 1 */
 };
 
 struct amp_cfg_variant {

@@ -1,4 +1,5 @@
 /* The plan in words (for people) and as JSON (for programs). */
+#include "json.h"
 #include "plan.h"
 
 const char *amp_format_name(enum amp_format f)
@@ -59,20 +60,6 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
     print_totals(plan, net, f);
 }
 
-static void print_json_string(const char *s, FILE *f)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            fprintf(f, "\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            fprintf(f, "\\u%04x", (unsigned char)*s);
-        else
-            fputc(*s, f);
-    }
-    fputc('"', f);
-}
-
 void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
     fprintf(f, "{\"batch\": %d, \"layers\": [", net->batch);
@@ -89,7 +76,7 @@ void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc 
                 "\"reason\": ",
                 p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
                 l->forward_flop);
-        print_json_string(p->reason, f);
+        amp_json_string(f, p->reason);
         fputc('}', f);
     }
     fprintf(f,

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "plugin/decide/json.h"
+
 /* ---- the table ---- */
 
 static size_t count_predictions(const struct amp_map_result *result)
@@ -98,24 +100,14 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
 
 static void write_number(FILE *out, const char *key, double value)
 {
-    if (isnan(value))
-        fprintf(out, "\"%s\": null", key);
-    else
-        fprintf(out, "\"%s\": %.17g", key, value);
+    fprintf(out, "\"%s\": ", key);
+    amp_json_number(out, value, AMP_JSON_EXACT);
 }
 
 static void write_string(FILE *out, const char *key, const char *text)
 {
-    fprintf(out, "\"%s\": \"", key);
-    for (const unsigned char *c = (const unsigned char *)text; *c; ++c) {
-        if (*c == '"' || *c == '\\')
-            fprintf(out, "\\%c", *c);
-        else if (*c < 0x20)
-            fprintf(out, "\\u%04x", *c);
-        else
-            fputc(*c, out);
-    }
-    fputc('"', out);
+    fprintf(out, "\"%s\": ", key);
+    amp_json_string(out, text);
 }
 
 static void write_settings(FILE *out, const struct amp_map_settings *s,
@@ -195,10 +187,7 @@ static void write_drawings(FILE *out, const char *key, const struct amp_bootstra
         double value;
         memcpy(&value, (const char *)&bootstrap->means[b] + offset, sizeof value);
         if (b) fputs(", ", out);
-        if (isnan(value))
-            fputs("null", out);
-        else
-            fprintf(out, "%.10g", value);
+        amp_json_number(out, value, 10);
     }
     fputc(']', out);
 }

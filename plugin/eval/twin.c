@@ -112,9 +112,9 @@ static int check_layers(network *net, char *err, size_t err_size)
 
 int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size)
 {
-    static const struct amp_cfg_key keys[] = {{"batch", "1"},      {"subdivisions", "1"},
-                                              {"time_steps", "1"}, {"seed", NULL},
-                                              {"amp_log", NULL},   {"amp_log_layers", NULL}};
+    static const struct amp_cfg_key keys[] = {{"batch", "1", 0},      {"subdivisions", "1", 0},
+                                              {"time_steps", "1", 0}, {"seed", NULL, 0},
+                                              {"amp_log", NULL, 0},   {"amp_log_layers", NULL, 0}};
     struct amp_cfg_variant variant;
     struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, err_size);
     *twin = NULL;

@@ -36,8 +36,11 @@ struct amp_pass {
 // One forward and backward pass on what net->input and net->truth hold, without an update and
 // without a trace in the weights and running statistics. see (may be NULL) is called for every
 // layer; of a backward pass that is redone, again. Nothing of what training tells is printed but
-// Darknet's statistics. The network must be attached and have subdivisions=1. Ends the program with
-// a message where FP32 arithmetic itself is not finite.
+// Darknet's statistics. A sidecar is not taken up. With a seed, passes of networks of the same cfg
+// draw the same where *net->seen was the same. The network must be attached and have
+// subdivisions=1. Where FP32 arithmetic itself is not finite the pass is not clean, neither
+// left_fp16 nor gradient is set, and nothing helps; weights that are not finite end the program
+// with a message.
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
 // Whether layer left FP16 since the network was attached.

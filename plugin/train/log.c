@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "json.h"
+
 #define PROGRESS_SECONDS 10
 
 static double now(void)
@@ -181,13 +183,10 @@ bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
 }
 
-/* JSON has no word for inf or NaN. */
 static void print_number(FILE *f, const char *key, double value)
 {
-    if (isfinite(value))
-        fprintf(f, ", \"%s\": %.9g", key, value);
-    else
-        fprintf(f, ", \"%s\": null", key);
+    fprintf(f, ", \"%s\": ", key);
+    amp_json_number(f, value, 9);
 }
 
 static void write_layers(FILE *f, const struct amp_numbers *numbers)

@@ -1,4 +1,4 @@
-"""`darknet amp check`: names the layer that does not fit FP16, and leaves no file behind.
+"""`darknet amp check`: names in one run all that has to change, and leaves no file behind.
 
 usage: check_command.py DARKNET
 """
@@ -23,17 +23,28 @@ def run(folder, *args):
 
 
 def check(folder, *args, status):
-    """The JSON object; and the words, which must say the same."""
+    """The JSON object; and the words, which must say the same, and nothing that nobody asked for."""
     command = ["amp", "check", "toy.data", "toy.cfg", *args]
     said, told = run(folder, *command), run(folder, *command, "--json")
     assert (said.returncode, told.returncode) == (status, status), (said.stdout, said.stderr)
     result = json.loads(told.stdout)
     for advice in result["advice"]:
-        assert "layer %d (" % advice["layer"] in said.stdout, said.stdout
-        assert "toy.cfg:%d: below" % advice["line"] in said.stdout, said.stdout
+        where = "toy.cfg:%d: %s" % (advice["line"], "below [" if "add" in advice else "replace the")
+        assert where in said.stdout, said.stdout
+        assert "\n    %s\n" % line_of(advice) in said.stdout, said.stdout
+        if advice["layer"] is not None:
+            assert "layer %d (" % advice["layer"] in said.stdout, said.stdout
+    assert result["settled"]
     assert ("Every layer can train" in said.stdout) == (status == 0), said.stdout
     assert said.stdout.startswith("\namp check: "), "something else was printed"
+    for line in (said.stderr + told.stderr).splitlines():
+        # Progress, where it takes long, and what a build for GPUs has to say.
+        assert line.startswith(("amp check: ", "darknet-amp: no usable GPU")), line
     return result
+
+
+def line_of(advice):
+    return advice["add"] if "add" in advice else advice["replace"]
 
 
 def contents(folder):
@@ -41,22 +52,23 @@ def contents(folder):
             for path in folder.rglob("*") if path.is_file()}
 
 
-def scaled(folder, layer, part, factor):
-    """The trained weights with one layer's `part` ("scales", "weights") multiplied."""
+def scaled(folder, name, factors):
+    """The trained weights with some layers' "scales" or "weights" multiplied."""
     body = bytearray((folder / "backup" / "toy_final.weights").read_bytes())
-    at = 20
+    at, done = 20, 0
     for i, (filters, size, normalized) in CONVOLUTIONS.items():
         places = {"biases": filters}
         if normalized:
             places.update(scales=filters, mean=filters, variance=filters)
         places["weights"] = filters * size
-        for name, n in places.items():
-            if (i, name) == (layer, part):
+        for part, n in places.items():
+            if (i, part) in factors:
                 values = struct.unpack_from("<%df" % n, body, at)
-                struct.pack_into("<%df" % n, body, at, *(v * factor for v in values))
+                struct.pack_into("<%df" % n, body, at, *(v * factors[i, part] for v in values))
+                done += 1
             at += 4 * n
-    assert at == len(body), "the layers are not these"
-    path = folder / ("%s%d.weights" % (part, layer))
+    assert at == len(body) and done == len(factors), "the layers are not these"
+    path = folder / (name + ".weights")
     path.write_bytes(body)
     return path.name
 
@@ -66,17 +78,26 @@ def paste(folder, result):
     cfg = folder / "toy.cfg"
     lines = cfg.read_text().splitlines()
     for advice in sorted(result["advice"], key=lambda a: -a["line"]):
-        assert lines[advice["line"] - 1].startswith("["), lines[advice["line"] - 1]
-        lines.insert(advice["line"], advice["add"])
+        place = advice["line"] - 1
+        assert lines[place].startswith("[") == ("add" in advice), lines[place]
+        lines[place] = lines[place] + "\n" + advice["add"] if "add" in advice else advice["replace"]
     cfg.write_text("\n".join(lines) + "\n")
+
+
+def with_keys(folder, keys):
+    cfg = (folder / "toy.cfg").read_text()
+    (folder / "toy.cfg").write_text(cfg.replace("seed=1\n", "seed=1\n" + keys, 1))
 
 
 def check_fine(folder):
     before = contents(folder)
+    assert (folder / "backup" / "toy_final.weights.amp") in before  # not to be taken up
     for args in ((), ("backup/toy_final.weights",)):
         result = check(folder, *args, status=0)
         assert result["status"] == "fine" and result["advice"] == []
-        assert result["images"] == 2 and result["images_per_iteration"] == 4
+        assert result["precision"] == "fp16"
+        assert (result["batches"], result["images"]) == (4, 8)
+        assert result["images_per_iteration"] == 4
         assert result["loss_scale"] >= 2 and result["redone"] > 0
         assert all(seconds > 0 for seconds in result["seconds_per_iteration"].values())
         assert 0 < result["activation_bytes"]["mixed"] < result["activation_bytes"]["fp32"]
@@ -85,27 +106,126 @@ def check_fine(folder):
             # Rounding to FP16 shows, and is all there is.
             assert 1e-5 < layer["output"]["relative_error"] < .05, layer
             assert layer["output"]["cosine"] > .999, layer
+            fp16 = layer["format"] == "fp16"
+            assert (layer["output"]["headroom"] is not None) == fp16, layer
             if layer["layer"] in CONVOLUTIONS:
                 assert layer["weight_gradient"]["cosine"] > .98, layer
     assert contents(folder) == before, "a file was written"
 
 
-def check_culprit(folder, layer, part, factor, reason):
+def check_advice(folder, *args, first=None):
+    """One run names all: with its lines the next has nothing to say. Returns what was named."""
     cfg = (folder / "toy.cfg").read_text()
-    weights = scaled(folder, layer, part, factor)
-    result = check(folder, weights, status=2)
-    assert result["advice"][0]["layer"] == layer, result["advice"]
-    assert reason in result["advice"][0]["why"], result["advice"]
-    named = [advice["layer"] for advice in result["advice"]]
-    while result["advice"]:  # gradients that overflow are named one at a time
-        assert len(named) < 13, named
-        paste(folder, result)
-        command = ("amp", "check", "toy.data", "toy.cfg", weights, "--json")
-        result = json.loads(run(folder, *command).stdout)
-        named += [advice["layer"] for advice in result["advice"]]
-    assert check(folder, weights, status=0)["status"] == "fine"
+    result = check(folder, *args, status=2)
+    assert first in (None, result["advice"][0]["layer"]), result["advice"]
+    named = {advice["layer"]: advice["why"] for advice in result["advice"]}
+    assert len(named) == len(result["advice"])
+    for layer in result["layers"]:  # of the net that follows the advice
+        assert layer["layer"] not in named or layer["format"] == "fp32", layer
+        assert layer["output"]["cosine"] > .99, layer
+    paste(folder, result)
+    fine = check(folder, *args, status=0)
+    for key in ("layers", "loss_scale", "activation_bytes", "images"):
+        assert fine[key] == result[key], key
     (folder / "toy.cfg").write_text(cfg)
     return named
+
+
+def check_culprits(folder):
+    # A convolution's sums overflow, and batch-norm makes them small again: nobody else is hit.
+    weights = scaled(folder, "weights", {(5, "weights"): 1e5})
+    named = check_advice(folder, weights)
+    assert list(named) == [5] and "FP16 cannot hold its batch-norm input" in named[5], named
+    # The output itself overflows, those who read it as FP16 follow, and gradients before it.
+    named = check_advice(folder, scaled(folder, "scales", {(2, "scales"): 1e5}), first=2)
+    assert list(named)[:2] == [2, 3] and "cannot hold its output (" in named[2], named
+    # In two places, the second in gradients only: there is nothing to compare before it is found.
+    both = {(5, "weights"): 1e5, (11, "weights"): 1e9}
+    named = check_advice(folder, scaled(folder, "both", both), first=5)
+    assert any("even at loss scale 1 " in why for why in named.values()), named
+
+
+def check_section_that_says_otherwise(folder):
+    cfg = (folder / "toy.cfg").read_text()
+    parts = cfg.split("[convolutional]\n")
+    parts[4] = "mixed_precision=1\n" + parts[4]
+    (folder / "toy.cfg").write_text("[convolutional]\n".join(parts))
+    named = check_advice(folder, "weights.weights")
+    assert list(named) == [5], named
+    (folder / "toy.cfg").write_text(cfg)
+
+
+def check_fixed_scale(folder):
+    cfg = (folder / "toy.cfg").read_text()
+    with_keys(folder, "loss_scale=1048576\n")
+    result = check(folder, status=2)
+    assert [(a["layer"], a["replace"]) for a in result["advice"]] == [(None, "loss_scale=dynamic")]
+    assert list(check_advice(folder)) == [None]
+    works = result["advice"][0]["largest_fixed"]
+    assert 1 < works == result["loss_scale"] < 1048576
+    for scale, status in ((works, 0), (4 * works, 2)):
+        (folder / "toy.cfg").write_text(cfg)
+        with_keys(folder, "loss_scale=%d\n" % scale)
+        assert check(folder, status=status)["loss_scale"] <= scale
+    (folder / "toy.cfg").write_text(cfg)
+    with_keys(folder, "loss_scale_min=65536\nloss_scale_init=1048576\n")
+    result = check(folder, status=2)
+    assert [a["replace"] for a in result["advice"]] == ["loss_scale_min=1"], result["advice"]
+    (folder / "toy.cfg").write_text(cfg)
+
+
+def check_dtypes(folder):
+    cfg = (folder / "toy.cfg").read_text()
+    with_keys(folder, "amp_dtype=bf16\n")
+    weights = "scales.weights"  # which do not fit FP16
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg", weights)
+    assert said.returncode == 0 and "bf16" in said.stdout, said
+    assert "FP16" not in said.stdout and "fp16" not in said.stdout, said.stdout
+    result = check(folder, weights, status=0)
+    assert (result["precision"], result["loss_scale"]) == ("bf16", 1)
+    (folder / "toy.cfg").write_text(cfg)
+    with_keys(folder, "amp_dtype=fp32\n")
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg")
+    assert said.returncode == 1 and not said.stdout, said
+    assert "amp_dtype=fp32" in said.stderr and "nothing to compare" in said.stderr, said.stderr
+    for keys in ("", "amp_dtype=bf16\n"):  # a user who has not decided yet
+        (folder / "toy.cfg").write_text(cfg.replace("mixed_precision=1\n", keys, 1))
+        said = run(folder, "amp", "check", "toy.data", "toy.cfg")
+        assert said.returncode == 0 and "checked as if it were" in said.stdout, said
+        assert check(folder, status=0)["precision"] == ("bf16" if keys else "fp16")
+    (folder / "toy.cfg").write_text(cfg)
+
+
+def check_dropout(folder):
+    """Both passes drop the same."""
+    cfg = (folder / "toy.cfg").read_text()
+    head, sep, tail = cfg.rpartition("[convolutional]\n")
+    (folder / "toy.cfg").write_text(head + "[dropout]\nprobability=.5\n\n" + sep + tail)
+    for layer in check(folder, status=0)["layers"]:
+        assert layer["output"]["relative_error"] < .05, layer
+    (folder / "toy.cfg").write_text(cfg)
+
+
+def check_later_batches(root):
+    """All images but every fourth are black, of which batch-norm makes zeros."""
+    folder = toyset.make(root / "black", net_keys="mixed_precision=1\nseed=1")
+    cfg = (folder / "toy.cfg").read_text()
+    (folder / "toy.cfg").write_text(cfg.replace("jitter=.2", "jitter=0"))
+    for i in (0, 1, 2, 4, 5, 6):
+        toyset.write_png(folder / ("image%03d.png" % i), 32, 32, bytes(32 * 32 * 3))
+    images = (folder / "train.txt").read_text().splitlines()
+    for listed, seen in ((images, True), (images[:3], False)):
+        (folder / "train.txt").write_text("\n".join(listed) + "\n")
+        result = json.loads(run(folder, "amp", "check", "toy.data", "toy.cfg", "--json").stdout)
+        assert (result["layers"][0]["output"]["largest"] > 0) == seen, (listed, result)
+
+
+def check_hopeless(folder):
+    """FP32 itself overflows: that is not FP16's fault."""
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg",
+               scaled(folder, "huge", {(5, "scales"): 1e38, (6, "weights"): 1e30}))
+    assert said.returncode == 1 and not said.stdout, said
+    assert "a pass in FP32 is not finite: output of layer 5" in said.stderr, said.stderr
 
 
 def check_refusals(folder):
@@ -118,14 +238,17 @@ def check_refusals(folder):
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        folder = toyset.make(Path(root) / "toy", net_keys="seed=1\namp_log=log", max_batches=4)
+        keys = "mixed_precision=1\nseed=1\namp_log=log"
+        folder = toyset.make(Path(root) / "toy", net_keys=keys, max_batches=4)
         assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
         check_fine(folder)
-        assert not (folder / "log").exists()
-        # A convolution's sums overflow, and batch-norm makes them small again: nobody else is hit.
-        assert check_culprit(folder, 5, "weights", 1e5, "batch-norm") == [5]
-        # The output itself overflows: those who read it as FP16 follow.
-        assert check_culprit(folder, 2, "scales", 1e5, "output")[:2] == [2, 3]
+        check_culprits(folder)
+        check_section_that_says_otherwise(folder)
+        check_fixed_scale(folder)
+        check_dtypes(folder)
+        check_dropout(folder)
+        check_later_batches(Path(root))
+        check_hopeless(folder)
         check_refusals(folder)
 
 

@@ -45,6 +45,7 @@ def check_json(folder):
 def check_words(folder):
     short, full = run(folder, "profile", "toy.cfg"), run(folder, "profile", "toy.cfg", "--all")
     assert short.returncode == full.returncode == 0, (short.stderr, full.stderr)
+    assert "mixed precision plan" not in short.stderr, short.stderr
     assert short.stdout.startswith("\namp profile: toy.cfg, 2 images a pass"), short.stdout
     for word in ("convolutional x 6", "yolo x 2", "longest layers", "forward and backward", "update:"):
         assert word in short.stdout, short.stdout

@@ -7,26 +7,34 @@
 
 enum { N = 200000, LAYERS = 3 }; /* more than the sample */
 
-static const char cfg[] = "[net]\nwidth=8\nheight=8\nchannels=3\n"
-                          "[convolutional]\nfilters=4\nsize=3\npad=1\n"
-                          "[convolutional]\nfilters=4\nsize=3\npad=1\n"
-                          "[convolutional]\nfilters=4\nsize=3\npad=1\n";
+static const char layers[] = "[convolutional]\nfilters=4\nsize=3\npad=1\n"
+                             "[convolutional]\nfilters=4\nsize=3\npad=1\nmixed_precision=1\n"
+                             "[convolutional]\nfilters=4\nsize=3\npad=1\n";
 
 static struct amp_cfg_file *file;
 static struct amp_net_desc *net;
 static struct amp_precision p;
 static float fp32[N], mixed[N];
 
-static void begin(double scale)
+static void begin_with(const char *net_keys, double scale)
 {
-    char err[500];
-    file = amp_cfg_parse("a.cfg", cfg, sizeof cfg - 1, err, sizeof err);
+    char err[500], cfg[1000];
+    struct amp_options options;
+    snprintf(cfg, sizeof cfg, "[net]\nwidth=8\nheight=8\nchannels=3\nmixed_precision=1\n%s%s",
+             net_keys, layers);
+    file = amp_cfg_parse("a.cfg", cfg, strlen(cfg), err, sizeof err);
     REQUIRE(file);
+    REQUIRE(!amp_options_read(file, &options, NULL, 0, err, sizeof err));
     net = amp_net_describe(file, 0, 0, true, err, sizeof err);
-    REQUIRE(net && !amp_precision_init(&p, net));
+    REQUIRE(net && !amp_precision_init(&p, net, file, &options));
     p.scale = scale;
     for (int i = 0; i < N; ++i)
         fp32[i] = (float)test_uniform(-1, 1);
+}
+
+static void begin(double scale)
+{
+    begin_with("", scale);
 }
 
 static void end(void)
@@ -36,10 +44,15 @@ static void end(void)
     amp_cfg_free(file);
 }
 
-static void see(enum amp_seen_what what, int layer)
+static void see_as(enum amp_seen_what what, int layer, const char *format)
 {
     amp_precision_see_fp32(&(struct amp_seen){layer, what, "fp32", fp32, N}, &p);
-    amp_precision_see_mixed(&(struct amp_seen){layer, what, "fp16", mixed, N}, &p);
+    amp_precision_see_mixed(&(struct amp_seen){layer, what, format, mixed, N}, &p);
+}
+
+static void see(enum amp_seen_what what, int layer)
+{
+    see_as(what, layer, what == AMP_SEEN_GRADIENT ? "fp32" : "fp16");
 }
 
 /* Mixed is FP32 times `factor` and off by a part `noise` of a value's size. */
@@ -64,6 +77,7 @@ AMP_TEST(errors_are_relative_and_unscaled)
 {
     begin(1024);
     see_noisy(AMP_SEEN_DELTA, 0, 1024, .1);
+    amp_precision_end_batch(&p);
     const struct amp_compared *t = &p.tensors[AMP_SEEN_DELTA][0];
     CHECK(t->seen);
     CHECK_NEAR(t->error, .1, .002);
@@ -71,11 +85,42 @@ AMP_TEST(errors_are_relative_and_unscaled)
     CHECK(t->largest > 1024 && t->largest < 1127);
     CHECK_NEAR(t->zero, 0, 1e-4);
     CHECK(t->n_sample <= AMP_PRECISION_SAMPLE && t->n_sample > AMP_PRECISION_SAMPLE / 2);
+    CHECK_NEAR(t->lost_norm, 0, 1e-3);
+    amp_precision_restart(&p);
     see_noisy(AMP_SEEN_DELTA, 0, 0, 0);
+    amp_precision_end_batch(&p);
     CHECK_NEAR(t->error, 1, 1e-9);
     CHECK(isnan(t->cosine));
     CHECK_NEAR(t->lost, 1, 1e-4);
+    CHECK_NEAR(t->lost_norm, 1, 1e-9);
     CHECK_NEAR(t->zero, 1, 0);
+    end();
+}
+
+/* Two batches, the second exact, twice as large, and half of its sample 0. A pass
+ * that is seen again counts once. */
+AMP_TEST(batches_are_taken_together)
+{
+    begin(1);
+    const struct amp_compared *t = &p.tensors[AMP_SEEN_OUT][1];
+    see_noisy(AMP_SEEN_OUT, 1, 0, 0);
+    see_noisy(AMP_SEEN_OUT, 1, 1, .1);
+    amp_precision_end_batch(&p);
+    double largest = t->largest;
+    CHECK_NEAR(t->error, .1, .002);
+    for (int i = 0; i < N; ++i)
+        mixed[i] = fp32[i] *= 2;
+    mixed[7] = fp32[7] = 100;
+    for (int i = 0; i < N; i += 8)
+        mixed[i] = fp32[i] = 0;
+    see(AMP_SEEN_OUT, 1);
+    amp_precision_end_batch(&p);
+    CHECK_INT(p.batches, 2);
+    CHECK(largest < 1.2 && t->largest == 100);
+    CHECK_NEAR(t->zero, 1. / 16, 1e-4);
+    CHECK_NEAR(t->error, .1 / sqrt(1 + 4. / 2), .004);
+    amp_precision_restart(&p);
+    CHECK(!p.batches && !t->seen && t->largest == 0 && t->all.n == 0);
     end();
 }
 
@@ -83,15 +128,23 @@ AMP_TEST(nothing_to_advise)
 {
     begin(64);
     see_all_well(64);
+    amp_precision_end_batch(&p);
     amp_precision_judge(&p);
     CHECK_INT(p.n_advice, 0);
     end();
 }
 
+static void judge(void)
+{
+    amp_precision_end_batch(&p);
+    amp_precision_judge(&p);
+}
+
 static void check_only(int layer, const char *why)
 {
-    amp_precision_judge(&p);
+    judge();
     CHECK_INT(p.n_advice, 1);
+    REQUIRE(p.n_advice > 0);
     CHECK_INT(p.advice[0].layer, layer);
     CHECK(strstr(p.advice[0].why, why));
 }
@@ -141,6 +194,21 @@ AMP_TEST(a_gradient_of_its_own)
     end();
 }
 
+/* As in the last layers of a deep net of random weights: what it reads is 6 % off. */
+AMP_TEST(a_gradient_of_what_was_read)
+{
+    begin(1);
+    see_all_well(1);
+    see_noisy(AMP_SEEN_OUT, 0, 1, .04);
+    see_noisy(AMP_SEEN_OUT, 1, 1, .06);
+    see_noisy(AMP_SEEN_OUT, 2, 1, .07);
+    see_noisy(AMP_SEEN_GRADIENT, 2, 1, .55);
+    judge();
+    CHECK(p.tensors[AMP_SEEN_GRADIENT][2].cosine < .9);
+    CHECK_INT(p.n_advice, 0);
+    end();
+}
+
 /* In the order in which they were found, before what the comparison shows, and once. */
 AMP_TEST(those_that_left_fp16_come_first)
 {
@@ -151,12 +219,197 @@ AMP_TEST(those_that_left_fp16_come_first)
     amp_precision_left(&p, 2, "output", 1e6);
     see_noisy(AMP_SEEN_OUT, 0, 1, .2);
     see_noisy(AMP_SEEN_OUT, 2, 1, 5);
-    amp_precision_judge(&p);
+    judge();
     CHECK_INT(p.n_advice, 3);
     CHECK_INT(p.advice[0].layer, 2);
     CHECK_INT(p.advice[1].layer, 1);
     CHECK_INT(p.advice[2].layer, 0);
-    CHECK_STR(p.advice[0].why, "its output does not fit FP16 (largest 1e+06, FP16 holds 65504)");
+    CHECK_STR(p.advice[0].why, "FP16 cannot hold its output (largest 1e+06, at most 65504)");
+    end();
+}
+
+static void lose_two_of_three(enum amp_seen_what what, int layer, double rest)
+{
+    for (int i = 0; i < N; ++i) {
+        fp32[i] = (float)(test_uniform(.5, 1) * (i % 3 ? rest : 1));
+        mixed[i] = i % 3 ? 0 : fp32[i];
+    }
+    see(what, layer);
+}
+
+/* What underflows is many values that together weigh a thousandth. */
+AMP_TEST(what_weighs_nothing_may_be_lost)
+{
+    begin(1);
+    see_all_well(1);
+    lose_two_of_three(AMP_SEEN_DELTA, 0, 1e-3);
+    lose_two_of_three(AMP_SEEN_GRADIENT, 1, 1e-3);
+    judge();
+    CHECK_INT(p.n_advice, 0);
+    CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].lost, 2. / 3, .01);
+    end();
+}
+
+/* A head's delta is FP32; that its FP16 form underflows shows in the gradient of its weights. */
+AMP_TEST(weight_gradients_lost)
+{
+    begin(1);
+    see_all_well(1);
+    lose_two_of_three(AMP_SEEN_GRADIENT, 2, 1);
+    check_only(2, "67 % of its weight gradients");
+    end();
+}
+
+/* Layer 1's delta lost values, layer 0's is made of it. */
+AMP_TEST(losses_are_named_where_they_arise)
+{
+    begin(1);
+    see_all_well(1);
+    lose_two_of_three(AMP_SEEN_DELTA, 0, 1);
+    lose_two_of_three(AMP_SEEN_GRADIENT, 0, 1);
+    lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
+    check_only(1, "of its gradients");
+    end();
+}
+
+/* A line that says mixed_precision=1 is replaced. */
+AMP_TEST(lines)
+{
+    begin(1);
+    amp_precision_left(&p, 0, "output", 1e6);
+    amp_precision_left(&p, 1, "output", 1e6);
+    CHECK_INT(p.advice[0].line, 6);
+    CHECK(!p.advice[0].replace);
+    CHECK_INT(p.advice[1].line, 14);
+    CHECK(p.advice[1].replace);
+    CHECK_STR(p.advice[1].key, "mixed_precision");
+    CHECK_STR(p.advice[1].value, "0");
+    end();
+}
+
+static void check_scale_line(const char *key, const char *value)
+{
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.advice[0].layer, -1);
+    CHECK_INT(p.advice[0].line, 6);
+    CHECK(p.advice[0].replace);
+    CHECK_STR(p.advice[0].key, key);
+    CHECK_STR(p.advice[0].value, value);
+}
+
+static void overflow(double scale)
+{
+    p.scale = scale;
+    amp_precision_overflow(&p, 1, "delta", 1e5);
+}
+
+/* Before a layer is named the scale must be free to fall, and must have fallen. */
+AMP_TEST(an_overflow_is_the_scales_fault_first)
+{
+    begin_with("loss_scale=4096\n", 4096);
+    overflow(4096);
+    check_scale_line("loss_scale", "dynamic");
+    CHECK(strstr(p.advice[0].why, "fixed loss scale 4096"));
+    overflow(1);
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.advice[1].layer, 1);
+    CHECK(strstr(p.advice[1].why, "even at loss scale 1 "));
+    end();
+    begin_with("loss_scale_min=256\n", 256);
+    overflow(256);
+    check_scale_line("loss_scale_min", "1");
+    overflow(1);
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.advice[1].layer, 1);
+    end();
+    begin_with("loss_scale=1\n", 1);
+    overflow(1);
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.advice[0].layer, 1);
+    end();
+}
+
+/* FP32 shows which other deltas are too large, without a round for each. */
+AMP_TEST(all_that_overflow_are_named_at_once)
+{
+    begin(1);
+    see_all_well(1);
+    fp32[3] = 1e6f;
+    see(AMP_SEEN_DELTA, 0);
+    see_as(AMP_SEEN_DELTA, 2, "fp32");
+    overflow(1);
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.advice[0].layer, 1);
+    CHECK_INT(p.advice[1].layer, 0);
+    CHECK(strstr(p.advice[1].why, "largest 1e+06"));
+    end();
+}
+
+/* The same the other way. A scale that was searched and is below the ceiling cannot rise. */
+AMP_TEST(a_loss_is_the_scales_fault_first)
+{
+    begin_with("loss_scale=1\n", 1);
+    see_all_well(1);
+    lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
+    judge();
+    check_scale_line("loss_scale", "dynamic");
+    judge();
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.advice[1].layer, 1);
+    end();
+    begin_with("loss_scale_max=2\n", 2);
+    see_all_well(2);
+    lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
+    judge();
+    check_scale_line("loss_scale_max", "16777216");
+    end();
+}
+
+/* BF16 has FP32's range: no headroom to speak of, and no scale. */
+AMP_TEST(bf16)
+{
+    begin_with("amp_dtype=bf16\n", 1);
+    for (int i = 0; i < N; ++i)
+        fp32[i] *= 1e6f;
+    for (int i = 0; i < N; ++i)
+        mixed[i] = fp32[i];
+    see_as(AMP_SEEN_OUT, 0, "bf16");
+    lose_two_of_three(AMP_SEEN_GRADIENT, 0, 1);
+    for (int i = 0; i < N; ++i)
+        mixed[i] = fp32[i] * (i % 2 ? .8f : 1.2f);
+    see_as(AMP_SEEN_OUT, 2, "bf16");
+    judge();
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.advice[0].layer, 2);
+    CHECK(!strstr(p.advice[0].why, "FP16"));
+    end();
+}
+
+static void print(bool json, bool settled, char *text, size_t size)
+{
+    struct amp_check_summary s = {
+        .data = "a.data", .cfg = "a.cfg", .settled = settled, .fp32_bytes = 2, .mixed_bytes = 1};
+    memset(text, 0, size);
+    FILE *f = fmemopen(text, size - 1, "w");
+    REQUIRE(f);
+    (json ? amp_precision_print_json : amp_precision_print)(&p, &s, f);
+    fclose(f);
+}
+
+/* Advice that did not come to an end says so, and what to do. */
+AMP_TEST(unsettled)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    amp_precision_left(&p, 0, "output", 1e6);
+    judge();
+    print(false, false, text, sizeof text);
+    CHECK(strstr(text, "That is not all") && strstr(text, "amp_dtype=bf16"));
+    print(false, true, text, sizeof text);
+    CHECK(!strstr(text, "That is not all"));
+    print(true, false, text, sizeof text);
+    CHECK(strstr(text, "\"settled\": false") && strstr(text, "{\"darknet_fp32\": null"));
     end();
 }
 
