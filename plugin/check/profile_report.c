@@ -8,13 +8,19 @@ enum { TOP = 8, NAME_WIDTH = 29 };
 
 /* ---- cells ---- */
 
-/* " -" where there is no such number. */
+/* "-" where there is no such number. */
 static void cell(FILE *f, int width, int decimals, double x, const char *unit)
 {
     if (isnan(x))
         fprintf(f, " %*s", width, "-");
     else
         fprintf(f, " %*.*f%s", width - (int)(unit[0] != 0), decimals, x, unit);
+}
+
+/* Of work there may be none. */
+static void work_cell(FILE *f, int width, int decimals, double x)
+{
+    cell(f, width, decimals, x > 0 ? x : NAN, "");
 }
 
 static void share_cell(FILE *f, double part, double whole)
@@ -62,10 +68,10 @@ static void print_row(const char *name, const struct amp_profile_layer *t,
         share_cell(f, seconds[way], amp_profile_both(total->seconds[way]));
     }
     gain_cell(f, seconds);
-    cell(f, 8, 3, flop / 1e9, "");
-    cell(f, 9, 1, amp_profile_over(flop, seconds[AMP_PROFILE_MIXED]) / 1e9, "");
+    work_cell(f, 8, 3, flop / 1e9);
+    work_cell(f, 9, 1, amp_profile_over(flop, seconds[AMP_PROFILE_MIXED]) / 1e9);
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        cell(f, 6, 2, amp_profile_over(amp_profile_both(t->bytes[way]), seconds[way]) / 1e9, "");
+        work_cell(f, 6, 2, amp_profile_over(amp_profile_both(t->bytes[way]), seconds[way]) / 1e9);
     fputc('\n', f);
 }
 
@@ -141,13 +147,13 @@ static void print_pass_row(const char *name, const struct amp_profile_layer *t,
         share_cell(f, seconds[way], total->seconds[way][pass]);
     }
     gain_cell(f, seconds);
-    cell(f, 8, 3, t->flop[pass] / 1e9, "");
+    work_cell(f, 8, 3, t->flop[pass] / 1e9);
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        cell(f, 8, 2, bytes[way] / 1e6, "");
+        work_cell(f, 8, 2, bytes[way] / 1e6);
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        cell(f, 8, 1, amp_profile_over(t->flop[pass], seconds[way]) / 1e9, "");
+        work_cell(f, 8, 1, amp_profile_over(t->flop[pass], seconds[way]) / 1e9);
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        cell(f, 7, 2, amp_profile_over(bytes[way], seconds[way]) / 1e9, "");
+        work_cell(f, 7, 2, amp_profile_over(bytes[way], seconds[way]) / 1e9);
     fputc('\n', f);
 }
 
@@ -197,8 +203,11 @@ static void print_foot(const struct amp_profile *p, FILE *f)
     fputc('\n', f);
     print_times("update", p->update, f);
     print_times("; whole step", p->step, f);
-    fprintf(f, "\nGFLOP: convolutions and matrix products. MB, GB/s: what a layer reads and writes "
-               "at least. other: copies and\nchecks between the layers.\n");
+    fputs(
+        "\nGFLOP: convolutions and matrix products. MB, GB/s: what a layer reads and writes at "
+        "least. other: beside the layers,\nas taking and checking the images, clearing gradients, "
+        "judging the pass.\n",
+        f);
     if (p->machine.device[0])
         fprintf(f,
                 "Every layer was waited for; training does not wait, and its step takes less.\n");
