@@ -174,7 +174,7 @@ int amp_command_profile(int argc, char **argv)
     struct reason no_fp32 = {""};
     choose_device(argc, argv);
     if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json]\n", argv[0]);
+        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json] [-i N | -nogpu]\n", argv[0]);
         return 1;
     }
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
