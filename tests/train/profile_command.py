@@ -4,18 +4,15 @@ usage: profile_command.py DARKNET
 """
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
 PASSES = ("forward", "backward")
-LINES_APART = 5  # seconds between two lines of progress
 
 
 def run(folder, *args):
@@ -64,10 +61,6 @@ def check_sums(result):
                                    ("share", 1)):
                 assert near(sum(p[way][name][what] for p in parts), expected, 1e-6), (way, name, what)
         assert near(sum(p[way]["share"] for p in parts), 1, 1e-6), way
-        # Medians of the parts and of the whole: on a busy machine only the whole is interrupted in
-        # every round.
-        both = total["forward"]["seconds"] + total["backward"]["seconds"] + result["update_seconds"][way]
-        assert both <= 1.1 * result["step_seconds"][way], (way, both, result["step_seconds"])
 
 
 def check_json(folder):
@@ -124,21 +117,6 @@ def check_words(folder):
     assert "images/s" not in short.stderr, "this is no training"
 
 
-def check_progress(folder):
-    """A profile that takes long: it is stopped for a while after its first line."""
-    with subprocess.Popen([sys.argv[1], "amp", "profile", "toy.cfg"], cwd=folder, text=True,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as program:
-        first = ""
-        while not first.startswith("amp profile: toy.cfg"):
-            first = program.stderr.readline()
-            assert first, "it ended without a word"
-        program.send_signal(signal.SIGSTOP)
-        time.sleep(LINES_APART + .5)
-        program.send_signal(signal.SIGCONT)
-        lines = [line for line in program.stderr if line.startswith("amp profile: ")]
-    assert len(lines) == 1 and " of layer " in lines[0] and " of 13, " in lines[0], lines
-
-
 def check_without_fp32(folder):
     """Darknet's own code would crash."""
     (folder / "rnn.cfg").write_text("[net]\nbatch=4\ninputs=8\ntime_steps=2\nmixed_precision=1\n"
@@ -156,16 +134,29 @@ def check_without_fp32(folder):
         assert row.split()[3:5] == ["-", "-"], row
 
 
+def check_left_fp16(folder):
+    """The numbers are of what runs after layers have left FP16."""
+    (folder / "large.cfg").write_text(
+        "[net]\nbatch=2\nheight=8\nwidth=8\nchannels=3\nmixed_precision=1\n[convolutional]\nsize=3\npad=1\n"
+        "filters=8\nactivation=linear\n[upsample]\nstride=2\nscale=1000000\n[maxpool]\nsize=2\nstride=2\n"
+        "[avgpool]\n[softmax]\n[cost]\n")
+    told = profile(folder, "large.cfg", "--json")
+    assert "amp profile: layer 1 left FP16" in told.stderr, told.stderr
+    layers = json.loads(told.stdout)["layers"]
+    assert layers[1]["mixed"]["format"] == "FP32", layers
+    assert layers[0]["mixed"]["backward"]["seconds"] > 0, "a skipped step was counted"
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "toy", net_keys="mixed_precision=1\namp_log=log\nseed=1")
         before = sorted(folder.rglob("*"))
         check_json(folder)
         check_words(folder)
-        check_progress(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
         check_whose_time(folder)
         check_without_fp32(folder)
+        check_left_fp16(folder)
         for args, said in (((), "usage"), (("none.cfg",), "none.cfg"),
                            (("toy.cfg", "other.cfg"), "usage")):
             refused = run(folder, "profile", *args)
