@@ -177,12 +177,13 @@ static void print_title(const struct amp_profile *p, FILE *f)
     const struct amp_machine *m = &p->machine;
     fprintf(f, "\namp profile: %s, %d images a pass, ", p->net->cfg_path, p->net->batch);
     if (m->device[0])
-        fprintf(f, "%s", m->device);
+        fprintf(f, "%s\n", m->device);
     else
-        fprintf(f, "CPU, %d thread%s", m->threads, m->threads > 1 ? "s" : "");
+        fprintf(f, "CPU, %d thread%s\n", m->threads, m->threads > 1 ? "s" : "");
+    fprintf(f, "medians of %d rounds, random weights and images", p->rounds);
     for (int i = 0; i < m->n_versions; ++i)
         fprintf(f, ", %s %s", m->versions[i].name, m->versions[i].number);
-    fprintf(f, ", medians of %d rounds, random weights and images\n", p->rounds);
+    fputc('\n', f);
     if (p->no_fp32) fprintf(f, "Darknet's FP32 is not timed: %s\n", p->no_fp32);
     fputc('\n', f);
 }

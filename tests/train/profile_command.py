@@ -20,7 +20,7 @@ def run(folder, *args):
 
 
 def profile(folder, cfg, *args):
-    told = run(folder, "profile", cfg, *args)
+    told = run(folder, "profile", cfg, "-nogpu", *args)
     assert told.returncode == 0, told.stderr
     return told
 
@@ -64,7 +64,7 @@ def check_sums(result):
 
 
 def check_json(folder):
-    result = profile_json(folder, "toy.cfg", "-nogpu")
+    result = profile_json(folder, "toy.cfg")
     plan = json.loads(run(folder, "plan", "toy.cfg", "--json").stdout)
     assert result["cfg"] == "toy.cfg" and result["batch"] == 2 and result["rounds"] >= 3
     assert result["backend"] == "cpu" and result["device"] is None and result["threads"] >= 1
