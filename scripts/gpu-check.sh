@@ -9,7 +9,7 @@
 #   -- ...       arguments for scripts/bench-gpu in place of the usual ones
 #
 # Stages: device properties as cuDNN reads them; every operation against the reference on fresh
-# random inputs; invariants; compute-sanitizer where it is; losses of FP32 and mixed precision over
+# random inputs; invariants; `amp profile`; compute-sanitizer where it is; losses of FP32 and mixed precision over
 # 200 steps; whether cuDNN's fused batch-norm engines honour a leaky slope (only reported); the
 # benchmark. A stage passes, fails, or is skipped with a reason (exit status 77); after a failure the
 # next ones run, and the exit status is 1 at the end. Without a GPU: one line, exit status 77.
@@ -128,6 +128,7 @@ if [ "$quick" = 1 ]; then
 else
     stage conformance 180 "$root/scripts/gpu-stage.sh" conformance 3 50
     stage invariants 60 python3 "$root/tests/gpu/invariants.py" "$binaries/bin/darknet"
+    stage profile 60 python3 "$root/tests/gpu/profile.py" "$binaries/bin/darknet"
     stage memcheck 60 "$root/scripts/gpu-stage.sh" sanitize memcheck
     stage racecheck 60 "$root/scripts/gpu-stage.sh" sanitize racecheck
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$binaries/bin/darknet" --json "$work/losses.json"

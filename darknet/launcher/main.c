@@ -32,7 +32,8 @@ static int amp_command_usage(int argc, char **argv)
             "       %s amp check DATA CFG [WEIGHTS] [--json]\n"
             "           batches of your own images in mixed precision and in FP32, compared\n"
             "       %s amp profile CFG [--all] [--json]\n"
-            "           seconds of every layer in FP32 and in mixed precision\n",
+            "           seconds, FLOPs, bytes and share of every layer in FP32 and in mixed "
+            "precision\n",
             argv[0], argv[0], argv[0]);
     return 1;
 }

@@ -68,6 +68,22 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     s->log.out = out;
 }
 
+void amp_watch_layers(network *net, amp_layer_function *at, void *user)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_watch_layers: the network is not attached");
+    s->at = at;
+    s->at_user = user;
+    s->log.out = at ? nowhere() : stderr;
+    if (s->graph) amp_graph_watch_layers(s->graph, at, user);
+}
+
+const struct amp_plan *amp_plan_in_use(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s ? s->plan : NULL;
+}
+
 int amp_left_fp16(const network *net, int layer)
 {
     const struct amp_session *s = amp_session_of(net->layers);

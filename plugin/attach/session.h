@@ -39,6 +39,8 @@ struct amp_session {
     bool observed;               // a pass of observe.c runs: nobody is training
     amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
     void *see_user;
+    amp_layer_function *at; // who is called around every layer (observe.c), NULL: nobody
+    void *at_user;
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a

@@ -17,6 +17,7 @@
 #include "plugin/decide/options.h"
 #include "plugin/decide/plan.h"
 #include "comparison.h"
+#include "machine.h"
 #include "precision.h"
 #include "quiet.h"
 
@@ -214,27 +215,16 @@ static int work(struct check *c)
     return 0;
 }
 
-static void choose_device(void)
-{
-#ifdef GPU
-    if (gpu_index >= 0) cuda_set_device(gpu_index);
-#else
-    gpu_index = -1;
-#endif
-}
-
 int amp_command_check(int argc, char **argv)
 {
     struct check c = {0};
-    gpu_index = find_int_arg(argc, argv, "-i", 0);
-    if (find_arg(argc, argv, "-nogpu")) gpu_index = -1;
+    amp_machine_choose(argc, argv);
     while (argc > 0 && !argv[argc - 1])
         --argc;
     if (read_arguments(argc, argv, &c)) {
         fprintf(stderr, "usage: %s amp check DATA CFG [WEIGHTS] [--json]\n", argv[0]);
         return 1;
     }
-    choose_device();
     amp_refuse_bad_images(1);
     int failed = work(&c), status = c.precision.n_advice || !c.summary.settled ? 2 : 0;
     if (!failed)

@@ -6,91 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp_observe.h"
 #include "darknet.h"
-#include "network.h"
 #include "plugin/data/cfg_variant.h"
-#include "plugin/data/progress.h"
-#include "plugin/decide/named_files.h"
 #include "plugin/data/check_train_net.h"
+#include "plugin/decide/named_files.h"
 #include "plugin/decide/options.h"
-#include "profile.h"
+#include "profile_time.h"
 #include "quiet.h"
-
-/* Mixed precision searches its loss scale in the first step. */
-static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
-enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15 };
-static const double enough_seconds = 20;
-
-/* A network whose layers are timed: Darknet's pointers, or the plugin's, as they were. */
-struct timed {
-    network *net;
-    void (**forward)(layer, network);
-    void (**backward)(layer, network);
-    double (*seconds)[AMP_PROFILE_PASSES]; /* of this round */
-};
-
-static struct timed *running;
 
 static int complain(const char *what)
 {
     fprintf(stderr, "error: %s\n", what);
     return -1;
-}
-
-/* ---- timing ---- */
-
-static void timed_forward(layer l, network net)
-{
-    double start = amp_clock_seconds();
-    int i = net.index;
-    running->forward[i](l, net);
-    running->seconds[i][AMP_PROFILE_FORWARD] = amp_clock_seconds() - start;
-}
-
-static void timed_backward(layer l, network net)
-{
-    double start = amp_clock_seconds();
-    int i = net.index;
-    running->backward[i](l, net);
-    running->seconds[i][AMP_PROFILE_BACKWARD] = amp_clock_seconds() - start;
-}
-
-static int time_layers(struct timed *t, network *net)
-{
-    size_t n = (size_t)net->n;
-    t->net = net;
-    t->forward = calloc(n, sizeof *t->forward);
-    t->backward = calloc(n, sizeof *t->backward);
-    t->seconds = calloc(n, sizeof *t->seconds);
-    if (!t->forward || !t->backward || !t->seconds) return complain("out of memory");
-    for (int i = 0; i < net->n; ++i) {
-        t->forward[i] = net->layers[i].forward;
-        t->backward[i] = net->layers[i].backward;
-        if (t->forward[i]) net->layers[i].forward = timed_forward;
-        if (t->backward[i]) net->layers[i].backward = timed_backward;
-    }
-    return 0;
-}
-
-/* One step; returns the seconds of its update. */
-static double step(struct timed *t)
-{
-    running = t;
-    *t->net->seen += (size_t)t->net->batch;
-    t->net->train = 1;
-    forward_network(t->net);
-    backward_network(t->net);
-    double start = amp_clock_seconds();
-    update_network(t->net);
-    return amp_clock_seconds() - start;
-}
-
-static void end_timed(struct timed *t)
-{
-    free(t->forward);
-    free(t->backward);
-    free(t->seconds);
-    if (t->net) free_network(t->net);
 }
 
 /* ---- networks ---- */
@@ -140,82 +68,17 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     return 0;
 }
 
-/* ---- medians ---- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, by_value);
-    return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
-}
-
-/* All seconds of all rounds: [round][layer][way][pass], then the updates [round][way]. */
-struct rounds {
-    int n;
-    double *layers, *updates;
-};
-
-static double *at(const struct rounds *r, const struct amp_profile *p, int round, int layer,
-                  int way, int pass)
-{
-    size_t i = ((size_t)round * (size_t)p->net->n + (size_t)layer) * AMP_PROFILE_WAYS + (size_t)way;
-    return &r->layers[i * AMP_PROFILE_PASSES + (size_t)pass];
-}
-
-static void take_medians(const struct rounds *r, struct amp_profile *p)
-{
-    double x[MOST_ROUNDS];
-    p->rounds = r->n;
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
-        for (int i = 0; i < p->net->n; ++i)
-            for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass) {
-                for (int k = 0; k < r->n; ++k)
-                    x[k] = *at(r, p, k, i, way, pass);
-                p->layers[i].seconds[way][pass] = median(x, r->n);
-            }
-        for (int k = 0; k < r->n; ++k)
-            x[k] = r->updates[k * AMP_PROFILE_WAYS + way];
-        p->update[way] = median(x, r->n);
-    }
-}
-
-static void run_round(struct rounds *r, const struct amp_profile *p, struct timed *ways)
+static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p,
+                     network *nets[AMP_PROFILE_WAYS])
 {
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
-        memset(ways[way].seconds, 0, (size_t)p->net->n * sizeof *ways[way].seconds);
-        r->updates[r->n * AMP_PROFILE_WAYS + way] = step(&ways[way]);
-        for (int i = 0; i < p->net->n; ++i)
-            memcpy(at(r, p, r->n, i, way, 0), ways[way].seconds[i], sizeof *ways[way].seconds);
+        bool mixed = way == AMP_PROFILE_MIXED;
+        if ((mixed || !p->no_fp32) && build(cfg, p->net, mixed, &nets[way])) return -1;
     }
-    ++r->n;
+    return 0;
 }
 
-/* In turns, until there are enough. */
-static int measure(struct amp_profile *p, struct timed *ways)
-{
-    size_t each = (size_t)p->net->n * AMP_PROFILE_WAYS * AMP_PROFILE_PASSES;
-    struct rounds r = {0, calloc(MOST_ROUNDS * each, sizeof(double)),
-                       calloc(MOST_ROUNDS * AMP_PROFILE_WAYS, sizeof(double))};
-    int failed = !r.layers || !r.updates ? complain("out of memory") : 0;
-    for (int way = 0; way < AMP_PROFILE_WAYS && !failed; ++way)
-        for (int k = 0; k < warm_up[way]; ++k)
-            step(&ways[way]);
-    double start = amp_clock_seconds();
-    while (!failed && r.n < MOST_ROUNDS &&
-           (r.n < LEAST_ROUNDS || amp_clock_seconds() - start < enough_seconds))
-        run_round(&r, p, ways);
-    if (!failed) take_medians(&r, p);
-    free(r.layers);
-    free(r.updates);
-    return failed;
-}
-
-/* ---- the command ---- */
+/* ---- the command line ---- */
 
 struct request {
     const char *cfg;
@@ -229,8 +92,6 @@ static int read_arguments(int argc, char **argv, struct request *r)
             r->all = true;
         else if (!strcmp(argv[i], "--json"))
             r->json = true;
-        else if (!strcmp(argv[i], "-nogpu"))
-            continue; /* there is no other way */
         else if (argv[i][0] == '-' || r->cfg)
             return -1;
         else
@@ -239,41 +100,56 @@ static int read_arguments(int argc, char **argv, struct request *r)
     return r->cfg ? 0 : -1;
 }
 
-static void tell_crash(void *failed, const char *message)
+/* ---- the whole ---- */
+
+struct reason {
+    char text[2 * PATH_MAX];
+};
+
+static void take_first(void *reason, const char *message)
 {
-    *(int *)failed = complain(message);
+    struct reason *first = reason;
+    if (!first->text[0]) snprintf(first->text, sizeof first->text, "%s", message);
 }
 
-// Darknet's FP32 is one of the two that are timed.
-static int check_stock(const struct amp_cfg_file *cfg, const struct amp_net_desc *net)
+static void tell_left_fp16(const network *net)
 {
-    int failed = 0;
-    amp_train_stock_check(cfg, net, tell_crash, &failed);
-    if (failed) complain("there is no FP32 time of Darknet's to compare with");
-    return failed;
+    for (int i = 0; i < net->n; ++i)
+        if (amp_left_fp16(net, i))
+            fprintf(stderr,
+                    "amp profile: layer %d left FP16, where its values overflow; its times are "
+                    "those of FP32\n",
+                    i);
+}
+
+static int print(const struct request *r, const struct amp_profile *p)
+{
+    if (r->json)
+        amp_profile_print_json(p, stdout);
+    else
+        amp_profile_print(p, r->all, stdout);
+    return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
 }
 
 static int profile(const struct request *r, const struct amp_cfg_file *cfg, struct amp_profile *p)
 {
-    struct timed ways[AMP_PROFILE_WAYS] = {0};
-    network *net = NULL;
-    int kept = amp_quiet_begin(), failed = 0;
+    char err[256];
+    network *nets[AMP_PROFILE_WAYS] = {0};
+    struct amp_profile_progress progress;
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
-    if (!p->layers) failed = complain("out of memory");
-    for (int way = 0; way < AMP_PROFILE_WAYS && !failed; ++way)
-        failed = build(cfg, p->net, way == AMP_PROFILE_MIXED, &net) || time_layers(&ways[way], net);
-    if (!failed) failed = measure(p, ways);
+    if (!p->layers) return complain("out of memory");
+    amp_profile_begin(&progress, p->net->cfg_path, p->net->batch, p->no_fp32, stderr);
+    int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
+    if (!failed && amp_profile_time(p, nets, &progress, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
+        tell_left_fp16(nets[AMP_PROFILE_MIXED]);
+        amp_machine_look(&p->machine, gpu_index);
         amp_profile_count(p);
-        if (r->json)
-            amp_profile_print_json(p, stdout);
-        else
-            amp_profile_print(p, r->all, stdout);
-        if (fflush(stdout) || ferror(stdout)) failed = complain(strerror(errno));
+        failed = print(r, p);
     }
     for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        end_timed(&ways[way]);
+        if (nets[way]) free_network(nets[way]);
     free(p->layers);
     return failed;
 }
@@ -283,26 +159,22 @@ int amp_command_profile(int argc, char **argv)
     char err[2 * PATH_MAX];
     struct request r = {0};
     struct amp_options options;
+    struct amp_profile p = {0};
     struct amp_net_desc *net = NULL;
-    struct amp_plan *plan = NULL;
+    struct reason no_fp32 = {""};
+    amp_machine_choose(argc, argv);
     if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json]\n", argv[0]);
+        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json] [-i N | -nogpu]\n", argv[0]);
         return 1;
     }
-#ifdef GPU
-    fprintf(stderr,
-            "amp profile times the CPU: on a GPU it would have to wait for every layer, which "
-            "it does not\n");
-#endif
-    gpu_index = -1;
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    if (net) plan = amp_plan_make(net, &options, 0, NULL, true, err, sizeof err);
-    struct amp_profile p = {.net = net, .plan = plan};
-    int failed = plan ? check_stock(cfg, net) || profile(&r, cfg, &p) : complain(err);
-    amp_plan_free(plan);
+    if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
+    p.net = net;
+    p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
+    int failed = net ? profile(&r, cfg, &p) : complain(err);
     amp_net_desc_free(net);
     amp_cfg_free(cfg);
     return failed ? 1 : 0;

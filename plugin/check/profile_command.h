@@ -1,6 +1,6 @@
-/* `darknet amp profile CFG [--all] [--json]`: what every layer costs on this machine's CPU, with
- * random weights and images. On a GPU each layer would have to be waited for, which is not done
- * here. Belongs to the `darknet` program. */
+/* `darknet amp profile CFG [--all] [--json]`: what every layer costs on this machine, with random
+ * weights and images: on the GPU that -i names, in a build for one, else on the CPU. Belongs to the
+ * `darknet` program. */
 #ifndef AMP_PROFILE_COMMAND_H
 #define AMP_PROFILE_COMMAND_H
 

@@ -297,9 +297,9 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
 }
 
 void amp_train_stock_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
-                           amp_tell *tell, void *context)
+                           bool on_gpu, amp_tell *tell, void *context)
 {
     struct checker k = {cfg, net, tell, context};
     check_gradients(&k);
-    check_cpu_layers(&k);
+    if (!on_gpu) check_cpu_layers(&k);
 }

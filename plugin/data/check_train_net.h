@@ -15,8 +15,8 @@
  * unless on a GPU, one that Darknet's CPU code crashes on. */
 void amp_train_net_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool mixed,
                          bool on_gpu, amp_tell *, void *context);
-/* Of these, what Darknet's own training on the CPU crashes on in any network. */
-void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_desc *, amp_tell *,
-                           void *context);
+/* Of these, what Darknet's own training crashes on in any network. */
+void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool on_gpu,
+                           amp_tell *, void *context);
 
 #endif

@@ -400,6 +400,17 @@ void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
     g->see_user = user;
 }
 
+void amp_graph_watch_layers(struct amp_graph *g, amp_layer_function *at, void *user)
+{
+    g->at = at;
+    g->at_user = user;
+}
+
+static void tell_watcher(const struct amp_graph *g, int layer, bool backward, bool done)
+{
+    if (g->at) g->at(layer, backward, done, g->at_user);
+}
+
 bool amp_graph_has_delta(const struct amp_graph *g, int layer)
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];
@@ -427,9 +438,11 @@ double amp_graph_grad_norm(struct amp_graph *g)
 
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
+    tell_watcher(g, layer, false, false);
     amp_executor_of(g, layer)->forward(g, layer);
     inspect(g, &g->nodes[layer].out, AMP_INSPECTED_OUT_MAX, layer);
     copy_output(g, &g->nodes[layer]);
+    tell_watcher(g, layer, false, true);
 }
 
 void amp_graph_forward(struct amp_graph *g, int layer)
@@ -466,6 +479,7 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
+    tell_watcher(g, layer, true, false);
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
@@ -473,6 +487,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
     amp_executor_of(g, layer)->backward(g, layer);
     show_gradient(g, layer);
+    tell_watcher(g, layer, true, true);
 }
 
 void amp_graph_backward(struct amp_graph *g, int layer)

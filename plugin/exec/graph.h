@@ -119,6 +119,8 @@ struct amp_graph {
     float *grad_square;               /* backend memory, 1 */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
+    amp_layer_function *at; /* NULL: nobody watches; set by amp_graph_watch_layers */
+    void *at_user;
     bool recordable;
     int n_segments;
     struct amp_segment *segments;
@@ -160,6 +162,9 @@ void amp_graph_inspect(struct amp_graph *, bool on);
 /* From now on see is called with every layer's output, delta and weight gradient, as FP32 on the
  * host; NULL: no longer. For those who have the time. */
 void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
+/* From now on at is called around every layer's part of a pass, and layers run one by one; NULL: no
+ * longer. */
+void amp_graph_watch_layers(struct amp_graph *, amp_layer_function *at, void *user);
 /* What was seen, n words in each row. Rows of deltas: of the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */

@@ -13,6 +13,8 @@ enum amp_seen_what {
     AMP_SEEN
 };
 
+struct amp_plan;
+
 struct amp_seen {
     int layer;
     enum amp_seen_what what;
@@ -42,6 +44,18 @@ struct amp_pass {
 // left_fp16 nor gradient is set, and nothing helps; weights that are not finite end the program
 // with a message.
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
+
+// A layer is about to run (done 0) or has run (1), its forward or its backward part. On a device:
+// it has been queued, with all that goes before it.
+typedef void amp_layer_function(int layer, int backward, int done, void *user);
+
+// From now on at is called around every layer of every pass of an attached network; of a backward
+// pass that is redone, again. Where layers would run in one go (on a device, recorded) they then
+// run one by one. Meanwhile nothing of what training tells is printed. NULL: no longer.
+AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
+
+// What runs where in an attached network (plugin/decide/plan.h), until its next pass.
+AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 
 // Whether layer left FP16 since the network was attached.
 AMP_API int amp_left_fp16(const struct network *, int layer);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static long launches, bytes_out, registered, asynchronous;
+static long launches, bytes_out, registered, asynchronous, waits;
 
 long darknet_device_launches(void)
 {
@@ -22,6 +22,11 @@ long darknet_device_bytes_out(void)
 long darknet_device_registered(void)
 {
     return registered;
+}
+
+long darknet_device_waits(void)
+{
+    return waits;
 }
 
 long darknet_device_asynchronous(void)
@@ -60,6 +65,7 @@ cudaError_t cudaPeekAtLastError(void)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    waits++;
     return cudaSuccess;
 }
 

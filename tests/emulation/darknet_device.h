@@ -8,6 +8,8 @@ long darknet_device_launches(void);
 long darknet_device_bytes_out(void);
 /* Arrays that are page-locked. */
 long darknet_device_registered(void);
+/* How often the host waited for all that the device does. */
+long darknet_device_waits(void);
 /* Copies that the host did not wait for. */
 long darknet_device_asynchronous(void);
 

@@ -12,46 +12,140 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
+PASSES = ("forward", "backward")
+
 
 def run(folder, *args):
     return subprocess.run([sys.argv[1], "amp", *args], cwd=folder, capture_output=True, text=True)
 
 
-def check_json(folder):
-    told = run(folder, "profile", "toy.cfg", "--json")
+def profile(folder, cfg, *args):
+    told = run(folder, "profile", cfg, "-nogpu", *args)
     assert told.returncode == 0, told.stderr
-    result, plan = json.loads(told.stdout), json.loads(run(folder, "plan", "toy.cfg", "--json").stdout)
-    assert result["batch"] == 2 and result["rounds"] >= 3
+    return told
+
+
+def profile_json(folder, cfg, *args):
+    return json.loads(profile(folder, cfg, "--json", *args).stdout)
+
+
+def check_layers(result, plan):
     assert len(result["layers"]) == 13
-    assert result["update_seconds"]["fp32"] > 0 and result["update_seconds"]["mixed"] > 0
     for i, (layer, planned) in enumerate(zip(result["layers"], plan["layers"])):
         assert (layer["layer"], layer["type"]) == (i, planned["type"])
         assert layer["forward_flop"] == 2 * planned["flop"], (layer, planned)
         if layer["forward_flop"]:  # nobody wants the gradient of the images
             assert layer["backward_flop"] == (1 if i == 0 else 2) * layer["forward_flop"], layer
         assert layer["mixed"]["format"] == planned["storage"], layer
-        for way in ("fp32", "mixed"):
-            assert layer[way]["forward_seconds"] > 0 and layer[way]["backward_seconds"] > 0, layer
         half = layer["type"] in ("shortcut", "maxpool", "route", "upsample")
-        for way in ("forward_bytes", "backward_bytes"):
-            gain = layer["fp32"][way] / layer["mixed"][way]
+        for name in PASSES:
+            fp32, mixed = layer["fp32"][name], layer["mixed"][name]
+            for one in (fp32, mixed):
+                assert one["seconds"] > 0 and one["bytes"] > 0, layer
+                assert near(one["bytes_per_second"], one["bytes"] / one["seconds"], 1e-6), layer
+                assert near(one["flop_per_second"], layer[name + "_flop"] / one["seconds"], 1e-6), layer
+            gain = fp32["bytes"] / mixed["bytes"]
             assert gain == 2 if half else gain >= 1, layer
-    convolutions = [l for l in result["layers"] if l["type"] == "convolutional"]
-    others = [l for l in result["layers"] if l["type"] == "route"]
-    assert sum(l["fp32"]["forward_seconds"] for l in convolutions) > \
-        sum(l["fp32"]["forward_seconds"] for l in others), "these are not the layers' times"
+
+
+def near(a, b, tolerance):
+    return abs(a - b) <= tolerance * max(abs(a), abs(b))
+
+
+def check_sums(result):
+    parts = result["layers"] + [result["other"]]
+    for way in ("fp32", "mixed"):
+        total = result["total"][way]
+        for name in PASSES:
+            for what, expected in (("seconds", total[name]["seconds"]), ("bytes", total[name]["bytes"]),
+                                   ("share", 1)):
+                assert near(sum(p[way][name][what] for p in parts), expected, 1e-6), (way, name, what)
+        assert near(sum(p[way]["share"] for p in parts), 1, 1e-6), way
+
+
+def check_json(folder):
+    result = profile_json(folder, "toy.cfg")
+    plan = json.loads(run(folder, "plan", "toy.cfg", "--json").stdout)
+    assert result["cfg"] == "toy.cfg" and result["batch"] == 2 and result["rounds"] >= 3
+    assert result["backend"] == "cpu" and result["device"] is None and result["threads"] >= 1
+    assert result["versions"]["oneDNN"].count(".") == 2, result["versions"]
+    assert result["no_fp32"] is None
+    assert result["update_seconds"]["fp32"] > 0 and result["update_seconds"]["mixed"] > 0
+    check_layers(result, plan)
+    check_sums(result)
+
+
+def check_whose_time(folder):
+    """One layer does nearly all of the work; the images are large, and taking them is no layer's."""
+    conv = "[convolutional]\nsize=%d\nstride=%d\npad=1\nfilters=%d\nactivation=leaky\n"
+    (folder / "heavy.cfg").write_text(
+        "[net]\nbatch=4\nheight=256\nwidth=256\nchannels=3\n" + conv % (1, 16, 4) +
+        conv % (3, 1, 8) + conv % (9, 1, 128) + "[maxpool]\nsize=4\nstride=4\n" + conv % (3, 1, 4) +
+        "[cost]\n")
+    result = profile_json(folder, "heavy.cfg")
+    first, heavy, other = result["layers"][0]["mixed"], result["layers"][2], result["other"]["mixed"]
+    for way in ("fp32", "mixed"):
+        for name in PASSES:
+            most = max(result["layers"], key=lambda l: l[way][name]["seconds"])
+            assert most["layer"] == 2, (way, name, most)
+        assert heavy[way]["share"] > .6 * (1 - result["other"][way]["share"]), (way, heavy)
+    check_sums(result)
+    assert other["forward"]["seconds"] > first["forward"]["seconds"], (other, first)
 
 
 def check_words(folder):
-    short, full = run(folder, "profile", "toy.cfg"), run(folder, "profile", "toy.cfg", "--all")
-    assert short.returncode == full.returncode == 0, (short.stderr, full.stderr)
+    short, full = profile(folder, "toy.cfg"), profile(folder, "toy.cfg", "--all", "-i", "0")
     assert "mixed precision plan" not in short.stderr, short.stderr
     assert short.stdout.startswith("\namp profile: toy.cfg, 2 images a pass"), short.stdout
-    for word in ("convolutional x 6", "yolo x 2", "longest layers", "forward and backward", "update:"):
+    for word in ("convolutional x 6", "yolo x 2", "longest layers", "\nother ", "forward and backward",
+                 "update:", "whole step:"):
         assert word in short.stdout, short.stdout
-    for i in range(13):
-        assert "\n%3d " % i in full.stdout, full.stdout
+    blocks = full.stdout.split("\n\n")[1:3]
+    for block, name in zip(blocks, PASSES):
+        lines = block.split("\n")
+        assert lines[0].startswith(name + " "), block
+        assert [line.split()[0] for line in lines[2:]] == [str(i) for i in range(13)] + ["other", "all"], block
+        for line in lines[2:]:  # the shares of both ways
+            assert line.count("%") == 2, line
+        for title in ("share", "gain", "GFLOP", "MB", "GFLOP/s", "GB/s"):
+            assert title in "\n".join(lines[:2]), block
     assert "longest layers" not in full.stdout
+    for text in (short.stdout, full.stdout):
+        assert max(map(len, text.split("\n"))) <= 150
+        assert "not timed" not in text
+    announced = [line for line in short.stderr.split("\n") if line.startswith("amp profile: ")]
+    assert len(announced) == 1 and "at most 15 rounds" in announced[0], short.stderr
+    assert "images/s" not in short.stderr, "this is no training"
+
+
+def check_without_fp32(folder):
+    """Darknet's own code would crash."""
+    (folder / "rnn.cfg").write_text("[net]\nbatch=4\ninputs=8\ntime_steps=2\nmixed_precision=1\n"
+                                    "[rnn]\noutput=8\n[softmax]\n[cost]\n")
+    why = "rnn.cfg:6: [rnn]: this Darknet crashes"
+    result = profile_json(folder, "rnn.cfg")
+    assert result["no_fp32"].startswith(why), result
+    assert result["step_seconds"]["fp32"] is None and result["update_seconds"]["fp32"] is None
+    for part in result["layers"] + [result["other"], result["total"]]:
+        assert part["fp32"] is None and part["gain"] is None and part["mixed"]["share"] > 0, part
+    for args in ((), ("--all",)):
+        text = profile(folder, "rnn.cfg", *args).stdout
+        assert text.count("Darknet's FP32 is not timed: " + why) == 1 and "nan" not in text, text
+        row = next(line for line in text.split("\n") if "0 rnn 8" in line)
+        assert row.split()[3:5] == ["-", "-"], row
+
+
+def check_left_fp16(folder):
+    """The numbers are of what runs after layers have left FP16."""
+    (folder / "large.cfg").write_text(
+        "[net]\nbatch=2\nheight=8\nwidth=8\nchannels=3\nmixed_precision=1\n[convolutional]\nsize=3\npad=1\n"
+        "filters=8\nactivation=linear\n[upsample]\nstride=2\nscale=1000000\n[maxpool]\nsize=2\nstride=2\n"
+        "[avgpool]\n[softmax]\n[cost]\n")
+    told = profile(folder, "large.cfg", "--json")
+    assert "amp profile: layer 1 left FP16" in told.stderr, told.stderr
+    layers = json.loads(told.stdout)["layers"]
+    assert layers[1]["mixed"]["format"] == "FP32", layers
+    assert layers[0]["mixed"]["backward"]["seconds"] > 0, "a skipped step was counted"
 
 
 def main():
@@ -61,14 +155,13 @@ def main():
         check_json(folder)
         check_words(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
+        check_whose_time(folder)
+        check_without_fp32(folder)
+        check_left_fp16(folder)
         for args, said in (((), "usage"), (("none.cfg",), "none.cfg"),
                            (("toy.cfg", "other.cfg"), "usage")):
             refused = run(folder, "profile", *args)
             assert refused.returncode == 1 and said in refused.stderr, refused
-        (folder / "rnn.cfg").write_text("[net]\nbatch=4\ninputs=8\ntime_steps=2\nmixed_precision=1\n"
-                                        "[rnn]\noutput=8\n[softmax]\n[cost]\n")
-        refused = run(folder, "profile", "rnn.cfg")  # Darknet's own code would crash
-        assert refused.returncode == 1 and "rnn.cfg:6: [rnn]: this Darknet crashes" in refused.stderr, refused
         assert "amp profile CFG" in run(folder).stderr
 
 

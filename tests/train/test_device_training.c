@@ -7,6 +7,7 @@
 
 #include "amp.h"
 #include "plugin/attach/deferred.h"
+#include "plugin/check/profile_time.h"
 #include "tests/emulation/darknet_device.h"
 
 #include <math.h>
@@ -162,6 +163,44 @@ AMP_TEST(a_run_goes_on_from_its_files)
 {
     check_resumed(FIXED);
     check_resumed(FIXED "adam=1\n");
+}
+
+// No convolution: without a GPU Darknet's own stop at cuDNN.
+#define POOLS "[maxpool]\nsize=2\nstride=2\n[upsample]\nstride=2\n[cost]\n"
+
+static void check_timed(const struct amp_profile *p)
+{
+    CHECK_INT(p->rounds, 15);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
+        for (int i = 0; i < p->net->n; ++i)
+            CHECK(p->layers[i].seconds[way][AMP_PROFILE_FORWARD] > 0);
+        CHECK(p->update[way] > 0 && p->step[way] > p->update[way]);
+    }
+}
+
+// Of both ways `amp profile` times what runs on the device, and waits for it around every layer.
+AMP_TEST(layers_are_timed_where_they_run)
+{
+    network *nets[] = {parse_on(0, "subdivisions=1\n", POOLS),
+                       parse_on(0, FIXED "subdivisions=1\n", POOLS)};
+    struct amp_profile_layer layers[3] = {0};
+    struct amp_profile p = {.net = amp_session_of(nets[1]->layers)->desc, .layers = layers};
+    struct amp_profile_progress progress;
+    char err[256] = "";
+    void *forward = (void *)nets[0]->layers[1].forward_gpu;
+    for (int i = 0; i < 2; ++i)
+        load_images(nets[i], 1);
+    amp_profile_begin(&progress, "a.cfg", nets[0]->batch, false, stderr);
+    long launches = darknet_device_launches(), waits = darknet_device_waits();
+    CHECK_INT(amp_profile_time(&p, nets, &progress, err, sizeof err), 0);
+    CHECK(!err[0]);
+    check_timed(&p);
+    CHECK(darknet_device_launches() > launches); // Darknet's own way
+    // Its layers twice in either pass, and each step's three parts.
+    CHECK(darknet_device_waits() - waits >= (15 + 1) * (3 * 2 * 2 + 4));
+    CHECK((void *)nets[0]->layers[1].forward_gpu == forward);
+    free_network(nets[0]);
+    free_network(nets[1]);
 }
 
 AMP_TEST_MAIN

@@ -164,4 +164,36 @@ AMP_TEST(a_backend_that_cannot_record_is_not_asked_to_play)
     rig_free(plain);
 }
 
+/* What a watcher is told, as text: F0( F0) F1( ... B0) */
+static char watched[200];
+
+static void write_down(int layer, int backward, int done, void *user)
+{
+    CHECK(user == watched);
+    size_t used = strlen(watched);
+    snprintf(watched + used, sizeof watched - used, "%c%d%c ", backward ? 'B' : 'F', layer,
+             done ? ')' : '(');
+}
+
+AMP_TEST(watched_layers_run_one_by_one_though_they_were_recorded)
+{
+    struct ampk_backend backend = recorder();
+    struct rig *r = make_plain(&backend), *plain = make(&ampk_cpu, 1);
+    for (int k = 0; k < 3; k++)
+        pass(r, 1);
+    int before = plays;
+    watched[0] = 0;
+    amp_graph_watch_layers(r->graph, write_down, watched);
+    pass(r, 1);
+    pass(plain, 1);
+    CHECK_INT(plays, before);
+    CHECK(!strcmp(watched, "F0( F0) F1( F1) F2( F2) F3( F3) B3( B3) B2( B2) B1( B1) B0( B0) "));
+    check_same_gradients(r, plain, "watched");
+    amp_graph_watch_layers(r->graph, NULL, NULL);
+    pass(r, 1);
+    CHECK_INT(plays, before + 2);
+    rig_free(r);
+    rig_free(plain);
+}
+
 AMP_TEST_MAIN
