@@ -58,6 +58,11 @@ void amp_profile_add(struct amp_profile_layer *sum, const struct amp_profile_lay
     }
 }
 
+const char *amp_profile_unit(const struct amp_net_desc *net)
+{
+    return net->time_steps > 1 ? "inputs (sequences x time_steps)" : "images";
+}
+
 struct amp_profile_layer amp_profile_total(const struct amp_profile *p)
 {
     struct amp_profile_layer sum = p->other;

@@ -40,6 +40,8 @@ void amp_profile_count(struct amp_profile *);
 void amp_profile_add(struct amp_profile_layer *sum, const struct amp_profile_layer *x);
 /* All layers and what is no layer's: what shares are shares of. */
 struct amp_profile_layer amp_profile_total(const struct amp_profile *);
+/* What a batch is made of: "images", or "inputs" where there is a sequence of them. */
+const char *amp_profile_unit(const struct amp_net_desc *);
 /* Forward and backward. */
 double amp_profile_both(const double passes[AMP_PROFILE_PASSES]);
 /* a / b; NaN where b is not above zero. */

@@ -52,11 +52,15 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     snprintf(batch, sizeof batch, "%d", desc->batch / steps);
     keys[n++] = (struct amp_cfg_key){.key = "batch", .value = batch};
     keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
+    keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* nothing is learned */
+    keys[n++] =
+        (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
     keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
     for (int i = 0; i < n_rows && n < 64; ++i) {
         bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
-        if (strcmp(rows[i].key, "mixed_precision") && (!mixed || log || own))
-            keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
+        bool set =
+            !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
+        if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
     if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) return complain(err);
     srand(1);
@@ -138,7 +142,7 @@ static int profile(const struct request *r, const struct amp_cfg_file *cfg, stru
     struct amp_profile_progress progress;
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return complain("out of memory");
-    amp_profile_begin(&progress, p->net->cfg_path, p->net->batch, p->no_fp32, stderr);
+    amp_profile_begin(&progress, p->net, p->no_fp32, stderr);
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
     if (!failed && amp_profile_time(p, nets, &progress, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);

@@ -175,7 +175,8 @@ static void print_pass(const struct amp_profile *p, const struct amp_profile_lay
 static void print_title(const struct amp_profile *p, FILE *f)
 {
     const struct amp_machine *m = &p->machine;
-    fprintf(f, "\namp profile: %s, %d images a pass, ", p->net->cfg_path, p->net->batch);
+    fprintf(f, "\namp profile: %s, %d %s a pass, ", p->net->cfg_path, p->net->batch,
+            amp_profile_unit(p->net));
     if (m->device[0])
         fprintf(f, "%s\n", m->device);
     else
@@ -199,6 +200,17 @@ static void print_times(const char *what, const double seconds[AMP_PROFILE_WAYS]
                 amp_profile_over(seconds[AMP_PROFILE_FP32], seconds[AMP_PROFILE_MIXED]));
 }
 
+/* Medians of parts need not add up to the median of the whole; by so much they differ only where
+ * most layers were held up in some rounds. */
+static bool was_disturbed(const struct amp_profile *p)
+{
+    struct amp_profile_layer total = amp_profile_total(p);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+        if (p->step[way] > 1.3 * (amp_profile_both(total.seconds[way]) + p->update[way]))
+            return true;
+    return false;
+}
+
 static void print_foot(const struct amp_profile *p, FILE *f)
 {
     fputc('\n', f);
@@ -209,6 +221,11 @@ static void print_foot(const struct amp_profile *p, FILE *f)
         "least. other: beside the layers,\nas taking and checking the images, clearing gradients, "
         "judging the pass.\n",
         f);
+    if (was_disturbed(p))
+        fputs("The machine was busy with other things: the whole step took longer than its parts "
+              "usually do. "
+              "Run this again.\n",
+              f);
     if (p->machine.device[0])
         fprintf(f,
                 "Every layer was waited for; training does not wait, and its step takes less.\n");

@@ -42,15 +42,15 @@ static struct {
 
 /* ---- progress ---- */
 
-void amp_profile_begin(struct amp_profile_progress *progress, const char *cfg_path, int images,
+void amp_profile_begin(struct amp_profile_progress *progress, const struct amp_net_desc *net,
                        bool no_fp32, FILE *out)
 {
     double start = amp_clock_seconds();
     *progress = (struct amp_profile_progress){out, start, start};
     fprintf(out,
-            "amp profile: %s, %d images a pass: %s, at most %d rounds, from %d on no more after "
+            "amp profile: %s, %d %s a pass: %s, at most %d rounds, from %d on no more after "
             "%.0f s\n",
-            cfg_path, images,
+            net->cfg_path, net->batch, amp_profile_unit(net),
             no_fp32 ? "mixed precision alone" : "Darknet's FP32 and mixed precision in turns",
             MOST_ROUNDS, LEAST_ROUNDS, enough_seconds);
 }

@@ -14,8 +14,8 @@ struct amp_profile_progress {
 
 /* Says on out what will be done; amp_profile_time tells there how far it is, at most every five
  * seconds. no_fp32: mixed precision alone. */
-void amp_profile_begin(struct amp_profile_progress *, const char *cfg_path, int images,
-                       bool no_fp32, FILE *out);
+void amp_profile_begin(struct amp_profile_progress *, const struct amp_net_desc *, bool no_fp32,
+                       FILE *out);
 
 /* Steps on what net->input and net->truth hold, both ways in turns. nets[AMP_PROFILE_FP32]: NULL,
  * or a network without the plugin; nets[AMP_PROFILE_MIXED]: an attached one, to be freed

@@ -135,6 +135,15 @@ def check_without_fp32(folder):
         assert row.split()[3:5] == ["-", "-"], row
 
 
+def check_no_loss(folder):
+    """One layer, no loss, a huge learning rate: fifteen rounds, and no word of divergence."""
+    (folder / "one.cfg").write_text("[net]\nbatch=4\nheight=8\nwidth=8\nchannels=3\nlearning_rate=100\n"
+                                    "[convolutional]\nsize=3\npad=1\nfilters=8\nactivation=leaky\n")
+    told = profile(folder, "one.cfg", "--json")
+    assert json.loads(told.stdout)["rounds"] == 15, told.stdout
+    assert "diverge" not in told.stderr, told.stderr
+
+
 def check_left_fp16(folder):
     """The numbers are of what runs after layers have left FP16."""
     (folder / "large.cfg").write_text(
@@ -157,6 +166,7 @@ def main():
         assert sorted(folder.rglob("*")) == before, "a file was written"
         check_whose_time(folder)
         check_without_fp32(folder)
+        check_no_loss(folder)
         check_left_fp16(folder)
         for args, said in (((), "usage"), (("none.cfg",), "none.cfg"),
                            (("toy.cfg", "other.cfg"), "usage")):

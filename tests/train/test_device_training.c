@@ -190,7 +190,8 @@ AMP_TEST(layers_are_timed_where_they_run)
     void *forward = (void *)nets[0]->layers[1].forward_gpu;
     for (int i = 0; i < 2; ++i)
         load_images(nets[i], 1);
-    amp_profile_begin(&progress, "a.cfg", nets[0]->batch, false, stderr);
+    const struct amp_net_desc net = {.cfg_path = "a.cfg", .batch = nets[0]->batch};
+    amp_profile_begin(&progress, &net, false, stderr);
     long launches = darknet_device_launches(), waits = darknet_device_waits();
     CHECK_INT(amp_profile_time(&p, nets, &progress, err, sizeof err), 0);
     CHECK(!err[0]);

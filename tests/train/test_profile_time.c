@@ -34,7 +34,9 @@ static void time_detector(struct timing *t, bool no_fp32)
     REQUIRE(t->p.net->n <= 32);
     FILE *out = open_memstream(&t->told, &t->told_size);
     REQUIRE(out);
-    amp_profile_begin(&progress, "a.cfg", t->nets[AMP_PROFILE_MIXED]->batch, no_fp32, out);
+    const struct amp_net_desc net = {.cfg_path = "a.cfg",
+                                     .batch = t->nets[AMP_PROFILE_MIXED]->batch};
+    amp_profile_begin(&progress, &net, no_fp32, out);
     CHECK_INT(amp_profile_time(&t->p, t->nets, &progress, err, sizeof err), 0);
     CHECK(!err[0]);
     fclose(out);
