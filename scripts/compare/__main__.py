@@ -95,13 +95,13 @@ def compare(args):
     stock_seeds = args.stock_seeds or (1 if args.stock else 0)
     variants = standard_variants(args.variant, stock_seeds)
     planned = runs.plan_runs(out, variants, args.seeds, stock_seeds, inputs)
-    host = machine()
+    host = {**machine(), "versions": report.versions()}
     out.mkdir(parents=True, exist_ok=True)
     held = runs.lock(out)
     every = max(1, planned[0].iterations // 10) if args.map_every is None else args.map_every
     options = runs.Options(args.gpu, every)
     if not args.report_only:
-        runs.train_all(out, planned, inputs["set"], program, host["commit"], options)
+        runs.train_all(out, planned, inputs["set"], program, host, options)
     found = report.make(planned, inputs, program, {
         "cfg": args.cfg.name, "data": args.data.name, "margin": args.margin, "metric": args.metric,
         "metrics": METRICS, "machine": host, "samples": args.samples,

@@ -5,6 +5,7 @@ import statistics
 
 from paired import quantile
 
+LEAST_GOAL = 0.01
 WARM_UP = 5  # iterations at the start that are not timed: plans are made, files come into memory
 
 
@@ -46,9 +47,10 @@ def of_run(run, batch, goal, metric):
 
 
 def goal_of(fp32, metric):
-    """FP32's last mAP during training, None where it was not measured."""
+    """FP32's last mAP during training, None where it was not measured, or is next to nothing."""
     evaluations = fp32["log"].evaluations if fp32 else {}
-    return evaluations[max(evaluations)].get(metric) if evaluations else None
+    last = evaluations[max(evaluations)].get(metric) if evaluations else None
+    return last if last is not None and last >= LEAST_GOAL else None
 
 
 def middle(values):

@@ -207,9 +207,18 @@ def plan_of(program, rows):
     return json.loads(asked.stdout) if asked.returncode == 0 else None
 
 
-def builds_of(rows):
-    """The commits that the finished runs were trained with."""
-    return sorted({row["state"]["build"] for row in rows if row["state"].get("build")})
+def hosts_of(rows):
+    """What the finished runs were trained on, where they tell."""
+    hosts = [row["state"].get("host") for row in rows]
+    return [host for host in hosts
+            if isinstance(host, dict) and isinstance(host.get("versions"), dict)]
+
+
+def commits_of(rows):
+    """The commits that they were trained with."""
+    found = [host.get("commit") for host in hosts_of(rows)]
+    found += [row["state"].get("build") for row in rows]  # before there was a host
+    return sorted({commit for commit in found if isinstance(commit, str)})
 
 
 def find_short(cfg):
@@ -226,8 +235,11 @@ def find_notes(rows, out, planned):
     strangers = find_strangers(out, planned)
     if strangers:
         notes.append(f"Not part of this comparison though in its folder: {', '.join(strangers)}.")
-    if len(builds_of(rows)) > 1:
-        notes.append(f"The runs come from different builds: {', '.join(builds_of(rows))}.")
+    if len(commits_of(rows)) > 1:
+        notes.append(f"The runs come from different builds: {', '.join(commits_of(rows))}.")
+    if len({json.dumps(dict(host, commit=None)) for host in hosts_of(rows)}) > 1:
+        notes.append("The runs come from different machines, or from one whose libraries changed: ratios "
+                     "of times mean little.")
     if any(cost.is_unsteady(row["output"]) for row in rows):
         notes.append("Iterations took very different times (10 % to 90 % in the table): the machine "
                      "was busy with other things, and ratios of times mean little.")
@@ -275,9 +287,9 @@ def collect(planned, inputs, program, about):
             "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
         "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
-        "notes": find_notes(rows, out, planned), "machine": {
-            **about["machine"], "versions": versions(),
-            "commit": ", ".join(builds_of(rows)) or about["machine"]["commit"]},
+        "notes": find_notes(rows, out, planned),
+        "machine": {**about["machine"], **next(iter(hosts_of(rows)), {}),
+                    "commit": ", ".join(commits_of(rows)) or about["machine"]["commit"]},
     }
 
 

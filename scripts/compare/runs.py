@@ -149,8 +149,8 @@ class Run:
               json.dumps({"made_for": self.made_for, "starts": [], "finished": False}, indent=2))
         partial.rename(self.folder)
 
-    def train(self, program, build, options, take):
-        """To the end, from the last backup where there is one."""
+    def train(self, program, host, options, take):
+        """To the end, from the last backup where there is one. host: the machine, which is kept."""
         begin = self.done()
         state = self.state()
         state["starts"] = [*state["starts"], begin] if begin else [0]
@@ -167,7 +167,7 @@ class Run:
                           f"{reached} of {self.iterations} iterations")
         resumes = {start for start in state["starts"] if 0 < start < self.iterations}
         resumed = (self.folder / "train.log").read_text(errors="replace").count(RESUMED)
-        state.update(finished=True, build=build, peak_memory_mb=memory,
+        state.update(finished=True, host=host, peak_memory_mb=memory,
                      device_memory_mb=take.device_memory(),
                      exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
@@ -314,7 +314,7 @@ def lock(out):
     return file
 
 
-def train_all(out, runs, found, program, build, options):
+def train_all(out, runs, found, program, host, options):
     for run in runs:
         run.state()  # complains before anything is written
     check_cfgs(program, runs)
@@ -327,6 +327,6 @@ def train_all(out, runs, found, program, build, options):
             begin = run.done()
             print(f"== Run {number} of {len(runs)}: {run.variant.title}, seed {run.seed}"
                   + (f", from iteration {begin}" if begin else ""), flush=True)
-            run.train(program, build, options, progress.begin(run))
+            run.train(program, host, options, progress.begin(run))
         if not run.measured():
             run.measure(program, options)

@@ -95,6 +95,20 @@ def check_more_variants(folder):
                 for s in (1, 2)]
     assert difference["differences"] == expected, (difference, expected)
     assert "| mAP50 |" in (folder / "whole/report.md").read_text()
+    check_machines(folder)
+
+
+def check_machines(folder):
+    """The report names the machine that trained, not the one that it is written on."""
+    path = folder / "whole/runs/fp32-1/run.json"
+    before = path.read_text()
+    state = json.loads(before)
+    state["host"].update(cpu="A 6502", cores=1, commit="0123456789ab")
+    path.write_text(json.dumps(state))
+    said = compare(folder, "toy.data", "toy.cfg", "--seeds", 2, "--out", "whole", *MORE, "--report-only")
+    path.write_text(before)
+    assert "A 6502, 1 core," in said and "0123456789ab" in said, said
+    assert "from different machines" in said and "from different builds" in said, said
 
 
 def kill_in_the_middle(command, folder, run):

@@ -302,6 +302,9 @@ def test_cost():
     log.evaluations = {10: {"map50": 0.4}, 15: {"map50": 0.6}, 20: {"map50": 0.5}}
     run = {"output": output, "log": log, "state": {"peak_memory_mb": 100}}
     assert cost.goal_of(run, "map50") == 0.5 and cost.goal_of(None, "map50") is None
+    nothing = logs.AmpLog(Path("/nowhere"))
+    nothing.evaluations = {20: {"map50": 0.001}}
+    assert cost.goal_of({"log": nothing}, "map50") is None, "reached at once"
     found = cost.of_run(run, 4, 0.5, "map50")
     assert found["images_per_second"] == 8 and found["seconds_per_iteration"] == 0.5, found
     assert found["seconds_90_percent"] == 0.5, "the first iterations are not timed: %s" % found
