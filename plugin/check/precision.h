@@ -99,6 +99,7 @@ struct amp_check_summary {
     bool settled; /* with all advice followed, there is no more of it */
     double stock_seconds, fp32_seconds, mixed_seconds; /* an iteration's passes; 0: not measured */
     size_t fp32_bytes, mixed_bytes;                    /* activations of a pass */
+    bool random_size; /* training changes the network's size: these are the cfg's */
 };
 void amp_precision_print(const struct amp_precision *, const struct amp_check_summary *, FILE *);
 void amp_precision_print_json(const struct amp_precision *, const struct amp_check_summary *,

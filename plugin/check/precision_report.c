@@ -82,7 +82,8 @@ static void print_speed(const struct amp_check_summary *s, FILE *f)
     if (s->mixed_seconds > 0)
         fprintf(f,
                 "  speed       passes of an iteration (%d images): Darknet's FP32 %.3g s, mixed "
-                "%.3g s (%.1fx); the plugin in FP32 %.3g s\n",
+                "%.3g s (%.1fx); the plugin in FP32 %.3g s.\n"
+                "              Loading the images and the update come on top\n",
                 s->images_per_iteration, s->stock_seconds, s->mixed_seconds,
                 s->stock_seconds / s->mixed_seconds, s->fp32_seconds);
     else
@@ -104,9 +105,10 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
                                          "it were");
     print_scale(p, s, f);
     print_speed(s, f);
-    fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)\n\n",
+    fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)%s\n\n",
             (double)s->fp32_bytes / (1 << 20), (double)s->mixed_bytes / (1 << 20),
-            (double)s->mixed_bytes / (double)s->fp32_bytes);
+            (double)s->mixed_bytes / (double)s->fp32_bytes,
+            s->random_size ? ", at the cfg's size: random=1 trains at others too" : "");
 }
 
 static bool is_loss_scale(const struct amp_advice *a)
@@ -147,6 +149,15 @@ static void print_unsettled(const struct amp_precision *p, FILE *f)
                 "whatever FP32 holds.\n");
 }
 
+/* Leaves little that is reduced. */
+static bool most_leave(const struct amp_precision *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->net->n; ++i)
+        n += p->advised[i];
+    return 2 * n > p->net->n;
+}
+
 static void print_advice(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     if (!p->n_advice && s->settled)
@@ -156,7 +167,11 @@ static void print_advice(const struct amp_precision *p, const struct amp_check_s
                 s->cfg, s->settled ? "; the numbers above are those with them" : "");
     for (int k = 0; k < p->n_advice; ++k)
         print_one_advice(p, &p->advice[k], s->settled, s->cfg, f);
-    if (!s->settled) print_unsettled(p, f);
+    if (!s->settled)
+        print_unsettled(p, f);
+    else if (p->n_advice && most_leave(p) && p->options.dtype == AMP_DTYPE_FP16)
+        fprintf(f, "\nThat leaves few layers in FP16. amp_dtype=bf16 under [net], instead of these "
+                   "lines, may do: BF16\nholds whatever FP32 holds.\n");
 }
 
 void amp_precision_print(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
