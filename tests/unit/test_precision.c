@@ -519,4 +519,19 @@ AMP_TEST(what_was_not_measured)
     end();
 }
 
+AMP_TEST(most_layers_leave)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    amp_precision_left(&p, 0, "output", 1e6);
+    judge();
+    print(false, true, text, sizeof text);
+    CHECK(!strstr(text, "amp_dtype=bf16"));
+    amp_precision_left(&p, 1, "output", 1e6);
+    print(false, true, text, sizeof text);
+    CHECK(strstr(text, "leaves few layers in FP16. amp_dtype=bf16"));
+    end();
+}
+
 AMP_TEST_MAIN
