@@ -49,11 +49,9 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     if (!s) amp_fail("amp_pass: the network is not attached");
     int64_t redone = s->step.scaler.redone;
     FILE *out = s->log.out;
-    bool carry_on = s->step.carry_on, told = s->step.told;
     s->log.out = nowhere();
-    s->step.carry_on = s->step.told = true;
     look_in(s, see, user);
-    s->observed = true;
+    s->observed = s->step.observed = true;
     if (s->options.seeded) amp_seed_follow(net, s->options.seed);
     *net->seen += (size_t)net->batch;
     net->train = 1;
@@ -62,9 +60,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     report(s, redone, result);
     abandon_step(s);
     look_in(s, NULL, NULL);
-    s->observed = false;
-    s->step.carry_on = carry_on;
-    s->step.told = told;
+    s->observed = s->step.observed = false;
     s->log.out = out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +28,8 @@ static const bool on_gpu = true;
 static const bool on_gpu = false;
 #endif
 
-enum { ROUNDS = 3 };
-static const double enough_seconds = 20; /* of one way's passes */
+enum { LEAST_ROUNDS = 3, ENOUGH_ROUNDS = 20 };
+static const double enough_seconds = 1, most_seconds = 20; /* of the passes of a measurement */
 
 struct check {
     const char *data, *cfg, *weights;
@@ -140,25 +141,29 @@ static double time_one(network *net, void (*run)(network *))
     return amp_clock_seconds() - start;
 }
 
-/* Of what the last batch left. The fastest of a few, in turns. */
+static bool is_timed(int rounds, double start)
+{
+    double seconds = amp_clock_seconds() - start;
+    return rounds >= ENOUGH_ROUNDS || (rounds >= LEAST_ROUNDS && seconds > enough_seconds) ||
+           (rounds && seconds > most_seconds);
+}
+
+/* Of what the last batch left. The fastest, in turns. */
 static void time_passes(struct check *c)
 {
     int each = c->net->subdivisions;
     network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
     amp_comparison_tell(&c->comparison, "measuring the speed");
-    double fp32 = time_one(in_fp32, plugin_pass), mixed = time_one(in_mixed, plugin_pass);
-    for (int i = 1; i < ROUNDS && i * (fp32 + mixed) < enough_seconds; ++i) {
-        double a = time_one(in_fp32, plugin_pass), b = time_one(in_mixed, plugin_pass);
-        fp32 = a < fp32 ? a : fp32;
-        mixed = b < mixed ? b : mixed;
+    double fp32 = INFINITY, mixed = INFINITY, stock = INFINITY, start = amp_clock_seconds();
+    for (int i = 0; !is_timed(i, start); ++i) {
+        fp32 = fmin(fp32, time_one(in_fp32, plugin_pass));
+        mixed = fmin(mixed, time_one(in_mixed, plugin_pass));
     }
     amp_detach(in_fp32);
     amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
-    double stock = time_one(in_fp32, stock_pass);
-    for (int i = 1; i < ROUNDS && i * stock < enough_seconds; ++i) {
-        double a = time_one(in_fp32, stock_pass);
-        stock = a < stock ? a : stock;
-    }
+    start = amp_clock_seconds();
+    for (int i = 0; !is_timed(i, start); ++i)
+        stock = fmin(stock, time_one(in_fp32, stock_pass));
     c->summary.fp32_seconds = each * fp32;
     c->summary.mixed_seconds = each * mixed;
     c->summary.stock_seconds = each * stock;
@@ -182,12 +187,18 @@ static int predict_memory(struct check *c)
     return 0;
 }
 
+static bool has_random_size(const struct amp_net_desc *net)
+{
+    return net->layers[net->n - 1].random;
+}
+
 static void summarize(struct check *c)
 {
     struct amp_check_summary *s = &c->summary;
     s->data = c->data;
     s->cfg = c->cfg;
     s->weights = c->weights;
+    s->random_size = has_random_size(c->net);
     s->images = c->comparison.images;
     s->images_per_iteration = c->net->batch * c->net->subdivisions;
     s->redone = c->comparison.redone;

@@ -9,6 +9,7 @@
 
 #include "plugin/data/cfg_variant.h"
 #include "plugin/data/progress.h"
+#include "plugin/decide/plan.h"
 #include "quiet.h"
 
 enum { BATCHES = 4, LEAST_BATCHES = 2, MOST_ROUNDS = 16, LEAST_ROUNDS = 4, TRIES = 4 };
@@ -123,6 +124,20 @@ static int build_mixed(struct amp_comparison *c)
     return build(c, false, &c->mixed);
 }
 
+static void see_weights(struct amp_comparison *c)
+{
+    const struct amp_plan *plan = amp_plan_in_use(c->mixed);
+    for (int i = 0; plan && i < plan->n; ++i) {
+        const layer *l = &c->mixed->layers[i];
+        bool connected = l->type == CONNECTED;
+        if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
+            (l->type != CONVOLUTIONAL && !connected))
+            continue;
+        size_t n = connected ? (size_t)l->inputs * (size_t)l->outputs : (size_t)l->nweights;
+        amp_precision_weights(c->precision, i, l->weights, n);
+    }
+}
+
 /* ---- batches ---- */
 
 static void read_paths(struct amp_comparison *c)
@@ -167,7 +182,6 @@ static int load_batch(struct amp_comparison *c, int k)
     get_next_batch(loaded, net->batch, 0, net->input, net->truth);
     free_data(loaded);
     free(args.paths);
-    c->images += net->batch;
     return 0;
 }
 
@@ -231,6 +245,7 @@ static int compare_batch(struct amp_comparison *c)
     }
     if (seen.clean) {
         amp_precision_end_batch(p);
+        c->images += c->mixed->batch;
         return 0;
     }
     if (!pass.gradient) return tell_not_clean("mixed precision", &pass);
@@ -283,10 +298,13 @@ int amp_comparison_run(struct amp_comparison *c)
     if (build(c, true, &c->fp32)) return -1;
     for (int round = 0; may_go_on(c, round); ++round) {
         int before = p->n_advice;
-        int result = build_mixed(c) ? -1 : compare_batches(c);
+        if (build_mixed(c)) return -1;
+        see_weights(c);
+        if (p->n_advice > before) continue; /* to be followed before anything is compared */
+        int result = compare_batches(c);
         if (result < 0) return -1;
         if (p->n_advice > before) continue;
-        c->settled = !result;
+        c->settled = !result && p->left < 0;
         return result && !before ? complain("gradients are not finite, whatever the precision: "
                                             "check the weights file and the labels")
                                  : 0;

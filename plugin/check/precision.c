@@ -8,7 +8,7 @@
 /* What is too much. Headroom: outputs grow while a net learns. */
 static const double least_headroom = 4, most_error = .05, most_growth = 4, most_lost = .5,
                     most_lost_norm = .05, least_cosine = .9, good_cosine = .95,
-                    most_gradient_growth = 10;
+                    most_gradient_growth = 10, most_weights_error = .05;
 
 enum { SCALE_ADVICE = 3 }; /* at most one for each key that steers the loss scale */
 
@@ -16,13 +16,19 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
                        const struct amp_cfg_file *cfg, const struct amp_options *options)
 {
     size_t n = (size_t)net->n;
-    *p = (struct amp_precision){.net = net, .cfg = cfg, .options = *options, .scale = 1};
+    *p =
+        (struct amp_precision){.net = net, .cfg = cfg, .options = *options, .scale = 1, .left = -1};
     for (int w = 0; w < AMP_SEEN; ++w)
         p->tensors[w] = calloc(n, sizeof *p->tensors[w]);
     p->advised = calloc(n, sizeof *p->advised);
+    p->rounds_weights = calloc(n, sizeof *p->rounds_weights);
     p->advice = calloc(n + SCALE_ADVICE, sizeof *p->advice);
-    bool all = p->tensors[0] && p->tensors[1] && p->tensors[2] && p->advised && p->advice;
-    return all ? 0 : -1;
+    if (!p->tensors[0] || !p->tensors[1] || !p->tensors[2] || !p->advised || !p->rounds_weights ||
+        !p->advice)
+        return -1;
+    for (int i = 0; i < net->n; ++i)
+        p->advised[i] = net->layers[i].override == 0;
+    return 0;
 }
 
 static void forget_samples(struct amp_precision *p)
@@ -38,6 +44,7 @@ void amp_precision_free(struct amp_precision *p)
     for (int w = 0; w < AMP_SEEN; ++w)
         free(p->tensors[w]);
     free(p->advised);
+    free(p->rounds_weights);
     free(p->advice);
 }
 
@@ -47,6 +54,7 @@ void amp_precision_restart(struct amp_precision *p)
     for (int w = 0; w < AMP_SEEN; ++w)
         memset(p->tensors[w], 0, (size_t)p->net->n * sizeof *p->tensors[w]);
     p->batches = 0;
+    p->left = -1;
 }
 
 /* ---- seeing ---- */
@@ -181,6 +189,34 @@ void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, 
                 tensor, magnitude, AMP_FP16_LARGEST);
 }
 
+/* To the nearest of FP16's values, which below 2^-14 are 2^-24 apart. */
+static double round_to_fp16(double x)
+{
+    int exponent;
+    frexp(x, &exponent);
+    int unit = exponent - 11 > -24 ? exponent - 11 : -24;
+    return ldexp(nearbyint(ldexp(x, -unit)), unit);
+}
+
+void amp_precision_weights(struct amp_precision *p, int layer, const float *weights, size_t n)
+{
+    double difference = 0, sum = 0, nonzero = 0, lost = 0;
+    p->rounds_weights[layer] = true;
+    for (size_t k = 0; k < n; ++k) {
+        double w = (double)weights[k], rounded = round_to_fp16(w);
+        difference += (w - rounded) * (w - rounded);
+        sum += w * w;
+        nonzero += w != 0;
+        lost += w != 0 && rounded == 0;
+    }
+    double error = sum > 0 ? sqrt(difference / sum) : 0;
+    if (!p->advised[layer] && error > most_weights_error)
+        explain(advise_layer(p, layer),
+                "its weights are too small for FP16: rounding changes them by %.0f %% and makes "
+                "%.0f %% of them 0",
+                100 * error, 100 * lost / nonzero);
+}
+
 static bool is_fp16(const struct amp_compared *t)
 {
     return t->seen && !strcmp(t->format, "fp16");
@@ -191,19 +227,68 @@ static bool is_reduced(const struct amp_compared *t)
     return t->seen && strcmp(t->format, "fp32");
 }
 
+/* Leaving FP16 changes something there. */
+static bool may_leave(const struct amp_precision *p, int layer)
+{
+    return !p->advised[layer] &&
+           (p->rounds_weights[layer] || is_reduced(&p->tensors[AMP_SEEN_OUT][layer]) ||
+            is_reduced(&p->tensors[AMP_SEEN_DELTA][layer]));
+}
+
+static bool reads(const struct amp_precision *p, int reader, int layer)
+{
+    const struct amp_layer_desc *l = &p->net->layers[reader];
+    for (int k = 0; k < l->n_sources; ++k)
+        if (l->sources[k] == layer) return true;
+    return false;
+}
+
+/* Those whose backward passes make the delta of a layer that is FP32 itself; where they are FP32
+ * too, the next one after them. False: there is none. */
+static bool advise_readers(struct amp_precision *p, int layer, const char *what)
+{
+    bool found = false;
+    for (int i = layer + 1; i < p->net->n; ++i) {
+        if (!reads(p, i, layer) || !may_leave(p, i)) continue;
+        explain(advise_layer(p, i), "its backward pass makes the delta of layer %d: %s", layer,
+                what);
+        found = true;
+    }
+    for (int i = layer + 1; i < p->net->n && !found; ++i) {
+        if (!may_leave(p, i)) continue;
+        explain(advise_layer(p, i), "the delta of layer %d comes through it: %s", layer, what);
+        found = true;
+    }
+    return found;
+}
+
+__attribute__((format(printf, 3, 4))) static void leave_unsolved(struct amp_precision *p, int layer,
+                                                                 const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    p->left = layer;
+    vsnprintf(p->left_why, sizeof p->left_why, format, args);
+    va_end(args);
+}
+
 /* ---- gradients that overflow ---- */
 
 static void overflow_of_layer(struct amp_precision *p, int layer, const char *tensor,
                               double magnitude)
 {
-    if (p->advised[layer]) return;
+    char what[160];
     if (isfinite(magnitude))
-        explain(advise_layer(p, layer),
-                "FP16 cannot hold its %s even at loss scale %.0f (largest %.3g, at most %.0f)",
-                tensor, p->scale, magnitude, AMP_FP16_LARGEST);
+        snprintf(what, sizeof what,
+                 "FP16 cannot hold its %s even at loss scale %.0f (largest %.3g, at most %.0f)",
+                 tensor, p->scale, magnitude, AMP_FP16_LARGEST);
     else
-        explain(advise_layer(p, layer), "inf or NaN in its %s even at loss scale %.0f", tensor,
-                p->scale);
+        snprintf(what, sizeof what, "inf or NaN in its %s even at loss scale %.0f", tensor,
+                 p->scale);
+    if (!p->advised[layer])
+        explain(advise_layer(p, layer), "%s", what);
+    else if (!advise_readers(p, layer, "inf, NaN or more than FP16 can hold there"))
+        leave_unsolved(p, layer, "%s", what);
 }
 
 /* False: nothing keeps the scale from falling. */
@@ -236,7 +321,8 @@ void amp_precision_overflow(struct amp_precision *p, int layer, const char *tens
     for (int i = p->net->n - 1; i >= 0; --i) {
         const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
         double scaled = delta->fp32_largest * p->scale;
-        if (is_fp16(delta) && scaled > AMP_FP16_LARGEST) overflow_of_layer(p, i, "delta", scaled);
+        if (is_fp16(delta) && scaled > AMP_FP16_LARGEST && !p->advised[i])
+            overflow_of_layer(p, i, "delta", scaled);
     }
 }
 
@@ -273,15 +359,15 @@ static bool loses_too_much(const struct amp_compared *t)
 }
 
 /* False: nothing keeps the scale from rising, as far as that helps. */
-static bool let_scale_rise(struct amp_precision *p, int layer, const char *what, double lost)
+static bool let_scale_rise(struct amp_precision *p, int layer, const char *what)
 {
     struct amp_options *o = &p->options;
     bool fixed = !o->loss_scale_dynamic;
     if (!fixed && (p->scale < o->loss_scale_max || p->scale == AMP_LOSS_SCALE_MAX)) return false;
     struct amp_advice *a =
         fixed ? advise(p, 0, "loss_scale", "dynamic") : advise(p, 0, "loss_scale_max", "16777216");
-    explain(a, "%.0f %% of layer %d's %s are too small for FP16 at %s loss scale allowed, %.0f",
-            100 * lost, layer, what, fixed ? "the only" : "the largest", p->scale);
+    explain(a, "at %s loss scale allowed, %.0f, layer %d's %s", fixed ? "the only" : "the largest",
+            p->scale, layer, what);
     if (!fixed) o->loss_scale_max = AMP_LOSS_SCALE_MAX;
     o->loss_scale_dynamic = true;
     return true;
@@ -290,12 +376,9 @@ static bool let_scale_rise(struct amp_precision *p, int layer, const char *what,
 /* The gradient that the layer's delta is made of had lost too much already. */
 static bool is_given_losses(const struct amp_precision *p, int layer)
 {
-    bool given = false;
     for (int i = layer + 1; i < p->net->n; ++i)
-        for (int k = 0; k < p->net->layers[i].n_sources; ++k)
-            given |= p->net->layers[i].sources[k] == layer &&
-                     loses_too_much(&p->tensors[AMP_SEEN_DELTA][i]);
-    return given;
+        if (reads(p, i, layer) && loses_too_much(&p->tensors[AMP_SEEN_DELTA][i])) return true;
+    return false;
 }
 
 /* True: the loss scale is to blame. */
@@ -304,13 +387,16 @@ static bool judge_losses(struct amp_precision *p, int i)
     const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
     const struct amp_compared *gradient = &p->tensors[AMP_SEEN_GRADIENT][i];
     bool in_delta = loses_too_much(delta);
-    if (in_delta ? !is_fp16(delta) || is_given_losses(p, i) : !loses_too_much(gradient))
-        return false;
-    const char *what = in_delta ? "gradients" : "weight gradients";
-    double lost = in_delta ? delta->lost : gradient->lost;
-    if (let_scale_rise(p, i, what, lost)) return true;
-    explain(advise_layer(p, i), "%.0f %% of its %s are too small for FP16 at loss scale %.0f",
-            100 * lost, what, p->scale);
+    char what[160];
+    if (in_delta ? is_given_losses(p, i) : !loses_too_much(gradient)) return false;
+    snprintf(what, sizeof what, "%s is too small for FP16 to %.0f %%",
+             in_delta ? "delta" : "weight gradient",
+             100 * (in_delta ? delta->lost : gradient->lost));
+    if (let_scale_rise(p, i, what)) return true;
+    if (in_delta && (!is_fp16(delta) || p->advised[i]))
+        advise_readers(p, i, "too much of it is lost");
+    else if (!p->advised[i])
+        explain(advise_layer(p, i), "at loss scale %.0f its %s", p->scale, what);
     return false;
 }
 
@@ -328,11 +414,91 @@ static void judge_weight_gradient(struct amp_precision *p, int i)
                 gradient->cosine);
 }
 
+/* ---- what no advice may leave behind ---- */
+
+/* Errors of the forward pass come back in every gradient. */
+static double largest_output_error(const struct amp_precision *p)
+{
+    double most = 0;
+    for (int i = 0; i < p->net->n; ++i)
+        if (p->tensors[AMP_SEEN_OUT][i].seen) most = fmax(most, p->tensors[AMP_SEEN_OUT][i].error);
+    return most;
+}
+
+static bool is_wrong(const struct amp_precision *p, const struct amp_compared *t)
+{
+    bool turned =
+        t->cosine < least_cosine && t->error > most_gradient_growth * largest_output_error(p);
+    return t->seen && (t->lost_norm > most_lost || turned);
+}
+
+/* The last layer with a wrong gradient of its weights, or -1. */
+static int last_wrong_gradient(const struct amp_precision *p)
+{
+    int i = p->net->n - 1;
+    while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_GRADIENT][i]))
+        --i;
+    return i;
+}
+
+static int last_wrong_delta(const struct amp_precision *p)
+{
+    int i = p->net->n - 1;
+    while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_DELTA][i]))
+        --i;
+    return i;
+}
+
+static void describe(const struct amp_compared *t, const char *name, char *text, size_t size)
+{
+    if (t->lost_norm > most_lost)
+        snprintf(text, size, "%s has lost %.0f %% of its norm", name, 100 * t->lost_norm);
+    else
+        snprintf(text, size, "%s has a cosine of %.3f to FP32's", name, t->cosine);
+}
+
+/* Where it begins, and in what: -1 where every gradient of weights will do. */
+static int find_wrong(const struct amp_precision *p, bool *in_delta, char *text, size_t size)
+{
+    int gradient = last_wrong_gradient(p), delta = last_wrong_delta(p);
+    if (gradient < 0) return -1;
+    *in_delta = delta >= gradient;
+    int i = *in_delta ? delta : gradient;
+    describe(&p->tensors[*in_delta ? AMP_SEEN_DELTA : AMP_SEEN_GRADIENT][i],
+             *in_delta ? "delta" : "weight gradient", text, size);
+    return i;
+}
+
+/* True: the loss scale may rise, and is to. */
+static bool judge_scale(struct amp_precision *p)
+{
+    char what[160];
+    bool in_delta;
+    int i = find_wrong(p, &in_delta, what, sizeof what);
+    return i >= 0 && let_scale_rise(p, i, what);
+}
+
+static void judge_what_is_left(struct amp_precision *p)
+{
+    char what[160];
+    bool in_delta;
+    int i = find_wrong(p, &in_delta, what, sizeof what);
+    if (i < 0) return;
+    if (may_leave(p, i) && (!in_delta || is_reduced(&p->tensors[AMP_SEEN_DELTA][i])))
+        explain(advise_layer(p, i), "its %s", what);
+    else if (!advise_readers(p, i, "that layer's gradients are wrong"))
+        leave_unsolved(p, i, "its %s", what);
+}
+
 void amp_precision_judge(struct amp_precision *p)
 {
+    bool fp16 = p->options.dtype == AMP_DTYPE_FP16;
     bool scale = false; /* is to rise: what gradients look like now says nothing */
-    for (int i = p->net->n - 1; i >= 0 && !scale && p->options.dtype == AMP_DTYPE_FP16; --i)
-        scale = !p->advised[i] && judge_losses(p, i);
+    int before = p->n_advice;
+    for (int i = p->net->n - 1; i >= 0 && !scale && fp16; --i)
+        scale = judge_losses(p, i);
+    if (!scale && fp16) scale = judge_scale(p);
     for (int i = 0; i < p->net->n; ++i)
         if (!p->advised[i] && !judge_output(p, i) && !scale) judge_weight_gradient(p, i);
+    if (p->n_advice == before) judge_what_is_left(p);
 }

@@ -58,9 +58,12 @@ struct amp_precision {
     double scale;                           /* of the mixed pass; set before it */
     int batches;                            /* that ended */
     struct amp_compared *tensors[AMP_SEEN]; /* n each */
-    bool *advised;                          /* the layer is to stay FP32 */
-    int n_advice;                           /* in the order in which it was found */
+    bool *advised;        /* the layer is to stay FP32, as advised or as the cfg says */
+    bool *rounds_weights; /* to FP16 */
+    int n_advice;         /* in the order in which it was found */
     struct amp_advice *advice;
+    int left; /* a layer whose gradients are wrong though there is nothing more to advise; or -1 */
+    char left_why[240];
 };
 
 /* cfg: what net was read from. 0, or -1: out of memory. */
@@ -76,6 +79,9 @@ void amp_precision_see_fp32(const struct amp_seen *, void *precision);
 void amp_precision_see_mixed(const struct amp_seen *, void *precision);
 void amp_precision_end_batch(struct amp_precision *);
 
+/* A layer's weights in FP32, which it rounds to FP16: it is named where they do not survive that.
+ */
+void amp_precision_weights(struct amp_precision *, int layer, const float *weights, size_t n);
 /* A layer left FP16 in a forward pass. */
 void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);
 /* Gradients overflow at p->scale, which the options do not let fall any further: the options are to
@@ -83,7 +89,7 @@ void amp_precision_left(struct amp_precision *, int layer, const char *tensor, d
 void amp_precision_overflow(struct amp_precision *, int layer, const char *tensor,
                             double magnitude);
 /* Adds to the advice what the batches show. A layer is named for what it does itself, not for what
- * it is given. */
+ * it is given. Gradients of weights that are wrong are never left unsaid. */
 void amp_precision_judge(struct amp_precision *);
 
 /* What stands around the comparison in the report. */
@@ -93,6 +99,7 @@ struct amp_check_summary {
     bool settled; /* with all advice followed, there is no more of it */
     double stock_seconds, fp32_seconds, mixed_seconds; /* an iteration's passes; 0: not measured */
     size_t fp32_bytes, mixed_bytes;                    /* activations of a pass */
+    bool random_size; /* training changes the network's size: these are the cfg's */
 };
 void amp_precision_print(const struct amp_precision *, const struct amp_check_summary *, FILE *);
 void amp_precision_print_json(const struct amp_precision *, const struct amp_check_summary *,

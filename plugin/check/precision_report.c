@@ -6,6 +6,12 @@
 #include "plugin/train/log.h"
 #include "precision.h"
 
+/* By a whole pass; of one that overflowed in between there is nothing to tell. */
+static bool is_measured(const struct amp_compared *t)
+{
+    return t->seen && t->all.n > 0;
+}
+
 /* How often the largest value would still fit; of what is stored as FP32 nobody asks. */
 static double headroom(const struct amp_compared *t)
 {
@@ -20,7 +26,7 @@ static void print_number(FILE *f, int width, const char *format, const struct am
                          double value)
 {
     char text[32];
-    if (t->seen && isfinite(value))
+    if (is_measured(t) && isfinite(value))
         snprintf(text, sizeof text, format, value);
     else
         snprintf(text, sizeof text, "-");
@@ -60,6 +66,8 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
     fprintf(f, "  loss scale  ");
     if (p->options.dtype != AMP_DTYPE_FP16)
         fprintf(f, "1: %s needs no other\n", dtype_name(p));
+    else if (!p->batches)
+        fprintf(f, "-\n");
     else if (!p->options.loss_scale_dynamic)
         fprintf(f, "%s, as the cfg fixes it\n", scale);
     else if (p->options.loss_scale_init > 0)
@@ -74,7 +82,8 @@ static void print_speed(const struct amp_check_summary *s, FILE *f)
     if (s->mixed_seconds > 0)
         fprintf(f,
                 "  speed       passes of an iteration (%d images): Darknet's FP32 %.3g s, mixed "
-                "%.3g s (%.1fx); the plugin in FP32 %.3g s\n",
+                "%.3g s (%.1fx); the plugin in FP32 %.3g s.\n"
+                "              Loading the images and the update come on top\n",
                 s->images_per_iteration, s->stock_seconds, s->mixed_seconds,
                 s->stock_seconds / s->mixed_seconds, s->fp32_seconds);
     else
@@ -85,17 +94,21 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
 {
     fprintf(f, "\namp check: %s, %s, %s\n", s->data, s->cfg,
             s->weights ? s->weights : "random weights");
-    fprintf(f, "  images      %d of the training list in %d batches, as training loads them\n",
-            s->images, p->batches);
+    if (p->batches)
+        fprintf(f, "  images      %d of the training list in %d batches, as training loads them\n",
+                s->images, p->batches);
+    else
+        fprintf(f, "  images      -: no batch could be compared\n");
     fprintf(f, "  precision   %s%s\n", dtype_name(p),
             p->options.mixed_precision ? ""
                                        : "; mixed_precision=1 is not under [net]: checked as if "
                                          "it were");
     print_scale(p, s, f);
     print_speed(s, f);
-    fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)\n\n",
+    fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)%s\n\n",
             (double)s->fp32_bytes / (1 << 20), (double)s->mixed_bytes / (1 << 20),
-            (double)s->mixed_bytes / (double)s->fp32_bytes);
+            (double)s->mixed_bytes / (double)s->fp32_bytes,
+            s->random_size ? ", at the cfg's size: random=1 trains at others too" : "");
 }
 
 static bool is_loss_scale(const struct amp_advice *a)
@@ -121,6 +134,30 @@ static void print_one_advice(const struct amp_precision *p, const struct amp_adv
     fprintf(f, "\n    %s=%s\n", a->key, a->value);
 }
 
+static void print_unsettled(const struct amp_precision *p, FILE *f)
+{
+    if (p->left >= 0)
+        fprintf(f,
+                "\nNot solved%s: layer %d (%s): %s.\nWrite amp_dtype=bf16 under [net], which "
+                "holds whatever FP32 holds.\n",
+                p->n_advice ? " by these lines" : "", p->left,
+                amp_layer_type_name(p->net->layers[p->left].type), p->left_why);
+    else
+        fprintf(f,
+                "\nThat is not all: with these lines mixed precision still differs too much. Write "
+                "them and run this\nagain, or write amp_dtype=bf16 under [net], which holds "
+                "whatever FP32 holds.\n");
+}
+
+/* Leaves little that is reduced. */
+static bool most_leave(const struct amp_precision *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->net->n; ++i)
+        n += p->advised[i];
+    return 2 * n > p->net->n;
+}
+
 static void print_advice(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     if (!p->n_advice && s->settled)
@@ -131,10 +168,10 @@ static void print_advice(const struct amp_precision *p, const struct amp_check_s
     for (int k = 0; k < p->n_advice; ++k)
         print_one_advice(p, &p->advice[k], s->settled, s->cfg, f);
     if (!s->settled)
-        fprintf(f,
-                "\nThat is not all: with these lines mixed precision still differs too much. Write "
-                "them and run this\nagain, or write amp_dtype=bf16 under [net], which holds "
-                "whatever FP32 holds.\n");
+        print_unsettled(p, f);
+    else if (p->n_advice && most_leave(p) && p->options.dtype == AMP_DTYPE_FP16)
+        fprintf(f, "\nThat leaves few layers in FP16. amp_dtype=bf16 under [net], instead of these "
+                   "lines, may do: BF16\nholds whatever FP32 holds.\n");
 }
 
 void amp_precision_print(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
@@ -162,7 +199,7 @@ static void json_number(FILE *f, const char *before, double value)
 static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
 {
     fprintf(f, ", \"%s\": ", name);
-    if (!t->seen) {
+    if (!is_measured(t)) {
         fprintf(f, "null");
         return;
     }
@@ -204,6 +241,17 @@ static void json_advice(const struct amp_precision *p, FILE *f)
     }
 }
 
+static void json_not_solved(const struct amp_precision *p, FILE *f)
+{
+    if (p->left < 0) {
+        fprintf(f, "null");
+        return;
+    }
+    fprintf(f, "{\"layer\": %d, \"why\": ", p->left);
+    amp_json_string(f, p->left_why);
+    fputc('}', f);
+}
+
 static void json_seconds(const struct amp_check_summary *s, FILE *f)
 {
     bool measured = s->mixed_seconds > 0;
@@ -230,18 +278,22 @@ static void json_inputs(const struct amp_check_summary *s, FILE *f)
 void amp_precision_print_json(const struct amp_precision *p, const struct amp_check_summary *s,
                               FILE *f)
 {
-    fprintf(f, "{\"status\": \"%s\", \"settled\": %s, ", p->n_advice ? "advice" : "fine",
-            s->settled ? "true" : "false");
+    fprintf(f, "{\"status\": \"%s\", \"settled\": %s, ",
+            p->n_advice || !s->settled ? "advice" : "fine", s->settled ? "true" : "false");
     json_inputs(s, f);
-    fprintf(f,
-            ",\n \"precision\": \"%s\", \"batches\": %d, \"images\": %d, \"images_per_iteration\": "
-            "%d, \"loss_scale\": %.0f, \"redone\": %d,\n ",
-            dtype_name(p), p->batches, s->images, s->images_per_iteration, p->scale, s->redone);
+    fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", dtype_name(p), p->batches);
+    json_number(f, ", \"images\": ", p->batches ? s->images : NAN);
+    fprintf(f, ", \"images_per_iteration\": %d", s->images_per_iteration);
+    json_number(f, ", \"loss_scale\": ", p->batches ? p->scale : NAN);
+    json_number(f, ", \"redone\": ", p->batches ? s->redone : NAN);
+    fprintf(f, ",\n ");
     json_seconds(s, f);
     fprintf(f, ",\n \"activation_bytes\": {\"fp32\": %zu, \"mixed\": %zu},\n \"advice\": [",
             s->fp32_bytes, s->mixed_bytes);
     json_advice(p, f);
-    fprintf(f, "],\n \"layers\": [");
+    fprintf(f, "],\n \"not_solved\": ");
+    json_not_solved(p, f);
+    fprintf(f, ",\n \"layers\": [");
     json_layers(p, f);
     fprintf(f, "]}\n");
 }

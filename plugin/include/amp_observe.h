@@ -40,9 +40,8 @@ struct amp_pass {
 // layer; of a backward pass that is redone, again. Nothing of what training tells is printed but
 // Darknet's statistics. A sidecar is not taken up. With a seed, passes of networks of the same cfg
 // draw the same where *net->seen was the same. The network must be attached and have
-// subdivisions=1. Where FP32 arithmetic itself is not finite the pass is not clean, neither
-// left_fp16 nor gradient is set, and nothing helps; weights that are not finite end the program
-// with a message.
+// subdivisions=1. Where FP32 arithmetic itself, weights or running statistics are not finite the
+// pass is not clean, neither left_fp16 nor gradient is set, and nothing helps.
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
 // A layer is about to run (done 0) or has run (1), its forward or its backward part. On a device:

@@ -17,6 +17,7 @@ static bool is_hopeless(const struct amp_fault *f)
 static void stop(struct amp_step *s, const char *why, const char *advice, bool hopeless)
 {
     char message[768];
+    if (s->observed) return;
     if (s->carry_on && !hopeless) {
         if (!s->told) amp_log_carry_on(s->log, why);
         s->told = true;

@@ -53,6 +53,7 @@ struct amp_step {
     struct amp_divergence divergence;
     bool carry_on; /* amp_on_divergence=continue */
     bool told;     /* that it looks diverged */
+    bool observed; /* nobody is training: a fault is only kept */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the

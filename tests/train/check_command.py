@@ -145,6 +145,16 @@ def check_culprits(folder):
     assert any("even at loss scale 1 " in why for why in named.values()), named
 
 
+def check_weights(folder):
+    """Too small for FP16; so large that only the delta before them overflows; in FP32 already."""
+    tiny = {(6, "weights"): 1e-9, (11, "weights"): 1e-9}
+    named = check_advice(folder, scaled(folder, "tiny", tiny))
+    assert list(named) == [6, 11] and all("of them 0" in why for why in named.values()), named
+    named = check_advice(folder, scaled(folder, "large", {(6, "weights"): 1e3}))
+    assert 6 in named and "its backward pass makes the delta of layer 5" in named[6], named
+    check_advice(folder, scaled(folder, "nothing", {(0, "weights"): 1e-12}), first=0)
+
+
 def check_section_that_says_otherwise(folder):
     cfg = (folder / "toy.cfg").read_text()
     parts = cfg.split("[convolutional]\n")
@@ -226,6 +236,11 @@ def check_hopeless(folder):
                scaled(folder, "huge", {(5, "scales"): 1e38, (6, "weights"): 1e30}))
     assert said.returncode == 1 and not said.stdout, said
     assert "a pass in FP32 is not finite: output of layer 5" in said.stderr, said.stderr
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg",
+               scaled(folder, "statistics", {(5, "weights"): 1e30}))
+    assert said.returncode == 1 and not said.stdout, said
+    assert "FP32 is not finite: running statistics of layer 5" in said.stderr, said.stderr
+    assert "training diverged" not in said.stderr, said.stderr
 
 
 def check_refusals(folder):
@@ -243,6 +258,7 @@ def main():
         assert run(folder, "detector", "train", "toy.data", "toy.cfg").returncode == 0
         check_fine(folder)
         check_culprits(folder)
+        check_weights(folder)
         check_section_that_says_otherwise(folder)
         check_fixed_scale(folder)
         check_dtypes(folder)

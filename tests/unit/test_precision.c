@@ -178,7 +178,7 @@ AMP_TEST(gradients_lost)
     for (int i = 0; i < N; ++i)
         mixed[i] = i % 3 ? 0 : fp32[i];
     see(AMP_SEEN_DELTA, 0);
-    check_only(0, "67 % of its gradients");
+    check_only(0, "delta is too small for FP16 to 67");
     end();
 }
 
@@ -256,7 +256,7 @@ AMP_TEST(weight_gradients_lost)
     begin(1);
     see_all_well(1);
     lose_two_of_three(AMP_SEEN_GRADIENT, 2, 1);
-    check_only(2, "67 % of its weight gradients");
+    check_only(2, "weight gradient is too small for FP16 to 67");
     end();
 }
 
@@ -268,7 +268,7 @@ AMP_TEST(losses_are_named_where_they_arise)
     lose_two_of_three(AMP_SEEN_DELTA, 0, 1);
     lose_two_of_three(AMP_SEEN_GRADIENT, 0, 1);
     lose_two_of_three(AMP_SEEN_DELTA, 1, 1);
-    check_only(1, "of its gradients");
+    check_only(1, "its delta");
     end();
 }
 
@@ -385,6 +385,95 @@ AMP_TEST(bf16)
     end();
 }
 
+AMP_TEST(weights_that_fp16_rounds_to_nothing)
+{
+    begin(1);
+    amp_precision_weights(&p, 1, fp32, N);
+    for (int i = 0; i < N; ++i)
+        mixed[i] = 1e-4f * fp32[i];
+    amp_precision_weights(&p, 1, mixed, N);
+    CHECK_INT(p.n_advice, 0);
+    for (int i = 0; i < N; ++i)
+        mixed[i] = 1e-9f * fp32[i];
+    amp_precision_weights(&p, 2, mixed, N);
+    amp_precision_weights(&p, 2, mixed, N);
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.advice[0].layer, 2);
+    CHECK(strstr(p.advice[0].why, "changes them by 100 % and makes 100 % of them 0"));
+    end();
+}
+
+/* What a layer in FP32 is given, its reader made. */
+AMP_TEST(readers_are_named_for_a_delta_in_fp32)
+{
+    begin(1);
+    see_all_well(1);
+    lose_two_of_three(AMP_SEEN_DELTA, 0, 1);
+    see_as(AMP_SEEN_DELTA, 0, "fp32");
+    check_only(1, "makes the delta of layer 0");
+    end();
+    begin(1);
+    see_all_well(1);
+    p.advised[1] = true;
+    overflow(1);
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.advice[0].layer, 2);
+    overflow(1); /* nobody is left to name */
+    CHECK_INT(p.n_advice, 1);
+    CHECK_INT(p.left, 1);
+    CHECK(strstr(p.left_why, "its delta even at loss scale 1"));
+    end();
+}
+
+AMP_TEST(what_the_cfg_keeps_in_fp32_is_not_advised)
+{
+    begin_with("[convolutional]\nfilters=4\nmixed_precision=0\n", 1);
+    for (int i = 0; i < N; ++i)
+        fp32[i] *= 1e-9f;
+    amp_precision_weights(&p, 0, fp32, N);
+    amp_precision_left(&p, 0, "output", 1e6);
+    CHECK_INT(p.n_advice, 0);
+    amp_precision_left(&p, 1, "output", 1e6);
+    CHECK_INT(p.n_advice, 1);
+    end();
+}
+
+/* Nothing is lost to 0, and yet the gradients are not FP32's. */
+AMP_TEST(a_wrong_gradient_is_never_fine)
+{
+    begin_with("loss_scale=1\n", 1);
+    see_all_well(1);
+    see_noisy(AMP_SEEN_DELTA, 0, 1, 1);
+    see_noisy(AMP_SEEN_GRADIENT, 0, 1, 1);
+    judge();
+    check_scale_line("loss_scale", "dynamic");
+    judge();
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.advice[1].layer, 0);
+    CHECK(strstr(p.advice[1].why, "delta has a cosine"));
+    p.advised[1] = p.advised[2] = true;
+    judge();
+    CHECK_INT(p.n_advice, 2);
+    CHECK_INT(p.left, 0);
+    end();
+}
+
+/* More than half of the norm, though not half of the elements, and no matter what came forward. */
+AMP_TEST(a_lost_norm_is_never_fine)
+{
+    begin(1);
+    see_all_well(1);
+    p.advised[0] = true;
+    see_noisy(AMP_SEEN_OUT, 0, 1, .2);
+    for (int i = 0; i < N; ++i) {
+        fp32[i] *= i % 3 ? 1e-3f : 1;
+        mixed[i] = i % 3 ? fp32[i] : 0;
+    }
+    see(AMP_SEEN_GRADIENT, 1);
+    check_only(1, "has lost 100 % of its norm");
+    end();
+}
+
 static void print(bool json, bool settled, char *text, size_t size)
 {
     struct amp_check_summary s = {
@@ -410,6 +499,38 @@ AMP_TEST(unsettled)
     CHECK(!strstr(text, "That is not all"));
     print(true, false, text, sizeof text);
     CHECK(strstr(text, "\"settled\": false") && strstr(text, "{\"darknet_fp32\": null"));
+    end();
+}
+
+/* A pass that overflowed was seen, and measured nothing. */
+AMP_TEST(what_was_not_measured)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    overflow(1);
+    print(false, false, text, sizeof text);
+    CHECK(strstr(text, "images      -") && strstr(text, "loss scale  -\n"));
+    CHECK(!strstr(text, "0.00000") && !strstr(text, "0.0e+00"));
+    print(true, false, text, sizeof text);
+    CHECK(strstr(text, "\"status\": \"advice\""));
+    CHECK(strstr(text, "\"images\": null") && strstr(text, "\"loss_scale\": null"));
+    CHECK(strstr(text, "\"delta\": null") && !strstr(text, "cosine"));
+    end();
+}
+
+AMP_TEST(most_layers_leave)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    amp_precision_left(&p, 0, "output", 1e6);
+    judge();
+    print(false, true, text, sizeof text);
+    CHECK(!strstr(text, "amp_dtype=bf16"));
+    amp_precision_left(&p, 1, "output", 1e6);
+    print(false, true, text, sizeof text);
+    CHECK(strstr(text, "leaves few layers in FP16. amp_dtype=bf16"));
     end();
 }
 
