@@ -22,23 +22,39 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
-_Noreturn void amp_give_up(struct amp_session *s, const char *why)
+// first: what to do before training goes on.
+static _Noreturn void save_and_end(struct amp_session *s, const char *first)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
     bool learned = s->log.iterations > 0;
-    *s->net->seen -= s->pass_images;
-    fflush(stdout);
-    tell_remedy(s, why);
     amp_log_close(&s->log, &s->step.scaler);
     if (!learned || amp_backup_place(s, path))
         amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
     amp_save_last(s, path);
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     snprintf(message, sizeof message,
-             "the state after iteration %zu is saved. To go on from there, change %s as told above "
-             "and give the same command with the weights file after the cfg, without -clear: %s %s",
-             *s->net->seen / images, s->cfg->path, s->cfg->path, path);
+             "the state after iteration %zu is saved. To go on from there, %s and give the same "
+             "command with the weights file after the cfg, without -clear: %s %s",
+             *s->net->seen / images, first, s->cfg->path, path);
     amp_fail(message);
+}
+
+_Noreturn void amp_give_up(struct amp_session *s, const char *why)
+{
+    char change[PATH_MAX + 50];
+    *s->net->seen -= s->pass_images;
+    fflush(stdout);
+    tell_remedy(s, why);
+    snprintf(change, sizeof change, "change %s as told above", s->cfg->path);
+    save_and_end(s, change);
+}
+
+_Noreturn void amp_give_up_loading(struct amp_session *s, const char *why)
+{
+    fflush(stdout);
+    fprintf(stderr, "darknet-amp: %s\n", why);
+    if (amp_interrupt_several()) amp_fail("nothing was saved: several networks train");
+    save_and_end(s, "put that right");
 }
 
 // Bytes that Darknet asked for and did not get; 0: none.

@@ -2,10 +2,17 @@
 
 #include "amp.h"
 
+#include "attach/decode.h"
 #include "attach/ending.h"
+#include "attach/loading.h"
 #include "attach/symbols.h"
 
 #include "darknet.h"
+
+image load_image_cv(char *filename, int channels); // declared for OPENCV only
+#ifdef AMP_WRAP
+#pragma weak __real_load_image_cv
+#endif
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,10 +29,6 @@ static bool refuses(void)
     return asked >= 0 ? asked : followed > 0;
 }
 
-static _Thread_local const char *reading; // the file that Darknet has been asked to decode
-
-// ---- reading a file ----
-
 // One call of Darknet's decoder, by a name that is short enough for it.
 struct read_call {
     bool nested; // load_image_color calls load_image
@@ -34,12 +37,18 @@ struct read_call {
     int fd;
 };
 
+static _Thread_local const char *reading; // the file that Darknet has been asked to decode
+static _Thread_local const struct read_call *outermost; // that asked
+
+// ---- reading a file ----
+
 static void begin_read(struct read_call *r, char *name)
 {
     *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
     if (r->nested) return;
     amp_ending_enter();
     reading = name;
+    outermost = r;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -75,26 +84,44 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
 
 // ---- a file that cannot be decoded ----
 
+#define BAD_IMAGE                                                                                  \
+    "image \"%s\" cannot be read or decoded: it must be an image file, such as JPEG or PNG "       \
+    "(training stops; Darknet alone would go on with a black image of 10x10)"
+
 // Several loader threads may get here; the first ends the program. _exit, because exit would run
 // OpenCV's destructors while the others decode.
-static _Noreturn void refuse_image(const char *name)
+static _Noreturn void end_program(const char *name)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(
-        stderr,
-        "darknet-amp: image \"%s\" cannot be read or decoded: it must be an image file, such as "
-        "JPEG or PNG (training stops; Darknet alone would go on with a black image of 10x10)\n",
-        name);
+    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name);
     fflush(NULL);
     _exit(1);
 }
 
+// What comes of it is not used: the program ends, here or in the thread that trains.
+static void refuse_image(const char *name)
+{
+    struct amp_loading *batch = amp_loading_now();
+    if (!batch) end_program(name);
+    amp_loading_note(batch, BAD_IMAGE, name);
+}
+
 // Without OpenCV Darknet itself ends the program, with status 0.
+AMP_INTERPOSE(void, exit, (int status))
+{
+    if (refuses() && reading && amp_loading_now()) {
+        refuse_image(reading);
+        end_read(outermost);
+        amp_loading_leave();
+    }
+    AMP_REAL(exit)(status);
+}
+
 static void refuse_at_exit(void)
 {
-    if (refuses() && reading) refuse_image(reading);
+    if (refuses() && reading) end_program(reading);
 }
 
 static void watch_exit(void)
@@ -120,22 +147,41 @@ void amp_refuse_bad_images(int on)
     asked = on != 0;
 }
 
-static int note_bad_image(const char *name)
+static void note_bad_image(const char *name)
 {
     FILE *list = fopen("bad.list", "a");
     if (!list) {
         perror("darknet-amp: cannot write bad.list");
-        return -1;
+        return;
     }
     fprintf(list, "%s\n", name);
     fclose(list);
-    return 0;
+}
+
+static void meet_bad_image(const char *name)
+{
+    if (refuses())
+        refuse_image(name);
+    else
+        note_bad_image(name);
 }
 
 // The only shell command that Darknet runs while it decodes an image is the one for bad.list.
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
-    if (refuses()) refuse_image(reading);
-    return note_bad_image(reading);
+    meet_bad_image(reading);
+    return 0;
+}
+
+// OpenCV gives no image, or throws.
+AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
+{
+    image im;
+    char why[500];
+    const char *name = reading ? reading : filename;
+    if (!amp_decode(AMP_REAL(load_image_cv), filename, channels, &im, why, sizeof why)) return im;
+    fprintf(stderr, "Cannot load image \"%s\": %s\n", name, why);
+    meet_bad_image(name);
+    return AMP_USE(make_image)(10, 10, 3);
 }

@@ -11,13 +11,16 @@
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     AMP_INTERPOSED_LIBC(X)                                                                         \
+    X(file_error)                                                                                  \
     X(free_data)                                                                                   \
     X(free_network)                                                                                \
+    X(get_next_batch)                                                                              \
     X(load_alphabet)                                                                               \
     X(load_data)                                                                                   \
     X(load_data_in_thread)                                                                         \
     X(load_image)                                                                                  \
     X(load_image_color)                                                                            \
+    X(load_image_cv)                                                                               \
     X(load_weights)                                                                                \
     X(make_window)                                                                                 \
     X(option_find_str)                                                                             \
@@ -31,6 +34,7 @@
 
 // The same, functions of the C library that Darknet calls.
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
+    X(exit)                                                                                        \
     X(rand)                                                                                        \
     X(srand)                                                                                       \
     X(system)
@@ -62,6 +66,7 @@
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
+    X(make_image)                                                                                  \
     X(rand_uniform)
 
 #ifdef GPU

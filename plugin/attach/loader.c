@@ -6,6 +6,8 @@
 #include "attach/iteration.h"
 #include "attach/seed.h"
 #include "attach/fail.h"
+#include "attach/give_up.h"
+#include "attach/loading.h"
 #include "attach/symbols.h"
 
 #include <pthread.h>
@@ -21,6 +23,7 @@ struct batch {
     int n;
     char **names;         // of its images; the caller's strings
     float **_Atomic rows; // identifies the batch when it is freed; NULL until it is loaded
+    struct amp_loading loading;
     atomic_int owners;
 };
 
@@ -28,8 +31,11 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
+    bool saves; // where an image cannot be loaded, the thread that trains saves and ends
     struct batch *batch;
-    data *images; // per image a batch of one row
+    data *images;       // per image a batch of one row
+    float **rows[2];    // of the batch: X and y
+    pthread_t *threads; // beside the one of load_batch
     atomic_int next;
 };
 
@@ -40,10 +46,24 @@ static _Thread_local struct {
     struct batch *held; // oldest first
 } feed;
 
+static struct amp_session *session(void)
+{
+    return feed.net ? amp_session_of(feed.net->layers) : NULL;
+}
+
+// For the thread that trains.
+static _Noreturn void end_training(const char *why)
+{
+    struct amp_session *s = session();
+    if (s) amp_give_up_loading(s, why);
+    amp_fail(why);
+}
+
+// For the thread that trains, as whatever is allocated here: loader threads need not fail.
 static void *allocate(size_t n, size_t size)
 {
     void *p = calloc(n, size);
-    if (!p) amp_fail("out of memory while loading a batch");
+    if (!p) end_training("out of memory while loading a batch: lower batch");
     return p;
 }
 
@@ -116,7 +136,37 @@ void amp_loader_forget(const network *net)
     amp_seed_forget(net);
 }
 
+// ---- a batch that could not be loaded ----
+
+static bool has_rows(const struct batch *b, float *const *rows)
+{
+    return b->rows && rows >= b->rows && rows < b->rows + b->n;
+}
+
+// Where this batch, or a part of it, is going to be used. NULL: any that is loaded.
+static void refuse_failed_batch(float *const *rows)
+{
+    for (const struct batch *b = feed.held; b; b = b->next)
+        if (rows ? has_rows(b, rows) : b->rows != NULL)
+            if (b->loading.failed) end_training(b->loading.why);
+}
+
+// In a loader thread.
+static void fail_to_load(struct job *job, const char *why)
+{
+    if (!job->saves) amp_fail(why);
+    amp_loading_note(&job->batch->loading, "%s", why);
+}
+
 // ---- loading one ----
+
+static void load_or_fail(struct job *job, const load_args *args)
+{
+    jmp_buf way_out;
+    if (job->saves) amp_loading_begin(&job->batch->loading, &way_out);
+    if (!setjmp(way_out)) AMP_USE(load_data_blocking)(*args);
+    amp_loading_end();
+}
 
 static void load_one(struct job *job, int k)
 {
@@ -130,7 +180,7 @@ static void load_one(struct job *job, int k)
     one.paths[0] = job->args.paths[rand() % job->args.m];
     one.m = one.n = 1;
     one.d = &job->images[k];
-    AMP_USE(load_data_blocking)(one);
+    load_or_fail(job, &one);
     amp_seed_use(NULL);
 }
 
@@ -143,29 +193,26 @@ static void *work(void *p)
     return NULL;
 }
 
-static pthread_t start_thread(void *(*run)(void *), void *argument)
+// 0, or -1 with text in why.
+static int start_thread(pthread_t *thread, void *(*run)(void *), void *argument, char why[200])
 {
-    pthread_t thread;
-    int error = pthread_create(&thread, NULL, run, argument);
-    if (error) {
-        char message[200];
-        snprintf(
-            message, sizeof message,
-            "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
-            "or of threads (ulimit -u)",
-            strerror(error));
-        amp_fail(message);
-    }
-    return thread;
+    int error = pthread_create(thread, NULL, run, argument);
+    if (error)
+        snprintf(why, 200,
+                 "cannot start a thread that loads images: %s; raise the limit of memory (ulimit "
+                 "-v) or of threads (ulimit -u)",
+                 strerror(error));
+    return error ? -1 : 0;
 }
 
-// Row 0 of every image's matrix, under one roof.
-static matrix join_rows(const data *images, int n, size_t offset)
+// Row 0 of every image's matrix, under one roof. Those of images that were not loaded are missing.
+static matrix join_rows(struct job *job, float **rows, size_t offset)
 {
-    matrix all = {.rows = n, .vals = allocate((size_t)n, sizeof *all.vals)};
-    for (int k = 0; k < n; ++k) {
-        const matrix *one = (const matrix *)((const char *)&images[k] + offset);
-        if (one->rows != 1 || (k && one->cols != all.cols))
+    matrix all = {.rows = job->args.n, .vals = rows};
+    for (int k = 0; k < all.rows; ++k) {
+        const matrix *one = (const matrix *)((const char *)&job->images[k] + offset);
+        if (!one->vals && job->batch->loading.failed) continue;
+        if (one->rows != 1 || (all.cols && one->cols != all.cols))
             amp_fail("the images of a batch were not loaded as one row each");
         all.cols = one->cols;
         all.vals[k] = one->vals[0];
@@ -176,44 +223,64 @@ static matrix join_rows(const data *images, int n, size_t offset)
 
 static void deliver(struct job *job)
 {
-    int n = job->args.n;
     *job->args.d = (data){.w = job->images[0].w,
                           .h = job->images[0].h,
-                          .X = join_rows(job->images, n, offsetof(data, X)),
-                          .y = join_rows(job->images, n, offsetof(data, y))};
+                          .X = join_rows(job, job->rows[0], offsetof(data, X)),
+                          .y = join_rows(job, job->rows[1], offsetof(data, y))};
     job->batch->rows = job->args.d->X.vals;
+}
+
+static int extra_threads(const load_args *args)
+{
+    int extra = (args->threads < args->n ? args->threads : args->n) - 1;
+    return extra > 0 ? extra : 0;
 }
 
 static void *load_batch(void *p)
 {
     struct job *job = p;
-    int n = job->args.n, extra = (job->args.threads < n ? job->args.threads : n) - 1;
-    pthread_t *threads = allocate((size_t)(extra > 0 ? extra : 1), sizeof *threads);
-    for (int t = 0; t < extra; ++t)
-        threads[t] = start_thread(work, job);
+    int extra = extra_threads(&job->args), started = 0;
+    char why[200];
+    while (started < extra && !start_thread(&job->threads[started], work, job, why))
+        ++started;
+    if (started < extra) fail_to_load(job, why);
     work(job);
-    for (int t = 0; t < extra; ++t)
-        pthread_join(threads[t], NULL);
+    for (int t = 0; t < started; ++t)
+        pthread_join(job->threads[t], NULL);
     amp_ending_enter(); // whoever waits for the batch must not go on without it
     deliver(job);
     amp_ending_leave();
     drop(job->batch);
     free(job->images);
+    free(job->threads);
     free(job);
-    free(threads);
     return NULL;
+}
+
+// By the thread that trains.
+static pthread_t start_loading(void *(*run)(void *), void *argument)
+{
+    char why[200];
+    pthread_t thread;
+    if (start_thread(&thread, run, argument, why)) end_training(why);
+    return thread;
 }
 
 static pthread_t load_by_image(load_args args)
 {
     struct job *job = allocate(1, sizeof *job);
+    size_t n = (size_t)args.n;
     job->args = args;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
+    job->saves = session() != NULL;
     job->batch = hold_new_batch(args.n);
-    job->images = allocate((size_t)args.n, sizeof *job->images);
+    job->images = allocate(n, sizeof *job->images);
+    for (int i = 0; i < 2; ++i)
+        job->rows[i] = allocate(n, sizeof *job->rows[i]);
+    job->threads = allocate((size_t)extra_threads(&args) + 1, sizeof *job->threads);
     amp_seed_between_steps();
-    return start_thread(load_batch, job);
+    return start_loading(load_batch, job);
 }
 
 // ---- Darknet's functions ----
@@ -251,11 +318,12 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-// Trainers ask for the next batch between two steps.
-static void obey_a_signal(void)
+// Trainers ask for the next batch between two steps, when they have the one before.
+static void end_if_asked(void)
 {
-    struct amp_session *s = feed.net ? amp_session_of(feed.net->layers) : NULL;
+    struct amp_session *s = session();
     if (s) amp_interrupt_obey(s);
+    refuse_failed_batch(NULL);
 }
 
 // Darknet's own load_data, but for its last act: to write the batch to its destination.
@@ -274,23 +342,29 @@ static void *load_as_darknet(void *p)
 
 AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 {
-    obey_a_signal();
+    end_if_asked();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
     *own = args;
-    return start_thread(load_as_darknet, own);
+    return start_loading(load_as_darknet, own);
 }
 
 AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 {
-    obey_a_signal();
+    end_if_asked();
     if (feed.net && is_by_image(&args)) {
         args.threads = 1;
         return load_by_image(args);
     }
     tell_what_ignores_the_seed(&args);
     return AMP_REAL(load_data_in_thread)(args);
+}
+
+AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
+{
+    refuse_failed_batch(d.X.vals);
+    AMP_REAL(get_next_batch)(d, n, offset, X, y);
 }
 
 AMP_INTERPOSE(void, free_data, (data d))
