@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 extern "C" {
@@ -11,6 +12,7 @@ try {
     *im = decode(name, channels);
     return 0;
 } catch (const std::exception &e) {
-    snprintf(why, why_size, "%s", e.what());
+    const char *what = e.what();
+    snprintf(why, why_size, "%.*s", (int)strcspn(what, "\n"), what);
     return -1;
 }

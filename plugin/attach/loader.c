@@ -268,6 +268,7 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
 
 static pthread_t load_by_image(load_args args)
 {
+    refuse_failed_batch(NULL); // it is next to be trained on
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
@@ -318,12 +319,11 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-// Trainers ask for the next batch between two steps, when they have the one before.
-static void end_if_asked(void)
+// Trainers ask for the next batch between two steps.
+static void obey_a_signal(void)
 {
     struct amp_session *s = session();
     if (s) amp_interrupt_obey(s);
-    refuse_failed_batch(NULL);
 }
 
 // Darknet's own load_data, but for its last act: to write the batch to its destination.
@@ -342,7 +342,7 @@ static void *load_as_darknet(void *p)
 
 AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 {
-    end_if_asked();
+    obey_a_signal();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
@@ -352,7 +352,7 @@ AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 
 AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 {
-    end_if_asked();
+    obey_a_signal();
     if (feed.net && is_by_image(&args)) {
         args.threads = 1;
         return load_by_image(args);

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -169,6 +170,35 @@ def check_undecodable_image(program, good, folder):
     assert named > 1 and "training stops" not in run.stderr, run.stderr
 
 
+def spoil_header(path):
+    """A PNG that says it is larger than OpenCV allows, which makes it throw."""
+    toyset.write_png(path, 1, 1, b"abc")
+    body = path.read_bytes()
+    header = b"IHDR" + (40000).to_bytes(4, "big") * 2 + body[24:29]
+    path.write_bytes(body[:12] + header + zlib.crc32(header).to_bytes(4, "big") + body[33:])
+
+
+def check_hostile_header(program, good, folder):
+    """Of all images; in training with and without the key, in the evaluation and in the check."""
+    shutil.copytree(good, folder)
+    names = ["image%03d.png" % number for number in range(8)]
+    for name in names:
+        spoil_header(folder / name)
+    shutil.copy(folder / "toy.cfg", folder / "mixed.cfg")
+    edit(folder / "mixed.cfg", "[net]", "[net]\nmixed_precision=1")
+    for command in (["detector", "train", "toy.data", "toy.cfg"],
+                    ["detector", "train", "toy.data", "mixed.cfg"],
+                    ["amp", "check", "toy.data", "mixed.cfg"],
+                    ["detector", "map", "toy.data", "toy.cfg", "toy.weights"]):
+        run = subprocess.run([program, *command], cwd=folder, capture_output=True, text=True,
+                             timeout=120)
+        assert run.returncode == 1, "%s: status %d\n%s" % (command, run.returncode, run.stderr)
+        said = [line for line in run.stderr.splitlines() if "decoded" in line]
+        assert said and any(name in said[0] for name in names), run.stderr
+        assert command[1] == "map" or not (folder / "bad.list").exists()
+    assert not list((folder / "backup").iterdir())
+
+
 def check_log_path(program, good, folder):
     """Training cannot write it; other commands do not try."""
     shutil.copytree(good, folder)
@@ -189,6 +219,7 @@ def main():
         for i, (name, spoil, words) in enumerate(CASES):
             check_case(program, Path("good"), Path("case%d" % i), name, spoil, words)
         check_undecodable_image(program, Path("good"), Path("undecodable"))
+        check_hostile_header(program, Path("good"), Path("hostile"))
         check_log_path(program, Path("good"), Path("log"))
         run = train(program, Path("good"), "toy.weights", "-clear")
         assert run.returncode == 0 and "ends before" not in run.stderr, run.stderr

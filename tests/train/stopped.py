@@ -1,6 +1,7 @@
 """`darknet detector train` that is stopped by signals and goes on from what it saved then is the run
 that never stopped, byte for byte; and stopping as it is done in practice: while images are loaded,
-with `nohup`, with `timeout`, when the reader of the output has gone.
+with `nohup`, with `timeout`, when the reader of the output has gone. The same for a run whose images
+or labels go while it trains.
 
 usage: stopped.py DARKNET SAVED_FILES [--rounds N] [--seed S]
 """
@@ -48,16 +49,21 @@ def end(process, folder, status):
     assert found == status, "status %d\n%s" % (found, said(folder))
 
 
-def check_stopped(args, folder, name):
-    """Returns the iteration and the file that the message names, which are those of a good pair."""
-    found = STOPPED.findall(said(folder))
-    assert len(found) == 1 and found[0][0] == name, said(folder)
-    iteration, path = int(found[0][1]), Path(found[0][2])
+def check_saved(args, folder, found):
+    """Returns the iteration and the file of the one message, which are those of a good pair."""
+    assert len(found) == 1, said(folder)
+    iteration, path = int(found[0][-2]), Path(found[0][-1])
     size = path.stat().st_size
     listed = subprocess.run([args.saved_files, path.parent, str(size)], check=True, text=True,
                             capture_output=True).stdout
     assert "pair %s %d\n" % (path.name, iteration * 4) in listed, listed
     return iteration, path
+
+
+def check_stopped(args, folder, name):
+    found = STOPPED.findall(said(folder))
+    assert found and found[0][0] == name, said(folder)
+    return check_saved(args, folder, found)
 
 
 def pair(folder):
@@ -148,6 +154,28 @@ def check_practice(args, root):
     check_stopped(args, folder, "SIGTERM")
 
 
+def check_lost_files(args, root):
+    """Labels and images that go while it trains."""
+    lost = re.compile(r"after iteration (\d+) is saved\. To go on from there, .*: toy\.cfg (\S+)\n")
+    for kind, why in ((".txt", "%s: cannot be opened: "), (".png", 'image "%s" cannot be read')):
+        folder = toyset.make(root / kind[1:], net_keys=AMP, max_batches=100000)
+        process = start(args, folder)
+        wait_for(process, folder, "start-up search done")
+        files = sorted(folder.glob("image*" + kind))
+        for path in files:
+            path.rename(path.with_suffix(".gone"))
+        end(process, folder, 1)
+        assert any(why % path in said(folder) for path in files), said(folder)
+        iteration, path = check_saved(args, folder, lost.findall(said(folder)))
+        assert (folder / "out").read_text().count("Loaded: ") == iteration
+        for path_of in files:
+            path_of.with_suffix(".gone").rename(path_of)
+        process = start(args, folder, path)
+        wait_for(process, folder, "resumed from %s.amp: iteration %d," % (path, iteration))
+        process.terminate()
+        process.wait(timeout=120)
+
+
 def check_without_the_key(args, root):
     folder = toyset.make(root / "stock", max_batches=100000)
     process = start(args, folder, stdout=subprocess.PIPE)
@@ -172,6 +200,7 @@ def main():
         check_goes_on(args, rng, root)
         check_while_loading(args, root)
         check_practice(args, root)
+        check_lost_files(args, root)
         check_without_the_key(args, root)
 
 
