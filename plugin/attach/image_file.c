@@ -9,15 +9,15 @@
 
 #include "darknet.h"
 
-image load_image_cv(char *filename, int channels); // declared for OPENCV only
-#ifdef AMP_WRAP
-#pragma weak __real_load_image_cv
-#endif
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
+
+image load_image_cv(char *filename, int channels); // declared for OPENCV only
+#ifdef AMP_WRAP
+#pragma weak __real_load_image_cv
+#endif
 
 #define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
 
@@ -61,6 +61,7 @@ static void end_read(const struct read_call *r)
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
+    outermost = NULL;
     amp_ending_leave();
 }
 
