@@ -279,14 +279,17 @@ struct ampk_backend {
     void (*bn_finalize)(struct ampk_context *, int c, const float *sums, const float *shift,
                         size_t count, enum ampk_bn_rule, float *mean, float *variance,
                         float *rolling_mean, float *rolling_variance, uint32_t *amax);
-    /* out = activation(scale * x_hat(y) + bias); out of any dtype and layout. */
+    /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
+     * any dtype and layout. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
-                           const struct ampk_tensor *out, uint32_t *amax);
-    /* d: gradient at out (any dtype, layout). dy (may alias d when dtype and layout agree):
-     * gradient at y. dscale, dbias: c floats, overwritten; db_amax watches both. The activation's
-     * gradient is taken at out, which is what bn_act_forward made of y with the same parameters: a
-     * backend may use either. */
+                           const struct ampk_tensor *add, const struct ampk_tensor *out,
+                           uint32_t *amax);
+    /* d: gradient at out (any dtype, layout), and at add if there was one. dy (may alias d when
+     * dtype and layout agree): gradient at y. dscale, dbias: c floats, overwritten; db_amax watches
+     * both. The activation's gradient: where it is one of two slopes, by the sign of what forward
+     * put into it, found again from y by the same arithmetic, and out is not read (NULL will do);
+     * else at out, what bn_act_forward made of y with the same parameters and without add. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
@@ -412,6 +415,12 @@ extern const struct ampk_backend ampk_reference; /* kernels/reference, tests onl
 #ifdef __cplusplus
 }
 #endif
+
+/* Whether the activation is x where x > 0, else slope*x. */
+static inline bool ampk_is_two_slopes(enum ampk_activation a)
+{
+    return a == AMPK_LINEAR || a == AMPK_LEAKY || a == AMPK_RELU || a == AMPK_RELIE;
+}
 
 static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
 {

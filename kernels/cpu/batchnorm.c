@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum {
-    INPUTS = 3, /* at most */
-    TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
+    INPUTS = 3,     /* at most */
+    PARAMETERS = 6, /* at most */
+    TILE = 512,     /* elements in a tile of up to this many channels, else one pixel */
     TILE_CHANNELS = 128,
     BLOCK_PIXELS = 8, /* size of the FP32 blocks */
     BLOCK_CHANNELS = 256,
@@ -38,7 +39,7 @@ struct job {
     uint32_t (*kernel)(const struct job *, const struct tile *);
     const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
     const float *source;                        /* an input that is FP32, dense; or NULL */
-    const float *parameter[4];                  /* per channel */
+    const float *parameter[PARAMETERS];         /* per channel */
     enum ampk_activation activation;
     float *sums[2]; /* per channel, NULL: not there */
 };
@@ -308,35 +309,77 @@ COLUMN(store_bias)
 }
 KERNEL(store_bias)
 
-/* out = activation((in - mean) * factor + bias); parameters in this order. */
-COLUMN(normalize)
+/* What goes into the activation, the same bits forward and backward; parameters: mean, factor,
+ * bias.
+ */
+struct normalizer {
+    ampk_vec mean, factor, bias;
+};
+
+AMPK_INLINE struct normalizer normalizer(const struct job *job, const struct tile *tile, size_t i,
+                                         size_t left)
 {
-    ampk_vec mean = parameter(job, tile, 0, i, left);
-    ampk_vec factor = parameter(job, tile, 1, i, left);
-    ampk_vec bias = parameter(job, tile, 2, i, left);
+    return (struct normalizer){parameter(job, tile, 0, i, left), parameter(job, tile, 1, i, left),
+                               parameter(job, tile, 2, i, left)};
+}
+
+AMPK_INLINE ampk_vec normalized(const struct normalizer *n, ampk_vec y)
+{
+    return ampk_vec_fma(ampk_vec_sub(y, n->mean), n->factor, n->bias);
+}
+
+/* out = activation(normalized in[0]), plus in[1] if there is a residual. */
+AMPK_INLINE ampk_vec_amax normalize_column(const struct job *job, const struct tile *tile, size_t i,
+                                           size_t left, ampk_vec_amax largest, enum ampk_dtype t,
+                                           enum ampk_activation a, bool residual)
+{
+    const struct normalizer n = normalizer(job, tile, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
-        v = ampk_vec_activate(ampk_vec_fma(ampk_vec_sub(v, mean), factor, bias), a);
-        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
+        size_t at = p * tile->stride + i;
+        ampk_vec v = ampk_vec_load(tile->in[0], at, t, left);
+        v = ampk_vec_activate(normalized(&n, v), a);
+        if (residual) v = ampk_vec_add(v, ampk_vec_load(tile->in[1], at, t, left));
+        ampk_vec_store_amax(tile->out, at, t, left, v, &largest);
     }
     return largest;
 }
+
+COLUMN(normalize)
+{
+    return normalize_column(job, tile, i, left, largest, t, a, false);
+}
 KERNEL(normalize)
 
-/* g = in[2] * activation'(in[1]): sum(g) and sum(g * (in[0] - mean)); parameter: mean. */
+COLUMN(normalize_add)
+{
+    return normalize_column(job, tile, i, left, largest, t, a, true);
+}
+KERNEL(normalize_add)
+
+/* in[2] * activation'. */
+AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct normalizer *n,
+                                       ampk_vec y, size_t at, size_t left, enum ampk_dtype t,
+                                       enum ampk_activation a)
+{
+    ampk_vec d = ampk_vec_load(tile->in[2], at, t, left);
+    ampk_vec out =
+        ampk_is_two_slopes(a) ? normalized(n, y) : ampk_vec_load(tile->in[1], at, t, left);
+    return ampk_vec_activation_backward(d, out, a);
+}
+
+/* y = in[0], out = in[1] or nothing, d = in[2]; g as before_activation: sum(g) and
+ * sum(g * (y - mean)). */
 COLUMN(gradient_sums)
 {
-    ampk_vec mean = parameter(job, tile, 0, i, left);
+    const struct normalizer n = normalizer(job, tile, i, left);
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec product = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
         size_t at = p * tile->stride + i;
         ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
-        ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
-        ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
-        g = ampk_vec_activation_backward(g, out, a);
+        ampk_vec g = before_activation(tile, &n, y, at, left, t, a);
         sum = ampk_vec_add(sum, g);
-        product = ampk_vec_fma(g, ampk_vec_sub(y, mean), product);
+        product = ampk_vec_fma(g, ampk_vec_sub(y, n.mean), product);
     }
     raise_sum(tile, 0, i, left, sum);
     raise_sum(tile, 1, i, left, product);
@@ -344,20 +387,19 @@ COLUMN(gradient_sums)
 }
 KERNEL(gradient_sums)
 
-/* out = g*a + ((in[0] - mean)*b + c) with g as above; parameters: mean, a, b, c. */
+/* out = g*a + ((y - mean)*b + c) with g and y as above; parameters after the normalizer's: a, b, c.
+ */
 COLUMN(gradient)
 {
-    ampk_vec mean = parameter(job, tile, 0, i, left);
-    ampk_vec of_g = parameter(job, tile, 1, i, left);
-    ampk_vec of_y = parameter(job, tile, 2, i, left);
-    ampk_vec constant = parameter(job, tile, 3, i, left);
+    const struct normalizer n = normalizer(job, tile, i, left);
+    ampk_vec of_g = parameter(job, tile, 3, i, left);
+    ampk_vec of_y = parameter(job, tile, 4, i, left);
+    ampk_vec constant = parameter(job, tile, 5, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
         size_t at = p * tile->stride + i;
         ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
-        ampk_vec out = ampk_vec_load(tile->in[1], at, t, left);
-        ampk_vec g = ampk_vec_load(tile->in[2], at, t, left);
-        g = ampk_vec_activation_backward(g, out, a);
-        ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), of_y, constant);
+        ampk_vec g = before_activation(tile, &n, y, at, left, t, a);
+        ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, n.mean), of_y, constant);
         ampk_vec_store_amax(tile->out, at, t, left, ampk_vec_fma(g, of_g, v), &largest);
     }
     return largest;
@@ -479,17 +521,26 @@ static double forward_factor(const struct ampk_batchnorm *bn, size_t i)
     return 1 / (bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5));
 }
 
+/* The normalizer's parameters; factor: memory for c floats. */
+static void set_normalizer(struct job *job, const struct ampk_batchnorm *bn, int c, float *factor)
+{
+    for (int i = 0; i < c; i++)
+        factor[i] = (float)(bn->scale[i] * forward_factor(bn, i));
+    job->parameter[0] = bn->mean;
+    job->parameter[1] = factor;
+    job->parameter[2] = bn->bias;
+}
+
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
                               const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                              const struct ampk_tensor *out, uint32_t *amax)
+                              const struct ampk_tensor *add, const struct ampk_tensor *out,
+                              uint32_t *amax)
 {
-    struct job job = {.kernel = normalize_tile, .in = {y}, .out = out, .activation = activation};
-    float *factor = job_memory(ctx, y, 0, 1);
-    for (int i = 0; i < y->c; i++)
-        factor[i] = (float)(bn->scale[i] * forward_factor(bn, i));
-    job.parameter[0] = bn->mean;
-    job.parameter[1] = factor;
-    job.parameter[2] = bn->bias;
+    struct job job = {.kernel = add ? normalize_add_tile : normalize_tile,
+                      .in = {y, add},
+                      .out = out,
+                      .activation = activation};
+    set_normalizer(&job, bn, y->c, job_memory(ctx, y, 0, 1));
     ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
@@ -500,12 +551,12 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                                uint32_t *dy_amax, uint32_t *db_amax)
 {
     struct job job = {.kernel = gradient_sums_tile,
-                      .in = {y, out, d},
-                      .parameter = {bn->mean},
+                      .in = {y, ampk_is_two_slopes(activation) ? NULL : out, d},
                       .activation = activation};
     size_t c = (size_t)y->c;
-    float *sums = job_memory(ctx, y, 2, 5), *of_g = sums + 2 * c, *of_y = of_g + c;
-    float *constant = of_y + c, *partial = constant + c;
+    float *sums = job_memory(ctx, y, 2, 6), *of_g = sums + 2 * c, *of_y = of_g + c;
+    float *constant = of_y + c, *factor = constant + c, *partial = factor + c;
+    set_normalizer(&job, bn, y->c, factor);
     run_sums(ctx, &job, y, 2, partial, sums);
     double count = (double)y->n * y->h * y->w;
     for (size_t i = 0; i < c; i++) {
@@ -519,9 +570,9 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
     }
     job.kernel = gradient_tile;
     job.out = dy;
-    job.parameter[1] = of_g;
-    job.parameter[2] = of_y;
-    job.parameter[3] = constant;
+    job.parameter[3] = of_g;
+    job.parameter[4] = of_y;
+    job.parameter[5] = constant;
     watch(dscale, y->c, db_amax);
     watch(dbias, y->c, db_amax);
     ampk_amax_raise(dy_amax, run(&job, y, ctx->threads, 0, NULL));

@@ -250,8 +250,9 @@ FORWARD(bn_finalize,
         (ctx, c, sums, shift, count, rule, mean, variance, rolling_mean, rolling_variance, amax))
 FORWARD(bn_act_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
-         enum ampk_activation activation, const struct ampk_tensor *out, uint32_t *amax),
-        (ctx, y, bn, activation, out, amax))
+         enum ampk_activation activation, const struct ampk_tensor *add,
+         const struct ampk_tensor *out, uint32_t *amax),
+        (ctx, y, bn, activation, add, out, amax))
 FORWARD(bn_act_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_tensor *out,
          const struct ampk_batchnorm *bn, enum ampk_activation activation,

@@ -1,8 +1,7 @@
 /* Operations with parameters or sums per channel: batch-norm with activation, bias with activation.
  *
  * Passes over memory: sums read y; forward reads y and writes out; backward's sums read y and d,
- * its second kernel reads both and writes dy. `out` is read where the activation is none of two
- * slopes: else its sign is found again from y, by the very arithmetic of the forward pass.
+ * its second kernel reads both and writes dy.
  */
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/sums.h"
@@ -76,6 +75,10 @@ template <int N> struct one_input {
     float y[N];
 };
 
+template <int N> struct forward_input {
+    float y[N], add[N];
+};
+
 /* sum(y - shift) and sum((y - shift)^2) */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
@@ -140,22 +143,29 @@ static __global__ void __launch_bounds__(CHANNEL_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-template <typename A, typename Activation>
+/* out = activation(normalized y), plus add if there is a residual. */
+template <typename A, typename Activation, bool Residual>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
     normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
-              ampk_view out, uint32_t *amax)
+              ampk_view add, ampk_view out, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
         const normalizer<N> layer(bn, channel);
-        ampk_for_rows<2, one_input<N>>(
-            cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
-            [&](unsigned row, one_input<N> &in) {
+        ampk_for_rows<2, forward_input<N>>(
+            cover,
+            [&](unsigned row, forward_input<N> &in) {
+                A::load(y, row, channel, in.y);
+                if (Residual) A::load(add, row, channel, in.add);
+            },
+            [&](unsigned row, forward_input<N> &in) {
 #pragma unroll
-                for (int i = 0; i < N; i++)
+                for (int i = 0; i < N; i++) {
                     in.y[i] = activation.forward(layer.apply(i, in.y[i]));
+                    if (Residual) in.y[i] += in.add[i];
+                }
                 largest = ampk_put<A>(out, row, channel, in.y, false, largest);
             });
     }
@@ -168,19 +178,11 @@ template <int N> struct backward_input {
     float y[N], d[N], out[N];
 };
 
-/* A slope looks at the sign of out alone, which is positive where what went into the activation
- * exceeds `least`: half of the smallest number that out can hold. */
-static inline float find_least(enum ampk_dtype of_out)
-{
-    return of_out == AMPK_FP16 ? ldexpf(1, -25) : of_out == AMPK_BF16 ? ldexpf(1, -134) : 0;
-}
-
 /* What both backward kernels read. */
 template <typename Activation> struct layer_gradient {
     ampk_view y, out, d;
     ampk_batchnorm bn;
     Activation activation;
-    float least;
 
     template <typename A>
     __device__ __forceinline__ void load(unsigned row, unsigned channel,
@@ -195,9 +197,8 @@ template <typename Activation> struct layer_gradient {
     __device__ __forceinline__ float before_activation(const normalizer<N> &layer, int i,
                                                        const backward_input<N> &in) const
     {
-        float sign_or_out =
-            Activation::by_sign ? __fsub_rn(layer.apply(i, in.y[i]), least) : in.out[i];
-        return activation.backward(in.d[i], sign_or_out);
+        float at = Activation::by_sign ? layer.apply(i, in.y[i]) : in.out[i];
+        return activation.backward(in.d[i], at);
     }
 };
 
@@ -365,18 +366,22 @@ extern "C" void ampk_cuda_bn_finalize(struct ampk_context *ctx, int c, const flo
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
                                          const struct ampk_batchnorm *bn,
                                          enum ampk_activation activation,
+                                         const struct ampk_tensor *add,
                                          const struct ampk_tensor *out, uint32_t *amax)
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
+    struct ampk_view residual = add ? ampk_pixels(add) : from;
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), from.c);
         ampk_with_activation(activation, [&](auto family) {
-            AMPK_LAUNCH((normalize<A, decltype(family)>), cover.grid, AMPK_MAP_THREADS, 0,
-                        ctx->stream, cover, from, *bn, family, to, amax);
+            typedef decltype(family) F;
+            auto normalization = add ? normalize<A, F, true> : normalize<A, F, false>;
+            AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from,
+                        *bn, family, residual, to, amax);
         });
     };
-    ampk_with_access(run, from, to);
+    ampk_with_access(run, from, to, residual);
 }
 
 /* Both kernels of bn_act_backward. */
@@ -409,7 +414,7 @@ extern "C" void ampk_cuda_bn_act_backward(
         typedef decltype(family) F;
         struct ampk_view read = F::by_sign ? from : ampk_pixels(out);
         struct layer_gradient<F> gradient = {
-            from, read, at, *bn, family, find_least(out->dtype)
+            from, read, at, *bn, family
         };
         auto run = [&](auto access) {
             run_backward<decltype(access)>(ctx, gradient, ampk_pixel_count(y), to, dscale, dbias,

@@ -38,7 +38,8 @@ void ampk_ref_bn_finalize(struct ampk_context *, int c, const float *sums, const
                           float *rolling_mean, float *rolling_variance, uint32_t *amax);
 void ampk_ref_bn_act_forward(struct ampk_context *, const struct ampk_tensor *y,
                              const struct ampk_batchnorm *, enum ampk_activation,
-                             const struct ampk_tensor *out, uint32_t *amax);
+                             const struct ampk_tensor *add, const struct ampk_tensor *out,
+                             uint32_t *amax);
 void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y,
                               const struct ampk_tensor *out, const struct ampk_batchnorm *,
                               enum ampk_activation, const struct ampk_tensor *d,

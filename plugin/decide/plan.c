@@ -264,6 +264,77 @@ static void find_contributions(struct planner *pl)
     }
 }
 
+/* ---- fused sums (residual connections) ---- */
+
+static int readers(const struct planner *pl, int i)
+{
+    int count = 0;
+    for (int j = i + 1; j < pl->plan->n; j++)
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
+            count += pl->plan->layers[j].sources[k] == i;
+    return count;
+}
+
+static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer_desc *b)
+{
+    return a->outputs == b->outputs && a->out_w == b->out_w && a->out_h == b->out_h &&
+           a->out_c == b->out_c;
+}
+
+/* Whether layer j only adds to what the layer before it makes, and that layer can do it itself: it
+ * normalizes, and needs no output for its gradient. */
+static bool can_fuse(const struct planner *pl, int j)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (l->type != AMP_SHORTCUT || !p->ours || l->activation != AMPK_LINEAR || l->alpha != 1 ||
+        l->beta != 1 || p->sources[0] != j - 1)
+        return false;
+    const struct amp_layer_desc *before = &pl->net->layers[j - 1];
+    const struct amp_plan_layer *writer = &pl->plan->layers[j - 1];
+    return is_matrix(before) && writer->ours && before->batch_normalize &&
+           ampk_is_two_slopes(before->activation) && readers(pl, j - 1) == 1 &&
+           writer->in == p->in && writer->out == p->in && p->sources[1] >= 0 &&
+           is_same_shape(&pl->net->layers[p->sources[1]], l);
+}
+
+/* The delta of a sum is that of both its terms: the convolution's always, and the other's where no
+ * other reader has contributed before. */
+static int find_delta_owner(const struct planner *pl, int j)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (!p->source_wanted[1] || !p->source_first[1]) return j - 1;
+    const struct amp_plan_layer *added = &pl->plan->layers[p->sources[1]];
+    return added->ours && added->out == p->out ? added->delta_owner : j - 1;
+}
+
+static void fuse_sums(struct planner *pl)
+{
+    struct amp_plan_layer *layers = pl->plan->layers;
+    for (int j = 0; j < pl->plan->n; j++) {
+        layers[j].delta_owner = j;
+        if (j == 0 || !can_fuse(pl, j)) continue;
+        layers[j].fused = true;
+        explain(&layers[j], "added by layer %d as it writes its output", j - 1);
+        if (layers[j - 1].backward)
+            layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
+    }
+}
+
+int amp_plan_writes(const struct amp_plan *plan, int i)
+{
+    return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
+}
+
+/* The last of the layers that share the delta of i. */
+static int last_sharer(const struct planner *pl, int i)
+{
+    int last = i;
+    for (int j = i + 1; j < pl->plan->n; j++)
+        if (pl->plan->layers[j].delta_owner == i) last = j;
+    return last;
+}
+
 /* ---- buffers ---- */
 
 static int add_buffer(struct planner *pl, size_t bytes, int first, int last, int layer,
@@ -309,7 +380,8 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
         }
     if (i >= 0 && format == home) {
         const struct amp_layer_desc *l = &pl->net->layers[i];
-        bool gradient_reads_out = l->activation != AMPK_LINEAR || l->batch_normalize;
+        bool gradient_reads_out =
+            l->batch_normalize ? !ampk_is_two_slopes(l->activation) : l->activation != AMPK_LINEAR;
         int own = plan->layers[i].backward && gradient_reads_out ? end : i;
         if (own > last) last = own;
     }
@@ -401,17 +473,18 @@ static int plan_layer_buffers(struct planner *pl, int i)
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
-    int first[AMP_BUFFER_KINDS] = {i, i, i, first_contribution(pl, i), b, b};
+    int contribution = first_contribution(pl, last_sharer(pl, i));
+    int first[AMP_BUFFER_KINDS] = {p->fused ? i - 1 : i, i, i, contribution, b, b};
     int last[AMP_BUFFER_KINDS] = {last_read(pl, i, p->out), saved_until, saved_until, b, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
-    if (p->ours && p->out != AMP_FORMAT_BORDER)
+    if (p->ours && p->out != AMP_FORMAT_BORDER && amp_plan_writes(pl->plan, i) == i)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
-    if (p->ours && p->backward && has_contributions(p))
+    if (p->ours && p->backward && has_contributions(p) && p->delta_owner == i)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
-    if (p->ours && p->backward && p->in != p->out)
+    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && p->delta_owner != i)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
@@ -420,6 +493,8 @@ static int plan_layer_buffers(struct planner *pl, int i)
         p->buffer[kind] = add_buffer(pl, bytes[kind], first[kind], last[kind], i, what[kind]);
         if (p->buffer[kind] == -2) return -1;
     }
+    if (p->delta_owner != i)
+        p->buffer[AMP_BUFFER_DELTA] = pl->plan->layers[p->delta_owner].buffer[AMP_BUFFER_DELTA];
     return plan_copies(pl, i, p->copy, p->out);
 }
 
@@ -461,6 +536,7 @@ static int build(struct planner *pl)
     choose_heads(pl);
     find_backward(pl);
     find_contributions(pl);
+    fuse_sums(pl);
     if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
     for (int i = 0; i < plan->n; i++)
         if (plan_layer_buffers(pl, i)) return -1;

@@ -51,7 +51,10 @@ struct amp_plan_layer {
     bool *source_first;        /* contribution to that source's delta is the first: overwrite */
     bool *source_wanted;       /* that source needs a delta at all */
     bool delta_from_nobody;    /* no consumer contributes: zero it */
-    int copy[AMP_FORMATS];     /* buffers of copies of the output in other formats, -1 = none */
+    bool fused; /* a shortcut whose sum the convolution before it writes, in place of an output of
+                 * its own; both have one delta */
+    int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on */
+    int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
     char reason[200];
 };
@@ -80,6 +83,9 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_opt
                                unsigned device_losses, const enum amp_format *demoted, bool train,
                                char *err, size_t err_size);
 void amp_plan_free(struct amp_plan *);
+
+/* The layer whose output layer i writes: its own, or the fused sum after it. */
+int amp_plan_writes(const struct amp_plan *, int i);
 
 size_t amp_format_bytes(enum amp_format);
 enum ampk_dtype amp_format_dtype(enum amp_format);

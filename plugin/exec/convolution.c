@@ -68,10 +68,25 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
     };
 }
 
-static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
-                              const struct ampk_tensor *x)
+/* Its output as it would be stored if it went anywhere but into a fused sum. */
+static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_tensor out = node->out;
+    size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
+    out.data = g->backend->alloc(g->context, bytes);
+    if (!out.data) return;
+    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL);
+    amp_graph_show_output(g, i, &out);
+    g->backend->free(g->context, out.data);
+}
+
+static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tensor *x)
 {
     const struct ampk_backend *be = g->backend;
+    struct amp_node *node = &g->nodes[i];
+    int to = amp_plan_writes(g->plan, i);
+    const struct ampk_tensor *add = to == i ? NULL : amp_graph_source(g, to, 1);
     const float *shift = node->bind.rolling_mean;
     float *sums = g->train ? node->sums : NULL;
     be->conv_forward(g->context, node->conv, x, &node->y, shift, sums, &node->watch[AMP_WATCH_Y]);
@@ -82,8 +97,9 @@ static void forward_batchnorm(struct amp_graph *g, struct amp_node *node,
                         &node->watch[AMP_WATCH_ROLLING]);
     }
     struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
-    be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, &node->out,
-                       &node->watch[AMP_WATCH_OUT]);
+    be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, add, &g->nodes[to].out,
+                       &g->nodes[to].watch[AMP_WATCH_OUT]);
+    if (add && g->see) show_own_output(g, i, &bn);
 }
 
 static void forward(struct amp_graph *g, int i)
@@ -95,7 +111,7 @@ static void forward(struct amp_graph *g, int i)
         be->conv_set_weights(g->context, node->conv, node->weights->value,
                              &node->watch[AMP_WATCH_WEIGHTS]);
     if (node->desc->batch_normalize)
-        forward_batchnorm(g, node, x);
+        forward_batchnorm(g, i, x);
     else
         be->conv_bias_forward(g->context, node->conv, x, node->biases->value,
                               node->desc->activation, &node->out, &node->watch[AMP_WATCH_OUT]);
@@ -108,9 +124,10 @@ static void backward(struct amp_graph *g, int i)
     uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
     if (node->desc->batch_normalize) {
         struct ampk_batchnorm bn = batchnorm_of(g, node, true);
-        be->bn_act_backward(g->context, &node->y, &node->out, &bn, node->desc->activation,
-                            &node->delta, &node->dy, node->scales->grad, node->biases->grad,
-                            dy_watch, db_watch);
+        const struct ampk_tensor *out =
+            ampk_is_two_slopes(node->desc->activation) ? NULL : &node->out;
+        be->bn_act_backward(g->context, &node->y, out, &bn, node->desc->activation, &node->delta,
+                            &node->dy, node->scales->grad, node->biases->grad, dy_watch, db_watch);
     } else {
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
                               &node->dy, node->biases->grad, dy_watch, db_watch);

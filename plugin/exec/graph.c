@@ -373,6 +373,11 @@ static void show_tensor(struct amp_graph *g, enum amp_seen_what what, int layer,
     g->backend->free(g->context, copy);
 }
 
+void amp_graph_show_output(struct amp_graph *g, int layer, const struct ampk_tensor *x)
+{
+    show_tensor(g, AMP_SEEN_OUT, layer, x);
+}
+
 static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
                     int layer)
 {

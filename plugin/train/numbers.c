@@ -26,11 +26,12 @@ void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbe
     if (words) amp_graph_inspected(g, rows);
     for (int i = 0; i < g->n; i++) {
         bool has_delta = words && backward && amp_graph_has_delta(g, i);
+        bool has_out = words && amp_plan_writes(g->plan, i) == i;
         double elements = (double)g->net->batch * g->net->layers[i].outputs;
         layers[i] = (struct amp_layer_numbers){
             .type = amp_layer_type_name(g->net->layers[i].type),
             .format = storage_name(g->plan->layers[i].out),
-            .out_max = words ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
+            .out_max = has_out ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
             .delta_max = has_delta ? magnitude(rows[AMP_INSPECTED_DELTA_MAX][i]) : NAN,
             .delta_zero = has_delta ? rows[AMP_INSPECTED_DELTA_ZEROS][i] / elements : NAN,
         };

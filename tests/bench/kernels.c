@@ -84,7 +84,7 @@ static void operate(struct bench *b, enum operation op)
         backend->bn_finalize(b->ctx, b->y.c, b->sums, b->bias, (size_t)b->y.n * b->y.h * b->y.w,
                              b->bn.rule, b->mean, b->variance, b->rolling_mean, b->rolling_variance,
                              &b->amax);
-        backend->bn_act_forward(b->ctx, &b->y, &b->bn, AMPK_LEAKY, &b->out, &b->amax);
+        backend->bn_act_forward(b->ctx, &b->y, &b->bn, AMPK_LEAKY, NULL, &b->out, &b->amax);
         break;
     case BN_BACKWARD:
         backend->bn_act_backward(b->ctx, &b->y, &b->out, &b->bn, AMPK_LEAKY, &b->d, &b->dy,

@@ -242,13 +242,18 @@ static void bn_forward_case(struct rig *r)
     struct pair y = input_tensor(r, k.shape);
     struct pair out = output_tensor(r, another_of_any_layout(k), false);
     enum ampk_activation a = random_activation();
+    bool residual = random_bool();
+    struct pair add = input_tensor(r, another_of_any_layout(k));
     struct ampk_tensor size = absolute(r, &y.exact), magnitude = blank(r, &out.exact);
+    struct ampk_tensor add_size = absolute(r, &add.exact);
     struct ampk_batchnorm sizes = magnitude_layer(r, &l);
-    ampk_reference.bn_act_forward(NULL, &size, &sizes, AMPK_LINEAR, &magnitude, NULL);
+    ampk_reference.bn_act_forward(NULL, &size, &sizes, AMPK_LINEAR, residual ? &add_size : NULL,
+                                  &magnitude, NULL);
     struct amax amax = make_amax(r);
-    r->backend->bn_act_forward(r->context, &y.tested, &l.tested, a, &out.tested,
-                               tested_amax(&amax));
-    ampk_reference.bn_act_forward(NULL, &y.exact, &l.exact, a, &out.exact, &amax.exact);
+    r->backend->bn_act_forward(r->context, &y.tested, &l.tested, a, residual ? &add.tested : NULL,
+                               &out.tested, tested_amax(&amax));
+    ampk_reference.bn_act_forward(NULL, &y.exact, &l.exact, a, residual ? &add.exact : NULL,
+                                  &out.exact, &amax.exact);
     double slack = check_output(r, "bn_act_forward", &out, activated(a, 8, &magnitude));
     check_amax(r, "bn_act_forward", &amax, slack);
 }
@@ -328,12 +333,16 @@ static void bound_channel(struct backward *b, const struct ampk_tensor *y,
             }
 }
 
-/* What the backend's forward pass makes of y; the reference is given the same. */
+/* What the backend's forward pass makes of y; the reference is given the same. Of two slopes the
+ * backend finds the sign from y, so that here it must not be lost in a zero. */
 static struct pair forward_output(struct rig *r, struct kind k, const struct pair *y,
                                   const struct layer *l, enum ampk_activation activation)
 {
-    struct pair out = output_tensor(r, another_of_any_layout(k), false);
-    r->backend->bn_act_forward(r->context, &y->tested, &l->tested, activation, &out.tested, NULL);
+    struct ampk_tensor shape = another_of_any_layout(k);
+    if (ampk_is_two_slopes(activation)) shape.dtype = AMPK_FP32;
+    struct pair out = output_tensor(r, shape, false);
+    r->backend->bn_act_forward(r->context, &y->tested, &l->tested, activation, NULL, &out.tested,
+                               NULL);
     out.exact = download(r, &out);
     return out;
 }
@@ -351,9 +360,11 @@ static void bn_backward_case(struct rig *r)
     struct ampk_tensor to_scale = blank(r, &dscale.exact), to_bias = blank(r, &b.dbias.exact);
     for (int c = 0; c < shape.c; c++)
         bound_channel(&b, &y.exact, &l.exact, c, to_scale.data, to_bias.data);
-    r->backend->bn_act_backward(r->context, &y.tested, &b.out.tested, &l.tested, b.activation,
-                                &b.d.tested, &b.dy.tested, dscale.tested.data, b.dbias.tested.data,
-                                tested_amax(&b.amax), tested_amax(&b.db_amax));
+    bool without_out = ampk_is_two_slopes(a) && random_bool();
+    r->backend->bn_act_backward(r->context, &y.tested, without_out ? NULL : &b.out.tested,
+                                &l.tested, b.activation, &b.d.tested, &b.dy.tested,
+                                dscale.tested.data, b.dbias.tested.data, tested_amax(&b.amax),
+                                tested_amax(&b.db_amax));
     ampk_reference.bn_act_backward(NULL, &y.exact, &b.out.exact, &l.exact, b.activation, &b.d.exact,
                                    &b.dy.exact, dscale.exact.data, b.dbias.exact.data,
                                    &b.amax.exact, &b.db_amax.exact);

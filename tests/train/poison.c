@@ -142,9 +142,10 @@ static void bn_finalize(struct ampk_context *c, int n, const float *sums, const 
 
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                           const struct ampk_tensor *out, uint32_t *amax)
+                           const struct ampk_tensor *add, const struct ampk_tensor *out,
+                           uint32_t *amax)
 {
-    real->bn_act_forward(c, y, bn, activation, out, amax);
+    real->bn_act_forward(c, y, bn, activation, add, out, amax);
     strike(out, amax);
 }
 

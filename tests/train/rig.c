@@ -341,9 +341,10 @@ double *rig_load(const struct ampk_tensor *t)
     return ampk_ref_load(t);
 }
 
+/* A term of a fused sum is only to be found in the sum. */
 static void nudge(struct rig *r, int layer, size_t i, float h)
 {
-    struct amp_node *node = &r->graph->nodes[layer];
+    struct amp_node *node = &r->graph->nodes[amp_plan_writes(r->plan, layer)];
     size_t image = ampk_ref_count(&node->out) / (size_t)node->out.n;
     int n = (int)(i / image);
     size_t at = i % image;

@@ -37,10 +37,11 @@ static struct ampk_batchnorm as_cudnn(const struct ampk_batchnorm *bn)
 
 static void forward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
                                const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                               const struct ampk_tensor *out, uint32_t *amax)
+                               const struct ampk_tensor *add, const struct ampk_tensor *out,
+                               uint32_t *amax)
 {
     struct ampk_batchnorm other = as_cudnn(bn);
-    ampk_ref_bn_act_forward(context, y, &other, activation, out, amax);
+    ampk_ref_bn_act_forward(context, y, &other, activation, add, out, amax);
 }
 
 static void backward_under_root(struct ampk_context *context, const struct ampk_tensor *y,

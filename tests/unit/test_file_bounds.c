@@ -76,8 +76,8 @@ AMP_TEST(numbers_of_a_cfg)
 {
     static const char *const cfgs[] = {
         "[net]\nwidth=999999\nheight=999999\nchannels=999999\n[conv]\n",
-        "[net]\nwidth=8\nheight=8\nchannels=7\n[yolo]\nmask=0\nclasses=2\nnum=1000000\nanchors=1,"
-        "1\n",
+        ("[net]\nwidth=8\nheight=8\nchannels=7\n[yolo]\nmask=0\nclasses=2\nnum=1000000\n"
+         "anchors=1,1\n"),
         "[net]\nwidth=8\nheight=8\nchannels=1\n[conv]\nfilters=1000000\nsize=60000\n",
         "[net]\nwidth=8\nheight=8\nchannels=1\nbatch=1000000\n[conv]\nfilters=1000\n"};
     for (int i = 0; i < 4; i++) {

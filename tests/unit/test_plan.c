@@ -94,6 +94,7 @@ static void check_reads(int i)
     for (int k = 0; k < net->layers[i].n_sources; k++) {
         int s = p->sources[k];
         CHECK_INT(s, after_dropout(i, net->layers[i].sources[k]));
+        if (p->fused && k == 0) continue; /* written here at once */
         int until = p->backward && is_matrix(i) ? 2 * net->n : i;
         int from = s < 0 ? 0 : s;
         enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
@@ -114,9 +115,16 @@ static void check_saved(int i)
     const struct amp_layer_desc *l = &net->layers[i];
     int end = 2 * net->n, b = backward_step(i);
     size_t elements = bytes_of(i, AMP_FORMAT_FP32) / 4;
-    if (p->ours && p->out != AMP_FORMAT_BORDER)
-        check_buffer(p->buffer[AMP_BUFFER_OUT], i, "output", bytes_of(i, p->out), i,
-                     p->backward && l->activation != AMPK_LINEAR ? end : i);
+    bool has_y = p->ours && l->batch_normalize;
+    bool own_gradient_reads =
+        l->activation != AMPK_LINEAR &&
+        !(has_y && (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
+                    l->activation == AMPK_RELIE));
+    if (i + 1 < net->n && plan->layers[i + 1].fused)
+        CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
+    else if (p->ours && p->out != AMP_FORMAT_BORDER)
+        check_buffer(p->buffer[AMP_BUFFER_OUT], i, "output", bytes_of(i, p->out),
+                     p->fused ? i - 1 : i, p->backward && own_gradient_reads ? end : i);
     if (p->ours && l->batch_normalize)
         check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
                      p->backward ? end : i);
@@ -128,7 +136,8 @@ static void check_saved(int i)
         CHECK_INT(p->buffer[AMP_BUFFER_DX], -1);
     } else if (p->ours) {
         check_buffer(p->buffer[AMP_BUFFER_DELTA], i, "delta", bytes_of(i, p->out), b, b);
-        if (p->in != p->out)
+        bool read_later = plan->buffers[p->buffer[AMP_BUFFER_DELTA]].last > b;
+        if (p->in != p->out || (is_matrix(i) && read_later))
             check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
     }
 }
@@ -185,6 +194,50 @@ static void check_storage(int i)
     CHECK(p->reason[0]);
 }
 
+static int readers_of(int i)
+{
+    int count = 0;
+    for (int j = i + 1; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            count += plan->layers[j].sources[k] == i;
+    return count;
+}
+
+/* What layer j adds up is what both its sources and it have; nobody else wants the convolution's
+ * output, and nobody has contributed to a shared delta before. */
+static void check_fused(int j)
+{
+    const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
+    const struct amp_layer_desc *l = &net->layers[j];
+    CHECK_INT(l->type, AMP_SHORTCUT);
+    CHECK(l->alpha == 1 && l->beta == 1 && l->activation == AMPK_LINEAR);
+    CHECK(p->ours && before->ours && is_matrix(j - 1) && net->layers[j - 1].batch_normalize);
+    CHECK_INT(p->sources[0], j - 1);
+    CHECK_INT(readers_of(j - 1), 1);
+    CHECK(!before->border_copy);
+    CHECK(before->in == p->in && before->out == p->in && p->out == p->in);
+    CHECK_INT(net->layers[p->sources[1]].outputs, l->outputs);
+    CHECK(strstr(p->reason, "added by layer"));
+    if (before->backward) CHECK_INT(before->buffer[AMP_BUFFER_DELTA], p->buffer[AMP_BUFFER_DELTA]);
+}
+
+/* Deltas share a buffer only along fused sums. */
+static void check_shared(int i)
+{
+    int delta = plan->layers[i].buffer[AMP_BUFFER_DELTA];
+    for (int j = i + 1; delta >= 0 && j < net->n; j++) {
+        const struct amp_plan_layer *p = &plan->layers[j];
+        if (p->buffer[AMP_BUFFER_DELTA] != delta) continue;
+        bool is_term = j + 1 < net->n && plan->layers[j + 1].fused;
+        CHECK(p->fused || is_term);
+        CHECK_INT(p->out, plan->layers[i].out);
+        CHECK_INT(net->layers[j].outputs, net->layers[i].outputs);
+        int added = p->fused ? p->sources[1] : -1;
+        if (added >= 0 && plan->layers[added].buffer[AMP_BUFFER_DELTA] == delta)
+            CHECK(p->source_first[1]);
+    }
+}
+
 static void check_no_overlap(void)
 {
     for (int a = 0; a < plan->n_buffers; a++) {
@@ -214,6 +267,8 @@ static void check_plan(void)
         check_saved(i);
         check_contributions(i);
         if (!plan->layers[i].ours) check_native(i);
+        if (plan->layers[i].fused) check_fused(i);
+        check_shared(i);
     }
     check_no_overlap();
     CHECK(plan->flop_reduced <= plan->flop);
@@ -499,6 +554,59 @@ AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)
     CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
     CHECK_STR(plan->layers[1].reason, "moved to FP32 during training: its values overflowed FP16");
     CHECK_INT(plan->layers[2].in, AMP_FORMAT_FP16);
+    forget();
+}
+
+static bool is_fused(const char *layers, int i)
+{
+    plan_layers("", layers);
+    check_plan();
+    bool fused = plan->layers[i].fused;
+    forget();
+    return fused;
+}
+
+#define NORMALIZED(keys) "[conv]\nfilters=4\nbatch_normalize=1\n" keys
+#define LEAKY            NORMALIZED("activation=leaky\n")
+#define PLAIN            "[conv]\nfilters=4\nactivation=leaky\n"
+#define ADD(keys)        "[shortcut]\nfrom=-2\nactivation=linear\n" keys
+#define END              "[conv]\n[cost]\n"
+
+AMP_TEST(sums_that_are_fused_and_that_are_not)
+{
+    CHECK(is_fused(LEAKY LEAKY ADD("") END, 2));
+    CHECK(is_fused(PLAIN LEAKY ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=relu\n") ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=linear\n") ADD("") END, 2));
+    /* The gradient needs an output of its own. */
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=elu\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY PLAIN ADD("") END, 2));
+    /* More than a sum. */
+    CHECK(!is_fused(LEAKY LEAKY "[shortcut]\nfrom=-2\nactivation=leaky\n" END, 2));
+    CHECK(!is_fused(LEAKY LEAKY ADD("alpha=.5\n") END, 2));
+    CHECK(!is_fused(LEAKY LEAKY ADD("beta=2\n") END, 2));
+    /* Another reader, other shapes, other formats. */
+    CHECK(!is_fused(LEAKY LEAKY ADD("") "[route]\nlayers=1,2\n" END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
+}
+
+/* The residual blocks of yolov3 at 52 x 52, layers 13 to 36: one delta, and half of the outputs. */
+AMP_TEST(yolov3_residual_blocks)
+{
+    plan_stock("yolov3.cfg");
+    int fused = 0, owner = 12;
+    for (int i = 0; i < net->n; i++) {
+        CHECK_INT(plan->layers[i].fused, net->layers[i].type == AMP_SHORTCUT);
+        fused += plan->layers[i].fused;
+    }
+    CHECK_INT(fused, 23);
+    for (int j = 15; j <= 36; j += 3) {
+        CHECK_INT(plan->layers[j].delta_owner, owner);
+        CHECK_INT(plan->layers[j - 1].buffer[AMP_BUFFER_OUT], -1);
+    }
+    CHECK_INT(plan->layers[13].delta_owner, 13);
     forget();
 }
 
