@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ERR_SIZE (3 * PATH_MAX)
 
@@ -215,7 +216,6 @@ static bool is_final(const char *name)
     return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 
-// The numbered files replace nothing; backup and final ones do.
 static bool is_numbered(const char *name)
 {
     return ends_with(name, ".weights") && !is_final(name);
@@ -367,12 +367,14 @@ static bool is_one_layer(const struct amp_step *step)
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
 }
 
-// Good weights must not be lost to those of a run that has blown up.
+// Good weights must not be lost to those of a run that has blown up. A numbered file replaces
+// nothing, unless an earlier run wrote one of this number.
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
     const struct amp_divergence *d = &s->step.divergence;
-    if (s->step.carry_on || is_numbered(name) || !amp_divergence_suspect(d)) return false;
+    if (s->step.carry_on || !amp_divergence_suspect(d)) return false;
+    if (is_numbered(name) && access(name, F_OK)) return false;
     if (is_one_layer(&s->step) && is_final(name)) return false; // there will be no other
     amp_divergence_describe(d, losses, sizeof losses);
     snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
