@@ -13,35 +13,37 @@
 #include <unistd.h>
 
 // Not a second signal: `timeout` and a closed terminal send one twice, to the program and to its
-// process group.
+// process group; systemd sends SIGHUP right behind SIGTERM.
 #define SAME_SIGNAL_MS 200
 
 static const struct {
     int number;
     const char *name, *said;
 } signals[] = {
-#define SIGNAL(name)                                                                               \
+#define SIGNAL(name, why)                                                                          \
     {                                                                                              \
         name, #name,                                                                               \
-            "\ndarknet-amp: " #name                                                                \
-            ": this iteration is finished and saved; once more ends at once\n"                     \
+            "\ndarknet-amp: " #name why                                                            \
+            ": this iteration is finished and saved; a second signal ends at once\n"               \
     }
-    SIGNAL(SIGINT),
-    SIGNAL(SIGTERM),
-    SIGNAL(SIGHUP),
+    SIGNAL(SIGINT, ""),
+    SIGNAL(SIGTERM, ""),
+    SIGNAL(SIGHUP, ""),
+    SIGNAL(SIGPIPE, " (nobody reads the output any more)"),
+    SIGNAL(SIGXCPU, " (the limit of processor time)"),
 #undef SIGNAL
 };
 #define SIGNALS (sizeof signals / sizeof *signals)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
-static int trained; // networks; of several, no state of one alone is worth saving
+static int trained;        // networks; of several, no state of one alone is worth saving
+static bool limit_ignored; // SIGXFSZ, by us
 static pid_t process;
 static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
 static char folder[PATH_MAX]; // "": not known
 
-static _Atomic int asked;        // the signal that came; 0: none
-static _Atomic int64_t asked_at; // milliseconds
+static _Atomic int64_t first; // what came first: 256 * milliseconds + signal; 0: nothing yet
 
 // ---- in a handler: nothing but what is safe there ----
 
@@ -52,6 +54,11 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static int asked(void) // the signal; 0: none
+{
+    return (int)(first % 256);
+}
+
 static void say(int number)
 {
     for (size_t i = 0; i < SIGNALS; ++i)
@@ -59,18 +66,25 @@ static void say(int number)
             return;
 }
 
+// The system repeats its own: SIGPIPE at every write, SIGXCPU every second. And a Ctrl-C may have
+// ended the reader of the output first.
+static bool is_second(int number)
+{
+    if (number == SIGPIPE || number == SIGXCPU) return false;
+    if (now() - first / 256 >= SAME_SIGNAL_MS) return true;
+    return number != asked() && number != SIGHUP && asked() != SIGPIPE;
+}
+
 static void on_signal(int number)
 {
     int before = errno;
-    int64_t first = 0, time = now();
+    int64_t none = 0;
     if (getpid() != process) { // a child that inherited the handler
         signal(number, SIG_DFL);
         raise(number);
-    } else if (atomic_compare_exchange_strong(&asked_at, &first, time)) {
-        signal(SIGPIPE, SIG_IGN); // whoever read our output may have got the same signal
-        asked = number;
+    } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
         say(number);
-    } else if (time - first >= SAME_SIGNAL_MS) {
+    } else if (is_second(number)) {
         _exit(128 + number);
     }
     errno = before;
@@ -78,28 +92,42 @@ static void on_signal(int number)
 
 // ---- when the handlers stand ----
 
+static bool does(int number, void (*handler)(int))
+{
+    struct sigaction is;
+    return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
+}
+
+// A file that may not grow any more (ulimit -f) ends no run: writing to it fails, which is told.
+static void ignore_file_limit(void)
+{
+    limit_ignored = does(SIGXFSZ, SIG_DFL);
+    if (limit_ignored) signal(SIGXFSZ, SIG_IGN);
+}
+
+static void heed_file_limit(void)
+{
+    if (limit_ignored && does(SIGXFSZ, SIG_IGN)) signal(SIGXFSZ, SIG_DFL);
+}
+
 static void stand(void)
 {
-    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, old;
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
     for (size_t i = 0; i < SIGNALS; ++i)
         sigaddset(&ours.sa_mask, signals[i].number);
     process = getpid();
     for (size_t i = 0; i < SIGNALS; ++i)
-        if (!sigaction(signals[i].number, NULL, &old) && !(old.sa_flags & SA_SIGINFO) &&
-            old.sa_handler == SIG_DFL)
-            sigaction(signals[i].number, &ours, NULL);
+        if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
 // A signal that was not obeyed yet takes its usual course.
 static void stand_down(void)
 {
-    struct sigaction old;
     watched = NULL;
     for (size_t i = 0; i < SIGNALS; ++i)
-        if (!sigaction(signals[i].number, NULL, &old) && old.sa_handler == on_signal)
-            signal(signals[i].number, SIG_DFL);
-    if (asked) raise(asked);
+        if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
+    if (asked()) raise(asked());
 }
 
 // Another run's: there before this one, which neither loaded nor wrote it.
@@ -129,7 +157,7 @@ void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
     pthread_mutex_lock(&lock);
-    trained += !s->trained;
+    if (!s->trained && !trained++) ignore_file_limit();
     s->trained = true;
     if (trained > 1 && watched) {
         stand_down();
@@ -144,7 +172,7 @@ void amp_interrupt_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
     if (watched == s) stand_down();
-    trained -= s->trained;
+    if (s->trained && !--trained) heed_file_limit();
     s->trained = false;
     pthread_mutex_unlock(&lock);
 }
@@ -170,7 +198,7 @@ static const char *name_of(int number)
 void amp_interrupt_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (!asked || s != watched || s->step.passes || amp_backup_place(s, path)) return;
+    if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     if (*s->net->seen / images >= (size_t)s->net->max_batches) return; // Darknet ends by itself
     amp_log_close(&s->log, &s->step.scaler);
@@ -179,8 +207,8 @@ void amp_interrupt_obey(struct amp_session *s)
     fprintf(stderr,
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
             "command with the weights file after the cfg, without -clear: %s %s\n",
-            name_of(asked), *s->net->seen / images, s->cfg->path, path);
-    _exit(128 + asked); // as amp_fail: loader threads are still at work
+            name_of(asked()), *s->net->seen / images, s->cfg->path, path);
+    _exit(128 + asked()); // as amp_fail: loader threads are still at work
 }
 
 // Darknet's trainers read their backup folder so.

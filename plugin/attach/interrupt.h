@@ -1,6 +1,8 @@
-// SIGINT, SIGTERM and SIGHUP while a network is trained: the running iteration is finished, the
-// state saved as BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second
-// signal, 200 ms or more after the first, ends it at once.
+// SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch system's
+// limit) while a network is trained: the running iteration is finished, the state saved as
+// BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second signal ends it
+// at once: a different one, or one that comes 200 ms or more after the first; not SIGPIPE or
+// SIGXCPU, which the system repeats, nor SIGHUP within the 200 ms.
 //
 // The handlers stand only where a signal would have ended the program (a handler of the program's
 // own and an ignored signal stay), while one network is trained, and where it is known where to
@@ -8,6 +10,9 @@
 // saved under a name with the ending .backup. A CFG.backup that was there before and that this run
 // neither loaded nor wrote stays: the state is then saved as CFG_stopped.backup. After the last
 // iteration a signal changes nothing: the final weights are written, and the program ends.
+//
+// While any network is trained, SIGXFSZ (a file larger than allowed) is ignored, where it would
+// have ended the program: the write fails instead.
 #ifndef AMP_INTERRUPT_H
 #define AMP_INTERRUPT_H
 

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ERR_SIZE (3 * PATH_MAX)
 
@@ -151,8 +152,22 @@ static void restore(struct amp_session *s)
     free_run(s, &r);
 }
 
+// With another count of images (-clear) nothing was to be kept.
+static void tell_alone(struct amp_session *s, size_t seen)
+{
+    if (*s->alone && s->alone_seen == seen && seen > 0)
+        fprintf(stderr,
+                "mixed precision: %s" AMP_SIDECAR_SUFFIX
+                " is not there: momentum%s, loss scale and the list of layers that left FP16 start "
+                "anew, and it is not exactly the run that stopped. If the weights were copied "
+                "without it, copy it too and start again\n",
+                s->alone, s->net->adam ? ", Adam moments" : "");
+    *s->alone = 0;
+}
+
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
+    tell_alone(s, seen);
     if (!s->sidecar) return;
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);
@@ -201,7 +216,6 @@ static bool is_final(const char *name)
     return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 
-// The numbered files replace nothing; backup and final ones do.
 static bool is_numbered(const char *name)
 {
     return ends_with(name, ".weights") && !is_final(name);
@@ -211,6 +225,12 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
 {
     if (s->options.sidecar != AMP_SIDECAR_BACKUP) return s->options.sidecar == AMP_SIDECAR_ALL;
     return ends_with(name, ".backup") || is_final(name);
+}
+
+// A final file may be anybody's, to start from.
+static bool should_have_sidecar(const struct amp_session *s, const char *name)
+{
+    return wants_sidecar(s, name) && (ends_with(name, ".backup") || is_numbered(name));
 }
 
 // ---- saving ----
@@ -347,12 +367,14 @@ static bool is_one_layer(const struct amp_step *step)
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
 }
 
-// Good weights must not be lost to those of a run that has blown up.
+// Good weights must not be lost to those of a run that has blown up. A numbered file replaces
+// nothing, unless an earlier run wrote one of this number.
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
     const struct amp_divergence *d = &s->step.divergence;
-    if (s->step.carry_on || is_numbered(name) || !amp_divergence_suspect(d)) return false;
+    if (s->step.carry_on || !amp_divergence_suspect(d)) return false;
+    if (is_numbered(name) && access(name, F_OK)) return false;
     if (is_one_layer(&s->step) && is_final(name)) return false; // there will be no other
     amp_divergence_describe(d, losses, sizeof losses);
     snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
@@ -436,6 +458,9 @@ static void load(struct amp_session *s, const char *name)
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
+    bool alone = !s->sidecar && !*warning && should_have_sidecar(s, name);
+    snprintf(s->alone, sizeof s->alone, "%s", alone ? place : "");
+    s->alone_seen = *s->net->seen;
     if (s->graph) s->graph->weights_stale = true;
     if (ends_with(name, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", name);
     if (!is_spoilt(s, what, sizeof what)) return;

@@ -48,21 +48,43 @@ int amp_folder_flush(const char *path, char *err, size_t err_size)
 
 /* ---- what killed programs left ---- */
 
-static int is_temp_name(const char *name)
+/* The length of NAME in NAME.part-...; 0: it is no such name. */
+static size_t find_stem(const char *name)
 {
     size_t length = strlen(name), end = strlen(TEMP_MARK) + TEMP_DIGITS;
     if (length <= end || strncmp(name + length - end, TEMP_MARK, strlen(TEMP_MARK))) return 0;
-    return strspn(name + length - TEMP_DIGITS, "0123456789abcdef") == TEMP_DIGITS;
+    if (strspn(name + length - TEMP_DIGITS, "0123456789abcdef") != TEMP_DIGITS) return 0;
+    return length - end;
 }
 
-/* Of every NAME: a numbered file's own turn does not come again. */
+/* Whether NAME is the base name, or that of some other file of a training: a numbered file's own
+ * turn does not come again. */
+static int is_ours(const char *name, const char *base)
+{
+    static const char *const ends[] = {".weights", ".backup", ".amp", ".prev", "_best.json"};
+    size_t stem = find_stem(name);
+    int found = stem && stem == strlen(base) && !memcmp(name, base, stem);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
+        size_t n = strlen(ends[i]);
+        found |= stem > n && !memcmp(name + stem - n, ends[i], n);
+    }
+    return found;
+}
+
+static int is_regular(int folder, const char *name)
+{
+    struct stat info;
+    return !fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) && S_ISREG(info.st_mode);
+}
+
 static void remove_abandoned(const char *path)
 {
     char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     folder_of(path, folder);
     DIR *dir = opendir(folder);
     for (struct dirent *e; dir && (e = readdir(dir));) {
-        if (!is_temp_name(e->d_name)) continue;
+        if (!is_ours(e->d_name, base) || !is_regular(dirfd(dir), e->d_name)) continue;
         int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
         if (!flock(fd, LOCK_EX | LOCK_NB)) unlinkat(dirfd(dir), e->d_name, 0);

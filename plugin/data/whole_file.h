@@ -5,7 +5,8 @@
  *                                                  └──── drop alone: the old file stays
  *
  * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin in
- * that folder removes it; a lock tells such a file from one that is still being written.
+ * that folder removes it where NAME is its own, or ends as files of a training do (.weights,
+ * .backup, .amp, .prev, _best.json); a lock tells such a file from one that is still being written.
  *
  * All return 0, or -1 with text in err that names the file.
  */

@@ -1,14 +1,17 @@
 #include "log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "json.h"
 
 #define PROGRESS_SECONDS 10
+#define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
 
 static double now(void)
 {
@@ -35,12 +38,68 @@ void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
     log->last_fault.class = AMP_FAULT_NONE;
 }
 
+/* Whether it begins as our lines do, or is empty; a full disk may have cut the line off. If not, or
+ * if it cannot be read, errno says so. */
+static bool is_log(const char *path)
+{
+    char begin[sizeof LINE_BEGINS - 1];
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
+    if (fd >= 0) close(fd);
+    if (n >= 0) errno = EEXIST;
+    return n >= 0 && !memcmp(begin, LINE_BEGINS, (size_t)n);
+}
+
+static bool is_behind(int fd, const struct stat *file)
+{
+    struct stat info;
+    return !fstat(fd, &info) && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
+}
+
+/* Where the program prints to a file, and the log is that file (/dev/stdout): the descriptor that
+ * it prints to, so that nothing is written over; -1: elsewhere. */
+static int find_output(const struct stat *file)
+{
+    return is_behind(STDOUT_FILENO, file)   ? STDOUT_FILENO
+           : is_behind(STDERR_FILENO, file) ? STDERR_FILENO
+                                            : -1;
+}
+
+/* A descriptor that appends; *own: to a regular file that is the log's alone. -1 with errno. Never
+ * waits: a pipe must have its reader. */
+static int open_to_append(const char *path, bool *own)
+{
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) return -1;
+    *own = false;
+    if (!S_ISREG(info.st_mode)) return fd;
+    int output = find_output(&info);
+    *own = output < 0;
+    if (*own && is_log(path)) return fd;
+    close(fd);
+    return *own ? -1 : fcntl(output, F_DUPFD_CLOEXEC, 0);
+}
+
+static const char *why_not_opened(const char *path)
+{
+    struct stat info;
+    if (errno == EEXIST)
+        return "there is a file that is no log (one begins with " LINE_BEGINS
+               "); it is left as it is. Give another name, or remove that file";
+    if (errno == ENXIO && !stat(path, &info) && S_ISFIFO(info.st_mode))
+        return "it is a pipe that nobody reads";
+    return strerror(errno);
+}
+
 int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
 {
     if (!path[0] || log->json || log->json_failed) return 0;
-    log->json = fopen(path, "a"); /* emptied by the first iteration of a new run */
+    int fd = open_to_append(path, &log->json_is_own);
+    log->json = fd < 0 ? NULL : fdopen(fd, "a");
     if (log->json) return 0;
-    snprintf(err, err_size, "cannot be written: %s", strerror(errno));
+    snprintf(err, err_size, "cannot be written: %s", why_not_opened(path));
+    if (fd >= 0) close(fd);
     return -1;
 }
 
@@ -216,9 +275,10 @@ static void flush_json(struct amp_log *log)
 static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds,
                        const struct amp_numbers *numbers)
 {
-    bool emptied = log->iteration > 1 || log->iterations > 1 || !ftruncate(fileno(log->json), 0);
-    (void)emptied; /* a pipe cannot be and need not be */
-    fprintf(log->json, "{\"iteration\": %zu", log->iteration);
+    bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
+    bool emptied = begins && !ftruncate(fileno(log->json), 0);
+    (void)emptied; /* where that fails, so does the writing */
+    fprintf(log->json, LINE_BEGINS "%zu", log->iteration);
     print_number(log->json, "loss", log->loss);
     print_number(log->json, "loss_scale", s->scale);
     fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
@@ -258,8 +318,7 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     log->window_start += seconds;
     log->started += seconds;
     if (!log->json) return;
-    fprintf(log->json, "{\"iteration\": %zu, \"evaluation\": {\"seconds\": %.9g", iteration,
-            seconds);
+    fprintf(log->json, LINE_BEGINS "%zu, \"evaluation\": {\"seconds\": %.9g", iteration, seconds);
     print_number(log->json, "map50", map50);
     print_number(log->json, "map75", map75);
     print_number(log->json, "map", map);

@@ -15,6 +15,7 @@
 struct amp_log {
     FILE *out;        /* lines for people */
     FILE *json;       /* NULL: none */
+    bool json_is_own; /* a regular file of its own, which a new run empties */
     bool json_failed; /* while training: not tried again */
     int layers_every; /* iterations from one look at the layers to the next; 0: never */
     const struct amp_net_desc *net;
@@ -31,7 +32,8 @@ struct amp_log {
 };
 
 void amp_log_start(struct amp_log *, const struct amp_net_desc *);
-/* The file for iterations, if it is not open; path "" = none. -1 with the reason in err. */
+/* The file for iterations, if it is not open; path "" = none. What is there must be an older log,
+ * be empty, or be no regular file. -1 with the reason in err. */
 int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size);
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
 

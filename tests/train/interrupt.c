@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -102,11 +103,11 @@ static void resumed(void)
 
 AMP_TEST(the_step_is_finished_and_saved)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP"};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU};
+    static const char *const names[] = {"SIGINT", "SIGTERM", "SIGHUP", "SIGPIPE", "SIGXCPU"};
     char expected[60];
     CHECK_INT(run(unbroken), ALIVE);
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 5; ++i) {
         signal_number = numbers[i];
         CHECK_INT(run(in_the_middle_of_a_step), 128 + numbers[i]);
         snprintf(expected, sizeof expected, "stopped by %s after iteration 3. ", names[i]);
@@ -306,41 +307,56 @@ static void wait_ms(int ms)
     nanosleep(&t, NULL);
 }
 
-static void twice(int ms)
+static struct {
+    int first, ms, second;
+} sent;
+
+static void twice(void)
 {
     network *net = begin(SEEDED);
     steps(net, 3);
     save(net, "a.backup");
     pass(net);
-    raise(SIGTERM);
-    wait_ms(ms);
-    raise(SIGINT);
+    raise(sent.first);
+    wait_ms(sent.ms);
+    raise(sent.second);
     pass(net);
 }
 
-static void twice_apart(void)
+static int run_twice(int first, int ms, int second)
 {
-    twice(250);
-}
-static void twice_at_once(void)
-{
-    twice(0);
+    sent.first = first;
+    sent.ms = ms;
+    sent.second = second;
+    return run(twice);
 }
 
 AMP_TEST(a_second_signal_ends_at_once)
 {
     CHECK_INT(run(unbroken), ALIVE);
-    CHECK_INT(run(twice_apart), 128 + SIGINT);
+    CHECK_INT(run_twice(SIGTERM, 250, SIGTERM), 128 + SIGTERM);
+    CHECK(!strstr(text, "stopped by"));
+    CHECK_INT(run_twice(SIGTERM, 250, SIGHUP), 128 + SIGHUP);
+    CHECK(!strstr(text, "stopped by"));
+    CHECK_INT(run_twice(SIGTERM, 0, SIGINT), 128 + SIGINT);
     CHECK(!strstr(text, "stopped by"));
     check_same_pair("a.backup", "three.backup");
     scratch_empty();
 }
 
-// `timeout` sends its signal to the program and to the program's group.
-AMP_TEST(the_same_signal_sent_twice_is_one)
+// `timeout` sends its signal to the program and to the program's group, systemd SIGHUP behind
+// SIGTERM, the kernel SIGXCPU every second. A Ctrl-C may reach us after the end of who reads us.
+AMP_TEST(one_signal_that_comes_twice)
 {
-    CHECK_INT(run(twice_at_once), 128 + SIGTERM);
-    check_said("stopped by SIGTERM after iteration 4. ");
+    static const struct {
+        int first, ms, second;
+    } once[] = {{SIGTERM, 0, SIGTERM},   {SIGTERM, 0, SIGHUP},    {SIGXCPU, 250, SIGXCPU},
+                {SIGPIPE, 250, SIGPIPE}, {SIGTERM, 250, SIGPIPE}, {SIGPIPE, 0, SIGINT}};
+    CHECK_INT(run(unbroken), ALIVE);
+    for (size_t i = 0; i < sizeof once / sizeof *once; ++i) {
+        CHECK_INT(run_twice(once[i].first, once[i].ms, once[i].second), 128 + once[i].first);
+        check_said(" after iteration 4. ");
+    }
     CHECK_INT(run(resumed), ALIVE);
     scratch_empty();
 }
@@ -472,6 +488,52 @@ AMP_TEST(handlers_of_the_program_and_ignored_signals_stay)
 {
     CHECK_INT(run(own_handlers), 128 + SIGINT);
     check_said("stopped by SIGINT after iteration 2. ");
+    scratch_empty();
+}
+
+static bool ends_the_program(int number)
+{
+    struct sigaction is;
+    return !sigaction(number, NULL, &is) && is.sa_handler == SIG_DFL;
+}
+
+static void save_without_room(network *net, const char *name)
+{
+    static const struct rlimit small = {5, 5}; // for this process, from here on
+    if (setrlimit(RLIMIT_FSIZE, &small)) _exit(1);
+    dup2(open("/dev/null", O_WRONLY), 2);
+    save(net, name);
+}
+
+static void file_limit(void)
+{
+    network *net = begin(SEEDED), *other = parse(SEEDED, layers);
+    steps(net, 1);
+    steps(other, 1);
+    free_network(other);
+    save(net, "a.backup");
+    save_without_room(net, "a.backup");
+    if (ends_the_program(SIGXFSZ)) _exit(2);
+    free_network(net);
+    if (!ends_the_program(SIGXFSZ)) _exit(3);
+}
+
+static void file_limit_with_a_handler(void)
+{
+    signal(SIGXFSZ, own_handler);
+    network *net = begin(SEEDED);
+    steps(net, 1);
+    save_without_room(net, "b.backup");
+    if (!caught) _exit(2);
+}
+
+// ulimit -f
+AMP_TEST(a_file_that_may_not_grow_ends_nothing)
+{
+    CHECK_INT(run(file_limit), ALIVE);
+    CHECK(exists("a.backup") && exists("a.backup.amp"));
+    CHECK_INT(run(file_limit_with_a_handler), ALIVE);
+    CHECK(!exists("b.backup"));
     scratch_empty();
 }
 

@@ -1,8 +1,10 @@
-"""What a run must not do to files: write weights that are not finite, or empty an older amp_log.
+"""What a run must not do to files: write weights that are not finite, or empty an older amp_log or a
+file that is none.
 
 usage: nothing_lost.py DARKNET
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -46,6 +48,38 @@ def log_outlives_later_commands(root):
     assert run(data, *train).returncode == 0 and lines(log) == 3, "a new run starts a new log"
 
 
+def other_files_are_no_logs(root):
+    """One of the run's own inputs named as amp_log; a pipe that nobody reads."""
+    keys = "mixed_precision=1\nseed=1\namp_log=%s"
+    for name, reason in (("toy.cfg", "is no log"), ("toy.data", "is no log"),
+                         ("train.txt", "is no log"), ("image000.png", "is no log"),
+                         ("pipe", "a pipe that nobody reads"), ("backup", "Is a directory")):
+        data = toyset.make(root / ("log_" + name.replace(".", "_")), max_batches=2, net_keys=keys % name)
+        os.mkfifo(data / "pipe")
+        before = [path.read_bytes() for path in sorted(data.iterdir()) if path.is_file()]
+        result = run(data, "detector", "train", "toy.data", "toy.cfg")
+        assert result.returncode == 1, (name, result.stderr)
+        assert "toy.cfg:16: amp_log=%s: cannot be written: " % name in result.stderr, result.stderr
+        assert reason in result.stderr, result.stderr
+        after = [path.read_bytes() for path in sorted(data.iterdir()) if path.is_file()]
+        assert before == after and not list((data / "backup").iterdir()), name
+
+
+def a_log_may_be_the_output(root):
+    data = toyset.make(root / "output", max_batches=2,
+                       net_keys="mixed_precision=1\nseed=1\namp_log=/dev/stdout")
+    train = [sys.argv[1], "detector", "train", "toy.data", "toy.cfg"]
+    piped = run(data, *train[1:])
+    assert piped.returncode == 0 and piped.stdout.count('{"iteration": ') == 2, piped.stderr
+    with open(data / "out", "w") as out:
+        out.write("what was there\n")
+        out.flush()
+        subprocess.run(train, cwd=data, stdout=out, stderr=subprocess.DEVNULL, check=True)
+    text = (data / "out").read_text()
+    assert text.startswith("what was there\n") and text.count('{"iteration": ') == 2, text
+    assert text.count("Loaded: ") == piped.stdout.count("Loaded: ") == 2, text
+
+
 def a_folder_in_the_place_of_weights_is_said(root):
     data = toyset.make(root / "folder", max_batches=2, net_keys="mixed_precision=1\nseed=1")
     (data / "backup" / "toy_final.weights").mkdir()
@@ -58,3 +92,5 @@ with tempfile.TemporaryDirectory() as folder:
     a_folder_in_the_place_of_weights_is_said(Path(folder))
     diverged_weights_are_not_saved(Path(folder))
     log_outlives_later_commands(Path(folder))
+    other_files_are_no_logs(Path(folder))
+    a_log_may_be_the_output(Path(folder))

@@ -8,7 +8,6 @@ usage: resume.py FIXED_TRAINING_LINKED FIXED_TRAINING_STOCK DARKNET [--random]
 
 import os
 import resource
-import signal
 import struct
 import subprocess
 import sys
@@ -21,13 +20,13 @@ import toyset
 LINKED, STOCK, DARKNET = sys.argv[1:4]
 AMP = "mixed_precision=1\n"
 RESUMED = "mixed precision: resumed from "
+MISSING = ".amp is not there: momentum"
 
 
 def run(command, folder, status=0, limit=None):
     """Runs it in the folder; returns its stderr. limit: bytes that a file may have."""
 
     def set_limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True,
@@ -207,8 +206,28 @@ def check_clear(root):
     said = train(folder, 2, "cleared.backup", "a.backup", clear=True)
     assert "a.backup.amp is not used, because" in said and RESUMED not in said, said
     (folder / "a.backup.amp").unlink()
-    train(folder, 2, "without.backup", "a.backup", clear=True)
+    said = train(folder, 2, "without.backup", "a.backup", clear=True)
+    assert MISSING not in said, said
     assert pair(folder, "cleared.backup") == pair(folder, "without.backup")
+
+
+def check_missing(root):
+    """Weights of a run that stopped, copied without their sidecar, are told from weights to start from."""
+    folder = toyset.make(root / "missing", net_keys=AMP)
+    train(folder, 3, "good.backup")
+    weights = pair(folder, "good.backup")[0]
+    names = ("a.backup", "a_100.weights", "a.weights", "a_final.weights", "a.conv.3")
+    for policy, warned in (("backup", names[:1]), ("all", names[:2]), ("none", ())):
+        change_cfg(folder, AMP, AMP + "amp_sidecar=%s\n" % policy)
+        for name in names:
+            (folder / name).write_bytes(weights)
+            said = train(folder, 2, "b.backup", name)
+            told = said.count("mixed precision: " + name + MISSING)
+            assert told == said.count(MISSING) == (name in warned), (policy, name, said)
+        change_cfg(folder, "amp_sidecar=%s\n" % policy, "")
+    train(folder, 0, "untrained.backup")
+    (folder / "untrained.backup.amp").unlink()
+    assert MISSING not in train(folder, 1, "b.backup", "untrained.backup")
 
 
 def check_refused(root):
@@ -307,6 +326,7 @@ def main():
         check_policies(root)
         check_other_programs(root)
         check_clear(root)
+        check_missing(root)
         check_refused(root)
         check_other_cfg(root)
         check_previous_pair(root)

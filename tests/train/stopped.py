@@ -75,7 +75,7 @@ def stop_now_and_then(args, rng, folder, rounds):
     the signals stopped it, and how many found that nothing had been trained yet."""
     weights, stops, early = None, 0, 0
     for i in range(rounds):
-        process, number = start(args, folder, weights), rng.choice((2, 15, 1))
+        process, number = start(args, folder, weights), rng.choice((2, 15, 1, 24))
         trained = "resumed from " if weights else "start-up search done"
         wait_for(process, folder, BEGUN if i % 2 else trained)
         time.sleep(rng.uniform(0, .25))
@@ -135,6 +135,24 @@ def check_while_loading(args, root):
     process.stdout.close()
     end(process, folder, 128 + signal.SIGINT)
     check_stopped(args, folder, "SIGINT")
+
+
+def check_head(args, root):
+    """`darknet ... 2>&1 | head`: the reader of all output goes, and no signal is sent."""
+    for both in (False, True):
+        folder = toyset.make(root / ("head%d" % both), net_keys=AMP, max_batches=100000)
+        with open(folder / "said", "w") as error:
+            process = subprocess.Popen(
+                [args.darknet, "detector", "train", "toy.data", "toy.cfg"], cwd=folder,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else error,
+                env=dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive"))
+        while b"Loaded: " not in process.stdout.readline():
+            pass
+        process.stdout.close()
+        end(process, folder, 128 + signal.SIGPIPE)
+        if not both:
+            check_stopped(args, folder, "SIGPIPE")
+        assert (folder / "backup" / "toy.backup.amp").exists(), both
 
 
 def check_practice(args, root):
@@ -199,6 +217,7 @@ def main():
         root = Path(name)
         check_goes_on(args, rng, root)
         check_while_loading(args, root)
+        check_head(args, root)
         check_practice(args, root)
         check_lost_files(args, root)
         check_without_the_key(args, root)

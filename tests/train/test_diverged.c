@@ -133,10 +133,15 @@ static bool exists(const char *name)
     return !access(scratch(name), F_OK);
 }
 
-AMP_TEST(numbered_weights_replace_nothing_and_are_written)
+AMP_TEST(numbered_weights_are_written_where_they_replace_nothing)
 {
     network *net = learn(dtypes[0], DETECTOR);
+    save_weights(net, (char *)scratch("a_31.weights"));
+    struct text *earlier = read_all("a_31.weights");
     spoil(net);
+    save_weights(net, (char *)scratch("a_31.weights"));
+    CHECK(is_file("a_31.weights", earlier));
+    free(earlier);
     save_weights(net, (char *)scratch("a_32.weights"));
     save_weights(net, (char *)scratch("b.backup"));
     CHECK(exists("a_32.weights") && !exists("b.backup") && !exists("b.backup.amp"));

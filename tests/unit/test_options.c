@@ -223,6 +223,12 @@ AMP_TEST(duplicate_keys)
     check_rejected("[net]\n[yolo]\nmixed_precision=0\nmixed_precision=1\n",
                    "a.cfg:4: mixed_precision=1: given twice in [yolo], first in line 3");
     CHECK_INT(read_text("[net]\nbatch=1\nbatch=2\n"), 0); /* Darknet's own business */
+    CHECK_STR(notes, "");
+    CHECK_INT(read_text("[net]\nbatch=1\nmixed_precision=1\nbatch=2\n[conv]\nsize=3\n[conv]\nsize=1"
+                        "\nsize=3\n"),
+              0);
+    CHECK_STR(notes, "a.cfg:4: batch=2: given twice in [net]; line 2 counts (batch=1)\n"
+                     "a.cfg:9: size=3: given twice in [conv]; line 8 counts (size=1)\n");
 }
 
 AMP_TEST(bounds_of_the_dynamic_scale)

@@ -113,12 +113,12 @@ AMP_TEST(abandoned_files_are_removed)
     scratch_write("a.part-0123456789abcde", "short", 5);
     scratch_write("a.part-0123456789abcdefg", "long", 4);
     scratch_write("a.part-0123456789ABCDEF", "capitals", 8);
-    scratch_write("b.part-0123456789abcdef", "left", 4);
+    scratch_write("b_100.weights.part-0123456789abcdef", "left", 4);
     scratch_write(".part-0123456789abcdef", "no name", 7);
     begin(&busy, "a", "busy");
     CHECK_INT(scratch_count(), 4);
     CHECK(access(scratch("a.part-0123456789abcdef"), F_OK) != 0);
-    CHECK(access(scratch("b.part-0123456789abcdef"), F_OK) != 0);
+    CHECK(access(scratch("b_100.weights.part-0123456789abcdef"), F_OK) != 0);
     CHECK(access(scratch(".part-0123456789abcdef"), F_OK) == 0);
     begin(&f, "b", "new");
     CHECK_INT(scratch_count(), 5);
@@ -127,6 +127,24 @@ AMP_TEST(abandoned_files_are_removed)
     amp_whole_drop(&busy);
     CHECK_INT(scratch_count(), 3);
     unlink(scratch(".part-0123456789abcdef"));
+    scratch_empty();
+}
+
+/* The same digits, but not what we would have left. */
+AMP_TEST(files_of_others_stay)
+{
+    static const char *const names[] = {"notes.part-0123456789abcdef", "ba.part-0123456789abcdef",
+                                        "weights.part-0123456789abcdef"};
+    struct amp_whole_file f;
+    for (int i = 0; i < 3; ++i)
+        scratch_write(names[i], "theirs", 6);
+    REQUIRE(!mkfifo(scratch("a.part-0123456789abcdef"), 0600));
+    REQUIRE(!symlink(names[0], scratch("a.amp.part-0123456789abcdef")));
+    REQUIRE(!mkdir(scratch("a.prev.part-0123456789abcdef"), 0700));
+    begin(&f, "a", "new");
+    CHECK_INT(scratch_count(), 7);
+    amp_whole_drop(&f);
+    REQUIRE(!rmdir(scratch("a.prev.part-0123456789abcdef")));
     scratch_empty();
 }
 
