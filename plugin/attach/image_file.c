@@ -2,7 +2,7 @@
 
 #include "amp.h"
 
-#include "attach/decode.h"
+#include "attach/catching.h"
 #include "attach/ending.h"
 #include "attach/loading.h"
 #include "attach/symbols.h"
@@ -112,7 +112,7 @@ static void refuse_image(const char *name)
 // Without OpenCV Darknet itself ends the program, with status 0.
 AMP_INTERPOSE(void, exit, (int status))
 {
-    if (refuses() && reading && amp_loading_now()) {
+    if (status == 0 && refuses() && reading && amp_loading_now()) {
         refuse_image(reading);
         end_read(outermost);
         amp_loading_leave();
@@ -175,13 +175,25 @@ AMP_INTERPOSE(int, system, (const char *command))
     return 0;
 }
 
-// OpenCV gives no image, or throws.
+struct decoding {
+    char *filename;
+    int channels;
+    image decoded;
+};
+
+static void decode(void *p)
+{
+    struct decoding *d = p;
+    d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
+}
+
+// OpenCV gives no image, or throws: a file's header asks for too much.
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
-    image im;
+    struct decoding d = {filename, channels, {0}};
     char why[500];
     const char *name = reading ? reading : filename;
-    if (!amp_decode(AMP_REAL(load_image_cv), filename, channels, &im, why, sizeof why)) return im;
+    if (!amp_catching(decode, &d, why, sizeof why)) return d.decoded;
     fprintf(stderr, "Cannot load image \"%s\": %s\n", name, why);
     meet_bad_image(name);
     return AMP_USE(make_image)(10, 10, 3);

@@ -70,9 +70,7 @@ static void say(int number)
 // ended the reader of the output first.
 static bool is_second(int number)
 {
-    if (number == SIGPIPE || number == SIGXCPU) return false;
-    if (now() - first / 256 >= SAME_SIGNAL_MS) return true;
-    return number != asked() && number != SIGHUP && asked() != SIGPIPE;
+    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_SIGNAL_MS;
 }
 
 static void on_signal(int number)

@@ -1,8 +1,8 @@
 // SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch system's
 // limit) while a network is trained: the running iteration is finished, the state saved as
 // BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second signal ends it
-// at once: a different one, or one that comes 200 ms or more after the first; not SIGPIPE or
-// SIGXCPU, which the system repeats, nor SIGHUP within the 200 ms.
+// at once: one that comes 200 ms or more after the first (programs that stop others send two
+// together); not SIGPIPE or SIGXCPU, which the system repeats.
 //
 // The handlers stand only where a signal would have ended the program (a handler of the program's
 // own and an ignored signal stay), while one network is trained, and where it is known where to

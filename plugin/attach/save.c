@@ -155,7 +155,7 @@ static void restore(struct amp_session *s)
 // With another count of images (-clear) nothing was to be kept.
 static void tell_alone(struct amp_session *s, size_t seen)
 {
-    if (*s->alone && s->alone_seen == seen && seen > 0)
+    if (*s->alone && s->trained && s->alone_seen == seen && seen > 0)
         fprintf(stderr,
                 "mixed precision: %s" AMP_SIDECAR_SUFFIX
                 " is not there: momentum%s, loss scale and the list of layers that left FP16 start "

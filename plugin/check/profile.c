@@ -24,7 +24,14 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
     double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * l->outputs * p->net->batch;
     double weights = (mixed ? (double)amp_format_bytes(plan->in) : 4) * (double)l->n_weights;
     double known = mixed || !p->no_fp32 ? 1 : NAN;
-    bytes[AMP_PROFILE_FORWARD] = known * (in + out + weights);
+    if (mixed && plan->fused) {
+        bool shared = p->plan->layers[plan->sources[1]].delta_owner == plan->delta_owner;
+        bytes[AMP_PROFILE_FORWARD] = 0;
+        bytes[AMP_PROFILE_BACKWARD] = plan->backward && !shared ? 2 * out : 0;
+        return;
+    }
+    double residual = mixed && amp_plan_writes(p->plan, i) != i ? out : 0;
+    bytes[AMP_PROFILE_FORWARD] = known * (in + out + weights + residual);
     bytes[AMP_PROFILE_BACKWARD] =
         known * (plan->backward ? 2 * in + 2 * out + weights + 4 * (double)l->n_weights : 0);
 }

@@ -445,15 +445,17 @@ static void note_idle_layers(struct reader *r)
 }
 
 #define LONGEST_SECTION 1000 /* keys; the search for equals would take long in a larger one */
+#define MOST_DOUBLES    3    /* that are told; callers have room for some lines */
 
 /* Darknet takes the first, and is silent about the others under [net]. */
-static void note_doubles(struct reader *r, const struct amp_cfg_section *s)
+static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int *doubles)
 {
-    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION; ++i) {
+    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; ++i) {
         const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
-        if (first != e)
-            note(r, e, "given twice in %s; line %d counts (%s=%.80s)", s->name, first->line,
-                 first->key, first->value);
+        if (first == e) continue;
+        const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
+        note(r, e, "given twice in %s; line %d counts (%s=%.40s)%s", s->name, first->line,
+             first->key, first->value, more);
     }
 }
 
@@ -480,8 +482,9 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
     note_idle_keys(&r, net);
+    int doubles = 0;
     for (int i = 0; options->mixed_precision && i < file->n_sections; ++i)
-        note_doubles(&r, &file->sections[i]);
+        note_doubles(&r, &file->sections[i], &doubles);
     if (!options->mixed_precision) note_idle_layers(&r);
     if (!options->mixed_precision) {
         bool seeded = options->seeded;

@@ -315,7 +315,9 @@ static void fuse_sums(struct planner *pl)
         layers[j].delta_owner = j;
         if (j == 0 || !can_fuse(pl, j)) continue;
         layers[j].fused = true;
-        explain(&layers[j], "added by layer %d as it writes its output", j - 1);
+        size_t used = strlen(layers[j].reason);
+        snprintf(layers[j].reason + used, sizeof layers[j].reason - used,
+                 "; added by layer %d as it writes its output", j - 1);
         if (layers[j - 1].backward)
             layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
     }

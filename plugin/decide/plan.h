@@ -52,7 +52,7 @@ struct amp_plan_layer {
     bool *source_wanted;       /* that source needs a delta at all */
     bool delta_from_nobody;    /* no consumer contributes: zero it */
     bool fused; /* a shortcut whose sum the convolution before it writes, in place of an output of
-                 * its own; both have one delta */
+                 * its own; both have one delta, where both have one */
     int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on */
     int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];

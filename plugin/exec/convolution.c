@@ -68,11 +68,12 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
     };
 }
 
-/* Its output as it would be stored if it went anywhere but into a fused sum. */
+/* Its output, which goes into a fused sum and is stored nowhere: in FP32. */
 static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_tensor out = node->out;
+    out.dtype = AMPK_FP32;
     size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
     out.data = g->backend->alloc(g->context, bytes);
     if (!out.data) return;

@@ -71,7 +71,11 @@ static int open_to_append(const char *path, bool *own)
 {
     struct stat info;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-    if (fd < 0 || fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) return -1;
+    if (fd < 0) return -1;
+    if (fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) {
+        close(fd);
+        return -1;
+    }
     *own = false;
     if (!S_ISREG(info.st_mode)) return fd;
     int output = find_output(&info);

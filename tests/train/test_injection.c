@@ -81,9 +81,11 @@ static const char *const circumstances[] = {"ordinary", "a layer has left FP16",
 
 #define MOST_MISS .02 // of the loss then, from FP32's on the same data: FP16 rounds otherwise
 
-// Where values vanished, nothing tells and a step had less of its gradient, at worst none: FP32's
-// loss is reached so many steps later.
-#define STEPS_LOST 2
+// Where values vanished, nothing tells: a step had another gradient, at worst none, and with the
+// momentum of .9 that is felt for ten more. Either the loss is not further off than this, or FP32's
+// is reached so many steps late.
+#define MOST_MISS_UNTOLD .3
+#define STEPS_LATE       10
 
 struct prepared {       // at the step that the fault is put into
     network *before;    // plain Darknet's: the state
@@ -470,11 +472,11 @@ static void check_unnoticed(struct bench *b)
 static double worst_miss[4]; // of the loss, by kind
 static int worst_delay;      // of FP32's loss, in steps
 
-// Returns after how many steps FP32's loss is reached, STEPS_LOST + 1: it is not.
+// Returns after how many steps FP32's loss is reached, STEPS_LATE + 1: it is not.
 static int find_delay(struct bench *b, double fp32)
 {
     int steps = 0;
-    while (!(loss_of(b->net) <= (1 + MOST_MISS) * fp32) && steps++ < STEPS_LOST)
+    while (!(loss_of(b->net) <= (1 + MOST_MISS) * fp32) && steps++ < STEPS_LATE)
         run_step(b, b->net);
     return steps;
 }
@@ -490,9 +492,11 @@ static void check_loss_later(struct bench *b, const struct fault *f)
     CHECK_INT(step->scaler.applied, 1 + STEPS_LATER);
     double miss = fabs(loss_of(b->net) - fp32) / fp32;
     worst_miss[f->kind] = fmax(worst_miss[f->kind], miss);
-    int delay = f->kind == POISON_UNDERFLOW ? find_delay(b, fp32) : 0;
+    bool untold = f->kind == POISON_UNDERFLOW,
+         held = miss <= (untold ? MOST_MISS_UNTOLD : MOST_MISS);
+    int delay = untold && !held ? find_delay(b, fp32) : 0;
     if (delay > worst_delay) worst_delay = delay;
-    if (f->kind == POISON_UNDERFLOW ? delay > STEPS_LOST : !(miss <= MOST_MISS))
+    if (untold ? delay > STEPS_LATE : !held)
         TEST_FAIL("the loss is %.4g, in FP32 %.4g", loss_of(b->net), fp32);
 }
 
@@ -593,7 +597,7 @@ AMP_TEST(every_fault_is_told_apart_and_leaves_no_trace)
     fprintf(report,
             "AMP_TEST_SEED=%s: %d faults; the loss %d steps later is within %.3g (inf), %.3g "
             "(NaN), %.3g (refused), %.3g (underflow) of FP32's, which is reached at most %d steps "
-            "late after an underflow\n",
+            "late where an underflow led further\n",
             getenv("AMP_TEST_SEED") ? getenv("AMP_TEST_SEED") : "1", held, STEPS_LATER,
             worst_miss[0], worst_miss[1], worst_miss[2], worst_miss[3], worst_delay);
     CHECK(held >= SAMPLE * (int)N_TARGETS);

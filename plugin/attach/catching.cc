@@ -3,13 +3,12 @@
 #include <exception>
 
 extern "C" {
-#include "attach/decode.h"
+#include "attach/catching.h"
 }
 
-int amp_decode(image (*decode)(char *, int), char *name, int channels, image *im, char *why,
-               size_t why_size)
+int amp_catching(void (*run)(void *argument), void *argument, char *why, size_t why_size)
 try {
-    *im = decode(name, channels);
+    run(argument);
     return 0;
 } catch (const std::exception &e) {
     const char *what = e.what();
