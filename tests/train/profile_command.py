@@ -41,9 +41,13 @@ def check_layers(result, plan):
         for name in PASSES:
             fp32, mixed = layer["fp32"][name], layer["mixed"][name]
             for one in (fp32, mixed):
-                assert one["seconds"] > 0 and one["bytes"] > 0, layer
+                assert one["seconds"] > 0, layer
                 assert near(one["bytes_per_second"], one["bytes"] / one["seconds"], 1e-6), layer
                 assert near(one["flop_per_second"], layer[name + "_flop"] / one["seconds"], 1e-6), layer
+            assert fp32["bytes"] > 0, layer
+            if i == 3:  # a sum that the convolution before it has written
+                assert mixed["bytes"] == 0, layer
+                continue
             gain = fp32["bytes"] / mixed["bytes"]
             assert gain == 2 if half else gain >= 1, layer
 
