@@ -85,35 +85,36 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
 
 // ---- a file that cannot be decoded ----
 
-#define BAD_IMAGE                                                                                  \
-    "image \"%s\" cannot be read or decoded: it must be an image file, such as JPEG or PNG "       \
-    "(training stops; Darknet alone would go on with a black image of 10x10)"
+#define BAD_IMAGE "image \"%s\" cannot be read or decoded: %s"
+#define NO_IMAGE                                                                                   \
+    "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
+    "of 10x10)"
 
 // Several loader threads may get here; the first ends the program. _exit, because exit would run
 // OpenCV's destructors while the others decode.
-static _Noreturn void end_program(const char *name)
+static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name);
+    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name, why);
     fflush(NULL);
     _exit(1);
 }
 
 // What comes of it is not used: the program ends, here or in the thread that trains.
-static void refuse_image(const char *name)
+static void refuse_image(const char *name, const char *why)
 {
     struct amp_loading *batch = amp_loading_now();
-    if (!batch) end_program(name);
-    amp_loading_note(batch, BAD_IMAGE, name);
+    if (!batch) end_program(name, why);
+    amp_loading_note(batch, BAD_IMAGE, name, why);
 }
 
 // Without OpenCV Darknet itself ends the program, with status 0.
 AMP_INTERPOSE(void, exit, (int status))
 {
     if (status == 0 && refuses() && reading && amp_loading_now()) {
-        refuse_image(reading);
+        refuse_image(reading, NO_IMAGE);
         end_read(outermost);
         amp_loading_leave();
     }
@@ -122,7 +123,7 @@ AMP_INTERPOSE(void, exit, (int status))
 
 static void refuse_at_exit(void)
 {
-    if (refuses() && reading) end_program(reading);
+    if (refuses() && reading) end_program(reading, NO_IMAGE);
 }
 
 static void watch_exit(void)
@@ -148,30 +149,24 @@ void amp_refuse_bad_images(int on)
     asked = on != 0;
 }
 
-static void note_bad_image(const char *name)
+static int note_bad_image(const char *name)
 {
     FILE *list = fopen("bad.list", "a");
     if (!list) {
         perror("darknet-amp: cannot write bad.list");
-        return;
+        return -1;
     }
     fprintf(list, "%s\n", name);
     fclose(list);
-}
-
-static void meet_bad_image(const char *name)
-{
-    if (refuses())
-        refuse_image(name);
-    else
-        note_bad_image(name);
+    return 0;
 }
 
 // The only shell command that Darknet runs while it decodes an image is the one for bad.list.
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
-    meet_bad_image(reading);
+    if (!refuses()) return note_bad_image(reading);
+    refuse_image(reading, NO_IMAGE);
     return 0;
 }
 
@@ -187,14 +182,13 @@ static void decode(void *p)
     d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
 }
 
-// OpenCV gives no image, or throws: a file's header asks for too much.
+// OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
+// in any command.
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
-    const char *name = reading ? reading : filename;
     if (!amp_catching(decode, &d, why, sizeof why)) return d.decoded;
-    fprintf(stderr, "Cannot load image \"%s\": %s\n", name, why);
-    meet_bad_image(name);
+    refuse_image(reading ? reading : filename, why);
     return AMP_USE(make_image)(10, 10, 3);
 }
