@@ -193,19 +193,48 @@ static const char *name_of(int number)
     return signals[i].name;
 }
 
+// Whether a run that goes on from here draws its sizes elsewhere than this one: Darknet counts ten
+// iterations from where a run starts. Without a seed no two runs are the same.
+static bool is_between_sizes(const struct amp_session *s, size_t iteration)
+{
+    bool random = false;
+    for (int i = 0; i < s->desc->n; ++i)
+        random |= s->desc->layers[i].random != 0;
+    return random && s->options.seeded && iteration % 10 != 0;
+}
+
+// What is there is saved at once, whatever may come of the rest.
+static void put_off(struct amp_session *s, size_t iteration, const char *path)
+{
+    static bool told;
+    if (told) return;
+    told = true;
+    amp_save_weights(s->net, path);
+    fprintf(
+        stderr,
+        "darknet-amp: the state after iteration %zu is saved. This run goes on to iteration %zu "
+        "and saves again: with random=1 that is where a run resumes exactly\n",
+        iteration, (iteration / 10 + 1) * 10);
+}
+
 void amp_interrupt_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
-    if (*s->net->seen / images >= (size_t)s->net->max_batches) return; // Darknet ends by itself
+    size_t iteration = *s->net->seen / images;
+    if (iteration >= (size_t)s->net->max_batches) return; // Darknet ends by itself
+    if (is_between_sizes(s, iteration)) {
+        put_off(s, iteration, path);
+        return;
+    }
     amp_log_close(&s->log, &s->step.scaler);
     amp_save_last(s, path);
     fflush(stdout);
     fprintf(stderr,
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
             "command with the weights file after the cfg, without -clear: %s %s\n",
-            name_of(asked()), *s->net->seen / images, s->cfg->path, path);
+            name_of(asked()), iteration, s->cfg->path, path);
     _exit(128 + asked()); // as amp_fail: loader threads are still at work
 }
 

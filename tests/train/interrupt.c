@@ -261,6 +261,48 @@ AMP_TEST(in_the_middle_of_a_save)
     scratch_empty();
 }
 
+static const char random_head[] =
+    CONV(3, NORMALIZED) "[convolutional]\nsize=1\nfilters=7\nactivation=linear\n"
+                        "[yolo]\nmask=0\nclasses=2\nnum=2\nanchors=1,1, 2,2\nrandom=1\n";
+
+static void train_with_random_sizes(const char *keys, int more)
+{
+    read_backup_folder();
+    network *net = parse(keys, random_head);
+    steps(net, 3);
+    raise(SIGTERM);
+    steps(net, more);
+}
+
+static void until_the_tenth(void)
+{
+    train_with_random_sizes(SEEDED, 20);
+}
+static void before_the_tenth(void)
+{
+    train_with_random_sizes(SEEDED, 6);
+}
+static void unseeded(void)
+{
+    train_with_random_sizes(SMALL MIXED, 20);
+}
+
+/* Where random=1 draws its sizes again, a resumed run is the unbroken one. */
+AMP_TEST(random_sizes_end_where_they_are_drawn)
+{
+    CHECK_INT(run(until_the_tenth), 128 + SIGTERM);
+    check_said("the state after iteration 4 is saved. This run goes on to iteration 10 ");
+    check_said("stopped by SIGTERM after iteration 10. ");
+    CHECK(exists("a.backup"));
+    scratch_empty();
+    CHECK_INT(run(before_the_tenth), ALIVE);
+    CHECK(exists("a.backup") && !strstr(text, "stopped by"));
+    scratch_empty();
+    CHECK_INT(run(unseeded), 128 + SIGTERM);
+    check_said("stopped by SIGTERM after iteration 4. ");
+    scratch_empty();
+}
+
 static void failing_to_save(void)
 {
     network *net = begin(SEEDED);
