@@ -2,9 +2,9 @@
 // limit) while a network is trained: the running iteration is finished, the state saved as
 // BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second signal ends it
 // at once: one that comes 200 ms or more after the first (programs that stop others send two
-// together); not SIGPIPE or SIGXCPU, which the system repeats. With random=1 and a seed the state is
-// saved at once, and again at the next multiple of ten iterations, where the program ends: Darknet
-// draws a size every ten, counted from where a run starts.
+// together); not SIGPIPE or SIGXCPU, which the system repeats. With random=1 and a seed the state
+// is saved at once, and again at the next multiple of ten iterations, where the program ends:
+// Darknet draws a size every ten, counted from where a run starts.
 //
 // The handlers stand only where a signal would have ended the program (a handler of the program's
 // own and an ignored signal stay), while one network is trained, and where it is known where to
