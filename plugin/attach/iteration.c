@@ -17,6 +17,13 @@ static _Thread_local struct {
     float loss;
 } trained;
 
+static _Thread_local const network *training;
+
+const network *amp_iteration_trains(void)
+{
+    return training;
+}
+
 void amp_on_iteration(amp_iteration_function *call, void *user)
 {
     listener.call = call;
@@ -32,7 +39,9 @@ void amp_iteration_ended(void)
 
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
+    training = net;
     float loss = AMP_REAL(train_network)(net, d);
+    training = NULL;
     trained.net = net;
     trained.loss = loss;
     return loss;

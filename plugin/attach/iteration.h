@@ -2,6 +2,10 @@
 #ifndef AMP_ITERATION_H
 #define AMP_ITERATION_H
 
+#include "darknet.h"
+
+// What the calling thread trains in train_network; NULL: it is not there.
+const network *amp_iteration_trains(void);
 // A batch has been freed: with it ends an iteration, if one was trained on this thread.
 void amp_iteration_ended(void);
 

@@ -8,7 +8,10 @@
 #include "attach/fail.h"
 #include "attach/give_up.h"
 #include "attach/loading.h"
+#include "attach/session.h"
+#include "attach/staging.h"
 #include "attach/symbols.h"
+#include "attach/upload.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,9 +36,10 @@ struct job {
     uint64_t seed;
     bool saves; // where an image cannot be loaded, the thread that trains saves and ends
     struct batch *batch;
-    data *images;       // per image a batch of one row
-    float **rows[2];    // of the batch: X and y
-    pthread_t *threads; // beside the one of load_batch
+    struct amp_staging *staging; // NULL: the batch is not staged
+    data *images;                // per image a batch of one row
+    float **rows[2];             // of the batch: X and y
+    pthread_t *threads;          // beside the one of load_batch
     atomic_int next;
 };
 
@@ -182,6 +186,8 @@ static void load_one(struct job *job, int k)
     one.d = &job->images[k];
     load_or_fail(job, &one);
     amp_seed_use(NULL);
+    if (job->staging && job->images[k].X.vals)
+        amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
 }
 
 static void *work(void *p)
@@ -227,6 +233,7 @@ static void deliver(struct job *job)
                           .h = job->images[0].h,
                           .X = join_rows(job, job->rows[0], offsetof(data, X)),
                           .y = join_rows(job, job->rows[1], offsetof(data, y))};
+    if (job->staging) amp_staging_close(job->staging, job->args.d->X.vals);
     job->batch->rows = job->args.d->X.vals;
 }
 
@@ -249,6 +256,7 @@ static void *load_batch(void *p)
         pthread_join(job->threads[t], NULL);
     amp_ending_enter(); // whoever waits for the batch must not go on without it
     deliver(job);
+    if (job->staging) amp_upload_continue();
     amp_ending_leave();
     drop(job->batch);
     free(job->images);
@@ -266,6 +274,17 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
     return thread;
 }
 
+// Where the network computes on a device and all of it reads the images in one format.
+static struct amp_staging *stage(const load_args *args)
+{
+    const struct amp_session *s = session();
+    if (!s || !s->device || s->plan->input_format == AMP_FORMATS) return NULL;
+    const network *net = feed.net;
+    size_t inputs = args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
+                                               : (size_t)net->inputs;
+    return amp_staging_open(args->n, inputs, amp_format_dtype(s->plan->input_format));
+}
+
 static pthread_t load_by_image(load_args args)
 {
     refuse_failed_batch(NULL); // it is next to be trained on
@@ -275,6 +294,7 @@ static pthread_t load_by_image(load_args args)
     job->seeded = feed.seeded;
     job->seed = feed.seed;
     job->saves = session() != NULL;
+    job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
     for (int i = 0; i < 2; ++i)
@@ -364,12 +384,15 @@ AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
 {
     refuse_failed_batch(d.X.vals);
+    const network *net = amp_iteration_trains();
+    if (net && X == net->input && amp_upload_take(X, d, n, offset)) d.X.cols = 0;
     AMP_REAL(get_next_batch)(d, n, offset, X, y);
 }
 
 AMP_INTERPOSE(void, free_data, (data d))
 {
     if (let_go(d.X.vals)) amp_seed_between_steps();
+    amp_staging_drop(d.X.vals);
     AMP_REAL(free_data)(d);
     amp_iteration_ended();
 }

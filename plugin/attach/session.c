@@ -9,7 +9,9 @@
 #include "attach/loader.h"
 #include "attach/save.h"
 #include "attach/side.h"
+#include "attach/staging.h"
 #include "attach/symbols.h"
+#include "attach/upload.h"
 #include "decide/named_files.h"
 #include "exec/executor.h"
 
@@ -303,6 +305,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
         s->replan = s->moved = false;
     }
     struct amp_batch batch = batch_of(s, view);
+    if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
     if (view->train) {
@@ -445,6 +448,7 @@ void amp_session_detach(struct amp_session *s)
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
     amp_session_unpin(s);
+    amp_staging_tidy();
     amp_session_commit_all(s);
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];

@@ -530,6 +530,17 @@ static void add_totals(struct planner *pl)
     }
 }
 
+static enum amp_format input_format(const struct planner *pl)
+{
+    enum amp_format format = AMP_FORMATS;
+    for (int f = 0; f < AMP_FORMATS; f++) {
+        if (last_read(pl, -1, (enum amp_format)f) < 0) continue;
+        if (f == AMP_FORMAT_BORDER || format != AMP_FORMATS) return AMP_FORMATS;
+        format = (enum amp_format)f;
+    }
+    return format;
+}
+
 static int build(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
@@ -539,6 +550,7 @@ static int build(struct planner *pl)
     find_backward(pl);
     find_contributions(pl);
     fuse_sums(pl);
+    plan->input_format = input_format(pl);
     if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
     for (int i = 0; i < plan->n; i++)
         if (plan_layer_buffers(pl, i)) return -1;

@@ -62,9 +62,11 @@ struct amp_plan_layer {
 struct amp_plan {
     int n;
     struct amp_plan_layer *layers;
-    int input_copy[AMP_FORMATS]; /* the network's input, converted */
-    int first_backward;          /* backward runs for layers n-1 .. first_backward */
-    bool replayable;             /* backward may run twice on one forward */
+    int input_copy[AMP_FORMATS];  /* the network's input, converted */
+    enum amp_format input_format; /* that all who read the input read a copy of it in; AMP_FORMATS:
+                                     in several, or the input itself */
+    int first_backward;           /* backward runs for layers n-1 .. first_backward */
+    bool replayable;              /* backward may run twice on one forward */
     enum amp_format island;
     bool train;
     int n_buffers;

@@ -318,12 +318,18 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     g->inspecting = g->inspecting && train;
     if (g->inspecting) g->backend->fill_zero(g->context, g->inspected, inspected_bytes(g));
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
+    struct ampk_tensor from = g->input;
+    if (g->staged) {
+        from.data = (void *)g->staged;
+        from.dtype = amp_format_dtype(g->plan->input_format);
+        g->staged = NULL;
+    }
     g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
         if (!g->input_copy[f].data) continue;
-        g->backend->convert(g->context, &g->input, &g->input_copy[f], false, watch);
+        g->backend->convert(g->context, &from, &g->input_copy[f], false, watch);
         watched = true;
     }
     if (!watched)

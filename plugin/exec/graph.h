@@ -92,6 +92,8 @@ struct amp_graph {
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
+    const void *staged;       /* the same, rounded to the plan's input_format, in NCHW; NULL: input
+                                 counts. Set before amp_graph_begin, which takes it */
     const float *truth;       /* the network's, backend memory; NULL: none */
     size_t seen;              /* images so far, this pass's too; set before amp_graph_begin */
     struct ampk_tensor input_copy[AMP_FORMATS];

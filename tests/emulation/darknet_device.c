@@ -4,10 +4,11 @@
 #include "tests/emulation/darknet_device.h"
 
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-static long launches, bytes_out, registered, asynchronous, waits;
+static long launches, bytes_out, registered, asynchronous, waits, page_locked;
 
 long darknet_device_launches(void)
 {
@@ -34,7 +35,154 @@ long darknet_device_asynchronous(void)
     return asynchronous;
 }
 
+long darknet_device_page_locked(void)
+{
+    return page_locked;
+}
+
+/* ---- streams: copies that have not happened yet ---- */
+
+struct copy {
+    struct copy *next;
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+/* What cudaStream_t and cudaEvent_t point to here. */
+struct stream {
+    struct stream *next;
+    struct copy *copies, **end;
+    long started, done;
+};
+struct event {
+    struct stream *stream;
+    long after; /* so many of its copies */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *streams;
+static bool delay;
+
+void darknet_device_delay(bool on)
+{
+    delay = on;
+}
+
+/* Under the lock. */
+static void catch_up(struct stream *s, long until)
+{
+    while (s->done < until) {
+        struct copy *c = s->copies;
+        s->copies = c->next;
+        if (!s->copies) s->end = &s->copies;
+        memcpy(c->to, c->from, c->bytes);
+        free(c);
+        s->done++;
+    }
+}
+
+static void catch_up_all(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct stream *s = streams; s; s = s->next)
+        catch_up(s, s->started);
+    pthread_mutex_unlock(&lock);
+}
+
+static cudaError_t start_copy(struct stream *s, void *to, const void *from, size_t bytes)
+{
+    struct copy *c = malloc(sizeof *c);
+    if (!c) return cudaErrorMemoryAllocation;
+    *c = (struct copy){NULL, to, from, bytes};
+    pthread_mutex_lock(&lock);
+    *s->end = c;
+    s->end = &c->next;
+    s->started++;
+    if (!delay) catch_up(s, s->started);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
 #pragma GCC visibility push(default)
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    struct stream *s = calloc(1, sizeof *s);
+    if (!s || flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
+    s->end = &s->copies;
+    *stream = (cudaStream_t)s;
+    pthread_mutex_lock(&lock);
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    struct stream *s = (struct stream *)stream;
+    pthread_mutex_lock(&lock);
+    catch_up(s, s->started);
+    struct stream **p = &streams;
+    while (*p != s)
+        p = &(*p)->next;
+    *p = s->next;
+    pthread_mutex_unlock(&lock);
+    free(s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = (cudaEvent_t)calloc(1, sizeof(struct event));
+    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct stream *s = (struct stream *)stream;
+    *(struct event *)event = (struct event){s, s->started};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    const struct event *e = (struct event *)event;
+    if (stream || flags) return cudaErrorInvalidValue; /* what is needed so far */
+    pthread_mutex_lock(&lock);
+    if (e->stream) catch_up(e->stream, e->after);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+/* With its size before it. */
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    size_t *p = malloc(64 + bytes);
+    if (!p) return cudaErrorMemoryAllocation;
+    *p = bytes;
+    *memory = (char *)p + 64;
+    page_locked += (long)bytes;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    size_t *p = memory ? (size_t *)((char *)memory - 64) : NULL;
+    catch_up_all(); /* as freeing waits for the device */
+    if (p) page_locked -= (long)*p;
+    free(p);
+    return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
@@ -66,6 +214,7 @@ cudaError_t cudaPeekAtLastError(void)
 cudaError_t cudaDeviceSynchronize(void)
 {
     waits++;
+    catch_up_all();
     return cudaSuccess;
 }
 
@@ -78,6 +227,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    catch_up_all();
     free(memory);
     return cudaSuccess;
 }
@@ -106,8 +256,8 @@ cudaError_t cudaHostUnregister(void *host)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)stream;
-    asynchronous++;
+    __atomic_fetch_add(&asynchronous, 1, __ATOMIC_RELAXED);
+    if (stream) return start_copy((struct stream *)stream, to, from, bytes);
     return cudaMemcpy(to, from, bytes, kind);
 }
 

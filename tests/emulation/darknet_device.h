@@ -2,6 +2,8 @@
 #ifndef DARKNET_DEVICE_H
 #define DARKNET_DEVICE_H
 
+#include <stdbool.h>
+
 /* Kernels of Darknet's own that were launched, and not run. */
 long darknet_device_launches(void);
 /* Bytes that Darknet copied from the device. */
@@ -12,5 +14,10 @@ long darknet_device_registered(void);
 long darknet_device_waits(void);
 /* Copies that the host did not wait for. */
 long darknet_device_asynchronous(void);
+/* Bytes that it allocated page-locked and has not freed. */
+long darknet_device_page_locked(void);
+/* Whether copies on a stream of their own happen as late as a device may: when somebody waits for
+ * them. Else at once. */
+void darknet_device_delay(bool);
 
 #endif

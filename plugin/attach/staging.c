@@ -1,0 +1,225 @@
+#include "attach/staging.h"
+
+#include "attach/fail.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 16 }; // of an image
+
+// FP32 magnitudes from here on round to inf.
+static const uint32_t fp16_limit = 0x477ff000; // 65520
+
+struct amp_staging {
+    struct amp_staging *next;
+    uint64_t batch;     // 0: free
+    float *const *rows; // NULL: still loading
+    int images;
+    size_t inputs;
+    enum ampk_dtype dtype;
+    atomic_int filled;
+    char *memory;
+    size_t room;
+    float (*samples)[SAMPLES]; // per image, as it was loaded
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_staging *list; // Darknet's trainers have two batches in hand
+static uint64_t batches;
+
+static size_t image_bytes(const struct amp_staging *s)
+{
+    return s->inputs * ampk_dtype_bytes(s->dtype);
+}
+
+// The first and last number, and others between.
+static void sample(const struct amp_staging *s, const float *row, float samples[SAMPLES])
+{
+    for (size_t i = 0; i < SAMPLES; ++i)
+        samples[i] = row[i * (s->inputs - 1) / (SAMPLES - 1)];
+}
+
+// ---- memory ----
+
+// A free one, best with enough room.
+static struct amp_staging *find_free(size_t bytes)
+{
+    struct amp_staging *found = NULL;
+    for (struct amp_staging *s = list; s; s = s->next)
+        if (!s->batch && (!found || s->room >= bytes)) found = s;
+    if (found) return found;
+    found = calloc(1, sizeof *found);
+    if (!found) return NULL;
+    found->next = list;
+    return list = found;
+}
+
+static bool make_room(struct amp_staging *s, size_t bytes)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (s->room >= bytes) return true;
+    if (s->memory) cudaFreeHost(s->memory); // waits for copies out of it
+    void *memory = NULL;
+    cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+    s->memory = memory;
+    s->room = memory ? bytes : 0;
+    if (memory) return true;
+    cudaGetLastError(); // Darknet takes a pending error for one of its own
+    if (!atomic_flag_test_and_set(&told))
+        fprintf(stderr,
+                "darknet-amp: no %.1f MiB of page-locked memory for a batch (%s): images go to the "
+                "GPU when their pass begins, which takes longer; a higher limit of locked memory "
+                "(ulimit -l) may help\n",
+                (double)bytes / (1 << 20), cudaGetErrorString(status));
+    return false;
+}
+
+static bool make_samples(struct amp_staging *s, int images)
+{
+    free(s->samples);
+    s->samples = malloc((size_t)images * sizeof *s->samples);
+    return s->samples != NULL;
+}
+
+void amp_staging_tidy(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct amp_staging **p = &list; *p;) {
+        struct amp_staging *s = *p;
+        if (s->batch) {
+            p = &s->next;
+            continue;
+        }
+        *p = s->next;
+        if (s->memory) cudaFreeHost(s->memory);
+        free(s->samples);
+        free(s);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- filling ----
+
+struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
+{
+    size_t bytes = (size_t)images * inputs * ampk_dtype_bytes(dtype);
+    pthread_mutex_lock(&lock);
+    struct amp_staging *s = find_free(bytes);
+    if (s && !(make_room(s, bytes) && make_samples(s, images))) s = NULL;
+    if (s) {
+        s->batch = ++batches;
+        s->rows = NULL;
+        s->images = images;
+        s->inputs = inputs;
+        s->dtype = dtype;
+        atomic_store(&s->filled, 0);
+    }
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+static struct ampk_context *cpu;
+
+static void make_cpu(void)
+{
+    char err[200];
+    cpu = ampk_cpu.context_create(1, err, sizeof err);
+    if (!cpu) amp_fail(err);
+}
+
+void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    uint32_t amax = 0;
+    if (n != s->inputs) return;
+    sample(s, row, s->samples[k]);
+    pthread_once(&once, make_cpu);
+    struct ampk_tensor from = {.data = (float *)row,
+                               .dtype = AMPK_FP32,
+                               .layout = AMPK_NCHW,
+                               .n = 1,
+                               .c = (int)n,
+                               .h = 1,
+                               .w = 1,
+                               .image_stride = n};
+    struct ampk_tensor to = from;
+    to.data = s->memory + (size_t)k * image_bytes(s);
+    to.dtype = s->dtype;
+    ampk_cpu.convert(cpu, &from, &to, false, &amax); // with one thread it only reads its context
+    if (ampk_amax_is_finite(amax) && (s->dtype != AMPK_FP16 || amax < fp16_limit))
+        atomic_fetch_add(&s->filled, 1);
+}
+
+void amp_staging_close(struct amp_staging *s, float *const *rows)
+{
+    pthread_mutex_lock(&lock);
+    if (atomic_load(&s->filled) == s->images)
+        s->rows = rows;
+    else
+        s->batch = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- finding ----
+
+static struct amp_staging *staging_of(float *const *rows)
+{
+    struct amp_staging *s = list;
+    while (s && !(s->batch && s->rows && rows >= s->rows && rows < s->rows + s->images))
+        s = s->next;
+    return s;
+}
+
+static bool describe(const struct amp_staging *s, int first, int images, struct amp_staged *d)
+{
+    if (!s || images < 1 || first + images > s->images) return false;
+    *d = (struct amp_staged){.batch = s->batch,
+                             .first = first,
+                             .images = images,
+                             .dtype = s->dtype,
+                             .bytes = (size_t)images * image_bytes(s),
+                             .memory = s->memory + (size_t)first * image_bytes(s),
+                             .rows = s->rows + first};
+    return true;
+}
+
+static bool is_unchanged(const struct amp_staging *s, int k)
+{
+    float now[SAMPLES];
+    sample(s, s->rows[k], now);
+    return !memcmp(now, s->samples[k], sizeof now);
+}
+
+void amp_staging_drop(float *const *rows)
+{
+    pthread_mutex_lock(&lock);
+    struct amp_staging *s = staging_of(rows);
+    if (s) s->batch = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+bool amp_staging_find(float *const *rows, int images, struct amp_staged *d)
+{
+    pthread_mutex_lock(&lock);
+    struct amp_staging *s = staging_of(rows);
+    bool found = describe(s, s ? (int)(rows - s->rows) : 0, images, d);
+    for (int k = 0; found && k < images; ++k)
+        found = is_unchanged(s, d->first + k);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool amp_staging_find_next(const struct amp_staged *now, struct amp_staged *next)
+{
+    pthread_mutex_lock(&lock);
+    const struct amp_staging *found = NULL;
+    for (const struct amp_staging *s = list; s; s = s->next)
+        if (s->batch > now->batch && s->rows && (!found || s->batch < found->batch)) found = s;
+    bool fits = describe(found, now->first, now->images, next);
+    pthread_mutex_unlock(&lock);
+    return fits;
+}

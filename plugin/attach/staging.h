@@ -1,0 +1,69 @@
+// Batches of images in page-locked memory, each number rounded to what the network's first layer
+// reads. The threads that load images fill it; uploads (upload.h) copy from it to the device.
+//
+// A batch is known by its rows, Darknet's data.X.vals, from when it is loaded until it is freed.
+#ifndef AMP_STAGING_H
+#define AMP_STAGING_H
+
+#include "kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct amp_staging;
+
+#ifdef GPU
+
+// Consecutive images of a batch that is loaded.
+struct amp_staged {
+    uint64_t batch; // 1, 2, ... in the order of amp_staging_open
+    int first, images;
+    enum ampk_dtype dtype;
+    size_t bytes;
+    const void *memory;
+    float *const *rows; // Darknet's own, FP32
+};
+
+// Room for a batch of so many images of so many numbers, for the thread that trains; NULL: there is
+// none, which is said once.
+struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype);
+// Image k is loaded. Several threads at once may call it.
+void amp_staging_fill(struct amp_staging *, int k, const float *row, size_t n);
+// All are: the batch has these rows now. Given up if an image is missing, has another size, or
+// holds what the format does not (inf, NaN, beyond FP16): training looks at such a batch itself.
+void amp_staging_close(struct amp_staging *, float *const *rows);
+// The batch of these rows, if it is staged, is about to be freed.
+void amp_staging_drop(float *const *rows);
+
+// The images that begin at *rows. False: they are not staged, or were changed since: a few numbers
+// of each are compared.
+bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
+// The same images of the next batch. False: none is loaded yet.
+bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
+
+// Frees memory that no batch is in.
+void amp_staging_tidy(void);
+
+#else
+static inline struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
+{
+    (void)images, (void)inputs, (void)dtype;
+    return NULL;
+}
+static inline void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
+{
+    (void)s, (void)k, (void)row, (void)n;
+}
+static inline void amp_staging_close(struct amp_staging *s, float *const *rows)
+{
+    (void)s, (void)rows;
+}
+static inline void amp_staging_drop(float *const *rows)
+{
+    (void)rows;
+}
+static inline void amp_staging_tidy(void) {}
+#endif
+
+#endif

@@ -1,0 +1,272 @@
+// Batches that go to the device ahead of their pass, in a GPU build of Darknet on an emulated
+// device (test_device_training.c). A run gets the same weights, to the last bit, as one whose
+// images go through net->input.
+#include "tests/harness.h"
+#include "tests/train/attached.h"
+#include "tests/train/small_set.h"
+
+#include "amp.h"
+#include "plugin/attach/loader.h"
+#include "plugin/attach/staging.h"
+#include "tests/emulation/darknet_device.h"
+
+#include <math.h>
+
+#define SEEDED MIXED "loss_scale=64\nseed=7\nbatch=4\n"
+#define SMALL  CONV(4, NORMALIZED "stride=2\n") YOLO("0,1")
+
+static load_args arguments(const network *net, data *d)
+{
+    layer head = net->layers[net->n - 1];
+    return (load_args){.type = DETECTION_DATA,
+                       .paths = box_paths,
+                       .n = net->batch * net->subdivisions,
+                       .m = SMALL_SET_IMAGES,
+                       .classes = 2,
+                       .w = net->w,
+                       .h = net->h,
+                       .num_boxes = head.max_boxes,
+                       .jitter = .2f,
+                       .threads = 3,
+                       .d = d};
+}
+
+// What happens to a batch between loading and training.
+enum event { NOTHING, CHANGED, NOT_FINITE, DEMOTED, THROWN_AWAY, RESIZED };
+
+struct run {
+    network *net;
+    bool staged; // else its images go through net->input
+    pthread_t loading;
+    data next;
+    int outdated; // batches in hand that were staged for another plan
+};
+
+static void load(struct run *r)
+{
+    r->loading = load_data(arguments(r->net, &r->next));
+}
+
+static struct run start(const char *keys, bool staged)
+{
+    gpu_index = 0;
+    struct run r = {.net = parse(keys, SMALL), .staged = staged};
+    return r;
+}
+
+static data receive(struct run *r)
+{
+    pthread_join(r->loading, NULL);
+    return r->next;
+}
+
+static void finish(struct run *r)
+{
+    data last = receive(r);
+    free_data(last);
+}
+
+// As train_network does it; but that function alone uses staged images.
+static void train_through_input(network *net, data d)
+{
+    for (int i = 0; i < net->subdivisions; ++i) {
+        get_next_batch(d, net->batch, i * net->batch, net->input, net->truth);
+        train_network_datum(net);
+    }
+}
+
+static const float untouched = -7;
+
+static void suffer(struct run *r, data *batch, enum event event)
+{
+    struct amp_session *s = amp_session_of(r->net->layers);
+    if (event == CHANGED)
+        for (int k = 0; k < batch->X.rows; ++k)
+            scale_array(batch->X.vals[k], batch->X.cols, .5f);
+    if (event == NOT_FINITE) batch->X.vals[0][0] = NAN;
+    if (event == DEMOTED) {
+        s->demoted[0] = AMP_FORMAT_FP32;
+        s->replan = true;
+        r->outdated = 2;
+    }
+    if (event == THROWN_AWAY || event == RESIZED) {
+        free_data(*batch);
+        finish(r);
+        if (event == RESIZED) resize_network(r->net, 32, 32);
+        load(r);
+        *batch = receive(r);
+        load(r);
+    }
+}
+
+static void step(struct run *r, enum event event)
+{
+    data batch = receive(r);
+    load(r);
+    suffer(r, &batch, event);
+    if (r->staged) {
+        r->net->input[0] = untouched;
+        train_network(r->net, batch);
+        bool staged = event != CHANGED && event != NOT_FINITE && r->outdated-- <= 0;
+        CHECK_INT(r->net->input[0] == untouched, staged);
+    } else {
+        train_through_input(r->net, batch);
+    }
+    free_data(batch);
+}
+
+static void check_run(const char *keys, enum event event)
+{
+    struct run r[] = {start(keys, true), start(keys, false)};
+    for (int i = 0; i < 2; ++i) { // one after the other: a thread loads for one network
+        amp_loader_follow(r[i].net, &(uint64_t){7});
+        load(&r[i]);
+        for (int k = 0; k < 5; ++k)
+            step(&r[i], k == 2 ? event : NOTHING);
+        finish(&r[i]);
+    }
+    CHECK_SAME(r[0].net, r[1].net);
+    for (int i = 0; i < 2; ++i)
+        free_network(r[i].net);
+    CHECK_INT(darknet_device_page_locked(), 0);
+}
+
+static void check_event(enum event event)
+{
+    for (int late = 0; late < 2; ++late) {
+        darknet_device_delay(late);
+        check_run(SEEDED, event);
+        check_run("subdivisions=1\n" SEEDED, event);
+    }
+    darknet_device_delay(false);
+}
+
+AMP_TEST(it_trains_as_through_the_input)
+{
+    check_event(NOTHING);
+    check_run("amp_dtype=bf16\n" SEEDED, NOTHING);
+    check_run("amp_dtype=fp32\n" SEEDED, NOTHING);
+    check_run("batch=6\nsubdivisions=3\n" SEEDED, NOTHING);
+}
+
+AMP_TEST(a_batch_that_was_changed_after_loading_counts_as_it_is)
+{
+    check_event(CHANGED);
+}
+
+AMP_TEST(an_image_that_is_not_finite_is_found)
+{
+    check_event(NOT_FINITE);
+}
+
+AMP_TEST(a_first_layer_that_leaves_fp16_gets_all_of_its_images)
+{
+    check_event(DEMOTED);
+}
+
+AMP_TEST(a_batch_that_nobody_trains_on_is_forgotten)
+{
+    check_event(THROWN_AWAY);
+    check_event(RESIZED);
+}
+
+// Every image is copied once, and the next batch's first ones as soon as they are loaded.
+static void check_copies(const char *keys)
+{
+    enum { STEPS = 4 };
+    struct run r = start(keys, true);
+    long before = darknet_device_asynchronous();
+    load(&r);
+    for (int k = 0; k < STEPS; ++k)
+        step(&r, NOTHING);
+    data last = receive(&r);
+    CHECK_INT(darknet_device_asynchronous() - before, STEPS * r.net->subdivisions + 1);
+    CHECK(darknet_device_page_locked() > 0);
+    free_data(last);
+    free_network(r.net);
+    CHECK_INT(darknet_device_page_locked(), 0);
+}
+
+AMP_TEST(images_are_copied_once_and_ahead)
+{
+    check_copies(SEEDED);
+    check_copies("subdivisions=1\n" SEEDED);
+    check_copies("batch=6\nsubdivisions=3\n" SEEDED);
+}
+
+// ---- staging by itself ----
+
+enum { IMAGES = 4, INPUTS = 37 };
+
+static float *rows[IMAGES];
+
+static void make_rows(void)
+{
+    for (int k = 0; k < IMAGES; ++k) {
+        rows[k] = malloc(INPUTS * sizeof *rows[k]);
+        for (int i = 0; i < INPUTS; ++i)
+            rows[k][i] = (float)test_uniform(-1, 1);
+    }
+}
+
+static void free_rows(void)
+{
+    for (int k = 0; k < IMAGES; ++k)
+        free(rows[k]);
+}
+
+// The first so many of the rows, as images of so many numbers. Whether they are staged.
+static bool is_staged(int images, size_t inputs, enum ampk_dtype dtype, struct amp_staged *d)
+{
+    struct amp_staging *s = amp_staging_open(IMAGES, INPUTS, dtype);
+    REQUIRE(s != NULL);
+    for (int k = images; k-- > 0;)
+        amp_staging_fill(s, k, rows[k], inputs);
+    amp_staging_close(s, rows);
+    return amp_staging_find(rows, IMAGES, d);
+}
+
+AMP_TEST(a_batch_is_staged_whole_or_not_at_all)
+{
+    struct amp_staged d;
+    make_rows();
+    CHECK(!is_staged(IMAGES - 1, INPUTS, AMPK_FP16, &d));
+    CHECK(!is_staged(IMAGES, INPUTS - 1, AMPK_FP16, &d));
+    rows[1][5] = 65520; // the smallest that FP16 rounds to inf
+    CHECK(!is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
+    CHECK(is_staged(IMAGES, INPUTS, AMPK_BF16, &d));
+    amp_staging_drop(rows);
+    rows[1][5] = 65519;
+    CHECK(is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
+    amp_staging_drop(rows);
+    rows[1][5] = INFINITY;
+    CHECK(!is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
+    CHECK(!amp_staging_find(rows, IMAGES, &d));
+    free_rows();
+    amp_staging_tidy();
+}
+
+AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
+{
+    struct amp_staged d, next;
+    make_rows();
+    REQUIRE(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
+    CHECK_INT(d.bytes, IMAGES * INPUTS * 4);
+    CHECK(amp_staging_find(rows + 1, 2, &d));
+    CHECK_INT(d.first, 1);
+    CHECK(d.rows == rows + 1);
+    for (size_t k = 0; k < 2; ++k)
+        CHECK(!memcmp((const float *)d.memory + k * INPUTS, rows[1 + k], INPUTS * sizeof(float)));
+    CHECK(!amp_staging_find(rows + 3, 2, &d));
+    CHECK(!amp_staging_find_next(&d, &next));
+    rows[2][INPUTS - 1] += 1;
+    CHECK(!amp_staging_find(rows + 1, 2, &d));
+    CHECK(amp_staging_find(rows, 2, &d));
+    amp_staging_drop(rows);
+    CHECK(!amp_staging_find(rows, 2, &d));
+    free_rows();
+    amp_staging_tidy();
+    CHECK_INT(darknet_device_page_locked(), 0);
+}
+
+AMP_TEST_MAIN
