@@ -254,8 +254,23 @@ static void check_no_overlap(void)
     }
 }
 
+/* All readers of the input read it in that format, and none the input itself. */
+static void check_input_format(void)
+{
+    bool same = true;
+    enum amp_format format = AMP_FORMATS;
+    for (int j = 0; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++) {
+            if (plan->layers[j].sources[k] >= 0) continue;
+            same = same && (format == AMP_FORMATS || format == plan->layers[j].in);
+            format = plan->layers[j].in;
+        }
+    CHECK_INT(plan->input_format, same && format != AMP_FORMAT_BORDER ? format : AMP_FORMATS);
+}
+
 static void check_plan(void)
 {
+    check_input_format();
     int first_backward = 0;
     for (int i = 0; i < net->n; i++)
         if (net->layers[i].stopbackward) first_backward = i + 1;
@@ -331,6 +346,7 @@ AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
         CHECK_INT(strstr(plan->layers[i].reason, "writes FP32 for yolo") != NULL, head);
     }
     CHECK_INT(convolutions, 75);
+    CHECK_INT(plan->input_format, AMP_FORMAT_FP16);
     CHECK_NEAR(plan->flop_reduced, plan->flop, 0);
     CHECK(plan->replayable);
     CHECK((double)plan->mixed_bytes < 0.3 * (double)plan->darknet_bytes);
