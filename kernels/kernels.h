@@ -104,12 +104,20 @@ struct ampk_batchnorm {
 /* One array of master weights and what updates it; n floats each. */
 struct ampk_param {
     float *value;
-    float *update; /* SGD: Darknet's weight_updates, the momentum */
-    float *m, *v;  /* Adam: its moments */
-    const float *grad;
+    float *update;     /* SGD: Darknet's weight_updates, the momentum */
+    float *m, *v;      /* Adam: its moments */
+    const float *grad; /* times 1 / unscale, a power of two */
     size_t n;
+    float unscale;
     float rate, decay_batch; /* decay times batch */
     float clip;              /* > 0: value is clamped to +-clip */
+};
+
+/* New master weights of a convolution, float [k][c/groups][kh][kw]. */
+struct ampk_new_weights {
+    struct ampk_conv *conv;
+    const float *weights;
+    uint32_t *amax;
 };
 
 /* A copy of n floats. */
@@ -249,10 +257,8 @@ struct ampk_backend {
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
-    /* Takes new master weights, float [k][c/groups][kh][kw]; must precede forward after every
-     * change. */
-    void (*conv_set_weights)(struct ampk_context *, struct ampk_conv *, const float *weights,
-                             uint32_t *amax);
+    /* Every convolution of a list takes new weights; must precede forward after every change. */
+    void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, not activated. sums (may be NULL): 2*k floats, sum and then sum of squares
      * over n,h,w of y AS STORED, per channel, relative to shift: sum(y-shift), sum((y-shift)^2)
      * with shift[k] given (a previous mean; keeps the variance free of cancellation). */
@@ -358,8 +364,8 @@ struct ampk_backend {
     /* All copies of a list; no dst overlaps another array of it. */
     void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
     /* Darknet's update_convolutional_layer for every array of a list, same operations in the same
-     * order without fused multiply-add: update += grad; update -= decay_batch*value (if not 0);
-     * value += rate*update; update *= momentum; clip. rate = lr/batch. */
+     * order without fused multiply-add: update += unscale*grad; update -= decay_batch*value (if not
+     * 0); value += rate*update; update *= momentum; clip. rate = lr/batch. */
     void (*update_sgd)(struct ampk_context *, const struct ampk_param *, int count, float momentum);
     /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sums; t counts
      * from 1. */

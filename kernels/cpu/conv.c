@@ -321,8 +321,8 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 
 /* ---- weights ---- */
 
-void ampk_cpu_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
-                               const float *weights, uint32_t *amax)
+static void set_weights(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights,
+                        uint32_t *amax)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t count = weight_count(s), pieces = ampk_pieces(count);
@@ -348,6 +348,13 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
             ampk_dnnl_weights_pack(conv->data.plan, rounded + i * channels, conv->data.weights[i]);
     }
     ampk_amax_raise(amax, largest);
+}
+
+void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
+                               int count)
+{
+    for (const struct ampk_new_weights *w = list; w < list + count; w++)
+        set_weights(ctx, w->conv, w->weights, w->amax);
 }
 
 /* ---- a task's operands ---- */

@@ -89,7 +89,8 @@ static void sgd_piece(const struct ampk_param *p, float momentum, size_t first, 
     const float *g = p->grad + first;
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n);
-        ampk_vec velocity = ampk_vec_add(load(v, i, n), load(g, i, n));
+        ampk_vec gradient = ampk_vec_mul(ampk_vec_set(p->unscale), load(g, i, n));
+        ampk_vec velocity = ampk_vec_add(load(v, i, n), gradient);
         if (p->decay_batch != 0)
             velocity = ampk_vec_sub(velocity, ampk_vec_mul(ampk_vec_set(p->decay_batch), weight));
         weight = ampk_vec_add(weight, ampk_vec_mul(ampk_vec_set(p->rate), velocity));
@@ -121,7 +122,8 @@ static void adam_piece(const struct ampk_param *p, struct adam a, size_t from, s
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n), first = load(m, i, n), second = load(v, i, n);
         ampk_vec decay = ampk_vec_mul(ampk_vec_set(p->decay_batch), weight);
-        ampk_vec d = ampk_vec_sub(load(g, i, n), decay);
+        ampk_vec gradient = ampk_vec_mul(ampk_vec_set(p->unscale), load(g, i, n));
+        ampk_vec d = ampk_vec_sub(gradient, decay);
         first = ampk_vec_add(ampk_vec_mul(first, ampk_vec_set(a.b1)),
                              ampk_vec_mul(d, ampk_vec_set(1 - a.b1)));
         second = ampk_vec_add(ampk_vec_mul(second, ampk_vec_set(a.b2)),

@@ -159,11 +159,20 @@ static struct ampk_conv_weights weights_layout(const struct ampk_conv *conv)
                                       .padded_c = conv->c / s->groups};
 }
 
-void ampk_cuda_conv_set_weights(struct ampk_context *ctx, struct ampk_conv *conv,
-                                const float *weights, uint32_t *amax)
+void ampk_cuda_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
+                                int count)
 {
-    struct ampk_conv_weights layout = weights_layout(conv);
-    ampk_conv_pack_weights(ctx, &layout, weights, conv->shape.compute, conv->weights, amax);
+    enum { AT_ONCE = 64 };
+    struct ampk_conv_packing packings[AT_ONCE];
+    for (int n = 0; count > 0; list += n, count -= n) {
+        n = count < AT_ONCE ? count : AT_ONCE;
+        for (int i = 0; i < n; i++) {
+            const struct ampk_conv *conv = list[i].conv;
+            packings[i] = (struct ampk_conv_packing){weights_layout(conv), conv->shape.compute,
+                                                     list[i].weights, conv->weights, list[i].amax};
+        }
+        ampk_conv_pack_weights(ctx, packings, n);
+    }
 }
 
 /* ---- operands and results ---- */

@@ -2,7 +2,8 @@
  */
 #include "kernels/cuda/conv_layout.h"
 #include "kernels/cuda/activation.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/list.h"
+#include "kernels/cuda/tensor_core.h"
 
 static const int THREADS = 256;
 
@@ -181,29 +182,41 @@ struct weight_tile {
     int filter, channel, tap; /* where it begins */
 };
 
-static __device__ __forceinline__ struct weight_tile this_tile(const struct weight_tiles &t)
+static __device__ __forceinline__ struct weight_tile find_tile(const struct weight_tiles &t,
+                                                               unsigned block)
 {
-    int tile = (int)(blockIdx.x % ((unsigned)t.down * t.across));
-    struct weight_tile at = {(int)(blockIdx.x / ((unsigned)t.down * t.across)),
+    int tile = (int)(block % ((unsigned)t.down * t.across));
+    struct weight_tile at = {(int)(block / ((unsigned)t.down * t.across)),
                              tile / t.across * t.channels, tile % t.across * t.taps};
     return at;
 }
 
+/* Weights to be packed as To. */
+struct packing {
+    const float *weights;
+    void *packed;
+    uint32_t *amax;
+    struct weight_tiles tiles;
+    bool tf32;
+};
+
 template <typename To>
-static __global__ void __launch_bounds__(THREADS)
-    pack_weights(struct weight_tiles t, const float *__restrict__ weights, bool tf32,
-                 To *__restrict__ packed, uint32_t *amax)
+static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<packing> list)
 {
     __shared__ float tile[2 * TILE_VALUES];
-    struct weight_tile at = this_tile(t);
+    const int item = ampk_find_item(list);
+    const packing &p = list.items[item];
+    const struct weight_tiles &t = p.tiles;
+    struct weight_tile at = find_tile(t, blockIdx.x - list.first_block[item]);
+    To *packed = static_cast<To *>(p.packed);
     int pitch = t.taps | 1;
     uint32_t largest = 0;
     for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
         int c = at.channel + i / t.taps, tap = at.tap + i % t.taps;
         bool inside = at.filter < t.w.k && c < t.w.c && tap < t.w.taps;
-        float v = inside ? weights[((size_t)at.filter * t.w.c + c) * t.w.taps + tap] : 0;
+        float v = inside ? p.weights[((size_t)at.filter * t.w.c + c) * t.w.taps + tap] : 0;
         largest = ampk_larger(largest, ampk_magnitude(v));
-        tile[i / t.taps * pitch + i % t.taps] = tf32 ? round_to_tf32(v) : v;
+        tile[i / t.taps * pitch + i % t.taps] = p.tf32 ? round_to_tf32(v) : v;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
@@ -212,7 +225,7 @@ static __global__ void __launch_bounds__(THREADS)
             ampk_from_float(tile[i % t.channels * pitch + i / t.channels],
                             &packed[((size_t)at.filter * t.w.taps + tap) * t.w.padded_c + c]);
     }
-    ampk_raise_amax(amax, largest);
+    ampk_raise_amax(p.amax, largest);
 }
 
 template <typename From>
@@ -221,7 +234,7 @@ static __global__ void __launch_bounds__(THREADS)
                    float *__restrict__ weights, uint32_t *amax)
 {
     __shared__ float tile[2 * TILE_VALUES];
-    struct weight_tile at = this_tile(t);
+    struct weight_tile at = find_tile(t, blockIdx.x);
     int pitch = t.taps | 1;
     for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
         int c = at.channel + i % t.channels, tap = at.tap + i / t.channels;
@@ -355,20 +368,31 @@ static struct weight_tiles tiles_of(const struct ampk_conv_weights *w)
     return t;
 }
 
-extern "C" void ampk_conv_pack_weights(struct ampk_context *ctx, const struct ampk_conv_weights *w,
-                                       const float *weights, enum ampk_compute compute,
-                                       void *packed, uint32_t *amax)
+/* Those of the list whose operands are stored so. */
+template <typename To>
+static void pack_those(struct ampk_context *ctx, const struct ampk_conv_packing *packings,
+                       int count, enum ampk_dtype dtype)
 {
-    struct weight_tiles t = tiles_of(w);
-    unsigned blocks = (unsigned)w->padded_k * t.down * t.across;
-    bool tf32 = compute == AMPK_COMPUTE_TF32;
-    enum ampk_dtype dtype = compute == AMPK_COMPUTE_FP16   ? AMPK_FP16
-                            : compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
-                                                           : AMPK_FP32;
-    AMPK_WITH_TYPE(dtype, To, {
-        AMPK_LAUNCH(pack_weights<To>, blocks, THREADS, 0, ctx->stream, t, weights, tf32,
-                    static_cast<To *>(packed), amax);
-    });
+    ampk_list<packing> l;
+    for (int i = 0; i < count;) {
+        l.clear();
+        for (; i < count && !l.is_full(); i++) {
+            const struct ampk_conv_packing &p = packings[i];
+            if (ampk_tc_operand(p.compute) != dtype) continue;
+            struct weight_tiles t = tiles_of(&p.layout);
+            l.add({p.weights, p.packed, p.amax, t, p.compute == AMPK_COMPUTE_TF32},
+                  (unsigned)p.layout.padded_k * t.down * t.across);
+        }
+        if (l.count) AMPK_LAUNCH(pack_weights<To>, l.blocks(), THREADS, 0, ctx->stream, l);
+    }
+}
+
+extern "C" void ampk_conv_pack_weights(struct ampk_context *ctx,
+                                       const struct ampk_conv_packing *packings, int count)
+{
+    pack_those<ampk_fp16>(ctx, packings, count, AMPK_FP16);
+    pack_those<ampk_bf16>(ctx, packings, count, AMPK_BF16);
+    pack_those<float>(ctx, packings, count, AMPK_FP32);
 }
 
 extern "C" void ampk_conv_unpack_weights(struct ampk_context *ctx,

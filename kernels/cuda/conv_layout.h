@@ -34,8 +34,15 @@ struct ampk_conv_weights {
     int k, c, taps; /* taps: kh * kw */
     int padded_k, padded_c;
 };
-void ampk_conv_pack_weights(struct ampk_context *, const struct ampk_conv_weights *,
-                            const float *weights, enum ampk_compute, void *packed, uint32_t *amax);
+struct ampk_conv_packing {
+    struct ampk_conv_weights layout;
+    enum ampk_compute compute;
+    const float *weights;
+    void *packed;
+    uint32_t *amax;
+};
+/* All of a list, in few launches. */
+void ampk_conv_pack_weights(struct ampk_context *, const struct ampk_conv_packing *, int count);
 void ampk_conv_unpack_weights(struct ampk_context *, const struct ampk_conv_weights *,
                               const void *packed, enum ampk_dtype, float *weights, uint32_t *amax);
 

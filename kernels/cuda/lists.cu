@@ -1,41 +1,17 @@
-/* Lists of FP32 arrays: update rules and copies. One launch takes many arrays, described in its
- * arguments, so that the update of a network is a few launches. Products and sums are rounded one
- * by one (no fused multiply-add), so that the bits are the CPU backend's. */
-#include "kernels/cuda/device.h"
+/* Lists of FP32 arrays: update rules and copies, a few launches for a network. Products and sums
+ * are rounded one by one (no fused multiply-add), so that the bits are the CPU backend's. */
+#include "kernels/cuda/list.h"
 
 /* 256 threads of four floats, four times: a block has enough to do to be worth its start, and small
  * arrays still do not wait for each other. */
 static const int THREADS = 256, PIECE = THREADS * 16;
 
-/* Arrays of one launch: as many as fit 4 KiB of arguments with the largest Item. */
-static const int MOST_ITEMS = 64;
-
-template <typename Item> struct list {
-    Item items[MOST_ITEMS];
-    unsigned first_block[MOST_ITEMS + 1]; /* of the item; the last entry: all blocks */
-    int count;
-};
-
-/* Item of this block. */
-template <typename Item> static __device__ __forceinline__ int find_item(const list<Item> &l)
-{
-    int low = 0, high = l.count; /* first_block[low] <= blockIdx.x < first_block[high] */
-    while (high - low > 1) {
-        int middle = (low + high) / 2;
-        if (l.first_block[middle] <= blockIdx.x)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Does rule(item, elements) on every piece of every item: N = 4 floats at once where the item's
  * addresses allow it. */
 template <typename Item, typename Rule>
-static __global__ void __launch_bounds__(THREADS) apply(const list<Item> l, const Rule rule)
+static __global__ void __launch_bounds__(THREADS) apply(const ampk_list<Item> l, const Rule rule)
 {
-    const int at = find_item(l);
+    const int at = ampk_find_item(l);
     const Item &item = l.items[at];
     const size_t first = (size_t)(blockIdx.x - l.first_block[at]) * PIECE;
     const size_t end = item.n - first < PIECE ? item.n : first + PIECE;
@@ -73,7 +49,7 @@ struct sgd_item {
     float *w, *v;
     const float *g;
     size_t n;
-    float rate, decay_batch, clip;
+    float unscale, rate, decay_batch, clip;
     __device__ bool is_wide() const
     {
         return are_wide(w, v, g, nullptr);
@@ -90,7 +66,7 @@ struct sgd {
         ampk_load(p.g + i, g);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            v[k] = __fadd_rn(v[k], g[k]);
+            v[k] = __fadd_rn(v[k], __fmul_rn(p.unscale, g[k]));
             if (p.decay_batch != 0) v[k] = __fsub_rn(v[k], __fmul_rn(p.decay_batch, w[k]));
             w[k] = clamp(__fadd_rn(w[k], __fmul_rn(p.rate, v[k])), p.clip);
             v[k] = __fmul_rn(v[k], momentum);
@@ -106,7 +82,7 @@ struct adam_item {
     float *w, *m, *v;
     const float *g;
     size_t n;
-    float rate, decay_batch, clip;
+    float unscale, rate, decay_batch, clip;
     __device__ bool is_wide() const
     {
         return are_wide(w, m, v, g);
@@ -125,7 +101,8 @@ struct adam {
         ampk_load(p.g + i, g);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            float d = __fsub_rn(g[k], __fmul_rn(p.decay_batch, w[k]));
+            float gradient = __fmul_rn(p.unscale, g[k]);
+            float d = __fsub_rn(gradient, __fmul_rn(p.decay_batch, w[k]));
             m[k] = __fadd_rn(__fmul_rn(m[k], b1), __fmul_rn(d, rest1));
             v[k] = __fadd_rn(__fmul_rn(v[k], b2), __fmul_rn(__fmul_rn(d, d), rest2));
             float mean = __fdiv_rn(m[k], unbias1), spread = __fsqrt_rn(__fdiv_rn(v[k], unbias2));
@@ -163,12 +140,12 @@ struct copy {
 
 static sgd_item make_item(const struct ampk_param &p, const sgd &)
 {
-    return {p.value, p.update, p.grad, p.n, p.rate, p.decay_batch, p.clip};
+    return {p.value, p.update, p.grad, p.n, p.unscale, p.rate, p.decay_batch, p.clip};
 }
 
 static adam_item make_item(const struct ampk_param &p, const adam &)
 {
-    return {p.value, p.m, p.v, p.grad, p.n, p.rate, p.decay_batch, p.clip};
+    return {p.value, p.m, p.v, p.grad, p.n, p.unscale, p.rate, p.decay_batch, p.clip};
 }
 
 static copy_item make_item(const struct ampk_span &s, const copy &)
@@ -179,20 +156,14 @@ static copy_item make_item(const struct ampk_span &s, const copy &)
 template <typename Item, typename Array, typename Rule>
 static void apply_to(struct ampk_context *ctx, const Array *arrays, int count, const Rule rule)
 {
-    static_assert(sizeof(list<Item>) + sizeof(Rule) <= 4096, "kernel arguments");
-    list<Item> l;
+    static_assert(sizeof(ampk_list<Item>) + sizeof(Rule) <= 4096, "kernel arguments");
+    ampk_list<Item> l;
     for (int i = 0; i < count;) {
-        l.count = 0;
-        l.first_block[0] = 0;
-        for (; i < count && l.count < MOST_ITEMS; i++) {
-            if (!arrays[i].n) continue;
-            l.items[l.count] = make_item(arrays[i], rule);
-            l.first_block[l.count + 1] =
-                l.first_block[l.count] + (unsigned)((arrays[i].n + PIECE - 1) / PIECE);
-            l.count++;
-        }
-        if (!l.count) continue;
-        AMPK_LAUNCH((apply<Item, Rule>), l.first_block[l.count], THREADS, 0, ctx->stream, l, rule);
+        l.clear();
+        for (; i < count && !l.is_full(); i++)
+            if (arrays[i].n)
+                l.add(make_item(arrays[i], rule), (unsigned)((arrays[i].n + PIECE - 1) / PIECE));
+        if (l.count) AMPK_LAUNCH((apply<Item, Rule>), l.blocks(), THREADS, 0, ctx->stream, l, rule);
     }
 }
 

@@ -60,14 +60,15 @@ void ampk_ref_conv_destroy(struct ampk_context *context, struct ampk_conv *conv)
     free(conv);
 }
 
-void ampk_ref_conv_set_weights(struct ampk_context *context, struct ampk_conv *conv,
-                               const float *weights, uint32_t *amax)
+void ampk_ref_conv_set_weights(struct ampk_context *context, const struct ampk_new_weights *list,
+                               int count)
 {
     (void)context;
-    for (size_t i = 0; i < count_weights(&conv->shape); i++) {
-        ampk_ref_raise(amax, weights[i]);
-        conv->weights[i] = ampk_ref_round(weights[i], conv->operand);
-    }
+    for (const struct ampk_new_weights *w = list; w < list + count; w++)
+        for (size_t i = 0; i < count_weights(&w->conv->shape); i++) {
+            ampk_ref_raise(w->amax, w->weights[i]);
+            w->conv->weights[i] = ampk_ref_round(w->weights[i], w->conv->operand);
+        }
 }
 
 /* The arrays of a pass in NCHW order; which one is written is the pass's business. */

@@ -45,7 +45,7 @@ static void update_sgd(const struct ampk_param *p, float momentum)
 {
     float *w = p->value, *v = p->update;
     for (size_t i = 0; i < p->n; i++) {
-        v[i] = add(v[i], p->grad[i]);
+        v[i] = add(v[i], multiply(p->unscale, p->grad[i]));
         if (p->decay_batch != 0) v[i] = add(v[i], -multiply(p->decay_batch, w[i]));
         w[i] = clamp(add(w[i], multiply(p->rate, v[i])), p->clip);
         v[i] = multiply(v[i], momentum);
@@ -64,7 +64,7 @@ static void update_adam(const struct ampk_param *p, float b1, float b2, float ep
 {
     float *w = p->value, *m = p->m, *v = p->v;
     for (size_t i = 0; i < p->n; i++) {
-        double d = p->grad[i] - (double)p->decay_batch * w[i];
+        double d = (double)p->unscale * p->grad[i] - (double)p->decay_batch * w[i];
         double first = (double)b1 * m[i] + (1 - (double)b1) * d;
         double second = (double)b2 * v[i] + (1 - (double)b2) * d * d;
         double step = first / (1 - pow(b1, t)) / (sqrt(second / (1 - pow(b2, t))) + eps);

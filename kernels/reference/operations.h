@@ -18,8 +18,7 @@ void ampk_ref_channels_gather(struct ampk_context *, const struct ampk_tensor *s
 struct ampk_conv *ampk_ref_conv_create(struct ampk_context *, const struct ampk_conv_shape *,
                                        char *err, size_t err_size);
 void ampk_ref_conv_destroy(struct ampk_context *, struct ampk_conv *);
-void ampk_ref_conv_set_weights(struct ampk_context *, struct ampk_conv *, const float *weights,
-                               uint32_t *amax);
+void ampk_ref_conv_set_weights(struct ampk_context *, const struct ampk_new_weights *, int count);
 void ampk_ref_conv_forward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                            const struct ampk_tensor *y, const float *shift, float *sums,
                            uint32_t *amax);

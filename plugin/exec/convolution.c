@@ -108,9 +108,6 @@ static void forward(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     const struct ampk_backend *be = g->backend;
     const struct ampk_tensor *x = amp_graph_source(g, i, 0);
-    if (g->weights_stale)
-        be->conv_set_weights(g->context, node->conv, node->weights->value,
-                             &node->watch[AMP_WATCH_WEIGHTS]);
     if (node->desc->batch_normalize)
         forward_batchnorm(g, i, x);
     else

@@ -126,7 +126,10 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
     g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
     g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
-    if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates) return -1;
+    g->convs = calloc((size_t)g->n, sizeof *g->convs);
+    if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates ||
+        !g->convs)
+        return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = params[i];
     for (int i = 0; i < g->n_rolling; i++) {
@@ -183,6 +186,10 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
             snprintf(err, err_size, "no memory for the loss of layer %d", i);
             return -1;
         }
+        const struct amp_node *node = &g->nodes[i];
+        if (node->conv)
+            g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
+                                                               &node->watch[AMP_WATCH_WEIGHTS]};
     }
     return 0;
 }
@@ -209,6 +216,7 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n_params = n_params;
     g->n_rolling = n_rolling;
     g->weights_stale = true;
+    g->unscale = 1;
     snprintf(err, err_size, "out of memory");
     if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0 &&
         amp_segments_create(g) == 0)
@@ -251,6 +259,7 @@ void amp_graph_free(struct amp_graph *g)
     free(g->losses);
     free(g->copies);
     free(g->updates);
+    free(g->convs);
     free(g);
 }
 
@@ -309,6 +318,12 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
 
 /* ---- passes ---- */
 
+static void take_weights(struct amp_graph *g)
+{
+    if (g->weights_stale) g->backend->conv_set_weights(g->context, g->convs, g->n_convs);
+    g->weights_stale = false;
+}
+
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
     g->train = train;
@@ -325,6 +340,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         g->staged = NULL;
     }
     g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    take_weights(g);
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -442,7 +458,7 @@ double amp_graph_grad_norm(struct amp_graph *g)
     g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients, g->n_gradients,
                             g->grad_square);
     g->backend->read(g->context, &square, g->grad_square, sizeof square);
-    return sqrt(square);
+    return sqrt(square) * (double)g->unscale;
 }
 
 /* ---- passes of one layer ---- */
@@ -459,7 +475,6 @@ void amp_graph_forward_layer(struct amp_graph *g, int layer)
 void amp_graph_forward(struct amp_graph *g, int layer)
 {
     amp_segment_forward(g, layer);
-    if (layer == g->n - 1) g->weights_stale = false;
 }
 
 static size_t output_count(const struct amp_graph *g, int i)

@@ -104,7 +104,10 @@ struct amp_graph {
     float *rolling_saved;       /* backend memory */
     struct ampk_span *copies;   /* room for n_rolling */
     struct ampk_param *updates; /* room for n_params */
+    int n_convs;
+    struct ampk_new_weights *convs; /* of every convolution: what it takes when they are stale */
     float *gradients, *sums;
+    float unscale; /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
     size_t n_gradients;
     char *arena;
     uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */

@@ -91,19 +91,13 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_way way,
         body(g, s);
 }
 
-static enum amp_way forward_way(const struct amp_graph *g)
-{
-    if (!g->train) return AMP_INFERENCE;
-    return g->weights_stale ? AMP_FORWARD_NEW_WEIGHTS : AMP_FORWARD;
-}
-
 void amp_segment_forward(struct amp_graph *g, int layer)
 {
     struct amp_segment *s = g->nodes[layer].segment;
     if (!s)
         amp_graph_forward_layer(g, layer);
     else if (layer == s->first)
-        run(g, s, forward_way(g), run_forward);
+        run(g, s, g->train ? AMP_FORWARD : AMP_INFERENCE, run_forward);
 }
 
 void amp_segment_backward(struct amp_graph *g, int layer)

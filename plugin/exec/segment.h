@@ -15,13 +15,7 @@ struct amp_graph;
 enum { AMP_REGION_WARM_UP_IMAGES = 12800 }; /* Darknet's: boxes are drawn to their anchors first */
 
 /* The ways to run a segment. */
-enum amp_way {
-    AMP_INFERENCE, /* takes the weights too */
-    AMP_FORWARD,
-    AMP_FORWARD_NEW_WEIGHTS,
-    AMP_BACKWARD,
-    AMP_WAYS
-};
+enum amp_way { AMP_INFERENCE, AMP_FORWARD, AMP_BACKWARD, AMP_WAYS };
 
 struct amp_segment {
     int first, last; /* layers */

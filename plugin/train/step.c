@@ -157,7 +157,7 @@ static void accept_pass(struct amp_step *s)
     if (g->sums)
         g->backend->accumulate(g->context, g->gradients, g->n_gradients, unscale, g->sums);
     else
-        g->backend->scale(g->context, g->gradients, g->n_gradients, unscale);
+        g->unscale = unscale;
 }
 
 static void give_up(struct amp_step *s, const struct amp_fault *f)
@@ -284,6 +284,7 @@ static int list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
                                                   .v = p->v,
                                                   .grad = p->sum ? p->sum : p->grad,
                                                   .n = p->n,
+                                                  .unscale = g->unscale,
                                                   .rate = adam ? rate : rate / batch,
                                                   .decay_batch = decays ? u->decay * batch : 0,
                                                   .clip = p->clip};

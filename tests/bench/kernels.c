@@ -75,7 +75,8 @@ static void operate(struct bench *b, enum operation op)
 {
     switch (op) {
     case SET_WEIGHTS:
-        backend->conv_set_weights(b->ctx, b->conv, b->weights, &b->amax);
+        backend->conv_set_weights(b->ctx, &(struct ampk_new_weights){b->conv, b->weights, &b->amax},
+                                  1);
         break;
     case CONV_FORWARD:
         backend->conv_forward(b->ctx, b->conv, &b->x, &b->y, b->bias, b->sums, &b->amax);

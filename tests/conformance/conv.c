@@ -85,16 +85,26 @@ struct convs {
     struct ampk_conv *tested, *exact, *magnitude;
 };
 
-static void set_random_weights(struct rig *r, struct convs *c)
+enum { MOST_CONVS = 70 }; /* more than one launch takes */
+
+/* Each gets its own, all in one call. */
+static void set_random_weights(struct rig *r, const struct convs *c, int count)
 {
-    const struct ampk_conv_shape *s = &c->shape;
-    struct pair w = input_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw);
-    struct ampk_tensor size = absolute(r, &w.exact);
-    struct amax amax = make_amax(r);
-    r->backend->conv_set_weights(r->context, c->tested, w.tested.data, tested_amax(&amax));
-    ampk_reference.conv_set_weights(NULL, c->exact, w.exact.data, &amax.exact);
-    ampk_reference.conv_set_weights(NULL, c->magnitude, size.data, NULL);
-    check_amax(r, "conv_set_weights", &amax, 0);
+    struct ampk_new_weights tested[MOST_CONVS], exact[2 * MOST_CONVS];
+    struct amax amax[MOST_CONVS];
+    for (int i = 0; i < count; i++) {
+        const struct ampk_conv_shape *s = &c[i].shape;
+        struct pair w = input_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw);
+        amax[i] = make_amax(r);
+        tested[i] = (struct ampk_new_weights){c[i].tested, w.tested.data, tested_amax(&amax[i])};
+        exact[2 * i] = (struct ampk_new_weights){c[i].exact, w.exact.data, &amax[i].exact};
+        exact[2 * i + 1] =
+            (struct ampk_new_weights){c[i].magnitude, absolute(r, &w.exact).data, NULL};
+    }
+    r->backend->conv_set_weights(r->context, tested, count);
+    ampk_reference.conv_set_weights(NULL, exact, 2 * count);
+    for (int i = 0; i < count; i++)
+        check_amax(r, "conv_set_weights", &amax[i], 0);
 }
 
 static struct convs make_convs(struct rig *r, struct ampk_conv_shape shape)
@@ -110,8 +120,8 @@ static struct convs make_convs(struct rig *r, struct ampk_conv_shape shape)
     REQUIRE(c.tested != NULL);
     c.exact = ampk_reference.conv_create(NULL, &c.shape, err, sizeof err);
     c.magnitude = ampk_reference.conv_create(NULL, &c.shape, err, sizeof err);
-    if (random_bool()) set_random_weights(r, &c); /* the second ones must win */
-    set_random_weights(r, &c);
+    if (random_bool()) set_random_weights(r, &c, 1); /* the second ones must win */
+    set_random_weights(r, &c, 1);
     return c;
 }
 
@@ -170,29 +180,56 @@ static void check_sums(struct rig *r, const struct pair *y, const struct pair *s
     check_output(r, "sums", sums, (struct tolerance){roundings(count) + 2, &magnitude, 0, 0});
 }
 
-static void forward_case(struct rig *r)
+static void check_forward(struct rig *r, const struct convs *c)
 {
-    struct convs c = make_convs(r, choose_shape(true));
-    struct pair x = input_tensor(r, shape_x(&c.shape));
-    struct pair y = output_tensor(r, shape_y(&c.shape), false);
-    struct pair shift = input_array(r, c.shape.k), sums = output_array(r, 2 * c.shape.k, false);
+    const struct ampk_conv_shape *s = &c->shape;
+    struct pair x = input_tensor(r, shape_x(s));
+    struct pair y = output_tensor(r, shape_y(s), false);
+    struct pair shift = input_array(r, s->k), sums = output_array(r, 2 * s->k, false);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
-    ampk_reference.conv_forward(NULL, c.magnitude, &size, &magnitude, NULL, NULL, NULL);
+    ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL, NULL);
     bool with_sums = random_bool();
     struct amax amax = make_amax(r);
-    r->backend->conv_forward(r->context, c.tested, &x.tested, &y.tested, shift.tested.data,
+    r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested, shift.tested.data,
                              with_sums ? sums.tested.data : NULL, tested_amax(&amax));
-    ampk_reference.conv_forward(NULL, c.exact, &x.exact, &y.exact, NULL, NULL, &amax.exact);
-    struct tolerance sum = sum_of(&c.shape, roundings(products_of_output(&c.shape)), &magnitude);
+    ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, NULL, &amax.exact);
+    struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
     double slack = check_output(r, "conv_forward", &y, sum);
     check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
     if (with_sums) check_sums(r, &y, &shift, &sums);
+}
+
+static void forward_case(struct rig *r)
+{
+    struct convs c = make_convs(r, choose_shape(true));
+    check_forward(r, &c);
     destroy_convs(r, &c);
 }
 
 AMP_TEST(conv_forward)
 {
     run_cases(forward_case, 60);
+}
+
+/* Convolutions of several types, more than one launch takes. */
+static void many_weights_case(struct rig *r)
+{
+    static struct convs c[MOST_CONVS];
+    for (int i = 0; i < MOST_CONVS; i++) {
+        struct ampk_conv_shape s = usual_shapes[i % 3];
+        s.compute = (enum ampk_compute)random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+        c[i] = make_convs(r, s);
+    }
+    set_random_weights(r, c, MOST_CONVS);
+    for (int i = 0; i < MOST_CONVS; i++) {
+        check_forward(r, &c[i]);
+        destroy_convs(r, &c[i]);
+    }
+}
+
+AMP_TEST(weights_of_many_convolutions)
+{
+    run_cases(many_weights_case, 2);
 }
 
 static void bias_forward_case(struct rig *r)
@@ -355,7 +392,8 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
 
     struct ampk_conv *conv = r->backend->conv_create(r->context, &row, err, sizeof err);
     REQUIRE(conv != NULL);
-    r->backend->conv_set_weights(r->context, conv, input_bytes(r, &one, sizeof one), NULL);
+    struct ampk_new_weights weights = {conv, input_bytes(r, &one, sizeof one), NULL};
+    r->backend->conv_set_weights(r->context, &weights, 1);
     r->backend->conv_forward(r->context, conv, &x.tested, &y.tested, NULL, NULL, NULL);
     check_values("x", download(r, &y).data, expected);
     r->backend->conv_backward(r->context, conv, &ones.tested, &x.tested, &dx.tested, false,
@@ -367,7 +405,8 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
     REQUIRE(conv != NULL);
     struct ampk_tensor pixel = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, 1);
     pixel.data = ones.tested.data;
-    r->backend->conv_set_weights(r->context, conv, x.tested.data, NULL);
+    weights = (struct ampk_new_weights){conv, x.tested.data, NULL};
+    r->backend->conv_set_weights(r->context, &weights, 1);
     r->backend->conv_forward(r->context, conv, &pixel, &z.tested, NULL, NULL, NULL);
     check_values("weights", download(r, &z).data, expected);
     r->backend->conv_destroy(r->context, conv);

@@ -194,7 +194,7 @@ AMP_TEST(convolution)
         float *columns = calloc((size_t)taps * area, sizeof *columns);
         char err[200];
         struct ampk_conv *conv = reference->conv_create(NULL, &s, err, sizeof err);
-        reference->conv_set_weights(NULL, conv, weights.data, NULL);
+        reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, weights.data, NULL}, 1);
 
         im2col_cpu(x.data, c, h, w, size, s.stride, s.pad, columns);
         memset(expected.data, 0, (size_t)k * area * sizeof(float));
@@ -307,6 +307,7 @@ AMP_TEST(sgd_update_is_darknets_to_the_bit)
                                    .update = v.data,
                                    .grad = g.data,
                                    .n = N,
+                                   .unscale = 1,
                                    .rate = rate,
                                    .decay_batch = decay * batch};
         reference->update_sgd(NULL, &param, 1, momentum);

@@ -116,6 +116,7 @@ struct params {
 static struct ampk_param random_param(struct params *p, int i)
 {
     return (struct ampk_param){.n = p->n[i],
+                               .unscale = ldexpf(1, random_int(-24, 0)),
                                .rate = (float)test_uniform(0, .1),
                                .decay_batch = random_bool() ? 0 : (float)test_uniform(0, .1),
                                .clip = random_clip()};
@@ -175,8 +176,9 @@ static void adam_magnitudes(const struct adam *a, const struct ampk_param *p, fl
     double unbias1 = 1 - pow(a->b1, a->t), unbias2 = 1 - pow(a->b2, a->t);
     const float *w = p->value, *m = p->m, *v = p->v, *g = p->grad;
     for (size_t i = 0; i < p->n; i++) {
-        double d = fabs(g[i]) + p->decay_batch * fabs(w[i]);
-        double exact_d = g[i] - (double)p->decay_batch * w[i];
+        double gradient = (double)p->unscale * g[i];
+        double d = fabs(gradient) + p->decay_batch * fabs(w[i]);
+        double exact_d = gradient - (double)p->decay_batch * w[i];
         double second = (double)a->b2 * v[i] + (1 - (double)a->b2) * exact_d * exact_d;
         to_m[i] = (float)(a->b1 * fabs(m[i]) + (1 - a->b1) * d);
         to_v[i] = (float)(a->b2 * v[i] + (1 - a->b2) * d * d);
@@ -251,7 +253,7 @@ static void nan_weight_case(struct rig *r)
     r->backend->write(r->context, tw, w, bytes);
     r->backend->fill_zero(r->context, tv, bytes);
     struct ampk_param param = {
-        .value = tw, .update = tv, .grad = tg, .n = 20, .rate = .1f, .clip = .5f};
+        .value = tw, .update = tv, .grad = tg, .n = 20, .unscale = 1, .rate = .1f, .clip = .5f};
     r->backend->update_sgd(r->context, &param, 1, .9f);
     r->backend->read(r->context, w, tw, bytes);
     for (int i = 0; i < 20; i++)
@@ -287,6 +289,7 @@ static void sgd_many_case(struct rig *r)
     struct pair v = output_array(r, g.tested.c, true);
     for (int i = 0; i < MANY; at += n[i++]) {
         struct ampk_param p = {.n = n[i],
+                               .unscale = .25f,
                                .rate = (float)test_uniform(0, .1),
                                .decay_batch = (float)test_uniform(0, .1),
                                .clip = random_clip()};

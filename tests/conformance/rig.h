@@ -35,7 +35,7 @@ enum { ISAS = 3, MOST_THREADS = 3 };
 
 #define UNUSED __attribute__((unused))
 
-enum { GUARD_BYTES = 64, GUARD = 0xa5, MOST_BLOCKS = 32 };
+enum { GUARD_BYTES = 64, GUARD = 0xa5, MOST_BLOCKS = 1000 };
 
 /* One allocation of the backend, with what it must contain around the elements: `images` runs of
  * image_bytes, stride_bytes apart, the first at byte `start`. */

@@ -95,11 +95,11 @@ static void channels_gather(struct ampk_context *c, const struct ampk_tensor *sr
 }
 
 /* The master weight itself is spoilt: what a diverged update leaves. */
-static void conv_set_weights(struct ampk_context *c, struct ampk_conv *conv, const float *weights,
-                             uint32_t *amax)
+static void conv_set_weights(struct ampk_context *c, const struct ampk_new_weights *list, int count)
 {
-    if (strikes(amax)) *(float *)(uintptr_t)weights = value();
-    real->conv_set_weights(c, conv, weights, amax);
+    for (int i = 0; i < count; i++)
+        if (strikes(list[i].amax)) *(float *)(uintptr_t)list[i].weights = value();
+    real->conv_set_weights(c, list, count);
 }
 
 static void conv_forward(struct ampk_context *c, struct ampk_conv *conv,
