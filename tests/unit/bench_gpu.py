@@ -109,6 +109,16 @@ def load_script():
     return module
 
 
+def test_defaults():
+    """Whatever there is a ratio of is measured unless other contestants are named, or it has an option."""
+    script = load_script()
+    named = {name for ratio in script.RATIOS for name in ratio} - {"torch-compile", "alexeyab"}
+    said = subprocess.run([sys.executable, ROOT / "scripts/bench-gpu", "--help"], capture_output=True,
+                          text=True, check=True).stdout
+    default = "".join(said.split()).split("someofthese(default:")[1].split(")")[0]
+    assert named <= set(default.split(",")), (named, default)
+
+
 def test_judge():
     script = load_script()
     own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
@@ -191,6 +201,7 @@ test_cfg()
 test_ratios()
 test_roofline()
 test_output()
+test_defaults()
 test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
