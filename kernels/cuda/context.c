@@ -7,6 +7,7 @@
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
 
+/* AMPK_CUDA_OLDEST: the lowest compute capability that kernels are compiled for. */
 static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 {
     if (ampk_rt_device_count() < 1) {
@@ -18,10 +19,12 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
         snprintf(err, err_size, "CUDA device %d cannot be used: %s", device, ampk_rt_error());
         return false;
     }
-    if (ctx->device.compute_capability < 75) {
-        snprintf(err, err_size, "%s has compute capability %d.%d; 7.5 (Turing) or higher is needed",
-                 ctx->device.name, ctx->device.compute_capability / 10,
-                 ctx->device.compute_capability % 10);
+    int capability = ctx->device.compute_capability;
+    if (capability < AMPK_CUDA_OLDEST) {
+        snprintf(err, err_size,
+                 "%s has compute capability %d.%d; the kernels are compiled for %d.%d and higher",
+                 ctx->device.name, capability / 10, capability % 10, AMPK_CUDA_OLDEST / 10,
+                 AMPK_CUDA_OLDEST % 10);
         return false;
     }
     return true;
