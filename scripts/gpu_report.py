@@ -94,11 +94,10 @@ def slope_line(found):
     return "Slope of a leaky ReLU in cuDNN's fused batch-norm engines: " + "; ".join(words) + "."
 
 
-def logs(work, stages):
+def logs(work):
     """What the stages said, one after another."""
-    said = ((stage["name"], work / f"{stage['name']}.log") for stage in stages)
-    return "".join(f"==== {name}\n{path.read_text(errors='replace')}\n" for name, path in said
-                   if path.exists())
+    paths = sorted(work.glob("*.log"), key=lambda path: path.stat().st_mtime)
+    return "".join(f"==== {path.stem}\n{path.read_text(errors='replace')}\n" for path in paths)
 
 
 def page(record, bench_page):
@@ -128,7 +127,7 @@ def main(work, out):
     base = out / f"{short}-{date}"
     bench_lib.write(f"{base}.json", json.dumps(record, indent=1) + "\n")
     bench_lib.write(f"{base}.md", text)
-    bench_lib.write(f"{base}.log", logs(work, record["stages"]))
+    bench_lib.write(f"{base}.log", logs(work))
     print(text)
 
 
