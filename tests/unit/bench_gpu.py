@@ -155,6 +155,19 @@ def test_run(folder):
     assert "tf32: not measured: tf32: this one is broken" in page, page
 
 
+def test_cut_off(folder):
+    """What is stopped between two rounds keeps those before."""
+    written = folder / "cut.json"
+    try:
+        subprocess.run(
+            [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2",
+             "--contestants", "fp16", "--rounds", "1000000", "--seconds", "0.1", "--no-check",
+             "--binaries", folder, "--json", written], capture_output=True, timeout=6)
+    except subprocess.TimeoutExpired:
+        pass
+    assert json.loads(written.read_text())["runs"][0]["rounds"], written.read_text()
+
+
 def python_with_torch():
     for python in (sys.executable, "/usr/bin/python3"):
         if not subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
@@ -205,5 +218,6 @@ test_defaults()
 test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
+    test_cut_off(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_torch(Path(scratch))
