@@ -1,7 +1,8 @@
 # Finds the CUDA toolkit and cuDNN for a build with AMP_CUDA, and enables the language.
 #
 # AMP_CUDA_ARCHITECTURES: compute capabilities to compile for, e.g. "75;90". Default: every one the
-# toolkit offers from 75 (Turing) up. The highest is also embedded as PTX for later GPUs.
+# toolkit offers from 75 (Turing) up; 70 (Volta) where it offers that. The highest is also embedded
+# as PTX for later GPUs.
 # libcuda is never linked: it comes with the driver, and the programs must start without one.
 
 find_program(CMAKE_CUDA_COMPILER nvcc
@@ -14,12 +15,14 @@ endif()
 execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
   OUTPUT_VARIABLE offered RESULT_VARIABLE status)
 string(REGEX MATCHALL "[0-9]+[a-z]?" offered "${offered}")
-list(FILTER offered INCLUDE REGEX "^(7[5-9]|[89][0-9]|[1-9][0-9][0-9])$")
-if(status OR NOT offered)
+list(FILTER offered INCLUDE REGEX "^([789][0-9]|[1-9][0-9][0-9])$")
+list(SORT offered COMPARE NATURAL)
+set(usual ${offered})
+list(FILTER usual EXCLUDE REGEX "^7[0-4]$")
+if(status OR NOT usual)
   message(FATAL_ERROR "${CMAKE_CUDA_COMPILER} --list-gpu-arch names no architecture from 75 up")
 endif()
-list(SORT offered COMPARE NATURAL)
-set(AMP_CUDA_ARCHITECTURES "${offered}" CACHE STRING "Compute capabilities to compile for")
+set(AMP_CUDA_ARCHITECTURES "${usual}" CACHE STRING "Compute capabilities to compile for")
 foreach(arch ${AMP_CUDA_ARCHITECTURES})
   if(NOT arch IN_LIST offered)
     message(FATAL_ERROR "AMP_CUDA_ARCHITECTURES: ${arch} is not one of ${offered}")
@@ -27,6 +30,7 @@ foreach(arch ${AMP_CUDA_ARCHITECTURES})
 endforeach()
 set(CMAKE_CUDA_ARCHITECTURES ${AMP_CUDA_ARCHITECTURES})
 list(SORT CMAKE_CUDA_ARCHITECTURES COMPARE NATURAL)
+list(GET CMAKE_CUDA_ARCHITECTURES 0 AMP_CUDA_OLDEST)
 list(POP_BACK CMAKE_CUDA_ARCHITECTURES newest)
 list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND -real)
 list(APPEND CMAKE_CUDA_ARCHITECTURES ${newest})
@@ -46,11 +50,11 @@ if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
 endif()
 file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h version REGEX "define CUDNN_M[A-Z]+ +[0-9]+")
 string(REGEX REPLACE "[^0-9;]" "" version "${version}")
-string(REPLACE ";" "." version "${version}")
-if(version VERSION_LESS 8)
-  message(FATAL_ERROR "cuDNN ${version} in ${CUDNN_INCLUDE_DIR} is too old: 8 or 9 is needed")
+string(REPLACE ";" "." AMP_CUDNN_VERSION "${version}")
+if(AMP_CUDNN_VERSION VERSION_LESS 8)
+  message(FATAL_ERROR "cuDNN ${AMP_CUDNN_VERSION} in ${CUDNN_INCLUDE_DIR} is too old: 8 or 9 is needed")
 endif()
-message(STATUS "CUDA ${CUDAToolkit_VERSION}, cuDNN ${version}, architectures ${AMP_CUDA_ARCHITECTURES}")
+message(STATUS "CUDA ${CUDAToolkit_VERSION}, cuDNN ${AMP_CUDNN_VERSION}, architectures ${AMP_CUDA_ARCHITECTURES}")
 
 # Where the libraries of the toolkit are found at run time.
 get_filename_component(cudnn_folder ${CUDNN_LIBRARY} DIRECTORY)

@@ -1,4 +1,5 @@
-"""Joins what the stages of scripts/gpu-check.sh left into OUT/<gpu>-<date>.json and .md.
+"""Joins what the stages of scripts/gpu-check.sh left into OUT/<gpu>-<date>.json and .md, and what they
+said into .log.
 
 usage: gpu_report.py WORK OUT
 """
@@ -93,6 +94,12 @@ def slope_line(found):
     return "Slope of a leaky ReLU in cuDNN's fused batch-norm engines: " + "; ".join(words) + "."
 
 
+def logs(work):
+    """What the stages said, one after another."""
+    paths = sorted(work.glob("*.log"), key=lambda path: path.stat().st_mtime)
+    return "".join(f"==== {path.stem}\n{path.read_text(errors='replace')}\n" for path in paths)
+
+
 def page(record, bench_page):
     lines = [f"# GPU check on {record['gpu']}, {record['date']}", "",
              f"Commit {record['machine']['commit']}; {record['machine']['cpu']}, "
@@ -120,6 +127,7 @@ def main(work, out):
     base = out / f"{short}-{date}"
     bench_lib.write(f"{base}.json", json.dumps(record, indent=1) + "\n")
     bench_lib.write(f"{base}.md", text)
+    bench_lib.write(f"{base}.log", logs(work))
     print(text)
 
 

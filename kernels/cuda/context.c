@@ -7,6 +7,7 @@
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
 
+/* AMPK_CUDA_OLDEST: the lowest compute capability that kernels are compiled for. */
 static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 {
     if (ampk_rt_device_count() < 1) {
@@ -18,10 +19,12 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
         snprintf(err, err_size, "CUDA device %d cannot be used: %s", device, ampk_rt_error());
         return false;
     }
-    if (ctx->device.compute_capability < 75) {
-        snprintf(err, err_size, "%s has compute capability %d.%d; 7.5 (Turing) or higher is needed",
-                 ctx->device.name, ctx->device.compute_capability / 10,
-                 ctx->device.compute_capability % 10);
+    int capability = ctx->device.compute_capability;
+    if (capability < AMPK_CUDA_OLDEST) {
+        snprintf(err, err_size,
+                 "%s has compute capability %d.%d; the kernels are compiled for %d.%d and higher",
+                 ctx->device.name, capability / 10, capability % 10, AMPK_CUDA_OLDEST / 10,
+                 AMPK_CUDA_OLDEST % 10);
         return false;
     }
     return true;
@@ -83,6 +86,7 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
 
 void ampk_cuda_wait(struct ampk_context *ctx)
 {
+    if (ampk_rt_spoil_recording("the host waits for the device")) return;
     if (ampk_rt_stream_wait(ctx->stream)) return;
     fprintf(stderr, "CUDA backend: %s: %s\n", ctx->device.name, ampk_rt_error());
     abort();
@@ -129,6 +133,8 @@ bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 
 void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
 {
+    if (bytes <= ctx->work_bytes) return ctx->work;
+    if (ampk_rt_spoil_recording("work memory is short")) return ctx->work; /* by nobody used */
     if (ampk_cuda_work_reserve(ctx, bytes)) return ctx->work;
     fprintf(stderr, "CUDA backend: out of memory: %zu bytes of work memory\n", bytes);
     abort();

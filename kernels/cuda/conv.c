@@ -38,15 +38,17 @@ struct ampk_conv {
 
 /* ---- plans ---- */
 
-/* A context's libraries are opened by its first convolution. AMPK_CUDA_FP32_GRADIENTS in the
- * environment: weight gradients of all convolutions come as FP32 where there are kernels for it,
- * which are compiled at every start. */
+/* A context's libraries are opened by its first convolution. In the environment:
+ * AMPK_CUDA_FP32_GRADIENTS  weight gradients of all convolutions come as FP32 where there are
+ *                           kernels for it, which are compiled at every start
+ * AMPK_CUDA_UNTIMED         plans that are not known yet are guessed, not timed (tests) */
 static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err_size)
 {
     char path[PATH_MAX];
     struct ampk_tc_settings settings = {.workspace_limit =
                                             ctx->device.memory_bytes / WORKSPACE_SHARE,
-                                        .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL};
+                                        .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL,
+                                        .untimed = getenv("AMPK_CUDA_UNTIMED") != NULL};
     if (settings.workspace_limit > MOST_WORKSPACE) settings.workspace_limit = MOST_WORKSPACE;
     if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
     if (!ctx->tensor_core)

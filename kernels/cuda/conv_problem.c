@@ -53,8 +53,6 @@ const char *ampk_tc_obstacle(const struct ampk_tc_problem *p, int compute_capabi
 {
     int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(p->compute));
     if (p->compute == AMPK_COMPUTE_FP32) return "FP32 products are not for Tensor Cores";
-    if (compute_capability < 75)
-        return "before Turing (compute capability 7.5) cuDNN has no kernels";
     if (compute_capability < 80 && p->compute != AMPK_COMPUTE_FP16)
         return "before Ampere (compute capability 8.0) Tensor Cores read FP16 only";
     if (p->groups > 1 && (p->c / p->groups % multiple || p->k / p->groups % multiple))

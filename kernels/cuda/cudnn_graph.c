@@ -15,6 +15,8 @@ static void last_words(char *text, size_t size)
     text[0] = 0;
 #if CUDNN_VERSION >= 90000
     cudnnGetLastErrorString(text, size);
+#else
+    (void)size;
 #endif
     for (; *text; text++)
         if (*text == '\n' || *text == '\t') *text = ' ';
@@ -84,14 +86,14 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *set,
 bool ampk_cudnn_properties(struct ampk_cudnn_set *set, const char *json,
                            cudnnBackendDescriptor_t *properties)
 {
-#if CUDNN_VERSION >= 91100
+#if CUDNN_VERSION >= 91002
     cudnnBackendDescriptor_t d = ampk_cudnn_make(set, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     ampk_cudnn_attribute(set, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                          (int64_t)strlen(json), json);
     *properties = ampk_cudnn_finalize(set, d, "device properties");
 #else
     (void)json;
-    failed(set, CUDNN_STATUS_NOT_SUPPORTED, "device properties need cuDNN 9.11");
+    failed(set, CUDNN_STATUS_NOT_SUPPORTED, "device properties need cuDNN 9.10.2");
     *properties = NULL;
 #endif
     return *properties != NULL;

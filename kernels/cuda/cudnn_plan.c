@@ -161,7 +161,7 @@ static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_devi
     cudnnBackendDescriptor_t h = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     ampk_cudnn_attribute_descriptor(set, h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     ampk_cudnn_attribute(set, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-#if CUDNN_VERSION >= 91100
+#if CUDNN_VERSION >= 91002
     if (device->properties)
         ampk_cudnn_attribute_descriptor(set, h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
                                         device->properties);
@@ -214,7 +214,7 @@ static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
     cudnnBackendDescriptor_t e = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
     ampk_cudnn_attribute_int(set, e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, choice->engine);
-#if CUDNN_VERSION >= 91100
+#if CUDNN_VERSION >= 91002
     if (device->properties)
         ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_DEVICEPROP, device->properties);
 #endif
@@ -247,7 +247,7 @@ static bool make_plan(struct ampk_cudnn_plan *plan, const struct ampk_cudnn_devi
     if (device->handle)
         ampk_cudnn_attribute(set, made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
                              &device->handle);
-#if CUDNN_VERSION >= 91100
+#if CUDNN_VERSION >= 91002
     if (device->properties)
         ampk_cudnn_attribute_descriptor(set, made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
                                         device->properties);

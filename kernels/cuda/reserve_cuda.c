@@ -31,16 +31,6 @@ static bool find(const char *name, void *function)
     return status == cudaSuccess && result == cudaDriverEntryPointSuccess;
 }
 
-static void find_driver(void)
-{
-    driver.found = find("cuMemGetAllocationGranularity", &driver.granularity) &&
-                   find("cuMemAddressReserve", &driver.reserve) &&
-                   find("cuMemAddressFree", &driver.free) && find("cuMemCreate", &driver.create) &&
-                   find("cuMemRelease", &driver.release) && find("cuMemMap", &driver.map) &&
-                   find("cuMemUnmap", &driver.unmap) && find("cuMemSetAccess", &driver.access);
-    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
-}
-
 static CUmemAllocationProp on_this_device(void)
 {
     int device = 0;
@@ -50,17 +40,61 @@ static CUmemAllocationProp on_this_device(void)
     return p;
 }
 
-/* bytes, rounded up to what the device maps at once; 0 where it cannot map. */
+/* What the device maps at once; 0 where it cannot map. */
+static size_t page_bytes(void)
+{
+    CUmemAllocationProp p = on_this_device();
+    size_t page = 0;
+    CUresult status = driver.granularity(&page, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    return status == CUDA_SUCCESS ? page : 0;
+}
+
+/* Gives whole pages memory that kernels and copies can use. */
+static bool map(CUdeviceptr address, size_t size)
+{
+    CUmemGenericAllocationHandle memory;
+    CUmemAllocationProp p = on_this_device();
+    CUmemAccessDesc all = {p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    if (driver.create(&memory, size, &p, 0) != CUDA_SUCCESS) return false;
+    bool mapped = driver.map(address, size, 0, memory, 0) == CUDA_SUCCESS;
+    driver.release(memory); /* the mapping keeps it */
+    if (!mapped) return false;
+    if (driver.access(address, size, &all, 1) == CUDA_SUCCESS) return true;
+    driver.unmap(address, size);
+    return false;
+}
+
+/* Some devices and virtual machines hand out addresses and then no memory for them. */
+static bool can_map(void)
+{
+    CUdeviceptr address = 0;
+    size_t page = page_bytes();
+    if (!page || driver.reserve(&address, page, 0, 0, 0) != CUDA_SUCCESS) return false;
+    bool can = map(address, page);
+    if (can) driver.unmap(address, page);
+    driver.free(address, page);
+    return can;
+}
+
+static void find_driver(void)
+{
+    cudaFree(NULL); /* makes the device's context, if that is still to do */
+    driver.found = find("cuMemGetAllocationGranularity", &driver.granularity) &&
+                   find("cuMemAddressReserve", &driver.reserve) &&
+                   find("cuMemAddressFree", &driver.free) && find("cuMemCreate", &driver.create) &&
+                   find("cuMemRelease", &driver.release) && find("cuMemMap", &driver.map) &&
+                   find("cuMemUnmap", &driver.unmap) && find("cuMemSetAccess", &driver.access) &&
+                   can_map();
+    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
+}
+
+/* bytes, rounded up to whole pages; 0 where the device cannot map. */
 static size_t whole_pages(size_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, find_driver);
-    CUmemAllocationProp p = on_this_device();
-    size_t page = 0;
-    if (!driver.found ||
-        driver.granularity(&page, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS || !page)
-        return 0;
-    return (bytes + page - 1) / page * page;
+    size_t page = driver.found ? page_bytes() : 0;
+    return page ? (bytes + page - 1) / page * page : 0;
 }
 
 void *ampk_reserve(size_t bytes)
@@ -80,16 +114,9 @@ static bool fill(void *range, size_t bytes, const void *initial)
 bool ampk_commit(void *range, size_t bytes, const void *initial)
 {
     CUdeviceptr address = (CUdeviceptr)range;
-    CUmemGenericAllocationHandle memory;
-    CUmemAllocationProp p = on_this_device();
-    CUmemAccessDesc all = {p.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     size_t size = whole_pages(bytes);
-    if (driver.create(&memory, size, &p, 0) != CUDA_SUCCESS) return false;
-    bool mapped = driver.map(address, size, 0, memory, 0) == CUDA_SUCCESS;
-    driver.release(memory); /* the mapping keeps it */
-    if (!mapped) return false;
-    if (driver.access(address, size, &all, 1) == CUDA_SUCCESS && fill(range, bytes, initial))
-        return true;
+    if (!map(address, size)) return false;
+    if (fill(range, bytes, initial)) return true;
     driver.unmap(address, size);
     return false;
 }

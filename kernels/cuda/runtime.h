@@ -78,7 +78,8 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to); /* waits for both 
 bool ampk_rt_can_record(void);
 bool ampk_rt_record_begin(ampk_rt_stream);
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream);
-/* For what only a caller sees fail. False: nothing is being recorded. */
+/* For what only a caller sees fail, and what cannot be done meanwhile: taking memory, waiting.
+ * False: nothing is being recorded. */
 bool ampk_rt_spoil_recording(const char *why);
 bool ampk_rt_replay(ampk_rt_recording, ampk_rt_stream);
 void ampk_rt_recording_destroy(ampk_rt_recording);

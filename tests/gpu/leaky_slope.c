@@ -16,6 +16,13 @@
 #include <stdbool.h>
 #include <string.h>
 
+#if CUDNN_VERSION < 91002 /* refused there, when --properties asks for them */
+#define CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR       ((cudnnBackendDescriptorType_t)38)
+#define CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION ((cudnnBackendAttributeName_t)2702)
+#define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP      ((cudnnBackendAttributeName_t)407)
+#define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP          ((cudnnBackendAttributeName_t)204)
+#endif
+
 enum { N = 2, C = 64, K = 64, H = 16, SIZE = 3, MOST_PLANS = 12 };
 enum {
     X = 1,

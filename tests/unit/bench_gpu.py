@@ -109,6 +109,16 @@ def load_script():
     return module
 
 
+def test_defaults():
+    """Whatever there is a ratio of is measured unless other contestants are named, or it has an option."""
+    script = load_script()
+    named = {name for ratio in script.RATIOS for name in ratio} - {"torch-compile", "alexeyab"}
+    said = subprocess.run([sys.executable, ROOT / "scripts/bench-gpu", "--help"], capture_output=True,
+                          text=True, check=True).stdout
+    default = "".join(said.split()).split("someofthese(default:")[1].split(")")[0]
+    assert named <= set(default.split(",")), (named, default)
+
+
 def test_judge():
     script = load_script()
     own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
@@ -143,6 +153,19 @@ def test_run(folder):
     page = written.with_suffix(".md").read_text()
     assert "# Training steps on NVIDIA H200" in page and "| stock / fp16 | **3.00** |" in page, page
     assert "tf32: not measured: tf32: this one is broken" in page, page
+
+
+def test_cut_off(folder):
+    """What is stopped between two rounds keeps those before."""
+    written = folder / "cut.json"
+    try:
+        subprocess.run(
+            [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2",
+             "--contestants", "fp16", "--rounds", "1000000", "--seconds", "0.1", "--no-check",
+             "--binaries", folder, "--json", written], capture_output=True, timeout=6)
+    except subprocess.TimeoutExpired:
+        pass
+    assert json.loads(written.read_text())["runs"][0]["rounds"], written.read_text()
 
 
 def python_with_torch():
@@ -191,8 +214,10 @@ test_cfg()
 test_ratios()
 test_roofline()
 test_output()
+test_defaults()
 test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
+    test_cut_off(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_torch(Path(scratch))

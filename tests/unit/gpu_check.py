@@ -1,4 +1,5 @@
-"""scripts/gpu-check.sh without a GPU: one line and exit status 77; and its report from canned stages.
+"""scripts/gpu-check.sh without a GPU: one line and exit status 77; its stages with stand-ins for the
+programs; and its report from canned stages.
 
 usage: gpu_check.py ROOT
 """
@@ -26,6 +27,57 @@ def test_arguments():
     assert done.returncode == 1 and '"--fast"' in done.stderr, done
 
 
+def make_executable(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def stand_ins(folder):
+    """Binaries that do nothing, but one that fails, also under the sanitizer; an nvidia-smi that finds a
+    GPU."""
+    make_executable(folder / "path/nvidia-smi", "#!/bin/sh\necho NVIDIA H200\n")
+    make_executable(folder / "path/compute-sanitizer", "#!/bin/sh\necho ========= $*\n"
+                    "case $* in *_copy*) exit 9;; esac\n")
+    for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "tests/gpu_leaky_slope",
+                 "tests/test_conformance_gpu_conv"):
+        make_executable(folder / "binaries" / name, "#!/bin/sh\necho $AMPK_CUDA_UNTIMED of ${0##*/}\n")
+    make_executable(folder / "binaries/tests/gpu_device_properties",
+                    '#!/bin/sh\necho \'{"deviceName": "NVIDIA H200"}\'\n')
+    make_executable(folder / "binaries/tests/test_conformance_gpu_copy",
+                    "#!/bin/sh\necho this one is broken\nexit 1\n")
+
+
+def check_with(folder, *arguments):
+    """Exit status and the stages of the report."""
+    environment = {**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"}
+    environment.pop("HOME", None)
+    environment.pop("XDG_CACHE_HOME", None)
+    done = subprocess.run([ROOT / "scripts/gpu-check.sh", *arguments, "--binaries", folder / "binaries",
+                           "--out", folder / "out"], text=True, capture_output=True, env=environment)
+    found = [json.loads(path.read_text()) for path in (folder / "out").glob("h200-*.json")]
+    return done, {stage["name"]: stage["result"] for stage in found[0]["stages"]} if found else None
+
+
+def test_stages(folder):
+    stand_ins(folder)
+    done, stages = check_with(folder, "--stages", "device-properties,conformance,engines,loss-curves")
+    assert done.returncode == 1, done
+    assert stages == {"device-properties": "pass", "conformance": "FAIL", "loss-curves": "FAIL",
+                      "engines": "pass"}, (stages, done)
+    (log,) = (folder / "out").glob("h200-*.log")
+    said = log.read_text().split("==== ")
+    assert "this one is broken" in said[2] and "1 of test_conformance_gpu_conv" in said[2], said
+    assert said[4].endswith("\nof test_conformance_gpu_conv\n\n"), said  # by timed plans
+    assert "2 failures" in done.stdout, done
+    done, stages = check_with(folder, "--stages", "racecheck")
+    assert done.returncode == 1 and stages == {"racecheck": "FAIL"}, (stages, done)
+    assert "racecheck: 1 programs without an error, 1 with errors" in done.stdout, done
+    assert "--tool racecheck" in done.stdout and "small.cfg none --gpu 0" in done.stdout, done
+    done, _ = check_with(folder, "--stages", "benchmark")
+    assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done
+
+
 def test_report(folder):
     stages = [("device-properties", "pass", "1", ""), ("conformance", "FAIL", "12", "2 programs failed"),
               ("memcheck", "skipped", "0", "compute-sanitizer is not here")]
@@ -48,5 +100,7 @@ def test_report(folder):
 
 test_no_gpu()
 test_arguments()
+with tempfile.TemporaryDirectory() as scratch:
+    test_stages(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_report(Path(scratch))
