@@ -4,12 +4,17 @@
 
 /* ---- counting ---- */
 
-static double inputs_of(const struct amp_profile *p, int i)
+/* Of what the layer reads; mixed: without what is written into it by its source. */
+static double inputs_of(const struct amp_profile *p, int i, bool mixed)
 {
     const struct amp_layer_desc *l = &p->net->layers[i];
+    const int *sources = p->plan->layers[i].sources;
     double n = 0;
     for (int k = 0; k < l->n_sources; ++k)
-        n += l->sources[k] < 0 ? p->net->inputs : p->net->layers[l->sources[k]].outputs;
+        if (sources[k] < 0)
+            n += p->net->inputs;
+        else if (!mixed || p->plan->layers[sources[k]].route != i)
+            n += p->net->layers[sources[k]].outputs;
     return n;
 }
 
@@ -20,8 +25,9 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
     const struct amp_layer_desc *l = &p->net->layers[i];
     const struct amp_plan_layer *plan = &p->plan->layers[i];
     bool mixed = way == AMP_PROFILE_MIXED;
-    double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs_of(p, i) * p->net->batch;
-    double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * l->outputs * p->net->batch;
+    double inputs = inputs_of(p, i, mixed), outputs = l->type == AMP_ROUTE ? inputs : l->outputs;
+    double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs * p->net->batch;
+    double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * outputs * p->net->batch;
     double weights = (mixed ? (double)amp_format_bytes(plan->in) : 4) * (double)l->n_weights;
     double known = mixed || !p->no_fp32 ? 1 : NAN;
     if (mixed && plan->fused) {

@@ -323,6 +323,67 @@ static void fuse_sums(struct planner *pl)
     }
 }
 
+/* ---- slices of concatenations ---- */
+
+/* Whether layer i can write its output, and read its delta, with gaps between pixels. */
+static bool can_be_slice(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    if (pl->plan->layers[i].fused || amp_plan_writes(pl->plan, i) != i) return false;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+        return l->batch_normalize;
+    case AMP_REORG:
+        return !l->extra;
+    case AMP_MAXPOOL:
+    case AMP_UPSAMPLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_slice(const struct planner *pl, int j, int source)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (source < 0 || !can_be_slice(pl, source) || readers(pl, source) != 1) return false;
+    const struct amp_layer_desc *from = &pl->net->layers[source];
+    const struct amp_plan_layer *writer = &pl->plan->layers[source];
+    return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
+           l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
+}
+
+/* What only a concatenation of channels reads is written there at once. */
+static void find_slices(struct planner *pl)
+{
+    struct amp_plan_layer *layers = pl->plan->layers;
+    for (int j = 0; j < pl->plan->n; j++) {
+        layers[j].route = -1;
+        if (pl->net->layers[j].type != AMP_ROUTE) continue;
+        int first = 0;
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
+            int s = layers[j].sources[k];
+            if (is_slice(pl, j, s)) {
+                layers[s].route = j;
+                layers[s].first_channel = first;
+                size_t used = strlen(layers[s].reason);
+                snprintf(layers[s].reason + used, sizeof layers[s].reason - used,
+                         "; writes into route %d", j);
+            }
+            if (s >= 0) first += pl->net->layers[s].out_c;
+        }
+    }
+}
+
+/* The first layer whose output is a slice of that of i; i itself if there is none. */
+static int first_slice(const struct planner *pl, int i)
+{
+    for (int s = 0; s < i; s++)
+        if (pl->plan->layers[s].route == i) return s;
+    return i;
+}
+
 int amp_plan_writes(const struct amp_plan *plan, int i)
 {
     return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
@@ -387,6 +448,11 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
         int own = plan->layers[i].backward && gradient_reads_out ? end : i;
         if (own > last) last = own;
     }
+    for (int s = 0; s < i; s++)
+        if (plan->layers[s].route == i && format == home) {
+            int slice = last_read(pl, s, format);
+            if (slice > last) last = slice;
+        }
     return last;
 }
 
@@ -475,18 +541,22 @@ static int plan_layer_buffers(struct planner *pl, int i)
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
-    int contribution = first_contribution(pl, last_sharer(pl, i));
-    int first[AMP_BUFFER_KINDS] = {p->fused ? i - 1 : i, i, i, contribution, b, b};
-    int last[AMP_BUFFER_KINDS] = {last_read(pl, i, p->out), saved_until, saved_until, b, b, b};
+    int contribution = first_contribution(pl, last_sharer(pl, i)), slice = first_slice(pl, i);
+    int consumer = slice > pl->plan->first_backward ? slice : pl->plan->first_backward;
+    int first[AMP_BUFFER_KINDS] = {p->fused ? i - 1 : slice, i, i, contribution, b, b};
+    int last[AMP_BUFFER_KINDS] = {last_read(pl, i, p->out),    saved_until, saved_until,
+                                  backward_step(pl, consumer), b,           b};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
-    if (p->ours && p->out != AMP_FORMAT_BORDER && amp_plan_writes(pl->plan, i) == i)
+    bool own = p->ours && p->route < 0;
+    if (own && p->out != AMP_FORMAT_BORDER && amp_plan_writes(pl->plan, i) == i)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
-    if (p->ours && p->backward && has_contributions(p) && p->delta_owner == i)
+    if (own && p->backward && has_contributions(p) && p->delta_owner == i)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
-    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && p->delta_owner != i)))
+    bool dense_delta = p->delta_owner == i && p->route < 0;
+    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && !dense_delta)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
@@ -539,6 +609,7 @@ static int build(struct planner *pl)
     find_backward(pl);
     find_contributions(pl);
     fuse_sums(pl);
+    find_slices(pl);
     if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
     for (int i = 0; i < plan->n; i++)
         if (plan_layer_buffers(pl, i)) return -1;
