@@ -279,9 +279,9 @@ struct ampk_backend {
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *amax);
-    /* d: gradient at out (any dtype, layout; it and out may be slices), and at add if there was
-     * one. dy (may alias d when dtype and layout agree, and d is no slice): gradient at y. dscale,
-     * dbias: c floats, overwritten; db_amax watches both. The activation's gradient: where it is
+    /* d: gradient at out (any dtype and layout, or a slice, as out), and at add if there was one.
+     * dy (may alias d when dtype and layout agree, but a slice): gradient at y. dscale, dbias: c
+     * floats, overwritten; db_amax watches both. The activation's gradient: where it is
      * one of two slopes, by the sign of what forward put into it, found again from y by the same
      * arithmetic, and out is not read (NULL will do); else at out, what bn_act_forward made of y
      * with the same parameters and without add. */

@@ -4,17 +4,22 @@
 
 /* ---- counting ---- */
 
-/* Of what the layer reads; mixed: without what is written into it by its source. */
-static double inputs_of(const struct amp_profile *p, int i, bool mixed)
+static double inputs_of(const struct amp_profile *p, int i)
 {
     const struct amp_layer_desc *l = &p->net->layers[i];
-    const int *sources = p->plan->layers[i].sources;
     double n = 0;
     for (int k = 0; k < l->n_sources; ++k)
-        if (sources[k] < 0)
-            n += p->net->inputs;
-        else if (!mixed || p->plan->layers[sources[k]].route != i)
-            n += p->net->layers[sources[k]].outputs;
+        n += l->sources[k] < 0 ? p->net->inputs : p->net->layers[l->sources[k]].outputs;
+    return n;
+}
+
+/* Of a route's inputs, those that are not its sources' own slices of it. */
+static double copied_of(const struct amp_profile *p, int i, bool delta)
+{
+    const struct amp_plan_layer *plan = p->plan->layers;
+    double n = inputs_of(p, i);
+    for (int s = 0; s < i; ++s)
+        if (plan[s].route == i && (plan[s].delta_slice || !delta)) n -= p->net->layers[s].outputs;
     return n;
 }
 
@@ -25,15 +30,20 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
     const struct amp_layer_desc *l = &p->net->layers[i];
     const struct amp_plan_layer *plan = &p->plan->layers[i];
     bool mixed = way == AMP_PROFILE_MIXED;
-    double inputs = inputs_of(p, i, mixed), outputs = l->type == AMP_ROUTE ? inputs : l->outputs;
-    double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs * p->net->batch;
-    double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * outputs * p->net->batch;
+    double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs_of(p, i) * p->net->batch;
+    double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * l->outputs * p->net->batch;
     double weights = (mixed ? (double)amp_format_bytes(plan->in) : 4) * (double)l->n_weights;
     double known = mixed || !p->no_fp32 ? 1 : NAN;
     if (mixed && plan->fused) {
         bool shared = p->plan->layers[plan->sources[1]].delta_owner == plan->delta_owner;
         bytes[AMP_PROFILE_FORWARD] = 0;
         bytes[AMP_PROFILE_BACKWARD] = plan->backward && !shared ? 2 * out : 0;
+        return;
+    }
+    if (mixed && plan->ours && l->type == AMP_ROUTE) {
+        double one = (double)amp_format_bytes(plan->in) * p->net->batch;
+        bytes[AMP_PROFILE_FORWARD] = 2 * one * copied_of(p, i, false);
+        bytes[AMP_PROFILE_BACKWARD] = plan->backward ? 4 * one * copied_of(p, i, true) : 0;
         return;
     }
     double residual = mixed && amp_plan_writes(p->plan, i) != i ? out : 0;

@@ -325,7 +325,7 @@ static void fuse_sums(struct planner *pl)
 
 /* ---- slices of concatenations ---- */
 
-/* Whether layer i can write its output, and read its delta, with gaps between pixels. */
+/* Whether layer i can write its output with gaps between pixels. */
 static bool can_be_slice(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
@@ -354,7 +354,8 @@ static bool is_slice(const struct planner *pl, int j, int source)
            l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
 }
 
-/* What only a concatenation of channels reads is written there at once. */
+/* What only a concatenation of channels reads is written there at once, and its delta is read
+ * there: but a convolution's, which its gradient takes the place of. */
 static void find_slices(struct planner *pl)
 {
     struct amp_plan_layer *layers = pl->plan->layers;
@@ -367,6 +368,7 @@ static void find_slices(struct planner *pl)
             if (is_slice(pl, j, s)) {
                 layers[s].route = j;
                 layers[s].first_channel = first;
+                layers[s].delta_slice = layers[s].backward && !is_matrix(&pl->net->layers[s]);
                 size_t used = strlen(layers[s].reason);
                 snprintf(layers[s].reason + used, sizeof layers[s].reason - used,
                          "; writes into route %d", j);
@@ -376,11 +378,14 @@ static void find_slices(struct planner *pl)
     }
 }
 
-/* The first layer whose output is a slice of that of i; i itself if there is none. */
-static int first_slice(const struct planner *pl, int i)
+/* The first layer whose output, or whose delta, is a slice of that of i; i itself if there is none.
+ */
+static int first_slice(const struct planner *pl, int i, bool delta)
 {
-    for (int s = 0; s < i; s++)
-        if (pl->plan->layers[s].route == i) return s;
+    for (int s = 0; s < i; s++) {
+        const struct amp_plan_layer *p = &pl->plan->layers[s];
+        if (p->route == i && (p->delta_slice || !delta)) return s;
+    }
     return i;
 }
 
@@ -541,22 +546,23 @@ static int plan_layer_buffers(struct planner *pl, int i)
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
-    int contribution = first_contribution(pl, last_sharer(pl, i)), slice = first_slice(pl, i);
-    int consumer = slice > pl->plan->first_backward ? slice : pl->plan->first_backward;
-    int first[AMP_BUFFER_KINDS] = {p->fused ? i - 1 : slice, i, i, contribution, b, b};
-    int last[AMP_BUFFER_KINDS] = {last_read(pl, i, p->out),    saved_until, saved_until,
-                                  backward_step(pl, consumer), b,           b};
+    int written = p->fused ? i - 1 : first_slice(pl, i, false);
+    int contribution = first_contribution(pl, last_sharer(pl, i));
+    int consumed = backward_step(pl, first_slice(pl, i, true));
+    int first[AMP_BUFFER_KINDS] = {written, i, i, contribution, b, b};
+    int last[AMP_BUFFER_KINDS] = {
+        last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
-    bool own = p->ours && p->route < 0;
-    if (own && p->out != AMP_FORMAT_BORDER && amp_plan_writes(pl->plan, i) == i)
+    bool own_out = p->route < 0 && amp_plan_writes(pl->plan, i) == i;
+    bool own_delta = !p->delta_slice && p->delta_owner == i;
+    if (p->ours && p->out != AMP_FORMAT_BORDER && own_out)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
-    if (own && p->backward && has_contributions(p) && p->delta_owner == i)
+    if (p->ours && p->backward && has_contributions(p) && own_delta)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
-    bool dense_delta = p->delta_owner == i && p->route < 0;
-    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && !dense_delta)))
+    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && p->delta_owner != i)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {

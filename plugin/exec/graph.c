@@ -93,7 +93,7 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     mark_fp16(g, i);
 }
 
-/* A layer that writes into a route has its part of the route's output and delta. */
+/* A layer that writes into a route has its part of the route's output, and perhaps of its delta. */
 static void make_slice(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -101,7 +101,7 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->route < 0) return;
     const struct amp_node *route = &g->nodes[p->route];
     node->out = ampk_slice(&route->out, p->first_channel, node->out.c);
-    node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+    if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
 }
 
 static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)

@@ -1,5 +1,5 @@
 /* Concatenation of channels, or of flat vectors where the images differ in size. A source whose
- * output is a slice of the route's (plan.h) has done both passes itself. */
+ * output or delta is a slice of the route's (plan.h) needs no copy. */
 #include "executor.h"
 
 /* The part of the route's output or delta that a source fills from `first` on: channels, or
@@ -16,10 +16,11 @@ static struct ampk_tensor part_of(const struct amp_graph *g, int i, const struct
     return part;
 }
 
-static bool is_slice(const struct amp_graph *g, int i, int k)
+static bool is_slice(const struct amp_graph *g, int i, int k, bool delta)
 {
     int s = g->plan->layers[i].sources[k];
-    return s >= 0 && g->plan->layers[s].route == i;
+    const struct amp_plan_layer *source = &g->plan->layers[s < 0 ? 0 : s];
+    return s >= 0 && source->route == i && (source->delta_slice || !delta);
 }
 
 static void forward(struct amp_graph *g, int i)
@@ -29,7 +30,7 @@ static void forward(struct amp_graph *g, int i)
     for (int k = 0; k < node->desc->n_sources; k++) {
         const struct ampk_tensor *x = amp_graph_source(g, i, k);
         struct ampk_tensor part = part_of(g, i, &node->out, first, x);
-        if (!is_slice(g, i, k))
+        if (!is_slice(g, i, k, false))
             g->backend->convert(g->context, x, &part, false, &node->watch[AMP_WATCH_OUT]);
         first += part.c;
     }
@@ -42,7 +43,7 @@ static void backward(struct amp_graph *g, int i)
     for (int k = 0; k < node->desc->n_sources; k++) {
         struct ampk_tensor part = part_of(g, i, &node->delta, first, amp_graph_source(g, i, k));
         first += part.c;
-        if (is_slice(g, i, k)) continue;
+        if (is_slice(g, i, k, true)) continue;
         struct ampk_tensor scratch;
         bool accumulate;
         const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, k, &accumulate, &scratch);
