@@ -135,6 +135,8 @@ struct ampk_span {
  * A truth whose centre is outside of the grid, and a class that does not exist, are left out;
  * Darknet would write somewhere. */
 
+enum { AMPK_MOST_TRUTHS = 1000 }; /* of an image; Darknet's yolo has room for 90, region for 30 */
+
 /* What a head reports of a pass: sums over the batch. All but cost: yolo's and region's statistics,
  * the counts as whole numbers. */
 struct ampk_loss_sums {
