@@ -60,14 +60,16 @@ enum ampk_activation {
     AMPK_ACTIVATIONS
 };
 
-/* Images of a tensor are dense inside; image i starts image_stride elements after image i-1, so
- * that a tensor can be a slice of a flat concatenation. image_stride >= c*h*w. */
+/* Image i starts image_stride elements after image i-1, so that a tensor can be a part of a flat
+ * concatenation. Images are dense inside, but for a slice: some channels of a wider NHWC tensor,
+ * where pixels start `pitch` elements apart. Operations take slices where they say so. */
 struct ampk_tensor {
     void *data;
     enum ampk_dtype dtype;
     enum ampk_layout layout;
     int n, c, h, w;
-    size_t image_stride;
+    size_t image_stride; /* >= pitch*h*w */
+    int pitch;           /* >= c; 0: c */
 };
 
 /* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw; out h =
@@ -140,6 +142,8 @@ struct ampk_span {
  *
  * A truth whose centre is outside of the grid, and a class that does not exist, are left out;
  * Darknet would write somewhere. */
+
+enum { AMPK_MOST_TRUTHS = 1000 }; /* of an image; Darknet's yolo has room for 90, region for 30 */
 
 /* What a head reports of a pass: sums over the batch. All but cost: yolo's and region's statistics,
  * the counts as whole numbers. */
@@ -240,18 +244,10 @@ struct ampk_backend {
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);
 
-    /* dst (+)= src, between any dtypes and layouts; same n and c*h*w. If h*w differ both are taken
-     * as flat in NCHW order (c = c*h*w, h = w = 1). */
+    /* dst (+)= src, between any dtypes, layouts and slices; same n and c*h*w. If h*w differ both
+     * are taken as flat in NCHW order (c = c*h*w, h = w = 1). */
     void (*convert)(struct ampk_context *, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
-
-    /* Copies the channels of src to channels [first, first+src.c) of dst, or (gather) channels
-     * [first, first+dst.c) of src to dst. All NHWC, same n, h, w. */
-    void (*channels_scatter)(struct ampk_context *, const struct ampk_tensor *src,
-                             const struct ampk_tensor *dst, int first, uint32_t *amax);
-    void (*channels_gather)(struct ampk_context *, const struct ampk_tensor *src,
-                            const struct ampk_tensor *dst, int first, bool accumulate,
-                            uint32_t *amax);
 
     /* ---- convolution and inner product ---- */
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
@@ -286,23 +282,24 @@ struct ampk_backend {
                         size_t count, enum ampk_bn_rule, float *mean, float *variance,
                         float *rolling_mean, float *rolling_variance, uint32_t *amax);
     /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
-     * any dtype and layout. */
+     * any dtype and layout, or slices. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *amax);
-    /* d: gradient at out (any dtype, layout), and at add if there was one. dy (may alias d when
-     * dtype and layout agree): gradient at y. dscale, dbias: c floats, overwritten; db_amax watches
-     * both. The activation's gradient: where it is one of two slopes, by the sign of what forward
-     * put into it, found again from y by the same arithmetic, and out is not read (NULL will do);
-     * else at out, what bn_act_forward made of y with the same parameters and without add. */
+    /* d: gradient at out (any dtype and layout, or a slice, as out), and at add if there was one.
+     * dy (may alias d when dtype and layout agree, but a slice): gradient at y. dscale, dbias: c
+     * floats, overwritten; db_amax watches both. The activation's gradient: where it is
+     * one of two slopes, by the sign of what forward put into it, found again from y by the same
+     * arithmetic, and out is not read (NULL will do); else at out, what bn_act_forward made of y
+     * with the same parameters and without add. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
     /* The same without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before rounding.
-     */
+     * out and d may be slices. */
     void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
@@ -310,8 +307,8 @@ struct ampk_backend {
 
     /* ---- layers without weights; x, y, dx, dy NHWC of one dtype unless said ---- */
     /* Darknet's maxpool: window starts at i*stride - pad/2, outside is -FLT_MAX; y's h and w are
-     * given. argmax: one byte-sized or wider slot per output element; bytes needed from
-     * maxpool_index_bytes. */
+     * given. y and dy may be slices. argmax: one byte-sized or wider slot per output element; bytes
+     * needed from maxpool_index_bytes. */
     size_t (*maxpool_index_bytes)(const struct ampk_tensor *y, int size);
     void (*maxpool_forward)(struct ampk_context *, const struct ampk_tensor *x, int size,
                             int stride, int pad, const struct ampk_tensor *y, void *argmax);
@@ -319,7 +316,7 @@ struct ampk_backend {
                              const void *argmax, int size, int stride, int pad,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
     /* Nearest neighbour by an integer stride, times scale. reverse: y is smaller, sums of stride x
-     * stride cells. */
+     * stride cells. x and y may be slices. */
     void (*upsample)(struct ampk_context *, const struct ampk_tensor *x, int stride, float scale,
                      bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
     /* out = activation(x + ...) as Darknet's shortcut_cpu: where the smaller of the two shapes has
@@ -336,7 +333,8 @@ struct ampk_backend {
                               bool dx_accumulate, const struct ampk_tensor *dadd,
                               bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax);
     /* Darknet's reorg_cpu on logical NCHW indices (w,h,c are those of reorg_cpu's arguments);
-     * forward 0/1 as there; or flatten. src, dst dense, element permutation. */
+     * forward 0/1 as there; or flatten. A permutation of the elements of each image; src and dst
+     * may be slices. */
     void (*reorg)(struct ampk_context *, const struct ampk_tensor *src, int w, int h, int c,
                   int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
                   uint32_t *amax);
@@ -373,7 +371,8 @@ struct ampk_backend {
                         float b2, float eps, int t);
 
     /* ---- for the log ---- */
-    /* Raises *amax as everywhere, and adds to *zeros how many of the elements are zero. */
+    /* Raises *amax as everywhere, and adds to *zeros how many of the elements are zero. x may be a
+     * slice. */
     void (*inspect)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax,
                     uint32_t *zeros);
     /* *sum = sum of the squares, each in FP32. */
@@ -431,6 +430,22 @@ static inline bool ampk_is_two_slopes(enum ampk_activation a)
 static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
 {
     return t == AMPK_FP32 ? 4 : 2;
+}
+
+/* From one pixel of an NHWC tensor to the next. */
+static inline int ampk_pitch(const struct ampk_tensor *t)
+{
+    return t->pitch ? t->pitch : t->c;
+}
+
+/* Channels [first, first + c) of an NHWC tensor. */
+static inline struct ampk_tensor ampk_slice(const struct ampk_tensor *t, int first, int c)
+{
+    struct ampk_tensor slice = *t;
+    if (t->data) slice.data = (char *)t->data + (size_t)first * ampk_dtype_bytes(t->dtype);
+    slice.c = c;
+    slice.pitch = ampk_pitch(t);
+    return slice;
 }
 
 static inline bool ampk_amax_is_finite(uint32_t amax)

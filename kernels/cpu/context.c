@@ -160,14 +160,6 @@ FORWARD(convert,
         (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
          bool accumulate, uint32_t *amax),
         (ctx, src, dst, accumulate, amax))
-FORWARD(channels_scatter,
-        (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
-         int first, uint32_t *amax),
-        (ctx, src, dst, first, amax))
-FORWARD(channels_gather,
-        (struct ampk_context * ctx, const struct ampk_tensor *src, const struct ampk_tensor *dst,
-         int first, bool accumulate, uint32_t *amax),
-        (ctx, src, dst, first, accumulate, amax))
 FORWARD(maxpool_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *x, int size, int stride, int pad,
          const struct ampk_tensor *y, void *argmax),

@@ -1,4 +1,4 @@
-/* Copies between dtypes, layouts and channel ranges. */
+/* Copies between dtypes, layouts and slices. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
@@ -60,6 +60,31 @@ static uint32_t copy_images(struct ampk_context *ctx, const struct ampk_tensor *
     return largest;
 }
 
+/* ---- convert, slices: pixel by pixel ---- */
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t copy_pixels(struct ampk_context *ctx, const struct ampk_tensor *src,
+                            const struct ampk_tensor *dst, bool accumulate)
+{
+    size_t c = src->c, area = (size_t)src->h * src->w, block = (AMPK_PIECE + c - 1) / c;
+    size_t blocks = (area + block - 1) / block, all = src->n * blocks;
+    size_t to = (size_t)ampk_pitch(dst), from = (size_t)ampk_pitch(src);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (all > 1)
+    for (size_t i = 0; i < all; i++) {
+        size_t image = i / blocks, pixel = i % blocks * block;
+        uint32_t m =
+            copy_rows(rows_at(dst, image, pixel * to, to), rows_at(src, image, pixel * from, from),
+                      smaller(area - pixel, block), c, accumulate);
+        if (m > largest) largest = m;
+    }
+    return largest;
+}
+
 /* ---- convert, between layouts: a matrix [rows][columns] is transposed tile by tile ---- */
 
 enum { TILE_SIDE = 64, TILE_AREA = TILE_SIDE * TILE_SIDE };
@@ -76,26 +101,38 @@ static size_t tile_side(size_t length, size_t other)
     return length < side ? length : side;
 }
 
-/* Reads or writes a tile of an image with rows of `width` elements; a tile as wide as the image is
- * one row. The other side is dense FP32. */
+/* Reads or writes a tile of an image whose rows start `step` elements apart; where they have as
+ * many elements, a tile as wide is one row. The other side is dense FP32. */
 static void load_tile(float *buffer, const struct ampk_tensor *t, size_t image, struct tile tile,
-                      size_t width)
+                      size_t step)
 {
-    struct rows from = rows_at(t, image, tile.row * width + tile.column, width);
+    struct rows from = rows_at(t, image, tile.row * step + tile.column, step);
     struct rows to = {buffer, AMPK_FP32, tile.columns};
-    if (tile.columns == width)
-        copy_rows(to, from, 1, tile.rows * width, false);
+    if (tile.columns == step)
+        copy_rows(to, from, 1, tile.rows * step, false);
     else
         copy_rows(to, from, tile.rows, tile.columns, false);
 }
 
-static uint32_t store_tile(const struct ampk_tensor *t, size_t image, struct tile tile,
-                           size_t width, float *buffer, bool accumulate)
+static uint32_t store_tile(const struct ampk_tensor *t, size_t image, struct tile tile, size_t step,
+                           float *buffer, bool accumulate)
 {
-    struct rows to = rows_at(t, image, tile.row * width + tile.column, width);
+    struct rows to = rows_at(t, image, tile.row * step + tile.column, step);
     struct rows from = {buffer, AMPK_FP32, tile.columns};
-    if (tile.columns == width) return copy_rows(to, from, 1, tile.rows * width, accumulate);
+    if (tile.columns == step) return copy_rows(to, from, 1, tile.rows * step, accumulate);
     return copy_rows(to, from, tile.rows, tile.columns, accumulate);
+}
+
+/* Memory order is NCHW order. */
+static bool is_planar(const struct ampk_tensor *t)
+{
+    return t->layout == AMPK_NCHW || ampk_pitch(t) == 1 || (size_t)t->h * t->w == 1;
+}
+
+/* From row to row of t as a matrix whose rows have `width` elements. */
+static size_t row_step(const struct ampk_tensor *t, size_t width)
+{
+    return is_planar(t) ? width : (size_t)ampk_pitch(t);
 }
 
 static uint32_t transpose_tile(const struct ampk_tensor *src, const struct ampk_tensor *dst,
@@ -103,17 +140,12 @@ static uint32_t transpose_tile(const struct ampk_tensor *src, const struct ampk_
                                bool accumulate)
 {
     float in[TILE_AREA], out[TILE_AREA];
-    load_tile(in, src, image, tile, columns);
+    load_tile(in, src, image, tile, row_step(src, columns));
     for (size_t c = 0; c < tile.columns; c++)
         for (size_t r = 0; r < tile.rows; r++)
             out[c * tile.rows + r] = in[r * tile.columns + c];
     struct tile turned = {tile.column, tile.columns, tile.row, tile.rows};
-    return store_tile(dst, image, turned, rows, out, accumulate);
-}
-
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
+    return store_tile(dst, image, turned, row_step(dst, rows), out, accumulate);
 }
 
 /* src is [rows][columns] in memory, dst [columns][rows]. */
@@ -143,7 +175,7 @@ static uint32_t transpose_images(struct ampk_context *ctx, const struct ampk_ten
 static size_t place_of(const struct ampk_tensor *t, size_t i)
 {
     size_t area = (size_t)t->h * t->w;
-    return i % area * t->c + i / area;
+    return i % area * ampk_pitch(t) + i / area;
 }
 
 static uint32_t regroup_images(struct ampk_context *ctx, const struct ampk_tensor *src,
@@ -162,10 +194,10 @@ static uint32_t regroup_images(struct ampk_context *ctx, const struct ampk_tenso
     return largest;
 }
 
-/* Memory order is NCHW order. */
-static bool is_planar(const struct ampk_tensor *t)
+/* An NHWC tensor without gaps between pixels. */
+static bool is_dense(const struct ampk_tensor *t)
 {
-    return t->layout == AMPK_NCHW || t->c == 1 || (size_t)t->h * t->w == 1;
+    return !is_planar(t) && ampk_pitch(t) == t->c;
 }
 
 void AMPK_CPU(convert)(struct ampk_context *ctx, const struct ampk_tensor *src,
@@ -174,8 +206,10 @@ void AMPK_CPU(convert)(struct ampk_context *ctx, const struct ampk_tensor *src,
     const struct ampk_tensor *pixels = is_planar(src) ? dst : src; /* the one in NHWC order */
     size_t area = (size_t)pixels->h * pixels->w, c = pixels->c;
     uint32_t largest;
-    if (is_planar(src) ? is_planar(dst) : !is_planar(dst) && src->c == dst->c)
+    if (is_planar(src) ? is_planar(dst) : is_dense(src) && is_dense(dst) && src->c == dst->c)
         largest = copy_images(ctx, src, dst, accumulate);
+    else if (!is_planar(src) && !is_planar(dst) && src->c == dst->c)
+        largest = copy_pixels(ctx, src, dst, accumulate);
     else if (is_planar(src))
         largest = transpose_images(ctx, src, dst, c, area, accumulate);
     else if (is_planar(dst))
@@ -183,37 +217,4 @@ void AMPK_CPU(convert)(struct ampk_context *ctx, const struct ampk_tensor *src,
     else
         largest = regroup_images(ctx, src, dst, accumulate);
     ampk_amax_raise(amax, largest);
-}
-
-/* ---- channel ranges ---- */
-
-/* dst[to + c] (+)= src[from + c] for c in [0, channels) of every pixel. */
-static uint32_t copy_channels(struct ampk_context *ctx, const struct ampk_tensor *src, int from,
-                              const struct ampk_tensor *dst, int to, int channels, bool accumulate)
-{
-    size_t area = (size_t)src->h * src->w, block = (AMPK_PIECE + channels - 1) / channels;
-    size_t blocks = (area + block - 1) / block, all = src->n * blocks;
-    uint32_t largest = 0;
-#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (all > 1)
-    for (size_t i = 0; i < all; i++) {
-        size_t image = i / blocks, pixel = i % blocks * block;
-        uint32_t m = copy_rows(rows_at(dst, image, pixel * dst->c + to, dst->c),
-                               rows_at(src, image, pixel * src->c + from, src->c),
-                               smaller(area - pixel, block), channels, accumulate);
-        if (m > largest) largest = m;
-    }
-    return largest;
-}
-
-void AMPK_CPU(channels_scatter)(struct ampk_context *ctx, const struct ampk_tensor *src,
-                                const struct ampk_tensor *dst, int first, uint32_t *amax)
-{
-    ampk_amax_raise(amax, copy_channels(ctx, src, 0, dst, first, src->c, false));
-}
-
-void AMPK_CPU(channels_gather)(struct ampk_context *ctx, const struct ampk_tensor *src,
-                               const struct ampk_tensor *dst, int first, bool accumulate,
-                               uint32_t *amax)
-{
-    ampk_amax_raise(amax, copy_channels(ctx, src, first, dst, 0, dst->c, accumulate));
 }

@@ -17,7 +17,7 @@
 /* Every element-wise operation of the contract. */
 /* clang-format off */
 #define AMPK_CPU_OPERATIONS(X)                                                                     \
-    X(convert) X(channels_scatter) X(channels_gather)                                              \
+    X(convert)                                                                                     \
     X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)            \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
@@ -128,6 +128,12 @@ static inline size_t ampk_image_size(const struct ampk_tensor *t)
 static inline void *ampk_at(const struct ampk_tensor *t, size_t image, size_t i)
 {
     return (char *)t->data + (image * t->image_stride + i) * ampk_dtype_bytes(t->dtype);
+}
+
+/* Address of a pixel of an NHWC image. */
+static inline void *ampk_pixel_at(const struct ampk_tensor *t, size_t image, size_t pixel)
+{
+    return ampk_at(t, image, pixel * (size_t)ampk_pitch(t));
 }
 
 /* ---- work for threads ----

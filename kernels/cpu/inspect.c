@@ -37,15 +37,18 @@ AMPK_INLINE struct seen look(const void *data, enum ampk_dtype t, size_t n)
 void AMPK_CPU(inspect)(struct ampk_context *ctx, const struct ampk_tensor *x, uint32_t *amax,
                        uint32_t *zeros)
 {
-    size_t size = ampk_image_size(x), pieces = ampk_pieces(size), all = (size_t)x->n * pieces;
+    bool slice = ampk_pitch(x) != x->c;
+    size_t area = (size_t)x->h * x->w, c = (size_t)x->c;
+    size_t rows = slice ? area : 1, length = slice ? c : area * c;
+    size_t pieces = ampk_pieces(length), all = (size_t)x->n * rows * pieces;
     uint32_t largest = 0, count = 0;
 #pragma omp parallel for num_threads(ctx->threads) reduction(max : largest)                        \
     reduction(+ : count) if (all > 1)
     for (size_t i = 0; i < all; i++) {
-        size_t first = i % pieces * AMPK_PIECE;
+        size_t first = i % pieces * AMPK_PIECE, row = i / pieces;
+        const void *at = ampk_at(x, row / rows, row % rows * (size_t)ampk_pitch(x) + first);
         struct seen seen;
-        AMPK_WITH_DTYPE(x->dtype, T,
-                        seen = look(ampk_at(x, i / pieces, first), T, ampk_piece(size, first)));
+        AMPK_WITH_DTYPE(x->dtype, T, seen = look(at, T, ampk_piece(length, first)));
         if (seen.largest > largest) largest = seen.largest;
         count += seen.zeros;
     }

@@ -102,7 +102,7 @@ AMPK_INLINE void pool_row(struct pool p, enum ampk_dtype T, const struct ampk_te
     for (int column = 0; column < y->w; column++) {
         size_t pixel = (size_t)row * y->w + column;
         char *slot = index + (image * ampk_image_size(y) + pixel * y->c) * p.index_bytes;
-        pool_pixel(p, T, x, ampk_at(x, image, 0), row, column, ampk_at(y, image, pixel * y->c),
+        pool_pixel(p, T, x, ampk_at(x, image, 0), row, column, ampk_pixel_at(y, image, pixel),
                    slot);
     }
 }
@@ -125,6 +125,7 @@ struct unpool {
     const struct ampk_tensor *dy, *dx;
     const void *d, *index;
     void *to;
+    size_t pitch; /* of dy */
     bool accumulate;
 };
 
@@ -141,9 +142,9 @@ AMPK_INLINE void put(enum ampk_dtype T, const struct unpool *u, int row, int col
 AMPK_INLINE ampk_vec share_of(struct pool p, enum ampk_dtype T, const struct unpool *u, int row,
                               int column, size_t i, int position)
 {
-    size_t c = u->dy->c, at = ((size_t)row * u->dy->w + column) * c + i;
-    ampk_vec chosen = load_index(u->index, at, p.index_bytes, c - i);
-    ampk_vec v = ampk_vec_load(u->d, at, T, c - i);
+    size_t c = u->dy->c, pixel = (size_t)row * u->dy->w + column;
+    ampk_vec chosen = load_index(u->index, pixel * c + i, p.index_bytes, c - i);
+    ampk_vec v = ampk_vec_load(u->d, pixel * u->pitch + i, T, c - i);
     return ampk_vec_if_equal(chosen, ampk_vec_set((float)position), v, ampk_vec_set(0));
 }
 
@@ -225,6 +226,7 @@ void AMPK_CPU(maxpool_backward)(struct ampk_context *ctx, const struct ampk_tens
                                ampk_at(dy, image, 0),
                                (const char *)argmax + image * index_image,
                                ampk_at(dx, image, 0),
+                               (size_t)ampk_pitch(dy),
                                accumulate};
             int last = smaller(first + band, dx->h);
             uint32_t m;

@@ -12,7 +12,7 @@ static bool are_alike(const struct ampk_tensor *a, const struct ampk_tensor *b)
 /* Address of pixel (h, w) of an NHWC image. */
 static inline void *pixel_at(const struct ampk_tensor *t, size_t image, int h, int w)
 {
-    return ampk_at(t, image, ((size_t)h * t->w + w) * t->c);
+    return ampk_pixel_at(t, image, (size_t)h * t->w + w);
 }
 
 /* dst (+)= v at channels i.. of a pixel. */
@@ -341,7 +341,7 @@ void AMPK_CPU(shortcut_backward)(struct ampk_context *ctx, const struct ampk_ten
 static inline size_t place_of(const struct ampk_tensor *t, size_t i)
 {
     size_t area = (size_t)t->h * t->w;
-    return t->layout == AMPK_NCHW || area == 1 ? i : i % area * t->c + i / area;
+    return t->layout == AMPK_NCHW || area == 1 ? i : i % area * ampk_pitch(t) + i / area;
 }
 
 /* dst[to] (+)= src[from]; returns the amax of what was stored. */

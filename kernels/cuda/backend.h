@@ -11,7 +11,7 @@
 #define AMPK_CUDA_CONV(X)                                                                          \
     X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
     X(conv_backward)
-#define AMPK_CUDA_COPY(X)  X(convert) X(channels_scatter) X(channels_gather)
+#define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)

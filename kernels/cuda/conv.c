@@ -410,10 +410,10 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    struct ampk_tensor x = {NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, 0};
-    struct ampk_tensor y = {NULL, conv->operand, AMPK_NHWC, s->n, s->k, conv->oh, conv->ow, 0};
-    x.image_stride = (size_t)s->c * s->h * s->w;
-    y.image_stride = (size_t)s->k * conv->oh * conv->ow;
+    const size_t x_image = (size_t)s->c * s->h * s->w, y_image = (size_t)s->k * conv->oh * conv->ow;
+    struct ampk_tensor x = {NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, x_image, 0};
+    struct ampk_tensor y = {NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
+                            conv->oh, conv->ow,      y_image,   0};
     struct forward f =
         plan_forward(conv, choose_output(ctx, conv, AMPK_TC_FORWARD, &y, conv->k, false), &x, &y);
     if (!ampk_cuda_work_reserve(ctx, f.bytes)) return false;

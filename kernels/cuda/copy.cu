@@ -1,4 +1,4 @@
-/* Copies between dtypes, layouts and channel ranges. */
+/* Copies between dtypes, layouts and slices. */
 #include "kernels/cuda/device.h"
 
 /* 256 threads: full occupancy on every architecture; of a transposed tile, 16 elements for each. */
@@ -54,8 +54,9 @@ struct tile_shape {
 };
 
 struct matrix {
-    uint32_t rows, columns; /* of the source */
-    uint32_t down, across;  /* tiles */
+    uint32_t rows, columns;    /* of the source */
+    size_t src_step, dst_step; /* from row to row */
+    uint32_t down, across;     /* tiles */
     struct tile_shape tile;
 };
 
@@ -78,8 +79,7 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t i = k * THREADS + threadIdx.x;
         uint32_t r = i >> m.tile.column_places, c = i & (width - 1);
         if (row + r < m.rows && column + c < m.columns)
-            tile[r * (width + 1) + c] =
-                ampk_to_float(src[(size_t)(row + r) * m.columns + column + c]);
+            tile[r * (width + 1) + c] = ampk_to_float(src[(row + r) * m.src_step + column + c]);
     }
     __syncthreads();
     uint32_t largest = 0;
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS)
         uint32_t i = k * THREADS + threadIdx.x;
         uint32_t c = i >> m.tile.row_places, r = i & (height - 1);
         if (row + r < m.rows && column + c < m.columns) {
-            D *to = dst + (size_t)(column + c) * m.rows + row + r;
+            D *to = dst + (column + c) * m.dst_step + row + r;
             float v = tile[r * (width + 1) + c];
             if (accumulate) v += ampk_to_float(*to);
             largest = ampk_larger(largest, ampk_magnitude(v));
@@ -102,7 +102,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 struct regroup_shape {
     struct ampk_divisor dst_c, src_area, image;
-    uint32_t dst_area, src_c, count;
+    uint32_t dst_area, count;
+    size_t dst_pitch, src_pitch;
 };
 
 template <typename D, typename S>
@@ -116,8 +117,8 @@ static __global__ void __launch_bounds__(THREADS)
         size_t image = ampk_split(i, s.image, &place);
         uint32_t dst_pixel = ampk_split(place, s.dst_c, &channel);
         uint32_t src_channel = ampk_split(channel * s.dst_area + dst_pixel, s.src_area, &pixel);
-        D *to = dst + image * dst_stride + place;
-        float v = ampk_to_float(src[image * src_stride + (size_t)pixel * s.src_c + src_channel]);
+        D *to = dst + image * dst_stride + dst_pixel * s.dst_pitch + channel;
+        float v = ampk_to_float(src[image * src_stride + pixel * s.src_pitch + src_channel]);
         if (accumulate) v += ampk_to_float(*to);
         largest = ampk_larger(largest, ampk_magnitude(v));
         ampk_from_float(v, to);
@@ -149,15 +150,10 @@ static void launch_rows(struct ampk_context *ctx, const side<D> &dst, const side
                 ctx->stream, dst, src, e, accumulate, amax);
 }
 
-/* A run of channels of a tensor whose memory is rows of row_stride elements. */
-struct channels {
-    const struct ampk_tensor *tensor;
-    size_t first, row_stride;
-};
-
-template <typename T> static side<T> side_of(const struct channels &c, int image)
+template <typename T>
+static side<T> side_of(const struct ampk_tensor *t, int image, size_t row_stride)
 {
-    return {image_of<T>(c.tensor, image) + c.first, c.tensor->image_stride, c.row_stride};
+    return {image_of<T>(t, image), t->image_stride, row_stride};
 }
 
 template <typename T, int N> static bool fits(const side<T> &s)
@@ -166,16 +162,16 @@ template <typename T, int N> static bool fits(const side<T> &s)
 }
 
 template <typename D, typename S>
-static void copy_as(struct ampk_context *ctx, const struct channels &dst,
-                    const struct channels &src, size_t rows, size_t length, bool accumulate,
-                    uint32_t *amax)
+static void copy_as(struct ampk_context *ctx, const struct ampk_tensor *src, size_t src_step,
+                    const struct ampk_tensor *dst, size_t dst_step, size_t rows, size_t length,
+                    bool accumulate, uint32_t *amax)
 {
     static const int WIDE = 8;
-    const int images = src.tensor->n, group = images_at_once(rows * length);
-    for (int first = 0; first < images; first += group) {
-        const int count = images - first < group ? images - first : group;
-        const side<D> to = side_of<D>(dst, first);
-        const side<S> from = side_of<S>(src, first);
+    const int group = images_at_once(rows * length);
+    for (int first = 0; first < src->n; first += group) {
+        const int count = src->n - first < group ? src->n - first : group;
+        const side<D> to = side_of<D>(dst, first, dst_step);
+        const side<S> from = side_of<S>(src, first, src_step);
         const side<const S> constant = {from.data, from.image_stride, from.row_stride};
         if (length % WIDE == 0 && fits<D, WIDE>(to) && fits<S, WIDE>(from))
             launch_rows<WIDE>(ctx, to, constant, count, rows, length, accumulate, amax);
@@ -184,13 +180,27 @@ static void copy_as(struct ampk_context *ctx, const struct channels &dst,
     }
 }
 
-static void copy_channels(struct ampk_context *ctx, const struct channels &dst,
-                          const struct channels &src, size_t rows, size_t length, bool accumulate,
-                          uint32_t *amax)
+/* Images of so many rows, each of `length` elements; step: from row to row. */
+static void copy_images(struct ampk_context *ctx, const struct ampk_tensor *src, size_t src_step,
+                        const struct ampk_tensor *dst, size_t dst_step, size_t rows, size_t length,
+                        bool accumulate, uint32_t *amax)
 {
-    AMPK_WITH_TYPE(dst.tensor->dtype, D,
-                   AMPK_WITH_TYPE(src.tensor->dtype, S,
-                                  (copy_as<D, S>(ctx, dst, src, rows, length, accumulate, amax))));
+    AMPK_WITH_TYPE(dst->dtype, D,
+                   AMPK_WITH_TYPE(src->dtype, S,
+                                  (copy_as<D, S>(ctx, src, src_step, dst, dst_step, rows, length,
+                                                 accumulate, amax))));
+}
+
+/* Memory order is NCHW order. */
+static bool is_planar(const struct ampk_tensor *t)
+{
+    return t->layout == AMPK_NCHW || ampk_pitch(t) == 1 || (size_t)t->h * t->w == 1;
+}
+
+/* From row to row of t as a matrix whose rows have `length` elements. */
+static size_t row_step(const struct ampk_tensor *t, size_t length)
+{
+    return is_planar(t) ? length : (size_t)ampk_pitch(t);
 }
 
 /* The power of two from which tiles get no narrower. */
@@ -202,7 +212,7 @@ static int places_for(size_t length)
     return places;
 }
 
-static struct matrix make_matrix(size_t rows, size_t columns)
+static struct matrix make_matrix(size_t rows, size_t columns, size_t src_step, size_t dst_step)
 {
     static const int TILE_PLACES = 12; /* 2^12 = TILE */
     struct tile_shape tile = {places_for(rows), places_for(columns)};
@@ -211,8 +221,13 @@ static struct matrix make_matrix(size_t rows, size_t columns)
     else
         tile.row_places = TILE_PLACES - tile.column_places;
     const size_t height = (size_t)1 << tile.row_places, width = (size_t)1 << tile.column_places;
-    return {(uint32_t)rows, (uint32_t)columns, (uint32_t)((rows + height - 1) / height),
-            (uint32_t)((columns + width - 1) / width), tile};
+    return {(uint32_t)rows,
+            (uint32_t)columns,
+            src_step,
+            dst_step,
+            (uint32_t)((rows + height - 1) / height),
+            (uint32_t)((columns + width - 1) / width),
+            tile};
 }
 
 template <typename D, typename S>
@@ -220,7 +235,7 @@ static void transpose_as(struct ampk_context *ctx, const struct ampk_tensor *src
                          const struct ampk_tensor *dst, size_t rows, size_t columns,
                          bool accumulate, uint32_t *amax)
 {
-    const struct matrix m = make_matrix(rows, columns);
+    const struct matrix m = make_matrix(rows, columns, row_step(src, columns), row_step(dst, rows));
     const size_t shared = (TILE + ((size_t)1 << m.tile.row_places)) * sizeof(float);
     const int group = images_at_once((size_t)m.down * m.across);
     for (int first = 0; first < src->n; first += group) {
@@ -247,9 +262,13 @@ static void regroup_as(struct ampk_context *ctx, const struct ampk_tensor *src,
                        const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {
     const uint32_t size = (uint32_t)ampk_image_size(src), src_area = (uint32_t)(src->h * src->w);
-    struct regroup_shape s = {ampk_divide_by(dst->c), ampk_divide_by(src_area),
-                              ampk_divide_by(size),   (uint32_t)(dst->h * dst->w),
-                              (uint32_t)src->c,       0};
+    struct regroup_shape s = {ampk_divide_by(dst->c),
+                              ampk_divide_by(src_area),
+                              ampk_divide_by(size),
+                              (uint32_t)(dst->h * dst->w),
+                              0,
+                              (size_t)ampk_pitch(dst),
+                              (size_t)ampk_pitch(src)};
     const int group = images_at_once(size);
     for (int first = 0; first < src->n; first += group) {
         s.count = size * (src->n - first < group ? src->n - first : group);
@@ -269,10 +288,10 @@ static void regroup_images(struct ampk_context *ctx, const struct ampk_tensor *s
 
 /* ---- operations ---- */
 
-/* Memory order is NCHW order. */
-static bool is_planar(const struct ampk_tensor *t)
+/* An NHWC tensor without gaps between pixels. */
+static bool is_dense(const struct ampk_tensor *t)
 {
-    return t->layout == AMPK_NCHW || t->c == 1 || (size_t)t->h * t->w == 1;
+    return !is_planar(t) && ampk_pitch(t) == t->c;
 }
 
 extern "C" void ampk_cuda_convert(struct ampk_context *ctx, const struct ampk_tensor *src,
@@ -280,27 +299,14 @@ extern "C" void ampk_cuda_convert(struct ampk_context *ctx, const struct ampk_te
 {
     const struct ampk_tensor *pixels = is_planar(src) ? dst : src; /* the one in NHWC order */
     const size_t area = (size_t)pixels->h * pixels->w, c = pixels->c, size = ampk_image_size(src);
-    if (is_planar(src) ? is_planar(dst) : !is_planar(dst) && src->c == dst->c)
-        copy_channels(ctx, {dst, 0, size}, {src, 0, size}, 1, size, accumulate, amax);
+    if (is_planar(src) ? is_planar(dst) : is_dense(src) && is_dense(dst) && src->c == dst->c)
+        copy_images(ctx, src, size, dst, size, 1, size, accumulate, amax);
+    else if (!is_planar(src) && !is_planar(dst) && src->c == dst->c)
+        copy_images(ctx, src, ampk_pitch(src), dst, ampk_pitch(dst), area, c, accumulate, amax);
     else if (is_planar(src))
         transpose_images(ctx, src, dst, c, area, accumulate, amax);
     else if (is_planar(dst))
         transpose_images(ctx, src, dst, area, c, accumulate, amax);
     else
         regroup_images(ctx, src, dst, accumulate, amax);
-}
-
-extern "C" void ampk_cuda_channels_scatter(struct ampk_context *ctx, const struct ampk_tensor *src,
-                                           const struct ampk_tensor *dst, int first, uint32_t *amax)
-{
-    copy_channels(ctx, {dst, (size_t)first, (size_t)dst->c}, {src, 0, (size_t)src->c},
-                  (size_t)src->h * src->w, src->c, false, amax);
-}
-
-extern "C" void ampk_cuda_channels_gather(struct ampk_context *ctx, const struct ampk_tensor *src,
-                                          const struct ampk_tensor *dst, int first, bool accumulate,
-                                          uint32_t *amax)
-{
-    copy_channels(ctx, {dst, 0, (size_t)dst->c}, {src, (size_t)first, (size_t)src->c},
-                  (size_t)src->h * src->w, dst->c, accumulate, amax);
 }

@@ -132,19 +132,19 @@ static __device__ __forceinline__ ampk_truths ampk_read_truths(const ampk_head &
 
 /* ---- kernels; two blocks a multiprocessor: with more, ptxas would spill registers ---- */
 
-/* Blocks (part, image): every box of the image from all of its truths. */
+/* Blocks (image, part): every box of the image from all of its truths. */
 template <typename Head>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_judge_boxes(Head head, float *any_object)
 {
     AMPK_SHARED_MEMORY(ampk_box, boxes);
-    int image = blockIdx.y, n = head.boxes * head.area;
+    int image = blockIdx.x, n = head.boxes * head.area;
     ampk_truths truths = ampk_read_truths(head, image, boxes);
     float sum = 0;
-    for (int i = (int)ampk_first(); i < n; i += (int)ampk_stride())
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x)
         sum += head.judge(image, i / head.area, i % head.area, truths);
     sum = ampk_block_sum(sum);
-    if (threadIdx.x == 0) any_object[image * gridDim.x + blockIdx.x] = sum;
+    if (threadIdx.x == 0) any_object[image * gridDim.y + blockIdx.y] = sum;
 }
 
 /* Whether no truth before t belongs to the same box; all lanes must call. */
@@ -219,6 +219,11 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 
 /* ---- the whole loss ---- */
 
+/* A block's own variables need some of the 48 KiB too. */
+static_assert(AMPK_MOST_TRUTHS * sizeof(ampk_box) + (AMPK_MOST_TRUTHS + 1) * sizeof(ampk_taken) <=
+                  47 << 10,
+              "truths fit into a block's shared memory");
+
 template <typename Head>
 static inline void ampk_head_loss(struct ampk_context *ctx, const Head &head,
                                   struct ampk_loss_sums *sums, uint32_t *amax)
@@ -232,7 +237,7 @@ static inline void ampk_head_loss(struct ampk_context *ctx, const Head &head,
     size_t boxes = head.truths_used * sizeof(ampk_box);
     size_t taken = (head.truths_used + 1) * sizeof(ampk_taken);
     ampk_rt_zero(head.delta, n * sizeof(float), ctx->stream);
-    AMPK_LAUNCH(ampk_judge_boxes<Head>, dim3(parts, head.images), AMPK_LOSS_THREADS, boxes,
+    AMPK_LAUNCH(ampk_judge_boxes<Head>, dim3(head.images, parts), AMPK_LOSS_THREADS, boxes,
                 ctx->stream, head, p.any_object);
     AMPK_LAUNCH(ampk_take_truths<Head>, head.images, AMPK_LOSS_THREADS, boxes + taken, ctx->stream,
                 head, p.image);

@@ -7,13 +7,14 @@ static const int THREADS = 256;
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    look(const T *__restrict__ x, size_t images, size_t size, size_t stride, uint32_t *amax,
-         uint32_t *zeros)
+    look(const T *__restrict__ x, size_t images, size_t size, size_t stride, unsigned c,
+         unsigned pitch, uint32_t *amax, uint32_t *zeros)
 {
     uint32_t largest = 0, count = 0;
     for (size_t i = ampk_first(); i < images * size; i += ampk_stride()) {
-        size_t image = i / size;
-        uint32_t magnitude = ampk_magnitude(ampk_to_float(x[image * stride + (i - image * size)]));
+        size_t image = i / size, at = i - image * size;
+        if (pitch != c) at += at / c * (pitch - c);
+        uint32_t magnitude = ampk_magnitude(ampk_to_float(x[image * stride + at]));
         largest = ampk_larger(largest, magnitude);
         count += magnitude == 0;
     }
@@ -31,7 +32,8 @@ extern "C" void ampk_cuda_inspect(struct ampk_context *ctx, const struct ampk_te
     unsigned blocks = ampk_cuda_blocks(ctx, images * size, THREADS * 8, THREADS);
     AMPK_WITH_TYPE(x->dtype, T,
                    AMPK_LAUNCH(look<T>, blocks, THREADS, 0, ctx->stream, (const T *)x->data, images,
-                               size, x->image_stride, amax, zeros));
+                               size, x->image_stride, (unsigned)x->c, (unsigned)ampk_pitch(x), amax,
+                               zeros));
 }
 
 /* ---- sum of squares: split by n alone, the parts added in a fixed order ---- */

@@ -136,20 +136,21 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- global average pooling ---- */
 
-/* Block (i, n): some channels of image n. */
+/* Block (n, i): some channels of image n. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
     average(ampk_cover cover, ampk_view x, ampk_view y, uint32_t *amax)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 1>()];
-    unsigned channel = ampk_channel<A>(cover);
+    unsigned lane = threadIdx.x & ((1u << cover.lane_bits) - 1);
+    unsigned channel = ((blockIdx.y << cover.lane_bits) + lane) * N;
     float sum[N] = {0};
     if (channel < cover.channels)
         for (unsigned i = threadIdx.x >> cover.lane_bits; i < x.area;
              i += blockDim.x >> cover.lane_bits) {
             float v[N];
-            A::load(x, blockIdx.y * x.area + i, channel, v);
+            A::load(x, blockIdx.x * x.area + i, channel, v);
 #pragma unroll
             for (int k = 0; k < N; k++)
                 sum[k] += v[k];
@@ -160,7 +161,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
 #pragma unroll
         for (int k = 0; k < N; k++)
             sum[k] = shared[(k << cover.lane_bits) + threadIdx.x] / (float)x.area;
-        largest = ampk_put<A>(y, blockIdx.y, channel, sum, false, largest);
+        largest = ampk_put<A>(y, blockIdx.x, channel, sum, false, largest);
     }
     ampk_raise_amax(amax, largest);
 }
@@ -250,7 +251,7 @@ extern "C" void ampk_cuda_avgpool_forward(struct ampk_context *ctx, const struct
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_sum<A>(from.area, from.c);
-        cover.grid.y = (unsigned)x->n;
+        cover.grid = dim3((unsigned)x->n, cover.grid.x);
         AMPK_LAUNCH(average<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from, to,
                     amax);
     };

@@ -2,10 +2,10 @@
  * image taken as flat.
  *
  * How elements are read is a template argument, struct ampk_packed (vectors of 16 bytes, all
- * tensors NHWC of one dtype without gaps) or ampk_any (one element, any mixture of dtypes and
- * layouts); ampk_with_access chooses. The threads of a block stand in lanes along the channels and
- * in lines along the rows, so that a thread keeps its channels, and their parameters stay in
- * registers:
+ * tensors NHWC of one dtype without gaps between images) or ampk_any (one element, any mixture of
+ * dtypes and layouts); ampk_with_access chooses. The threads of a block stand in lanes along the
+ * channels and in lines along the rows, so that a thread keeps its channels, and their parameters
+ * stay in registers:
  *
  *     float bias[A::width]; ...
  *     for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
@@ -39,11 +39,11 @@ static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
     v.area = (unsigned)t->h * (unsigned)t->w;
     v.is_planar = t->layout == AMPK_NCHW && v.area > 1;
     v.image_stride = t->image_stride;
-    v.stride = v.area == 1 ? t->image_stride : v.c;
+    v.stride = v.area == 1 ? t->image_stride : (size_t)ampk_pitch(t);
     return v;
 }
 
-/* Row i is image i in memory order. */
+/* Row i is image i in memory order; of no slice. */
 static inline struct ampk_view ampk_flat(const struct ampk_tensor *t)
 {
     struct ampk_view v = ampk_pixels(t);
@@ -114,7 +114,7 @@ struct ampk_any {
     {
         unsigned image = row / v.area, pixel = row - image * v.area;
         return image * v.image_stride +
-               (v.is_planar ? channel * v.area + pixel : pixel * v.c + channel);
+               (v.is_planar ? channel * v.area + pixel : pixel * v.stride + channel);
     }
     static __device__ __forceinline__ void load(const ampk_view &v, unsigned row, unsigned channel,
                                                 float (&x)[1])
@@ -151,7 +151,7 @@ static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, unsigned
 template <typename T> static inline bool ampk_is_packed(const struct ampk_view &v)
 {
     const int width = ampk_wide<T>::elements;
-    bool has_gaps = v.area > 1 && v.image_stride != (size_t)v.c * v.area;
+    bool has_gaps = v.area > 1 && v.image_stride != v.stride * v.area;
     return (ampk_dtype_bytes(v.dtype) == sizeof(T)) && !v.is_planar && !has_gaps &&
            v.c % width == 0 && ampk_fits<T, width>(v.data, v.stride);
 }

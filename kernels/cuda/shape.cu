@@ -202,21 +202,22 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 /* ---- permutations of an image's elements, by place in NCHW order ---- */
 
 /* dst[to] (+)= src[from] where map.find(i, &from, &to) tells for the i-th element of an image; grid
- * y: images. */
+ * x: images, of which there may be more than a grid has room for in y. */
 template <typename Map>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     permute(unsigned count, Map map, ampk_view src, ampk_view dst, bool accumulate, uint32_t *amax)
 {
     uint32_t largest = 0;
-    for (size_t i = ampk_first(); i < count; i += ampk_stride()) {
+    for (unsigned i = blockIdx.y * blockDim.x + threadIdx.x; i < count;
+         i += gridDim.y * blockDim.x) {
         unsigned from, to;
-        map.find((unsigned)i, &from, &to);
+        map.find(i, &from, &to);
         unsigned channel = from / src.area, pixel = from % src.area;
         float v[1];
-        ampk_any::load(src, blockIdx.y * src.area + pixel, channel, v);
+        ampk_any::load(src, blockIdx.x * src.area + pixel, channel, v);
         channel = to / dst.area, pixel = to % dst.area;
         largest =
-            ampk_put<ampk_any>(dst, blockIdx.y * dst.area + pixel, channel, v, accumulate, largest);
+            ampk_put<ampk_any>(dst, blockIdx.x * dst.area + pixel, channel, v, accumulate, largest);
     }
     ampk_raise_amax(amax, largest);
 }
@@ -349,7 +350,7 @@ static void run_permute(struct ampk_context *ctx, const Map &map, const struct a
 {
     struct ampk_view from = ampk_pixels(src), to = ampk_pixels(dst);
     unsigned count = from.c * from.area;
-    dim3 grid(ampk_cuda_blocks(ctx, count, AMPK_MAP_THREADS, AMPK_MAP_THREADS), (unsigned)src->n);
+    dim3 grid((unsigned)src->n, ampk_cuda_blocks(ctx, count, AMPK_MAP_THREADS, AMPK_MAP_THREADS));
     AMPK_LAUNCH(permute<Map>, grid, AMPK_MAP_THREADS, 0, ctx->stream, count, map, from, to,
                 accumulate, amax);
 }

@@ -11,23 +11,23 @@ struct cross_entropy {
     }
 };
 
-/* A block for each group (x) of each image (y), its values beside each other. */
+/* A block for each group of each image, its values beside each other. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    softmax_groups(struct ampk_softmax o, int part, size_t image, const float *__restrict__ x,
-                   float *__restrict__ out, uint32_t *amax)
+    softmax_groups(struct ampk_softmax o, unsigned groups, int part, size_t image,
+                   const float *__restrict__ x, float *__restrict__ out, uint32_t *amax)
 {
-    int group = blockIdx.x, n = o.tree.classes ? o.tree.group_size[group] : part;
-    size_t first =
-        blockIdx.y * image + (o.tree.classes ? o.tree.group_offset[group] : (size_t)group * part);
+    unsigned group = blockIdx.x % groups, n = o.tree.classes ? o.tree.group_size[group] : part;
+    size_t first = blockIdx.x / groups * image +
+                   (o.tree.classes ? o.tree.group_offset[group] : (size_t)group * part);
     float largest = -FLT_MAX, sum = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x)
         largest = fmaxf(largest, x[first + i]);
     largest = ampk_block_max(largest);
-    for (int i = threadIdx.x; i < n; i += blockDim.x)
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x)
         sum += expf((x[first + i] - largest) / o.temperature);
     sum = ampk_block_sum(sum);
     uint32_t largest_out = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+    for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
         float v = expf((x[first + i] - largest) / o.temperature) / sum;
         out[first + i] = v;
         largest_out = ampk_larger(largest_out, ampk_magnitude(v));
@@ -45,9 +45,10 @@ extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct
         ampk_softmax_over_planes(ctx, p, x, out, amax);
         return;
     }
-    int groups = o->tree.classes ? o->tree.groups : o->groups, part = image / o->groups;
-    AMPK_LAUNCH(softmax_groups, dim3(groups, x->n), part > 128 ? 256 : 64, 0, ctx->stream, *o, part,
-                (size_t)image, (const float *)x->data, (float *)out->data, amax);
+    unsigned groups = (unsigned)(o->tree.classes ? o->tree.groups : o->groups);
+    int part = image / o->groups;
+    AMPK_LAUNCH(softmax_groups, groups * (unsigned)x->n, part > 128 ? 256 : 64, 0, ctx->stream, *o,
+                groups, part, (size_t)image, (const float *)x->data, (float *)out->data, amax);
 }
 
 extern "C" void ampk_cuda_softmax_loss(struct ampk_context *ctx, const struct ampk_tensor *out,

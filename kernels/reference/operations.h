@@ -8,11 +8,6 @@
 /* copy.c */
 void ampk_ref_convert(struct ampk_context *, const struct ampk_tensor *src,
                       const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
-void ampk_ref_channels_scatter(struct ampk_context *, const struct ampk_tensor *src,
-                               const struct ampk_tensor *dst, int first, uint32_t *amax);
-void ampk_ref_channels_gather(struct ampk_context *, const struct ampk_tensor *src,
-                              const struct ampk_tensor *dst, int first, bool accumulate,
-                              uint32_t *amax);
 
 /* conv.c */
 struct ampk_conv *ampk_ref_conv_create(struct ampk_context *, const struct ampk_conv_shape *,

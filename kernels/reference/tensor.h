@@ -21,8 +21,9 @@ static inline size_t ampk_ref_flat(const struct ampk_tensor *t, int c, int h, in
 
 static inline size_t ampk_ref_offset(const struct ampk_tensor *t, int n, int c, int h, int w)
 {
-    size_t inside =
-        t->layout == AMPK_NCHW ? ampk_ref_flat(t, c, h, w) : ((size_t)h * t->w + w) * t->c + c;
+    size_t inside = t->layout == AMPK_NCHW
+                        ? ampk_ref_flat(t, c, h, w)
+                        : ((size_t)h * t->w + w) * (size_t)ampk_pitch(t) + (size_t)c;
     return (size_t)n * t->image_stride + inside;
 }
 

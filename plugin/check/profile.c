@@ -13,6 +13,16 @@ static double inputs_of(const struct amp_profile *p, int i)
     return n;
 }
 
+/* Of a route's inputs, those that are not its sources' own slices of it. */
+static double copied_of(const struct amp_profile *p, int i, bool delta)
+{
+    const struct amp_plan_layer *plan = p->plan->layers;
+    double n = inputs_of(p, i);
+    for (int s = 0; s < i; ++s)
+        if (plan[s].route == i && (plan[s].delta_slice || !delta)) n -= p->net->layers[s].outputs;
+    return n;
+}
+
 /* Backward reads what forward read and wrote and the delta; it writes the source's delta. */
 static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way way)
 {
@@ -28,6 +38,12 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
         bool shared = p->plan->layers[plan->sources[1]].delta_owner == plan->delta_owner;
         bytes[AMP_PROFILE_FORWARD] = 0;
         bytes[AMP_PROFILE_BACKWARD] = plan->backward && !shared ? 2 * out : 0;
+        return;
+    }
+    if (mixed && plan->ours && l->type == AMP_ROUTE) {
+        double one = (double)amp_format_bytes(plan->in) * p->net->batch;
+        bytes[AMP_PROFILE_FORWARD] = 2 * one * copied_of(p, i, false);
+        bytes[AMP_PROFILE_BACKWARD] = plan->backward ? 4 * one * copied_of(p, i, true) : 0;
         return;
     }
     double residual = mixed && amp_plan_writes(p->plan, i) != i ? out : 0;

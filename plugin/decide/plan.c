@@ -323,6 +323,72 @@ static void fuse_sums(struct planner *pl)
     }
 }
 
+/* ---- slices of concatenations ---- */
+
+/* Whether layer i can write its output with gaps between pixels. */
+static bool can_be_slice(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    if (pl->plan->layers[i].fused || amp_plan_writes(pl->plan, i) != i) return false;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+        return l->batch_normalize;
+    case AMP_REORG:
+        return !l->extra;
+    case AMP_MAXPOOL:
+    case AMP_UPSAMPLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_slice(const struct planner *pl, int j, int source)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (source < 0 || !can_be_slice(pl, source) || readers(pl, source) != 1) return false;
+    const struct amp_layer_desc *from = &pl->net->layers[source];
+    const struct amp_plan_layer *writer = &pl->plan->layers[source];
+    return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
+           l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
+}
+
+/* What only a concatenation of channels reads is written there at once, and its delta is read
+ * there: but a convolution's, which its gradient takes the place of. */
+static void find_slices(struct planner *pl)
+{
+    struct amp_plan_layer *layers = pl->plan->layers;
+    for (int j = 0; j < pl->plan->n; j++) {
+        layers[j].route = -1;
+        if (pl->net->layers[j].type != AMP_ROUTE) continue;
+        int first = 0;
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
+            int s = layers[j].sources[k];
+            if (is_slice(pl, j, s)) {
+                layers[s].route = j;
+                layers[s].first_channel = first;
+                layers[s].delta_slice = layers[s].backward && !is_matrix(&pl->net->layers[s]);
+                size_t used = strlen(layers[s].reason);
+                snprintf(layers[s].reason + used, sizeof layers[s].reason - used,
+                         "; writes into route %d", j);
+            }
+            if (s >= 0) first += pl->net->layers[s].out_c;
+        }
+    }
+}
+
+/* The first layer whose output, or whose delta, is a slice of that of i; i itself if there is none.
+ */
+static int first_slice(const struct planner *pl, int i, bool delta)
+{
+    for (int s = 0; s < i; s++) {
+        const struct amp_plan_layer *p = &pl->plan->layers[s];
+        if (p->route == i && (p->delta_slice || !delta)) return s;
+    }
+    return i;
+}
+
 int amp_plan_writes(const struct amp_plan *plan, int i)
 {
     return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
@@ -387,6 +453,11 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
         int own = plan->layers[i].backward && gradient_reads_out ? end : i;
         if (own > last) last = own;
     }
+    for (int s = 0; s < i; s++)
+        if (plan->layers[s].route == i && format == home) {
+            int slice = last_read(pl, s, format);
+            if (slice > last) last = slice;
+        }
     return last;
 }
 
@@ -475,16 +546,21 @@ static int plan_layer_buffers(struct planner *pl, int i)
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
+    int written = p->fused ? i - 1 : first_slice(pl, i, false);
     int contribution = first_contribution(pl, last_sharer(pl, i));
-    int first[AMP_BUFFER_KINDS] = {p->fused ? i - 1 : i, i, i, contribution, b, b};
-    int last[AMP_BUFFER_KINDS] = {last_read(pl, i, p->out), saved_until, saved_until, b, b, b};
+    int consumed = backward_step(pl, first_slice(pl, i, true));
+    int first[AMP_BUFFER_KINDS] = {written, i, i, contribution, b, b};
+    int last[AMP_BUFFER_KINDS] = {
+        last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
-    if (p->ours && p->out != AMP_FORMAT_BORDER && amp_plan_writes(pl->plan, i) == i)
+    bool own_out = p->route < 0 && amp_plan_writes(pl->plan, i) == i;
+    bool own_delta = !p->delta_slice && p->delta_owner == i;
+    if (p->ours && p->out != AMP_FORMAT_BORDER && own_out)
         bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
     if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
-    if (p->ours && p->backward && has_contributions(p) && p->delta_owner == i)
+    if (p->ours && p->backward && has_contributions(p) && own_delta)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
     if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && p->delta_owner != i)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
@@ -551,6 +627,7 @@ static int build(struct planner *pl)
     find_contributions(pl);
     fuse_sums(pl);
     plan->input_format = input_format(pl);
+    find_slices(pl);
     if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
     for (int i = 0; i < plan->n; i++)
         if (plan_layer_buffers(pl, i)) return -1;

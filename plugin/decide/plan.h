@@ -54,7 +54,10 @@ struct amp_plan_layer {
     bool fused; /* a shortcut whose sum the convolution before it writes, in place of an output of
                  * its own; both have one delta, where both have one */
     int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on */
-    int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
+    int route, first_channel; /* a route, its only reader, whose output has its own as the channels
+                               * from there on; -1: it has an output of its own */
+    bool delta_slice;         /* so has the route's delta */
+    int copy[AMP_FORMATS];    /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
     char reason[200];
 };

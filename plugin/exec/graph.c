@@ -93,6 +93,17 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     mark_fp16(g, i);
 }
 
+/* A layer that writes into a route has its part of the route's output, and perhaps of its delta. */
+static void make_slice(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_plan_layer *p = node->plan;
+    if (p->route < 0) return;
+    const struct amp_node *route = &g->nodes[p->route];
+    node->out = ampk_slice(&route->out, p->first_channel, node->out.c);
+    if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+}
+
 static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
 {
     for (int i = 0; i < g->n_params; i++)
@@ -179,6 +190,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
         make_node(g, i, &bindings[i]);
+    for (int i = 0; i < g->n; i++)
+        make_slice(g, i);
     for (int i = 0; i < g->n; i++) {
         const struct amp_executor *e = amp_executor_of(g, i);
         if (e->create && e->create(g, i, err, err_size)) return -1;

@@ -1,42 +1,38 @@
-/* Concatenation of channels, or of flat vectors where the images differ in size. */
+/* Concatenation of channels, or of flat vectors where the images differ in size. A source whose
+ * output or delta is a slice of the route's (plan.h) needs no copy. */
 #include "executor.h"
 
-static bool is_flat(const struct amp_graph *g, int i)
+/* The part of the route's output or delta that a source fills from `first` on: channels, or
+ * elements of every image. */
+static struct ampk_tensor part_of(const struct amp_graph *g, int i, const struct ampk_tensor *whole,
+                                  int first, const struct ampk_tensor *source)
 {
-    return g->net->layers[i].out_c == 0;
+    bool flat = g->net->layers[i].out_c == 0;
+    struct ampk_tensor part =
+        ampk_slice(whole, first, flat ? source->c * source->h * source->w : source->c);
+    if (!flat) return part;
+    part.h = part.w = 1;
+    part.pitch = 0;
+    return part;
 }
 
-/* The part of a flat concatenation that source k fills: elements [first, first + size) of every
- * image. */
-static struct ampk_tensor flat_slice(const struct ampk_tensor *whole, int first, int size)
+static bool is_slice(const struct amp_graph *g, int i, int k, bool delta)
 {
-    struct ampk_tensor slice = *whole;
-    slice.data = (char *)whole->data + (size_t)first * ampk_dtype_bytes(whole->dtype);
-    slice.c = size;
-    slice.h = slice.w = 1;
-    return slice;
-}
-
-static int size_of(const struct ampk_tensor *t)
-{
-    return t->c * t->h * t->w;
+    int s = g->plan->layers[i].sources[k];
+    const struct amp_plan_layer *source = &g->plan->layers[s < 0 ? 0 : s];
+    return s >= 0 && source->route == i && (source->delta_slice || !delta);
 }
 
 static void forward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
-    uint32_t *watch = &node->watch[AMP_WATCH_OUT];
     int first = 0;
     for (int k = 0; k < node->desc->n_sources; k++) {
         const struct ampk_tensor *x = amp_graph_source(g, i, k);
-        if (is_flat(g, i)) {
-            struct ampk_tensor slice = flat_slice(&node->out, first, size_of(x));
-            g->backend->convert(g->context, x, &slice, false, watch);
-            first += slice.c;
-        } else {
-            g->backend->channels_scatter(g->context, x, &node->out, first, watch);
-            first += x->c;
-        }
+        struct ampk_tensor part = part_of(g, i, &node->out, first, x);
+        if (!is_slice(g, i, k, false))
+            g->backend->convert(g->context, x, &part, false, &node->watch[AMP_WATCH_OUT]);
+        first += part.c;
     }
 }
 
@@ -45,19 +41,14 @@ static void backward(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     int first = 0;
     for (int k = 0; k < node->desc->n_sources; k++) {
-        const struct ampk_tensor *x = amp_graph_source(g, i, k);
+        struct ampk_tensor part = part_of(g, i, &node->delta, first, amp_graph_source(g, i, k));
+        first += part.c;
+        if (is_slice(g, i, k, true)) continue;
         struct ampk_tensor scratch;
         bool accumulate;
         const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, k, &accumulate, &scratch);
-        uint32_t *watch = amp_graph_dx_watch(g, i, k);
-        if (dx && is_flat(g, i)) {
-            struct ampk_tensor slice = flat_slice(&node->delta, first, size_of(x));
-            g->backend->convert(g->context, &slice, dx, accumulate, watch);
-        } else if (dx) {
-            g->backend->channels_gather(g->context, &node->delta, dx, first, accumulate, watch);
-        }
+        if (dx) g->backend->convert(g->context, &part, dx, accumulate, amp_graph_dx_watch(g, i, k));
         amp_graph_dx_end(g, i, k, dx);
-        first += is_flat(g, i) ? size_of(x) : x->c;
     }
 }
 

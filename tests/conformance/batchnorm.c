@@ -34,12 +34,13 @@ static struct ampk_tensor another(struct kind k)
     return describe_nhwc(random_dtype(), k.shape.n, k.shape.c, k.shape.h, k.shape.w);
 }
 
-/* A tensor of the case for which any layout is allowed. */
+/* A tensor of the case for which any layout is allowed, and slices. */
 static struct ampk_tensor another_of_any_layout(struct kind k)
 {
-    if (k.usual) return k.shape;
-    return describe_slice(random_dtype(), random_int(AMPK_NHWC, AMPK_NCHW), k.shape.n, k.shape.c,
-                          k.shape.h, k.shape.w);
+    enum ampk_dtype dtype = k.usual ? k.shape.dtype : random_dtype();
+    if (!k.usual && random_bool())
+        return describe_slice(dtype, AMPK_NCHW, k.shape.n, k.shape.c, k.shape.h, k.shape.w);
+    return describe_channels(dtype, k.shape.n, k.shape.c, k.shape.h, k.shape.w);
 }
 
 static void sums_case(struct rig *r)

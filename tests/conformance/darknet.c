@@ -22,7 +22,7 @@ static const struct ampk_backend *const reference = &ampk_reference;
 static struct ampk_tensor make(int n, int c, int h, int w)
 {
     size_t size = (size_t)c * h * w;
-    struct ampk_tensor t = {NULL, AMPK_FP32, AMPK_NCHW, n, c, h, w, size};
+    struct ampk_tensor t = {NULL, AMPK_FP32, AMPK_NCHW, n, c, h, w, size, 0};
     t.data = calloc(n * size, sizeof(float));
     REQUIRE(t.data != NULL);
     float *values = t.data;

@@ -274,7 +274,7 @@ static void free_flat(struct flat_case *c)
 
 static struct ampk_tensor flat_tensor(const struct flat_case *c, float *data)
 {
-    return (struct ampk_tensor){data, AMPK_FP32, AMPK_NCHW, c->n, c->inputs, 1, 1, c->inputs};
+    return (struct ampk_tensor){data, AMPK_FP32, AMPK_NCHW, c->n, c->inputs, 1, 1, c->inputs, 0};
 }
 
 static void compare_flat(const struct flat_case *c, layer l, const struct ampk_loss_sums *sums)

@@ -37,8 +37,14 @@ static size_t head_count(const struct head_case *c)
 static struct ampk_tensor head_tensor(const struct head_case *c, float *data)
 {
     int channels = c->boxes * (c->coords + 1 + c->classes);
-    return (struct ampk_tensor){data,     AMPK_FP32, AMPK_NCHW, c->n,
-                                channels, c->h,      c->w,      head_count(c) / c->n};
+    return (struct ampk_tensor){.data = data,
+                                .dtype = AMPK_FP32,
+                                .layout = AMPK_NCHW,
+                                .n = c->n,
+                                .c = channels,
+                                .h = c->h,
+                                .w = c->w,
+                                .image_stride = head_count(c) / c->n};
 }
 
 /* ---- truths ---- */

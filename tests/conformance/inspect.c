@@ -16,10 +16,11 @@ static double sometimes_not_finite(void)
 static struct ampk_tensor any_tensor(void)
 {
     enum ampk_dtype dtype = random_dtype();
-    return test_random() % 6
-               ? describe(dtype, random_int(AMPK_NHWC, AMPK_NCHW), random_int(1, 3),
-                          random_channels(), random_side(), random_side())
-               : describe_nhwc(dtype, random_int(1, 2), RANDOM_OF(63, 64, 65), 33, 17);
+    if (test_random() % 6 == 0)
+        return describe_channels(dtype, random_int(1, 2), RANDOM_OF(63, 64, 65), 33, 17);
+    int n = random_int(1, 3), c = random_channels(), h = random_side(), w = random_side();
+    return random_bool() ? describe(dtype, AMPK_NCHW, n, c, h, w)
+                         : describe_channels(dtype, n, c, h, w);
 }
 
 /* What is counted is added to what is there. */

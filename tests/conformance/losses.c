@@ -177,6 +177,48 @@ AMP_TEST(region)
     run_cases(region_case, 200);
 }
 
+/* ---- more truths than Darknet has room for ---- */
+
+/* The case's truths, and the first of every image again in what room there is left. */
+static void fill_with_truths(struct head_case *c)
+{
+    size_t numbers = (size_t)c->coords + 1, old = c->room * numbers;
+    float *more = calloc((size_t)c->n * AMPK_MOST_TRUTHS * numbers, sizeof *more), *to = more;
+    REQUIRE(more);
+    for (int n = 0; n < c->n; n++) {
+        const float *from = c->truth + n * old;
+        bool ended = false;
+        for (int t = 0; t < AMPK_MOST_TRUTHS; t++, to += numbers) {
+            ended = ended || t >= c->room || from[t * numbers] == 0;
+            memcpy(to, from + (ended ? 0 : t * numbers), numbers * sizeof *to);
+        }
+    }
+    free(c->truth);
+    c->truth = more;
+    c->room = c->yolo.truths = c->yolo.truths_used = c->region.truths = AMPK_MOST_TRUTHS;
+}
+
+static void most_truths_case(struct rig *r)
+{
+    struct head_case c;
+    bool done, yolo = random_bool();
+    do {
+        memset(&c, 0, sizeof c);
+        if (yolo)
+            random_yolo(&c);
+        else
+            random_region(&c, head_chance(2));
+        fill_with_truths(&c);
+        done = yolo ? run_yolo(r, &c) : run_region(r, &c);
+        head_free(&c);
+    } while (!done && !test_failures);
+}
+
+AMP_TEST(most_truths)
+{
+    run_cases(most_truths_case, 8);
+}
+
 /* ---- softmax, logistic, cost ---- */
 
 static double random_truth(void)
@@ -222,6 +264,25 @@ static void softmax_case(struct rig *r)
 AMP_TEST(softmax)
 {
     run_cases(softmax_case, 100);
+}
+
+/* As many images as time steps make of a batch: more than a grid of blocks is high. */
+static void softmax_of_many_case(struct rig *r)
+{
+    struct ampk_softmax o = {.groups = 1, .temperature = 1};
+    struct ampk_tensor shape = describe(AMPK_FP32, AMPK_NCHW, 65537, 2, 1, 1);
+    struct pair x = input_tensor(r, shape), y = output_tensor(r, shape, false);
+    r->backend->softmax_forward(r->context, &o, &x.tested, &y.tested, NULL);
+    ampk_reference.softmax_forward(NULL, &o, &x.exact, &y.exact, NULL);
+    check_output(r, "softmax", &y, (struct tolerance){.relative = 4e-6, .absolute = 1e-12});
+}
+
+AMP_TEST(softmax_of_many)
+{
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    run_case(softmax_of_many_case, context, test_random());
+    CONFORMANCE_BACKEND.context_destroy(context);
 }
 
 static void entropy_case(struct rig *r)

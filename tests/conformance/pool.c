@@ -39,7 +39,7 @@ static void maxpool_pass(struct rig *r, struct pooling p, struct ampk_tensor in,
 {
     bool accumulate = random_bool();
     struct ampk_tensor out =
-        describe_nhwc(in.dtype, in.n, in.c, count_windows(p, in.h), count_windows(p, in.w));
+        describe_channels(in.dtype, in.n, in.c, count_windows(p, in.h), count_windows(p, in.w));
     struct pair x = input_tensor_of(r, in, value), y = output_tensor(r, out, false);
     void *index = scratch_bytes(r, r->backend->maxpool_index_bytes(&out, p.size));
     void *exact_index = own(r, ampk_reference.maxpool_index_bytes(&out, p.size));
@@ -47,7 +47,7 @@ static void maxpool_pass(struct rig *r, struct pooling p, struct ampk_tensor in,
     ampk_reference.maxpool_forward(NULL, &x.exact, p.size, p.stride, p.pad, &y.exact, exact_index);
     check_output(r, "maxpool_forward", &y, exactly);
 
-    struct pair dy = input_tensor(r, describe_nhwc(in.dtype, out.n, out.c, out.h, out.w));
+    struct pair dy = input_tensor(r, describe_channels(in.dtype, out.n, out.c, out.h, out.w));
     struct pair dx = output_tensor(r, describe_nhwc(in.dtype, in.n, in.c, in.h, in.w), accumulate);
     struct ampk_tensor size = absolute(r, &dy.exact);
     struct ampk_tensor magnitude = magnitude_of_old(r, &dx, accumulate);

@@ -8,8 +8,9 @@
  * CUDA backend has neither: it runs twice, in the emulation with blocks and threads in another
  * order.
  *
- * Tested tensors lie between guard bytes, often at odd addresses and with gaps between images. When
- * the case ends, guards, gaps and inputs must be as they were.
+ * Tested tensors lie between guard bytes, often at odd addresses and with gaps between images, and
+ * between pixels where the operation takes slices. When the case ends, guards, gaps and inputs must
+ * be as they were.
  *
  * Outputs of the reference are FP32 whatever the tested dtype, so a tested value is right if it is
  * the rounding to its dtype of some number within `slack` of the reference's. Slack is what FP32
@@ -37,13 +38,12 @@ enum { ISAS = 3, MOST_THREADS = 3 };
 
 enum { GUARD_BYTES = 64, GUARD = 0xa5, MOST_BLOCKS = 1000 };
 
-/* One allocation of the backend, with what it must contain around the elements: `images` runs of
- * image_bytes, stride_bytes apart, the first at byte `start`. */
+/* One allocation of the backend, with what it must contain around the elements: `images` times
+ * `rows` of row_bytes, the first at byte `start`. */
 struct block {
     void *memory;
     unsigned char *before; /* contents when the operation was called */
-    size_t bytes, start, image_bytes, stride_bytes;
-    int images;
+    size_t bytes, start, images, image_stride, rows, row_stride, row_bytes;
     bool constant;
 };
 
@@ -113,7 +113,8 @@ static void *own(struct rig *r, size_t bytes)
 
 static size_t span_of(const struct ampk_tensor *t)
 {
-    return (t->n - 1) * t->image_stride + (size_t)t->c * t->h * t->w;
+    size_t area = (size_t)t->h * t->w, c = t->c;
+    return (t->n - 1) * t->image_stride + (t->pitch ? (area - 1) * t->pitch + c : area * c);
 }
 
 /* Fills t's elements in NCHW order. */
@@ -132,8 +133,9 @@ static int add_block(struct rig *r, const void *data, size_t bytes, size_t shift
     struct block *b = &r->blocks[r->count];
     *b = (struct block){.start = GUARD_BYTES + shift,
                         .bytes = GUARD_BYTES + shift + bytes + GUARD_BYTES,
-                        .image_bytes = bytes,
+                        .row_bytes = bytes,
                         .images = 1,
+                        .rows = 1,
                         .constant = constant};
     b->before = own(r, b->bytes);
     b->memory = r->backend->alloc(r->context, b->bytes);
@@ -168,7 +170,7 @@ UNUSED static struct ampk_tensor describe(enum ampk_dtype dtype, enum ampk_layou
                                           int c, int h, int w)
 {
     size_t size = (size_t)c * h * w;
-    return (struct ampk_tensor){NULL, dtype, layout, n, c, h, w, size};
+    return (struct ampk_tensor){NULL, dtype, layout, n, c, h, w, size, 0};
 }
 
 /* The same with room between images now and then. */
@@ -177,6 +179,18 @@ UNUSED static struct ampk_tensor describe_slice(enum ampk_dtype dtype, enum ampk
 {
     struct ampk_tensor t = describe(dtype, layout, n, c, h, w);
     if (test_random() % 4 == 0) t.image_stride += random_int(1, 40);
+    return t;
+}
+
+/* Every other time some channels of a wider tensor, so that pixels start at odd places or, as most
+ * do in nets, at multiples of 8. */
+UNUSED static struct ampk_tensor describe_channels(enum ampk_dtype dtype, int n, int c, int h,
+                                                   int w)
+{
+    struct ampk_tensor t = describe_slice(dtype, AMPK_NHWC, n, c, h, w);
+    if (random_bool()) return t;
+    t.pitch = c + RANDOM_OF(1, 3, 8, 16, 64);
+    t.image_stride += (size_t)(t.pitch - c) * h * w;
     return t;
 }
 
@@ -210,8 +224,10 @@ static struct pair make_pair(struct rig *r, struct ampk_tensor host, bool consta
     int i = add_block(r, host.data, span_of(&host) * size, shift, constant);
     struct block *b = &r->blocks[i];
     b->images = host.n;
-    b->image_bytes = (size_t)host.c * host.h * host.w * size;
-    b->stride_bytes = host.image_stride * size;
+    b->image_stride = host.image_stride * size;
+    b->rows = (size_t)host.h * host.w;
+    b->row_bytes = (size_t)host.c * size;
+    b->row_stride = ampk_pitch(&host) * size;
     struct pair p = {host, host};
     p.tested.data = block_data(r, i);
     return p;
@@ -245,6 +261,7 @@ UNUSED static struct pair output_tensor(struct rig *r, struct ampk_tensor shape,
     struct pair p = make_pair(r, shape, false);
     p.exact.dtype = AMPK_FP32;
     p.exact.image_stride = (size_t)shape.c * shape.h * shape.w;
+    p.exact.pitch = 0;
     give_data(r, &p.exact);
     double *old = ampk_ref_load(&shape);
     ampk_ref_store(&p.exact, old, false, NULL);
@@ -465,8 +482,10 @@ static void check_block(struct rig *r, int i)
             TEST_FAIL("tensor %d of the case: input changed", i);
         return;
     }
-    for (int n = 0; n < b->images; n++)
-        memset(after + b->start + n * b->stride_bytes, GUARD, b->image_bytes);
+    for (size_t n = 0; n < b->images; n++)
+        for (size_t row = 0; row < b->rows; row++)
+            memset(after + b->start + n * b->image_stride + row * b->row_stride, GUARD,
+                   b->row_bytes);
     for (size_t k = 0; k < b->bytes; k++)
         if (after[k] != GUARD) {
             TEST_FAIL("tensor %d of the case: byte %zd outside its elements was written", i,

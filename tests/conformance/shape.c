@@ -10,8 +10,8 @@ static void upsample_case(struct rig *r)
     float scale = RANDOM_OF(1, 1, 3) / 2.f;
     enum ampk_dtype dtype = random_dtype();
     int n = random_int(1, 3), c = random_channels();
-    struct ampk_tensor small = describe_nhwc(dtype, n, c, side, other);
-    struct ampk_tensor large = describe_nhwc(dtype, n, c, side * stride, other * stride);
+    struct ampk_tensor small = describe_channels(dtype, n, c, side, other);
+    struct ampk_tensor large = describe_channels(dtype, n, c, side * stride, other * stride);
     struct pair x = input_tensor(r, reverse ? large : small);
     struct pair y = output_tensor(r, reverse ? small : large, accumulate);
     struct ampk_tensor size = absolute(r, &x.exact);
@@ -28,7 +28,7 @@ static void upsample_case(struct rig *r)
 
 AMP_TEST(upsample)
 {
-    run_cases(upsample_case, 50);
+    run_cases(upsample_case, 80);
 }
 
 /* ---- shortcut ---- */
@@ -179,10 +179,10 @@ static void reorg_case(struct rig *r)
         w = stride * random_int(1, 4);
     struct permutation p = {w, h, c, stride, 0, 0, random_bool()};
     enum ampk_dtype dtype = random_dtype();
-    struct ampk_tensor in = describe(dtype, AMPK_NHWC, n, c, h, w);
+    struct ampk_tensor in = describe_channels(dtype, n, c, h, w);
     struct ampk_tensor out =
-        p.forward ? describe(dtype, AMPK_NHWC, n, c / (stride * stride), h * stride, w * stride)
-                  : describe(dtype, AMPK_NHWC, n, c * stride * stride, h / stride, w / stride);
+        p.forward ? describe_channels(dtype, n, c / (stride * stride), h * stride, w * stride)
+                  : describe_channels(dtype, n, c * stride * stride, h / stride, w / stride);
     if (random_bool())
         compare_permutation(r, &p, in, out);
     else
@@ -198,8 +198,9 @@ static void flatten_case(struct rig *r)
 {
     int n = random_int(1, 3), c = random_channels(), h = random_side(), w = random_side();
     struct permutation p = {0, 0, 0, 0, h * w, c, random_bool()};
-    struct ampk_tensor t = describe(random_dtype(), AMPK_NHWC, n, c, h, w);
-    compare_permutation(r, &p, t, t);
+    enum ampk_dtype dtype = random_dtype();
+    compare_permutation(r, &p, describe_channels(dtype, n, c, h, w),
+                        describe_channels(dtype, n, c, h, w));
 }
 
 AMP_TEST(flatten)

@@ -15,7 +15,8 @@
  *    dynamic shared memory, more than 4 KiB of arguments
  *
  * Not emulated: blocks at the same time, threads at the same time between two barriers, caches,
- * speed. Shared memory that is not dynamic keeps what the block before left in it.
+ * speed. Shared memory that is not dynamic keeps what the block before left in it, and is not
+ * counted.
  */
 #ifndef CUDA_EMULATION_H
 #define CUDA_EMULATION_H

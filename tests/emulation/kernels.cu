@@ -74,6 +74,8 @@ static __global__ void leave_shared_memory(void)
     x[threadIdx.x] = 1;
 }
 
+static __global__ void do_nothing(void) {}
+
 static __global__ void take_argument(struct kernels_large) {}
 
 /* ---- launches ---- */
@@ -119,10 +121,31 @@ void kernels_wrong(enum kernels_mistake mistake)
         AMPK_LAUNCH(leave_shared_memory, 1, 64, 63 * sizeof(int), NULL);
         break;
     case TOO_MANY_THREADS:
-        AMPK_LAUNCH(diverge_at_barrier, 1, dim3(64, 17), 0, NULL);
+        AMPK_LAUNCH(do_nothing, 1, dim3(64, 17), 0, NULL);
+        break;
+    case TOO_DEEP_A_BLOCK:
+        AMPK_LAUNCH(do_nothing, 1, dim3(1, 1, 65), 0, NULL);
+        break;
+    case NO_THREADS:
+        AMPK_LAUNCH(do_nothing, 1, 0, 0, NULL);
         break;
     case NO_BLOCKS:
-        AMPK_LAUNCH(diverge_at_barrier, 0, 64, 0, NULL);
+        AMPK_LAUNCH(do_nothing, 0, 64, 0, NULL);
+        break;
+    case NO_BLOCKS_IN_Y:
+        AMPK_LAUNCH(do_nothing, dim3(1, 0), 64, 0, NULL);
+        break;
+    case TOO_MANY_BLOCKS:
+        AMPK_LAUNCH(do_nothing, 1u << 31, 64, 0, NULL);
+        break;
+    case TOO_MANY_BLOCKS_IN_Y:
+        AMPK_LAUNCH(do_nothing, dim3(1, 65536), 64, 0, NULL);
+        break;
+    case TOO_MANY_BLOCKS_IN_Z:
+        AMPK_LAUNCH(do_nothing, dim3(1, 1, 65536), 64, 0, NULL);
+        break;
+    case TOO_MUCH_SHARED_MEMORY:
+        AMPK_LAUNCH(do_nothing, 1, 64, (48 << 10) + 1, NULL);
         break;
     case TOO_LARGE_ARGUMENTS:
         AMPK_LAUNCH(take_argument, 1, 32, 0, NULL, large);

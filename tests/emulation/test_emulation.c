@@ -106,9 +106,23 @@ AMP_TEST(mistakes_end_the_program)
     check_mistake(LEAVE_SHARED_MEMORY, "shared memory was written beyond");
     check_mistake(TOUCH_DEVICE_MEMORY, "the host touched the device's memory");
 #endif
-    check_mistake(TOO_MANY_THREADS, "1 to 1024 threads");
-    check_mistake(NO_BLOCKS, "a grid must have 1 to");
-    check_mistake(TOO_LARGE_ARGUMENTS, "4 KiB of arguments");
+}
+
+/* What a device refuses, with the kernel's name. */
+AMP_TEST(launches_that_a_device_refuses_end_the_program)
+{
+    static const char block[] = "at most 64 of them in z\n  kernel do_nothing,";
+    static const char grid[] = "1 to 65535 in y and z\n  kernel do_nothing,";
+    check_mistake(TOO_MANY_THREADS, block);
+    check_mistake(TOO_DEEP_A_BLOCK, block);
+    check_mistake(NO_THREADS, block);
+    check_mistake(NO_BLOCKS, grid);
+    check_mistake(NO_BLOCKS_IN_Y, grid);
+    check_mistake(TOO_MANY_BLOCKS, grid);
+    check_mistake(TOO_MANY_BLOCKS_IN_Y, grid);
+    check_mistake(TOO_MANY_BLOCKS_IN_Z, grid);
+    check_mistake(TOO_MUCH_SHARED_MEMORY, "48 KiB of dynamic shared memory\n  kernel do_nothing,");
+    check_mistake(TOO_LARGE_ARGUMENTS, "4 KiB of arguments\n  kernel take_argument,");
 }
 
 /* ---- fp16 and bf16, from the definition of the formats ---- */

@@ -35,12 +35,18 @@ static void raise_word(uint32_t *word, float v)
 
 #define VANISHED 1e-9f /* which FP16 stores as 0 */
 
+/* Where c elements of the image in the middle start: pixel i, or in NCHW as many of its planes'. */
+static size_t pixel_of_middle(const struct ampk_tensor *t, size_t i)
+{
+    return (size_t)t->n / 2 * t->image_stride + i * (size_t)ampk_pitch(t);
+}
+
 /* All of the image in the middle. */
 static void vanish(const struct ampk_tensor *t, uint32_t *word)
 {
-    size_t bytes = ampk_dtype_bytes(t->dtype);
-    size_t image = (size_t)t->n / 2 * t->image_stride;
-    memset((char *)t->data + image * bytes, 0, (size_t)(t->c * t->h * t->w) * bytes);
+    size_t bytes = ampk_dtype_bytes(t->dtype), pixels = (size_t)t->h * (size_t)t->w;
+    for (size_t i = 0; i < pixels; i++)
+        memset((char *)t->data + pixel_of_middle(t, i) * bytes, 0, (size_t)t->c * bytes);
     *word = 0;
     raise_word(word, VANISHED);
 }
@@ -56,7 +62,7 @@ static void strike(const struct ampk_tensor *t, uint32_t *word)
     float v = value();
     uint32_t bits;
     memcpy(&bits, &v, sizeof bits);
-    size_t i = (size_t)t->n / 2 * t->image_stride + (size_t)(t->c * t->h * t->w) / 2;
+    size_t i = pixel_of_middle(t, (size_t)t->h * (size_t)t->w / 2) + (size_t)t->c / 2;
     uint16_t half = poison.kind == POISON_NAN ? 0x7e00 : 0x7c00;
     if (t->dtype == AMPK_FP32) ((float *)t->data)[i] = v;
     if (t->dtype == AMPK_FP16) ((uint16_t *)t->data)[i] = half;
@@ -76,21 +82,6 @@ static void convert(struct ampk_context *c, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {
     real->convert(c, src, dst, accumulate, amax);
-    strike(dst, amax);
-}
-
-static void channels_scatter(struct ampk_context *c, const struct ampk_tensor *src,
-                             const struct ampk_tensor *dst, int first, uint32_t *amax)
-{
-    real->channels_scatter(c, src, dst, first, amax);
-    strike(dst, amax);
-}
-
-static void channels_gather(struct ampk_context *c, const struct ampk_tensor *src,
-                            const struct ampk_tensor *dst, int first, bool accumulate,
-                            uint32_t *amax)
-{
-    real->channels_gather(c, src, dst, first, accumulate, amax);
     strike(dst, amax);
 }
 
@@ -272,7 +263,7 @@ static void flat_amax(struct ampk_context *c, const float *x, size_t n, uint32_t
 
 static void strike_floats(float *x, size_t n, uint32_t *word)
 {
-    struct ampk_tensor t = {x, AMPK_FP32, AMPK_NCHW, 1, (int)n, 1, 1, n};
+    struct ampk_tensor t = {x, AMPK_FP32, AMPK_NCHW, 1, (int)n, 1, 1, n, 0};
     strike(&t, word);
 }
 
@@ -369,8 +360,6 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     real = backend;
     poisoned = *backend;
     poisoned.convert = convert;
-    poisoned.channels_scatter = channels_scatter;
-    poisoned.channels_gather = channels_gather;
     poisoned.conv_set_weights = conv_set_weights;
     poisoned.conv_forward = conv_forward;
     poisoned.conv_bias_forward = conv_bias_forward;

@@ -554,6 +554,71 @@ AMP_TEST(forcing_every_layer_to_fp32_is_the_fp32_plan)
     }
 }
 
+/* Layers before a route that the last of them write into; and the same nets with a dropout that
+ * drops nothing in between, after which the route copies. */
+#define DROP_NOTHING "[dropout]\nprobability=0\n"
+#define POOL(size)   "[maxpool]\nstride=1\nsize=" #size "\n"
+#define ELU          "[convolutional]\nbatch_normalize=1\nfilters=11\nactivation=elu\n"
+#define INTO(before, layers)                                                                       \
+    {                                                                                              \
+        before "[route]\nlayers=" layers "\n", before DROP_NOTHING "[route]\nlayers=" layers "\n"  \
+    }
+// clang-format off
+static const char *const into_routes[][2] = {
+    INTO(CONV(8, 3, 1) "[maxpool]\nstride=2\n[upsample]\nscale=.7\n", "-1,0"),
+    INTO(CONV(3, 3, 1) "[maxpool]\nstride=2\n[upsample]\n", "0,-1"),
+    INTO(CONV(8, 3, 1) POOL(5), "-1,0"),
+    INTO(CONV(8, 3, 1) CONV(5, 3, 1), "0,-1"),
+    INTO(CONV(8, 3, 1) ELU, "-1,0"),
+    INTO(CONV(8, 3, 1) CONV(8, 3, 2) "[route]\nlayers=0\n[reorg]\nstride=2\n", "-1,1"),
+    INTO(CONV(8, 3, 1) CONV(16, 3, 1) "stopbackward=1\n[maxpool]\nsize=2\nstride=2\n[upsample]\n", "-1,1"),
+    {CONV(8, 3, 1) POOL(5) "[route]\nlayers=0\n" POOL(3) "[route]\nlayers=-1,-3,0\n",
+     CONV(8, 3, 1) POOL(5) DROP_NOTHING "[route]\nlayers=0\n" POOL(3) DROP_NOTHING
+         "[route]\nlayers=-1,-4,0\n"},
+};
+// clang-format on
+#define N_INTO_ROUTES (sizeof into_routes / sizeof *into_routes)
+
+/* The gradients of the last layers' net with, or without, the dropout. */
+static struct rig *run_into_route(const char *layers, const struct ampk_backend *backend,
+                                  const char *dtype, int *slices)
+{
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\namp_dtype=%s\nbatch=3\nwidth=12\nheight=12\nchannels=3\n"
+             "%s" CONV(7, 3, 1) "[cost]\n",
+             dtype, layers);
+    struct rig *r = make(text, backend);
+    *slices = 0;
+    for (int i = 0; i < r->net->n; i++)
+        *slices += r->plan->layers[i].route >= 0;
+    rig_forward(r);
+    rig_backward(r, 8);
+    return r;
+}
+
+AMP_TEST(a_slice_of_a_route_changes_nothing)
+{
+    static const char *const dtypes[] = {"fp16", "bf16", "fp32"};
+    for (size_t i = 0; i < 3 * N_BACKENDS * N_INTO_ROUTES; i++) {
+        const struct ampk_backend *backend = backends[i % N_BACKENDS];
+        const char *dtype = dtypes[i / N_BACKENDS % 3];
+        const char *const *layers = into_routes[i / N_BACKENDS / 3];
+        uint64_t state = test_random_state;
+        int slices, copied;
+        struct rig *a = run_into_route(layers[0], backend, dtype, &slices);
+        test_random_state = state;
+        struct rig *b = run_into_route(layers[1], backend, dtype, &copied);
+        CHECK(slices > copied);
+        CHECK(a->loss == b->loss);
+        REQUIRE(a->graph->n_gradients == b->graph->n_gradients);
+        CHECK(!memcmp(a->graph->gradients, b->graph->gradients,
+                      a->graph->n_gradients * sizeof(float)));
+        rig_free(a);
+        rig_free(b);
+        stop_at_failure(text);
+    }
+}
+
 /* ---- memory ---- */
 
 /* All buffers apart: nothing can overwrite anything. */

@@ -80,6 +80,19 @@ static void check_buffer(int b, int layer, const char *what, size_t bytes, int f
                   what, buffer->bytes, buffer->first, buffer->last, bytes, first, last);
 }
 
+/* Where the output or the delta of a layer is: a slice of a route's, or of its own. */
+static int out_buffer(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    return (p->route < 0 ? p : &plan->layers[p->route])->buffer[AMP_BUFFER_OUT];
+}
+
+static int delta_buffer(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    return (p->delta_slice ? &plan->layers[p->route] : p)->buffer[AMP_BUFFER_DELTA];
+}
+
 /* A source that a dropout follows is read after the dropout: Darknet's works in place. */
 static int after_dropout(int reader, int source)
 {
@@ -99,8 +112,7 @@ static void check_reads(int i)
         int from = s < 0 ? 0 : s;
         enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
         if (p->in == home && home != AMP_FORMAT_BORDER)
-            check_buffer(plan->layers[s].buffer[AMP_BUFFER_OUT], s, "output", bytes_of(s, home),
-                         from, until);
+            check_buffer(out_buffer(s), s, "output", bytes_of(s, home), from, until);
         else if (p->in == AMP_FORMAT_BORDER)
             CHECK(home == AMP_FORMAT_BORDER || plan->layers[s].border_copy);
         else
@@ -123,8 +135,8 @@ static void check_saved(int i)
     if (i + 1 < net->n && plan->layers[i + 1].fused)
         CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
     else if (p->ours && p->out != AMP_FORMAT_BORDER)
-        check_buffer(p->buffer[AMP_BUFFER_OUT], i, "output", bytes_of(i, p->out),
-                     p->fused ? i - 1 : i, p->backward && own_gradient_reads ? end : i);
+        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), p->fused ? i - 1 : i,
+                     p->backward && own_gradient_reads ? end : i);
     if (p->ours && l->batch_normalize)
         check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
                      p->backward ? end : i);
@@ -135,8 +147,8 @@ static void check_saved(int i)
         CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DX], -1);
     } else if (p->ours) {
-        check_buffer(p->buffer[AMP_BUFFER_DELTA], i, "delta", bytes_of(i, p->out), b, b);
-        bool read_later = plan->buffers[p->buffer[AMP_BUFFER_DELTA]].last > b;
+        check_buffer(delta_buffer(i), i, "delta", bytes_of(i, p->out), b, b);
+        bool read_later = plan->buffers[delta_buffer(i)].last > b;
         if (p->in != p->out || (is_matrix(i) && read_later))
             check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
     }
@@ -157,8 +169,8 @@ static void check_contributions(int s)
             if (!wanted) continue;
             first = false;
             if (plan->layers[s].ours)
-                check_buffer(plan->layers[s].buffer[AMP_BUFFER_DELTA], s, "delta",
-                             bytes_of(s, plan->layers[s].out), backward_step(j), backward_step(s));
+                check_buffer(delta_buffer(s), s, "delta", bytes_of(s, plan->layers[s].out),
+                             backward_step(j), backward_step(s));
             bool direct = p->in == plan->layers[s].out && (p->ours || p->source_first[k]);
             if (!direct)
                 check_buffer(p->buffer[AMP_BUFFER_DX], j, "dx", bytes_of(s, p->in),
@@ -219,6 +231,31 @@ static void check_fused(int j)
     CHECK_INT(net->layers[p->sources[1]].outputs, l->outputs);
     CHECK(strstr(p->reason, "added by layer"));
     if (before->backward) CHECK_INT(before->buffer[AMP_BUFFER_DELTA], p->buffer[AMP_BUFFER_DELTA]);
+}
+
+/* Nobody but the route reads a slice of it, and there it has its place. */
+static void check_slice(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i], *route = &plan->layers[p->route];
+    const struct amp_layer_desc *l = &net->layers[i], *whole = &net->layers[p->route];
+    int first = 0, named = 0;
+    CHECK_INT(whole->type, AMP_ROUTE);
+    CHECK(l->type == AMP_UPSAMPLE || l->type == AMP_MAXPOOL ||
+          (l->type == AMP_REORG && !l->extra) ||
+          (l->type == AMP_CONVOLUTIONAL && l->batch_normalize));
+    CHECK_INT(readers_of(i), 1);
+    for (int k = 0; k < whole->n_sources && !named; k++) {
+        named = route->sources[k] == i;
+        if (!named) first += net->layers[route->sources[k]].out_c;
+    }
+    CHECK(named && p->first_channel == first && first + l->out_c <= whole->out_c);
+    CHECK(l->out_w == whole->out_w && l->out_h == whole->out_h);
+    CHECK(p->ours && route->ours && !p->border_copy && !p->fused);
+    CHECK(p->in == route->in && p->out == route->out);
+    CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
+    CHECK_INT(p->delta_slice, p->backward && !is_matrix(i));
+    if (p->delta_slice) CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+    CHECK(strstr(p->reason, "writes into route"));
 }
 
 /* Deltas share a buffer only along fused sums. */
@@ -283,6 +320,7 @@ static void check_plan(void)
         check_contributions(i);
         if (!plan->layers[i].ours) check_native(i);
         if (plan->layers[i].fused) check_fused(i);
+        if (plan->layers[i].route >= 0) check_slice(i);
         check_shared(i);
     }
     check_no_overlap();
@@ -623,6 +661,69 @@ AMP_TEST(yolov3_residual_blocks)
         CHECK_INT(plan->layers[j - 1].buffer[AMP_BUFFER_OUT], -1);
     }
     CHECK_INT(plan->layers[13].delta_owner, 13);
+    forget();
+}
+
+/* The route that layer i writes into, or -1. */
+static int route_of(const char *layers, int i, bool train)
+{
+    static char text[4096];
+    snprintf(text, sizeof text, "[net]\nmixed_precision=1\nwidth=16\nheight=16\nchannels=3\n%s",
+             layers);
+    plan_text(text, train);
+    check_plan();
+    int route = plan->layers[i].route;
+    if (route >= 0)
+        CHECK_INT(plan->layers[i].buffer[AMP_BUFFER_DELTA] < 0, !is_matrix(i) || !train);
+    forget();
+    return route;
+}
+
+#define HALVE         "[maxpool]\nsize=2\nstride=2\n"
+#define UP            "[upsample]\nstride=2\n"
+#define ROUTE(layers) "[route]\nlayers=" layers "\n"
+
+AMP_TEST(sources_that_are_slices_of_a_route_and_that_are_not)
+{
+    for (int train = 0; train < 2; train++) {
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,0") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("0,-1") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY "[maxpool]\nsize=5\nstride=1\n" ROUTE("-1,0") END, 1, train), 2);
+        CHECK_INT(route_of(LEAKY HALVE LEAKY "[route]\nlayers=0\n[reorg]\nstride=2\n" ROUTE("-1,2")
+                               END,
+                           4, train),
+                  5);
+        CHECK_INT(route_of(LEAKY LEAKY ROUTE("-1,0") END, 1, train), 2);
+        CHECK_INT(route_of(LEAKY NORMALIZED("activation=elu\n") ROUTE("-1,0") END, 1, train), 2);
+        /* From afar: the route's output is there as early. */
+        CHECK_INT(route_of(LEAKY LEAKY ROUTE("0") LEAKY ROUTE("-1,1") END, 1, train), 4);
+        /* Read twice, by another, as FP32; of another format, made by a library, a sum, a route. */
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,-1") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP LEAKY ROUTE("-1,-2") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP "[lrn]\n" ROUTE("-2,0") END, 2, train), -1);
+        CHECK_INT(
+            route_of(NORMALIZED("mixed_precision=0\n") HALVE UP LEAKY ROUTE("-1,2") END, 2, train),
+            -1);
+        CHECK_INT(route_of(LEAKY PLAIN ROUTE("-1,0") END, 1, train), -1);
+        CHECK_INT(route_of(LEAKY LEAKY ADD("") ROUTE("-1,0") END, 1, train), -1);
+        CHECK_INT(route_of(LEAKY LEAKY ADD("") ROUTE("-1,0") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,0") ROUTE("-1,0") END, 3, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP "[dropout]\n" ROUTE("-1,0") END, 2, train), -1);
+        /* Images of other sizes are laid end to end. */
+        CHECK_INT(route_of(LEAKY HALVE ROUTE("-1,0") "[connected]\n[cost]\n", 1, train), -1);
+    }
+}
+
+AMP_TEST(yolov3_spp_pyramid)
+{
+    plan_stock("yolov3-spp.cfg");
+    static const int slices[][3] = {{78, 83, 1024}, {80, 83, 512}, {82, 83, 0}, {92, 93, 0}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(plan->layers[slices[i][0]].route, slices[i][1]);
+        CHECK_INT(plan->layers[slices[i][0]].first_channel, slices[i][2]);
+    }
+    CHECK_INT(plan->layers[77].route, -1);
     forget();
 }
 
