@@ -84,10 +84,27 @@ struct job {
         return ampk_vec_amax_get(largest);                                                         \
     }
 
-/* Of a cell's pixels those that are there. */
-#define FOR_PIXELS(k, rows, columns)                                                               \
-    for (int k = 0; k < PIXELS; k++)                                                               \
-        if (k / 2 < (rows) && k % 2 < (columns))
+/* Runs the statement for every pixel of a cell that is there, with K a constant: a loop, which not
+ * every compiler unrolls, would keep vectors in memory. */
+#define FOR_PIXELS(rows, columns, K, statement)                                                    \
+    do {                                                                                           \
+        {                                                                                          \
+            enum { K = 0 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        if ((columns) == 2) {                                                                      \
+            enum { K = 1 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        if ((rows) == 2) {                                                                         \
+            enum { K = 2 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+        if ((rows) == 2 && (columns) == 2) {                                                       \
+            enum { K = 3 };                                                                        \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
 
 /* Place of pixel k of a cell, in elements. */
 AMPK_INLINE size_t place(const struct tile *tile, size_t cell, int k)
@@ -102,25 +119,40 @@ AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t 
     ampk_vec_store(sums, i, AMPK_FP32, left, sum);
 }
 
+struct maximum {
+    ampk_vec value, place;
+};
+
+/* Goes on to pixel k with its activated value. */
+AMPK_INLINE void compare(struct maximum *max, ampk_vec v, int k)
+{
+    max->place = ampk_vec_if_greater(v, max->value, ampk_vec_set((float)k), max->place);
+    max->value = ampk_vec_if_greater(v, max->value, v, max->value);
+}
+
+/* Pixel k of a cell, activated; its magnitudes, and what would be stored of it. */
+AMPK_INLINE ampk_vec activated(const struct tile *tile, const struct ampk_normalizer *n,
+                               size_t cell, int k, size_t i, size_t left, ampk_vec_amax *largest,
+                               enum ampk_dtype t, enum ampk_activation a)
+{
+    ampk_vec v = ampk_vec_load(tile->y, place(tile, cell, k) + i, t, left);
+    v = ampk_vec_activate(ampk_normalized(n, v), a);
+    *largest = ampk_vec_amax_raise(*largest, v, left);
+    return ampk_vec_round(v, t);
+}
+
 /* out and argmax: the first largest of the activated values, as they would be stored; magnitudes
  * are of all of them. */
 COLUMN(maxima)
 {
     const struct ampk_normalizer n = ampk_normalizer_at(job->parameter, i, left);
     for (size_t cell = 0; cell < tile->cells; cell++) {
-        ampk_vec max = ampk_vec_set(-FLT_MAX), best = ampk_vec_set(NONE);
-        FOR_PIXELS(k, rows, columns)
-        {
-            ampk_vec v = ampk_vec_load(tile->y, place(tile, cell, k) + i, t, left);
-            v = ampk_vec_activate(ampk_normalized(&n, v), a);
-            largest = ampk_vec_amax_raise(largest, v, left);
-            v = ampk_vec_round(v, t);
-            best = ampk_vec_if_greater(v, max, ampk_vec_set((float)k), best);
-            max = ampk_vec_if_greater(v, max, v, max);
-        }
+        struct maximum max = {ampk_vec_set(-FLT_MAX), ampk_vec_set(NONE)};
+        FOR_PIXELS(rows, columns, K,
+                   compare(&max, activated(tile, &n, cell, K, i, left, &largest, t, a), K));
         if (!tile->out) continue;
-        ampk_vec_store(tile->out, cell * tile->channels + i, t, left, max);
-        ampk_vec_store_bytes(tile->to + cell * tile->channels + i, left, best);
+        ampk_vec_store(tile->out, cell * tile->channels + i, t, left, max.value);
+        ampk_vec_store_bytes(tile->to + cell * tile->channels + i, left, max.place);
     }
     return largest;
 }
@@ -146,13 +178,11 @@ AMPK_INLINE struct cell read_cell(const struct tile *tile, const struct ampk_nor
         cell.chosen = ampk_vec_load_bytes(tile->from + window, left);
         d = ampk_vec_if_equal(cell.chosen, ampk_vec_set(NONE), ampk_vec_set(0), d);
     }
-    FOR_PIXELS(k, rows, columns)
-    {
-        cell.y[k] = ampk_vec_load(tile->y, place(tile, which, k) + i, t, left);
-        cell.at = k == 0
-                      ? cell.y[0]
-                      : ampk_vec_if_equal(cell.chosen, ampk_vec_set((float)k), cell.y[k], cell.at);
-    }
+    FOR_PIXELS(rows, columns, K,
+               cell.y[K] = ampk_vec_load(tile->y, place(tile, which, K) + i, t, left));
+    cell.at = cell.y[0];
+    FOR_PIXELS(rows, columns, K,
+               cell.at = ampk_vec_if_equal(cell.chosen, ampk_vec_set(K), cell.y[K], cell.at));
     cell.g = ampk_vec_activation_backward(d, ampk_normalized(n, cell.at), a);
     return cell;
 }
@@ -173,6 +203,15 @@ COLUMN(gradient_sums)
 }
 KERNEL(gradient_sums)
 
+/* dy at pixel k. */
+AMPK_INLINE ampk_vec gradient_of(const struct cell *cell, const struct ampk_gradient_factors *f,
+                                 ampk_vec mean, int k)
+{
+    ampk_vec here = ampk_vec_set((float)k);
+    ampk_vec g = ampk_vec_if_equal(cell->chosen, here, cell->g, ampk_vec_set(0));
+    return ampk_gradient_at(f, mean, cell->y[k], g);
+}
+
 /* dy, and the magnitudes of it. */
 COLUMN(gradient)
 {
@@ -180,13 +219,9 @@ COLUMN(gradient)
     const struct ampk_gradient_factors f = ampk_gradient_factors_at(job->parameter, i, left);
     for (size_t which = 0; which < tile->cells; which++) {
         const struct cell cell = read_cell(tile, &n, which, i, left, t, a, rows, columns);
-        FOR_PIXELS(k, rows, columns)
-        {
-            ampk_vec here = ampk_vec_set((float)k);
-            ampk_vec g = ampk_vec_if_equal(cell.chosen, here, cell.g, ampk_vec_set(0));
-            ampk_vec v = ampk_gradient_at(&f, n.mean, cell.y[k], g);
-            ampk_vec_store_amax(tile->dy, place(tile, which, k) + i, t, left, v, &largest);
-        }
+        FOR_PIXELS(rows, columns, K,
+                   ampk_vec_store_amax(tile->dy, place(tile, which, K) + i, t, left,
+                                       gradient_of(&cell, &f, n.mean, K), &largest));
     }
     return largest;
 }

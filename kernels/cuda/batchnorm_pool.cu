@@ -29,7 +29,7 @@ static unsigned cell_count(const struct ampk_tensor *y)
 /* Where a cell is; pixels and windows are rows of their tensors. */
 struct cell {
     unsigned first, line; /* its upper left pixel; from a pixel to the one below */
-    unsigned window;
+    unsigned window;      /* where there is none, the first: what is read there is not used */
     bool has_right, has_lower, has_window;
 
     __device__ __forceinline__ cell(unsigned row, const cell_sides &sides)
@@ -37,10 +37,10 @@ struct cell {
         ampk_pixel at(row, sides.cells);
         first = ampk_row_of(at.image, 2 * at.h, 2 * at.w, sides.pixels);
         line = (unsigned)sides.pixels.w;
-        window = ampk_row_of(at.image, at.h, at.w, sides.windows);
         has_right = 2 * at.w + 1 < sides.pixels.w;
         has_lower = 2 * at.h + 1 < sides.pixels.h;
         has_window = at.h < sides.windows.h && at.w < sides.windows.w;
+        window = has_window ? ampk_row_of(at.image, at.h, at.w, sides.windows) : 0;
     }
     __device__ __forceinline__ bool has(int k) const
     {
@@ -130,23 +130,19 @@ struct cell_gradient {
                                          cell_input<A::width> &in) const
     {
         const int N = A::width;
-        float d[N] = {0};
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            in.chosen[i] = NONE;
-        if (at.has_window) {
-            A::load(this->d, at.window, channel, d);
-            ampk_load_index(argmax + (size_t)at.window * this->d.c + channel, in.chosen);
-        }
+        float d_there[N];
+        A::load(d, at.window, channel, d_there);
+        ampk_load_index(argmax + (size_t)at.window * d.c + channel, in.chosen);
         load_pixels<A>(y, at, channel, in.y);
 #pragma unroll
         for (int i = 0; i < N; i++) {
+            if (!at.has_window) in.chosen[i] = NONE;
             in.at[i] = in.y[0][i];
 #pragma unroll
             for (int k = 1; k < PIXELS; k++)
                 if (in.chosen[i] == (uint32_t)k) in.at[i] = in.y[k][i];
-            in.g[i] =
-                activation.backward(in.chosen[i] == NONE ? 0 : d[i], layer.apply(i, in.at[i]));
+            in.g[i] = activation.backward(in.chosen[i] == NONE ? 0 : d_there[i],
+                                          layer.apply(i, in.at[i]));
         }
     }
 };
