@@ -298,8 +298,21 @@ struct ampk_backend {
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
-    /* The same without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before rounding.
-     * out and d may be slices. */
+    /* What bn_act_forward makes of y in y's dtype (amax is of that) and maxpool_forward of it, with
+     * an activation of two slopes and windows of 2 x 2 by 2 that begin at the corner: out's h and w
+     * are y's halved, rounded either way. y, out, d, dy dense NHWC of one dtype, argmax
+     * maxpool_forward's. */
+    void (*bn_act_pool_forward)(struct ampk_context *, const struct ampk_tensor *y,
+                                const struct ampk_batchnorm *, enum ampk_activation,
+                                const struct ampk_tensor *out, void *argmax, uint32_t *amax);
+    /* What bn_act_backward makes of maxpool_backward's dx; d: gradient at the maxima. */
+    void (*bn_act_pool_backward)(struct ampk_context *, const struct ampk_tensor *y,
+                                 const struct ampk_batchnorm *, enum ampk_activation,
+                                 const struct ampk_tensor *d, const void *argmax,
+                                 const struct ampk_tensor *dy, float *dscale, float *dbias,
+                                 uint32_t *dy_amax, uint32_t *db_amax);
+    /* bn_act_backward without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before
+     * rounding. out and d may be slices. */
     void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -6,16 +6,13 @@
  * Operands of one dtype in NHWC are used where they are; any other mixture goes through small FP32
  * blocks.
  */
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/batchnorm.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {
-    INPUTS = 3,     /* at most */
-    PARAMETERS = 6, /* at most */
-    TILE = 512,     /* elements in a tile of up to this many channels, else one pixel */
+    INPUTS = 3, /* at most */
+    TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
     TILE_CHANNELS = 128,
     BLOCK_PIXELS = 8, /* size of the FP32 blocks */
     BLOCK_CHANNELS = 256,
@@ -39,7 +36,7 @@ struct job {
     uint32_t (*kernel)(const struct job *, const struct tile *);
     const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
     const float *source;                        /* an input that is FP32, dense; or NULL */
-    const float *parameter[PARAMETERS];         /* per channel */
+    const float *parameter[AMPK_BN_PARAMETERS]; /* per channel */
     enum ampk_activation activation;
     float *sums[2]; /* per channel, NULL: not there */
 };
@@ -331,23 +328,10 @@ COLUMN(store_bias)
 }
 KERNEL(store_bias)
 
-/* What goes into the activation, the same bits forward and backward; parameters: mean, factor,
- * bias.
- */
-struct normalizer {
-    ampk_vec mean, factor, bias;
-};
-
-AMPK_INLINE struct normalizer normalizer(const struct job *job, const struct tile *tile, size_t i,
-                                         size_t left)
+AMPK_INLINE struct ampk_normalizer normalizer(const struct job *job, const struct tile *tile,
+                                              size_t i, size_t left)
 {
-    return (struct normalizer){parameter(job, tile, 0, i, left), parameter(job, tile, 1, i, left),
-                               parameter(job, tile, 2, i, left)};
-}
-
-AMPK_INLINE ampk_vec normalized(const struct normalizer *n, ampk_vec y)
-{
-    return ampk_vec_fma(ampk_vec_sub(y, n->mean), n->factor, n->bias);
+    return ampk_normalizer_at(job->parameter, tile->first_channel + i, left);
 }
 
 /* out = activation(normalized in[0]), plus in[1] if there is a residual. */
@@ -355,10 +339,10 @@ AMPK_INLINE ampk_vec_amax normalize_column(const struct job *job, const struct t
                                            size_t left, ampk_vec_amax largest, enum ampk_dtype t,
                                            enum ampk_activation a, bool residual)
 {
-    const struct normalizer n = normalizer(job, tile, i, left);
+    const struct ampk_normalizer n = normalizer(job, tile, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = load_in(tile, 0, p, i, t, left);
-        v = ampk_vec_activate(normalized(&n, v), a);
+        v = ampk_vec_activate(ampk_normalized(&n, v), a);
         if (residual) v = ampk_vec_add(v, load_in(tile, 1, p, i, t, left));
         store_out(tile, p, i, t, left, v, &largest);
     }
@@ -378,12 +362,12 @@ COLUMN(normalize_add)
 KERNEL(normalize_add)
 
 /* in[2] * activation'. */
-AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct normalizer *n,
+AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct ampk_normalizer *n,
                                        ampk_vec y, size_t p, size_t i, size_t left,
                                        enum ampk_dtype t, enum ampk_activation a)
 {
     ampk_vec d = load_in(tile, 2, p, i, t, left);
-    ampk_vec out = ampk_is_two_slopes(a) ? normalized(n, y) : load_in(tile, 1, p, i, t, left);
+    ampk_vec out = ampk_is_two_slopes(a) ? ampk_normalized(n, y) : load_in(tile, 1, p, i, t, left);
     return ampk_vec_activation_backward(d, out, a);
 }
 
@@ -391,7 +375,7 @@ AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct nor
  * sum(g * (y - mean)). */
 COLUMN(gradient_sums)
 {
-    const struct normalizer n = normalizer(job, tile, i, left);
+    const struct ampk_normalizer n = normalizer(job, tile, i, left);
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec product = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
@@ -406,19 +390,16 @@ COLUMN(gradient_sums)
 }
 KERNEL(gradient_sums)
 
-/* out = g*a + ((y - mean)*b + c) with g and y as above; parameters after the normalizer's: a, b, c.
- */
+/* The gradient at y, with g and y as above. */
 COLUMN(gradient)
 {
-    const struct normalizer n = normalizer(job, tile, i, left);
-    ampk_vec of_g = parameter(job, tile, 3, i, left);
-    ampk_vec of_y = parameter(job, tile, 4, i, left);
-    ampk_vec constant = parameter(job, tile, 5, i, left);
+    const struct ampk_normalizer n = normalizer(job, tile, i, left);
+    const struct ampk_gradient_factors f =
+        ampk_gradient_factors_at(job->parameter, tile->first_channel + i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec y = load_in(tile, 0, p, i, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
-        ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, n.mean), of_y, constant);
-        store_out(tile, p, i, t, left, ampk_vec_fma(g, of_g, v), &largest);
+        store_out(tile, p, i, t, left, ampk_gradient_at(&f, n.mean, y, g), &largest);
     }
     return largest;
 }
@@ -504,14 +485,6 @@ void AMPK_CPU(bn_sums)(struct ampk_context *ctx, const struct ampk_tensor *y, co
     run_sums(ctx, &job, y, 2, job_memory(ctx, y, 2, 0), out);
 }
 
-static void watch(const float *v, int c, uint32_t *amax)
-{
-    uint32_t largest = 0;
-    for (int i = 0; i < c; i++)
-        largest = (uint32_t)larger(largest, ampk_bits(v[i]) & 0x7fffffff);
-    ampk_amax_raise(amax, largest);
-}
-
 void AMPK_CPU(bn_finalize)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
                            size_t count, enum ampk_bn_rule rule, float *mean, float *variance,
                            float *rolling_mean, float *rolling_variance, uint32_t *amax)
@@ -527,25 +500,8 @@ void AMPK_CPU(bn_finalize)(struct ampk_context *ctx, int c, const float *sums, c
         rolling_mean[i] = .99f * rolling_mean[i] + .01f * mean[i];
         rolling_variance[i] = .99f * rolling_variance[i] + .01f * unbiased;
     }
-    watch(rolling_mean, c, amax);
-    watch(rolling_variance, c, amax);
-}
-
-/* x_hat = (y - mean) * factor */
-static double forward_factor(const struct ampk_batchnorm *bn, size_t i)
-{
-    double variance = bn->variance[i];
-    return 1 / (bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5));
-}
-
-/* The normalizer's parameters; factor: memory for c floats. */
-static void set_normalizer(struct job *job, const struct ampk_batchnorm *bn, int c, float *factor)
-{
-    for (int i = 0; i < c; i++)
-        factor[i] = (float)(bn->scale[i] * forward_factor(bn, i));
-    job->parameter[0] = bn->mean;
-    job->parameter[1] = factor;
-    job->parameter[2] = bn->bias;
+    ampk_watch_channels(rolling_mean, (size_t)c, amax);
+    ampk_watch_channels(rolling_variance, (size_t)c, amax);
 }
 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
@@ -557,7 +513,7 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
                       .in = {y, add},
                       .out = out,
                       .activation = activation};
-    set_normalizer(&job, bn, y->c, job_memory(ctx, y, 0, 1));
+    ampk_set_normalizer(job.parameter, bn, (size_t)y->c, job_memory(ctx, y, 0, 1));
     ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
@@ -571,27 +527,14 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                       .in = {y, ampk_is_two_slopes(activation) ? NULL : out, d},
                       .activation = activation};
     size_t c = (size_t)y->c;
-    float *sums = job_memory(ctx, y, 2, 6), *of_g = sums + 2 * c, *of_y = of_g + c;
-    float *constant = of_y + c, *factor = constant + c, *partial = factor + c;
-    set_normalizer(&job, bn, y->c, factor);
+    float *sums = job_memory(ctx, y, 2, 2 + AMPK_BN_COMPUTED);
+    float *factor = sums + 2 * c, *of_g = factor + c, *partial = of_g + 3 * c;
+    ampk_set_normalizer(job.parameter, bn, c, factor);
     run_sums(ctx, &job, y, 2, partial, sums);
     double count = (double)y->n * y->h * y->w;
-    for (size_t i = 0; i < c; i++) {
-        double inverse = 1 / sqrt((double)bn->variance[i] + 1e-5);
-        double a = bn->scale[i] * inverse, sum = sums[i], product = sums[c + i];
-        dbias[i] = (float)sum;
-        dscale[i] = (float)(product * forward_factor(bn, i));
-        of_g[i] = (float)a;
-        of_y[i] = (float)(-a * inverse * inverse * product / count);
-        constant[i] = (float)(-a * sum / count);
-    }
+    ampk_set_gradient(job.parameter, bn, c, count, sums, of_g, dscale, dbias, db_amax);
     job.kernel = gradient_tile;
     job.out = dy;
-    job.parameter[3] = of_g;
-    job.parameter[4] = of_y;
-    job.parameter[5] = constant;
-    watch(dscale, y->c, db_amax);
-    watch(dbias, y->c, db_amax);
     ampk_amax_raise(dy_amax, run(&job, y, ctx->threads, 0, NULL));
 }
 
@@ -604,5 +547,5 @@ void AMPK_CPU(bias_act_backward)(struct ampk_context *ctx, const struct ampk_ten
         .kernel = bias_gradient_tile, .in = {out, d}, .out = dy, .activation = activation};
     float *partial = job_memory(ctx, out, 1, 0);
     ampk_amax_raise(dy_amax, run_sums(ctx, &job, out, 1, partial, dbias));
-    watch(dbias, out->c, db_amax);
+    ampk_watch_channels(dbias, (size_t)out->c, db_amax);
 }

@@ -251,6 +251,17 @@ FORWARD(bn_act_backward,
          const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dscale, float *dbias,
          uint32_t *dy_amax, uint32_t *db_amax),
         (ctx, y, out, bn, activation, d, dy, dscale, dbias, dy_amax, db_amax))
+FORWARD(bn_act_pool_forward,
+        (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
+         enum ampk_activation activation, const struct ampk_tensor *out, void *argmax,
+         uint32_t *amax),
+        (ctx, y, bn, activation, out, argmax, amax))
+FORWARD(bn_act_pool_backward,
+        (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
+         enum ampk_activation activation, const struct ampk_tensor *d, const void *argmax,
+         const struct ampk_tensor *dy, float *dscale, float *dbias, uint32_t *dy_amax,
+         uint32_t *db_amax),
+        (ctx, y, bn, activation, d, argmax, dy, dscale, dbias, dy_amax, db_amax))
 FORWARD(bias_act_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *out, enum ampk_activation activation,
          const struct ampk_tensor *d, const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -19,6 +19,7 @@
 #define AMPK_CPU_OPERATIONS(X)                                                                     \
     X(convert)                                                                                     \
     X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)            \
+    X(bn_act_pool_forward) X(bn_act_pool_backward)                                                 \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
     X(dropout) X(activation_forward) X(activation_backward)                                        \

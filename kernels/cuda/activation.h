@@ -45,26 +45,28 @@ struct ampk_curve {
     }
 };
 
+static inline struct ampk_slope ampk_slope_of(enum ampk_activation two_slopes)
+{
+    switch (two_slopes) {
+    case AMPK_LEAKY:
+        return {.1f};
+    case AMPK_RELU:
+        return {0};
+    case AMPK_RELIE:
+        return {.01f};
+    default:
+        return {1};
+    }
+}
+
 /* Calls run with the activation as an object of its family. */
 template <typename Run>
 static inline void ampk_with_activation(enum ampk_activation activation, Run run)
 {
-    switch (activation) {
-    case AMPK_LINEAR:
-        run(ampk_slope{1});
-        break;
-    case AMPK_LEAKY:
-        run(ampk_slope{.1f});
-        break;
-    case AMPK_RELU:
-        run(ampk_slope{0});
-        break;
-    case AMPK_RELIE:
-        run(ampk_slope{.01f});
-        break;
-    default:
+    if (ampk_is_two_slopes(activation))
+        run(ampk_slope_of(activation));
+    else
         run(ampk_curve{activation});
-    }
 }
 
 #endif

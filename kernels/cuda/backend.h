@@ -17,6 +17,7 @@
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 #define AMPK_CUDA_BATCHNORM(X)                                                                     \
     X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
+#define AMPK_CUDA_BATCHNORM_POOL(X) X(bn_act_pool_forward) X(bn_act_pool_backward)
 #define AMPK_CUDA_POOL(X)                                                                          \
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
     X(avgpool_forward) X(avgpool_backward)
@@ -37,6 +38,7 @@
     AMPK_CUDA_INSPECT(X)                                                                           \
     AMPK_CUDA_LISTS(X)                                                                             \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
+    AMPK_CUDA_BATCHNORM_POOL(X)                                                                    \
     AMPK_CUDA_POOL(X)                                                                              \
     AMPK_CUDA_SHAPE(X)                                                                             \
     AMPK_CUDA_POINTWISE(X)                                                                         \

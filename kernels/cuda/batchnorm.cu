@@ -3,71 +3,7 @@
  * Passes over memory: sums read y; forward reads y and writes out; backward's sums read y and d,
  * its second kernel reads both and writes dy.
  */
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/sums.h"
-
-/* ---- per channel ---- */
-
-/* to = from[channel...]; four at a time where the address allows it. */
-template <int N>
-static __device__ __forceinline__ void read_parameters(const float *from, unsigned channel,
-                                                       float (&to)[N])
-{
-    from += channel;
-    if (N % 4 == 0 && (uintptr_t)from % 16 == 0) {
-#pragma unroll
-        for (int i = 0; i < N / 4; i++) {
-            float four[4];
-            ampk_load(from + 4 * i, four);
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                to[4 * i + k] = four[k];
-        }
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            to[i] = from[i];
-    }
-}
-
-/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. */
-template <int N> struct normalizer {
-    float mean[N], factor[N], bias[N];
-
-    __device__ __forceinline__ normalizer(const ampk_batchnorm &bn, unsigned channel)
-    {
-        float variance[N], scale[N];
-        read_parameters(bn.mean, channel, mean);
-        read_parameters(bn.variance, channel, variance);
-        read_parameters(bn.scale, channel, scale);
-        read_parameters(bn.bias, channel, bias);
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(variance[i]) + 1e-6f
-                                                             : sqrtf(variance[i] + 1e-5f);
-            factor[i] = scale[i] / deviation;
-        }
-    }
-    /* What goes into the activation, the same bits wherever it is computed. */
-    __device__ __forceinline__ float apply(int i, float y) const
-    {
-        return __fmaf_rn(__fsub_rn(y, mean[i]), factor[i], bias[i]);
-    }
-};
-
-/* After ampk_grid_sums: calls use(channel, first, second), where the channel's two sums are in
- * shared memory, for each channel of the block. All threads come back. */
-template <typename A, typename Use>
-static __device__ __forceinline__ void for_channels(const ampk_cover &cover, Use use)
-{
-    unsigned lane_mask = (1u << cover.lane_bits) - 1;
-    unsigned count = (unsigned)A::width << cover.lane_bits;
-    for (unsigned place = threadIdx.x; place < count; place += blockDim.x) {
-        unsigned vector = (blockIdx.x << cover.lane_bits) + (place & lane_mask);
-        unsigned channel = vector * A::width + (place >> cover.lane_bits);
-        if (channel < cover.channels) use(channel, place, place + count);
-    }
-}
+#include "kernels/cuda/batchnorm.h"
 
 /* ---- forward ---- */
 
@@ -92,7 +28,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     uint32_t largest = 0;
     if (channel < cover.channels) {
         float by[N];
-        read_parameters(shift, channel, by);
+        ampk_read_parameters(shift, channel, by);
         ampk_for_rows<4, one_input<N>>(
             cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
             [&](unsigned, const one_input<N> &in) {
@@ -108,7 +44,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (y.dtype == AMPK_FP16 && largest == AMPK_INF) largest = AMPK_FP16_OVERFLOW;
     ampk_raise_amax(amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
-    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
+    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
         sums[c] = shared[first];
         sums[cover.channels + c] = shared[second];
     });
@@ -153,7 +89,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
-        const normalizer<N> layer(bn, channel);
+        const ampk_normalizer<N> layer(bn, channel);
         ampk_for_rows<2, forward_input<N>>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
@@ -194,7 +130,7 @@ template <typename Activation> struct layer_gradient {
     }
     /* The gradient at batch-norm's output. */
     template <int N>
-    __device__ __forceinline__ float before_activation(const normalizer<N> &layer, int i,
+    __device__ __forceinline__ float before_activation(const ampk_normalizer<N> &layer, int i,
                                                        const backward_input<N> &in) const
     {
         float at = Activation::by_sign ? layer.apply(i, in.y[i]) : in.out[i];
@@ -202,31 +138,10 @@ template <typename Activation> struct layer_gradient {
     }
 };
 
-/* dy = g*of_g + (y - mean)*of_y + constant */
-struct coefficients {
-    float *of_g, *of_y, *constant;
-};
-
-/* dscale, dbias and the coefficients of dy, from sum = sum(g), product = sum(g * (y - mean)). */
-static __device__ __forceinline__ void finish_channel(const ampk_batchnorm &bn, unsigned c,
-                                                      float count, float sum, float product,
-                                                      float *dscale, float *dbias,
-                                                      const coefficients &to)
-{
-    float variance = bn.variance[c], inverse = 1 / sqrtf(variance + 1e-5f);
-    float a = bn.scale[c] * inverse;
-    dbias[c] = sum;
-    dscale[c] =
-        bn.rule == AMPK_BN_DARKNET_CPU ? product / (sqrtf(variance) + 1e-6f) : product * inverse;
-    to.of_g[c] = a;
-    to.of_y[c] = -a * inverse * inverse * (product / count);
-    to.constant[c] = -a * (sum / count);
-}
-
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
     sum_gradients(ampk_cover cover, layer_gradient<Activation> gradient, float *partial,
-                  unsigned *counters, float *dscale, float *dbias, coefficients to,
+                  unsigned *counters, float *dscale, float *dbias, ampk_coefficients to,
                   uint32_t *db_amax)
 {
     const int N = A::width;
@@ -234,7 +149,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     unsigned channel = ampk_channel<A>(cover);
     float x[2 * N] = {0};
     if (channel < cover.channels) {
-        const normalizer<N> layer(gradient.bn, channel);
+        const ampk_normalizer<N> layer(gradient.bn, channel);
         ampk_for_rows<1, backward_input<N>>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
@@ -251,9 +166,9 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     }
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
-    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        finish_channel(gradient.bn, c, (float)cover.rows, shared[first], shared[second], dscale,
-                       dbias, to);
+    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
+        ampk_finish_channel(gradient.bn, c, (float)cover.rows, shared[first], shared[second],
+                            dscale, dbias, to);
         largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
         largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
     });
@@ -262,18 +177,15 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, coefficients by, ampk_view dy,
-              uint32_t *amax)
+    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, ampk_coefficients by,
+              ampk_view dy, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
     if (channel < cover.channels) {
-        const normalizer<N> layer(gradient.bn, channel);
-        float of_g[N], of_y[N], constant[N];
-        read_parameters(by.of_g, channel, of_g);
-        read_parameters(by.of_y, channel, of_y);
-        read_parameters(by.constant, channel, constant);
+        const ampk_normalizer<N> layer(gradient.bn, channel);
+        const ampk_gradient_factors<N> factors(by, channel);
         ampk_for_rows<2, backward_input<N>>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
@@ -284,8 +196,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     float g = gradient.before_activation(layer, i, in);
-                    v[i] = fmaf(in.y[i] - layer.mean[i], of_y[i], constant[i]);
-                    v[i] = fmaf(g, of_g[i], v[i]);
+                    v[i] = factors.apply(i, in.y[i] - layer.mean[i], g);
                 }
                 largest = ampk_put<A>(dy, row, channel, v, false, largest);
             });
@@ -324,7 +235,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     ampk_raise_amax(dy_amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     largest = 0;
-    for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned) {
+    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned) {
         dbias[c] = shared[first];
         largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
     });
@@ -396,7 +307,7 @@ static void run_backward(struct ampk_context *ctx,
     size_t bytes = ampk_sum_bytes<A>(cover, 2);
     float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * c * sizeof(float));
     float *of_g = partial + bytes / sizeof(float);
-    struct coefficients by = {of_g, of_g + c, of_g + 2 * c};
+    struct ampk_coefficients by = {of_g, of_g + c, of_g + 2 * c};
     AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
                 gradient, partial, ctx->counters, dscale, dbias, by, db_amax);
     cover = ampk_cover_map<A>(rows, c);

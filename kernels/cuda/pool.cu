@@ -1,45 +1,6 @@
 /* Max-pooling and global average pooling, NHWC. */
+#include "kernels/cuda/argmax.h"
 #include "kernels/cuda/sums.h"
-
-/* ---- index of the maximum ----
- * Position in the window, row by row; size*size where nothing exceeded -FLT_MAX. One byte where
- * that fits, else four. NHWC order, dense. */
-
-static const int LARGEST_BYTE_WINDOW = 15;
-
-/* Several bytes go as words, which is one instruction. */
-template <typename Index, int N>
-static __device__ __forceinline__ void store_index(Index *to, const uint32_t (&x)[N])
-{
-    AMPK_CHECK_ALIGNED(to, alignof(ampk_vector<Index, N>));
-    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
-        ampk_vector<uint32_t, N / 4> words;
-#pragma unroll
-        for (int i = 0; i < N; i += 4)
-            words.at[i / 4] = x[i] | x[i + 1] << 8 | x[i + 2] << 16 | x[i + 3] << 24;
-        ampk_store_words(to, words);
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            to[i] = (Index)x[i];
-    }
-}
-
-template <typename Index, int N>
-static __device__ __forceinline__ void load_index(const Index *from, uint32_t (&x)[N])
-{
-    AMPK_CHECK_ALIGNED(from, alignof(ampk_vector<Index, N>));
-    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
-        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 4> *>(from);
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = words.at[i / 4] >> i % 4 * 8 & 255;
-    } else {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = from[i];
-    }
-}
 
 /* ---- max-pooling ---- */
 
@@ -95,7 +56,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
                     }
             }
         A::store(y, row, channel, largest);
-        store_index(index + (size_t)row * cover.channels + channel, place);
+        ampk_store_index(index + (size_t)row * cover.channels + channel, place);
     }
 }
 
@@ -122,7 +83,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                     uint32_t here = (uint32_t)((h - i * p.stride) * p.size + w - j * p.stride);
                     unsigned window = ampk_row_of(at.image, i, j, p.windows);
                     uint32_t place[N];
-                    load_index(index + (size_t)window * cover.channels + channel, place);
+                    ampk_load_index(index + (size_t)window * cover.channels + channel, place);
                     float v[N];
                     A::load(dy, window, channel, v);
 #pragma unroll
@@ -189,7 +150,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 extern "C" size_t ampk_cuda_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
     return (size_t)ampk_pixel_count(y) * y->c *
-           (size <= LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
+           (size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
 }
 
 template <typename Index>
@@ -211,7 +172,7 @@ extern "C" void ampk_cuda_maxpool_forward(struct ampk_context *ctx, const struct
                                           const struct ampk_tensor *y, void *argmax)
 {
     struct pool p = make_pool(size, stride, pad, x, y);
-    if (size <= LARGEST_BYTE_WINDOW)
+    if (size <= AMPK_LARGEST_BYTE_WINDOW)
         run_pool(ctx, p, x, y, (uint8_t *)argmax);
     else
         run_pool(ctx, p, x, y, (uint32_t *)argmax);
@@ -238,7 +199,7 @@ extern "C" void ampk_cuda_maxpool_backward(struct ampk_context *ctx, const struc
                                            uint32_t *amax)
 {
     struct pool p = make_pool(size, stride, pad, dx, dy);
-    if (size <= LARGEST_BYTE_WINDOW)
+    if (size <= AMPK_LARGEST_BYTE_WINDOW)
         run_unpool(ctx, p, dy, (const uint8_t *)argmax, dx, accumulate, amax);
     else
         run_unpool(ctx, p, dy, (const uint32_t *)argmax, dx, accumulate, amax);

@@ -103,6 +103,13 @@ template <typename T> struct ampk_packed {
     {
         ampk_store(at(v, row, channel), x);
     }
+    /* What a load would give after a store. */
+    static __device__ __forceinline__ float rounded(const ampk_view &, float x)
+    {
+        T stored;
+        ampk_from_float(x, &stored);
+        return ampk_to_float(stored);
+    }
 };
 
 struct ampk_any {
@@ -128,6 +135,11 @@ struct ampk_any {
     {
         size_t i = index(v, row, channel);
         AMPK_WITH_TYPE(v.dtype, T, ampk_from_float(x[0], (T *)v.data + i));
+    }
+    static __device__ __forceinline__ float rounded(const ampk_view &v, float x)
+    {
+        AMPK_WITH_TYPE(v.dtype, T, x = ampk_packed<T>::rounded(v, x));
+        return x;
     }
 };
 

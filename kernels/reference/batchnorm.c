@@ -153,6 +153,38 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
     free(values);
 }
 
+/* A dense tensor of this shape and storage; the caller frees its data. */
+static struct ampk_tensor make_like(const struct ampk_tensor *shape)
+{
+    struct ampk_tensor t = *shape;
+    t.image_stride = (size_t)t.c * t.h * t.w;
+    t.data = ampk_ref_zeros(ampk_ref_count(&t));
+    return t;
+}
+
+void ampk_ref_bn_act_pool_forward(struct ampk_context *context, const struct ampk_tensor *y,
+                                  const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                                  const struct ampk_tensor *out, void *argmax, uint32_t *amax)
+{
+    struct ampk_tensor activated = make_like(y);
+    ampk_ref_bn_act_forward(context, y, bn, activation, NULL, &activated, amax);
+    ampk_ref_maxpool_forward(context, &activated, 2, 2, 0, out, argmax);
+    free(activated.data);
+}
+
+void ampk_ref_bn_act_pool_backward(struct ampk_context *context, const struct ampk_tensor *y,
+                                   const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                                   const struct ampk_tensor *d, const void *argmax,
+                                   const struct ampk_tensor *dy, float *dscale, float *dbias,
+                                   uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_tensor at_maxima = make_like(y);
+    ampk_ref_maxpool_backward(context, d, argmax, 2, 2, 0, &at_maxima, false, NULL);
+    ampk_ref_bn_act_backward(context, y, NULL, bn, activation, &at_maxima, dy, dscale, dbias,
+                             dy_amax, db_amax);
+    free(at_maxima.data);
+}
+
 void ampk_ref_bias_act_backward(struct ampk_context *context, const struct ampk_tensor *out,
                                 enum ampk_activation activation, const struct ampk_tensor *d,
                                 const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -39,6 +39,14 @@ void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dscale, float *dbias,
                               uint32_t *dy_amax, uint32_t *db_amax);
+void ampk_ref_bn_act_pool_forward(struct ampk_context *, const struct ampk_tensor *y,
+                                  const struct ampk_batchnorm *, enum ampk_activation,
+                                  const struct ampk_tensor *out, void *argmax, uint32_t *amax);
+void ampk_ref_bn_act_pool_backward(struct ampk_context *, const struct ampk_tensor *y,
+                                   const struct ampk_batchnorm *, enum ampk_activation,
+                                   const struct ampk_tensor *d, const void *argmax,
+                                   const struct ampk_tensor *dy, float *dscale, float *dbias,
+                                   uint32_t *dy_amax, uint32_t *db_amax);
 void ampk_ref_bias_act_backward(struct ampk_context *, const struct ampk_tensor *out,
                                 enum ampk_activation, const struct ampk_tensor *d,
                                 const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -23,7 +23,14 @@ static double copied_of(const struct amp_profile *p, int i, bool delta)
     return n;
 }
 
-/* Backward reads what forward read and wrote and the delta; it writes the source's delta. */
+static double outputs_of(const struct amp_profile *p, int i, enum amp_profile_way way)
+{
+    size_t bytes = way == AMP_PROFILE_MIXED ? amp_format_bytes(p->plan->layers[i].out) : 4;
+    return (double)bytes * p->net->layers[i].outputs * p->net->batch;
+}
+
+/* Backward reads what forward read and wrote and the delta; it writes the source's delta. A fused
+ * layer is the convolution's before it, but for a delta that it does not share. */
 static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way way)
 {
     double *bytes = p->layers[i].bytes[way];
@@ -31,13 +38,14 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
     const struct amp_plan_layer *plan = &p->plan->layers[i];
     bool mixed = way == AMP_PROFILE_MIXED;
     double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs_of(p, i) * p->net->batch;
-    double out = (mixed ? (double)amp_format_bytes(plan->out) : 4) * l->outputs * p->net->batch;
+    double out = outputs_of(p, i, way);
     double weights = (mixed ? (double)amp_format_bytes(plan->in) : 4) * (double)l->n_weights;
     double known = mixed || !p->no_fp32 ? 1 : NAN;
     if (mixed && plan->fused) {
-        bool shared = p->plan->layers[plan->sources[1]].delta_owner == plan->delta_owner;
+        bool passes_on = plan->backward && l->type == AMP_SHORTCUT &&
+                         p->plan->layers[plan->sources[1]].delta_owner != plan->delta_owner;
         bytes[AMP_PROFILE_FORWARD] = 0;
-        bytes[AMP_PROFILE_BACKWARD] = plan->backward && !shared ? 2 * out : 0;
+        bytes[AMP_PROFILE_BACKWARD] = passes_on ? 2 * out : 0;
         return;
     }
     if (mixed && plan->ours && l->type == AMP_ROUTE) {
@@ -46,10 +54,12 @@ static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way
         bytes[AMP_PROFILE_BACKWARD] = plan->backward ? 4 * one * copied_of(p, i, true) : 0;
         return;
     }
-    double residual = mixed && amp_plan_writes(p->plan, i) != i ? out : 0;
-    bytes[AMP_PROFILE_FORWARD] = known * (in + out + weights + residual);
+    int written = mixed ? amp_plan_writes(p->plan, i) : i;
+    double delta = outputs_of(p, written, way);
+    double fused = written != i ? delta : 0; /* residual or maxima */
+    bytes[AMP_PROFILE_FORWARD] = known * (in + out + weights + fused);
     bytes[AMP_PROFILE_BACKWARD] =
-        known * (plan->backward ? 2 * in + 2 * out + weights + 4 * (double)l->n_weights : 0);
+        known * (plan->backward ? 2 * in + out + delta + weights + 4 * (double)l->n_weights : 0);
 }
 
 void amp_profile_count(struct amp_profile *p)

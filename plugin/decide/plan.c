@@ -264,7 +264,7 @@ static void find_contributions(struct planner *pl)
     }
 }
 
-/* ---- fused sums (residual connections) ---- */
+/* ---- layers that the convolution before them computes: residual sums, pools ---- */
 
 static int readers(const struct planner *pl, int i)
 {
@@ -281,21 +281,31 @@ static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer
            a->out_c == b->out_c;
 }
 
-/* Whether layer j only adds to what the layer before it makes, and that layer can do it itself: it
- * normalizes, and needs no output for its gradient. */
-static bool can_fuse(const struct planner *pl, int j)
+/* Whether the layer before j, which nobody else reads, could go on to what j makes: it normalizes,
+ * and needs no output for its gradient. */
+static bool can_go_on(const struct planner *pl, int j)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
+    const struct amp_layer_desc *before = &pl->net->layers[j - 1];
+    return p->ours && p->sources[0] == j - 1 && is_matrix(before) && writer->ours &&
+           before->batch_normalize && ampk_is_two_slopes(before->activation) &&
+           readers(pl, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
+}
+
+/* Whether layer j only adds to what the layer before it makes. */
+static bool is_plain_sum(const struct planner *pl, int j)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
-    const struct amp_plan_layer *p = &pl->plan->layers[j];
-    if (l->type != AMP_SHORTCUT || !p->ours || l->activation != AMPK_LINEAR || l->alpha != 1 ||
-        l->beta != 1 || p->sources[0] != j - 1)
-        return false;
-    const struct amp_layer_desc *before = &pl->net->layers[j - 1];
-    const struct amp_plan_layer *writer = &pl->plan->layers[j - 1];
-    return is_matrix(before) && writer->ours && before->batch_normalize &&
-           ampk_is_two_slopes(before->activation) && readers(pl, j - 1) == 1 &&
-           writer->in == p->in && writer->out == p->in && p->sources[1] >= 0 &&
-           is_same_shape(&pl->net->layers[p->sources[1]], l);
+    int added = l->type == AMP_SHORTCUT ? pl->plan->layers[j].sources[1] : -1;
+    return added >= 0 && l->activation == AMPK_LINEAR && l->alpha == 1 && l->beta == 1 &&
+           is_same_shape(&pl->net->layers[added], l);
+}
+
+/* Windows of 2 x 2 by 2 from the corner on, which is what nets have; others, which overlap or begin
+ * outside of the image, are small. */
+static bool is_halving(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_MAXPOOL && l->size == 2 && l->stride == 2 && (l->pad == 0 || l->pad == 1);
 }
 
 /* The delta of a sum is that of both its terms: the convolution's always, and the other's where no
@@ -308,18 +318,29 @@ static int find_delta_owner(const struct planner *pl, int j)
     return added->ours && added->out == p->out ? added->delta_owner : j - 1;
 }
 
-static void fuse_sums(struct planner *pl)
+static void fuse(struct planner *pl, int j, const char *how)
+{
+    struct amp_plan_layer *p = &pl->plan->layers[j];
+    p->fused = true;
+    size_t used = strlen(p->reason);
+    snprintf(p->reason + used, sizeof p->reason - used, "; %s by layer %d as it writes its output",
+             how, j - 1);
+}
+
+static void fuse_layers(struct planner *pl)
 {
     struct amp_plan_layer *layers = pl->plan->layers;
     for (int j = 0; j < pl->plan->n; j++) {
         layers[j].delta_owner = j;
-        if (j == 0 || !can_fuse(pl, j)) continue;
-        layers[j].fused = true;
-        size_t used = strlen(layers[j].reason);
-        snprintf(layers[j].reason + used, sizeof layers[j].reason - used,
-                 "; added by layer %d as it writes its output", j - 1);
-        if (layers[j - 1].backward)
-            layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
+        if (j == 0 || !can_go_on(pl, j)) continue;
+        if (is_plain_sum(pl, j)) {
+            fuse(pl, j, "added");
+            if (layers[j - 1].backward)
+                layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
+        } else if (is_halving(&pl->net->layers[j])) {
+            fuse(pl, j, "pooled");
+            layers[j - 1].delta_owner = -1;
+        }
     }
 }
 
@@ -546,10 +567,11 @@ static int plan_layer_buffers(struct planner *pl, int i)
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
-    int written = p->fused ? i - 1 : first_slice(pl, i, false);
     int contribution = first_contribution(pl, last_sharer(pl, i));
-    int consumed = backward_step(pl, first_slice(pl, i, true));
-    int first[AMP_BUFFER_KINDS] = {written, i, i, contribution, b, b};
+    int made = p->fused ? i - 1 : i; /* by the layer before */
+    int written = p->fused ? i - 1 : first_slice(pl, i, false);
+    int consumed = p->fused ? b + 1 : backward_step(pl, first_slice(pl, i, true));
+    int first[AMP_BUFFER_KINDS] = {written, i, made, contribution, b, b};
     int last[AMP_BUFFER_KINDS] = {
         last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {
@@ -571,7 +593,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
         p->buffer[kind] = add_buffer(pl, bytes[kind], first[kind], last[kind], i, what[kind]);
         if (p->buffer[kind] == -2) return -1;
     }
-    if (p->delta_owner != i)
+    if (p->delta_owner >= 0 && p->delta_owner != i)
         p->buffer[AMP_BUFFER_DELTA] = pl->plan->layers[p->delta_owner].buffer[AMP_BUFFER_DELTA];
     return plan_copies(pl, i, p->copy, p->out);
 }
@@ -625,9 +647,9 @@ static int build(struct planner *pl)
     choose_heads(pl);
     find_backward(pl);
     find_contributions(pl);
-    fuse_sums(pl);
-    plan->input_format = input_format(pl);
+    fuse_layers(pl);
     find_slices(pl);
+    plan->input_format = input_format(pl);
     if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
     for (int i = 0; i < plan->n; i++)
         if (plan_layer_buffers(pl, i)) return -1;

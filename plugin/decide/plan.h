@@ -51,9 +51,10 @@ struct amp_plan_layer {
     bool *source_first;        /* contribution to that source's delta is the first: overwrite */
     bool *source_wanted;       /* that source needs a delta at all */
     bool delta_from_nobody;    /* no consumer contributes: zero it */
-    bool fused; /* a shortcut whose sum the convolution before it writes, in place of an output of
-                 * its own; both have one delta, where both have one */
-    int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on */
+    bool fused; /* a shortcut or maxpool that the convolution before it computes: it writes the sum
+                 * or the maxima in place of an output of its own */
+    int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on.
+                      * -1: it is stored nowhere, the convolution reads a fused maxpool's */
     int route, first_channel; /* a route, its only reader, whose output has its own as the channels
                                * from there on; -1: it has an output of its own */
     bool delta_slice;         /* so has the route's delta */
@@ -89,7 +90,7 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_opt
                                char *err, size_t err_size);
 void amp_plan_free(struct amp_plan *);
 
-/* The layer whose output layer i writes: its own, or the fused sum after it. */
+/* The layer whose output layer i writes: its own, or the fused one after it. */
 int amp_plan_writes(const struct amp_plan *, int i);
 
 size_t amp_format_bytes(enum amp_format);

@@ -68,18 +68,40 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
     };
 }
 
-/* Its output, which goes into a fused sum and is stored nowhere: in FP32. */
+/* The fused maxpool after layer i, or NULL. */
+static struct amp_node *pool_after(const struct amp_graph *g, int i)
+{
+    struct amp_node *to = &g->nodes[amp_plan_writes(g->plan, i)];
+    return to->desc->type == AMP_MAXPOOL ? to : NULL;
+}
+
+/* Its output, where that is stored nowhere: what goes into a fused sum in FP32, what a fused
+ * maxpool compares as it compares it. */
 static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_tensor out = node->out;
-    out.dtype = AMPK_FP32;
+    if (!pool_after(g, i)) out.dtype = AMPK_FP32;
     size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
     out.data = g->backend->alloc(g->context, bytes);
     if (!out.data) return;
     g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL);
-    amp_graph_show_output(g, i, &out);
+    amp_graph_show(g, AMP_SEEN_OUT, i, &out);
     g->backend->free(g->context, out.data);
+}
+
+/* Its delta before a fused maxpool, which is stored nowhere. */
+static void show_own_delta(struct amp_graph *g, int i)
+{
+    struct ampk_tensor delta = g->nodes[i].delta;
+    const struct amp_node *pool = pool_after(g, i);
+    size_t bytes = (size_t)delta.n * delta.image_stride * ampk_dtype_bytes(delta.dtype);
+    delta.data = g->backend->alloc(g->context, bytes);
+    if (!delta.data) return;
+    g->backend->maxpool_backward(g->context, &pool->delta, pool->index, pool->desc->size,
+                                 pool->desc->stride, pool->desc->pad, &delta, false, NULL);
+    amp_graph_show(g, AMP_SEEN_DELTA, i, &delta);
+    g->backend->free(g->context, delta.data);
 }
 
 static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tensor *x)
@@ -87,7 +109,9 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     const struct ampk_backend *be = g->backend;
     struct amp_node *node = &g->nodes[i];
     int to = amp_plan_writes(g->plan, i);
-    const struct ampk_tensor *add = to == i ? NULL : amp_graph_source(g, to, 1);
+    struct amp_node *pool = pool_after(g, i);
+    const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
+    enum ampk_activation activation = node->desc->activation;
     const float *shift = node->bind.rolling_mean;
     float *sums = g->train ? node->sums : NULL;
     be->conv_forward(g->context, node->conv, x, &node->y, shift, sums, &node->watch[AMP_WATCH_Y]);
@@ -98,9 +122,13 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
                         &node->watch[AMP_WATCH_ROLLING]);
     }
     struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
-    be->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, add, &g->nodes[to].out,
-                       &g->nodes[to].watch[AMP_WATCH_OUT]);
-    if (add && g->see) show_own_output(g, i, &bn);
+    if (pool)
+        be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
+                                &node->watch[AMP_WATCH_OUT]);
+    else
+        be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
+                           &g->nodes[to].watch[AMP_WATCH_OUT]);
+    if (to != i && g->see) show_own_output(g, i, &bn);
 }
 
 static void forward(struct amp_graph *g, int i)
@@ -115,21 +143,35 @@ static void forward(struct amp_graph *g, int i)
                               node->desc->activation, &node->out, &node->watch[AMP_WATCH_OUT]);
 }
 
+static void backward_batchnorm(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_node *pool = pool_after(g, i);
+    enum ampk_activation activation = node->desc->activation;
+    uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, true);
+    const struct ampk_tensor *out = ampk_is_two_slopes(activation) ? NULL : &node->out;
+    if (pool)
+        g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
+                                         pool->index, &node->dy, node->scales->grad,
+                                         node->biases->grad, dy_watch, db_watch);
+    else
+        g->backend->bn_act_backward(g->context, &node->y, out, &bn, activation, &node->delta,
+                                    &node->dy, node->scales->grad, node->biases->grad, dy_watch,
+                                    db_watch);
+}
+
 static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     const struct ampk_backend *be = g->backend;
-    uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
-    if (node->desc->batch_normalize) {
-        struct ampk_batchnorm bn = batchnorm_of(g, node, true);
-        const struct ampk_tensor *out =
-            ampk_is_two_slopes(node->desc->activation) ? NULL : &node->out;
-        be->bn_act_backward(g->context, &node->y, out, &bn, node->desc->activation, &node->delta,
-                            &node->dy, node->scales->grad, node->biases->grad, dy_watch, db_watch);
-    } else {
+    if (g->see && pool_after(g, i)) show_own_delta(g, i);
+    if (node->desc->batch_normalize)
+        backward_batchnorm(g, i);
+    else
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
-                              &node->dy, node->biases->grad, dy_watch, db_watch);
-    }
+                              &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
+                              &node->watch[AMP_WATCH_DBIAS]);
     struct ampk_tensor scratch;
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);

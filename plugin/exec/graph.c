@@ -396,8 +396,8 @@ static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const 
     free(host);
 }
 
-static void show_tensor(struct amp_graph *g, enum amp_seen_what what, int layer,
-                        const struct ampk_tensor *x)
+void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
+                    const struct ampk_tensor *x)
 {
     size_t n = (size_t)g->net->batch * (size_t)g->net->layers[layer].outputs;
     float *copy = g->backend->alloc(g->context, n * sizeof *copy);
@@ -408,16 +408,11 @@ static void show_tensor(struct amp_graph *g, enum amp_seen_what what, int layer,
     g->backend->free(g->context, copy);
 }
 
-void amp_graph_show_output(struct amp_graph *g, int layer, const struct ampk_tensor *x)
-{
-    show_tensor(g, AMP_SEEN_OUT, layer, x);
-}
-
 static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
                     int layer)
 {
     if (g->see && x->data)
-        show_tensor(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
+        amp_graph_show(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
     if (g->inspecting && x->data)
         g->backend->inspect(g->context, x, inspected_word(g, row, layer),
                             inspected_word(g, row + 1, layer));

@@ -202,8 +202,8 @@ void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_te
 /* The word that watches that contribution. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
 
-/* Shows x to whoever observes outputs; forward does it for every output that is stored. */
-void amp_graph_show_output(struct amp_graph *, int layer, const struct ampk_tensor *x);
+/* Shows x, of the layer's shape, to whoever observes; the passes do it for all that is stored. */
+void amp_graph_show(struct amp_graph *, enum amp_seen_what, int layer, const struct ampk_tensor *x);
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format, int n, int c, int h, int w);
 

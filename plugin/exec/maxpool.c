@@ -1,3 +1,4 @@
+/* Of a fused one (plan.h) the convolution before it does both passes. */
 #include "executor.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ static void forward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     const struct amp_layer_desc *l = node->desc;
+    if (node->plan->fused) return;
     g->backend->maxpool_forward(g->context, amp_graph_source(g, i, 0), l->size, l->stride, l->pad,
                                 &node->out, node->index);
 }
@@ -29,7 +31,7 @@ static void backward(struct amp_graph *g, int i)
     struct ampk_tensor scratch;
     bool accumulate;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx) return;
+    if (!dx || node->plan->fused) return;
     g->backend->maxpool_backward(g->context, &node->delta, node->index, l->size, l->stride, l->pad,
                                  dx, accumulate, amp_graph_dx_watch(g, i, 0));
     amp_graph_dx_end(g, i, 0, dx);

@@ -1,15 +1,5 @@
 /* Conformance: batch-norm and the gradient of bias and activation. */
-#include "tests/conformance/activation_error.h"
-
-static double positive_value(void)
-{
-    return test_uniform(.01, 4);
-}
-
-static double positive_value_or_zero(void)
-{
-    return test_random() % 16 == 0 ? 0 : positive_value();
-}
+#include "tests/conformance/batchnorm_layer.h"
 
 /* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
  * and channels by 8, in the others any mixture. */
@@ -57,11 +47,6 @@ static void sums_case(struct rig *r)
 AMP_TEST(bn_sums)
 {
     run_cases(sums_case, 40);
-}
-
-static enum ampk_bn_rule random_rule(void)
-{
-    return (enum ampk_bn_rule)random_int(AMPK_BN_DARKNET_CPU, AMPK_BN_CUDNN);
 }
 
 /* What finalize writes, both sides. */
@@ -203,39 +188,6 @@ AMP_TEST(variance_is_free_of_cancellation)
 
 /* ---- batch-norm with activation ---- */
 
-/* The parameters of a layer, both sides. */
-struct layer {
-    struct pair scale, bias, mean, variance;
-    struct ampk_batchnorm tested, exact;
-};
-
-static struct layer make_layer(struct rig *r, int c, double (*variance)(void))
-{
-    struct layer l = {input_array(r, c),
-                      input_array(r, c),
-                      input_array(r, c),
-                      input_tensor_of(r, describe_array(c), variance),
-                      {0},
-                      {0}};
-    enum ampk_bn_rule rule = random_rule();
-    l.tested = (struct ampk_batchnorm){l.scale.tested.data, l.bias.tested.data, l.mean.tested.data,
-                                       l.variance.tested.data, rule};
-    l.exact = (struct ampk_batchnorm){l.scale.exact.data, l.bias.exact.data, l.mean.exact.data,
-                                      l.variance.exact.data, rule};
-    return l;
-}
-
-/* The layer that adds up what `l` adds and subtracts, if it is given |y|. */
-static struct ampk_batchnorm magnitude_layer(struct rig *r, const struct layer *l)
-{
-    struct ampk_tensor scale = absolute(r, &l->scale.exact), bias = absolute(r, &l->bias.exact);
-    struct ampk_tensor mean = absolute(r, &l->mean.exact);
-    float *minus = mean.data;
-    for (int c = 0; c < mean.c; c++)
-        minus[c] = -minus[c];
-    return (struct ampk_batchnorm){scale.data, bias.data, minus, l->exact.variance, l->exact.rule};
-}
-
 static void bn_forward_case(struct rig *r)
 {
     struct kind k = random_kind();
@@ -294,46 +246,6 @@ static struct backward make_backward(struct rig *r, struct kind k, enum ampk_act
     return b;
 }
 
-/* Sums over a channel of g and of g*(|y|+|mean|). */
-struct channel_sums {
-    double g, gy;
-};
-
-static struct channel_sums sum_channel(const struct ampk_tensor *g, const struct ampk_tensor *y,
-                                       double mean, int c)
-{
-    struct channel_sums s = {0, 0};
-    for (int n = 0; n < y->n; n++)
-        for (int h = 0; h < y->h; h++)
-            for (int w = 0; w < y->w; w++) {
-                double size = ampk_ref_get(g, n, c, h, w);
-                s.g += size;
-                s.gy += size * (fabs(ampk_ref_get(y, n, c, h, w)) + mean);
-            }
-    return s;
-}
-
-/* Bounds of all that is added up for dy, dscale and dbias; g is turned into that for dy. */
-static void bound_channel(struct backward *b, const struct ampk_tensor *y,
-                          const struct ampk_batchnorm *bn, int c, float *to_scale, float *to_bias)
-{
-    double mean = fabs(bn->mean[c]), scale = fabs(bn->scale[c]);
-    double inverse = 1 / sqrt(bn->variance[c] + 1e-5);
-    bool on_cpu = bn->rule == AMPK_BN_DARKNET_CPU;
-    struct channel_sums s = sum_channel(&b->g, y, mean, c);
-    to_bias[c] = (float)s.g;
-    to_scale[c] = (float)(s.gy * (on_cpu ? 1 / (sqrt(bn->variance[c]) + 1e-6) : inverse));
-    for (int n = 0; n < y->n; n++)
-        for (int h = 0; h < y->h; h++)
-            for (int w = 0; w < y->w; w++) {
-                double distance = fabs(ampk_ref_get(y, n, c, h, w)) + mean;
-                double g = ampk_ref_get(&b->g, n, c, h, w) * scale * inverse;
-                g += scale * s.gy * pow(inverse, 3) * distance / b->count;
-                g += scale * s.g * inverse / b->count;
-                ampk_ref_set(&b->g, n, c, h, w, g, false, NULL);
-            }
-}
-
 /* What the backend's forward pass makes of y; the reference is given the same. Of two slopes the
  * backend finds the sign from y, so that here it must not be lost in a zero. */
 static struct pair forward_output(struct rig *r, struct kind k, const struct pair *y,
@@ -360,7 +272,7 @@ static void bn_backward_case(struct rig *r)
     struct pair dscale = output_array(r, shape.c, false);
     struct ampk_tensor to_scale = blank(r, &dscale.exact), to_bias = blank(r, &b.dbias.exact);
     for (int c = 0; c < shape.c; c++)
-        bound_channel(&b, &y.exact, &l.exact, c, to_scale.data, to_bias.data);
+        bound_channel(&b.g, &y.exact, &l.exact, c, to_scale.data, to_bias.data);
     bool without_out = ampk_is_two_slopes(a) && random_bool();
     r->backend->bn_act_backward(r->context, &y.tested, without_out ? NULL : &b.out.tested,
                                 &l.tested, b.activation, &b.d.tested, &b.dy.tested,

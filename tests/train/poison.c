@@ -151,6 +151,26 @@ static void bn_act_backward(struct ampk_context *c, const struct ampk_tensor *y,
     strike_array(dbias, y->c, db_amax);
 }
 
+static void bn_act_pool_forward(struct ampk_context *c, const struct ampk_tensor *y,
+                                const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                                const struct ampk_tensor *out, void *argmax, uint32_t *amax)
+{
+    real->bn_act_pool_forward(c, y, bn, activation, out, argmax, amax);
+    strike(out, amax);
+}
+
+static void bn_act_pool_backward(struct ampk_context *c, const struct ampk_tensor *y,
+                                 const struct ampk_batchnorm *bn, enum ampk_activation activation,
+                                 const struct ampk_tensor *d, const void *argmax,
+                                 const struct ampk_tensor *dy, float *dscale, float *dbias,
+                                 uint32_t *dy_amax, uint32_t *db_amax)
+{
+    real->bn_act_pool_backward(c, y, bn, activation, d, argmax, dy, dscale, dbias, dy_amax,
+                               db_amax);
+    strike(dy, dy_amax);
+    strike_array(dbias, y->c, db_amax);
+}
+
 static void bias_act_backward(struct ampk_context *c, const struct ampk_tensor *out,
                               enum ampk_activation activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
@@ -367,6 +387,8 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.bn_finalize = bn_finalize;
     poisoned.bn_act_forward = bn_act_forward;
     poisoned.bn_act_backward = bn_act_backward;
+    poisoned.bn_act_pool_forward = bn_act_pool_forward;
+    poisoned.bn_act_pool_backward = bn_act_pool_backward;
     poisoned.bias_act_backward = bias_act_backward;
     poisoned.maxpool_backward = maxpool_backward;
     poisoned.upsample = upsample;

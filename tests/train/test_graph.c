@@ -55,6 +55,27 @@ static void backward_under_root(struct ampk_context *context, const struct ampk_
                              db_amax);
 }
 
+static void pool_forward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
+                                    const struct ampk_batchnorm *bn,
+                                    enum ampk_activation activation, const struct ampk_tensor *out,
+                                    void *argmax, uint32_t *amax)
+{
+    struct ampk_batchnorm other = as_cudnn(bn);
+    ampk_ref_bn_act_pool_forward(context, y, &other, activation, out, argmax, amax);
+}
+
+static void pool_backward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
+                                     const struct ampk_batchnorm *bn,
+                                     enum ampk_activation activation, const struct ampk_tensor *d,
+                                     const void *argmax, const struct ampk_tensor *dy,
+                                     float *dscale, float *dbias, uint32_t *dy_amax,
+                                     uint32_t *db_amax)
+{
+    struct ampk_batchnorm other = as_cudnn(bn);
+    ampk_ref_bn_act_pool_backward(context, y, &other, activation, d, argmax, dy, dscale, dbias,
+                                  dy_amax, db_amax);
+}
+
 static const struct ampk_backend *differentiable(void)
 {
     static struct ampk_backend backend;
@@ -62,6 +83,8 @@ static const struct ampk_backend *differentiable(void)
     backend.bn_finalize = biased_finalize;
     backend.bn_act_forward = forward_under_root;
     backend.bn_act_backward = backward_under_root;
+    backend.bn_act_pool_forward = pool_forward_under_root;
+    backend.bn_act_pool_backward = pool_backward_under_root;
     return &backend;
 }
 
@@ -274,6 +297,7 @@ AMP_TEST(everything_against_finite_differences)
 #define CONV(filters, size, stride)                                                                \
     "[convolutional]\nbatch_normalize=1\npad=1\nactivation=leaky\nfilters=" #filters               \
     "\nsize=" #size "\nstride=" #stride "\n"
+#define HALVE "[maxpool]\nsize=2\nstride=2\n"
 #define HEAD                                                                                       \
     "[convolutional]\nsize=1\nfilters=7\nactivation=linear\n[yolo]\nmask=0\nclasses=2\nnum=2\n"
 
@@ -323,6 +347,11 @@ static const char *const chosen[] = {
     FP32_NET(8, CONV(4, 3, 1) CONV(4, 3, 1) "stopbackward=1\n" CONV(
                     4, 3, 1) "[route]\nlayers=0,2\n" CONV(3, 3, 1) "[cost]\n"),
     FP32_NET(6, "[maxpool]\nsize=3\nstride=1\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(9, CONV(4, 3, 1) HALVE "" CONV(6, 3, 1) HALVE "padding=0\n" CONV(3, 3, 1) "[cost]\n"),
+    FP32_NET(7, CONV(4, 3, 1) HALVE "[route]\nlayers=1,1\n" CONV(4, 1, 1) HALVE
+             "[shortcut]\nfrom=2\n[cost]\n"),
+    FP32_NET(8,
+             CONV(4, 3, 1) CONV(4, 3, 1) "stopbackward=1\n" HALVE CONV(3, 3, 1) HALVE "[cost]\n"),
     FP32_NET(6, "[upsample]\n" CONV(3, 3, 2) "[cost]\n"),
     FP32_NET(6, CONV(8, 3,
                      1) "[convolutional]\nfilters=6\nsize=3\ngroups=2\npad=1\nstride=2\n"
@@ -617,6 +646,40 @@ AMP_TEST(a_slice_of_a_route_changes_nothing)
         rig_free(b);
         stop_at_failure(text);
     }
+}
+
+/* ---- fused pools ---- */
+
+#define POOLED(size, between)                                                                      \
+    "[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=" #size "\nheight=" #size                \
+    "\n" CONV(20, 3, 1) between HALVE CONV(9, 3, 1) between HALVE CONV(3, 3, 1) "[cost]\n"
+#define NOTHING_DROPPED "[dropout]\nprobability=0\n"
+
+/* What a pool makes does not depend on whether the convolution before it does it: a dropout that
+ * drops nothing stands between them. On the CPU batch-norm's sums are in another order. */
+AMP_TEST(a_fused_pool_is_the_pool)
+{
+    static const char *const nets[][2] = {{POOLED(8, ""), POOLED(8, NOTHING_DROPPED)},
+                                          {POOLED(15, ""), POOLED(15, NOTHING_DROPPED)}};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < N_BACKENDS; k++) {
+            uint64_t state = test_random_state;
+            struct rig *a = make(nets[i][0], backends[k]);
+            test_random_state = state;
+            struct rig *b = make(nets[i][1], backends[k]);
+            CHECK(a->plan->layers[1].fused && a->plan->layers[3].fused);
+            CHECK(!b->plan->layers[2].fused && !b->plan->layers[5].fused);
+            rig_forward(a);
+            rig_forward(b);
+            CHECK_NEAR(a->loss, b->loss, 0);
+            struct result x = run_backward(a, 8), y = run_backward(b, 8);
+            CHECK_NEAR(gradients_apart(&x, 1, &y), 0, k == 0 ? 0 : 1e-3);
+            free_result(&x);
+            free_result(&y);
+            rig_free(a);
+            rig_free(b);
+            stop_at_failure(nets[i][0]);
+        }
 }
 
 /* ---- memory ---- */

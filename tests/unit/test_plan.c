@@ -132,22 +132,29 @@ static void check_saved(int i)
         l->activation != AMPK_LINEAR &&
         !(has_y && (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
                     l->activation == AMPK_RELIE));
-    if (i + 1 < net->n && plan->layers[i + 1].fused)
+    bool is_continued = i + 1 < net->n && plan->layers[i + 1].fused;
+    bool is_pooled = is_continued && net->layers[i + 1].type == AMP_MAXPOOL;
+    int made = p->fused ? i - 1 : i;
+    if (is_continued)
         CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
     else if (p->ours && p->out != AMP_FORMAT_BORDER)
-        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), p->fused ? i - 1 : i,
+        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), made,
                      p->backward && own_gradient_reads ? end : i);
     if (p->ours && l->batch_normalize)
         check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
                      p->backward ? end : i);
     if (l->type == AMP_MAXPOOL || (l->type == AMP_DROPOUT && plan->train))
-        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, i, p->backward ? end : i);
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, made,
+                     p->backward ? end : i);
     if (!p->backward) {
         CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DX], -1);
+    } else if (is_pooled) {
+        CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+        check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
     } else if (p->ours) {
-        check_buffer(delta_buffer(i), i, "delta", bytes_of(i, p->out), b, b);
+        check_buffer(delta_buffer(i), i, "delta", bytes_of(i, p->out), b, p->fused ? b + 1 : b);
         bool read_later = plan->buffers[delta_buffer(i)].last > b;
         if (p->in != p->out || (is_matrix(i) && read_later))
             check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
@@ -168,7 +175,7 @@ static void check_contributions(int s)
             CHECK_INT(p->source_first[k], wanted && first);
             if (!wanted) continue;
             first = false;
-            if (plan->layers[s].ours)
+            if (plan->layers[s].ours && plan->layers[s].delta_owner >= 0)
                 check_buffer(delta_buffer(s), s, "delta", bytes_of(s, plan->layers[s].out),
                              backward_step(j), backward_step(s));
             bool direct = p->in == plan->layers[s].out && (p->ours || p->source_first[k]);
@@ -215,22 +222,44 @@ static int readers_of(int i)
     return count;
 }
 
-/* What layer j adds up is what both its sources and it have; nobody else wants the convolution's
- * output, and nobody has contributed to a shared delta before. */
-static void check_fused(int j)
+/* What layer j adds up is what both its sources and it have, and nobody has contributed to a shared
+ * delta before. */
+static void check_fused_sum(int j)
 {
     const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
     const struct amp_layer_desc *l = &net->layers[j];
-    CHECK_INT(l->type, AMP_SHORTCUT);
     CHECK(l->alpha == 1 && l->beta == 1 && l->activation == AMPK_LINEAR);
-    CHECK(p->ours && before->ours && is_matrix(j - 1) && net->layers[j - 1].batch_normalize);
+    CHECK_INT(net->layers[p->sources[1]].outputs, l->outputs);
+    CHECK(strstr(p->reason, "added by layer"));
+    if (before->backward) CHECK_INT(before->buffer[AMP_BUFFER_DELTA], p->buffer[AMP_BUFFER_DELTA]);
+}
+
+static void check_fused_pool(int j)
+{
+    const struct amp_layer_desc *l = &net->layers[j];
+    CHECK_INT(l->type, AMP_MAXPOOL);
+    CHECK(l->size == 2 && l->stride == 2);
+    CHECK(l->out_w == l->w / 2 || l->out_w == (l->w + 1) / 2);
+    CHECK(l->out_h == l->h / 2 || l->out_h == (l->h + 1) / 2);
+    CHECK(strstr(plan->layers[j].reason, "pooled by layer"));
+}
+
+/* Nobody else wants the convolution's output, neither forward nor for its gradient. */
+static void check_fused(int j)
+{
+    const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
+    const struct amp_layer_desc *l = &net->layers[j - 1];
+    CHECK(p->ours && before->ours && is_matrix(j - 1) && l->batch_normalize);
+    CHECK(l->activation == AMPK_LINEAR || l->activation == AMPK_LEAKY ||
+          l->activation == AMPK_RELU || l->activation == AMPK_RELIE);
     CHECK_INT(p->sources[0], j - 1);
     CHECK_INT(readers_of(j - 1), 1);
     CHECK(!before->border_copy);
     CHECK(before->in == p->in && before->out == p->in && p->out == p->in);
-    CHECK_INT(net->layers[p->sources[1]].outputs, l->outputs);
-    CHECK(strstr(p->reason, "added by layer"));
-    if (before->backward) CHECK_INT(before->buffer[AMP_BUFFER_DELTA], p->buffer[AMP_BUFFER_DELTA]);
+    if (net->layers[j].type == AMP_SHORTCUT)
+        check_fused_sum(j);
+    else
+        check_fused_pool(j);
 }
 
 /* Nobody but the route reads a slice of it, and there it has its place. */
@@ -350,14 +379,21 @@ AMP_TEST(random_nets)
     static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=bf16",
                                        "mixed_precision=1\namp_dtype=fp32"};
     static char text[RANDOM_NET_SIZE];
+    int sums = 0, pools = 0; /* fused */
     for (int round = 0; round < 300; round++) {
         random_net(text, keys[round % 3], NET_EVERYTHING, random_from(1, 25));
         plan_text(text, round % 4 > 0);
         check_plan();
+        for (int i = 0; i < net->n; i++) {
+            sums += plan->layers[i].fused && net->layers[i].type == AMP_SHORTCUT;
+            pools += plan->layers[i].fused && net->layers[i].type == AMP_MAXPOOL;
+        }
         if (test_failures) TEST_FAIL("round %d:\n%s", round, text);
         REQUIRE(!test_failures);
         forget();
     }
+    printf("fused: %d sums, %d pools\n", sums, pools);
+    CHECK(sums >= 5 && pools >= 5);
 }
 
 /* ---- chosen nets ---- */
@@ -644,6 +680,71 @@ AMP_TEST(sums_that_are_fused_and_that_are_not)
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
     CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
+}
+
+#define POOL(keys) "[maxpool]\n" keys
+#define HALVE      POOL("size=2\nstride=2\n")
+
+AMP_TEST(pools_that_are_fused_and_that_are_not)
+{
+    CHECK(is_fused(LEAKY HALVE END, 1));
+    CHECK(is_fused(LEAKY POOL("size=2\nstride=2\npadding=0\n") END, 1));
+    CHECK(is_fused(NORMALIZED("activation=relu\nstride=3\n") HALVE END, 1)); /* an odd side */
+    CHECK(is_fused(NORMALIZED("activation=linear\n") HALVE "[route]\nlayers=-1\n" END, 1));
+    CHECK(is_fused(LEAKY HALVE "stopbackward=1\n" END, 1));
+    CHECK(is_fused(NORMALIZED("activation=relie\nmixed_precision=0\n") HALVE END, 1));
+    CHECK(is_fused(LEAKY LEAKY ADD("") LEAKY HALVE END, 4));
+    /* The gradient needs an output of its own. */
+    CHECK(!is_fused(NORMALIZED("activation=elu\n") HALVE END, 1));
+    CHECK(!is_fused(PLAIN HALVE END, 1));
+    /* Other windows. */
+    CHECK(!is_fused(LEAKY POOL("size=2\nstride=1\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=3\nstride=2\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=3\nstride=3\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=2\nstride=2\npadding=2\n") END, 1));
+    /* Another reader, another format, another source. */
+    CHECK(!is_fused(LEAKY HALVE "[route]\nlayers=0\n" END, 1));
+    CHECK(!is_fused(LEAKY HALVE "[conv]\nfilters=4\nstride=2\n[shortcut]\nfrom=0\n" END, 1));
+    CHECK(!is_fused(
+        NORMALIZED("activation=leaky\nmixed_precision=0\n") HALVE "mixed_precision=1\n" END, 1));
+    CHECK(!is_fused(LEAKY HALVE "mixed_precision=0\n" END, 1));
+    CHECK(!is_fused(LEAKY LEAKY ADD("") HALVE END, 3));
+    CHECK(!is_fused(LEAKY "[dropout]\n" HALVE END, 2));
+    CHECK(!is_fused(NORMALIZED("activation=leaky\nbinary=1\n") HALVE END, 1));
+}
+
+/* A convolution that leaves FP16 takes its pool along, if not to BF16. */
+AMP_TEST(a_pool_after_a_demoted_layer)
+{
+    static const char text[] =
+        "[net]\nmixed_precision=1\nwidth=8\nheight=8\nchannels=3\n" LEAKY HALVE LEAKY HALVE
+        "[conv]\n[cost]\n";
+    enum amp_format demoted[] = {AMP_FORMAT_FP32, AMP_FORMATS, AMP_FORMAT_BF16,
+                                 AMP_FORMATS,     AMP_FORMATS, AMP_FORMATS};
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(demoted, true);
+    CHECK(plan->layers[1].fused && plan->layers[1].out == AMP_FORMAT_FP32);
+    CHECK(!plan->layers[3].fused && plan->layers[3].out == AMP_FORMAT_FP16);
+    forget();
+}
+
+/* Of yolov3-tiny's six all but the one that layer 8's route reads past and the one that does not
+ * halve: neither an output nor a delta of the convolutions before them. */
+AMP_TEST(yolov3_tiny_pools)
+{
+    static const int fused[] = {1, 3, 5, 7};
+    plan_stock("yolov3-tiny.cfg");
+    int count = 0;
+    for (int i = 0; i < net->n; i++)
+        count += plan->layers[i].fused;
+    CHECK_INT(count, 4);
+    for (int k = 0; k < 4; k++) {
+        CHECK(plan->layers[fused[k]].fused);
+        CHECK_INT(plan->layers[fused[k] - 1].buffer[AMP_BUFFER_OUT], -1);
+        CHECK_INT(plan->layers[fused[k] - 1].buffer[AMP_BUFFER_DELTA], -1);
+        CHECK_INT(plan->layers[fused[k] - 1].delta_owner, -1);
+    }
+    forget();
 }
 
 /* The residual blocks of yolov3 at 52 x 52, layers 13 to 36: one delta, and half of the outputs. */

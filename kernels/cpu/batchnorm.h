@@ -1,0 +1,113 @@
+/* The arithmetic of batch-norm on vectors, the same bits wherever it is done.
+ *
+ * A layer's parameters are six arrays of c floats: for the normalizer mean, factor and bias, for
+ * the gradient those of g, of y and the constant. */
+#ifndef AMPK_CPU_BATCHNORM_H
+#define AMPK_CPU_BATCHNORM_H
+
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/cpu.h"
+
+#include <math.h>
+
+enum {
+    AMPK_BN_PARAMETERS = 6,
+    AMPK_BN_COMPUTED = 4, /* of them: factor, and those for the gradient */
+};
+
+/* ---- on some channels ---- */
+
+/* What goes into the activation is (y - mean) * factor + bias. */
+struct ampk_normalizer {
+    ampk_vec mean, factor, bias;
+};
+
+AMPK_INLINE struct ampk_normalizer ampk_normalizer_at(const float *const *parameters,
+                                                      size_t channel, size_t left)
+{
+    return (struct ampk_normalizer){ampk_vec_load(parameters[0], channel, AMPK_FP32, left),
+                                    ampk_vec_load(parameters[1], channel, AMPK_FP32, left),
+                                    ampk_vec_load(parameters[2], channel, AMPK_FP32, left)};
+}
+
+AMPK_INLINE ampk_vec ampk_normalized(const struct ampk_normalizer *n, ampk_vec y)
+{
+    return ampk_vec_fma(ampk_vec_sub(y, n->mean), n->factor, n->bias);
+}
+
+/* The gradient at y is g*of_g + ((y - mean)*of_y + constant), g: before the activation. */
+struct ampk_gradient_factors {
+    ampk_vec of_g, of_y, constant;
+};
+
+AMPK_INLINE struct ampk_gradient_factors ampk_gradient_factors_at(const float *const *parameters,
+                                                                  size_t channel, size_t left)
+{
+    return (struct ampk_gradient_factors){ampk_vec_load(parameters[3], channel, AMPK_FP32, left),
+                                          ampk_vec_load(parameters[4], channel, AMPK_FP32, left),
+                                          ampk_vec_load(parameters[5], channel, AMPK_FP32, left)};
+}
+
+AMPK_INLINE ampk_vec ampk_gradient_at(const struct ampk_gradient_factors *f, ampk_vec mean,
+                                      ampk_vec y, ampk_vec g)
+{
+    ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), f->of_y, f->constant);
+    return ampk_vec_fma(g, f->of_g, v);
+}
+
+/* ---- of a whole layer ---- */
+
+/* x_hat = (y - mean) * factor */
+static inline double ampk_forward_factor(const struct ampk_batchnorm *bn, size_t i)
+{
+    double variance = bn->variance[i];
+    return 1 / (bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5));
+}
+
+/* The normalizer's parameters; memory: c floats. */
+static inline void ampk_set_normalizer(const float *parameters[AMPK_BN_PARAMETERS],
+                                       const struct ampk_batchnorm *bn, size_t c, float *memory)
+{
+    for (size_t i = 0; i < c; i++)
+        memory[i] = (float)(bn->scale[i] * ampk_forward_factor(bn, i));
+    parameters[0] = bn->mean;
+    parameters[1] = memory;
+    parameters[2] = bn->bias;
+}
+
+/* Raises *amax to the largest magnitude of c values. */
+static inline void ampk_watch_channels(const float *v, size_t c, uint32_t *amax)
+{
+    uint32_t largest = 0;
+    for (size_t i = 0; i < c; i++) {
+        uint32_t magnitude = ampk_bits(v[i]) & 0x7fffffff;
+        if (magnitude > largest) largest = magnitude;
+    }
+    ampk_amax_raise(amax, largest);
+}
+
+/* dscale, dbias and the gradient's parameters; sums: over count values, c times of g and c times of
+ * g * (y - mean). memory: 3*c floats. */
+static inline void ampk_set_gradient(const float *parameters[AMPK_BN_PARAMETERS],
+                                     const struct ampk_batchnorm *bn, size_t c, double count,
+                                     const float *sums, float *memory, float *dscale, float *dbias,
+                                     uint32_t *db_amax)
+{
+    float *of_g = memory, *of_y = memory + c, *constant = memory + 2 * c;
+    for (size_t i = 0; i < c; i++) {
+        double inverse = 1 / sqrt((double)bn->variance[i] + 1e-5);
+        double a = bn->scale[i] * inverse, sum = sums[i], product = sums[c + i];
+        dbias[i] = (float)sum;
+        dscale[i] = (float)(product * ampk_forward_factor(bn, i));
+        of_g[i] = (float)a;
+        of_y[i] = (float)(-a * inverse * inverse * product / count);
+        constant[i] = (float)(-a * sum / count);
+    }
+    parameters[3] = of_g;
+    parameters[4] = of_y;
+    parameters[5] = constant;
+    ampk_watch_channels(dscale, c, db_amax);
+    ampk_watch_channels(dbias, c, db_amax);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* The arithmetic of batch-norm in kernels, the same bits wherever it is done. */
+#ifndef AMPK_CUDA_BATCHNORM_H
+#define AMPK_CUDA_BATCHNORM_H
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/sums.h"
+
+/* to = from[channel...]; four at a time where the address allows it. */
+template <int N>
+static __device__ __forceinline__ void ampk_read_parameters(const float *from, unsigned channel,
+                                                            float (&to)[N])
+{
+    from += channel;
+    if (N % 4 == 0 && (uintptr_t)from % 16 == 0) {
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            float four[4];
+            ampk_load(from + 4 * i, four);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                to[4 * i + k] = four[k];
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = from[i];
+    }
+}
+
+/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. */
+template <int N> struct ampk_normalizer {
+    float mean[N], factor[N], bias[N];
+
+    __device__ __forceinline__ ampk_normalizer(const ampk_batchnorm &bn, unsigned channel)
+    {
+        float variance[N], scale[N];
+        ampk_read_parameters(bn.mean, channel, mean);
+        ampk_read_parameters(bn.variance, channel, variance);
+        ampk_read_parameters(bn.scale, channel, scale);
+        ampk_read_parameters(bn.bias, channel, bias);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(variance[i]) + 1e-6f
+                                                             : sqrtf(variance[i] + 1e-5f);
+            factor[i] = scale[i] / deviation;
+        }
+    }
+    /* What goes into the activation, the same bits wherever it is computed. */
+    __device__ __forceinline__ float apply(int i, float y) const
+    {
+        return __fmaf_rn(__fsub_rn(y, mean[i]), factor[i], bias[i]);
+    }
+};
+
+/* After ampk_grid_sums: calls use(channel, first, second), where the channel's two sums are in
+ * shared memory, for each channel of the block. All threads come back. */
+template <typename A, typename Use>
+static __device__ __forceinline__ void ampk_for_channels(const ampk_cover &cover, Use use)
+{
+    unsigned lane_mask = (1u << cover.lane_bits) - 1;
+    unsigned count = (unsigned)A::width << cover.lane_bits;
+    for (unsigned place = threadIdx.x; place < count; place += blockDim.x) {
+        unsigned vector = (blockIdx.x << cover.lane_bits) + (place & lane_mask);
+        unsigned channel = vector * A::width + (place >> cover.lane_bits);
+        if (channel < cover.channels) use(channel, place, place + count);
+    }
+}
+
+/* dy = g*of_g + (y - mean)*of_y + constant */
+struct ampk_coefficients {
+    float *of_g, *of_y, *constant;
+};
+
+/* The same of N channels. */
+template <int N> struct ampk_gradient_factors {
+    float of_g[N], of_y[N], constant[N];
+
+    __device__ __forceinline__ ampk_gradient_factors(const ampk_coefficients &from,
+                                                     unsigned channel)
+    {
+        ampk_read_parameters(from.of_g, channel, of_g);
+        ampk_read_parameters(from.of_y, channel, of_y);
+        ampk_read_parameters(from.constant, channel, constant);
+    }
+    __device__ __forceinline__ float apply(int i, float distance, float g) const
+    {
+        return fmaf(g, of_g[i], fmaf(distance, of_y[i], constant[i]));
+    }
+};
+
+/* dscale, dbias and the coefficients of dy, from sum = sum(g), product = sum(g * (y - mean)). */
+static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm &bn, unsigned c,
+                                                           float count, float sum, float product,
+                                                           float *dscale, float *dbias,
+                                                           const ampk_coefficients &to)
+{
+    float variance = bn.variance[c], inverse = 1 / sqrtf(variance + 1e-5f);
+    float a = bn.scale[c] * inverse;
+    dbias[c] = sum;
+    dscale[c] =
+        bn.rule == AMPK_BN_DARKNET_CPU ? product / (sqrtf(variance) + 1e-6f) : product * inverse;
+    to.of_g[c] = a;
+    to.of_y[c] = -a * inverse * inverse * (product / count);
+    to.constant[c] = -a * (sum / count);
+}
+
+#endif
