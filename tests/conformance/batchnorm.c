@@ -1,5 +1,5 @@
 /* Conformance: batch-norm and the gradient of bias and activation. */
-#include "tests/conformance/batchnorm_layer.h"
+#include "tests/conformance/batchnorm_rig.h"
 
 /* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
  * and channels by 8, in the others any mixture. */

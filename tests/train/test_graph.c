@@ -682,6 +682,53 @@ AMP_TEST(a_fused_pool_is_the_pool)
         }
 }
 
+/* What is seen of a layer's output and delta. */
+struct watched {
+    int layer;
+    size_t n[AMP_SEEN];
+    float *values[AMP_SEEN];
+};
+
+static void look_at(const struct amp_seen *seen, void *user)
+{
+    struct watched *w = user;
+    if (seen->layer != w->layer || seen->what == AMP_SEEN_GRADIENT) return;
+    CHECK_STR(seen->format, "fp16");
+    CHECK(!w->values[seen->what]);
+    w->n[seen->what] = seen->n;
+    w->values[seen->what] = malloc(seen->n * sizeof(float));
+    REQUIRE(w->values[seen->what]);
+    memcpy(w->values[seen->what], seen->values, seen->n * sizeof(float));
+}
+
+static struct watched watch_first_layer(const char *cfg, uint64_t state)
+{
+    test_random_state = state;
+    struct rig *r = make(cfg, &ampk_reference);
+    struct watched w = {.layer = 0};
+    amp_graph_observe(r->graph, look_at, &w);
+    rig_forward(r);
+    rig_backward(r, 8);
+    rig_free(r);
+    return w;
+}
+
+AMP_TEST(what_a_fused_pool_leaves_out_is_seen_all_the_same)
+{
+    uint64_t state = test_random_state;
+    struct watched fused = watch_first_layer(POOLED(15, ""), state);
+    struct watched apart = watch_first_layer(POOLED(15, NOTHING_DROPPED), state);
+    for (int what = AMP_SEEN_OUT; what <= AMP_SEEN_DELTA; what++) {
+        REQUIRE(fused.n[what] == 3 * 20 * 15 * 15 && apart.n[what] == fused.n[what]);
+        size_t different = 0;
+        for (size_t i = 0; i < fused.n[what]; i++)
+            different += !(fused.values[what][i] == apart.values[what][i]);
+        CHECK_INT(different, 0);
+        free(fused.values[what]);
+        free(apart.values[what]);
+    }
+}
+
 /* ---- memory ---- */
 
 /* All buffers apart: nothing can overwrite anything. */

@@ -37,10 +37,15 @@
            "[connected]\noutput=6\nactivation=logistic\n[convolutional]\nfilters=5\nsize=1\n"      \
            "activation=linear\n[avgpool]\n[cost]\n"
 
+/* Pools that the convolutions before them compute, the second of an odd side. */
+#define POOLED                                                                                     \
+    CONV(6, 3, 1) "[maxpool]\nsize=2\nstride=2\n" CONV(8, 3, 2) "[maxpool]\nsize=2\nstride="       \
+                                                                "2\n" HEAD
+
 #define NET "[net]\nmixed_precision=1\nbatch=8\nsubdivisions=2\nwidth=12\nheight=12\nchannels=4\n"
 
-static const char *const nets[] = {DETECTOR, CLASSIFIER};
-#define N_NETS 2
+static const char *const nets[] = {DETECTOR, CLASSIFIER, POOLED};
+#define N_NETS 3
 
 /* ---- a run ---- */
 

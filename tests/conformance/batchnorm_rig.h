@@ -1,6 +1,6 @@
 /* A layer with batch-norm for the conformance tests, and what FP32 arithmetic may lose in it. */
-#ifndef CONFORMANCE_BATCHNORM_LAYER_H
-#define CONFORMANCE_BATCHNORM_LAYER_H
+#ifndef CONFORMANCE_BATCHNORM_RIG_H
+#define CONFORMANCE_BATCHNORM_RIG_H
 
 #include "tests/conformance/activation_error.h"
 
