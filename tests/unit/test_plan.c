@@ -777,7 +777,6 @@ static int route_of(const char *layers, int i, bool train)
     return route;
 }
 
-#define HALVE         "[maxpool]\nsize=2\nstride=2\n"
 #define UP            "[upsample]\nstride=2\n"
 #define ROUTE(layers) "[route]\nlayers=" layers "\n"
 
@@ -808,6 +807,7 @@ AMP_TEST(sources_that_are_slices_of_a_route_and_that_are_not)
         CHECK_INT(route_of(LEAKY LEAKY ADD("") ROUTE("-1,0") END, 2, train), -1);
         CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,0") ROUTE("-1,0") END, 3, train), -1);
         CHECK_INT(route_of(LEAKY HALVE UP "[dropout]\n" ROUTE("-1,0") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE ROUTE("-1") END, 1, train), -1); /* fused */
         /* Images of other sizes are laid end to end. */
         CHECK_INT(route_of(LEAKY HALVE ROUTE("-1,0") "[connected]\n[cost]\n", 1, train), -1);
     }
