@@ -217,6 +217,9 @@ struct ampk_cost {
 
 struct ampk_backend {
     const char *name;
+    /* A library stores what conv_backward leaves in dx, and dx_amax takes another pass over it: not
+     * to be asked for where a later sum shows what is not finite. */
+    bool watching_costs;
 
     /* threads: 0 = all that OpenMP would use. */
     struct ampk_context *(*context_create)(int threads, char *err, size_t err_size);

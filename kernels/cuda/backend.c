@@ -98,6 +98,7 @@ static void record_free(struct ampk_context *ctx, struct ampk_recording *recordi
 
 #define ENTRY(operation) .operation = ampk_cuda_##operation,
 const struct ampk_backend ampk_cuda = {.name = "cuda",
+                                       .watching_costs = true,
                                        .context_create = ampk_cuda_context_create,
                                        .context_destroy = ampk_cuda_context_destroy,
                                        .alloc = memory_alloc,

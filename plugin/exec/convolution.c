@@ -176,7 +176,8 @@ static void backward(struct amp_graph *g, int i)
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
     be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, dx, accumulate,
-                      node->weights->grad, amp_graph_dx_watch(g, i, 0), &node->watch[AMP_WATCH_DW]);
+                      node->weights->grad, amp_graph_conv_dx_watch(g, i, dx),
+                      &node->watch[AMP_WATCH_DW]);
     amp_graph_dx_end(g, i, 0, dx);
 }
 

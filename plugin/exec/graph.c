@@ -329,6 +329,20 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
     return s < 0 ? NULL : &g->nodes[s].watch[AMP_WATCH_DELTA];
 }
 
+/* The convolution whose bias gradient is the sum of all of that layer's delta; -1: none. */
+static int summed_by(const struct amp_graph *g, int layer)
+{
+    int i = g->plan->layers[layer].fused ? layer - 1 : layer;
+    return g->nodes[i].conv && g->plan->layers[i].backward ? i : -1;
+}
+
+uint32_t *amp_graph_conv_dx_watch(struct amp_graph *g, int layer, const struct ampk_tensor *dx)
+{
+    int s = g->plan->layers[layer].sources[0];
+    bool shows = s >= 0 && dx && dx->data == g->nodes[s].delta.data && summed_by(g, s) >= 0;
+    return shows && g->backend->watching_costs ? NULL : amp_graph_dx_watch(g, layer, 0);
+}
+
 /* ---- passes ---- */
 
 static void take_weights(struct amp_graph *g)
@@ -531,6 +545,20 @@ void amp_graph_backward(struct amp_graph *g, int layer)
 
 /* ---- faults ---- */
 
+/* Deltas that nobody watched (amp_graph_conv_dx_watch). Sums of finite FP16 values are finite: what
+ * they were made of was refused. In other formats it is the sum that is told. */
+static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCHES])
+{
+    static const uint32_t refused = 0x477ff000; /* 65520, which leaves inf */
+    for (int i = 0; i < g->n; i++) {
+        int by = summed_by(g, i);
+        bool fp16 = g->fp16[i] >> AMP_WATCH_DELTA & 1;
+        if (!fp16 || by < 0 || ampk_amax_is_finite(watch[by][AMP_WATCH_DBIAS])) continue;
+        uint32_t *delta = &watch[i][AMP_WATCH_DELTA];
+        if (*delta < refused) *delta = refused;
+    }
+}
+
 /* With the losses on the device, in one piece. */
 static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
 {
@@ -539,6 +567,7 @@ static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
     if (!host) return NULL;
     g->backend->read(g->context, host, g->watch, g->device_losses ? report_bytes(g) : watch);
     if (g->device_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
+    if (g->backend->watching_costs) judge_by_sums(g, host);
     return host;
 }
 

@@ -201,6 +201,9 @@ const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *, int layer, int 
 void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_tensor *written);
 /* The word that watches that contribution. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
+/* The same for a convolution's, written to dx; NULL where the backend had better not watch it: what
+ * is not finite in the source's delta then shows in the bias gradient that sums it. */
+uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
 
 /* Shows x, of the layer's shape, to whoever observes; the passes do it for all that is stored. */
 void amp_graph_show(struct amp_graph *, enum amp_seen_what, int layer, const struct ampk_tensor *x);

@@ -553,6 +553,45 @@ AMP_TEST(in_fp32_a_power_of_two_changes_nothing)
         }
 }
 
+/* Where watching a convolution's data gradient would cost, it is left to the sums: the same faults.
+ */
+AMP_TEST(faults_of_unwatched_deltas_are_the_same)
+{
+    static const char *const dtypes[] = {"fp16", "fp16", "bf16"};
+    struct ampk_backend unwatched = ampk_cpu;
+    unwatched.watching_costs = true;
+    int faults = 0, unseen = 0;
+    for (int round = 0; round < 40; round++) {
+        char keys[100];
+        snprintf(keys, sizeof keys, "mixed_precision=1\namp_dtype=%s", dtypes[round % 3]);
+        random_net(text, keys, NET_EVERYTHING, 14);
+        struct amp_fault found[2];
+        for (int k = 0; k < 2; k++) {
+            uint64_t state = test_random_state;
+            struct rig *r = make(text, k ? &unwatched : &ampk_cpu);
+            rig_forward(r);
+            rig_backward(r, ldexpf(1, round % 3 == 2 ? 126 : 14 + round % 10));
+            found[k] = amp_graph_fault(r->graph, true);
+            for (int i = 0; k && i < r->net->n; i++) {
+                int s = r->plan->layers[i].sources ? r->plan->layers[i].sources[0] : -1;
+                unseen += s >= 0 && r->graph->nodes[i].conv &&
+                          !amp_graph_conv_dx_watch(r->graph, i, &r->graph->nodes[s].delta);
+            }
+            rig_free(r);
+            if (!k) test_random_state = state;
+        }
+        CHECK_INT(found[1].class, found[0].class);
+        if (round % 3 < 2) { /* in BF16 the sum is told */
+            CHECK_INT(found[1].layer, found[0].layer);
+            CHECK_INT(found[1].tensor, found[0].tensor);
+        }
+        faults += found[0].class == AMP_FAULT_BACKWARD && found[0].tensor == AMP_WATCH_DELTA;
+        stop_at_failure(text);
+    }
+    CHECK(faults > 5);
+    CHECK(unseen > 40);
+}
+
 /* Every layer forced to FP32 storage one by one is the same as amp_dtype=fp32. */
 AMP_TEST(forcing_every_layer_to_fp32_is_the_fp32_plan)
 {
