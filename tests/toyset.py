@@ -161,3 +161,8 @@ def read_weights(path):
     """The floats of a .weights file, after its header of three ints and the 64-bit image count."""
     body = Path(path).read_bytes()[20:]
     return struct.unpack("<%df" % (len(body) // 4), body)
+
+
+def on_the_cpu(said):
+    """What a GPU build says when it finds no GPU and goes on without; None where it said nothing of it."""
+    return next((line for line in said.splitlines() if "no usable GPU" in line), None)

@@ -29,6 +29,8 @@ def train(args, keys, everywhere=""):
                                                   for section in sections]))
         run = subprocess.run([args.darknet, "detector", "train", data / "toy.data", cfg],
                              cwd=data, capture_output=True, text=True)
+        if toyset.on_the_cpu(run.stderr):
+            sys.exit(toyset.on_the_cpu(run.stderr))
         if run.returncode:
             sys.exit(f"{keys!r}: exit status {run.returncode}\n{run.stderr[-1500:]}")
         return toyset.read_weights(data / "backup/toy_final.weights")

@@ -32,6 +32,8 @@ def train(program, folder, steps, keys):
                        net_keys="seed=1\n" + keys)
     run = subprocess.run([program, "detector", "train", data / "toy.data", data / "toy.cfg"],
                          cwd=folder, capture_output=True, text=True)
+    if toyset.on_the_cpu(run.stderr):
+        sys.exit(toyset.on_the_cpu(run.stderr))
     losses = [float(loss) for _, loss in ITERATION.findall(run.stdout)]
     if run.returncode or len(losses) != steps:
         sys.exit(f"{keys or 'Darknet'}: exit status {run.returncode}, {len(losses)} of {steps} steps\n"
