@@ -285,17 +285,17 @@ struct ampk_backend {
                         size_t count, enum ampk_bn_rule, float *mean, float *variance,
                         float *rolling_mean, float *rolling_variance, uint32_t *amax);
     /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
-     * any dtype and layout, or slices. */
+     * any dtype and layout; out may be a slice. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *amax);
-    /* d: gradient at out (any dtype and layout, or a slice, as out), and at add if there was one.
-     * dy (may alias d when dtype and layout agree, but a slice): gradient at y. dscale, dbias: c
-     * floats, overwritten; db_amax watches both. The activation's gradient: where it is
-     * one of two slopes, by the sign of what forward put into it, found again from y by the same
-     * arithmetic, and out is not read (NULL will do); else at out, what bn_act_forward made of y
-     * with the same parameters and without add. */
+    /* d: gradient at out (any dtype, layout), and at add if there was one. dy (may alias d when
+     * dtype and layout agree): gradient at y. dscale, dbias: c floats, overwritten; db_amax watches
+     * both. The activation's gradient: where it is one of two slopes, by the sign of what forward
+     * put into it, found again from y by the same arithmetic, and out is not read (NULL will do);
+     * else at out, what bn_act_forward made of y with the same parameters and without add, a slice
+     * perhaps. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
@@ -315,7 +315,7 @@ struct ampk_backend {
                                  const struct ampk_tensor *dy, float *dscale, float *dbias,
                                  uint32_t *dy_amax, uint32_t *db_amax);
     /* bn_act_backward without batch-norm: dy = d * activation'(out), dbias[c] = sum of dy before
-     * rounding. out and d may be slices. */
+     * rounding. */
     void (*bias_act_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -22,7 +22,8 @@ enum {
 struct tile {
     const void *in[INPUTS];
     void *out;
-    size_t in_pitch[INPUTS], out_pitch; /* in elements of dtype */
+    size_t stride; /* from pixel to pixel of in and out, in elements of dtype */
+    size_t pitch;  /* of the operand that may be a slice */
     enum ampk_dtype dtype;
     const float *source; /* as in struct job */
     size_t source_stride;
@@ -35,6 +36,7 @@ struct job {
     /* Returns the largest magnitude stored, as amax bits. */
     uint32_t (*kernel)(const struct job *, const struct tile *);
     const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
+    const struct ampk_tensor *slice;            /* that of them which may be one; NULL: none */
     const float *source;                        /* an input that is FP32, dense; or NULL */
     const float *parameter[AMPK_BN_PARAMETERS]; /* per channel */
     enum ampk_activation activation;
@@ -92,39 +94,38 @@ static size_t tile_pixels(size_t channels)
     return channels <= TILE_CHANNELS ? TILE / channels : 1;
 }
 
-/* Index of an element in its image, in memory order. */
-static size_t element(const struct ampk_tensor *t, size_t pixel, size_t channel)
+/* The region's first channel of a pixel, NHWC. */
+static void *direct_at(const struct ampk_tensor *t, const struct ampk_region *region, size_t pixel)
 {
-    return is_nhwc(t) ? pixel * (size_t)ampk_pitch(t) + channel
-                      : channel * (size_t)t->h * (size_t)t->w + pixel;
-}
-
-static void *element_at(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel)
-{
-    return ampk_at(t, image, element(t, pixel, channel));
+    return ampk_at(t, region->image, pixel * (size_t)ampk_pitch(t) + region->channel);
 }
 
 static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
                            enum ampk_dtype dtype)
 {
-    size_t end = region->pixel + region->pixels, step = tile_pixels(region->channels);
+    size_t c = (size_t)region->tensor->c, end = region->pixel + region->pixels;
+    size_t step = tile_pixels(region->channels), pitch = c;
+    if (job->slice) pitch = (size_t)ampk_pitch(job->slice);
     uint32_t largest = 0;
     for (size_t pixel = region->pixel; pixel < end; pixel += step) {
         struct tile tile = tile_at(job, region, pixel, smaller(step, end - pixel), region->channel,
                                    region->channels);
         for (int i = 0; i < INPUTS; i++)
-            if (job->in[i]) {
-                tile.in[i] = element_at(job->in[i], region->image, pixel, region->channel);
-                tile.in_pitch[i] = (size_t)ampk_pitch(job->in[i]);
-            }
-        if (job->out) {
-            tile.out = element_at(job->out, region->image, pixel, region->channel);
-            tile.out_pitch = (size_t)ampk_pitch(job->out);
-        }
+            if (job->in[i]) tile.in[i] = direct_at(job->in[i], region, pixel);
+        if (job->out) tile.out = direct_at(job->out, region, pixel);
+        tile.stride = c;
+        tile.pitch = pitch;
         tile.dtype = dtype;
         largest = (uint32_t)larger(largest, job->kernel(job, &tile));
     }
     return largest;
+}
+
+/* Index of an element in its image, in memory order. */
+static size_t element(const struct ampk_tensor *t, size_t pixel, size_t channel)
+{
+    return is_nhwc(t) ? pixel * (size_t)ampk_pitch(t) + channel
+                      : channel * (size_t)t->h * (size_t)t->w + pixel;
 }
 
 static void load_block(const struct ampk_tensor *t, size_t image, size_t pixel, size_t channel,
@@ -160,10 +161,9 @@ static uint32_t run_blocks(const struct job *job, const struct ampk_region *regi
                 if (job->in[i]) {
                     load_block(job->in[i], region->image, pixel, channel, &tile, block[i]);
                     tile.in[i] = block[i];
-                    tile.in_pitch[i] = BLOCK_CHANNELS;
                 }
             tile.out = block[INPUTS];
-            tile.out_pitch = BLOCK_CHANNELS;
+            tile.stride = tile.pitch = BLOCK_CHANNELS;
             tile.dtype = AMPK_FP32;
             largest = (uint32_t)larger(largest, job->kernel(job, &tile));
             if (job->out)
@@ -249,19 +249,6 @@ static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int 
         return ampk_vec_amax_get(largest);                                                         \
     }
 
-/* Channels i.. of pixel p. */
-AMPK_INLINE ampk_vec load_in(const struct tile *tile, int which, size_t p, size_t i,
-                             enum ampk_dtype t, size_t left)
-{
-    return ampk_vec_load(tile->in[which], p * tile->in_pitch[which] + i, t, left);
-}
-
-AMPK_INLINE void store_out(const struct tile *tile, size_t p, size_t i, enum ampk_dtype t,
-                           size_t left, ampk_vec v, ampk_vec_amax *largest)
-{
-    ampk_vec_store_amax(tile->out, p * tile->out_pitch + i, t, left, v, largest);
-}
-
 AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, int which, size_t i,
                                size_t left)
 {
@@ -284,7 +271,7 @@ COLUMN(sums)
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec squares = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec v = load_in(tile, 0, p, i, t, left);
+        ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
         v = ampk_vec_sub(v, shift);
         sum = ampk_vec_add(sum, v);
         squares = ampk_vec_fma(v, v, squares);
@@ -304,7 +291,7 @@ COLUMN(store_sums)
     ampk_vec squares = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
-        store_out(tile, p, i, t, left, v, &largest);
+        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
         v = ampk_vec_sub(ampk_vec_round(v, t), shift);
         sum = ampk_vec_add(sum, v);
         squares = ampk_vec_fma(v, v, squares);
@@ -322,7 +309,7 @@ COLUMN(store_bias)
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
         v = ampk_vec_activate(ampk_vec_add(v, bias), a);
-        store_out(tile, p, i, t, left, v, &largest);
+        ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
     }
     return largest;
 }
@@ -341,10 +328,11 @@ AMPK_INLINE ampk_vec_amax normalize_column(const struct job *job, const struct t
 {
     const struct ampk_normalizer n = normalizer(job, tile, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec v = load_in(tile, 0, p, i, t, left);
+        size_t at = p * tile->stride + i;
+        ampk_vec v = ampk_vec_load(tile->in[0], at, t, left);
         v = ampk_vec_activate(ampk_normalized(&n, v), a);
-        if (residual) v = ampk_vec_add(v, load_in(tile, 1, p, i, t, left));
-        store_out(tile, p, i, t, left, v, &largest);
+        if (residual) v = ampk_vec_add(v, ampk_vec_load(tile->in[1], at, t, left));
+        ampk_vec_store_amax(tile->out, p * tile->pitch + i, t, left, v, &largest);
     }
     return largest;
 }
@@ -366,8 +354,9 @@ AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct amp
                                        ampk_vec y, size_t p, size_t i, size_t left,
                                        enum ampk_dtype t, enum ampk_activation a)
 {
-    ampk_vec d = load_in(tile, 2, p, i, t, left);
-    ampk_vec out = ampk_is_two_slopes(a) ? ampk_normalized(n, y) : load_in(tile, 1, p, i, t, left);
+    ampk_vec d = ampk_vec_load(tile->in[2], p * tile->stride + i, t, left);
+    ampk_vec out = ampk_is_two_slopes(a) ? ampk_normalized(n, y)
+                                         : ampk_vec_load(tile->in[1], p * tile->pitch + i, t, left);
     return ampk_vec_activation_backward(d, out, a);
 }
 
@@ -379,7 +368,8 @@ COLUMN(gradient_sums)
     ampk_vec sum = ampk_vec_set(0);
     ampk_vec product = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec y = load_in(tile, 0, p, i, t, left);
+        size_t at = p * tile->stride + i;
+        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
         sum = ampk_vec_add(sum, g);
         product = ampk_vec_fma(g, ampk_vec_sub(y, n.mean), product);
@@ -397,9 +387,10 @@ COLUMN(gradient)
     const struct ampk_gradient_factors f =
         ampk_gradient_factors_at(job->parameter, tile->first_channel + i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec y = load_in(tile, 0, p, i, t, left);
+        size_t at = p * tile->stride + i;
+        ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
-        store_out(tile, p, i, t, left, ampk_gradient_at(&f, n.mean, y, g), &largest);
+        ampk_vec_store_amax(tile->out, at, t, left, ampk_gradient_at(&f, n.mean, y, g), &largest);
     }
     return largest;
 }
@@ -411,11 +402,12 @@ COLUMN(bias_gradient)
     (void)job;
     ampk_vec sum = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
-        ampk_vec out = load_in(tile, 0, p, i, t, left);
-        ampk_vec g = load_in(tile, 1, p, i, t, left);
+        size_t at = p * tile->stride + i;
+        ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
+        ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
         g = ampk_vec_activation_backward(g, out, a);
         sum = ampk_vec_add(sum, g);
-        store_out(tile, p, i, t, left, g, &largest);
+        ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
     }
     raise_sum(tile, 0, i, left, sum);
     return largest;
@@ -512,6 +504,7 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
     struct job job = {.kernel = add ? normalize_add_tile : normalize_tile,
                       .in = {y, add},
                       .out = out,
+                      .slice = out,
                       .activation = activation};
     ampk_set_normalizer(job.parameter, bn, (size_t)y->c, job_memory(ctx, y, 0, 1));
     ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
@@ -525,6 +518,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
 {
     struct job job = {.kernel = gradient_sums_tile,
                       .in = {y, ampk_is_two_slopes(activation) ? NULL : out, d},
+                      .slice = ampk_is_two_slopes(activation) ? NULL : out,
                       .activation = activation};
     size_t c = (size_t)y->c;
     float *sums = job_memory(ctx, y, 2, 2 + AMPK_BN_COMPUTED);

@@ -77,6 +77,24 @@ AMP_TEST(it_trains_as_the_cpu_backend)
     }
 }
 
+// Of a dropout that drops nothing the route must copy what otherwise the upsample has written
+// there.
+AMP_TEST(a_slice_of_a_route_changes_nothing)
+{
+    char copied[4096];
+    static const char layers[] = DETECTOR;
+    const char *route = strstr(layers, "[route]");
+    snprintf(copied, sizeof copied, "%.*s[dropout]\nprobability=0\n%s", (int)(route - layers),
+             layers, route);
+    network *net = train(ON_CUDA, "", layers, 1), *apart = train(ON_CUDA, "", copied, 1);
+    CHECK_INT(amp_session_of(net->layers)->plan->layers[8].route, 9);
+    CHECK_INT(amp_session_of(apart->layers)->plan->layers[8].route, -1);
+    check_movement(net, apart, apart, 0);
+    CHECK(*net->cost == *apart->cost);
+    free_network(net);
+    free_network(apart);
+}
+
 static int segments_of(const char *layers)
 {
     network *net = train(ON_CUDA, "", layers, 1);
