@@ -255,8 +255,7 @@ static bool must_be_watched(const struct amp_graph *g, int i, int watch)
     case AMP_WATCH_LOSS:
         return node->plan->loss;
     case AMP_WATCH_DELTA:
-        return !node->plan->loss && !node->plan->delta_from_nobody && !node->plan->delta_slice &&
-               node->plan->delta_owner >= 0;
+        return !node->plan->loss && amp_graph_has_delta(g, i) && !node->plan->delta_slice;
     case AMP_WATCH_DW:
     case AMP_WATCH_DBIAS:
         return has_weights(g, i);

@@ -38,9 +38,8 @@
            "activation=linear\n[avgpool]\n[cost]\n"
 
 /* Pools that the convolutions before them compute, the second of an odd side. */
-#define POOLED                                                                                     \
-    CONV(6, 3, 1) "[maxpool]\nsize=2\nstride=2\n" CONV(8, 3, 2) "[maxpool]\nsize=2\nstride="       \
-                                                                "2\n" HEAD
+#define HALVE  "[maxpool]\nsize=2\nstride=2\n"
+#define POOLED CONV(6, 3, 1) HALVE CONV(8, 3, 2) HALVE HEAD
 
 #define NET "[net]\nmixed_precision=1\nbatch=8\nsubdivisions=2\nwidth=12\nheight=12\nchannels=4\n"
 
