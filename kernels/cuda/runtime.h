@@ -73,8 +73,7 @@ void ampk_rt_event_record(ampk_rt_event, ampk_rt_stream);
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to); /* waits for both */
 
 /* Work launched on the stream between begin and end is recorded instead of run; NULL where it
- * cannot be (the host implementation never can: ampk_rt_can_record). What fails meanwhile spoils
- * the recording and nothing else: end returns NULL. */
+ * cannot be. What fails meanwhile spoils the recording and nothing else: end returns NULL. */
 bool ampk_rt_can_record(void);
 bool ampk_rt_record_begin(ampk_rt_stream);
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream);

@@ -1,10 +1,11 @@
 /* The part of CUDA that our kernels use, for the host's C++ compiler. Tests only; device.h includes
  * it where nvcc does not compile.
  *
- * AMPK_LAUNCH runs a kernel to its end before it returns. Blocks run one after another, in random
- * order. The threads of a block are fibers: one runs until it ends or waits at a barrier, then a
- * randomly chosen one goes on. So whatever depends on an order that CUDA does not promise, such as
- * shared memory read without a barrier, gives other results with another seed.
+ * AMPK_LAUNCH runs a kernel to its end before it returns, or records it (runtime_host.c). Blocks
+ * run one after another, in random order. The threads of a block are fibers: one runs until it ends
+ * or waits at a barrier, then a randomly chosen one goes on. So whatever depends on an order that
+ * CUDA does not promise, such as shared memory read without a barrier, gives other results with
+ * another seed.
  *
  * These end the program with a message that names kernel, block, thread and line:
  *  - a barrier or a warp's shuffle that not all its threads reach, or not in the same line
@@ -25,6 +26,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <tuple>
+
+#include "tests/emulation/emulation.h"
 
 #define __global__
 #define __device__
@@ -68,28 +72,51 @@ static inline unsigned emulation_lane(void)
     return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
 }
 
-template <typename... Arguments> constexpr size_t emulation_bytes(const Arguments &...)
+/* A kernel and its arguments, as they are when it is launched: a recording runs it later, and
+ * again. */
+template <typename... P> struct emulation_call {
+    void (*kernel)(P...);
+    std::tuple<P...> arguments;
+};
+
+template <typename... P> static inline void emulation_call_thread(const void *call)
 {
-    return (size_t{0} + ... + sizeof(Arguments));
+    const auto *c = static_cast<const emulation_call<P...> *>(call);
+    std::apply(c->kernel, c->arguments);
 }
 
-template <typename Call> static inline void emulation_call(const void *call)
+template <typename... P> struct emulation_recorded {
+    struct emulation_launch launch;
+    emulation_call<P...> call;
+};
+
+template <typename... P> static inline void emulation_run_recorded(void *recorded)
 {
-    (*static_cast<const Call *>(call))();
+    emulation_run(&static_cast<emulation_recorded<P...> *>(recorded)->launch);
 }
 
-template <typename Call>
-static inline void emulation_start(const char *kernel, dim3 grid, dim3 block, size_t shared_bytes,
-                                   size_t argument_bytes, const Call &call)
+template <typename... P> static inline void emulation_drop_recorded(void *recorded)
 {
-    struct emulation_launch launch = {
-        kernel, grid, block, shared_bytes, argument_bytes, emulation_call<Call>, &call};
-    emulation_run(&launch);
+    delete static_cast<emulation_recorded<P...> *>(recorded);
+}
+
+template <typename... P, typename... A>
+static inline void emulation_start(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
+                                   void (*kernel)(P...), A... arguments)
+{
+    const size_t bytes = (size_t{0} + ... + sizeof(P));
+    auto *r = new emulation_recorded<P...>{
+        {name, grid, block, shared_bytes, bytes, emulation_call_thread<P...>, nullptr},
+        {kernel, std::tuple<P...>(arguments...)}};
+    r->launch.call = &r->call;
+    if (emulation_record(emulation_run_recorded<P...>, r, emulation_drop_recorded<P...>)) return;
+    emulation_run(&r->launch);
+    delete r;
 }
 
 #define AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    ((void)(stream), emulation_start(#kernel, (grid), (block), (shared_bytes),                     \
-                                     emulation_bytes(__VA_ARGS__), [&] { kernel(__VA_ARGS__); }))
+    ((void)(stream),                                                                               \
+     emulation_start(#kernel, (grid), (block), (shared_bytes), kernel, ##__VA_ARGS__))
 
 /* ---- barriers, shuffles, votes ---- */
 

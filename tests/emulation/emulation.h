@@ -2,6 +2,7 @@
 #ifndef EMULATION_H
 #define EMULATION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,12 @@ void emulation_device_end(void);
  * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
 struct ampk_rt_a_stream;
 void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
+/* Work given while a recording is made: taken into it, to be done at every replay, and true; else
+ * false. drop ends data with the recording. */
+bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *));
+/* Whether there are recordings (default: yes), and how many were played. */
+void emulation_allow_recordings(bool);
+size_t emulation_replays(void);
 /* ampk_rt_alloc fails rather than exceed this; SIZE_MAX: no limit. */
 void emulation_memory_limit(size_t bytes);
 

@@ -150,6 +150,14 @@ void kernels_wrong(enum kernels_mistake mistake)
     case TOO_LARGE_ARGUMENTS:
         AMPK_LAUNCH(take_argument, 1, 32, 0, NULL, large);
         break;
+    case TAKE_MEMORY_WHILE_RECORDING:
+        ampk_rt_record_begin(NULL);
+        ampk_rt_alloc(1);
+        break;
+    case WAIT_WHILE_RECORDING:
+        ampk_rt_record_begin(NULL);
+        ampk_rt_stream_wait(NULL);
+        break;
     case TOUCH_DEVICE_MEMORY:
         *(volatile float *)x = 1;
         break;

@@ -33,6 +33,8 @@ enum kernels_mistake {
     TOO_MUCH_SHARED_MEMORY,
     TOO_LARGE_ARGUMENTS,
     TOUCH_DEVICE_MEMORY,
+    TAKE_MEMORY_WHILE_RECORDING,
+    WAIT_WHILE_RECORDING,
 };
 void kernels_wrong(enum kernels_mistake);
 

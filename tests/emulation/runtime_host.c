@@ -1,6 +1,6 @@
 /* runtime.h on the host's memory: every call is done when it returns (but emulation_beside), and
  * there is one device, which exists only in the emulation. Fresh memory is full of NaN; what is
- * allocated is counted. */
+ * allocated is counted. What CUDA forbids while a stream is captured ends the program. */
 #include "kernels/cuda/runtime.h"
 #include "tests/emulation/emulation.h"
 
@@ -49,6 +49,104 @@ void ampk_rt_launched(const char *kernel)
 }
 
 void ampk_rt_forget_error(void) {}
+
+/* ---- recordings ---- */
+
+struct step {
+    void (*work)(void *), (*drop)(void *);
+    void *data;
+    struct step *next;
+};
+
+struct ampk_rt_a_recording {
+    struct step *first, **end;
+};
+
+static ampk_rt_recording recording; /* being made */
+static bool spoiled, no_recordings;
+static size_t replays;
+
+void emulation_allow_recordings(bool allowed)
+{
+    no_recordings = !allowed;
+}
+
+size_t emulation_replays(void)
+{
+    return replays;
+}
+
+static void forbid_in_recording(const char *what)
+{
+    if (!recording) return;
+    fprintf(stderr, "CUDA emulation: %s while work is recorded\n", what);
+    abort();
+}
+
+bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *))
+{
+    if (!recording) return false;
+    struct step *s = malloc(sizeof *s);
+    if (!s) abort();
+    *s = (struct step){work, drop, data, NULL};
+    *recording->end = s;
+    recording->end = &s->next;
+    return true;
+}
+
+bool ampk_rt_can_record(void)
+{
+    return !no_recordings;
+}
+
+bool ampk_rt_record_begin(ampk_rt_stream stream)
+{
+    (void)stream;
+    forbid_in_recording("another recording");
+    recording = malloc(sizeof *recording);
+    if (!recording) return false;
+    *recording = (struct ampk_rt_a_recording){.end = &recording->first};
+    spoiled = false;
+    return true;
+}
+
+ampk_rt_recording ampk_rt_record_end(ampk_rt_stream stream)
+{
+    (void)stream;
+    ampk_rt_recording made = recording;
+    recording = NULL;
+    if (!spoiled) return made;
+    ampk_rt_recording_destroy(made);
+    return NULL;
+}
+
+bool ampk_rt_spoil_recording(const char *why)
+{
+    if (!recording) return false;
+    last_error = why;
+    return spoiled = true;
+}
+
+bool ampk_rt_replay(ampk_rt_recording r, ampk_rt_stream stream)
+{
+    (void)stream;
+    forbid_in_recording("a replay");
+    replays++;
+    for (struct step *s = r->first; s; s = s->next)
+        s->work(s->data);
+    return true;
+}
+
+void ampk_rt_recording_destroy(ampk_rt_recording r)
+{
+    while (r && r->first) {
+        struct step *s = r->first;
+        r->first = s->next;
+        s->drop(s->data);
+        free(s);
+    }
+    free(r);
+}
 
 /* ---- memory ---- */
 
@@ -152,6 +250,7 @@ static void give_back(const struct allocation *a)
 
 void *ampk_rt_alloc(size_t bytes)
 {
+    forbid_in_recording("memory is taken");
     struct allocation *a = malloc(sizeof *a);
     bool fits = bytes <= limit && memory.bytes <= limit - bytes;
     void *data = a && fits ? take_memory(bytes) : NULL;
@@ -174,6 +273,7 @@ void *ampk_rt_alloc(size_t bytes)
 void ampk_rt_free(void *data)
 {
     if (!data) return;
+    forbid_in_recording("memory is given back");
     struct allocation **at = &allocations, *a;
     while (*at && (*at)->data != data)
         at = &(*at)->next;
@@ -224,30 +324,56 @@ static void copy(void *dst, const void *src, size_t bytes)
     emulation_device_end();
 }
 
+/* On the device. src NULL: zeros. */
+struct span {
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+
+static void fill(void *data)
+{
+    const struct span *s = data;
+    emulation_device_begin();
+    if (s->src && s->bytes) memcpy(s->dst, s->src, s->bytes);
+    if (!s->src && s->bytes) memset(s->dst, 0, s->bytes);
+    emulation_device_end();
+}
+
+static void fill_or_record(struct span span)
+{
+    struct span *kept = malloc(sizeof *kept);
+    if (!kept) abort();
+    *kept = span;
+    if (emulation_record(fill, kept, free)) return;
+    fill(kept);
+    free(kept);
+}
+
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream stream)
 {
     (void)stream;
+    forbid_in_recording("the host's memory is read");
     copy(dev, host, bytes);
 }
 
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream stream)
 {
     (void)stream;
+    forbid_in_recording("the host's memory is written");
     copy(host, dev, bytes);
 }
 
 void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream stream)
 {
     (void)stream;
-    copy(dst_dev, src_dev, bytes);
+    fill_or_record((struct span){dst_dev, src_dev, bytes});
 }
 
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
     (void)stream;
-    emulation_device_begin();
-    if (bytes) memset(dev, 0, bytes);
-    emulation_device_end();
+    fill_or_record((struct span){dev, NULL, bytes});
 }
 
 /* ---- streams, events ---- */
@@ -272,6 +398,7 @@ static void finish(ampk_rt_stream stream)
 void emulation_beside(ampk_rt_stream stream, void (*work)(void *), void *data)
 {
     static bool late;
+    if (emulation_record(work, data, free)) return;
     finish(stream);
     *stream = (struct ampk_rt_a_stream){work, data};
     late = !late;
@@ -291,6 +418,7 @@ void ampk_rt_stream_destroy(ampk_rt_stream stream)
 
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
+    forbid_in_recording("the host waits");
     finish(stream);
     return true;
 }
@@ -321,43 +449,6 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 {
     (void)from;
     (void)to;
+    forbid_in_recording("the host waits");
     return 0;
-}
-
-/* ---- recordings: none ---- */
-
-bool ampk_rt_can_record(void)
-{
-    return false;
-}
-
-bool ampk_rt_record_begin(ampk_rt_stream stream)
-{
-    (void)stream;
-    last_error = "the emulation cannot record";
-    return false;
-}
-
-ampk_rt_recording ampk_rt_record_end(ampk_rt_stream stream)
-{
-    (void)stream;
-    return NULL;
-}
-
-bool ampk_rt_spoil_recording(const char *why)
-{
-    (void)why;
-    return false;
-}
-
-bool ampk_rt_replay(ampk_rt_recording recording, ampk_rt_stream stream)
-{
-    (void)recording;
-    (void)stream;
-    return false;
-}
-
-void ampk_rt_recording_destroy(ampk_rt_recording recording)
-{
-    (void)recording;
 }

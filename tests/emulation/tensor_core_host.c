@@ -318,12 +318,13 @@ static void run(void *data)
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
                  const void *second, void *result, void *workspace, ampk_rt_stream stream)
 {
-    struct run r = {&plan->p, first, second, result, workspace};
-    struct run *later = stream == tc->stream ? NULL : malloc(sizeof *later);
-    if (!later) {
-        run(&r);
-        return;
+    struct run *kept = malloc(sizeof *kept);
+    if (!kept) abort();
+    *kept = (struct run){&plan->p, first, second, result, workspace};
+    if (stream != tc->stream) {
+        emulation_beside(stream, run, kept);
+    } else if (!emulation_record(run, kept, free)) {
+        run(kept);
+        free(kept);
     }
-    *later = r;
-    emulation_beside(stream, run, later);
 }

@@ -106,6 +106,8 @@ AMP_TEST(mistakes_end_the_program)
     check_mistake(LEAVE_SHARED_MEMORY, "shared memory was written beyond");
     check_mistake(TOUCH_DEVICE_MEMORY, "the host touched the device's memory");
 #endif
+    check_mistake(TAKE_MEMORY_WHILE_RECORDING, "memory is taken while work is recorded");
+    check_mistake(WAIT_WHILE_RECORDING, "the host waits while work is recorded");
 }
 
 /* What a device refuses, with the kernel's name. */
@@ -194,6 +196,31 @@ AMP_TEST(quotients_are_exact)
         CHECK_INT(kernels_quotient(near - 1, by), (near - 1) / by);
         CHECK_INT(kernels_quotient(UINT32_MAX, by), UINT32_MAX / by);
     }
+}
+
+/* ---- recordings ---- */
+
+AMP_TEST(a_recording_runs_when_it_is_played)
+{
+    int x[128], sum = 0;
+    for (int i = 0; i < 128; i++)
+        x[i] = 1;
+    CHECK(ampk_rt_record_begin(NULL));
+    ampk_rt_zero(&sum, sizeof sum, NULL);
+    for (int blocks = 1; blocks > 0; blocks--) /* arguments are those of the launch */
+        kernels_sum(true, x, blocks, &sum);
+    ampk_rt_recording recording = ampk_rt_record_end(NULL);
+    REQUIRE(recording != NULL);
+    sum = 7;
+    for (int k = 0; k < 2; k++) {
+        CHECK(ampk_rt_replay(recording, NULL));
+        CHECK_INT(sum, 128);
+    }
+    ampk_rt_recording_destroy(recording);
+    CHECK(!ampk_rt_spoil_recording("nothing is recorded"));
+    CHECK(ampk_rt_record_begin(NULL) && ampk_rt_spoil_recording("why"));
+    CHECK(ampk_rt_record_end(NULL) == NULL);
+    CHECK_STR(ampk_rt_error(), "why");
 }
 
 /* ---- memory ---- */

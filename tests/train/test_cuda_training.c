@@ -7,6 +7,7 @@
 // on the other side of 0 changes its gradient tenfold (leaky) and with it, in nets this small, a
 // noticeable part of a weight's movement: after one step 0.17 was seen, of one layer on the CPU. A
 // gradient that is missing, doubled or misplaced moves its layer by all of it.
+#include "tests/emulation/emulation.h"
 #include "tests/harness.h"
 #include "tests/train/attached.h"
 
@@ -110,6 +111,37 @@ AMP_TEST(layers_of_ours_run_in_one_go)
 {
     CHECK_INT(segments_of(DETECTOR), 1);
     CHECK_INT(segments_of(CLASSIFIER), 2); // before the dropout and after it
+}
+
+// Scales that change, a step that is skipped, inference between the steps.
+static network *train_with_changes(const char *layers)
+{
+    network *net = parse(ON_CUDA "loss_scale_init=16777216\n", layers);
+    steps(net, 3);
+    bad_step(net);
+    predict(net);
+    steps(net, 2);
+    CHECK(amp_session_of(net->layers)->step.scaler.redone > 0);
+    return net;
+}
+
+AMP_TEST(what_is_recorded_is_what_runs_layer_by_layer)
+{
+    const char *layers;
+    ON_BOTH_NETS(layers)
+    {
+        size_t before = emulation_replays();
+        network *recorded = train_with_changes(layers);
+        CHECK(emulation_replays() > before + 4);
+        before = emulation_replays();
+        emulation_allow_recordings(false);
+        network *plain = train_with_changes(layers);
+        emulation_allow_recordings(true);
+        CHECK_INT(emulation_replays(), before);
+        CHECK_SAME(recorded, plain);
+        free_network(recorded);
+        free_network(plain);
+    }
 }
 
 AMP_TEST(a_skipped_step_leaves_no_trace)

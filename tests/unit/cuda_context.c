@@ -66,6 +66,25 @@ AMP_TEST(recordings_keep_their_work_memory)
     ampk_cuda.context_destroy(context);
 }
 
+#ifdef CUDA_EMULATED
+AMP_TEST(what_cannot_be_recorded_is_given_up)
+{
+    struct ampk_context *context = open_context();
+    for (int waits = 0; waits < 2; waits++) {
+        context->cannot_record = false;
+        REQUIRE(ampk_cuda.record_begin(context));
+        if (waits)
+            ampk_cuda_wait(context);
+        else
+            CHECK(ampk_cuda_work(context, 64 << 20) != NULL);
+        CHECK(ampk_cuda.record_end(context) == NULL);
+        CHECK(context->cannot_record && !ampk_cuda.record_begin(context));
+    }
+    CHECK(ampk_cuda_work(context, 64 << 20) != NULL);
+    ampk_cuda.context_destroy(context);
+}
+#endif
+
 AMP_TEST(blocks_fill_the_device_and_no_more)
 {
     struct ampk_context ctx = {
