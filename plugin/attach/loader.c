@@ -186,8 +186,10 @@ static void load_one(struct job *job, int k)
     one.d = &job->images[k];
     load_or_fail(job, &one);
     amp_seed_use(NULL);
-    if (job->staging && job->images[k].X.vals)
-        amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
+    if (!job->staging || !job->images[k].X.vals) return;
+    amp_ending_enter(); // exit takes page-locked memory away
+    amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
+    amp_ending_leave();
 }
 
 static void *work(void *p)
@@ -385,7 +387,8 @@ AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float 
 {
     refuse_failed_batch(d.X.vals);
     const network *net = amp_iteration_trains();
-    if (net && X == net->input && amp_upload_take(X, d, n, offset)) d.X.cols = 0;
+    bool fits = net && X == net->input && d.X.cols == net->inputs;
+    if (fits && amp_upload_take(X, d, n, offset)) d.X.cols = 0;
     AMP_REAL(get_next_batch)(d, n, offset, X, y);
 }
 

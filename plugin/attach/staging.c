@@ -104,9 +104,20 @@ void amp_staging_tidy(void)
 
 // ---- filling ----
 
+static struct ampk_context *cpu;
+
+static void make_cpu(void)
+{
+    char err[200];
+    cpu = ampk_cpu.context_create(1, err, sizeof err);
+    if (!cpu) amp_fail(err);
+}
+
 struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     size_t bytes = (size_t)images * inputs * ampk_dtype_bytes(dtype);
+    pthread_once(&once, make_cpu);
     pthread_mutex_lock(&lock);
     struct amp_staging *s = find_free(bytes);
     if (s && !(make_room(s, bytes) && make_samples(s, images))) s = NULL;
@@ -122,22 +133,11 @@ struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype 
     return s;
 }
 
-static struct ampk_context *cpu;
-
-static void make_cpu(void)
-{
-    char err[200];
-    cpu = ampk_cpu.context_create(1, err, sizeof err);
-    if (!cpu) amp_fail(err);
-}
-
 void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     uint32_t amax = 0;
     if (n != s->inputs) return;
     sample(s, row, s->samples[k]);
-    pthread_once(&once, make_cpu);
     struct ampk_tensor from = {.data = (float *)row,
                                .dtype = AMPK_FP32,
                                .layout = AMPK_NCHW,

@@ -153,7 +153,8 @@ bool amp_upload_take(const float *input, data d, int n, int offset)
     struct amp_staged images;
     pthread_mutex_lock(&lock);
     struct upload *u = upload_of(input);
-    bool taken = u && amp_staging_find(d.X.vals + offset, n, &images);
+    bool taken = u && cudaSetDevice(u->device) == cudaSuccess && // as forward_network will
+                 amp_staging_find(d.X.vals + offset, n, &images);
     if (taken) {
         int lane = holds(&u->lanes[!u->now], &images) ? !u->now : bring(u, &images, !u->now);
         taken = lane >= 0;
