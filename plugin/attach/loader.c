@@ -121,6 +121,7 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
     }
     if ((net != NULL) != (feed.net != NULL)) amp_image_file_refuse(net != NULL);
     feed.net = net;
+    amp_staging_start();
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
     if (feed.seeded)

@@ -9,10 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES = 16 }; // of an image
+enum {
+    SAMPLES = 1024,  // of an image
+    MOST_UNUSED = 4, // batches in a row
+};
 
 // FP32 magnitudes from here on round to inf.
-static const uint32_t fp16_limit = 0x477ff000; // 65520
+static uint32_t limit_of(enum ampk_dtype dtype)
+{
+    switch (dtype) {
+    case AMPK_FP16:
+        return 0x477ff000; // 65520
+    case AMPK_BF16:
+        return 0x7f7f8000;
+    default:
+        return 0x7f800000;
+    }
+}
+
+// An image as it was loaded: where, and numbers of it.
+struct loaded {
+    const float *row;
+    float samples[SAMPLES];
+};
 
 struct amp_staging {
     struct amp_staging *next;
@@ -24,12 +43,14 @@ struct amp_staging {
     atomic_int filled;
     char *memory;
     size_t room;
-    float (*samples)[SAMPLES]; // per image, as it was loaded
+    struct loaded *loaded; // per image
+    bool used;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_staging *list; // Darknet's trainers have two batches in hand
 static uint64_t batches;
+static int unused; // batches that were freed untouched, one after the other
 
 static size_t image_bytes(const struct amp_staging *s)
 {
@@ -60,8 +81,9 @@ static struct amp_staging *find_free(size_t bytes)
 
 static bool make_room(struct amp_staging *s, size_t bytes)
 {
-    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static size_t refused = SIZE_MAX; // that many bytes were
     if (s->room >= bytes) return true;
+    if (bytes >= refused) return false;
     if (s->memory) cudaFreeHost(s->memory); // waits for copies out of it
     void *memory = NULL;
     cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
@@ -69,20 +91,30 @@ static bool make_room(struct amp_staging *s, size_t bytes)
     s->room = memory ? bytes : 0;
     if (memory) return true;
     cudaGetLastError(); // Darknet takes a pending error for one of its own
-    if (!atomic_flag_test_and_set(&told))
-        fprintf(stderr,
-                "darknet-amp: no %.1f MiB of page-locked memory for a batch (%s): images go to the "
-                "GPU when their pass begins, which takes longer; a higher limit of locked memory "
-                "(ulimit -l) may help\n",
-                (double)bytes / (1 << 20), cudaGetErrorString(status));
+    fprintf(stderr,
+            "darknet-amp: no %.1f MiB of page-locked memory for a batch (%s): images go to the GPU "
+            "when their pass begins, which takes longer; more memory or a smaller batch helps\n",
+            (double)bytes / (1 << 20), cudaGetErrorString(status));
+    refused = bytes;
     return false;
 }
 
-static bool make_samples(struct amp_staging *s, int images)
+static bool make_list(struct amp_staging *s, int images)
 {
-    free(s->samples);
-    s->samples = malloc((size_t)images * sizeof *s->samples);
-    return s->samples != NULL;
+    free(s->loaded);
+    s->loaded = malloc((size_t)images * sizeof *s->loaded);
+    return s->loaded != NULL;
+}
+
+// Of a program that trains in a way of its own.
+static bool is_in_vain(void)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (unused < MOST_UNUSED) return false;
+    if (!atomic_flag_test_and_set(&told))
+        fprintf(stderr, "darknet-amp: this program does not train on its batches as they were "
+                        "loaded: images go to the GPU when their pass begins\n");
+    return true;
 }
 
 void amp_staging_tidy(void)
@@ -96,7 +128,7 @@ void amp_staging_tidy(void)
         }
         *p = s->next;
         if (s->memory) cudaFreeHost(s->memory);
-        free(s->samples);
+        free(s->loaded);
         free(s);
     }
     pthread_mutex_unlock(&lock);
@@ -113,20 +145,28 @@ static void make_cpu(void)
     if (!cpu) amp_fail(err);
 }
 
+void amp_staging_start(void)
+{
+    pthread_mutex_lock(&lock);
+    unused = 0;
+    pthread_mutex_unlock(&lock);
+}
+
 struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     size_t bytes = (size_t)images * inputs * ampk_dtype_bytes(dtype);
     pthread_once(&once, make_cpu);
     pthread_mutex_lock(&lock);
-    struct amp_staging *s = find_free(bytes);
-    if (s && !(make_room(s, bytes) && make_samples(s, images))) s = NULL;
+    struct amp_staging *s = is_in_vain() ? NULL : find_free(bytes);
+    if (s && !(make_room(s, bytes) && make_list(s, images))) s = NULL;
     if (s) {
         s->batch = ++batches;
         s->rows = NULL;
         s->images = images;
         s->inputs = inputs;
         s->dtype = dtype;
+        s->used = false;
         atomic_store(&s->filled, 0);
     }
     pthread_mutex_unlock(&lock);
@@ -137,7 +177,8 @@ void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
 {
     uint32_t amax = 0;
     if (n != s->inputs) return;
-    sample(s, row, s->samples[k]);
+    s->loaded[k].row = row;
+    sample(s, row, s->loaded[k].samples);
     struct ampk_tensor from = {.data = (float *)row,
                                .dtype = AMPK_FP32,
                                .layout = AMPK_NCHW,
@@ -150,8 +191,7 @@ void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
     to.data = s->memory + (size_t)k * image_bytes(s);
     to.dtype = s->dtype;
     ampk_cpu.convert(cpu, &from, &to, false, &amax); // with one thread it only reads its context
-    if (ampk_amax_is_finite(amax) && (s->dtype != AMPK_FP16 || amax < fp16_limit))
-        atomic_fetch_add(&s->filled, 1);
+    if (amax < limit_of(s->dtype)) atomic_fetch_add(&s->filled, 1);
 }
 
 void amp_staging_close(struct amp_staging *s, float *const *rows)
@@ -190,15 +230,19 @@ static bool describe(const struct amp_staging *s, int first, int images, struct 
 static bool is_unchanged(const struct amp_staging *s, int k)
 {
     float now[SAMPLES];
+    if (s->rows[k] != s->loaded[k].row) return false;
     sample(s, s->rows[k], now);
-    return !memcmp(now, s->samples[k], sizeof now);
+    return !memcmp(now, s->loaded[k].samples, sizeof now);
 }
 
 void amp_staging_drop(float *const *rows)
 {
     pthread_mutex_lock(&lock);
     struct amp_staging *s = staging_of(rows);
-    if (s) s->batch = 0;
+    if (s) {
+        unused = s->used ? 0 : unused + 1;
+        s->batch = 0;
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -209,6 +253,7 @@ bool amp_staging_find(float *const *rows, int images, struct amp_staged *d)
     bool found = describe(s, s ? (int)(rows - s->rows) : 0, images, d);
     for (int k = 0; found && k < images; ++k)
         found = is_unchanged(s, d->first + k);
+    if (found) s->used = true;
     pthread_mutex_unlock(&lock);
     return found;
 }

@@ -25,6 +25,8 @@ struct amp_staged {
     float *const *rows; // Darknet's own, FP32
 };
 
+// Another network is trained. What made staging useless for the last one counts no more.
+void amp_staging_start(void);
 // Room for a batch of so many images of so many numbers, for the thread that trains; NULL: there is
 // none, which is said once.
 struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype);
@@ -36,8 +38,8 @@ void amp_staging_close(struct amp_staging *, float *const *rows);
 // The batch of these rows, if it is staged, is about to be freed.
 void amp_staging_drop(float *const *rows);
 
-// The images that begin at *rows. False: they are not staged, or were changed since: a few numbers
-// of each are compared.
+// The images that begin at *rows. False: they are not staged, or were changed since: the address
+// and 1024 numbers of each, evenly apart, are compared.
 bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
 // The same images of the next batch. False: none is loaded yet.
 bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
@@ -46,6 +48,7 @@ bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
 void amp_staging_tidy(void);
 
 #else
+static inline void amp_staging_start(void) {}
 static inline struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
 {
     (void)images, (void)inputs, (void)dtype;

@@ -83,9 +83,7 @@ void amp_upload_pin(const network *net)
     }
     pthread_mutex_unlock(&lock);
     if (status != cudaSuccess)
-        tell_once(&told,
-                  "the images cannot be page-locked, copying them to the GPU takes longer; a "
-                  "higher limit of locked memory (ulimit -l) may help",
+        tell_once(&told, "the images cannot be page-locked, copying them to the GPU takes longer",
                   status);
 }
 

@@ -32,7 +32,7 @@ static load_args arguments(const network *net, data *d)
 }
 
 // What happens to a batch between loading and training.
-enum event { NOTHING, CHANGED, NOT_FINITE, DEMOTED, THROWN_AWAY, RESIZED };
+enum event { NOTHING, CHANGED, PATCHED, SHUFFLED, NOT_FINITE, DEMOTED, THROWN_AWAY, RESIZED };
 
 struct run {
     network *net;
@@ -83,6 +83,14 @@ static void suffer(struct run *r, data *batch, enum event event)
     if (event == CHANGED)
         for (int k = 0; k < batch->X.rows; ++k)
             scale_array(batch->X.vals[k], batch->X.cols, .5f);
+    if (event == PATCHED) // 3 % of an image
+        for (int y = 4; y < 9; ++y)
+            memset(batch->X.vals[1] + 16 * y + 6, 0, 5 * sizeof(float));
+    if (event == SHUFFLED) {
+        float *first = batch->X.vals[0];
+        batch->X.vals[0] = batch->X.vals[1];
+        batch->X.vals[1] = first;
+    }
     if (event == NOT_FINITE) batch->X.vals[0][0] = NAN;
     if (event == DEMOTED) {
         s->demoted[0] = AMP_FORMAT_FP32;
@@ -107,7 +115,8 @@ static void step(struct run *r, enum event event)
     if (r->staged) {
         r->net->input[0] = untouched;
         train_network(r->net, batch);
-        bool staged = event != CHANGED && event != NOT_FINITE && r->outdated-- <= 0;
+        bool as_loaded = event == NOTHING || event >= DEMOTED;
+        bool staged = as_loaded && r->outdated-- <= 0;
         CHECK_INT(r->net->input[0] == untouched, staged);
     } else {
         train_through_input(r->net, batch);
@@ -152,6 +161,8 @@ AMP_TEST(it_trains_as_through_the_input)
 AMP_TEST(a_batch_that_was_changed_after_loading_counts_as_it_is)
 {
     check_event(CHANGED);
+    check_run(SEEDED, PATCHED);
+    check_run(SEEDED, SHUFFLED);
 }
 
 AMP_TEST(an_image_that_is_not_finite_is_found)
@@ -194,6 +205,28 @@ AMP_TEST(images_are_copied_once_and_ahead)
     check_copies("batch=6\nsubdivisions=3\n" SEEDED);
 }
 
+// A program that never trains on its batches as they were loaded.
+AMP_TEST(images_are_not_staged_in_vain)
+{
+    struct run r = start(SEEDED, false);
+    load(&r);
+    for (int k = 0; k < 4; ++k) {
+        step(&r, NOTHING);
+        CHECK(darknet_device_page_locked() > 0);
+    }
+    finish(&r);
+    long before = darknet_device_asynchronous();
+    r.staged = true;
+    load(&r);
+    data batch = receive(&r);
+    r.net->input[0] = untouched;
+    train_network(r.net, batch);
+    CHECK(r.net->input[0] != untouched);
+    CHECK_INT(darknet_device_asynchronous() - before, r.net->subdivisions);
+    free_data(batch);
+    free_network(r.net);
+}
+
 // ---- staging by itself ----
 
 enum { IMAGES = 4, INPUTS = 37 };
@@ -230,6 +263,7 @@ AMP_TEST(a_batch_is_staged_whole_or_not_at_all)
 {
     struct amp_staged d;
     make_rows();
+    amp_staging_start();
     CHECK(!is_staged(IMAGES - 1, INPUTS, AMPK_FP16, &d));
     CHECK(!is_staged(IMAGES, INPUTS - 1, AMPK_FP16, &d));
     rows[1][5] = 65520; // the smallest that FP16 rounds to inf
@@ -250,6 +284,7 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
 {
     struct amp_staged d, next;
     make_rows();
+    amp_staging_start();
     REQUIRE(is_staged(IMAGES, INPUTS, AMPK_FP32, &d));
     CHECK_INT(d.bytes, IMAGES * INPUTS * 4);
     CHECK(amp_staging_find(rows + 1, 2, &d));
