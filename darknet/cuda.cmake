@@ -2,7 +2,7 @@
 #
 # AMP_CUDA_ARCHITECTURES: compute capabilities to compile for, e.g. "75;90". Default: every one the
 # toolkit offers from 75 (Turing) up; 70 (Volta) where it offers that. The highest is also embedded
-# as PTX for later GPUs.
+# as PTX for later GPUs, the lowest for those in between that a shorter list leaves out.
 # libcuda is never linked: it comes with the driver, and the programs must start without one.
 
 find_program(CMAKE_CUDA_COMPILER nvcc
@@ -34,6 +34,9 @@ list(GET CMAKE_CUDA_ARCHITECTURES 0 AMP_CUDA_OLDEST)
 list(POP_BACK CMAKE_CUDA_ARCHITECTURES newest)
 list(TRANSFORM CMAKE_CUDA_ARCHITECTURES APPEND -real)
 list(APPEND CMAKE_CUDA_ARCHITECTURES ${newest})
+if(NOT AMP_CUDA_OLDEST STREQUAL newest)
+  list(APPEND CMAKE_CUDA_ARCHITECTURES ${AMP_CUDA_OLDEST}-virtual)
+endif()
 
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 17)
