@@ -103,6 +103,16 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
 };
 
+/* What a training pass leaves of a layer's values for batch-norm; arrays of c floats. mean and
+ * variance: of this batch, overwritten. rolling = .99*rolling + .01*batch for both. amax watches
+ * the rolling statistics, where what is not finite would stay for good. */
+struct ampk_bn_statistics {
+    float *mean, *variance;
+    float *rolling_mean, *rolling_variance;
+    enum ampk_bn_rule rule;
+    uint32_t *amax;
+};
+
 /* One array of master weights and what updates it; n floats each. */
 struct ampk_param {
     float *value;
@@ -258,11 +268,9 @@ struct ampk_backend {
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
     /* Every convolution of a list takes new weights; must precede forward after every change. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
-    /* y = conv(x), NHWC, not activated. sums (may be NULL): 2*k floats, sum and then sum of squares
-     * over n,h,w of y AS STORED, per channel, relative to shift: sum(y-shift), sum((y-shift)^2)
-     * with shift[k] given (a previous mean; keeps the variance free of cancellation). */
+    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL. */
     void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
-                         const struct ampk_tensor *y, const float *shift, float *sums,
+                         const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                          uint32_t *amax);
     /* y = activation(conv(x) + bias); y of any dtype and layout (detection heads: FP32 NCHW). */
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
@@ -275,15 +283,11 @@ struct ampk_backend {
                           bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
 
     /* ---- batch-norm and activation ---- */
-    /* Per-channel sums of any NHWC tensor, as conv_forward's. */
-    void (*bn_sums)(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
-                    float *sums);
-    /* From sums over count values as conv_forward left them: mean and variance, and
-     * rolling = .99*rolling + .01*batch for both. shift may be rolling_mean, as it was before. amax
-     * watches the rolling statistics, where what is not finite would stay for good. */
-    void (*bn_finalize)(struct ampk_context *, int c, const float *sums, const float *shift,
-                        size_t count, enum ampk_bn_rule, float *mean, float *variance,
-                        float *rolling_mean, float *rolling_variance, uint32_t *amax);
+    /* Statistics of y (NHWC) AS STORED, each channel's over n,h,w. Sums are FP32, of y - shift and
+     * its square: with the rolling mean as shift, as it was before, the variance is free of
+     * cancellation. */
+    void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
+                          const struct ampk_bn_statistics *);
     /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
      * any dtype and layout; out may be a slice. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,

@@ -469,31 +469,34 @@ static uint32_t run_sums(struct ampk_context *ctx, const struct job *job,
     return largest;
 }
 
-void AMPK_CPU(bn_sums)(struct ampk_context *ctx, const struct ampk_tensor *y, const float *shift,
-                       float *out)
+void AMPK_CPU(finish_statistics)(float *partial, size_t count, size_t values, size_t c,
+                                 const struct ampk_bn_statistics *s)
 {
-    struct job job = {
-        .kernel = sums_tile, .in = {y}, .parameter = {shift}, .activation = AMPK_LINEAR};
-    run_sums(ctx, &job, y, 2, job_memory(ctx, y, 2, 0), out);
+    float *sums = partial;
+    AMPK_CPU(add_partial)(partial, count, 2 * c, sums);
+    double n = (double)values;
+    for (size_t i = 0; i < c; i++) {
+        double sum = sums[i], spread = sums[c + i] - sum * sum / n;
+        if (values < 2 || spread < 0) spread = 0;
+        float unbiased = values < 2 ? 0 : (float)(spread / (n - 1));
+        s->mean[i] = (float)(s->rolling_mean[i] + sum / n);
+        s->variance[i] = s->rule == AMPK_BN_CUDNN ? (float)(spread / n) : unbiased;
+        s->rolling_mean[i] = .99f * s->rolling_mean[i] + .01f * s->mean[i];
+        s->rolling_variance[i] = .99f * s->rolling_variance[i] + .01f * unbiased;
+    }
+    ampk_watch_channels(s->rolling_mean, c, s->amax);
+    ampk_watch_channels(s->rolling_variance, c, s->amax);
 }
 
-void AMPK_CPU(bn_finalize)(struct ampk_context *ctx, int c, const float *sums, const float *shift,
-                           size_t count, enum ampk_bn_rule rule, float *mean, float *variance,
-                           float *rolling_mean, float *rolling_variance, uint32_t *amax)
+void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, const struct ampk_tensor *y,
+                             const struct ampk_bn_statistics *s)
 {
-    (void)ctx;
-    double n = (double)count;
-    for (int i = 0; i < c; i++) {
-        double sum = sums[i], spread = sums[c + i] - sum * sum / n;
-        if (count < 2 || spread < 0) spread = 0;
-        float unbiased = count < 2 ? 0 : (float)(spread / (n - 1));
-        mean[i] = (float)(shift[i] + sum / n);
-        variance[i] = rule == AMPK_BN_CUDNN ? (float)(spread / n) : unbiased;
-        rolling_mean[i] = .99f * rolling_mean[i] + .01f * mean[i];
-        rolling_variance[i] = .99f * rolling_variance[i] + .01f * unbiased;
-    }
-    ampk_watch_channels(rolling_mean, (size_t)c, amax);
-    ampk_watch_channels(rolling_variance, (size_t)c, amax);
+    struct job job = {
+        .kernel = sums_tile, .in = {y}, .parameter = {s->rolling_mean}, .activation = AMPK_LINEAR};
+    float *partial = job_memory(ctx, y, 2, 0);
+    run(&job, y, ctx->threads, 2, partial);
+    AMPK_CPU(finish_statistics)
+    (partial, piece_count(y) * y->n, (size_t)y->n * y->h * y->w, (size_t)y->c, s);
 }
 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,

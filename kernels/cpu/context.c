@@ -232,14 +232,10 @@ FORWARD(inspect,
         (ctx, x, amax, zeros))
 FORWARD(sum_squares, (struct ampk_context * ctx, const float *x, size_t n, float *sum),
         (ctx, x, n, sum))
-FORWARD(bn_sums,
-        (struct ampk_context * ctx, const struct ampk_tensor *y, const float *shift, float *sums),
-        (ctx, y, shift, sums))
-FORWARD(bn_finalize,
-        (struct ampk_context * ctx, int c, const float *sums, const float *shift, size_t count,
-         enum ampk_bn_rule rule, float *mean, float *variance, float *rolling_mean,
-         float *rolling_variance, uint32_t *amax),
-        (ctx, c, sums, shift, count, rule, mean, variance, rolling_mean, rolling_variance, amax))
+FORWARD(bn_statistics,
+        (struct ampk_context * ctx, const struct ampk_tensor *y,
+         const struct ampk_bn_statistics *statistics),
+        (ctx, y, statistics))
 FORWARD(bn_act_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
          enum ampk_activation activation, const struct ampk_tensor *add,

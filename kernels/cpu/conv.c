@@ -459,14 +459,17 @@ static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
 
 void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                            const struct ampk_tensor *x, const struct ampk_tensor *y,
-                           const float *shift, float *sums, uint32_t *amax)
+                           const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     size_t operands = conv->lane_bytes * ctx->threads;
     char *memory = ampk_memory(ctx, operands + sums_bytes(conv));
-    struct finish finish = {.shift = sums ? shift : NULL, .partial = (float *)(memory + operands)};
+    struct finish finish = {.shift = statistics ? statistics->rolling_mean : NULL,
+                            .partial = (float *)(memory + operands)};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
     size_t units = (size_t)conv->shape.n * conv->forward.bands.count;
-    if (sums) ctx->isa->rows.add_partial(finish.partial, units, 2 * (size_t)y->c, sums);
+    if (statistics)
+        ctx->isa->rows.finish_statistics(finish.partial, units, (size_t)y->n * y->h * y->w,
+                                         (size_t)y->c, statistics);
 }
 
 void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -18,7 +18,7 @@
 /* clang-format off */
 #define AMPK_CPU_OPERATIONS(X)                                                                     \
     X(convert)                                                                                     \
-    X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)            \
+    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)            \
     X(bn_act_pool_forward) X(bn_act_pool_backward)                                                 \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
@@ -55,8 +55,10 @@ struct ampk_rows {
     /* y = activation(source + bias), y of any dtype and layout. */
     uint32_t (*store_bias)(const float *source, const struct ampk_region *y, const float *bias,
                            enum ampk_activation);
-    /* sum[i] = partial[0][i] + ... + partial[count-1][i], in this order. */
-    void (*add_partial)(const float *partial, size_t count, size_t n, float *sum);
+    /* From `count` parts of 2*c sums, as store_sums leaves them, which are overwritten; `values`
+     * went into each channel's. */
+    void (*finish_statistics)(float *partial, size_t count, size_t values, size_t c,
+                              const struct ampk_bn_statistics *);
 };
 
 /* What one instruction set offers. */
@@ -113,7 +115,9 @@ extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
 extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);
 extern __typeof__(*ampk_isa_base.rows.amax) AMPK_CPU(rows_amax);
 extern __typeof__(*ampk_isa_base.rows.store_sums) AMPK_CPU(store_sums);
-extern __typeof__(*ampk_isa_base.rows.add_partial) AMPK_CPU(add_partial);
+extern __typeof__(*ampk_isa_base.rows.finish_statistics) AMPK_CPU(finish_statistics);
+/* sum[i] = partial[0][i] + ... + partial[count-1][i], in this order; sum may be partial[0]. */
+void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum);
 extern __typeof__(*ampk_isa_base.rows.store_bias) AMPK_CPU(store_bias);
 #endif
 

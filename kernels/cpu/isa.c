@@ -19,5 +19,5 @@ const struct ampk_isa AMPK_ISA_TABLE = {
              .amax = AMPK_CPU(rows_amax),
              .store_sums = AMPK_CPU(store_sums),
              .store_bias = AMPK_CPU(store_bias),
-             .add_partial = AMPK_CPU(add_partial)},
+             .finish_statistics = AMPK_CPU(finish_statistics)},
 };

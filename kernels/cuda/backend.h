@@ -16,7 +16,7 @@
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 #define AMPK_CUDA_BATCHNORM(X)                                                                     \
-    X(bn_sums) X(bn_finalize) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
+    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
 #define AMPK_CUDA_BATCHNORM_POOL(X) X(bn_act_pool_forward) X(bn_act_pool_backward)
 #define AMPK_CUDA_POOL(X)                                                                          \
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
@@ -51,9 +51,9 @@
 extern "C" {
 #endif
 
-/* bn_sums of what a library stored, and its amax in the same pass (conv_layout.h). */
-void ampk_cuda_stored_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
-                           float *sums, uint32_t *amax);
+/* bn_statistics of what a library stored, and its amax in the same pass (conv_layout.h). */
+void ampk_cuda_stored_statistics(struct ampk_context *, const struct ampk_tensor *y,
+                                 const struct ampk_bn_statistics *, uint32_t *amax);
 
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)

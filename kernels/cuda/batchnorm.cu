@@ -15,11 +15,34 @@ template <int N> struct forward_input {
     float y[N], add[N];
 };
 
-/* sum(y - shift) and sum((y - shift)^2) */
+static __device__ __forceinline__ float roll(float rolling, float batch)
+{
+    return .99f * rolling + .01f * batch;
+}
+
+/* One channel's statistics from sum(y - shift) and sum((y - shift)^2), shift being the rolling
+ * mean; returns the larger of `largest` and the magnitudes of what rolls on. */
+static __device__ __forceinline__ uint32_t take_channel(const ampk_bn_statistics &s, unsigned c,
+                                                        double count, double sum, double squares,
+                                                        uint32_t largest)
+{
+    double spread = squares - sum * sum / count;
+    if (count < 2 || spread < 0) spread = 0;
+    float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
+    float middle = (float)(s.rolling_mean[c] + sum / count);
+    s.mean[c] = middle;
+    s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
+    float to[2] = {roll(s.rolling_mean[c], middle), roll(s.rolling_variance[c], unbiased)};
+    s.rolling_mean[c] = to[0];
+    s.rolling_variance[c] = to[1];
+    return ampk_magnitude(to, largest);
+}
+
+/* A channel's rolling mean is written by the one block that all blocks have left their sums to. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
-    sum_values(ampk_cover cover, ampk_view y, const float *shift, float *partial,
-               unsigned *counters, float *sums, uint32_t *amax)
+    take_statistics(ampk_cover cover, ampk_view y, ampk_bn_statistics s, float *partial,
+                    unsigned *counters, uint32_t *amax)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 2>()];
@@ -27,14 +50,14 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     float x[2 * N] = {0};
     uint32_t largest = 0;
     if (channel < cover.channels) {
-        float by[N];
-        ampk_read_parameters(shift, channel, by);
+        float shift[N];
+        ampk_read_parameters(s.rolling_mean, channel, shift);
         ampk_for_rows<4, one_input<N>>(
             cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
             [&](unsigned, const one_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    float v = in.y[i] - by[i];
+                    float v = in.y[i] - shift[i];
                     x[i] += v;
                     x[N + i] = fmaf(v, v, x[N + i]);
                 }
@@ -44,39 +67,11 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (y.dtype == AMPK_FP16 && largest == AMPK_INF) largest = AMPK_FP16_OVERFLOW;
     ampk_raise_amax(amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
+    largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        sums[c] = shared[first];
-        sums[cover.channels + c] = shared[second];
+        largest = take_channel(s, c, cover.rows, shared[first], shared[second], largest);
     });
-}
-
-static const int CHANNEL_THREADS = 128; /* one per channel, few channels */
-
-static __device__ __forceinline__ float roll(float rolling, float batch)
-{
-    return .99f * rolling + .01f * batch;
-}
-
-static __global__ void __launch_bounds__(CHANNEL_THREADS)
-    finalize(unsigned channels, const float *sums, const float *shift, double count,
-             enum ampk_bn_rule rule, float *mean, float *variance, float *rolling_mean,
-             float *rolling_variance, uint32_t *amax)
-{
-    unsigned c = (unsigned)ampk_first();
-    uint32_t largest = 0;
-    if (c < channels) {
-        double sum = sums[c], spread = sums[channels + c] - sum * sum / count;
-        if (count < 2 || spread < 0) spread = 0;
-        float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
-        float middle = (float)(shift[c] + sum / count);
-        mean[c] = middle;
-        variance[c] = rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
-        float to[2] = {roll(rolling_mean[c], middle), roll(rolling_variance[c], unbiased)};
-        rolling_mean[c] = to[0]; /* shift may be this one */
-        rolling_variance[c] = to[1];
-        largest = ampk_magnitude(to, largest);
-    }
-    ampk_raise_amax(amax, largest);
+    ampk_raise_amax(s.amax, largest);
 }
 
 /* out = activation(normalized y), plus add if there is a residual. */
@@ -244,34 +239,25 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 /* ---- operations ---- */
 
-extern "C" void ampk_cuda_bn_sums(struct ampk_context *ctx, const struct ampk_tensor *y,
-                                  const float *shift, float *sums)
+extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                        const struct ampk_bn_statistics *statistics)
 {
-    ampk_cuda_stored_sums(ctx, y, shift, sums, NULL);
+    ampk_cuda_stored_statistics(ctx, y, statistics, NULL);
 }
 
-extern "C" void ampk_cuda_stored_sums(struct ampk_context *ctx, const struct ampk_tensor *y,
-                                      const float *shift, float *sums, uint32_t *amax)
+extern "C" void ampk_cuda_stored_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                            const struct ampk_bn_statistics *statistics,
+                                            uint32_t *amax)
 {
     struct ampk_view from = ampk_pixels(y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(y), from.c);
         float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2));
-        AMPK_LAUNCH(sum_values<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from, shift,
-                    partial, ctx->counters, sums, amax);
+        AMPK_LAUNCH(take_statistics<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from,
+                    *statistics, partial, ctx->counters, amax);
     };
     ampk_with_access(run, from);
-}
-
-extern "C" void ampk_cuda_bn_finalize(struct ampk_context *ctx, int c, const float *sums,
-                                      const float *shift, size_t count, enum ampk_bn_rule rule,
-                                      float *mean, float *variance, float *rolling_mean,
-                                      float *rolling_variance, uint32_t *amax)
-{
-    unsigned blocks = ((unsigned)c + CHANNEL_THREADS - 1) / CHANNEL_THREADS;
-    AMPK_LAUNCH(finalize, blocks, CHANNEL_THREADS, 0, ctx->stream, (unsigned)c, sums, shift,
-                (double)count, rule, mean, variance, rolling_mean, rolling_variance, amax);
 }
 
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,

@@ -293,13 +293,13 @@ static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
 
 void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
-                            const float *shift, float *sums, uint32_t *amax)
+                            const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
     const void *packed = run_forward(ctx, conv, o, x, y);
-    bool in_one = o.direct && sums; /* amax with the sums */
+    bool in_one = o.direct && statistics; /* amax with the sums */
     if (!in_one) store_output(ctx, &o, packed, y, conv->k, false, amax);
-    if (sums) ampk_cuda_stored_sums(ctx, y, shift, sums, in_one ? amax : NULL);
+    if (statistics) ampk_cuda_stored_statistics(ctx, y, statistics, in_one ? amax : NULL);
 }
 
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

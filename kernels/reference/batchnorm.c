@@ -4,22 +4,22 @@
 #include "operations.h"
 #include "tensor.h"
 
-void ampk_ref_bn_sums(struct ampk_context *context, const struct ampk_tensor *y, const float *shift,
-                      float *sums)
+struct channel_sums {
+    double sum, squares;
+};
+
+/* Of y - shift over a channel. */
+static struct channel_sums sum_channel(const struct ampk_tensor *y, int c, double shift)
 {
-    (void)context;
-    for (int c = 0; c < y->c; c++) {
-        double sum = 0, squares = 0;
-        for (int n = 0; n < y->n; n++)
-            for (int h = 0; h < y->h; h++)
-                for (int w = 0; w < y->w; w++) {
-                    double v = ampk_ref_get(y, n, c, h, w) - shift[c];
-                    sum += v;
-                    squares += v * v;
-                }
-        sums[c] = (float)sum;
-        sums[y->c + c] = (float)squares;
-    }
+    struct channel_sums s = {0, 0};
+    for (int n = 0; n < y->n; n++)
+        for (int h = 0; h < y->h; h++)
+            for (int w = 0; w < y->w; w++) {
+                double v = ampk_ref_get(y, n, c, h, w) - shift;
+                s.sum += v;
+                s.squares += v * v;
+            }
+    return s;
 }
 
 /* Raises amax to the largest |v| of c values. */
@@ -34,25 +34,25 @@ static float roll(float rolling, double batch)
     return (float)((double).99f * rolling + (double).01f * batch);
 }
 
-void ampk_ref_bn_finalize(struct ampk_context *context, int c, const float *sums,
-                          const float *shift, size_t count, enum ampk_bn_rule rule, float *mean,
-                          float *variance, float *rolling_mean, float *rolling_variance,
-                          uint32_t *amax)
+void ampk_ref_bn_statistics(struct ampk_context *context, const struct ampk_tensor *y,
+                            const struct ampk_bn_statistics *s)
 {
     (void)context;
-    for (int i = 0; i < c; i++) {
-        double sum = sums[i], squares = sums[c + i];
-        double spread = squares - sum * sum / count;
+    double count = (double)y->n * y->h * y->w;
+    for (int c = 0; c < y->c; c++) {
+        double shift = s->rolling_mean[c];
+        struct channel_sums of = sum_channel(y, c, shift);
+        double spread = of.squares - of.sum * of.sum / count;
         /* never negative, although the sums are rounded; one value has no variance */
         if (count < 2 || spread < 0) spread = 0;
         double unbiased = count < 2 ? 0 : spread / (count - 1);
-        mean[i] = (float)(shift[i] + sum / count);
-        variance[i] = (float)(rule == AMPK_BN_CUDNN ? spread / count : unbiased);
-        rolling_mean[i] = roll(rolling_mean[i], mean[i]);
-        rolling_variance[i] = roll(rolling_variance[i], unbiased);
+        s->mean[c] = (float)(shift + of.sum / count);
+        s->variance[c] = (float)(s->rule == AMPK_BN_CUDNN ? spread / count : unbiased);
+        s->rolling_mean[c] = roll(s->rolling_mean[c], s->mean[c]);
+        s->rolling_variance[c] = roll(s->rolling_variance[c], unbiased);
     }
-    watch(rolling_mean, c, amax);
-    watch(rolling_variance, c, amax);
+    watch(s->rolling_mean, y->c, s->amax);
+    watch(s->rolling_variance, y->c, s->amax);
 }
 
 /* Place in channel c of the i-th of n*h*w values. */

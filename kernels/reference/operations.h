@@ -15,7 +15,7 @@ struct ampk_conv *ampk_ref_conv_create(struct ampk_context *, const struct ampk_
 void ampk_ref_conv_destroy(struct ampk_context *, struct ampk_conv *);
 void ampk_ref_conv_set_weights(struct ampk_context *, const struct ampk_new_weights *, int count);
 void ampk_ref_conv_forward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
-                           const struct ampk_tensor *y, const float *shift, float *sums,
+                           const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                            uint32_t *amax);
 void ampk_ref_conv_bias_forward(struct ampk_context *, struct ampk_conv *,
                                 const struct ampk_tensor *x, const float *bias,
@@ -25,11 +25,8 @@ void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const str
                             bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
 
 /* batchnorm.c */
-void ampk_ref_bn_sums(struct ampk_context *, const struct ampk_tensor *y, const float *shift,
-                      float *sums);
-void ampk_ref_bn_finalize(struct ampk_context *, int c, const float *sums, const float *shift,
-                          size_t count, enum ampk_bn_rule, float *mean, float *variance,
-                          float *rolling_mean, float *rolling_variance, uint32_t *amax);
+void ampk_ref_bn_statistics(struct ampk_context *, const struct ampk_tensor *y,
+                            const struct ampk_bn_statistics *);
 void ampk_ref_bn_act_forward(struct ampk_context *, const struct ampk_tensor *y,
                              const struct ampk_batchnorm *, enum ampk_activation,
                              const struct ampk_tensor *add, const struct ampk_tensor *out,

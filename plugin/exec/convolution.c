@@ -50,8 +50,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
-    node->sums = alloc_floats(g, 2 * shape.k);
-    if (node->mean && node->variance && node->sums) return 0;
+    if (node->mean && node->variance) return 0;
     snprintf(err, err_size, "layer %d: no memory for batch-norm statistics", i);
     return -1;
 }
@@ -112,15 +111,14 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     struct amp_node *pool = pool_after(g, i);
     const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
     enum ampk_activation activation = node->desc->activation;
-    const float *shift = node->bind.rolling_mean;
-    float *sums = g->train ? node->sums : NULL;
-    be->conv_forward(g->context, node->conv, x, &node->y, shift, sums, &node->watch[AMP_WATCH_Y]);
-    if (g->train) {
-        size_t count = (size_t)node->y.n * (size_t)node->y.h * (size_t)node->y.w;
-        be->bn_finalize(g->context, node->y.c, sums, shift, count, g->bn_rule, node->mean,
-                        node->variance, node->bind.rolling_mean, node->bind.rolling_variance,
-                        &node->watch[AMP_WATCH_ROLLING]);
-    }
+    struct ampk_bn_statistics statistics = {.mean = node->mean,
+                                            .variance = node->variance,
+                                            .rolling_mean = node->bind.rolling_mean,
+                                            .rolling_variance = node->bind.rolling_variance,
+                                            .rule = g->bn_rule,
+                                            .amax = &node->watch[AMP_WATCH_ROLLING]};
+    be->conv_forward(g->context, node->conv, x, &node->y, g->train ? &statistics : NULL,
+                     &node->watch[AMP_WATCH_Y]);
     struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,

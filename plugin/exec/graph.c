@@ -244,7 +244,6 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     if (node->conv) be->conv_destroy(g->context, node->conv);
     be->free(g->context, node->mean);
     be->free(g->context, node->variance);
-    be->free(g->context, node->sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
     be->free(g->context, node->constants);

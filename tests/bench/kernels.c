@@ -45,7 +45,8 @@ struct bench {
     struct ampk_conv *conv;
     struct ampk_tensor x, y, out, d, dy, dx;
     struct ampk_batchnorm bn;
-    float *weights, *dw, *sums, *mean, *variance, *rolling_mean, *rolling_variance;
+    struct ampk_bn_statistics statistics;
+    float *weights, *dw, *mean, *variance, *rolling_mean, *rolling_variance;
     float *scale, *bias, *dscale, *dbias;
     uint32_t amax;
     bool first;
@@ -79,12 +80,9 @@ static void operate(struct bench *b, enum operation op)
                                   1);
         break;
     case CONV_FORWARD:
-        backend->conv_forward(b->ctx, b->conv, &b->x, &b->y, b->bias, b->sums, &b->amax);
+        backend->conv_forward(b->ctx, b->conv, &b->x, &b->y, &b->statistics, &b->amax);
         break;
     case BN_FORWARD:
-        backend->bn_finalize(b->ctx, b->y.c, b->sums, b->bias, (size_t)b->y.n * b->y.h * b->y.w,
-                             b->bn.rule, b->mean, b->variance, b->rolling_mean, b->rolling_variance,
-                             &b->amax);
         backend->bn_act_forward(b->ctx, &b->y, &b->bn, AMPK_LEAKY, NULL, &b->out, &b->amax);
         break;
     case BN_BACKWARD:
@@ -126,7 +124,6 @@ static void create(struct bench *b, struct ampk_context *ctx, const struct layer
     b->dy = random_tensor(ctx, n, l->k, l->size);
     b->weights = random_floats(ctx, weights);
     b->dw = random_floats(ctx, weights);
-    b->sums = random_floats(ctx, 2 * k);
     b->mean = random_floats(ctx, k);
     b->variance = random_floats(ctx, k);
     b->rolling_mean = random_floats(ctx, k);
@@ -136,14 +133,16 @@ static void create(struct bench *b, struct ampk_context *ctx, const struct layer
     b->dscale = random_floats(ctx, k);
     b->dbias = random_floats(ctx, k);
     b->bn = (struct ampk_batchnorm){b->scale, b->bias, b->mean, b->variance, AMPK_BN_DARKNET_CPU};
+    b->statistics = (struct ampk_bn_statistics){
+        b->mean, b->variance, b->rolling_mean, b->rolling_variance, b->bn.rule, &b->amax};
 }
 
 static void destroy(struct bench *b)
 {
-    void *all[] = {
-        b->x.data,           b->dx.data, b->y.data, b->out.data, b->d.data,   b->dy.data,
-        b->weights,          b->dw,      b->sums,   b->mean,     b->variance, b->rolling_mean,
-        b->rolling_variance, b->scale,   b->bias,   b->dscale,   b->dbias};
+    void *all[] = {b->x.data, b->dx.data,  b->y.data,       b->out.data,
+                   b->d.data, b->dy.data,  b->weights,      b->dw,
+                   b->mean,   b->variance, b->rolling_mean, b->rolling_variance,
+                   b->scale,  b->bias,     b->dscale,       b->dbias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend->free(b->ctx, all[i]);
     backend->conv_destroy(b->ctx, b->conv);

@@ -1,5 +1,6 @@
 /* Conformance: batch-norm and the gradient of bias and activation. */
 #include "tests/conformance/batchnorm_rig.h"
+#include "tests/conformance/statistics_rig.h"
 
 /* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
  * and channels by 8, in the others any mixture. */
@@ -40,110 +41,63 @@ static struct ampk_tensor output_of_any_layout(struct kind k)
     return describe_channels(t.dtype, t.n, t.c, t.h, t.w);
 }
 
-static void sums_case(struct rig *r)
+static void statistics_case(struct rig *r)
 {
     struct pair y = input_tensor(r, random_kind().shape);
-    struct pair shift = input_array(r, y.exact.c), sums = output_array(r, 2 * y.exact.c, false);
-    struct ampk_tensor magnitude = sums_magnitude(r, &y.exact, shift.exact.data);
-    r->backend->bn_sums(r->context, &y.tested, shift.tested.data, sums.tested.data);
-    ampk_reference.bn_sums(NULL, &y.exact, shift.exact.data, sums.exact.data);
-    double count = (double)y.exact.n * y.exact.h * y.exact.w;
-    check_output(r, "bn_sums", &sums, (struct tolerance){roundings(count) + 2, &magnitude, 0, 0});
+    struct statistics s = make_statistics(r, y.exact.c);
+    struct ampk_bn_statistics tested = tested_statistics(&s);
+    r->backend->bn_statistics(r->context, &y.tested, &tested);
+    check_statistics(r, &s, &y.exact);
 }
 
-AMP_TEST(bn_sums)
+AMP_TEST(bn_statistics)
 {
-    run_cases(sums_case, 40);
+    run_cases(statistics_case, 60);
 }
 
-/* What finalize writes, both sides. */
-struct statistics {
-    struct pair mean, variance, rolling_mean, rolling_variance;
-};
-
-static struct statistics make_statistics(struct rig *r, int c)
+/* One value has no variance, two have one. */
+static void few_values_case(struct rig *r)
 {
-    return (struct statistics){output_array(r, c, false), output_array(r, c, false),
-                               output_array(r, c, true), output_array(r, c, true)};
+    int n = random_int(1, 2);
+    struct pair y = input_tensor(r, describe_nhwc(random_dtype(), n, random_channels(), 1, 1));
+    struct statistics s = make_statistics(r, y.exact.c);
+    struct ampk_bn_statistics tested = tested_statistics(&s);
+    r->backend->bn_statistics(r->context, &y.tested, &tested);
+    check_statistics(r, &s, &y.exact);
+    struct ampk_tensor variance = download(r, &s.variance);
+    for (int c = 0; n == 1 && c < variance.c; c++)
+        CHECK(((float *)variance.data)[c] == 0);
 }
 
-/* Bounds of all that is added up for each of them. */
-static struct ampk_tensor magnitude_of_mean(struct rig *r, const struct pair *mean,
-                                            const float *sums, const float *shift, double count)
+AMP_TEST(statistics_of_few_values)
 {
-    struct ampk_tensor t = blank(r, &mean->exact);
-    for (int i = 0; i < t.c; i++)
-        ((float *)t.data)[i] = (float)(fabs(shift[i]) + fabs(sums[i]) / count);
-    return t;
+    run_cases(few_values_case, 20);
 }
 
-static struct ampk_tensor magnitude_of_variance(struct rig *r, const struct pair *variance,
-                                                const float *sums, double count)
+static double lost_value(void)
 {
-    struct ampk_tensor t = blank(r, &variance->exact);
-    double below = count > 1 ? count - 1 : 1;
-    for (int i = 0; i < t.c; i++)
-        ((float *)t.data)[i] = (float)((fabs(sums[t.c + i]) + sums[i] * sums[i] / count) / below);
-    return t;
-}
-
-static struct ampk_tensor magnitude_of_rolling(struct rig *r, const struct pair *rolling,
-                                               const struct ampk_tensor *batch)
-{
-    struct ampk_tensor t = absolute(r, &rolling->exact);
-    for (int i = 0; i < t.c; i++)
-        ((float *)t.data)[i] += ((float *)batch->data)[i];
-    return t;
-}
-
-static void finalize_case(struct rig *r)
-{
-    int c = random_channels();
-    size_t count = RANDOM_OF(1, 2, 7, 100, 100000);
-    enum ampk_bn_rule rule = random_rule();
-    struct pair sums = input_array(r, 2 * c), given_shift = input_array(r, c);
-    struct statistics s = make_statistics(r, c);
-    const struct pair *shift = random_bool() ? &given_shift : &s.rolling_mean;
-    const float *sum = sums.exact.data, *by = shift->exact.data;
-    struct ampk_tensor mean = magnitude_of_mean(r, &s.mean, sum, by, count);
-    struct ampk_tensor variance = magnitude_of_variance(r, &s.variance, sum, count);
-    struct ampk_tensor rolling_mean = magnitude_of_rolling(r, &s.rolling_mean, &mean);
-    struct ampk_tensor rolling_variance = magnitude_of_rolling(r, &s.rolling_variance, &variance);
-    struct amax amax = make_amax(r);
-    r->backend->bn_finalize(r->context, c, sums.tested.data, shift->tested.data, count, rule,
-                            s.mean.tested.data, s.variance.tested.data, s.rolling_mean.tested.data,
-                            s.rolling_variance.tested.data, tested_amax(&amax));
-    ampk_reference.bn_finalize(NULL, c, sum, by, count, rule, s.mean.exact.data,
-                               s.variance.exact.data, s.rolling_mean.exact.data,
-                               s.rolling_variance.exact.data, &amax.exact);
-    check_output(r, "mean", &s.mean, (struct tolerance){3, &mean, 0, 0});
-    check_output(r, "variance", &s.variance, (struct tolerance){5, &variance, 0, 0});
-    double slack = check_output(r, "rolling mean", &s.rolling_mean,
-                                (struct tolerance){4, &rolling_mean, 0, 0});
-    slack = fmax(slack, check_output(r, "rolling variance", &s.rolling_variance,
-                                     (struct tolerance){6, &rolling_variance, 0, 0}));
-    check_amax(r, "bn_finalize", &amax, slack);
-}
-
-AMP_TEST(bn_finalize)
-{
-    run_cases(finalize_case, 40);
+    return random_bool() ? NAN : INFINITY;
 }
 
 /* What is not finite arrives in the rolling statistics and in their word. */
 static void lost_case(struct rig *r)
 {
-    float sums[2 * 5] = {0}, shift[5] = {0};
-    sums[random_int(0, 9)] = random_bool() ? NAN : INFINITY;
-    struct statistics s = make_statistics(r, 5);
-    struct amax amax = make_amax(r);
-    r->backend->bn_finalize(r->context, 5, input_bytes(r, sums, sizeof sums),
-                            input_bytes(r, shift, sizeof shift), 100, random_rule(),
-                            s.mean.tested.data, s.variance.tested.data, s.rolling_mean.tested.data,
-                            s.rolling_variance.tested.data, tested_amax(&amax));
+    int c = random_channels(), lost = random_int(0, c - 1);
+    struct ampk_tensor shape = describe_nhwc(random_dtype(), random_int(1, 3), c, 4, 5);
+    give_data(r, &shape);
+    fill(&shape, random_value);
+    int n = random_int(0, shape.n - 1);
+    ampk_ref_set_flat(&shape, n, lost * 20 + random_int(0, 19), lost_value(), false, NULL);
+    struct pair y = make_pair(r, shape, true);
+    struct statistics s = make_statistics(r, c);
+    struct ampk_bn_statistics tested = tested_statistics(&s);
+    r->backend->bn_statistics(r->context, &y.tested, &tested);
     uint32_t word;
-    r->backend->read(r->context, &word, tested_amax(&amax), sizeof word);
+    r->backend->read(r->context, &word, tested.amax, sizeof word);
     CHECK(!ampk_amax_is_finite(word));
+    struct ampk_tensor mean = download(r, &s.rolling_mean);
+    for (int i = 0; i < c; i++)
+        CHECK(!isfinite(((float *)mean.data)[i]) == (i == lost));
 }
 
 AMP_TEST(lost_statistics_are_seen)
@@ -156,23 +110,21 @@ static double far_from_zero(void)
     return 1000 + test_uniform(-1, 1);
 }
 
-/* With shift near the mean the variance keeps its digits: values of 1000 +- 1. */
+static double near_there(void)
+{
+    return 1000.25;
+}
+
+/* With the rolling mean near the mean the variance keeps its digits: values of 1000 +- 1. */
 static void cancellation_case(struct rig *r)
 {
     struct ampk_tensor shape = describe_nhwc(AMPK_FP32, 2, 20, 16, 16);
     struct pair y = input_tensor_of(r, shape, far_from_zero);
-    struct pair sums = output_array(r, 40, false);
     struct statistics s = make_statistics(r, 20);
-    enum ampk_bn_rule rule = random_rule();
-    double below = rule == AMPK_BN_CUDNN ? 512 : 511;
-    float shift[20];
-    for (int c = 0; c < 20; c++)
-        shift[c] = 1000.25f;
-    const float *by = input_bytes(r, shift, sizeof shift);
-    r->backend->bn_sums(r->context, &y.tested, by, sums.tested.data);
-    r->backend->bn_finalize(r->context, 20, sums.tested.data, by, 512, rule, s.mean.tested.data,
-                            s.variance.tested.data, s.rolling_mean.tested.data,
-                            s.rolling_variance.tested.data, NULL);
+    s.rolling_mean = output_tensor_of(r, describe_array(20), near_there);
+    struct ampk_bn_statistics tested = tested_statistics(&s);
+    r->backend->bn_statistics(r->context, &y.tested, &tested);
+    double below = tested.rule == AMPK_BN_CUDNN ? 512 : 511;
     double *values = ampk_ref_load(&y.exact);
     for (int c = 0; c < 20; c++) {
         double sum = 0, squares = 0;

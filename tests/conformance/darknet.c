@@ -199,7 +199,7 @@ AMP_TEST(convolution)
         im2col_cpu(x.data, c, h, w, size, s.stride, s.pad, columns);
         memset(expected.data, 0, (size_t)k * area * sizeof(float));
         gemm(0, 0, k, area, taps, 1, weights.data, taps, columns, area, 1, expected.data, area);
-        reference->conv_forward(NULL, conv, &x, &y, NULL, NULL, NULL);
+        reference->conv_forward(NULL, conv, &x, &y, NULL, NULL);
         check_same(&y, &expected, 1e-4);
 
         memset(to_w.data, 0, (size_t)k * taps * sizeof(float));
@@ -224,12 +224,12 @@ static void copy_array(float *to, const float *from, int n)
     memcpy(to, from, n * sizeof *to);
 }
 
-/* y by sums, statistics, normalisation, and back; every array beside Darknet's. */
+/* y by statistics, normalisation, and back; every array beside Darknet's. */
 static void check_batchnorm(layer l, const struct ampk_tensor *y, const struct ampk_tensor *d)
 {
     int c = l.c;
     struct ampk_tensor out = copy(y), dy = copy(y), expected = *y;
-    float sums[16], shift[8] = {.5f, -.5f}, mean[8], variance[8], dscale[8], dbias[8];
+    float mean[8], variance[8], dscale[8], dbias[8];
     float rolling_mean[8], rolling_variance[8], scale_before[8] = {0},
                                                 *bias_updates = l.bias_updates;
     copy_array(rolling_mean, l.rolling_mean, c);
@@ -238,9 +238,10 @@ static void check_batchnorm(layer l, const struct ampk_tensor *y, const struct a
     net.train = 1, net.input = y->data, net.delta = dy.data;
     l.forward(l, net);
 
-    reference->bn_sums(NULL, y, shift, sums);
-    reference->bn_finalize(NULL, c, sums, shift, (size_t)y->n * y->h * y->w, AMPK_BN_DARKNET_CPU,
-                           mean, variance, rolling_mean, rolling_variance, NULL);
+    reference->bn_statistics(NULL, y,
+                             &(struct ampk_bn_statistics){mean, variance, rolling_mean,
+                                                          rolling_variance, AMPK_BN_DARKNET_CPU,
+                                                          NULL});
     for (int i = 0; i < c; i++) {
         CHECK_NEAR(mean[i], l.mean[i], 1e-5);
         CHECK_NEAR(variance[i], l.variance[i], 1e-4);

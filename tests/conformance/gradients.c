@@ -78,7 +78,7 @@ static void check_convolution(struct ampk_conv_shape s, float *x, const float *w
     struct ampk_tensor in = {x, AMPK_FP32, AMPK_NHWC, s.n, s.c, s.h, s.w, s.c * s.h * s.w, 0};
     struct ampk_tensor out = make(s.n, s.k, out_h, out_w);
     reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, w, NULL}, 1);
-    reference->conv_forward(NULL, conv, &in, &out, NULL, NULL, NULL);
+    reference->conv_forward(NULL, conv, &in, &out, NULL, NULL);
     check_values(&out, expected);
     release(&out);
     reference->conv_destroy(NULL, conv);
@@ -113,7 +113,7 @@ static void check_conv_adjoint(struct ampk_conv_shape s)
     int h = (s.h + 2 * s.pad - s.kh) / s.stride + 1, v = (s.w + 2 * s.pad - s.kw) / s.stride + 1;
     struct ampk_tensor y = make(s.n, s.k, h, v), dy = make_whole(s.n, s.k, h, v);
     reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, w.data, NULL}, 1);
-    reference->conv_forward(NULL, conv, &x, &y, NULL, NULL, NULL);
+    reference->conv_forward(NULL, conv, &x, &y, NULL, NULL);
     reference->conv_backward(NULL, conv, &x, &dy, &dx, false, dw.data, NULL, NULL);
     CHECK_NEAR(dot(&x, &dx), dot(&y, &dy), 0);
     CHECK_NEAR(dot(&w, &dw), dot(&y, &dy), 0);

@@ -252,12 +252,12 @@ static double not_a_number(void)
     return NAN;
 }
 
-/* A tensor that the operation writes. Old contents: random if it accumulates or is updated, else
- * NaN, which must not matter. */
-UNUSED static struct pair output_tensor(struct rig *r, struct ampk_tensor shape, bool accumulate)
+/* A tensor that the operation writes; value: its old contents. */
+UNUSED static struct pair output_tensor_of(struct rig *r, struct ampk_tensor shape,
+                                           double (*value)(void))
 {
     give_data(r, &shape);
-    fill(&shape, accumulate ? random_value : not_a_number);
+    fill(&shape, value);
     struct pair p = make_pair(r, shape, false);
     p.exact.dtype = AMPK_FP32;
     p.exact.image_stride = (size_t)shape.c * shape.h * shape.w;
@@ -267,6 +267,12 @@ UNUSED static struct pair output_tensor(struct rig *r, struct ampk_tensor shape,
     ampk_ref_store(&p.exact, old, false, NULL);
     free(old);
     return p;
+}
+
+/* Old contents: random if the operation accumulates or updates, else NaN, which must not matter. */
+UNUSED static struct pair output_tensor(struct rig *r, struct ampk_tensor shape, bool accumulate)
+{
+    return output_tensor_of(r, shape, accumulate ? random_value : not_a_number);
 }
 
 /* Arrays of n floats. */
@@ -320,22 +326,6 @@ UNUSED static struct ampk_tensor magnitude_of_old(struct rig *r, const struct pa
 UNUSED static double roundings(double terms)
 {
     return terms <= 64 ? terms + 2 : 8 * sqrt(terms) + 2;
-}
-
-/* What rounds in bn_sums: an array of the sums of |y - shift| and of its squares. */
-UNUSED static struct ampk_tensor sums_magnitude(struct rig *r, const struct ampk_tensor *y,
-                                                const float *shift)
-{
-    struct ampk_tensor distance = absolute(r, y), sums = describe_array(2 * y->c);
-    give_data(r, &sums);
-    size_t image = (size_t)y->c * y->h * y->w, area = (size_t)y->h * y->w;
-    for (int n = 0; n < y->n; n++)
-        for (size_t j = 0; j < image; j++)
-            ampk_ref_set_flat(&distance, n, j, fabs(ampk_ref_get_flat(y, n, j) - shift[j / area]),
-                              false, NULL);
-    float *zero = own(r, y->c * sizeof *zero);
-    ampk_reference.bn_sums(NULL, &distance, zero, sums.data);
-    return sums;
 }
 
 /* ---- comparison ---- */

@@ -52,9 +52,8 @@ static void vanish(const struct ampk_tensor *t, uint32_t *word)
 }
 
 /* The element in the middle of what was just stored; the image there where it vanishes. */
-static void strike(const struct ampk_tensor *t, uint32_t *word)
+static void hit(const struct ampk_tensor *t, uint32_t *word)
 {
-    if (!strikes(word)) return;
     if (poison.kind == POISON_UNDERFLOW) {
         vanish(t, word);
         return;
@@ -68,6 +67,11 @@ static void strike(const struct ampk_tensor *t, uint32_t *word)
     if (t->dtype == AMPK_FP16) ((uint16_t *)t->data)[i] = half;
     if (t->dtype == AMPK_BF16) ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16);
     raise_word(word, v);
+}
+
+static void strike(const struct ampk_tensor *t, uint32_t *word)
+{
+    if (strikes(word)) hit(t, word);
 }
 
 /* The same of an array of n. */
@@ -95,12 +99,14 @@ static void conv_set_weights(struct ampk_context *c, const struct ampk_new_weigh
 
 static void conv_forward(struct ampk_context *c, struct ampk_conv *conv,
                          const struct ampk_tensor *x, const struct ampk_tensor *y,
-                         const float *shift, float *sums, uint32_t *amax)
+                         const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
-    real->conv_forward(c, conv, x, y, shift, sums, amax);
-    uint32_t before = *amax;
-    strike(y, amax);
-    if (*amax != before && sums) real->bn_sums(c, y, shift, sums);
+    bool struck = strikes(amax);
+    real->conv_forward(c, conv, x, y, struck ? NULL : statistics, amax);
+    if (struck) hit(y, amax);
+    if (!statistics) return;
+    if (struck) real->bn_statistics(c, y, statistics);
+    strike_array(statistics->rolling_mean, y->c, statistics->amax);
 }
 
 static void conv_bias_forward(struct ampk_context *c, struct ampk_conv *conv,
@@ -120,15 +126,6 @@ static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
     real->conv_backward(c, conv, x, dy, dx, accumulate, dw, dx_amax, dw_amax);
     if (dx) strike(dx, dx_amax);
     strike_array(dw, 1, dw_amax);
-}
-
-static void bn_finalize(struct ampk_context *c, int n, const float *sums, const float *shift,
-                        size_t count, enum ampk_bn_rule rule, float *mean, float *variance,
-                        float *rolling_mean, float *rolling_variance, uint32_t *amax)
-{
-    real->bn_finalize(c, n, sums, shift, count, rule, mean, variance, rolling_mean,
-                      rolling_variance, amax);
-    strike_array(rolling_mean, n, amax);
 }
 
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
@@ -384,7 +381,6 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_forward = conv_forward;
     poisoned.conv_bias_forward = conv_bias_forward;
     poisoned.conv_backward = conv_backward;
-    poisoned.bn_finalize = bn_finalize;
     poisoned.bn_act_forward = bn_act_forward;
     poisoned.bn_act_backward = bn_act_backward;
     poisoned.bn_act_pool_forward = bn_act_pool_forward;

@@ -18,14 +18,14 @@ static struct rig *make(const char *cfg, const struct ampk_backend *backend)
 /* ---- a reference whose batch-norm is differentiable as Darknet differentiates it: cuDNN's ---- */
 
 /* Finite differences want a forward pass that backward is the derivative of: cuDNN's. */
-static void biased_finalize(struct ampk_context *context, int c, const float *sums,
-                            const float *shift, size_t count, enum ampk_bn_rule rule, float *mean,
-                            float *variance, float *rolling_mean, float *rolling_variance,
-                            uint32_t *amax)
+static void biased_conv_forward(struct ampk_context *context, struct ampk_conv *conv,
+                                const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
-    (void)rule;
-    ampk_ref_bn_finalize(context, c, sums, shift, count, AMPK_BN_CUDNN, mean, variance,
-                         rolling_mean, rolling_variance, amax);
+    struct ampk_bn_statistics other = {0};
+    if (statistics) other = *statistics;
+    other.rule = AMPK_BN_CUDNN;
+    ampk_ref_conv_forward(context, conv, x, y, statistics ? &other : NULL, amax);
 }
 
 static struct ampk_batchnorm as_cudnn(const struct ampk_batchnorm *bn)
@@ -80,7 +80,7 @@ static const struct ampk_backend *differentiable(void)
 {
     static struct ampk_backend backend;
     backend = ampk_reference;
-    backend.bn_finalize = biased_finalize;
+    backend.conv_forward = biased_conv_forward;
     backend.bn_act_forward = forward_under_root;
     backend.bn_act_backward = backward_under_root;
     backend.bn_act_pool_forward = pool_forward_under_root;
