@@ -52,7 +52,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (channel < cover.channels) {
         float shift[N];
         ampk_read_parameters(s.rolling_mean, channel, shift);
-        ampk_for_rows<4, one_input<N>>(
+        ampk_for_rows<4, one_input<N>, AMPK_LAST_ROW_FIRST>(
             cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
             [&](unsigned, const one_input<N> &in) {
 #pragma unroll
@@ -145,7 +145,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        ampk_for_rows<1, backward_input<N>>(
+        ampk_for_rows<1, backward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 gradient.template load<A>(row, channel, in);

@@ -160,7 +160,8 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+        for (unsigned place = ampk_row(cover); place < cover.rows; place += ampk_row_step(cover)) {
+            unsigned row = ampk_row_at(cover, place, AMPK_LAST_ROW_FIRST);
             cell_input<N> in;
             gradient.load<A>(cell(row, gradient.sides), channel, layer, in);
 #pragma unroll

@@ -249,27 +249,39 @@ static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover
     return gridDim.y * (blockDim.x >> cover.lane_bits);
 }
 
+/* Where a kernel begins. What was just written ends in the cache, so a kernel that sums begins
+ * there, and the one after it, which reads the same again, where that one ended. */
+enum ampk_order { AMPK_FIRST_ROW_FIRST, AMPK_LAST_ROW_FIRST };
+
+/* The row that comes in this place. */
+static __device__ __forceinline__ unsigned ampk_row_at(const ampk_cover &cover, unsigned place,
+                                                       enum ampk_order order)
+{
+    return order == AMPK_LAST_ROW_FIRST ? cover.rows - 1 - place : place;
+}
+
 /* load(row, input) and then use(row, input) for every row of the thread. `ahead` rows are loaded
  * before the first is used: a store in `use` would hold up the next load. */
-template <int ahead, typename Input, typename Load, typename Use>
+template <int ahead, typename Input, enum ampk_order order = AMPK_FIRST_ROW_FIRST, typename Load,
+          typename Use>
 static __device__ __forceinline__ void ampk_for_rows(const ampk_cover &cover, Load load, Use use)
 {
-    unsigned row = ampk_row(cover), step = ampk_row_step(cover);
+    unsigned i = ampk_row(cover), step = ampk_row_step(cover);
 #pragma unroll 1
-    for (; row + (ahead - 1) * step < cover.rows; row += ahead * step) {
+    for (; i + (ahead - 1) * step < cover.rows; i += ahead * step) {
         Input input[ahead];
 #pragma unroll
-        for (int i = 0; i < ahead; i++)
-            load(row + i * step, input[i]);
+        for (int k = 0; k < ahead; k++)
+            load(ampk_row_at(cover, i + k * step, order), input[k]);
 #pragma unroll
-        for (int i = 0; i < ahead; i++)
-            use(row + i * step, input[i]);
+        for (int k = 0; k < ahead; k++)
+            use(ampk_row_at(cover, i + k * step, order), input[k]);
     }
 #pragma unroll 1
-    for (; ahead > 1 && row < cover.rows; row += step) {
+    for (; ahead > 1 && i < cover.rows; i += step) {
         Input input;
-        load(row, input);
-        use(row, input);
+        load(ampk_row_at(cover, i, order), input);
+        use(ampk_row_at(cover, i, order), input);
     }
 }
 
