@@ -51,6 +51,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_staging *list; // Darknet's trainers have two batches in hand
 static uint64_t batches;
 static int unused; // batches that were freed untouched, one after the other
+static bool tidy;  // nothing has been opened since amp_staging_tidy
 
 static size_t image_bytes(const struct amp_staging *s)
 {
@@ -117,9 +118,8 @@ static bool is_in_vain(void)
     return true;
 }
 
-void amp_staging_tidy(void)
+static void free_memory(void)
 {
-    pthread_mutex_lock(&lock);
     for (struct amp_staging **p = &list; *p;) {
         struct amp_staging *s = *p;
         if (s->batch) {
@@ -131,6 +131,13 @@ void amp_staging_tidy(void)
         free(s->loaded);
         free(s);
     }
+}
+
+void amp_staging_tidy(void)
+{
+    pthread_mutex_lock(&lock);
+    free_memory();
+    tidy = true;
     pthread_mutex_unlock(&lock);
 }
 
@@ -161,6 +168,7 @@ struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype 
     struct amp_staging *s = is_in_vain() ? NULL : find_free(bytes);
     if (s && !(make_room(s, bytes) && make_list(s, images))) s = NULL;
     if (s) {
+        tidy = false;
         s->batch = ++batches;
         s->rows = NULL;
         s->images = images;
@@ -242,6 +250,7 @@ void amp_staging_drop(float *const *rows)
     if (s) {
         unused = s->used ? 0 : unused + 1;
         s->batch = 0;
+        if (tidy) free_memory();
     }
     pthread_mutex_unlock(&lock);
 }

@@ -44,7 +44,7 @@ bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
 // The same images of the next batch. False: none is loaded yet.
 bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
 
-// Frees memory that no batch is in.
+// Frees memory that no batch is in; of the others when they go, unless one is opened before.
 void amp_staging_tidy(void);
 
 #else

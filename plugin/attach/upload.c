@@ -76,7 +76,7 @@ void amp_upload_pin(const network *net)
     size_t bytes = (size_t)net->inputs * (size_t)net->batch * sizeof(float);
     pthread_mutex_lock(&lock);
     struct upload *u = upload_of(NULL);
-    cudaError_t status = u ? cudaHostRegister(net->input, bytes, 0) : cudaSuccess;
+    cudaError_t status = u ? cudaHostRegister(net->input, bytes, 0) : cudaErrorNotSupported;
     if (u && status == cudaSuccess) {
         u->input = net->input;
         open_lanes(u);
@@ -210,9 +210,9 @@ const void *amp_upload_begin(const network *net, enum amp_format format)
     if (!staged) return NULL;
     // From here on this thread alone touches the lane: only its own next pass turns them around.
     const struct lane *lane = &u->lanes[u->now];
-    bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype &&
-                cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess;
-    if (fits) return lane->memory;
+    bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype;
+    if (fits && cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess) return lane->memory;
+    cudaGetLastError(); // Darknet takes a pending error for one of its own
     go_without_staging(net, &lane->images);
     return NULL;
 }

@@ -304,4 +304,17 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
     CHECK_INT(darknet_device_page_locked(), 0);
 }
 
+AMP_TEST(memory_of_a_batch_that_outlives_its_network_goes_with_it)
+{
+    struct amp_staged d;
+    make_rows();
+    amp_staging_start();
+    REQUIRE(is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
+    amp_staging_tidy();
+    CHECK(darknet_device_page_locked() > 0);
+    amp_staging_drop(rows);
+    CHECK_INT(darknet_device_page_locked(), 0);
+    free_rows();
+}
+
 AMP_TEST_MAIN
