@@ -341,6 +341,37 @@ AMP_TEST(conv_where_libraries_write_16_bits)
     library_rounds = 0;
     tensor_core_host_refuse(false, false);
 }
+
+/* ---- gradients beside each other ---- */
+
+/* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
+ * results. */
+static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
+{
+    if (setting)
+        setenv("AMPK_CUDA_SIDE_STREAM", setting, 1);
+    else
+        unsetenv("AMPK_CUDA_SIDE_STREAM");
+    size_t before = tensor_core_host_beside();
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    *bits = 0;
+    for (int i = 0; i < 40; i++)
+        *bits = 31 * *bits + run_case(backward_case, context, first + i);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return tensor_core_host_beside() - before;
+}
+
+AMP_TEST(gradients_run_beside_each_other_where_it_pays)
+{
+    bool forced = getenv("AMPK_CUDA_SIDE_STREAM") != NULL; /* conformance_cuda_conv_side */
+    uint64_t first = test_random(), bits[3];
+    size_t always = count_beside("1", first, &bits[0]), some = count_beside(NULL, first, &bits[1]);
+    CHECK_INT(count_beside("0", first, &bits[2]), 0);
+    CHECK(some > 0 && some < always);
+    CHECK(bits[0] == bits[1] && bits[1] == bits[2]);
+    if (forced) setenv("AMPK_CUDA_SIDE_STREAM", "1", 1);
+}
 #endif
 
 /* ---- operands: rounded to the compute type, to nearest even ---- */
