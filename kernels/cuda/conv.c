@@ -428,6 +428,18 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
            ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true, NULL).bytes);
 }
 
+/* Where there is no memory to compute gradients beside each other, they come one after the other.
+ */
+static bool choose_order(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    size_t had = ctx->work_bytes;
+    conv->beside = choose_beside(ctx, conv);
+    if (reserve_work(ctx, conv)) return true;
+    if (!conv->beside) return false;
+    conv->beside = false;
+    return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
+}
+
 struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
                                         char *err, size_t err_size)
 {
@@ -439,8 +451,7 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, "out of memory");
     if (conv && make_plans(ctx, conv, why, sizeof why)) {
-        conv->beside = choose_beside(ctx, conv);
-        if (reserve_work(ctx, conv)) return conv;
+        if (choose_order(ctx, conv)) return conv;
         snprintf(why, sizeof why, "out of memory");
     }
     ampk_cuda_conv_destroy(ctx, conv);
