@@ -345,9 +345,7 @@ AMP_TEST(conv_where_libraries_write_16_bits)
 
 /* ---- gradients beside each other ---- */
 
-/* AMPK_CUDA_SIDE_STREAM; NULL: not set. Returns whether it was, as conformance_cuda_conv_side has
- * it.
- */
+/* AMPK_CUDA_SIDE_STREAM; NULL: unset. Returns whether it was set (conformance_cuda_conv_side). */
 static bool set_side_stream(const char *setting)
 {
     bool was = getenv("AMPK_CUDA_SIDE_STREAM") != NULL;
