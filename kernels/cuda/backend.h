@@ -51,10 +51,6 @@
 extern "C" {
 #endif
 
-/* bn_statistics of what a library stored, and its amax in the same pass (conv_layout.h). */
-void ampk_cuda_stored_statistics(struct ampk_context *, const struct ampk_tensor *y,
-                                 const struct ampk_bn_statistics *, uint32_t *amax);
-
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)
 

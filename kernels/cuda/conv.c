@@ -311,9 +311,8 @@ void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
     const void *packed = run_forward(ctx, conv, o, x, y);
-    bool in_one = o.direct && statistics; /* amax with the sums */
-    if (!in_one) store_output(ctx, &o, packed, y, conv->k, false, amax);
-    if (statistics) ampk_cuda_stored_statistics(ctx, y, statistics, in_one ? amax : NULL);
+    store_output(ctx, &o, packed, y, conv->k, false, amax);
+    if (statistics) ampk_cuda_bn_statistics(ctx, y, statistics);
 }
 
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

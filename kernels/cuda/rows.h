@@ -29,6 +29,14 @@ struct ampk_view {
     size_t image_stride, stride; /* stride: from row to row where that is the same everywhere */
 };
 
+/* ampk_raise_amax of what is stored in v: inf in FP16 counts as the smallest that becomes it. */
+static __device__ __forceinline__ void ampk_raise_stored_amax(uint32_t *amax, uint32_t magnitude,
+                                                              const ampk_view &v)
+{
+    bool refused = v.dtype == AMPK_FP16 && magnitude == AMPK_INF;
+    ampk_raise_amax(amax, refused ? AMPK_FP16_OVERFLOW : magnitude);
+}
+
 /* Row i is pixel i, counted over all images. */
 static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
 {
