@@ -267,6 +267,9 @@ struct ampk_backend {
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
+    /* Why a convolution runs without Tensor Cores although its compute type is for them, in words
+     * that last; NULL, or no such function: there is nothing to say. */
+    const char *(*conv_note)(const struct ampk_conv *);
     /* Every convolution of a list takes new weights; must precede forward after every change. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, not activated; and its statistics, unless NULL. */

@@ -131,6 +131,7 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
 {
+    if (conv->shape.compute == AMPK_COMPUTE_FP32) return NULL;
     for (int pass = 0; pass < PASSES; pass++) {
         const struct slot *slot = &conv->slots[pass][conv->operand == AMPK_FP32][0];
         const char *note = slot->plan ? ampk_tc_plan_info(slot->plan).no_tensor_cores : NULL;
