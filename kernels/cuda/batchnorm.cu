@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (channel < cover.channels) {
         float shift[N];
         ampk_read_parameters(s.rolling_mean, channel, shift);
-        ampk_for_rows<4, one_input<N>, AMPK_LAST_ROW_FIRST>(
+        ampk_for_rows<4, one_input<N>>(
             cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
             [&](unsigned, const one_input<N> &in) {
 #pragma unroll
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
     uint32_t largest = 0, largest_y = 0;
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(bn, channel);
-        ampk_for_rows<2, forward_input<N>>(
+        ampk_for_rows<2, forward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
                 A::load(y, row, channel, in.y);
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        ampk_for_rows<1, backward_input<N>, AMPK_LAST_ROW_FIRST>(
+        ampk_for_rows<1, backward_input<N>>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 gradient.template load<A>(row, channel, in);
@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
-        ampk_for_rows<2, backward_input<N>>(
+        ampk_for_rows<2, backward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 gradient.template load<A>(row, channel, in);
@@ -210,7 +210,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     uint32_t largest = 0;
     float x[N] = {0};
     if (channel < cover.channels)
-        ampk_for_rows<2, backward_input<N>>(
+        ampk_for_rows<2, backward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 A::load(d, row, channel, in.d);

@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(bn, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            const cell at(row, sides);
+            const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), sides);
             float v[PIXELS][N], max[N];
             uint32_t place[N];
             load_pixels<A>(y, at, channel, v);
@@ -163,8 +163,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        for (unsigned place = ampk_row(cover); place < cover.rows; place += ampk_row_step(cover)) {
-            unsigned row = ampk_row_at(cover, place, AMPK_LAST_ROW_FIRST);
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             cell_input<N> in;
             gradient.load<A>(cell(row, gradient.sides), channel, layer, in);
 #pragma unroll
@@ -197,7 +196,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            const cell at(row, gradient.sides);
+            const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), gradient.sides);
             cell_input<N> in;
             gradient.load<A>(at, channel, layer, in);
 #pragma unroll

@@ -257,8 +257,9 @@ static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover
     return gridDim.y * (blockDim.x >> cover.lane_bits);
 }
 
-/* Where a kernel begins. What was just written ends in the cache, so a kernel that sums begins
- * there, and the one after it, which reads the same again, where that one ended. */
+/* Where a kernel begins. What was read or written last is still in the cache, so a kernel of
+ * batch-norm that maps begins there; and it ends with the first rows, where the convolution that
+ * comes next begins. */
 enum ampk_order { AMPK_FIRST_ROW_FIRST, AMPK_LAST_ROW_FIRST };
 
 /* The row that comes in this place. */
