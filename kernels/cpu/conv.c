@@ -52,7 +52,9 @@ struct gradient {
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many */
     struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
+    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups]; after backward the first
+                                           of each tile is its gradient */
+    uint32_t amax;                      /* of that */
 };
 
 struct ampk_conv {
@@ -535,26 +537,21 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     ampk_dnnl_execute(g->plan, lane.x, g->partial[task], lane.y, lane.scratch);
 }
 
-/* Adds the partial gradients of a tile and writes the sum to dw; returns the largest magnitude. */
-static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dw)
+/* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
+static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
 {
-    const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
     struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
-    size_t taps = (size_t)s->kh * s->kw, count;
+    size_t count;
     float *sum = ampk_dnnl_weights_values(partial[0], &count);
     for (int i = 1; i < g->groups; i++)
         ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
-    size_t filter = (size_t)tile / g->slices_c * (s->k / g->slices_k);
-    size_t channel = (size_t)tile % g->slices_c * (s->c / g->slices_c);
-    ampk_dnnl_weights_unpack(g->plan, partial[0],
-                             dw + (filter * (s->c / s->groups) + channel) * taps);
     return ctx->isa->rows.amax(sum, count);
 }
 
 static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                float *dw, char *memory)
+                                char *memory)
 {
     int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
     uint32_t largest = 0;
@@ -565,7 +562,7 @@ static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv
             gradient_task(ctx, conv, x, dy, task, memory);
 #pragma omp for schedule(dynamic) reduction(max : largest)
         for (int tile = 0; tile < tiles; tile++) {
-            uint32_t found = finish_tile(ctx, conv, tile, dw);
+            uint32_t found = finish_tile(ctx, conv, tile);
             if (found > largest) largest = found;
         }
     }
@@ -574,10 +571,49 @@ static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv
 
 void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                            const struct ampk_tensor *dx, bool accumulate, float *dw,
-                            uint32_t *dx_amax, uint32_t *dw_amax)
+                            const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
-    ampk_amax_raise(dw_amax, weight_gradient(ctx, conv, x, dy, dw, memory));
+    conv->gradient.amax = weight_gradient(ctx, conv, x, dy, memory);
+}
+
+/* ---- weight gradients ---- */
+
+/* One tile: brought into plain order in `plain`, which is laid out as dst is, and from there to
+ * dst while it is in the cache; or straight to dst. */
+static void take_tile(struct ampk_context *ctx, const struct ampk_conv *conv, int tile, float *dst,
+                      float factor, bool accumulate, float *plain)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    size_t taps = (size_t)s->kh * s->kw, filter = (size_t)(s->c / s->groups) * taps;
+    size_t filters = (size_t)s->k / g->slices_k, run = filter / g->slices_c;
+    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
+    bool direct = !accumulate && factor == 1;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                             (direct ? dst : plain) + first);
+    for (size_t k = 0; k < filters && !direct; k++)
+        ctx->isa->rows.add_scaled(dst + first + k * filter, plain + first + k * filter, run, factor,
+                                  accumulate);
+}
+
+static void take_gradient(struct ampk_context *ctx, const struct ampk_conv *conv, float *dst,
+                          float factor, bool accumulate)
+{
+    int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
+    float *plain = ampk_memory(ctx, weight_count(&conv->shape) * sizeof *plain);
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
+    for (int tile = 0; tile < tiles; tile++)
+        take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+}
+
+void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
+                                    const struct ampk_weight_gradient *list, int count,
+                                    float factor, bool accumulate)
+{
+    for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
+        ampk_amax_raise(g->amax, g->conv->gradient.amax);
+        if (g->dst) take_gradient(ctx, g->conv, g->dst, factor, accumulate);
+    }
 }
