@@ -415,31 +415,83 @@ AMP_TEST(weight_gradients_of_several_types)
     run_cases(mixed_list_case, 6);
 }
 
+static double always_one(void)
+{
+    return 1;
+}
+
+static double large(void)
+{
+    return 300;
+}
+
 static double spoilt_now_and_then(void)
 {
     if (test_random() % 100) return random_value();
     return random_bool() ? INFINITY : NAN;
 }
 
-/* What is not finite is seen, by what watches alone too, and nothing else is taken for it. */
+/* By what watches alone; the bits of what is not finite may differ. */
+static void check_watched(struct rig *r, const struct convs *c, const float *stored)
+{
+    struct amax amax = make_amax(r);
+    const struct ampk_weight_gradient item = {c->tested, NULL, tested_amax(&amax)};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    uint32_t bits, expected = raised(0, stored, weight_count(&c->shape));
+    r->backend->read(r->context, &bits, item.amax, sizeof bits);
+    if (ampk_amax_is_finite(bits) != ampk_amax_is_finite(expected))
+        TEST_FAIL("amax of dw is 0x%08x, where its largest is 0x%08x", bits, expected);
+}
+
+/* What is not finite is seen, and nothing else is taken for it. */
 static void not_finite_case(struct rig *r)
 {
     struct convs c = make_convs(r, choose_shape(false));
     run_backward(r, &c, spoilt_now_and_then);
-    const float *stored = stored_gradient(r, &c);
-    struct amax amax = make_amax(r);
-    const struct ampk_weight_gradient item = {c.tested, NULL, tested_amax(&amax)};
-    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
-    uint32_t bits, expected = raised(0, stored, weight_count(&c.shape));
-    r->backend->read(r->context, &bits, item.amax, sizeof bits);
-    if (ampk_amax_is_finite(bits) != ampk_amax_is_finite(expected))
-        TEST_FAIL("amax of dw is 0x%08x, where its largest is 0x%08x", bits, expected);
+    check_watched(r, &c, stored_gradient(r, &c));
     destroy_convs(r, &c);
 }
 
 AMP_TEST(weight_gradients_that_are_not_finite)
 {
     run_cases(not_finite_case, 60);
+}
+
+/* n values of 1, but for one: the product of two such is inf. */
+static struct pair ones_but_one(struct rig *r, int n, int where)
+{
+    struct pair p = input_tensor_of(r, describe(AMPK_FP32, AMPK_NHWC, 1, n, 1, 1), always_one);
+    float *x = own(r, n * sizeof *x);
+    for (int i = 0; i < n; i++)
+        x[i] = i == where ? 1e30f : 1;
+    p.tested.data = input_bytes(r, x, n * sizeof *x);
+    return p;
+}
+
+/* One element alone, often the last, where a group has its own numbers of channels. */
+static void one_overflow_case(struct rig *r)
+{
+    int groups = RANDOM_OF(1, 3), channels = random_int(1, 20), filters = random_int(1, 20);
+    enum ampk_compute compute = RANDOM_OF(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    struct convs c =
+        make_convs(r, (struct ampk_conv_shape){1, groups * channels, 1, 1, groups * filters, 1, 1,
+                                               1, 0, groups, compute, false});
+    bool last = random_bool();
+    int filter = last ? groups * filters - 1 : random_int(0, groups * filters - 1);
+    int channel = last ? channels - 1 : random_int(0, channels - 1);
+    struct pair x = ones_but_one(r, c.shape.c, filter / filters * channels + channel);
+    struct pair dy = ones_but_one(r, c.shape.k, filter);
+    r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested, NULL, false, NULL);
+    const float *stored = stored_gradient(r, &c);
+    for (int i = 0; i < groups * filters * channels; i++)
+        CHECK(isinf(stored[i]) == (i == filter * channels + channel));
+    check_watched(r, &c, stored);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(one_weight_gradient_that_is_not_finite)
+{
+    run_cases(one_overflow_case, 60);
 }
 
 /* ---- backward ---- */
@@ -455,6 +507,7 @@ static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
     struct ampk_tensor to_dx = magnitude_of_old(r, &dx, accumulate);
     ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, NULL);
     struct amax dx_amax = make_amax(r);
+    if (random_bool()) run_backward(r, &c, large); /* the second one must win */
     r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested,
                               want_dx ? &dx.tested : NULL, accumulate, tested_amax(&dx_amax));
     ampk_reference.conv_backward(NULL, c.exact, &x.exact, &dy.exact, want_dx ? &dx.exact : NULL,
@@ -506,11 +559,6 @@ AMP_TEST(conv_backward_where_libraries_add_nothing)
     tensor_core_host_refuse(false, true);
     run_cases(backward_case, 60);
     tensor_core_host_refuse(false, false);
-}
-
-static double large(void)
-{
-    return 300;
 }
 
 /* What FP16 does not hold is inf in the gradient, not a magnitude that FP32 holds. */
@@ -570,11 +618,6 @@ static void check_values(const char *what, const float *got, const float *expect
     for (int i = 0; i < OPERANDS; i++)
         if (got[i] != expected[i])
             TEST_FAIL("%s: operand read as %.9g, expected %.9g", what, got[i], expected[i]);
-}
-
-static double always_one(void)
-{
-    return 1;
 }
 
 /* x of 1x1x1xN by one weight of 1, then x = 1 by N weights. */
