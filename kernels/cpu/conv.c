@@ -262,6 +262,7 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     shape.h = g->bands.in_rows;
     shape.k = (int)filters;
     shape.c = (int)channels;
+    shape.plain_c = (int)channels;
     g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!g->plan) return false;
     need_lane(conv, g->plan, g->units * x_size, g->units * y_size);
@@ -580,32 +581,30 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 
 /* ---- weight gradients ---- */
 
-/* One tile: brought into plain order in `plain`, which is laid out as dst is, and from there to
- * dst while it is in the cache; or straight to dst. */
+/* One tile: brought into plain order in `plain`, and from there to its place in dst. */
 static void take_tile(struct ampk_context *ctx, const struct ampk_conv *conv, int tile, float *dst,
                       float factor, bool accumulate, float *plain)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
-    size_t taps = (size_t)s->kh * s->kw, filter = (size_t)(s->c / s->groups) * taps;
-    size_t filters = (size_t)s->k / g->slices_k, run = filter / g->slices_c;
-    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    bool direct = !accumulate && factor == 1;
-    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
-                             (direct ? dst : plain) + first);
-    for (size_t k = 0; k < filters && !direct; k++)
-        ctx->isa->rows.add_scaled(dst + first + k * filter, plain + first + k * filter, run, factor,
-                                  accumulate);
+    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
+    size_t filters = (size_t)s->k / g->slices_k;
+    float *to = dst + (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups], plain);
+    for (size_t k = 0; k < filters; k++)
+        ctx->isa->rows.add_scaled(to + k * filter, plain + k * run, run, factor, accumulate);
 }
 
+/* No more threads than tiles, so that a tile for each is no more than the weights. */
 static void take_gradient(struct ampk_context *ctx, const struct ampk_conv *conv, float *dst,
                           float factor, bool accumulate)
 {
     int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
-    float *plain = ampk_memory(ctx, weight_count(&conv->shape) * sizeof *plain);
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
+    size_t count = weight_count(&conv->shape), size = count / tiles;
+    float *plain = ampk_memory(ctx, count * sizeof *plain);
+#pragma omp parallel for num_threads(smaller(ctx->threads, tiles)) schedule(dynamic)
     for (int tile = 0; tile < tiles; tile++)
-        take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+        take_tile(ctx, conv, tile, dst, factor, accumulate, plain + omp_get_thread_num() * size);
 }
 
 void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,

@@ -153,13 +153,14 @@ static void list_weight_gradients(struct amp_graph *g)
 {
     g->n_learning = 0;
     for (int i = g->plan->first_backward; i < g->n && g->gradients; i++) {
-        const struct amp_node *node = &g->nodes[i];
+        struct amp_node *node = &g->nodes[i];
         if (!node->conv) continue;
-        struct amp_param *p = node->weights;
+        const struct amp_param *p = node->weights;
         int k = g->n_learning++;
         g->of_pass[k] =
             (struct ampk_weight_gradient){node->conv, p->grad, &node->watch[AMP_WATCH_DW]};
         g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
+        node->gradient = &g->of_pass[k];
     }
 }
 
@@ -576,6 +577,13 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->backward_began = true;
 }
 
+/* Weight gradients of a pass are then dealt with all at once; else one by one, while the cache has
+ * them. */
+static bool starts_cost(const struct amp_graph *g)
+{
+    return g->backend->record_begin != NULL;
+}
+
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
@@ -586,9 +594,11 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     }
     if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
     amp_executor_of(g, layer)->backward(g, layer);
+    if (node->gradient && !starts_cost(g))
+        g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     show_gradient(g, layer);
     tell_watcher(g, layer, true, true);
-    if (layer == g->plan->first_backward) /* the last one: no layer's own time */
+    if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 

@@ -65,9 +65,10 @@ struct amp_node {
     uint8_t *drawn;          /* dropout: the mask on the host */
     void *dx;
     struct ampk_conv *conv;
-    float *mean, *variance, *sums; /* of this batch; sums: 2 per channel */
-    float *loss;                   /* unscaled copy of a loss layer's delta */
-    void *options, *constants;     /* of a loss on the device (loss.h); constants: backend memory */
+    const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
+    float *mean, *variance, *sums;               /* of this batch; sums: 2 per channel */
+    float *loss;                                 /* unscaled copy of a loss layer's delta */
+    void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
     struct amp_segment *segment; /* NULL: runs by itself */
