@@ -52,8 +52,8 @@ struct gradient {
     int slices_k, slices_c;
     int units, groups; /* units in a task, groups of so many */
     struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups]; after backward the first
-                                           of each tile is its gradient */
+    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
+    bool added;                         /* to the first of each tile, which is then its gradient */
     uint32_t amax;                      /* of that */
 };
 
@@ -262,7 +262,6 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     shape.h = g->bands.in_rows;
     shape.k = (int)filters;
     shape.c = (int)channels;
-    shape.plain_c = (int)channels;
     g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!g->plan) return false;
     need_lane(conv, g->plan, g->units * x_size, g->units * y_size);
@@ -538,6 +537,27 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     ampk_dnnl_execute(g->plan, lane.x, g->partial[task], lane.y, lane.scratch);
 }
 
+static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *dy, char *memory)
+{
+    int tasks = conv->gradient.slices_k * conv->gradient.slices_c * conv->gradient.groups;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
+    for (int task = 0; task < tasks; task++)
+        gradient_task(ctx, conv, x, dy, task, memory);
+    conv->gradient.added = false;
+}
+
+void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                            const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
+{
+    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
+    if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
+    weight_gradient(ctx, conv, x, dy, memory);
+}
+
+/* ---- weight gradients ---- */
+
 /* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
 static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
 {
@@ -550,61 +570,39 @@ static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, in
     return ctx->isa->rows.amax(sum, count);
 }
 
-static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
-                                const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                char *memory)
-{
-    int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
-    uint32_t largest = 0;
-#pragma omp parallel num_threads(ctx->threads)
-    {
-#pragma omp for schedule(dynamic)
-        for (int task = 0; task < tiles * conv->gradient.groups; task++)
-            gradient_task(ctx, conv, x, dy, task, memory);
-#pragma omp for schedule(dynamic) reduction(max : largest)
-        for (int tile = 0; tile < tiles; tile++) {
-            uint32_t found = finish_tile(ctx, conv, tile);
-            if (found > largest) largest = found;
-        }
-    }
-    return largest;
-}
-
-void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
-                            const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                            const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
-{
-    char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
-    if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
-    conv->gradient.amax = weight_gradient(ctx, conv, x, dy, memory);
-}
-
-/* ---- weight gradients ---- */
-
-/* One tile: brought into plain order in `plain`, and from there to its place in dst. */
-static void take_tile(struct ampk_context *ctx, const struct ampk_conv *conv, int tile, float *dst,
+/* One tile goes straight to dst, or to `plain`, which is laid out as dst is, and from there while
+ * it is in the cache. */
+static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
                       float factor, bool accumulate, float *plain)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
     size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
     size_t filters = (size_t)s->k / g->slices_k;
-    float *to = dst + (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups], plain);
-    for (size_t k = 0; k < filters; k++)
-        ctx->isa->rows.add_scaled(to + k * filter, plain + k * run, run, factor, accumulate);
+    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
+    bool direct = !accumulate && factor == 1;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                             (direct ? dst : plain) + first);
+    for (size_t at = first; at < first + filters * filter && !direct; at += filter)
+        ctx->isa->rows.add_scaled(dst + at, plain + at, run, factor, accumulate);
 }
 
-/* No more threads than tiles, so that a tile for each is no more than the weights. */
-static void take_gradient(struct ampk_context *ctx, const struct ampk_conv *conv, float *dst,
+/* Whoever wants the gradient first has the tiles finished, and may store them at once. */
+static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *dst,
                           float factor, bool accumulate)
 {
-    int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
-    size_t count = weight_count(&conv->shape), size = count / tiles;
-    float *plain = ampk_memory(ctx, count * sizeof *plain);
-#pragma omp parallel for num_threads(smaller(ctx->threads, tiles)) schedule(dynamic)
-    for (int tile = 0; tile < tiles; tile++)
-        take_tile(ctx, conv, tile, dst, factor, accumulate, plain + omp_get_thread_num() * size);
+    struct gradient *g = &conv->gradient;
+    int tiles = g->slices_k * g->slices_c;
+    float *plain = ampk_memory(ctx, weight_count(&conv->shape) * sizeof *plain);
+    uint32_t largest = g->added ? g->amax : 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int tile = 0; tile < tiles; tile++) {
+        uint32_t found = g->added ? 0 : finish_tile(ctx, conv, tile);
+        if (found > largest) largest = found;
+        if (dst) take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+    }
+    g->added = true;
+    g->amax = largest;
 }
 
 void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
@@ -612,7 +610,8 @@ void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
                                     float factor, bool accumulate)
 {
     for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
+        if (g->dst || !g->conv->gradient.added)
+            take_gradient(ctx, g->conv, g->dst, factor, accumulate);
         ampk_amax_raise(g->amax, g->conv->gradient.amax);
-        if (g->dst) take_gradient(ctx, g->conv, g->dst, factor, accumulate);
     }
 }
