@@ -282,8 +282,8 @@ struct ampk_backend {
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
-    /* For every convolution of a list: dst (+)= factor * its weight gradient, amax of the gradient
-     * itself. No dst overlaps another. */
+    /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
+     * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
 

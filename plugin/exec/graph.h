@@ -113,10 +113,9 @@ struct amp_graph {
     size_t n_gradients, n_flat; /* of all params; of those before the convolutions' weights */
     bool summed;    /* the sums hold some of this step; else those of convolutions mean 0 */
     float unscale;  /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
-    int n_learning; /* convolutions that learn; what becomes of the weight gradient of each: */
-    struct ampk_weight_gradient
-        *of_pass; /* when a pass ends: watched, stored where there are no sums */
-    struct ampk_weight_gradient *of_step; /* when it is accepted: added to the sums */
+    int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
+    struct ampk_weight_gradient *of_pass; /* in backward: watched, stored if there are no sums */
+    struct ampk_weight_gradient *of_step; /* if the pass is accepted: to the sums */
     char *arena;
     uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */
     bool device_losses;               /* there are some; then, beside watch and read with it: */
