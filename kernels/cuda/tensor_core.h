@@ -29,6 +29,7 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
+    bool sums;              /* AMPK_TC_FORWARD only: also those of y, for batch-norm */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
