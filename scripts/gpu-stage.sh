@@ -10,7 +10,7 @@ work=${AMP_WORK:?}
 
 # conformance ROUNDS SECONDS: every program, fresh inputs in every round; none is begun after so many
 # seconds. Convolutions come last. They are those that the libraries guess to be fast: to time all for
-# hundreds of shapes would take many minutes.
+# hundreds of shapes would take many minutes. Gradients run one after the other so, then beside each other.
 conformance() {
     wrong=0
     end=$(($(date +%s) + $2))

@@ -46,14 +46,12 @@ static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
 
 static void acquire(struct ampk_context *ctx)
 {
-    ampk_rt_event_record(ctx->turn, DEFAULT_STREAM);
-    ampk_rt_stream_after(ctx->stream, ctx->turn);
+    ampk_rt_order(ctx->turn, DEFAULT_STREAM, ctx->stream);
 }
 
 static void release(struct ampk_context *ctx)
 {
-    ampk_rt_event_record(ctx->turn, ctx->stream);
-    ampk_rt_stream_after(DEFAULT_STREAM, ctx->turn);
+    ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
 }
 
 static bool give_up_recording(struct ampk_context *ctx)

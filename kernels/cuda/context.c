@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
 
@@ -38,11 +39,13 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
+/* AMPK_CUDA_SIDE_STREAM=0 in the environment: no convolution uses a stream beside. */
 static bool make_streams(struct ampk_context *ctx)
 {
+    const char *wanted = getenv("AMPK_CUDA_SIDE_STREAM");
     ctx->stream = ampk_rt_stream_create();
     ctx->turn = ampk_rt_event_create(false);
-    if (!getenv("AMPK_CUDA_SIDE_STREAM")) return ctx->stream && ctx->turn;
+    if (wanted && !strcmp(wanted, "0")) return ctx->stream && ctx->turn;
     ctx->side = ampk_rt_stream_create();
     ctx->fork = ampk_rt_event_create(false);
     ctx->join = ampk_rt_event_create(false);

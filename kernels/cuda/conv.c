@@ -34,6 +34,7 @@ struct ampk_conv {
     void *weights;                   /* packed */
     struct slot slots[PASSES][2][2]; /* [..][result is FP32][accumulate] */
     enum ampk_dtype gradient;        /* of the weight gradient, before it becomes float */
+    bool beside;                     /* and it is computed beside the data gradient */
 };
 
 /* ---- plans ---- */
@@ -113,6 +114,19 @@ static bool make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char *e
     find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
     return find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
            choose_gradient(ctx, conv, err, err_size);
+}
+
+/* One answer for every backward pass, by the plans for tensors as islands have them, dx not added.
+ * AMPK_CUDA_SIDE_STREAM in the environment: 0 never (context.c), 1 always, unset: where it pays. */
+static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    if (!ctx->side || conv->shape.forward_only) return false;
+    if (getenv("AMPK_CUDA_SIDE_STREAM")) return true;
+    return ampk_tc_pays_beside(
+        ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
+        find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why), ctx->stream,
+        ctx->side);
 }
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
@@ -338,7 +352,7 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
                                      const struct ampk_tensor *dx, bool accumulate, const float *dw)
 {
     char why[400];
-    struct backward b = {.plain = is_plain(conv, conv->gradient, dw), .beside = ctx->side && dx};
+    struct backward b = {.plain = is_plain(conv, conv->gradient, dw), .beside = conv->beside && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
@@ -368,13 +382,6 @@ static void store_gradient(struct ampk_context *ctx, const struct ampk_conv *con
         ampk_conv_unpack_weights(ctx, &layout, packed, conv->gradient, dw, amax);
 }
 
-/* What `first` was given so far comes before what `second` is given from now on. */
-static void order(ampk_rt_event event, ampk_rt_stream first, ampk_rt_stream second)
-{
-    ampk_rt_event_record(event, first);
-    ampk_rt_stream_after(second, event);
-}
-
 void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *x, const struct ampk_tensor *dy,
                              const struct ampk_tensor *dx, bool accumulate, float *dw,
@@ -386,7 +393,7 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
     void *gradient = b.plain ? (void *)dw : work + b.dw_at;
     if (b.beside) {
-        order(ctx->fork, ctx->stream, ctx->side);
+        ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
         ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, work + b.dw_space,
                     ctx->side);
     }
@@ -397,7 +404,7 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
         store_output(ctx, &b.dx, result, dx, conv->c, accumulate, dx_amax);
     }
     if (b.beside)
-        order(ctx->join, ctx->side, ctx->stream);
+        ampk_rt_order(ctx->join, ctx->side, ctx->stream);
     else
         ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, work + b.dw_space,
                     ctx->stream);
@@ -421,6 +428,18 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
            ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true, NULL).bytes);
 }
 
+/* Where there is no memory to compute gradients beside each other, they come one after the other.
+ */
+static bool choose_order(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    size_t had = ctx->work_bytes;
+    conv->beside = choose_beside(ctx, conv);
+    if (reserve_work(ctx, conv)) return true;
+    if (!conv->beside) return false;
+    conv->beside = false;
+    return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
+}
+
 struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
                                         char *err, size_t err_size)
 {
@@ -432,7 +451,7 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, "out of memory");
     if (conv && make_plans(ctx, conv, why, sizeof why)) {
-        if (reserve_work(ctx, conv)) return conv;
+        if (choose_order(ctx, conv)) return conv;
         snprintf(why, sizeof why, "out of memory");
     }
     ampk_cuda_conv_destroy(ctx, conv);

@@ -71,6 +71,12 @@ ampk_rt_event ampk_rt_event_create(bool timed);
 void ampk_rt_event_destroy(ampk_rt_event);
 void ampk_rt_event_record(ampk_rt_event, ampk_rt_stream);
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to); /* waits for both */
+/* What `first` was given so far comes before what `second` is given from now on. */
+static inline void ampk_rt_order(ampk_rt_event event, ampk_rt_stream first, ampk_rt_stream second)
+{
+    ampk_rt_event_record(event, first);
+    ampk_rt_stream_after(second, event);
+}
 
 /* Work launched on the stream between begin and end is recorded instead of run; NULL where it
  * cannot be. What fails meanwhile spoils the recording and nothing else: end returns NULL. */

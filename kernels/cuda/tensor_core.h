@@ -55,7 +55,8 @@ struct ampk_tc_settings {
     /* Also kernels that the library compiles when a plan is made, about a second each. Without
      * them there are no FP32 results of 16-bit operands but for inner products. */
     bool compile;
-    bool untimed; /* what is not in the cache is computed as the library expects to be fast */
+    bool untimed; /* what is not in the cache is computed as the library expects to be fast, and on
+                     one stream */
 };
 
 /* NULL with the reason in err. */
@@ -76,6 +77,12 @@ struct ampk_tc_plan_info {
     const char *no_tensor_cores; /* why not; NULL: it uses them */
 };
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
+
+/* Whether a convolution's gradients are computed sooner beside each other, that of the weights on
+ * `side`, than one after the other: as the cache knows it, else timed now. False where that is not
+ * wanted, there is no memory for it, or a plan was not timed itself. */
+bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
+                         const struct ampk_tc_plan *weights, ampk_rt_stream, ampk_rt_stream side);
 
 /* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
  * gradient x and dy. workspace: 256-byte aligned. A library that fails here aborts the program with

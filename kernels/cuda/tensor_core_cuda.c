@@ -21,11 +21,14 @@ enum {
     PATIENCE = 8, /* choices of one heuristic, best guess first, that are not faster one by one */
     LEAST_WORKSPACE = 1 << 20, /* when memory is short */
     KEY = 512,
+    PAIR_KEY = KEY + 32,
     VALUE = 512,
 };
 
 /* A plan that takes so much longer than the best in its first run is not run again. */
 static const float HOPELESS = 1.3f;
+/* Gradients are computed one after the other unless that takes this much longer. */
+static const float BESIDE_WORTH = 1.03f;
 
 struct ampk_tc {
     struct ampk_cudnn_device cudnn;
@@ -57,6 +60,24 @@ struct ampk_tc_plan {
 static void say(const char *text)
 {
     if (text[0]) fprintf(stderr, "darknet-amp: %s\n", text);
+}
+
+static void say_timing(struct ampk_tc *tc)
+{
+    if (!tc->said_timing) say("timing the ways to compute each convolution on this GPU, once");
+    tc->said_timing = true;
+}
+
+static void save_cache(struct ampk_tc *tc)
+{
+    char err[400] = "";
+    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) say(err);
+}
+
+static const char *name_of(enum ampk_dtype dtype)
+{
+    static const char *const names[] = {"fp32", "fp16", "bf16"};
+    return names[dtype];
 }
 
 /* ---- plans ---- */
@@ -138,7 +159,7 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
 struct bench {
     struct ampk_tc *tc;
     ampk_rt_stream stream;
-    void *first, *second, *result, *workspace;
+    void *first, *second, *result, *workspace; /* a second operand that is there is taken */
     size_t workspace_bytes;
     ampk_rt_event from, to;
 };
@@ -157,7 +178,7 @@ static bool begin_bench(struct bench *b, const struct ampk_tc_problem *p)
     size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
     enum ampk_dtype operand = ampk_tc_operand(p->compute);
     b->first = make_operand(b, p->pass == AMPK_TC_DATA ? y : x, operand);
-    b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand);
+    if (!b->second) b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand);
     b->result = make_operand(b,
                              p->pass == AMPK_TC_FORWARD ? y
                              : p->pass == AMPK_TC_DATA  ? x
@@ -279,8 +300,7 @@ static bool choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_r
     struct bench b = {.tc = tc, .stream = stream};
     char value[VALUE];
     if (tc->settings.untimed) return false;
-    if (!tc->said_timing) say("timing the ways to compute each convolution on this GPU, once");
-    tc->said_timing = true;
+    say_timing(tc);
     if (begin_bench(&b, &plan->problem)) {
         time_gemms(&b, plan, value);
         if (uses_cudnn(tc, &plan->problem)) time_cudnn(&b, plan, value, why, why_size);
@@ -343,10 +363,9 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
 {
     static const char *const pass[] = {"forward", "data", "weights"};
     static const char *const compute[] = {"fp32", "tf32", "fp16", "bf16"};
-    static const char *const dtype[] = {"fp32", "fp16", "bf16"};
     snprintf(key, KEY, "%s; %s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d",
              tc->device, pass[p->pass], p->accumulate ? " added" : "", compute[p->compute],
-             dtype[p->result], p->n, p->c, p->h, p->w, p->k, p->kh, p->kw, p->stride, p->pad,
+             name_of(p->result), p->n, p->c, p->h, p->w, p->k, p->kh, p->kw, p->stride, p->pad,
              p->groups);
 }
 
@@ -361,14 +380,13 @@ static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct am
 static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream, char *why,
                    size_t why_size)
 {
-    char err[400] = "";
     bool chosen = choose_as_kept(tc, plan);
     if (!chosen) {
         ampk_plan_cache_refresh(tc->cache); /* contexts beside this one make the same choices */
         chosen = choose_as_kept(tc, plan) || choose_by_time(tc, plan, stream, why, why_size) ||
                  choose_by_guess(tc, plan, why, why_size);
     }
-    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) say(err);
+    save_cache(tc);
     return chosen;
 }
 
@@ -391,6 +409,117 @@ struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_t
     plan->no_tensor_cores = why_no_tensor_cores(tc, plan);
     plan->next = tc->plans;
     return tc->plans = plan;
+}
+
+/* ---- gradients beside each other ---- */
+
+/* What both gradients of a convolution are timed on. */
+struct pair {
+    const struct ampk_tc_plan *data_plan, *weights_plan;
+    struct bench data, weights; /* dy is the same */
+    ampk_rt_stream side;
+    ampk_rt_event fork, join;
+};
+
+static bool begin_pair(struct pair *p)
+{
+    bool ready = begin_bench(&p->data, &p->data_plan->problem);
+    p->weights.second = p->data.first;
+    ready = ready && begin_bench(&p->weights, &p->weights_plan->problem);
+    p->fork = ampk_rt_event_create(false);
+    p->join = ampk_rt_event_create(false);
+    return ready && p->fork && p->join && p->data.workspace_bytes >= p->data_plan->way.workspace &&
+           p->weights.workspace_bytes >= p->weights_plan->way.workspace;
+}
+
+static void end_pair(struct pair *p)
+{
+    ampk_rt_stream_wait(p->side);
+    p->weights.second = NULL;
+    end_bench(&p->data);
+    end_bench(&p->weights);
+    if (p->fork) ampk_rt_event_destroy(p->fork);
+    if (p->join) ampk_rt_event_destroy(p->join);
+}
+
+/* Milliseconds of both gradients as conv.c computes them; 0 where one cannot run. The host's time
+ * is hidden as in time_way. */
+static float time_pair(struct pair *p, bool beside)
+{
+    struct bench *data = &p->data, *weights = &p->weights;
+    ampk_rt_zero(data->workspace, data->workspace_bytes, data->stream);
+    ampk_rt_zero(weights->workspace, weights->workspace_bytes, data->stream);
+    ampk_rt_event_record(data->from, data->stream);
+    weights->stream = beside ? p->side : data->stream;
+    if (beside) ampk_rt_order(p->fork, data->stream, p->side);
+    bool done = !beside || run_once(weights, &p->weights_plan->way);
+    done = done && run_once(data, &p->data_plan->way);
+    done = done && (beside || run_once(weights, &p->weights_plan->way));
+    if (beside) ampk_rt_order(p->join, p->side, data->stream);
+    ampk_rt_event_record(data->to, data->stream);
+    return done ? ampk_rt_event_ms(data->from, data->to) : 0;
+}
+
+/* The fastest of each, taken in turns, the first of which load the kernels; false where they cannot
+ * run. */
+static bool time_both(struct pair *p, float *one_stream, float *beside)
+{
+    for (int i = 0; i < TIMED_RUNS; i++) {
+        float one = time_pair(p, false), two = one > 0 ? time_pair(p, true) : 0;
+        if (two <= 0) return false;
+        if (i == 0 || one < *one_stream) *one_stream = one;
+        if (i == 0 || two < *beside) *beside = two;
+    }
+    return true;
+}
+
+/* In the file: the times of the plans that are paired, then the fastest of each kind. Those of
+ * other plans do not count. */
+static bool read_pair(const struct ampk_tc *tc, const char *key, const char *plans, bool *pays)
+{
+    const char *value = ampk_plan_cache_find(tc->cache, key);
+    size_t paired = strlen(plans);
+    float one_stream, beside;
+    if (!value || strncmp(value, plans, paired)) return false;
+    if (sscanf(value + paired, ": one stream %f, beside %f", &one_stream, &beside) != 2)
+        return false;
+    *pays = one_stream > BESIDE_WORTH * beside;
+    return true;
+}
+
+/* False where that is not wanted, there is no memory for it, or the plans cannot run. */
+static bool measure_pair(struct ampk_tc *tc, struct pair *p, const char *key, const char *plans)
+{
+    char value[VALUE];
+    float one_stream, beside;
+    if (tc->settings.untimed) return false;
+    say_timing(tc);
+    bool timed = begin_pair(p) && time_both(p, &one_stream, &beside);
+    end_pair(p);
+    if (!timed) return false;
+    snprintf(value, sizeof value, "%s: one stream %.6g, beside %.6g", plans, one_stream, beside);
+    ampk_plan_cache_add(tc->cache, key, value);
+    save_cache(tc);
+    return true;
+}
+
+bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
+                         const struct ampk_tc_plan *weights, ampk_rt_stream stream,
+                         ampk_rt_stream side)
+{
+    struct bench bench = {.tc = tc, .stream = stream};
+    struct pair p = {data, weights, bench, bench, side, NULL, NULL};
+    char key[PAIR_KEY], plans[64];
+    bool pays = false;
+    if (data->way.ms <= 0 || weights->way.ms <= 0) return false;
+    snprintf(key, sizeof key, "%s; beside weights to %s", data->key,
+             name_of(weights->problem.result));
+    snprintf(plans, sizeof plans, "%.6g %.6g", data->way.ms, weights->way.ms);
+    if (read_pair(tc, key, plans, &pays)) return pays;
+    ampk_plan_cache_refresh(tc->cache);
+    if (!read_pair(tc, key, plans, &pays) && measure_pair(tc, &p, key, plans))
+        read_pair(tc, key, plans, &pays);
+    return pays;
 }
 
 /* ---- libraries ---- */

@@ -315,6 +315,7 @@ AMP_TEST(conv_backward_of_many_weights)
 /* ---- libraries with gaps ---- */
 
 #ifdef CUDA_EMULATED
+#include "tests/emulation/emulation.h"
 #include "tests/emulation/tensor_core_host.h"
 
 /* What cuDNN lacks on some devices is done by other ways. */
@@ -333,6 +334,74 @@ AMP_TEST(conv_where_libraries_write_16_bits)
     run_cases(backward_case, 60);
     library_rounds = 0;
     tensor_core_host_refuse(false, false);
+}
+
+/* ---- gradients beside each other ---- */
+
+/* AMPK_CUDA_SIDE_STREAM; NULL: unset. Returns whether it was set (conformance_cuda_conv_side). */
+static bool set_side_stream(const char *setting)
+{
+    bool was = getenv("AMPK_CUDA_SIDE_STREAM") != NULL;
+    if (setting)
+        setenv("AMPK_CUDA_SIDE_STREAM", setting, 1);
+    else
+        unsetenv("AMPK_CUDA_SIDE_STREAM");
+    return was;
+}
+
+/* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
+ * results. */
+static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
+{
+    set_side_stream(setting);
+    size_t before = tensor_core_host_beside();
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    *bits = 0;
+    for (int i = 0; i < 30; i++)
+        *bits = 31 * *bits + run_case(backward_case, context, first + i);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return tensor_core_host_beside() - before;
+}
+
+AMP_TEST(gradients_run_beside_each_other_where_it_pays)
+{
+    bool forced = set_side_stream(NULL);
+    uint64_t first = test_random(), bits[3];
+    size_t always = count_beside("1", first, &bits[0]), some = count_beside(NULL, first, &bits[1]);
+    CHECK_INT(count_beside("0", first, &bits[2]), 0);
+    CHECK(some > 0 && some < always);
+    CHECK(bits[0] == bits[1] && bits[1] == bits[2]);
+    set_side_stream(forced ? "1" : NULL);
+}
+
+/* Bytes that a context takes with one convolution, SIZE_MAX where it cannot be made. */
+static size_t bytes_of_conv(const char *setting, const struct ampk_conv_shape *shape)
+{
+    char err[300];
+    set_side_stream(setting);
+    size_t before = emulation_memory().bytes, bytes = SIZE_MAX;
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    struct ampk_conv *conv = CONFORMANCE_BACKEND.conv_create(context, shape, err, sizeof err);
+    if (conv) bytes = emulation_memory().bytes - before;
+    if (conv) CONFORMANCE_BACKEND.conv_destroy(context, conv);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return bytes;
+}
+
+AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other)
+{
+    struct ampk_conv_shape s = {4, 100, 64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
+    bool forced = set_side_stream(NULL);
+    size_t less = bytes_of_conv("0", &s), more = bytes_of_conv("1", &s);
+    CHECK(less < more && more < SIZE_MAX);
+    emulation_memory_limit(emulation_memory().bytes + less);
+    CHECK_INT(bytes_of_conv("1", &s), less);
+    emulation_memory_limit(emulation_memory().bytes + less - 1);
+    CHECK(bytes_of_conv("1", &s) == SIZE_MAX);
+    emulation_memory_limit(SIZE_MAX);
+    set_side_stream(forced ? "1" : NULL);
 }
 #endif
 

@@ -1,8 +1,10 @@
 /* Which plan is chosen (tensor_core_cuda.c), with clocks and libraries in place of the real ones:
- * every engine has a time here, and a plan runs that long when the device comes to it. */
+ * every engine has a time here, and a plan runs that long when the device comes to it. What is
+ * given to another stream takes a time of its own there, and the two do not wait for each other. */
 #include "kernels/cuda/conv_layout.h"
 #include "kernels/cuda/cudnn_plan.h"
 #include "kernels/cuda/gemm_cublaslt.h"
+#include "kernels/cuda/plan_cache.h"
 #include "tests/harness.h"
 
 #include <unistd.h>
@@ -13,23 +15,28 @@ static struct scene {
     float start[8];          /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, compiled, no_memory, untimed;
     size_t workspace; /* of every engine */
+    size_t largest;   /* piece of memory that there is; 0: any */
+    float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
+    int disturbed;    /* every so many runs one takes thrice as long; 0: none */
 } scene;
 
-static float host, device; /* clocks: the host's, and when the device has done what it was given */
-static int runs, live;     /* plans run, descriptors and memory not freed */
+/* Clocks: the host's, and when the device has done what a stream was given. */
+static float host, device[2];
+static int runs, live; /* plans run, descriptors and memory not freed */
+static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
-/* The device works for so long, on what it was given before first. */
-static void work(float ms)
+/* The device works for so long, on what the stream was given before first. */
+static void work(ampk_rt_stream stream, float ms)
 {
-    device = (device > host ? device : host) + ms;
+    float *clock = &device[stream == side];
+    *clock = (*clock > host ? *clock : host) + ms;
 }
 
 /* ---- in place of the runtime ---- */
 
 void *ampk_rt_alloc(size_t bytes)
 {
-    (void)bytes;
-    if (scene.no_memory) return NULL;
+    if (scene.no_memory || (scene.largest && bytes > scene.largest)) return NULL;
     live++;
     return calloc(1, 16);
 }
@@ -42,7 +49,7 @@ void ampk_rt_free(void *memory)
 
 ampk_rt_event ampk_rt_event_create(bool timed)
 {
-    CHECK(timed);
+    (void)timed;
     live++;
     return calloc(1, sizeof(float));
 }
@@ -55,9 +62,14 @@ void ampk_rt_event_destroy(ampk_rt_event event)
 
 void ampk_rt_event_record(ampk_rt_event event, ampk_rt_stream stream)
 {
-    (void)stream;
-    work(0);
-    *(float *)event = device;
+    work(stream, 0);
+    *(float *)event = device[stream == side];
+}
+
+void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
+{
+    float *clock = &device[stream == side];
+    if (*clock < *(float *)event) *clock = *(float *)event;
 }
 
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
@@ -68,8 +80,8 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 
 void ampk_rt_zero(void *memory, size_t bytes, ampk_rt_stream stream)
 {
-    (void)memory, (void)bytes, (void)stream;
-    work(100);
+    (void)memory, (void)bytes;
+    work(stream, 100);
 }
 
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
@@ -91,12 +103,14 @@ void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, si
     (void)stream, (void)data, (void)dtype, (void)n;
 }
 
-static bool pass_time(float start, float ms)
+static bool pass_time(ampk_rt_stream stream, float start, float ms)
 {
     runs++;
     host += start;
-    work(ms);
-    return ms > 0;
+    if (stream == side) ms *= scene.beside;
+    if (ms <= 0) return false;
+    work(stream, scene.disturbed && runs % scene.disturbed == 0 ? 3 * ms : ms);
+    return true;
 }
 
 /* ---- in place of the libraries ---- */
@@ -113,9 +127,12 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
     return CUDNN_STATUS_SUCCESS;
 }
 
+static ampk_rt_stream of_cudnn;
+
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
-    (void)handle, (void)stream;
+    (void)handle;
+    of_cudnn = (ampk_rt_stream)stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -227,7 +244,7 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
 {
     (void)device, (void)first, (void)second, (void)result, (void)workspace, (void)why;
     (void)why_size;
-    return pass_time(scene.start[plan->set.count], scene.cudnn[plan->set.count]);
+    return pass_time(of_cudnn, scene.start[plan->set.count], scene.cudnn[plan->set.count]);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -286,8 +303,8 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
                    char *why, size_t why_size)
 {
     (void)handle, (void)gemm, (void)first, (void)second, (void)result, (void)workspace;
-    (void)workspace_bytes, (void)stream, (void)why, (void)why_size;
-    return pass_time(0, scene.gemm[algorithm->data[0]]);
+    (void)workspace_bytes, (void)why, (void)why_size;
+    return pass_time(stream, 0, scene.gemm[algorithm->data[0]]);
 }
 
 /* ---- choices ---- */
@@ -318,17 +335,22 @@ static struct ampk_tc *open_tc(void)
     char err[200];
     struct ampk_rt_device gpu = {.name = "A GPU", .compute_capability = 90};
     struct ampk_tc_settings settings = {
-        .workspace_limit = 1 << 20, .cache = cache, .untimed = scene.untimed};
+        .workspace_limit = 4 << 20, .cache = cache, .untimed = scene.untimed};
     struct ampk_tc *tc = ampk_tc_create(&gpu, &settings, err, sizeof err);
     REQUIRE(tc != NULL);
     return tc;
 }
 
 /* window 1: also a product of matrices */
-static struct ampk_tc_problem forward(int window, enum ampk_dtype result)
+static struct ampk_tc_problem problem(enum ampk_tc_pass pass, int window, enum ampk_dtype result)
 {
     struct ampk_conv_shape s = {4, 8, 9, 9, 16, window, window, 1, 0, 1, AMPK_COMPUTE_FP16, false};
-    return ampk_conv_problem(&s, AMPK_TC_FORWARD, result, false);
+    return ampk_conv_problem(&s, pass, result, false);
+}
+
+static struct ampk_tc_problem forward(int window, enum ampk_dtype result)
+{
+    return problem(AMPK_TC_FORWARD, window, result);
 }
 
 /* Plans a problem with a new context. ms < 0: there must be no plan. Returns how many runs were
@@ -432,7 +454,7 @@ AMP_TEST(nothing_that_works_is_said)
     begin();
     scene.cudnn[0] = -1;
     check_choice(forward(3, AMPK_FP16), -1, NULL);
-    scene.cudnn[0] = 1, scene.workspace = 2 << 20;
+    scene.cudnn[0] = 1, scene.workspace = 8 << 20;
     check_choice(forward(3, AMPK_FP16), -1, NULL);
     end();
 }
@@ -445,6 +467,139 @@ AMP_TEST(why_there_are_no_tensor_cores)
     struct ampk_tc_problem p = forward(3, AMPK_FP32);
     p.compute = AMPK_COMPUTE_FP32;
     check_choice(p, 1, "FP32 products are not for Tensor Cores");
+    end();
+}
+
+/* ---- gradients beside each other ---- */
+
+enum timed { TIMED, NOT_TIMED };
+
+struct gradients {
+    struct ampk_tc *tc;
+    struct ampk_tc_plan *data, *weights;
+};
+
+/* Those of 3x3, planned with a new context. */
+static struct gradients plan_gradients(void)
+{
+    char why[200];
+    struct ampk_tc_problem data = problem(AMPK_TC_DATA, 3, AMPK_FP16);
+    struct ampk_tc_problem weights = problem(AMPK_TC_WEIGHTS, 3, AMPK_FP16);
+    struct gradients g = {.tc = open_tc()};
+    g.data = ampk_tc_plan_create(g.tc, &data, NULL, why, sizeof why);
+    g.weights = ampk_tc_plan_create(g.tc, &weights, NULL, why, sizeof why);
+    REQUIRE(g.data && g.weights);
+    return g;
+}
+
+static void check_answer(const struct gradients *g, bool expected, enum timed timed)
+{
+    runs = 0;
+    CHECK_INT(ampk_tc_pays_beside(g->tc, g->data, g->weights, NULL, side), expected);
+    CHECK((runs > 0) == (timed == TIMED));
+}
+
+/* With a new context, and asked again if it was timed. */
+static void check_beside(bool expected, enum timed timed)
+{
+    int disturbed = scene.disturbed;
+    scene.disturbed = 0; /* while plans are timed */
+    struct gradients g = plan_gradients();
+    scene.disturbed = disturbed;
+    check_answer(&g, expected, timed);
+    if (timed == TIMED && scene.beside > 0) check_answer(&g, expected, NOT_TIMED);
+    ampk_tc_destroy(g.tc);
+}
+
+/* A scene where either gradient takes 2 ms, that of the weights so many times as long beside. */
+static void begin_gradients(float beside)
+{
+    begin();
+    scene.cudnn[1] = 3, scene.cudnn[5] = 2, scene.beside = beside;
+}
+
+AMP_TEST(gradients_run_beside_each_other_where_it_is_faster)
+{
+    static const struct {
+        float beside;
+        bool pays;
+    } cases[] = {{1, true}, {.5f, true}, {1.9f, true}, {1.96f, false}, {2, false}, {3, false}};
+    static const int disturbed[] = {0, 5, 6}; /* the last run of either kind too */
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 3; j++) {
+            begin_gradients(cases[i].beside);
+            scene.disturbed = disturbed[j];
+            scene.start[5] = 20; /* hidden */
+            check_beside(cases[i].pays, TIMED);
+            check_beside(cases[i].pays, NOT_TIMED); /* from the file */
+            scene.untimed = true;
+            check_beside(cases[i].pays, NOT_TIMED);
+            end();
+        }
+}
+
+AMP_TEST(without_timing_gradients_run_one_after_the_other)
+{
+    begin_gradients(1);
+    scene.workspace = 3 << 20;
+    scene.untimed = true;
+    check_beside(false, NOT_TIMED); /* nor are the plans */
+    scene.untimed = false, scene.no_memory = true;
+    struct gradients guessed = plan_gradients();
+    scene.no_memory = false;
+    check_answer(&guessed, false, NOT_TIMED);
+    ampk_tc_destroy(guessed.tc);
+    check_choice(problem(AMPK_TC_DATA, 3, AMPK_FP16), 2, NULL);
+    check_choice(problem(AMPK_TC_WEIGHTS, 3, AMPK_FP16), 2, NULL);
+    scene.untimed = true;
+    check_beside(false, NOT_TIMED); /* the plans are kept, by a program that knew no more */
+    scene.untimed = false, scene.no_memory = true;
+    check_beside(false, NOT_TIMED);
+    scene.no_memory = false, scene.largest = 2 << 20; /* too short a workspace */
+    check_beside(false, NOT_TIMED);
+    scene.largest = 0, scene.beside = -1;
+    check_beside(false, TIMED);
+    check_beside(false, TIMED); /* what failed is not kept */
+    scene.beside = 1;
+    check_beside(true, TIMED);
+    end();
+}
+
+/* Gives the answer that the file keeps another value. */
+static void keep_answer(const char *value)
+{
+    char line[2048], *key = NULL;
+    char warning[200], err[200];
+    FILE *f = fopen(cache, "r");
+    REQUIRE(f != NULL);
+    while (!key && fgets(line, sizeof line, f))
+        if (strstr(line, "; beside weights to fp16\t")) key = strchr(line, '\t') + 1;
+    fclose(f);
+    REQUIRE(key != NULL);
+    *strchr(key, '\t') = 0;
+    struct ampk_plan_cache *kept = ampk_plan_cache_open(cache, warning, sizeof warning);
+    CHECK_STR(warning, "");
+    ampk_plan_cache_add(kept, key, value);
+    CHECK(ampk_plan_cache_save(kept, err, sizeof err));
+    ampk_plan_cache_close(kept);
+}
+
+AMP_TEST(an_answer_is_kept_for_the_plans_that_it_was_timed_with)
+{
+    begin_gradients(1);
+    check_beside(true, TIMED);
+    keep_answer("2 2: one stream 4, beside 3.9");
+    check_beside(false, NOT_TIMED);
+    static const char *const others[] = {"", "2 2", "2 2: maybe", "2 1: one stream 4, beside 3.9",
+                                         "2 2.5: one stream 4, beside 3.9"};
+    for (int i = 0; i < 5; i++) {
+        keep_answer(others[i]);
+        check_beside(true, TIMED);
+        check_beside(true, NOT_TIMED);
+    }
+    scene.cudnn[5] = -1, scene.beside = 2; /* other plans now */
+    check_beside(false, TIMED);
+    check_beside(false, NOT_TIMED);
     end();
 }
 

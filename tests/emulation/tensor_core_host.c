@@ -26,11 +26,17 @@ struct ampk_tc {
 };
 
 static bool refuse_fp32, refuse_accumulate;
+static size_t ran_beside;
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
     refuse_fp32 = fp32_results;
     refuse_accumulate = accumulate;
+}
+
+size_t tensor_core_host_beside(void)
+{
+    return ran_beside;
 }
 
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
@@ -73,6 +79,20 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
     (void)plan;
     return (struct ampk_tc_plan_info){.workspace = WORKSPACE,
                                       .no_tensor_cores = "this is the emulation"};
+}
+
+/* As good as random, and the same for the same problem. */
+bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
+                         const struct ampk_tc_plan *weights, ampk_rt_stream stream,
+                         ampk_rt_stream side)
+{
+    const struct ampk_tc_problem *p = &data->p;
+    (void)tc;
+    if (p->pass != AMPK_TC_DATA || weights->p.pass != AMPK_TC_WEIGHTS || !side || side == stream) {
+        fprintf(stderr, "emulated Tensor Cores: no gradients that could run beside each other\n");
+        abort();
+    }
+    return (p->n + p->c / 4 + p->h + p->k / 4 * 3 + p->kh) % 4 < 2;
 }
 
 /* ---- numbers ---- */
@@ -322,6 +342,7 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     if (!kept) abort();
     *kept = (struct run){&plan->p, first, second, result, workspace};
     if (stream != tc->stream) {
+        ran_beside++;
         emulation_beside(stream, run, kept);
     } else if (!emulation_record(run, kept, free)) {
         run(kept);

@@ -3,9 +3,12 @@
 #define TENSOR_CORE_HOST_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Refuse what cuDNN has no plans for on some devices: FP32 results of 16-bit operands, data
  * gradients that are added. */
 void tensor_core_host_refuse(bool fp32_results, bool accumulate);
+/* How many passes ran on another stream than that of operations. */
+size_t tensor_core_host_beside(void);
 
 #endif
