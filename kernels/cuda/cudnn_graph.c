@@ -221,7 +221,8 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
     struct dimensions size = {1, channels, 1, 1};
     cudnnBackendDescriptor_t sum = make_tensor(set, AMPK_CUDNN_SUM, AMPK_FP32, size);
     cudnnBackendDescriptor_t squares = make_tensor(set, AMPK_CUDNN_SQUARES, AMPK_FP32, size);
-    cudnnBackendDescriptor_t op = ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    cudnnBackendDescriptor_t op =
+        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
     ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
                          &mode);
     ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,

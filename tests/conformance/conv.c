@@ -170,26 +170,32 @@ static double products_of_output(const struct ampk_conv_shape *s)
 
 /* ---- forward ---- */
 
-static void check_forward(struct rig *r, const struct convs *c)
+/* watched: by an amax, without which the statistics may be the library's. */
+static void compare_forward(struct rig *r, const struct convs *c, struct ampk_tensor shape,
+                            bool with_statistics, bool watched)
 {
     const struct ampk_conv_shape *s = &c->shape;
-    struct pair x = input_tensor(r, shape_x(s));
-    struct pair y = output_tensor(r, shape_y(s), false);
+    struct pair x = input_tensor(r, shape_x(s)), y = output_tensor(r, shape, false);
     struct statistics statistics = make_statistics(r, s->k);
     struct ampk_bn_statistics tested = tested_statistics(&statistics);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
-    bool with_statistics = random_bool();
     struct amax amax = make_amax(r);
     r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
-                             with_statistics ? &tested : NULL, tested_amax(&amax));
+                             with_statistics ? &tested : NULL, watched ? tested_amax(&amax) : NULL);
     ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, &amax.exact);
     struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
     double slack = check_output(r, "conv_forward", &y, sum);
-    check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
+    if (watched) check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
     if (!with_statistics) return;
     struct ampk_tensor stored = download(r, &y); /* whatever rounding gave it */
-    check_statistics(r, &statistics, &stored);
+    bool by_library = !watched && s->compute == AMPK_COMPUTE_FP16;
+    check_statistics(r, &statistics, &stored, by_library ? SUMS_ABOUT_0_PERHAPS : SUMS_ABOUT_SHIFT);
+}
+
+static void check_forward(struct rig *r, const struct convs *c)
+{
+    compare_forward(r, c, shape_y(&c->shape), random_bool(), random_bool());
 }
 
 static void forward_case(struct rig *r)
@@ -402,6 +408,46 @@ AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other
     CHECK(bytes_of_conv("1", &s) == SIZE_MAX);
     emulation_memory_limit(SIZE_MAX);
     set_side_stream(forced ? "1" : NULL);
+}
+
+/* ---- sums in the epilogue ---- */
+
+/* Dense FP16 of whole vectors, what the library can sum. */
+static void summed_case(struct rig *r)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    s.groups = 1, s.c = RANDOM_OF(3, 8, 16), s.k = RANDOM_OF(8, 16, 24, 64);
+    s.compute = AMPK_COMPUTE_FP16;
+    struct convs c = make_convs(r, s);
+    struct ampk_tensor y =
+        describe(AMPK_FP16, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
+    compare_forward(r, &c, y, true, false);
+    destroy_convs(r, &c);
+}
+
+/* The same cases with AMPK_CUDA_EPILOGUE_SUMS (NULL: unset): how many had the library's sums. */
+static size_t count_summed(const char *setting, uint64_t first)
+{
+    if (setting)
+        setenv("AMPK_CUDA_EPILOGUE_SUMS", setting, 1);
+    else
+        unsetenv("AMPK_CUDA_EPILOGUE_SUMS");
+    size_t before = tensor_core_host_summed();
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    for (int i = 0; i < 60; i++)
+        run_case(summed_case, context, first + i);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    unsetenv("AMPK_CUDA_EPILOGUE_SUMS");
+    return tensor_core_host_summed() - before;
+}
+
+AMP_TEST(statistics_from_the_library_where_it_pays)
+{
+    uint64_t first = test_random();
+    size_t always = count_summed("1", first), some = count_summed(NULL, first);
+    CHECK_INT(count_summed("0", first), 0);
+    CHECK(some > 0 && some < always);
 }
 #endif
 
