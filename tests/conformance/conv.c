@@ -344,22 +344,26 @@ AMP_TEST(conv_where_libraries_write_16_bits)
 
 /* ---- gradients beside each other ---- */
 
-/* AMPK_CUDA_SIDE_STREAM; NULL: unset. Returns whether it was set (conformance_cuda_conv_side). */
-static bool set_side_stream(const char *setting)
+/* A variable of the environment; NULL: unset. Returns whether it was set
+ * (conformance_cuda_conv_side). */
+static bool set_variable(const char *name, const char *setting)
 {
-    bool was = getenv("AMPK_CUDA_SIDE_STREAM") != NULL;
+    bool was = getenv(name) != NULL;
     if (setting)
-        setenv("AMPK_CUDA_SIDE_STREAM", setting, 1);
+        setenv(name, setting, 1);
     else
-        unsetenv("AMPK_CUDA_SIDE_STREAM");
+        unsetenv(name);
     return was;
 }
+
+static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
+                  EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS";
 
 /* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
  * results. */
 static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
 {
-    set_side_stream(setting);
+    set_variable(SIDE_STREAM, setting);
     size_t before = tensor_core_host_beside();
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -372,20 +376,21 @@ static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
 
 AMP_TEST(gradients_run_beside_each_other_where_it_pays)
 {
-    bool forced = set_side_stream(NULL);
+    bool forced = set_variable(SIDE_STREAM, NULL);
     uint64_t first = test_random(), bits[3];
     size_t always = count_beside("1", first, &bits[0]), some = count_beside(NULL, first, &bits[1]);
     CHECK_INT(count_beside("0", first, &bits[2]), 0);
     CHECK(some > 0 && some < always);
     CHECK(bits[0] == bits[1] && bits[1] == bits[2]);
-    set_side_stream(forced ? "1" : NULL);
+    set_variable(SIDE_STREAM, forced ? "1" : NULL);
 }
 
 /* Bytes that a context takes with one convolution, SIZE_MAX where it cannot be made. */
-static size_t bytes_of_conv(const char *setting, const struct ampk_conv_shape *shape)
+static size_t bytes_of_conv(const char *variable, const char *setting,
+                            const struct ampk_conv_shape *shape)
 {
     char err[300];
-    set_side_stream(setting);
+    set_variable(variable, setting);
     size_t before = emulation_memory().bytes, bytes = SIZE_MAX;
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -396,18 +401,24 @@ static size_t bytes_of_conv(const char *setting, const struct ampk_conv_shape *s
     return bytes;
 }
 
+/* A way that takes more memory is left where there is just enough for the usual one. */
+static void check_short_memory(const char *variable, const struct ampk_conv_shape *s)
+{
+    bool forced = set_variable(variable, NULL);
+    size_t less = bytes_of_conv(variable, "0", s), more = bytes_of_conv(variable, "1", s);
+    CHECK(less < more && more < SIZE_MAX);
+    emulation_memory_limit(emulation_memory().bytes + less);
+    CHECK_INT(bytes_of_conv(variable, "1", s), less);
+    emulation_memory_limit(emulation_memory().bytes + less - 1);
+    CHECK(bytes_of_conv(variable, "1", s) == SIZE_MAX);
+    emulation_memory_limit(SIZE_MAX);
+    set_variable(variable, forced ? "1" : NULL);
+}
+
 AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other)
 {
     struct ampk_conv_shape s = {4, 100, 64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
-    bool forced = set_side_stream(NULL);
-    size_t less = bytes_of_conv("0", &s), more = bytes_of_conv("1", &s);
-    CHECK(less < more && more < SIZE_MAX);
-    emulation_memory_limit(emulation_memory().bytes + less);
-    CHECK_INT(bytes_of_conv("1", &s), less);
-    emulation_memory_limit(emulation_memory().bytes + less - 1);
-    CHECK(bytes_of_conv("1", &s) == SIZE_MAX);
-    emulation_memory_limit(SIZE_MAX);
-    set_side_stream(forced ? "1" : NULL);
+    check_short_memory(SIDE_STREAM, &s);
 }
 
 /* ---- sums in the epilogue ---- */
@@ -428,26 +439,31 @@ static void summed_case(struct rig *r)
 /* The same cases with AMPK_CUDA_EPILOGUE_SUMS (NULL: unset): how many had the library's sums. */
 static size_t count_summed(const char *setting, uint64_t first)
 {
-    if (setting)
-        setenv("AMPK_CUDA_EPILOGUE_SUMS", setting, 1);
-    else
-        unsetenv("AMPK_CUDA_EPILOGUE_SUMS");
+    set_variable(EPILOGUE_SUMS, setting);
     size_t before = tensor_core_host_summed();
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
     for (int i = 0; i < 60; i++)
         run_case(summed_case, context, first + i);
     CONFORMANCE_BACKEND.context_destroy(context);
-    unsetenv("AMPK_CUDA_EPILOGUE_SUMS");
     return tensor_core_host_summed() - before;
 }
 
 AMP_TEST(statistics_from_the_library_where_it_pays)
 {
+    bool forced = set_variable(EPILOGUE_SUMS, NULL);
     uint64_t first = test_random();
     size_t always = count_summed("1", first), some = count_summed(NULL, first);
     CHECK_INT(count_summed("0", first), 0);
     CHECK(some > 0 && some < always);
+    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
+}
+
+/* So many filters that their sums are more than any other work memory. */
+AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
+{
+    struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    check_short_memory(EPILOGUE_SUMS, &s);
 }
 #endif
 
