@@ -16,8 +16,9 @@
  *  - `amax` (may be NULL) points to a word that is raised to the largest |v| among the FP32 values
  * about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
  * magnitude, with inf and NaN above every finite value. Operations only ever raise it.
- *    Where a library stores a convolution's result itself, amax may be of the rounded values; what
- *    FP16 cannot hold is then 65520, the smallest magnitude that becomes inf there.
+ *    Where a library stores a convolution's result itself, amax may be of the rounded values, as
+ *    that of what is stored already is; what FP16 cannot hold is then 65520, the smallest magnitude
+ *    that becomes inf there.
  *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is overwritten
  * and its old contents (even NaN) do not matter.
  *  - Inputs and outputs must not overlap, except where "may alias" is said.
@@ -227,8 +228,8 @@ struct ampk_cost {
 
 struct ampk_backend {
     const char *name;
-    /* A library stores what conv_backward leaves in dx, and dx_amax takes another pass over it: not
-     * to be asked for where a later sum shows what is not finite. */
+    /* A library stores what convolutions leave, and its amax takes another pass over it: not to be
+     * asked for where bn_act_forward can tell (y_amax), or a later sum shows what is not finite. */
     bool watching_costs;
 
     /* threads: 0 = all that OpenMP would use. */
@@ -266,10 +267,13 @@ struct ampk_backend {
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
+    /* Why a convolution runs without Tensor Cores although its compute type is for them, in words
+     * that last; NULL, or no such function: there is nothing to say. */
+    const char *(*conv_note)(const struct ampk_conv *);
     /* Every convolution of a list takes new weights; must precede forward after every change. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, not activated; and its statistics, unless NULL: those of bn_statistics. Or
-     * where amax is NULL and the library that computes y sums it, from FP32 sums of y and y^2
+     * where the library that computes y sums it (CUDA, FP16), from FP32 sums of y and y^2
      * themselves, of y as stored or before it was rounded. A rounding of such a sum changes the
      * variance by about 2^-24 * (1 + mean^2 / variance) of itself, which is accepted: where it
      * matters, from a mean^2 / variance of 2^20 on, FP16 stores y in steps as large as its spread.
@@ -294,11 +298,11 @@ struct ampk_backend {
     void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
                           const struct ampk_bn_statistics *);
     /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
-     * any dtype and layout; out may be a slice. */
+     * any dtype and layout; out may be a slice. y_amax is of y as it is stored. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
-                           uint32_t *amax);
+                           uint32_t *y_amax, uint32_t *amax);
     /* d: gradient at out (any dtype, layout), and at add if there was one. dy (may alias d when
      * dtype and layout agree): gradient at y. dscale, dbias: c floats, overwritten; db_amax watches
      * both. The activation's gradient: where it is one of two slopes, by the sign of what forward
@@ -316,7 +320,8 @@ struct ampk_backend {
      * maxpool_forward's. */
     void (*bn_act_pool_forward)(struct ampk_context *, const struct ampk_tensor *y,
                                 const struct ampk_batchnorm *, enum ampk_activation,
-                                const struct ampk_tensor *out, void *argmax, uint32_t *amax);
+                                const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
+                                uint32_t *amax);
     /* What bn_act_backward makes of maxpool_backward's dx; d: gradient at the maxima. */
     void (*bn_act_pool_backward)(struct ampk_context *, const struct ampk_tensor *y,
                                  const struct ampk_batchnorm *, enum ampk_activation,

@@ -502,7 +502,7 @@ void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, const struct ampk_tensor 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
                               const struct ampk_batchnorm *bn, enum ampk_activation activation,
                               const struct ampk_tensor *add, const struct ampk_tensor *out,
-                              uint32_t *amax)
+                              uint32_t *y_amax, uint32_t *amax)
 {
     struct job job = {.kernel = add ? normalize_add_tile : normalize_tile,
                       .in = {y, add},
@@ -511,6 +511,7 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
                       .activation = activation};
     ampk_set_normalizer(job.parameter, bn, (size_t)y->c, job_memory(ctx, y, 0, 1));
     ampk_amax_raise(amax, run(&job, y, ctx->threads, 0, NULL));
+    if (y_amax) AMPK_CPU(watch_stored)(ctx, y, y_amax);
 }
 
 void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *y,

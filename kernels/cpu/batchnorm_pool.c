@@ -340,7 +340,8 @@ static void check(const struct ampk_tensor *y, const struct ampk_tensor *maxima)
 
 void AMPK_CPU(bn_act_pool_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,
                                    const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                                   const struct ampk_tensor *out, void *argmax, uint32_t *amax)
+                                   const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
+                                   uint32_t *amax)
 {
     check(y, out);
     struct job job = {
@@ -348,6 +349,7 @@ void AMPK_CPU(bn_act_pool_forward)(struct ampk_context *ctx, const struct ampk_t
     size_t c = (size_t)y->c;
     ampk_set_normalizer(job.parameter, bn, c, ampk_memory(ctx, c * sizeof(float)));
     ampk_amax_raise(amax, run(&job, ctx->threads, 0, NULL));
+    if (y_amax) AMPK_CPU(watch_stored)(ctx, y, y_amax);
 }
 
 void AMPK_CPU(bn_act_pool_backward)(struct ampk_context *ctx, const struct ampk_tensor *y,

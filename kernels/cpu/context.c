@@ -239,8 +239,8 @@ FORWARD(bn_statistics,
 FORWARD(bn_act_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
          enum ampk_activation activation, const struct ampk_tensor *add,
-         const struct ampk_tensor *out, uint32_t *amax),
-        (ctx, y, bn, activation, add, out, amax))
+         const struct ampk_tensor *out, uint32_t *y_amax, uint32_t *amax),
+        (ctx, y, bn, activation, add, out, y_amax, amax))
 FORWARD(bn_act_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_tensor *out,
          const struct ampk_batchnorm *bn, enum ampk_activation activation,
@@ -250,8 +250,8 @@ FORWARD(bn_act_backward,
 FORWARD(bn_act_pool_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
          enum ampk_activation activation, const struct ampk_tensor *out, void *argmax,
-         uint32_t *amax),
-        (ctx, y, bn, activation, out, argmax, amax))
+         uint32_t *y_amax, uint32_t *amax),
+        (ctx, y, bn, activation, out, argmax, y_amax, amax))
 FORWARD(bn_act_pool_backward,
         (struct ampk_context * ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
          enum ampk_activation activation, const struct ampk_tensor *d, const void *argmax,

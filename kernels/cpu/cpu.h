@@ -116,6 +116,8 @@ extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);
 extern __typeof__(*ampk_isa_base.rows.amax) AMPK_CPU(rows_amax);
 extern __typeof__(*ampk_isa_base.rows.store_sums) AMPK_CPU(store_sums);
 extern __typeof__(*ampk_isa_base.rows.finish_statistics) AMPK_CPU(finish_statistics);
+/* Raises amax to the magnitudes in x; inf in FP16 counts as the smallest that becomes it. */
+void AMPK_CPU(watch_stored)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax);
 /* sum[i] = partial[0][i] + ... + partial[count-1][i], in this order; sum may be partial[0]. */
 void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum);
 extern __typeof__(*ampk_isa_base.rows.store_bias) AMPK_CPU(store_bias);

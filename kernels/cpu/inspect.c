@@ -56,6 +56,15 @@ void AMPK_CPU(inspect)(struct ampk_context *ctx, const struct ampk_tensor *x, ui
     *zeros += count;
 }
 
+void AMPK_CPU(watch_stored)(struct ampk_context *ctx, const struct ampk_tensor *x, uint32_t *amax)
+{
+    static const uint32_t infinite = 0x7f800000, refused = 0x477ff000; /* 65520 */
+    uint32_t largest = 0, zeros = 0;
+    AMPK_CPU(inspect)(ctx, x, &largest, &zeros);
+    if (x->dtype == AMPK_FP16 && largest == infinite) largest = refused;
+    ampk_amax_raise(amax, largest);
+}
+
 /* One FP32 sum per lane, added up in FP64. */
 static double squares(const float *x, size_t n)
 {

@@ -9,7 +9,7 @@
 
 /* clang-format off */
 #define AMPK_CUDA_CONV(X)                                                                          \
-    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
+    X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
     X(conv_backward)
 #define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
@@ -51,12 +51,8 @@
 extern "C" {
 #endif
 
-/* bn_statistics of what a library stored, and its amax in the same pass (conv_layout.h). */
-void ampk_cuda_stored_statistics(struct ampk_context *, const struct ampk_tensor *y,
-                                 const struct ampk_bn_statistics *, uint32_t *amax);
-
-/* The same from the sums of y and of its squares, [2][c], that a library took (tensor_core.h). They
- * are about 0, in FP32: kernels.h, conv_forward. */
+/* bn_statistics from the sums of y and of its squares, [2][c], that a library took (tensor_core.h).
+ * They are about 0, in FP32: kernels.h, conv_forward. */
 void ampk_cuda_summed_statistics(struct ampk_context *, const float *sums,
                                  const struct ampk_tensor *y, const struct ampk_bn_statistics *);
 

@@ -42,17 +42,16 @@ static __device__ __forceinline__ uint32_t take_channel(const ampk_bn_statistics
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     take_statistics(ampk_cover cover, ampk_view y, ampk_bn_statistics s, float *partial,
-                    unsigned *counters, uint32_t *amax)
+                    unsigned *counters)
 {
     const int N = A::width;
     __shared__ float shared[ampk_sum_shared<A, 2>()];
     unsigned channel = ampk_channel<A>(cover);
     float x[2 * N] = {0};
-    uint32_t largest = 0;
     if (channel < cover.channels) {
         float shift[N];
         ampk_read_parameters(s.rolling_mean, channel, shift);
-        ampk_for_rows<4, one_input<N>, AMPK_LAST_ROW_FIRST>(
+        ampk_for_rows<4, one_input<N>>(
             cover, [&](unsigned row, one_input<N> &in) { A::load(y, row, channel, in.y); },
             [&](unsigned, const one_input<N> &in) {
 #pragma unroll
@@ -61,13 +60,10 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
                     x[i] += v;
                     x[N + i] = fmaf(v, v, x[N + i]);
                 }
-                largest = ampk_magnitude(in.y, largest);
             });
     }
-    if (y.dtype == AMPK_FP16 && largest == AMPK_INF) largest = AMPK_FP16_OVERFLOW;
-    ampk_raise_amax(amax, largest);
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
-    largest = 0;
+    uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
         largest = take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first], shared[second],
                                largest);
@@ -89,20 +85,21 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 template <typename A, typename Activation, bool Residual>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
     normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
-              ampk_view add, ampk_view out, uint32_t *amax)
+              ampk_view add, ampk_view out, uint32_t *y_amax, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
-    uint32_t largest = 0;
+    uint32_t largest = 0, largest_y = 0;
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(bn, channel);
-        ampk_for_rows<2, forward_input<N>>(
+        ampk_for_rows<2, forward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
                 A::load(y, row, channel, in.y);
                 if (Residual) A::load(add, row, channel, in.add);
             },
             [&](unsigned row, forward_input<N> &in) {
+                largest_y = ampk_magnitude(in.y, largest_y);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     in.y[i] = activation.forward(layer.apply(i, in.y[i]));
@@ -111,6 +108,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
                 largest = ampk_put<A>(out, row, channel, in.y, false, largest);
             });
     }
+    ampk_raise_stored_amax(y_amax, largest_y, y);
     ampk_raise_amax(amax, largest);
 }
 
@@ -156,7 +154,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        ampk_for_rows<1, backward_input<N>, AMPK_LAST_ROW_FIRST>(
+        ampk_for_rows<1, backward_input<N>>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 gradient.template load<A>(row, channel, in);
@@ -192,7 +190,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
-        ampk_for_rows<2, backward_input<N>>(
+        ampk_for_rows<2, backward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 gradient.template load<A>(row, channel, in);
@@ -223,7 +221,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     uint32_t largest = 0;
     float x[N] = {0};
     if (channel < cover.channels)
-        ampk_for_rows<2, backward_input<N>>(
+        ampk_for_rows<2, backward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, backward_input<N> &in) {
                 A::load(d, row, channel, in.d);
@@ -253,20 +251,13 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
                                         const struct ampk_bn_statistics *statistics)
 {
-    ampk_cuda_stored_statistics(ctx, y, statistics, NULL);
-}
-
-extern "C" void ampk_cuda_stored_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
-                                            const struct ampk_bn_statistics *statistics,
-                                            uint32_t *amax)
-{
     struct ampk_view from = ampk_pixels(y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(y), from.c);
         float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2));
         AMPK_LAUNCH(take_statistics<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, from,
-                    *statistics, partial, ctx->counters, amax);
+                    *statistics, partial, ctx->counters);
     };
     ampk_with_access(run, from);
 }
@@ -284,7 +275,8 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
                                          const struct ampk_batchnorm *bn,
                                          enum ampk_activation activation,
                                          const struct ampk_tensor *add,
-                                         const struct ampk_tensor *out, uint32_t *amax)
+                                         const struct ampk_tensor *out, uint32_t *y_amax,
+                                         uint32_t *amax)
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
     struct ampk_view residual = add ? ampk_pixels(add) : from;
@@ -295,7 +287,7 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
             typedef decltype(family) F;
             auto normalization = add ? normalize<A, F, true> : normalize<A, F, false>;
             AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from,
-                        *bn, family, residual, to, amax);
+                        *bn, family, residual, to, y_amax, amax);
         });
     };
     ampk_with_access(run, from, to, residual);

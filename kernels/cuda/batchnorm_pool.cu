@@ -68,15 +68,16 @@ static __device__ __forceinline__ void load_pixels(const ampk_view &y, const cel
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
     pool_normalized(ampk_cover cover, cell_sides sides, ampk_view y, ampk_batchnorm bn,
-                    ampk_slope activation, ampk_view out, uint8_t *argmax, uint32_t *amax)
+                    ampk_slope activation, ampk_view out, uint8_t *argmax, uint32_t *y_amax,
+                    uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
-    uint32_t largest = 0;
+    uint32_t largest = 0, largest_y = 0;
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(bn, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            const cell at(row, sides);
+            const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), sides);
             float v[PIXELS][N], max[N];
             uint32_t place[N];
             load_pixels<A>(y, at, channel, v);
@@ -88,6 +89,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
 #pragma unroll
             for (int k = 0; k < PIXELS; k++)
                 if (at.has(k)) {
+                    largest_y = ampk_magnitude(v[k], largest_y);
 #pragma unroll
                     for (int i = 0; i < N; i++) {
                         float x = activation.forward(layer.apply(i, v[k][i]));
@@ -104,6 +106,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
             ampk_store_index(argmax + (size_t)at.window * cover.channels + channel, place);
         }
     }
+    ampk_raise_stored_amax(y_amax, largest_y, y);
     ampk_raise_amax(amax, largest);
 }
 
@@ -160,8 +163,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     float x[2 * N] = {0};
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
-        for (unsigned place = ampk_row(cover); place < cover.rows; place += ampk_row_step(cover)) {
-            unsigned row = ampk_row_at(cover, place, AMPK_LAST_ROW_FIRST);
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             cell_input<N> in;
             gradient.load<A>(cell(row, gradient.sides), channel, layer, in);
 #pragma unroll
@@ -194,7 +196,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            const cell at(row, gradient.sides);
+            const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), gradient.sides);
             cell_input<N> in;
             gradient.load<A>(at, channel, layer, in);
 #pragma unroll
@@ -218,7 +220,7 @@ extern "C" void ampk_cuda_bn_act_pool_forward(struct ampk_context *ctx, const st
                                               const struct ampk_batchnorm *bn,
                                               enum ampk_activation activation,
                                               const struct ampk_tensor *out, void *argmax,
-                                              uint32_t *amax)
+                                              uint32_t *y_amax, uint32_t *amax)
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
     auto run = [&](auto access) {
@@ -226,7 +228,7 @@ extern "C" void ampk_cuda_bn_act_pool_forward(struct ampk_context *ctx, const st
         struct ampk_cover cover = ampk_cover_map<A>(cell_count(y), from.c);
         AMPK_LAUNCH(pool_normalized<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
                     find_sides(y, out), from, *bn, ampk_slope_of(activation), to, (uint8_t *)argmax,
-                    amax);
+                    y_amax, amax);
     };
     ampk_with_access(run, from, to);
 }

@@ -154,6 +154,7 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
 {
+    if (conv->shape.compute == AMPK_COMPUTE_FP32) return NULL;
     for (int pass = 0; pass < PASSES; pass++) {
         const struct slot *slot = &conv->slots[pass][conv->operand == AMPK_FP32][0];
         const char *note = slot->plan ? ampk_tc_plan_info(slot->plan).no_tensor_cores : NULL;
@@ -306,7 +307,7 @@ struct forward {
     size_t x_at, y_at, sums_at, space, bytes;
 };
 
-/* statistics: those of y are wanted, and nothing else of what is stored. */
+/* statistics: those of y are wanted. */
 static struct output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                                     const struct ampk_tensor *y, bool statistics)
 {
@@ -351,15 +352,13 @@ void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
-    struct output o = choose_forward(ctx, conv, y, statistics && !amax);
+    struct output o = choose_forward(ctx, conv, y, statistics != NULL);
     struct forwarded f = run_forward(ctx, conv, o, x, y);
-    if (f.sums) {
+    store_output(ctx, &o, f.result, y, conv->k, false, amax);
+    if (f.sums)
         ampk_cuda_summed_statistics(ctx, f.sums, y, statistics);
-        return;
-    }
-    bool in_one = o.direct && statistics; /* amax with the sums */
-    if (!in_one) store_output(ctx, &o, f.result, y, conv->k, false, amax);
-    if (statistics) ampk_cuda_stored_statistics(ctx, y, statistics, in_one ? amax : NULL);
+    else if (statistics)
+        ampk_cuda_bn_statistics(ctx, y, statistics);
 }
 
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

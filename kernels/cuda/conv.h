@@ -14,9 +14,6 @@
 
 #include "tensor_core.h"
 
-/* Why a convolution runs without Tensor Cores, in words for a report; NULL: it uses them. */
-const char *ampk_cuda_conv_note(const struct ampk_conv *);
-
 /* Ends what the context's convolutions share; they are destroyed. */
 void ampk_cuda_conv_end(struct ampk_context *);
 

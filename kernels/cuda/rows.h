@@ -29,6 +29,14 @@ struct ampk_view {
     size_t image_stride, stride; /* stride: from row to row where that is the same everywhere */
 };
 
+/* ampk_raise_amax of what is stored in v: inf in FP16 counts as the smallest that becomes it. */
+static __device__ __forceinline__ void ampk_raise_stored_amax(uint32_t *amax, uint32_t magnitude,
+                                                              const ampk_view &v)
+{
+    bool refused = v.dtype == AMPK_FP16 && magnitude == AMPK_INF;
+    ampk_raise_amax(amax, refused ? AMPK_FP16_OVERFLOW : magnitude);
+}
+
 /* Row i is pixel i, counted over all images. */
 static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
 {
@@ -249,8 +257,9 @@ static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover
     return gridDim.y * (blockDim.x >> cover.lane_bits);
 }
 
-/* Where a kernel begins. What was just written ends in the cache, so a kernel that sums begins
- * there, and the one after it, which reads the same again, where that one ended. */
+/* Where a kernel begins. What was read or written last is still in the cache, so a kernel of
+ * batch-norm that maps begins there; and it ends with the first rows, where the convolution that
+ * comes next begins. */
 enum ampk_order { AMPK_FIRST_ROW_FIRST, AMPK_LAST_ROW_FIRST };
 
 /* The row that comes in this place. */

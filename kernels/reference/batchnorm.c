@@ -82,12 +82,21 @@ static double *find_output(const struct ampk_tensor *y, const struct ampk_batchn
     return a;
 }
 
+static void watch_stored(const struct ampk_tensor *y, uint32_t *amax)
+{
+    double *values = ampk_ref_load(y);
+    for (size_t i = 0; i < ampk_ref_count(y); i++)
+        ampk_ref_raise(amax, y->dtype == AMPK_FP16 && isinf(values[i]) ? 65520 : values[i]);
+    free(values);
+}
+
 void ampk_ref_bn_act_forward(struct ampk_context *context, const struct ampk_tensor *y,
                              const struct ampk_batchnorm *bn, enum ampk_activation activation,
                              const struct ampk_tensor *add, const struct ampk_tensor *out,
-                             uint32_t *amax)
+                             uint32_t *y_amax, uint32_t *amax)
 {
     (void)context;
+    watch_stored(y, y_amax);
     double *a = find_output(y, bn), *b = add ? ampk_ref_load(add) : NULL;
     for (size_t i = 0; i < ampk_ref_count(y); i++)
         a[i] = ampk_ref_activate(a[i], activation) + (b ? b[i] : 0);
@@ -164,10 +173,11 @@ static struct ampk_tensor make_like(const struct ampk_tensor *shape)
 
 void ampk_ref_bn_act_pool_forward(struct ampk_context *context, const struct ampk_tensor *y,
                                   const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                                  const struct ampk_tensor *out, void *argmax, uint32_t *amax)
+                                  const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
+                                  uint32_t *amax)
 {
     struct ampk_tensor activated = make_like(y);
-    ampk_ref_bn_act_forward(context, y, bn, activation, NULL, &activated, amax);
+    ampk_ref_bn_act_forward(context, y, bn, activation, NULL, &activated, y_amax, amax);
     ampk_ref_maxpool_forward(context, &activated, 2, 2, 0, out, argmax);
     free(activated.data);
 }

@@ -30,7 +30,7 @@ void ampk_ref_bn_statistics(struct ampk_context *, const struct ampk_tensor *y,
 void ampk_ref_bn_act_forward(struct ampk_context *, const struct ampk_tensor *y,
                              const struct ampk_batchnorm *, enum ampk_activation,
                              const struct ampk_tensor *add, const struct ampk_tensor *out,
-                             uint32_t *amax);
+                             uint32_t *y_amax, uint32_t *amax);
 void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y,
                               const struct ampk_tensor *out, const struct ampk_batchnorm *,
                               enum ampk_activation, const struct ampk_tensor *d,
@@ -38,7 +38,8 @@ void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y
                               uint32_t *dy_amax, uint32_t *db_amax);
 void ampk_ref_bn_act_pool_forward(struct ampk_context *, const struct ampk_tensor *y,
                                   const struct ampk_batchnorm *, enum ampk_activation,
-                                  const struct ampk_tensor *out, void *argmax, uint32_t *amax);
+                                  const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
+                                  uint32_t *amax);
 void ampk_ref_bn_act_pool_backward(struct ampk_context *, const struct ampk_tensor *y,
                                    const struct ampk_batchnorm *, enum ampk_activation,
                                    const struct ampk_tensor *d, const void *argmax,

@@ -214,6 +214,36 @@ static float random_uniform(void)
     return AMP_USE(rand_uniform)(0, 1);
 }
 
+// The backend's note on the convolution of layer i, if there is one.
+static const char *note_of(const struct amp_session *s, int i)
+{
+    const struct ampk_conv *conv = s->graph->nodes[i].conv;
+    return conv ? s->backend->conv_note(conv) : NULL;
+}
+
+// The layers from the first on that have its note.
+static void tell_note(const struct amp_session *s, int first)
+{
+    const char *note = note_of(s, first);
+    fprintf(stderr, "darknet-amp: without Tensor Cores (%s): layer", note);
+    for (int i = first; i < s->net->n; ++i)
+        if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
+    fprintf(stderr, "\n");
+}
+
+static void tell_notes(struct amp_session *s)
+{
+    if (s->noted || !s->plan->train || !s->backend->conv_note) return;
+    s->noted = true;
+    for (int i = 0; i < s->net->n; ++i) {
+        const char *note = note_of(s, i);
+        int before = 0;
+        while (before < i && note_of(s, before) != note)
+            ++before;
+        if (note && before == i) tell_note(s, i);
+    }
+}
+
 static void make_graph(struct amp_session *s)
 {
     char err[512];
@@ -242,6 +272,7 @@ static void make_graph(struct amp_session *s)
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_watch_layers(s->graph, s->at, s->at_user);
+    tell_notes(s);
 }
 
 static void describe_again(struct amp_session *s, const network *view)

@@ -39,6 +39,7 @@ struct amp_session {
     struct amp_saved *saved;     // per layer
     network view;                // as the last hook got it
     bool observed;               // a pass of observe.c runs: nobody is training
+    bool noted;                  // what the backend has to say of convolutions has been said
     amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
     void *see_user;
     amp_layer_function *at; // who is called around every layer (observe.c), NULL: nobody

@@ -84,7 +84,8 @@ static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchn
     size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
     out.data = g->backend->alloc(g->context, bytes);
     if (!out.data) return;
-    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL);
+    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL,
+                               NULL);
     amp_graph_show(g, AMP_SEEN_OUT, i, &out);
     g->backend->free(g->context, out.data);
 }
@@ -117,15 +118,17 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
                                             .rolling_variance = node->bind.rolling_variance,
                                             .rule = g->bn_rule,
                                             .amax = &node->watch[AMP_WATCH_ROLLING]};
+    uint32_t *word = &node->watch[AMP_WATCH_Y];
+    bool late = be->watching_costs;
     be->conv_forward(g->context, node->conv, x, &node->y, g->train ? &statistics : NULL,
-                     &node->watch[AMP_WATCH_Y]);
+                     late ? NULL : word);
     struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
-                                &node->watch[AMP_WATCH_OUT]);
+                                late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
     else
         be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
-                           &g->nodes[to].watch[AMP_WATCH_OUT]);
+                           late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
     if (to != i && g->see) show_own_output(g, i, &bn);
 }
 

@@ -83,7 +83,7 @@ static void operate(struct bench *b, enum operation op)
         backend->conv_forward(b->ctx, b->conv, &b->x, &b->y, &b->statistics, &b->amax);
         break;
     case BN_FORWARD:
-        backend->bn_act_forward(b->ctx, &b->y, &b->bn, AMPK_LEAKY, NULL, &b->out, &b->amax);
+        backend->bn_act_forward(b->ctx, &b->y, &b->bn, AMPK_LEAKY, NULL, &b->out, NULL, &b->amax);
         break;
     case BN_BACKWARD:
         backend->bn_act_backward(b->ctx, &b->y, &b->out, &b->bn, AMPK_LEAKY, &b->d, &b->dy,

@@ -160,12 +160,13 @@ static void bn_forward_case(struct rig *r)
     struct ampk_tensor add_size = absolute(r, &add.exact);
     struct ampk_batchnorm sizes = magnitude_layer(r, &l);
     ampk_reference.bn_act_forward(NULL, &size, &sizes, AMPK_LINEAR, residual ? &add_size : NULL,
-                                  &magnitude, NULL);
-    struct amax amax = make_amax(r);
+                                  &magnitude, NULL, NULL);
+    struct amax amax = make_amax(r), y_amax = make_amax(r);
     r->backend->bn_act_forward(r->context, &y.tested, &l.tested, a, residual ? &add.tested : NULL,
-                               &out.tested, tested_amax(&amax));
+                               &out.tested, tested_amax(&y_amax), tested_amax(&amax));
     ampk_reference.bn_act_forward(NULL, &y.exact, &l.exact, a, residual ? &add.exact : NULL,
-                                  &out.exact, &amax.exact);
+                                  &out.exact, &y_amax.exact, &amax.exact);
+    check_amax(r, "bn_act_forward y", &y_amax, 0);
     double slack = check_output(r, "bn_act_forward", &out, activated(a, 8, &magnitude));
     check_amax(r, "bn_act_forward", &amax, slack);
 }
@@ -173,6 +174,35 @@ static void bn_forward_case(struct rig *r)
 AMP_TEST(bn_act_forward)
 {
     run_cases(bn_forward_case, 80);
+}
+
+/* One value of y that is not finite; what FP16 refused was at least 65520. */
+static void refused_case(struct rig *r)
+{
+    struct ampk_tensor shape = random_kind().shape;
+    give_data(r, &shape);
+    fill(&shape, random_value);
+    bool nan = random_bool();
+    size_t i = test_random() % ((size_t)shape.c * shape.h * shape.w);
+    ampk_ref_set_flat(&shape, random_int(0, shape.n - 1), i, nan ? NAN : INFINITY, false, NULL);
+    struct pair y = make_pair(r, shape, true);
+    struct layer l = make_layer(r, shape.c, positive_value);
+    struct pair out =
+        output_tensor(r, describe(AMPK_FP32, AMPK_NHWC, shape.n, shape.c, shape.h, shape.w), false);
+    struct amax y_amax = make_amax(r);
+    r->backend->bn_act_forward(r->context, &y.tested, &l.tested, AMPK_LEAKY, NULL, &out.tested,
+                               tested_amax(&y_amax), NULL);
+    uint32_t word;
+    r->backend->read(r->context, &word, tested_amax(&y_amax), sizeof word);
+    if (shape.dtype == AMPK_FP16 && !nan)
+        CHECK(float_of(word) == 65520);
+    else
+        CHECK(!ampk_amax_is_finite(word));
+}
+
+AMP_TEST(what_is_not_finite_in_y_is_seen)
+{
+    run_cases(refused_case, 30);
 }
 
 /* What a backward pass reads and writes. */
@@ -214,7 +244,7 @@ static struct pair forward_output(struct rig *r, struct kind k, const struct pai
     if (ampk_is_two_slopes(activation)) shape.dtype = AMPK_FP32;
     struct pair out = output_tensor(r, shape, false);
     r->backend->bn_act_forward(r->context, &y->tested, &l->tested, activation, NULL, &out.tested,
-                               NULL);
+                               NULL, NULL);
     out.exact = download(r, &out);
     return out;
 }

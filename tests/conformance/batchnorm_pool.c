@@ -67,7 +67,7 @@ static struct pair activate(struct rig *r, const struct scene *s, enum ampk_dtyp
     struct pair p = output_tensor(
         r, describe(dtype, AMPK_NHWC, s->shape.n, s->shape.c, s->shape.h, s->shape.w), false);
     r->backend->bn_act_forward(r->context, &s->y.tested, &s->layer.tested, s->activation, NULL,
-                               &p.tested, amax);
+                               &p.tested, NULL, amax);
     p.exact = download(r, &p);
     return p;
 }
@@ -95,7 +95,7 @@ static void same_bits_case(struct rig *r)
     struct scene s = make_scene(r, values[test_random() % 3], positive_value_or_zero);
     struct amax amax = make_amax(r), wanted_amax = make_amax(r);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
-                                    &s.out.tested, s.argmax, tested_amax(&amax));
+                                    &s.out.tested, s.argmax, NULL, tested_amax(&amax));
 
     struct pair activated = activate(r, &s, s.shape.dtype, tested_amax(&wanted_amax));
     struct pair wanted = output_tensor(r, s.halved, false);
@@ -131,19 +131,21 @@ static struct ampk_tensor in_fp32(struct rig *r, const struct ampk_tensor *t)
 static void forward_case(struct rig *r)
 {
     struct scene s = make_scene(r, random_value, positive_value_or_zero);
-    struct amax amax = make_amax(r);
+    struct amax amax = make_amax(r), y_amax = make_amax(r);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
-                                    &s.out.tested, s.argmax, tested_amax(&amax));
+                                    &s.out.tested, s.argmax, tested_amax(&y_amax),
+                                    tested_amax(&amax));
     /* Not rounded before they are compared: the maximum is the same. */
     struct ampk_tensor y = in_fp32(r, &s.y.exact);
     void *argmax = own(r, ampk_reference.maxpool_index_bytes(&s.halved, 2));
     ampk_reference.bn_act_pool_forward(NULL, &y, &s.layer.exact, s.activation, &s.out.exact, argmax,
-                                       &amax.exact);
+                                       &y_amax.exact, &amax.exact);
+    check_amax(r, "bn_act_pool_forward y", &y_amax, 0);
     struct ampk_tensor size = absolute(r, &s.y.exact), magnitude = blank(r, &s.out.exact);
     struct ampk_tensor largest = describe_array(1);
     largest.data = own(r, sizeof(float));
     struct ampk_batchnorm sizes = magnitude_layer(r, &s.layer);
-    ampk_reference.bn_act_pool_forward(NULL, &size, &sizes, AMPK_LINEAR, &magnitude, argmax,
+    ampk_reference.bn_act_pool_forward(NULL, &size, &sizes, AMPK_LINEAR, &magnitude, argmax, NULL,
                                        largest.data);
     check_output(r, "bn_act_pool_forward", &s.out, activated(s.activation, 8, &magnitude));
     struct tolerance t = activated(s.activation, 8, &largest);
@@ -170,7 +172,7 @@ static void backward_case(struct rig *r)
 {
     struct scene s = make_scene(r, random_value, positive_value_or_zero);
     r->backend->bn_act_pool_forward(r->context, &s.y.tested, &s.layer.tested, s.activation,
-                                    &s.out.tested, s.argmax, NULL);
+                                    &s.out.tested, s.argmax, NULL, NULL);
     struct pair d = input_tensor(r, s.halved), dy = output_tensor(r, s.shape, false);
     struct pair dscale = output_array(r, s.shape.c, false);
     struct pair dbias = output_array(r, s.shape.c, false);

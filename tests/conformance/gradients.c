@@ -209,7 +209,7 @@ static double find_loss(struct layer *l)
 {
     find_statistics(l);
     struct ampk_batchnorm bn = parameters(l);
-    reference->bn_act_forward(NULL, &l->y, &bn, l->activation, NULL, &l->out, NULL);
+    reference->bn_act_forward(NULL, &l->y, &bn, l->activation, NULL, &l->out, NULL, NULL);
     return dot(&l->out, &l->weight);
 }
 

@@ -131,9 +131,10 @@ static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *bn, enum ampk_activation activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
-                           uint32_t *amax)
+                           uint32_t *y_amax, uint32_t *amax)
 {
-    real->bn_act_forward(c, y, bn, activation, add, out, amax);
+    strike(y, y_amax);
+    real->bn_act_forward(c, y, bn, activation, add, out, y_amax, amax);
     strike(out, amax);
 }
 
@@ -150,9 +151,11 @@ static void bn_act_backward(struct ampk_context *c, const struct ampk_tensor *y,
 
 static void bn_act_pool_forward(struct ampk_context *c, const struct ampk_tensor *y,
                                 const struct ampk_batchnorm *bn, enum ampk_activation activation,
-                                const struct ampk_tensor *out, void *argmax, uint32_t *amax)
+                                const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
+                                uint32_t *amax)
 {
-    real->bn_act_pool_forward(c, y, bn, activation, out, argmax, amax);
+    strike(y, y_amax);
+    real->bn_act_pool_forward(c, y, bn, activation, out, argmax, y_amax, amax);
     strike(out, amax);
 }
 

@@ -38,10 +38,10 @@ static struct ampk_batchnorm as_cudnn(const struct ampk_batchnorm *bn)
 static void forward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
                                const struct ampk_batchnorm *bn, enum ampk_activation activation,
                                const struct ampk_tensor *add, const struct ampk_tensor *out,
-                               uint32_t *amax)
+                               uint32_t *y_amax, uint32_t *amax)
 {
     struct ampk_batchnorm other = as_cudnn(bn);
-    ampk_ref_bn_act_forward(context, y, &other, activation, add, out, amax);
+    ampk_ref_bn_act_forward(context, y, &other, activation, add, out, y_amax, amax);
 }
 
 static void backward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
@@ -58,10 +58,10 @@ static void backward_under_root(struct ampk_context *context, const struct ampk_
 static void pool_forward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
                                     const struct ampk_batchnorm *bn,
                                     enum ampk_activation activation, const struct ampk_tensor *out,
-                                    void *argmax, uint32_t *amax)
+                                    void *argmax, uint32_t *y_amax, uint32_t *amax)
 {
     struct ampk_batchnorm other = as_cudnn(bn);
-    ampk_ref_bn_act_pool_forward(context, y, &other, activation, out, argmax, amax);
+    ampk_ref_bn_act_pool_forward(context, y, &other, activation, out, argmax, y_amax, amax);
 }
 
 static void pool_backward_under_root(struct ampk_context *context, const struct ampk_tensor *y,
@@ -590,6 +590,49 @@ AMP_TEST(faults_of_unwatched_deltas_are_the_same)
     }
     CHECK(faults > 5);
     CHECK(unseen > 20);
+}
+
+/* Makes the weights of a convolution before batch-norm as large as FP16 takes. */
+static void enlarge_weights(struct rig *r)
+{
+    int start = random_below(r->net->n);
+    for (int k = 0; k < r->net->n; k++) {
+        const struct amp_node *node = &r->graph->nodes[(start + k) % r->net->n];
+        if (!node->conv || !node->desc->batch_normalize) continue;
+        float most = 0;
+        for (size_t i = 0; i < node->weights->n; i++)
+            most = fmaxf(most, fabsf(node->weights->value[i]));
+        for (size_t i = 0; i < node->weights->n; i++)
+            node->weights->value[i] *= 60000 / most;
+        return;
+    }
+}
+
+/* Where a convolution's output is watched by batch-norm: the same faults. */
+AMP_TEST(faults_of_outputs_that_are_watched_late_are_the_same)
+{
+    struct ampk_backend late = ampk_cpu;
+    late.watching_costs = true;
+    int faults = 0;
+    for (int round = 0; round < 40; round++) {
+        random_net(text, "mixed_precision=1\namp_dtype=fp16", NET_EVERYTHING, 14);
+        struct amp_fault found[2];
+        uint64_t state = test_random_state;
+        for (int k = 0; k < 2; k++) {
+            test_random_state = state;
+            struct rig *r = make(text, k ? &late : &ampk_cpu);
+            enlarge_weights(r);
+            rig_forward(r);
+            found[k] = amp_graph_fault(r->graph, false);
+            rig_free(r);
+        }
+        CHECK_INT(found[1].class, found[0].class);
+        CHECK_INT(found[1].layer, found[0].layer);
+        CHECK_INT(found[1].tensor, found[0].tensor);
+        faults += found[0].class == AMP_FAULT_FORWARD && found[0].tensor == AMP_WATCH_Y;
+        stop_at_failure(text);
+    }
+    CHECK(faults > 5);
 }
 
 /* Every layer forced to FP32 storage one by one is the same as amp_dtype=fp32. */
