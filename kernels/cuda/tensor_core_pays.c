@@ -184,8 +184,8 @@ struct statistics {
     const struct ampk_tc_plan *apart, *summed;
     struct ampk_tc_bench bench;
     struct ampk_tensor y;
-    struct ampk_bn_statistics on_device; /* one block of memory */
-    float *host;                         /* means and variances, thrice */
+    float *device; /* means and variances of the batch, and those that roll */
+    float *host;   /* the first two, thrice */
 };
 
 static bool begin_statistics(void *bench)
@@ -197,16 +197,10 @@ static bool begin_statistics(void *bench)
     int oh = ampk_tc_out(p, p->h, p->kh), ow = ampk_tc_out(p, p->w, p->kw);
     s->y = (struct ampk_tensor){s->bench.result, p->result, AMPK_NHWC, p->n, p->k, oh, ow,
                                 k * oh * ow,     0};
-    float *memory = ampk_rt_alloc(4 * k * sizeof *memory);
-    s->on_device = (struct ampk_bn_statistics){memory,
-                                               memory ? memory + k : NULL,
-                                               memory ? memory + 2 * k : NULL,
-                                               memory ? memory + 3 * k : NULL,
-                                               AMPK_BN_CUDNN,
-                                               NULL};
+    s->device = ampk_rt_alloc(4 * k * sizeof *s->device);
     s->host = malloc(6 * k * sizeof *s->host);
-    if (memory) ampk_rt_zero(memory, 4 * k * sizeof *memory, s->bench.stream);
-    return ready && memory && s->host && s->bench.workspace_bytes >= s->apart->way.workspace &&
+    if (s->device) ampk_rt_zero(s->device, 4 * k * sizeof *s->device, s->bench.stream);
+    return ready && s->device && s->host && s->bench.workspace_bytes >= s->apart->way.workspace &&
            s->bench.workspace_bytes >= s->summed->way.workspace;
 }
 
@@ -214,16 +208,19 @@ static void end_statistics(void *bench)
 {
     struct statistics *s = bench;
     ampk_tc_bench_end(&s->bench);
-    ampk_rt_free(s->on_device.mean);
+    ampk_rt_free(s->device);
     free(s->host);
 }
 
 static void take_statistics(struct statistics *s, bool from_sums)
 {
+    size_t k = (size_t)s->y.c;
+    struct ampk_bn_statistics to = {s->device,         s->device + k, s->device + 2 * k,
+                                    s->device + 3 * k, AMPK_BN_CUDNN, NULL};
     if (from_sums)
-        ampk_cuda_summed_statistics(s->ctx, s->bench.sums, &s->y, &s->on_device);
+        ampk_cuda_summed_statistics(s->ctx, s->bench.sums, &s->y, &to);
     else
-        ampk_cuda_bn_statistics(s->ctx, &s->y, &s->on_device);
+        ampk_cuda_bn_statistics(s->ctx, &s->y, &to);
 }
 
 /* A convolution and its statistics as conv.c computes them. */
@@ -241,9 +238,9 @@ static float time_statistics(void *bench, bool in_epilogue)
 static const float *read_statistics(struct statistics *s, bool from_sums, float *to)
 {
     size_t bytes = 2 * (size_t)s->y.c * sizeof *to;
-    ampk_rt_zero(s->on_device.mean, 2 * bytes, s->bench.stream);
+    ampk_rt_zero(s->device, 2 * bytes, s->bench.stream);
     take_statistics(s, from_sums);
-    ampk_rt_copy_out(to, s->on_device.mean, bytes, s->bench.stream);
+    ampk_rt_copy_out(to, s->device, bytes, s->bench.stream);
     ampk_rt_stream_wait(s->bench.stream);
     return to;
 }
