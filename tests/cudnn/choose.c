@@ -21,6 +21,7 @@ static struct scene {
     float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
     int disturbed;    /* every so many runs one takes thrice as long; 0: none */
     float summed[8];  /* as cudnn, of problems with sums */
+    size_t for_sums;  /* workspace that engines with sums take more */
     float kernel;     /* that takes statistics from y */
     /* What is wrong with sums, relatively: the first channel's variance, the last one's mean, and
      * the y beside them. */
@@ -261,7 +262,8 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 {
     (void)device;
     const float *times = p->sums ? scene.summed : scene.cudnn;
-    bool refused = times[choice->engine] <= 0 || scene.workspace > workspace_limit;
+    size_t workspace = scene.workspace + (p->sums ? scene.for_sums : 0);
+    bool refused = times[choice->engine] <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
@@ -269,7 +271,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     plan->set.count = (int)choice->engine;
     plan->tensor_cores = scene.tensor_cores;
     plan->sums = p->sums ? p->k : 0;
-    plan->workspace = scene.workspace;
+    plan->workspace = workspace;
     return plan;
 }
 
@@ -424,7 +426,7 @@ static int check_choice(struct ampk_tc_problem p, float ms, const char *note)
     if (plan) {
         struct ampk_tc_plan_info info = ampk_tc_plan_info(plan);
         CHECK_NEAR(info.ms, ms, 1e-4);
-        CHECK_INT(info.workspace, scene.workspace);
+        CHECK_INT(info.workspace, scene.workspace + (p.sums ? scene.for_sums : 0));
         CHECK((info.no_tensor_cores != NULL) == (note != NULL));
         if (note && info.no_tensor_cores) CHECK_STR(info.no_tensor_cores, note);
         CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == plan); /* kept */
@@ -795,6 +797,13 @@ AMP_TEST(without_timing_a_kernel_takes_the_sums)
     check_sums(false, NOT_TIMED);
     scene.largest = 0;
     check_sums(true, TIMED);
+    end();
+    begin_sums(2);
+    scene.for_sums = 3 << 20;
+    check_choice(forward(3, AMPK_FP16), 2, NULL);
+    check_choice(with_sums(3), 2, NULL);
+    scene.largest = 2 << 20; /* enough for the usual way */
+    check_sums(false, NOT_TIMED);
     end();
 }
 
