@@ -281,7 +281,12 @@ struct ampk_backend {
     const char *(*conv_note)(const struct ampk_conv *);
     /* Every convolution of a list takes new weights; must precede forward after every change. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
-    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL. */
+    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL: those of bn_statistics. Or
+     * where the library that computes y sums it (CUDA, FP16), from FP32 sums of y and y^2
+     * themselves, of y as stored or before it was rounded. A rounding of such a sum changes the
+     * variance by about 2^-24 * (1 + mean^2 / variance) of itself, which is accepted: where it
+     * matters, from a mean^2 / variance of 2^20 on, FP16 stores y in steps as large as its spread.
+     */
     void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                          const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                          uint32_t *amax);
@@ -302,7 +307,7 @@ struct ampk_backend {
     /* ---- batch-norm and activation ---- */
     /* Statistics of y (NHWC) AS STORED, each channel's over n,h,w. Sums are FP32, of y - shift and
      * its square: with the rolling mean as shift, as it was before, the variance is free of
-     * cancellation. */
+     * cancellation. (conv_forward may take them from other sums.) */
     void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
                           const struct ampk_bn_statistics *);
     /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of

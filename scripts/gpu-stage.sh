@@ -10,7 +10,8 @@ work=${AMP_WORK:?}
 
 # conformance ROUNDS SECONDS: every program, fresh inputs in every round; none is begun after so many
 # seconds. Convolutions come last. They are those that the libraries guess to be fast: to time all for
-# hundreds of shapes would take many minutes. Gradients run one after the other so, then beside each other.
+# hundreds of shapes would take many minutes. Gradients run one after the other so
+# and our kernel takes batch-norm's sums; then beside each other, with cuDNN's sums.
 conformance() {
     wrong=0
     end=$(($(date +%s) + $2))
@@ -22,7 +23,10 @@ conformance() {
             echo "round $round, seed $AMP_TEST_SEED: ${program##*/}"
             AMPK_CUDA_UNTIMED=1 "$program" || wrong=$((wrong + 1))
             case $program in
-            *_conv) AMPK_CUDA_UNTIMED=1 AMPK_CUDA_SIDE_STREAM=1 "$program" || wrong=$((wrong + 1)) ;;
+            *_conv)
+                AMPK_CUDA_UNTIMED=1 AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 "$program" ||
+                    wrong=$((wrong + 1))
+                ;;
             esac
         done
     done

@@ -51,6 +51,11 @@
 extern "C" {
 #endif
 
+/* bn_statistics from the sums of y and of its squares, [2][c], that a library took (tensor_core.h).
+ * They are about 0, in FP32: kernels.h, conv_forward. */
+void ampk_cuda_summed_statistics(struct ampk_context *, const float *sums,
+                                 const struct ampk_tensor *y, const struct ampk_bn_statistics *);
+
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)
 

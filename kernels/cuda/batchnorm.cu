@@ -20,16 +20,16 @@ static __device__ __forceinline__ float roll(float rolling, float batch)
     return .99f * rolling + .01f * batch;
 }
 
-/* One channel's statistics from sum(y - shift) and sum((y - shift)^2), shift being the rolling
- * mean; returns the larger of `largest` and the magnitudes of what rolls on. */
+/* One channel's statistics from sum(y - shift) and sum((y - shift)^2); returns the larger of
+ * `largest` and the magnitudes of what rolls on. */
 static __device__ __forceinline__ uint32_t take_channel(const ampk_bn_statistics &s, unsigned c,
-                                                        double count, double sum, double squares,
-                                                        uint32_t largest)
+                                                        double count, float shift, double sum,
+                                                        double squares, uint32_t largest)
 {
     double spread = squares - sum * sum / count;
     if (count < 2 || spread < 0) spread = 0;
     float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
-    float middle = (float)(s.rolling_mean[c] + sum / count);
+    float middle = (float)(shift + sum / count);
     s.mean[c] = middle;
     s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
     float to[2] = {roll(s.rolling_mean[c], middle), roll(s.rolling_variance[c], unbiased)};
@@ -65,8 +65,19 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        largest = take_channel(s, c, cover.rows, shared[first], shared[second], largest);
+        largest = take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first], shared[second],
+                               largest);
     });
+    ampk_raise_amax(s.amax, largest);
+}
+
+/* From sums that a library took, which are about 0. */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    take_sums(const float *sums, unsigned channels, unsigned count, ampk_bn_statistics s)
+{
+    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t largest = 0;
+    if (c < channels) largest = take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
     ampk_raise_amax(s.amax, largest);
 }
 
@@ -249,6 +260,15 @@ extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct a
                     *statistics, partial, ctx->counters);
     };
     ampk_with_access(run, from);
+}
+
+extern "C" void ampk_cuda_summed_statistics(struct ampk_context *ctx, const float *sums,
+                                            const struct ampk_tensor *y,
+                                            const struct ampk_bn_statistics *statistics)
+{
+    unsigned c = (unsigned)y->c, blocks = (c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
+    AMPK_LAUNCH(take_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, c, ampk_pixel_count(y),
+                *statistics);
 }
 
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,

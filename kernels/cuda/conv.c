@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     ALIGNMENT = 16,             /* of operands */
@@ -36,6 +37,7 @@ struct ampk_conv {
     void *dw;                        /* the weight gradient, packed; NULL if forward_only */
     enum ampk_dtype gradient;        /* of that */
     bool beside;                     /* and it is computed beside the data gradient */
+    struct ampk_tc_plan *summing;    /* forward with batch-norm's sums; NULL: a kernel takes them */
 };
 
 /* ---- plans ---- */
@@ -128,6 +130,27 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
         find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why), ctx->stream,
         ctx->side);
+}
+
+/* Batch-norm's sums from the convolution's epilogue. Only for FP16 without groups does cuDNN have
+ * engines that it need not compile, and y has to be without padding.
+ * AMPK_CUDA_EPILOGUE_SUMS in the environment: 0 never, 1 wherever there is an engine, which is then
+ * not checked (tests), unset: where they are right and it pays. */
+static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    const struct ampk_conv_shape *s = &conv->shape;
+    const char *wanted = getenv("AMPK_CUDA_EPILOGUE_SUMS");
+    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && conv->k == s->k;
+    if (!possible || s->forward_only || (wanted && !strcmp(wanted, "0"))) return NULL;
+    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, conv->operand, false);
+    p.sums = true;
+    struct ampk_tc_plan *plan =
+        ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
+    if (!plan || wanted) return plan;
+    struct ampk_tc_plan *apart =
+        find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
+    return ampk_tc_pays_sums(ctx, apart, plan) ? plan : NULL;
 }
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
@@ -238,6 +261,7 @@ struct output {
     struct ampk_tc_plan *plan;
     enum ampk_dtype dtype; /* as the library writes it */
     bool direct;           /* straight to the tensor; else through work memory */
+    bool sums;             /* beside y, in work memory */
 };
 
 /* y (+)= ..., as kernels.h wants it stored. */
@@ -281,8 +305,18 @@ static void store_output(struct ampk_context *ctx, const struct output *o, const
 
 struct forward {
     struct output y;
-    size_t x_at, y_at, space, bytes;
+    size_t x_at, y_at, sums_at, space, bytes;
 };
+
+/* statistics: those of y are wanted. */
+static struct output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    const struct ampk_tensor *y, bool statistics)
+{
+    struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
+    o.sums = statistics && conv->summing && o.direct && o.dtype == conv->operand;
+    if (o.sums) o.plan = conv->summing;
+    return o;
+}
 
 static struct forward plan_forward(const struct ampk_conv *conv, struct output o,
                                    const struct ampk_tensor *x, const struct ampk_tensor *y)
@@ -290,31 +324,42 @@ static struct forward plan_forward(const struct ampk_conv *conv, struct output o
     struct forward f = {.y = o};
     f.x_at = place_operand(conv, &f.bytes, x, conv->c);
     f.y_at = place_output(&o, &f.bytes, y, conv->k);
+    f.sums_at = place(&f.bytes, o.sums ? 2 * (size_t)conv->k * sizeof(float) : 0);
     f.space = place_workspace(o.plan, &f.bytes);
     return f;
 }
 
-/* The result is in y, or packed at the address returned. */
-static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv, struct output o,
-                               const struct ampk_tensor *x, const struct ampk_tensor *y)
+/* What is in y, or packed in work memory; and its sums, if there are any. */
+struct forwarded {
+    void *result;
+    float *sums;
+};
+
+static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    struct output o, const struct ampk_tensor *x,
+                                    const struct ampk_tensor *y)
 {
     struct forward f = plan_forward(conv, o, x, y);
     char *work = ampk_cuda_work(ctx, f.bytes);
     const void *operand = load_operand(ctx, conv, x, conv->c, work + f.x_at);
-    void *result = o.direct ? y->data : work + f.y_at;
-    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, work + f.space,
-                ctx->stream);
-    return result;
+    struct forwarded to = {o.direct ? y->data : work + f.y_at,
+                           o.sums ? (float *)(work + f.sums_at) : NULL};
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, to.result, to.sums,
+                work + f.space, ctx->stream);
+    return to;
 }
 
 void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
-    struct output o = choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->k, false);
-    const void *packed = run_forward(ctx, conv, o, x, y);
-    store_output(ctx, &o, packed, y, conv->k, false, amax);
-    if (statistics) ampk_cuda_bn_statistics(ctx, y, statistics);
+    struct output o = choose_forward(ctx, conv, y, statistics != NULL);
+    struct forwarded f = run_forward(ctx, conv, o, x, y);
+    store_output(ctx, &o, f.result, y, conv->k, false, amax);
+    if (f.sums)
+        ampk_cuda_summed_statistics(ctx, f.sums, y, statistics);
+    else if (statistics)
+        ampk_cuda_bn_statistics(ctx, y, statistics);
 }
 
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -324,7 +369,7 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 {
     struct output o = {.dtype = AMPK_FP32};
     o.plan = find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
-    const void *packed = run_forward(ctx, conv, o, x, y);
+    const void *packed = run_forward(ctx, conv, o, x, y).result;
     ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->k, bias, activation, y, amax);
 }
 
@@ -372,20 +417,20 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
     if (b.beside) {
         ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, work + b.dw_space,
-                    ctx->side);
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+                    work + b.dw_space, ctx->side);
     }
     if (dx) {
         void *result = b.dx.direct ? dx->data : work + b.dx_at;
-        ampk_tc_run(ctx->tensor_core, b.dx.plan, from_dy, conv->weights, result, work + b.dx_space,
-                    ctx->stream);
+        ampk_tc_run(ctx->tensor_core, b.dx.plan, from_dy, conv->weights, result, NULL,
+                    work + b.dx_space, ctx->stream);
         store_output(ctx, &b.dx, result, dx, conv->c, accumulate, dx_amax);
     }
     if (b.beside)
         ampk_rt_order(ctx->join, ctx->side, ctx->stream);
     else
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, work + b.dw_space,
-                    ctx->stream);
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+                    work + b.dw_space, ctx->stream);
 }
 
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
@@ -422,22 +467,24 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
     struct ampk_tensor x = {NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, x_image, 0};
     struct ampk_tensor y = {NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
                             conv->oh, conv->ow,      y_image,   0};
-    struct forward f =
-        plan_forward(conv, choose_output(ctx, conv, AMPK_TC_FORWARD, &y, conv->k, false), &x, &y);
-    if (!ampk_cuda_work_reserve(ctx, f.bytes)) return false;
+    for (int statistics = 0; statistics < 2; statistics++) {
+        struct output o = choose_forward(ctx, conv, &y, statistics);
+        if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
+    }
     return s->forward_only ||
            ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true).bytes);
 }
 
-/* Where there is no memory to compute gradients beside each other, they come one after the other.
- */
-static bool choose_order(struct ampk_context *ctx, struct ampk_conv *conv)
+/* Ways that are taken for speed alone; without memory for them, the usual ones. */
+static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     size_t had = ctx->work_bytes;
     conv->beside = choose_beside(ctx, conv);
+    conv->summing = choose_summing(ctx, conv);
     if (reserve_work(ctx, conv)) return true;
-    if (!conv->beside) return false;
+    if (!conv->beside && !conv->summing) return false;
     conv->beside = false;
+    conv->summing = NULL;
     return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
 }
 
@@ -452,7 +499,7 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, "out of memory");
     if (conv && make_plans(ctx, conv, why, sizeof why)) {
-        if (allocate_gradient(conv) && choose_order(ctx, conv)) return conv;
+        if (allocate_gradient(conv) && choose_ways(ctx, conv)) return conv;
         snprintf(why, sizeof why, "out of memory");
     }
     ampk_cuda_conv_destroy(ctx, conv);

@@ -231,11 +231,14 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
 /* ---- numbers to time on ---- */
 
 template <typename T>
-static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t n)
+static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t n, float mean)
 {
     for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
-        uint32_t mixed = (uint32_t)i * 2654435761u;
-        ampk_from_float((float)(mixed >> 8) * 0x1p-24f - .5f, &x[i]);
+        uint32_t mixed = (uint32_t)(i + n);
+        mixed = (mixed ^ mixed >> 16) * 0x7feb352du;
+        mixed = (mixed ^ mixed >> 15) * 0x846ca68bu;
+        mixed ^= mixed >> 16;
+        ampk_from_float((float)(mixed >> 8) * 0x1p-24f - .5f + mean, &x[i]);
     }
 }
 
@@ -369,9 +372,11 @@ extern "C" void ampk_conv_pack_weights(struct ampk_context *ctx,
     pack_those<float>(ctx, packings, count, AMPK_FP32);
 }
 
-extern "C" void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n)
+extern "C" void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n,
+                               float mean)
 {
     AMPK_WITH_TYPE(dtype, T, {
-        AMPK_LAUNCH(fill_with_numbers<T>, 1024, THREADS, 0, stream, static_cast<T *>(data), n);
+        AMPK_LAUNCH(fill_with_numbers<T>, 1024, THREADS, 0, stream, static_cast<T *>(data), n,
+                    mean);
     });
 }

@@ -45,8 +45,8 @@ struct ampk_conv_packing {
 void ampk_conv_pack_weights(struct ampk_context *, const struct ampk_conv_packing *, int count);
 
 /* Numbers like those of a net in training, to time plans on: speed depends on how many bits
- * toggle. */
-void ampk_conv_fill(ampk_rt_stream, void *data, enum ampk_dtype, size_t n);
+ * toggle. As good as random, the same for the same n, within .5 of the mean. */
+void ampk_conv_fill(ampk_rt_stream, void *data, enum ampk_dtype, size_t n, float mean);
 
 #ifdef __cplusplus
 }

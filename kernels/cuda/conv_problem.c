@@ -39,7 +39,7 @@ struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *s, enum a
 
 bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m)
 {
-    if (p->groups != 1 || p->pad) return false;
+    if (p->groups != 1 || p->pad || p->sums) return false;
     bool pixels = p->kh == 1 && p->kw == 1 && p->stride == 1;
     bool image = p->kh == p->h && p->kw == p->w;
     if (!pixels && !image) return false;

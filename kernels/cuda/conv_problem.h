@@ -17,8 +17,8 @@ int ampk_conv_padded(const struct ampk_conv_shape *, int channels);
 struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *, enum ampk_tc_pass,
                                          enum ampk_dtype result, bool accumulate);
 
-/* Inner products: every output sees the input once. rows x depth times depth x columns, as the
- * forward pass has them. */
+/* Inner products and nothing else: every output sees the input once. rows x depth times depth x
+ * columns, as the forward pass has them. */
 struct ampk_tc_matrix {
     size_t rows;        /* images times pixels */
     int depth, columns; /* input and output values of one */

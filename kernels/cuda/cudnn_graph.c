@@ -212,6 +212,27 @@ static cudnnBackendDescriptor_t make_copy(struct ampk_cudnn_set *set, cudnnBacke
     return ampk_cudnn_finalize(set, op, "a copy");
 }
 
+/* Sums of y and of its squares over n, h and w. */
+static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channels,
+                                          cudnnBackendDescriptor_t y)
+{
+    cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    cudnnDataType_t precision = CUDNN_DATA_FLOAT;
+    struct dimensions size = {1, channels, 1, 1};
+    cudnnBackendDescriptor_t sum = make_tensor(set, AMPK_CUDNN_SUM, AMPK_FP32, size);
+    cudnnBackendDescriptor_t squares = make_tensor(set, AMPK_CUDNN_SQUARES, AMPK_FP32, size);
+    cudnnBackendDescriptor_t op =
+        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
+                         &mode);
+    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
+                         &precision);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    return ampk_cudnn_finalize(set, op, "sums");
+}
+
 static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
                                            const struct ampk_cudnn_device *device,
                                            const cudnnBackendDescriptor_t *operations, int count)
@@ -250,6 +271,7 @@ cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
         operations[count++] = make_copy(set, unrounded, tensors[written]);
         tensors[written] = unrounded;
     }
+    if (p->sums) operations[count++] = make_sums(set, p->k, tensors[written]);
     operations[0] = make_pass(set, p, tensors[0], tensors[1], tensors[2]);
     return make_graph(set, device, operations, count);
 }

@@ -46,8 +46,17 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBacke
 bool ampk_cudnn_properties(struct ampk_cudnn_set *, const char *json,
                            cudnnBackendDescriptor_t *properties);
 
-/* The tensors of a problem's graph; with them a plan is told their addresses. */
-enum { AMPK_CUDNN_X = 1, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y, AMPK_CUDNN_TENSORS = 3 };
+/* The tensors of a problem's graph; with them a plan is told their addresses. The last two are of
+ * problems with sums. */
+enum {
+    AMPK_CUDNN_X = 1,
+    AMPK_CUDNN_WEIGHTS,
+    AMPK_CUDNN_Y,
+    AMPK_CUDNN_SUM,
+    AMPK_CUDNN_SQUARES,
+    AMPK_CUDNN_WITHOUT_SUMS = 3,
+    AMPK_CUDNN_TENSORS = 5
+};
 
 /* The problem as a graph of operations; NULL with the reason in the set. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *, const struct ampk_cudnn_device *,

@@ -270,6 +270,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
         return NULL;
     }
     plan->pass = p->pass;
+    plan->sums = p->sums ? p->k : 0;
     if (make_plan(plan, device, p, choice)) {
         plan->workspace =
             (size_t)get_int(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
@@ -322,21 +323,24 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 /* ---- running ---- */
 
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result, void *workspace,
-                         char *why, size_t why_size)
+                         const void *first, const void *second, void *result, float *sums,
+                         void *workspace, char *why, size_t why_size)
 {
     static const int64_t ids[][AMPK_CUDNN_TENSORS] = {
-        [AMPK_TC_FORWARD] = {AMPK_CUDNN_X, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y},
+        [AMPK_TC_FORWARD] = {AMPK_CUDNN_X, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_Y, AMPK_CUDNN_SUM,
+                             AMPK_CUDNN_SQUARES},
         [AMPK_TC_DATA] = {AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS, AMPK_CUDNN_X},
         [AMPK_TC_WEIGHTS] = {AMPK_CUDNN_X, AMPK_CUDNN_Y, AMPK_CUDNN_WEIGHTS},
     };
-    const void *addresses[AMPK_CUDNN_TENSORS] = {first, second, result};
+    const void *addresses[AMPK_CUDNN_TENSORS] = {first, second, result, sums,
+                                                 plan->sums ? sums + plan->sums : NULL};
+    int tensors = plan->sums ? AMPK_CUDNN_TENSORS : AMPK_CUDNN_WITHOUT_SUMS;
     struct ampk_cudnn_set set = {.count = 0};
     cudnnBackendDescriptor_t pack = ampk_cudnn_make(&set, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
-                         AMPK_CUDNN_TENSORS, ids[plan->pass]);
+    ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, tensors,
+                         ids[plan->pass]);
     ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                         AMPK_CUDNN_TENSORS, addresses);
+                         tensors, addresses);
     ampk_cudnn_attribute(&set, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
                          &workspace);
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;

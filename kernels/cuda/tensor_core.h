@@ -29,6 +29,7 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
+    bool sums;              /* AMPK_TC_FORWARD only: also those of y, for batch-norm */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
@@ -83,10 +84,17 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
 bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
                          const struct ampk_tc_plan *weights, ampk_rt_stream, ampk_rt_stream side);
 
+/* Whether a forward pass and batch-norm's statistics come sooner by a plan with sums than by one
+ * without and a kernel that reads y: as the cache knows it, else timed now on the context's stream.
+ * False also where it was not timed, for the reasons above, or the sums were found wrong. */
+bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
+                       const struct ampk_tc_plan *summed);
+
 /* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
- * gradient x and dy. workspace: 256-byte aligned. A library that fails here aborts the program with
- * a message. */
+ * gradient x and dy. sums: of a problem that has them, float [2][k], of y and of its squares over
+ * all pixels, as stored or before they were rounded; else NULL. workspace: 256-byte aligned. A
+ * library that fails here aborts the program with a message. */
 void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
-                 const void *second, void *result, void *workspace, ampk_rt_stream);
+                 const void *second, void *result, float *sums, void *workspace, ampk_rt_stream);
 
 #endif

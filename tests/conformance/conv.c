@@ -177,26 +177,32 @@ static double products_of_output(const struct ampk_conv_shape *s)
 
 /* ---- forward ---- */
 
-static void check_forward(struct rig *r, const struct convs *c)
+static void compare_forward(struct rig *r, const struct convs *c, struct ampk_tensor shape,
+                            bool with_statistics)
 {
+    bool watched = random_bool();
     const struct ampk_conv_shape *s = &c->shape;
-    struct pair x = input_tensor(r, shape_x(s));
-    struct pair y = output_tensor(r, shape_y(s), false);
+    struct pair x = input_tensor(r, shape_x(s)), y = output_tensor(r, shape, false);
     struct statistics statistics = make_statistics(r, s->k);
     struct ampk_bn_statistics tested = tested_statistics(&statistics);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
-    bool with_statistics = random_bool();
     struct amax amax = make_amax(r);
     r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
-                             with_statistics ? &tested : NULL, tested_amax(&amax));
+                             with_statistics ? &tested : NULL, watched ? tested_amax(&amax) : NULL);
     ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, &amax.exact);
     struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
     double slack = check_output(r, "conv_forward", &y, sum);
-    check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
+    if (watched) check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
     if (!with_statistics) return;
     struct ampk_tensor stored = download(r, &y); /* whatever rounding gave it */
-    check_statistics(r, &statistics, &stored);
+    check_statistics(r, &statistics, &stored,
+                     s->compute == AMPK_COMPUTE_FP16 ? SUMS_ABOUT_0_PERHAPS : SUMS_ABOUT_SHIFT);
+}
+
+static void check_forward(struct rig *r, const struct convs *c)
+{
+    compare_forward(r, c, shape_y(&c->shape), random_bool());
 }
 
 static void forward_case(struct rig *r)
@@ -588,22 +594,26 @@ AMP_TEST(conv_where_libraries_write_16_bits)
 
 /* ---- gradients beside each other ---- */
 
-/* AMPK_CUDA_SIDE_STREAM; NULL: unset. Returns whether it was set (conformance_cuda_conv_side). */
-static bool set_side_stream(const char *setting)
+/* A variable of the environment; NULL: unset. Returns whether it was set
+ * (conformance_cuda_conv_side). */
+static bool set_variable(const char *name, const char *setting)
 {
-    bool was = getenv("AMPK_CUDA_SIDE_STREAM") != NULL;
+    bool was = getenv(name) != NULL;
     if (setting)
-        setenv("AMPK_CUDA_SIDE_STREAM", setting, 1);
+        setenv(name, setting, 1);
     else
-        unsetenv("AMPK_CUDA_SIDE_STREAM");
+        unsetenv(name);
     return was;
 }
+
+static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
+                  EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS";
 
 /* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
  * results. */
 static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
 {
-    set_side_stream(setting);
+    set_variable(SIDE_STREAM, setting);
     size_t before = tensor_core_host_beside();
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -616,20 +626,21 @@ static size_t count_beside(const char *setting, uint64_t first, uint64_t *bits)
 
 AMP_TEST(gradients_run_beside_each_other_where_it_pays)
 {
-    bool forced = set_side_stream(NULL);
+    bool forced = set_variable(SIDE_STREAM, NULL);
     uint64_t first = test_random(), bits[3];
     size_t always = count_beside("1", first, &bits[0]), some = count_beside(NULL, first, &bits[1]);
     CHECK_INT(count_beside("0", first, &bits[2]), 0);
     CHECK(some > 0 && some < always);
     CHECK(bits[0] == bits[1] && bits[1] == bits[2]);
-    set_side_stream(forced ? "1" : NULL);
+    set_variable(SIDE_STREAM, forced ? "1" : NULL);
 }
 
 /* Bytes that a context takes with one convolution, SIZE_MAX where it cannot be made. */
-static size_t bytes_of_conv(const char *setting, const struct ampk_conv_shape *shape)
+static size_t bytes_of_conv(const char *variable, const char *setting,
+                            const struct ampk_conv_shape *shape)
 {
     char err[300];
-    set_side_stream(setting);
+    set_variable(variable, setting);
     size_t before = emulation_memory().bytes, bytes = SIZE_MAX;
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
@@ -640,18 +651,69 @@ static size_t bytes_of_conv(const char *setting, const struct ampk_conv_shape *s
     return bytes;
 }
 
+/* A way that takes more memory is left where there is just enough for the usual one. */
+static void check_short_memory(const char *variable, const struct ampk_conv_shape *s)
+{
+    bool forced = set_variable(variable, NULL);
+    size_t less = bytes_of_conv(variable, "0", s), more = bytes_of_conv(variable, "1", s);
+    CHECK(less < more && more < SIZE_MAX);
+    emulation_memory_limit(emulation_memory().bytes + less);
+    CHECK_INT(bytes_of_conv(variable, "1", s), less);
+    emulation_memory_limit(emulation_memory().bytes + less - 1);
+    CHECK(bytes_of_conv(variable, "1", s) == SIZE_MAX);
+    emulation_memory_limit(SIZE_MAX);
+    set_variable(variable, forced ? "1" : NULL);
+}
+
 AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other)
 {
     struct ampk_conv_shape s = {4, 100, 64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
-    bool forced = set_side_stream(NULL);
-    size_t less = bytes_of_conv("0", &s), more = bytes_of_conv("1", &s);
-    CHECK(less < more && more < SIZE_MAX);
-    emulation_memory_limit(emulation_memory().bytes + less);
-    CHECK_INT(bytes_of_conv("1", &s), less);
-    emulation_memory_limit(emulation_memory().bytes + less - 1);
-    CHECK(bytes_of_conv("1", &s) == SIZE_MAX);
-    emulation_memory_limit(SIZE_MAX);
-    set_side_stream(forced ? "1" : NULL);
+    check_short_memory(SIDE_STREAM, &s);
+}
+
+/* ---- sums in the epilogue ---- */
+
+/* Dense FP16 of whole vectors, what the library can sum. */
+static void summed_case(struct rig *r)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    s.groups = 1, s.c = RANDOM_OF(3, 8, 16), s.k = RANDOM_OF(8, 16, 24, 64);
+    s.compute = AMPK_COMPUTE_FP16;
+    struct convs c = make_convs(r, s);
+    struct ampk_tensor y =
+        describe(AMPK_FP16, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
+    compare_forward(r, &c, y, true);
+    destroy_convs(r, &c);
+}
+
+/* The same cases with AMPK_CUDA_EPILOGUE_SUMS (NULL: unset): how many had the library's sums. */
+static size_t count_summed(const char *setting, uint64_t first)
+{
+    set_variable(EPILOGUE_SUMS, setting);
+    size_t before = tensor_core_host_summed();
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    for (int i = 0; i < 60; i++)
+        run_case(summed_case, context, first + i);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return tensor_core_host_summed() - before;
+}
+
+AMP_TEST(statistics_from_the_library_where_it_pays)
+{
+    bool forced = set_variable(EPILOGUE_SUMS, NULL);
+    uint64_t first = test_random();
+    size_t always = count_summed("1", first), some = count_summed(NULL, first);
+    CHECK_INT(count_summed("0", first), 0);
+    CHECK(some > 0 && some < always);
+    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
+}
+
+/* So many filters that their sums are more than any other work memory. */
+AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
+{
+    struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    check_short_memory(EPILOGUE_SUMS, &s);
 }
 #endif
 

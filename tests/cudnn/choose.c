@@ -1,6 +1,8 @@
 /* Which plan is chosen (tensor_core_cuda.c), with clocks and libraries in place of the real ones:
  * every engine has a time here, and a plan runs that long when the device comes to it. What is
  * given to another stream takes a time of its own there, and the two do not wait for each other. */
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_layout.h"
 #include "kernels/cuda/cudnn_plan.h"
 #include "kernels/cuda/gemm_cublaslt.h"
@@ -18,6 +20,13 @@ static struct scene {
     size_t largest;   /* piece of memory that there is; 0: any */
     float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
     int disturbed;    /* every so many runs one takes thrice as long; 0: none */
+    float summed[8];  /* as cudnn, of problems with sums */
+    size_t for_sums;  /* workspace that engines with sums take more */
+    float kernel;     /* that takes statistics from y */
+    /* What is wrong with sums, relatively: the first channel's variance, the last one's mean, and
+     * the y beside them. */
+    float variance_off, mean_off, y_off;
+    bool adds; /* to sums that are there */
 } scene;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
@@ -38,7 +47,7 @@ void *ampk_rt_alloc(size_t bytes)
 {
     if (scene.no_memory || (scene.largest && bytes > scene.largest)) return NULL;
     live++;
-    return calloc(1, 16);
+    return calloc(1, bytes);
 }
 
 void ampk_rt_free(void *memory)
@@ -84,6 +93,12 @@ void ampk_rt_zero(void *memory, size_t bytes, ampk_rt_stream stream)
     work(stream, 100);
 }
 
+void ampk_rt_copy_out(void *host_memory, const void *memory, size_t bytes, ampk_rt_stream stream)
+{
+    (void)stream;
+    memcpy(host_memory, memory, bytes);
+}
+
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
     (void)stream;
@@ -98,9 +113,9 @@ bool ampk_rt_spoil_recording(const char *why)
     return false;
 }
 
-void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n)
+void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n, float mean)
 {
-    (void)stream, (void)data, (void)dtype, (void)n;
+    (void)stream, (void)data, (void)dtype, (void)n, (void)mean;
 }
 
 static bool pass_time(ampk_rt_stream stream, float start, float ms)
@@ -111,6 +126,45 @@ static bool pass_time(ampk_rt_stream stream, float start, float ms)
     if (ms <= 0) return false;
     work(stream, scene.disturbed && runs % scene.disturbed == 0 ? 3 * ms : ms);
     return true;
+}
+
+/* ---- in place of the convolution and batch-norm's kernels ----
+ * Channel c of y has the mean (c + 1) * y[0] and the variance 2; so have the sums that cuDNN
+ * leaves.
+ */
+
+enum { CHANNELS = 16 };
+
+static void convolve(float *y, float *sums)
+{
+    if (y) *y = sums ? 1 + scene.y_off : 1;
+    for (int c = 0; sums && c < CHANNELS; c++) {
+        float mean = (float)(c + 1), variance = 2;
+        if (c == 0) variance += variance * scene.variance_off;
+        if (c == CHANNELS - 1) mean += mean * scene.mean_off;
+        sums[c] = mean + (scene.adds ? sums[c] : 0);
+        sums[CHANNELS + c] = variance + (scene.adds ? sums[CHANNELS + c] : 0);
+    }
+}
+
+void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
+                             const struct ampk_bn_statistics *s)
+{
+    CHECK_INT(y->c, CHANNELS);
+    work(ctx->stream, scene.kernel);
+    for (int c = 0; c < CHANNELS; c++) {
+        s->mean[c] = (float)(c + 1) * *(float *)y->data;
+        s->variance[c] = 2;
+    }
+}
+
+void ampk_cuda_summed_statistics(struct ampk_context *ctx, const float *sums,
+                                 const struct ampk_tensor *y, const struct ampk_bn_statistics *s)
+{
+    CHECK_INT(y->c, CHANNELS);
+    work(ctx->stream, .125f);
+    memcpy(s->mean, sums, CHANNELS * sizeof *sums);
+    memcpy(s->variance, sums + CHANNELS, CHANNELS * sizeof *sums);
 }
 
 /* ---- in place of the libraries ---- */
@@ -179,11 +233,12 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
                           cudnnBackendHeurMode_t mode, struct ampk_cudnn_choice *choices, int count,
                           int most, char *why, size_t why_size)
 {
-    (void)device, (void)p, (void)most;
+    (void)device, (void)most;
+    const float *times = p->sums ? scene.summed : scene.cudnn;
     if (mode != CUDNN_HEUR_MODE_A) return count;
     snprintf(why, why_size, "cuDNN has none");
     for (int i = 0; i < 8; i++)
-        if (scene.cudnn[i])
+        if (times[i])
             choices[count++] = (struct ampk_cudnn_choice){
                 .engine = i, .tensor_cores = scene.tensor_cores, .compiled = scene.compiled};
     return count;
@@ -205,15 +260,18 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
                                                const struct ampk_cudnn_choice *choice,
                                                size_t workspace_limit, char *why, size_t why_size)
 {
-    (void)device, (void)p;
-    bool refused = scene.cudnn[choice->engine] <= 0 || scene.workspace > workspace_limit;
+    (void)device;
+    const float *times = p->sums ? scene.summed : scene.cudnn;
+    size_t workspace = scene.workspace + (p->sums ? scene.for_sums : 0);
+    bool refused = times[choice->engine] <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
     live++;
     plan->set.count = (int)choice->engine;
     plan->tensor_cores = scene.tensor_cores;
-    plan->workspace = scene.workspace;
+    plan->sums = p->sums ? p->k : 0;
+    plan->workspace = workspace;
     return plan;
 }
 
@@ -239,12 +297,14 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 }
 
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result, void *workspace,
-                         char *why, size_t why_size)
+                         const void *first, const void *second, void *result, float *sums,
+                         void *workspace, char *why, size_t why_size)
 {
-    (void)device, (void)first, (void)second, (void)result, (void)workspace, (void)why;
-    (void)why_size;
-    return pass_time(of_cudnn, scene.start[plan->set.count], scene.cudnn[plan->set.count]);
+    (void)device, (void)first, (void)second, (void)workspace, (void)why, (void)why_size;
+    int engine = plan->set.count;
+    convolve(result, plan->sums ? sums : NULL);
+    return pass_time(of_cudnn, scene.start[engine],
+                     plan->sums ? scene.summed[engine] : scene.cudnn[engine]);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -366,11 +426,11 @@ static int check_choice(struct ampk_tc_problem p, float ms, const char *note)
     if (plan) {
         struct ampk_tc_plan_info info = ampk_tc_plan_info(plan);
         CHECK_NEAR(info.ms, ms, 1e-4);
-        CHECK_INT(info.workspace, scene.workspace);
+        CHECK_INT(info.workspace, scene.workspace + (p.sums ? scene.for_sums : 0));
         CHECK((info.no_tensor_cores != NULL) == (note != NULL));
         if (note && info.no_tensor_cores) CHECK_STR(info.no_tensor_cores, note);
         CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == plan); /* kept */
-        ampk_tc_run(tc, plan, NULL, NULL, NULL, NULL, NULL);
+        ampk_tc_run(tc, plan, NULL, NULL, NULL, NULL, NULL, NULL);
         CHECK_INT(runs, timed + 1);
     } else {
         CHECK(strlen(why) > 0);
@@ -565,15 +625,15 @@ AMP_TEST(without_timing_gradients_run_one_after_the_other)
     end();
 }
 
-/* Gives the answer that the file keeps another value. */
-static void keep_answer(const char *value)
+/* Gives the answer that the file keeps, by the end of its key, another value. */
+static void keep_answer(const char *key_end, const char *value)
 {
     char line[2048], *key = NULL;
     char warning[200], err[200];
     FILE *f = fopen(cache, "r");
     REQUIRE(f != NULL);
     while (!key && fgets(line, sizeof line, f))
-        if (strstr(line, "; beside weights to fp16\t")) key = strchr(line, '\t') + 1;
+        if (strstr(line, key_end)) key = strchr(line, '\t') + 1;
     fclose(f);
     REQUIRE(key != NULL);
     *strchr(key, '\t') = 0;
@@ -584,22 +644,185 @@ static void keep_answer(const char *value)
     ampk_plan_cache_close(kept);
 }
 
+static const char BESIDE[] = "; beside weights to fp16\t";
+
 AMP_TEST(an_answer_is_kept_for_the_plans_that_it_was_timed_with)
 {
     begin_gradients(1);
     check_beside(true, TIMED);
-    keep_answer("2 2: one stream 4, beside 3.9");
+    keep_answer(BESIDE, "2 2: one stream 4, beside 3.9");
     check_beside(false, NOT_TIMED);
     static const char *const others[] = {"", "2 2", "2 2: maybe", "2 1: one stream 4, beside 3.9",
                                          "2 2.5: one stream 4, beside 3.9"};
     for (int i = 0; i < 5; i++) {
-        keep_answer(others[i]);
+        keep_answer(BESIDE, others[i]);
         check_beside(true, TIMED);
         check_beside(true, NOT_TIMED);
     }
     scene.cudnn[5] = -1, scene.beside = 2; /* other plans now */
     check_beside(false, TIMED);
     check_beside(false, NOT_TIMED);
+    end();
+}
+
+/* ---- batch-norm's sums in the epilogue ---- */
+
+static struct ampk_tc_problem with_sums(int window)
+{
+    struct ampk_tc_problem p = forward(window, AMPK_FP16);
+    p.sums = true;
+    return p;
+}
+
+/* A scene where a forward pass takes 2 ms, its statistics 1; with sums it is 1/8 more than
+ * `summed`.
+ */
+static void begin_sums(float summed)
+{
+    begin();
+    scene.cudnn[1] = 3, scene.cudnn[5] = 2, scene.kernel = 1;
+    scene.summed[2] = summed, scene.summed[3] = summed + 1;
+}
+
+/* With a new context. */
+static void check_sums(bool expected, enum timed timed)
+{
+    char why[200];
+    int disturbed = scene.disturbed;
+    scene.disturbed = 0; /* while plans are timed */
+    struct ampk_context ctx = {.tensor_core = open_tc()};
+    struct ampk_tc_problem p = forward(3, AMPK_FP16), q = with_sums(3);
+    struct ampk_tc_plan *apart = ampk_tc_plan_create(ctx.tensor_core, &p, NULL, why, sizeof why);
+    struct ampk_tc_plan *summed = ampk_tc_plan_create(ctx.tensor_core, &q, NULL, why, sizeof why);
+    REQUIRE(apart && summed);
+    scene.disturbed = disturbed;
+    for (int i = 0; i < 2; i++) {
+        runs = 0;
+        CHECK_INT(ampk_tc_pays_sums(&ctx, apart, summed), expected);
+        CHECK((runs > 0) == (timed == TIMED && i == 0));
+    }
+    ampk_tc_destroy(ctx.tensor_core);
+}
+
+AMP_TEST(sums_are_in_the_epilogue_where_it_is_faster)
+{
+    static const struct {
+        float summed;
+        bool pays;
+    } cases[] = {{2, true}, {2.5f, true}, {2.78f, true}, {2.8f, false}, {3, false}, {5, false}};
+    static const int disturbed[] = {0, 5, 6};
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 3; j++) {
+            begin_sums(cases[i].summed);
+            scene.disturbed = disturbed[j];
+            scene.start[2] = 20; /* hidden */
+            check_sums(cases[i].pays, TIMED);
+            check_sums(cases[i].pays, NOT_TIMED); /* from the file */
+            scene.untimed = true;
+            check_sums(cases[i].pays, NOT_TIMED);
+            end();
+        }
+}
+
+/* Off by less than rounding y may do, and by more. */
+AMP_TEST(wrong_sums_are_not_used)
+{
+    static const struct {
+        float variance_off, mean_off, y_off;
+        bool adds, right;
+    } cases[] = {
+        {.006f, 0, 0, false, true},    {.0065f, 0, 0, false, false}, {0, .001f, 0, false, true},
+        {0, .00105f, 0, false, false}, {0, -.5f, 0, false, false},   {0, 0, .001f, false, true},
+        {0, 0, .00105f, false, false}, {NAN, 0, 0, false, false},    {0, NAN, 0, false, false},
+        {0, 0, NAN, false, false},     {0, 0, 0, true, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin_sums(2);
+        scene.variance_off = cases[i].variance_off, scene.mean_off = cases[i].mean_off;
+        scene.y_off = cases[i].y_off, scene.adds = cases[i].adds;
+        check_sums(cases[i].right, TIMED);
+        scene.variance_off = scene.mean_off = scene.y_off = 0, scene.adds = false;
+        check_sums(cases[i].right, NOT_TIMED); /* from the file, however it would be now */
+        end();
+    }
+}
+
+AMP_TEST(problems_with_sums_have_plans_of_their_own)
+{
+    begin();
+    scene.cudnn[1] = 3, scene.gemm[0] = 1, scene.summed[4] = 2;
+    check_choice(forward(1, AMPK_FP16), 1, NULL);
+    CHECK(check_choice(with_sums(1), 2, NULL) > 0); /* not cuBLASLt's */
+    CHECK_INT(check_choice(with_sums(1), 2, NULL), 0);
+    check_choice(forward(1, AMPK_FP16), 1, NULL);
+    end();
+}
+
+AMP_TEST(that_no_engine_has_sums_is_kept)
+{
+    begin();
+    scene.cudnn[1] = 3;
+    check_choice(with_sums(3), -1, NULL);
+    scene.summed[2] = 1; /* of which nobody asks */
+    check_choice(with_sums(3), -1, NULL);
+    scene.untimed = true;
+    check_choice(with_sums(3), -1, NULL);
+    end();
+    begin();
+    scene.summed[2] = 1, scene.compiled = true; /* when timed; a guess knows no better here */
+    check_choice(with_sums(3), -1, NULL);
+    end();
+    begin();
+    scene.largest = 2 << 20; /* perhaps with more workspace */
+    check_choice(with_sums(3), -1, NULL);
+    scene.largest = 0, scene.summed[2] = 1;
+    check_choice(with_sums(3), 1, NULL);
+    end();
+}
+
+AMP_TEST(without_timing_a_kernel_takes_the_sums)
+{
+    begin_sums(2);
+    scene.workspace = 3 << 20;
+    scene.untimed = true;
+    check_sums(false, NOT_TIMED); /* nor are the plans */
+    scene.untimed = false;
+    check_choice(forward(3, AMPK_FP16), 2, NULL);
+    check_choice(with_sums(3), 2, NULL);
+    scene.untimed = true;
+    check_sums(false, NOT_TIMED); /* the plans are kept, by a program that knew no more */
+    scene.untimed = false, scene.no_memory = true;
+    check_sums(false, NOT_TIMED);
+    scene.no_memory = false, scene.largest = 2 << 20; /* too short a workspace */
+    check_sums(false, NOT_TIMED);
+    scene.largest = 0;
+    check_sums(true, TIMED);
+    end();
+    begin_sums(2);
+    scene.for_sums = 3 << 20;
+    check_choice(forward(3, AMPK_FP16), 2, NULL);
+    check_choice(with_sums(3), 2, NULL);
+    scene.largest = 2 << 20; /* enough for the usual way */
+    check_sums(false, NOT_TIMED);
+    end();
+}
+
+AMP_TEST(an_answer_about_sums_is_kept_for_the_plans_that_it_was_timed_with)
+{
+    static const char KEY[] = "; sums in the epilogue\t";
+    static const char *const others[] = {
+        "", "2 2", "2 2: maybe", "2 2: wrong?", "2 1: wrong", "2 1: kernel 3, epilogue 3"};
+    begin_sums(2);
+    check_sums(true, TIMED);
+    keep_answer(KEY, "2 2: kernel 3, epilogue 2.95");
+    check_sums(false, NOT_TIMED);
+    keep_answer(KEY, "2 2: wrong");
+    check_sums(false, NOT_TIMED);
+    for (int i = 0; i < 6; i++) {
+        keep_answer(KEY, others[i]);
+        check_sums(true, TIMED);
+        check_sums(true, NOT_TIMED);
+    }
     end();
 }
 

@@ -227,6 +227,46 @@ static void print_count(const char *card, const char *question, const struct cou
     printf("\n");
 }
 
+/* ---- batch-norm's sums in the epilogue ---- */
+
+struct sums {
+    int asked, plans, usual, usual_plans;
+};
+
+/* Windows of 1 and 3 over images, as in YOLO: cards from Ampere to Hopper have an engine for them
+ * that is not compiled at run time. */
+static bool is_usual(const struct ampk_conv_shape *s)
+{
+    return s->kh == s->kw && (s->kh == 1 || s->kh == 3) && s->h > 1;
+}
+
+/* What conv.c asks for. */
+static void try_sums(const struct ampk_cudnn_device *device, const char *card,
+                     const struct ampk_conv_shape *s, struct sums *sums)
+{
+    char what[300], why[500];
+    struct ampk_cudnn_choice choice;
+    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, AMPK_FP16, false);
+    if (s->compute != AMPK_COMPUTE_FP16 || s->groups > 1 || p.k != s->k) return;
+    p.sums = true;
+    struct ampk_cudnn_plan *plan =
+        ampk_cudnn_plan_expected(device, &p, WORKSPACE_LIMIT, false, &choice, why, sizeof why);
+    sums->asked++;
+    sums->plans += plan != NULL;
+    sums->usual += is_usual(s);
+    sums->usual_plans += is_usual(s) && plan;
+    bool expected = device->compute_capability >= 80 && device->compute_capability <= 90;
+    describe(what, sizeof what, card, "forward with sums", s);
+    if (!plan && expected && is_usual(s)) fail(what, why);
+    ampk_cudnn_plan_destroy(plan);
+}
+
+static void print_sums(const char *card, const struct sums *s)
+{
+    printf("%-12s with sums: %d of %d, with windows of 1 and 3 %d of %d\n", card, s->plans,
+           s->asked, s->usual_plans, s->usual);
+}
+
 /* ---- cards ---- */
 
 struct card {
@@ -259,6 +299,10 @@ static void test_card(struct card *card, const struct ampk_conv_shape *shapes, s
             try_plan(&card->device, card->name, &shapes[i], (enum question)q, &counts[q]);
     for (int q = 0; q < QUESTIONS; q++)
         print_count(card->name, question_names[q], &counts[q]);
+    struct sums sums = {0};
+    for (size_t i = 0; i < count; i++)
+        try_sums(&card->device, card->name, &shapes[i], &sums);
+    print_sums(card->name, &sums);
 }
 
 /* FP32 weight gradients of 16-bit operands, where the card has them: the kernel compiles; to load

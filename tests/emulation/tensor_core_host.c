@@ -26,7 +26,7 @@ struct ampk_tc {
 };
 
 static bool refuse_fp32, refuse_accumulate;
-static size_t ran_beside;
+static size_t ran_beside, ran_summed;
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -37,6 +37,11 @@ void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 size_t tensor_core_host_beside(void)
 {
     return ran_beside;
+}
+
+size_t tensor_core_host_summed(void)
+{
+    return ran_summed;
 }
 
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
@@ -59,12 +64,23 @@ void ampk_tc_destroy(struct ampk_tc *tc)
     free(tc);
 }
 
+/* As good as random, and the same for the same problem: one in so many. */
+static bool is_chosen(const struct ampk_tc_problem *p, int of)
+{
+    return (p->n + p->c / 4 + p->h + p->k / 4 * 3 + p->kh) % (2 * of) < 2;
+}
+
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                                          ampk_rt_stream stream, char *why, size_t why_size)
 {
     tc->stream = stream;
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
-    bool refused = (fp32 && (refuse_fp32 || p->accumulate)) || (p->accumulate && refuse_accumulate);
+    bool refused = (fp32 && (refuse_fp32 || p->accumulate)) ||
+                   (p->accumulate && refuse_accumulate) || (p->sums && is_chosen(p, 3));
+    if (p->sums && (p->pass != AMPK_TC_FORWARD || fp32 || p->groups > 1)) {
+        fprintf(stderr, "emulated Tensor Cores: sums that no library has\n");
+        abort();
+    }
     struct ampk_tc_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) {
         snprintf(why, why_size, refused ? "refused for the test" : "out of memory");
@@ -81,7 +97,6 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
                                       .no_tensor_cores = "this is the emulation"};
 }
 
-/* As good as random, and the same for the same problem. */
 bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
                          const struct ampk_tc_plan *weights, ampk_rt_stream stream,
                          ampk_rt_stream side)
@@ -92,7 +107,18 @@ bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
         fprintf(stderr, "emulated Tensor Cores: no gradients that could run beside each other\n");
         abort();
     }
-    return (p->n + p->c / 4 + p->h + p->k / 4 * 3 + p->kh) % 4 < 2;
+    return is_chosen(p, 2);
+}
+
+bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
+                       const struct ampk_tc_plan *summed)
+{
+    (void)ctx;
+    if (apart->p.pass != AMPK_TC_FORWARD || apart->p.sums || !summed->p.sums) {
+        fprintf(stderr, "emulated Tensor Cores: no forward passes with and without sums\n");
+        abort();
+    }
+    return is_chosen(&summed->p, 2);
 }
 
 /* ---- numbers ---- */
@@ -289,6 +315,28 @@ static void weight_gradient(const struct ampk_tc_problem *p, const struct sizes 
                     }
 }
 
+/* Of y as it is stored, in FP32: a sum for each row of each image, and of these. */
+static void sum_channels(const struct ampk_tc_problem *p, const struct sizes *s, const void *y,
+                         float *sums)
+{
+#pragma omp parallel for
+    for (int k = 0; k < p->k; k++) {
+        float sum = 0, squares = 0;
+        for (int row = 0; row < p->n * s->oh; row++) {
+            float of_row = 0, squares_of_row = 0;
+            for (int column = 0; column < s->ow; column++) {
+                float v = load(y, ((size_t)row * s->ow + column) * p->k + k, p->result);
+                of_row += v;
+                squares_of_row += v * v;
+            }
+            sum += of_row;
+            squares += squares_of_row;
+        }
+        sums[k] = sum;
+        sums[p->k + k] = squares;
+    }
+}
+
 static void require_aligned(const void *p, size_t bytes, const char *what)
 {
     if ((uintptr_t)p % bytes == 0) return;
@@ -300,6 +348,7 @@ struct run {
     const struct ampk_tc_problem *p;
     const void *first, *second;
     void *result, *workspace;
+    float *sums;
 };
 
 static void run(void *data)
@@ -316,6 +365,11 @@ static void run(void *data)
     require_aligned(second, 16, "second operand");
     require_aligned(result, 16, "result");
     require_aligned(workspace, 256, "workspace");
+    require_aligned(r->sums, 16, "sums");
+    if (p->sums != (r->sums != NULL)) {
+        fprintf(stderr, "emulated Tensor Cores: sums and no place for them, or the reverse\n");
+        abort();
+    }
     emulation_device_begin();
     memset(workspace, 0xff, WORKSPACE);
     float *a = widen(p, first, of_first), *b = widen(p, second, of_second);
@@ -329,6 +383,7 @@ static void run(void *data)
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
+    if (p->sums) sum_channels(p, &s, result, r->sums);
     emulation_device_end();
     free(a);
     free(b);
@@ -336,11 +391,13 @@ static void run(void *data)
 }
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, void *workspace, ampk_rt_stream stream)
+                 const void *second, void *result, float *sums, void *workspace,
+                 ampk_rt_stream stream)
 {
     struct run *kept = malloc(sizeof *kept);
     if (!kept) abort();
-    *kept = (struct run){&plan->p, first, second, result, workspace};
+    *kept = (struct run){&plan->p, first, second, result, workspace, sums};
+    if (sums) ran_summed++;
     if (stream != tc->stream) {
         ran_beside++;
         emulation_beside(stream, run, kept);

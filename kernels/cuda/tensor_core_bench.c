@@ -1,0 +1,74 @@
+#include "tensor_core_bench.h"
+
+#include "kernels/cuda/conv_layout.h"
+
+enum { LEAST_WORKSPACE = 1 << 20 }; /* when memory is short */
+
+/* Activations are positive mostly, which gives the channels of y means of their own. */
+static const float MEAN_OF_X = .25f;
+
+static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
+{
+    void *memory = ampk_rt_alloc(n * ampk_dtype_bytes(dtype));
+    if (memory) ampk_conv_fill(b->stream, memory, dtype, n, mean);
+    return memory;
+}
+
+bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *p)
+{
+    size_t x = (size_t)p->n * p->h * p->w * p->c;
+    size_t weights = (size_t)p->k * p->kh * p->kw * (p->c / p->groups);
+    size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
+    enum ampk_dtype operand = ampk_tc_operand(p->compute);
+    b->first = p->pass == AMPK_TC_DATA ? make_operand(b, y, operand, 0)
+                                       : make_operand(b, x, operand, MEAN_OF_X);
+    if (!b->second)
+        b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
+    b->result = make_operand(b,
+                             p->pass == AMPK_TC_FORWARD ? y
+                             : p->pass == AMPK_TC_DATA  ? x
+                                                        : weights,
+                             p->result, 0);
+    if (p->sums) b->sums = make_operand(b, 2 * (size_t)p->k, AMPK_FP32, 0);
+    b->workspace_bytes = b->tc->settings.workspace_limit;
+    while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
+           b->workspace_bytes > LEAST_WORKSPACE)
+        b->workspace_bytes /= 2;
+    b->from = ampk_rt_event_create(true);
+    b->to = ampk_rt_event_create(true);
+    return b->first && b->second && b->result && b->workspace && (b->sums || !p->sums) && b->from &&
+           b->to;
+}
+
+void ampk_tc_bench_end(struct ampk_tc_bench *b)
+{
+    ampk_rt_stream_wait(b->stream);
+    ampk_rt_free(b->first);
+    ampk_rt_free(b->second);
+    ampk_rt_free(b->result);
+    ampk_rt_free(b->sums);
+    ampk_rt_free(b->workspace);
+    if (b->from) ampk_rt_event_destroy(b->from);
+    if (b->to) ampk_rt_event_destroy(b->to);
+}
+
+bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_way *way)
+{
+    char why[400];
+    bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, b->result, b->sums, b->workspace,
+                                b->stream, why, sizeof why);
+    if (!done) ampk_rt_forget_error();
+    return done;
+}
+
+void ampk_tc_bench_start(struct ampk_tc_bench *b)
+{
+    ampk_rt_zero(b->workspace, b->workspace_bytes, b->stream);
+    ampk_rt_event_record(b->from, b->stream);
+}
+
+float ampk_tc_bench_stop(struct ampk_tc_bench *b)
+{
+    ampk_rt_event_record(b->to, b->stream);
+    return ampk_rt_event_ms(b->from, b->to);
+}

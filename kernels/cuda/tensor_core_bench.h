@@ -1,0 +1,29 @@
+/* What plans for one problem are timed on: operands, result and workspace of its size. */
+#ifndef AMPK_CUDA_TENSOR_CORE_BENCH_H
+#define AMPK_CUDA_TENSOR_CORE_BENCH_H
+
+#include "tensor_core_cuda.h"
+
+struct ampk_tc_bench {
+    struct ampk_tc *tc;
+    ampk_rt_stream stream;
+    void *first, *second, *result, *workspace; /* a second operand that is there is taken */
+    float *sums;                               /* of problems with sums */
+    size_t workspace_bytes;
+    ampk_rt_event from, to;
+};
+
+/* False where there is no memory for it. To be ended in either case. */
+bool ampk_tc_bench_begin(struct ampk_tc_bench *, const struct ampk_tc_problem *);
+void ampk_tc_bench_end(struct ampk_tc_bench *);
+
+/* False where it cannot run. */
+bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_way *);
+
+/* Around what is timed, on the bench's stream. The device is busy clearing the workspace while the
+ * host starts what comes between: what starting takes is not in the time, as in a recording.
+ * Operands come from memory then, not from the cache. */
+void ampk_tc_bench_start(struct ampk_tc_bench *);
+float ampk_tc_bench_stop(struct ampk_tc_bench *); /* milliseconds */
+
+#endif

@@ -1,0 +1,59 @@
+/* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt.
+ *
+ * tensor_core_cuda   plans: which is the fastest for a problem, running it
+ * tensor_core_bench  what plans are timed on
+ * tensor_core_pays   whether it pays to use plans in another way than one by one
+ */
+#ifndef AMPK_CUDA_TENSOR_CORE_CUDA_H
+#define AMPK_CUDA_TENSOR_CORE_CUDA_H
+
+#include "cudnn_plan.h"
+#include "gemm_cublaslt.h"
+#include "plan_cache.h"
+#include "tensor_core.h"
+
+enum {
+    AMPK_TC_TIMED_RUNS = 5,
+    AMPK_TC_KEY = 512, /* of a plan in the cache */
+    AMPK_TC_VALUE = 512,
+};
+
+struct ampk_tc {
+    struct ampk_cudnn_device cudnn;
+    cublasLtHandle_t cublaslt;
+    struct ampk_tc_settings settings;
+    struct ampk_plan_cache *cache;
+    char device[300]; /* in keys of the cache */
+    struct ampk_tc_plan *plans;
+    bool said_timing;
+};
+
+/* One way to compute a problem. */
+struct ampk_tc_way {
+    struct ampk_cudnn_plan *cudnn; /* or: */
+    struct ampk_gemm *gemm;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+    float ms; /* 0: not timed */
+};
+
+struct ampk_tc_plan {
+    char key[AMPK_TC_KEY]; /* in the cache */
+    struct ampk_tc_problem problem;
+    struct ampk_tc_way way;
+    const char *no_tensor_cores;
+    struct ampk_tc_plan *next;
+};
+
+/* To the user; once that plans are timed. */
+void ampk_tc_say(const char *text);
+void ampk_tc_say_timing(struct ampk_tc *);
+void ampk_tc_save_cache(struct ampk_tc *);
+const char *ampk_tc_name_of(enum ampk_dtype);
+
+/* ampk_tc_run of one way; false with the reason where the library refuses. */
+bool ampk_tc_run_way(struct ampk_tc *, const struct ampk_tc_way *, const void *first,
+                     const void *second, void *result, float *sums, void *workspace, ampk_rt_stream,
+                     char *why, size_t why_size);
+
+#endif
