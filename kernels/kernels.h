@@ -80,11 +80,12 @@ struct ampk_conv_shape {
     int n, c, h, w;
     int k, kh, kw, stride, pad, groups;
     enum ampk_compute compute;
-    bool forward_only; /* no backward call will come: keep no weights for it */
+    bool forward_only; /* no backward call will come: keep no weights and no gradient for it */
 };
 
-struct ampk_context;   /* a backend's threads, streams, workspace */
-struct ampk_conv;      /* one convolution: plans, rounded weights in the backend's own layout */
+struct ampk_context; /* a backend's threads, streams, workspace */
+struct ampk_conv;    /* one convolution: plans, rounded weights and their gradient in the backend's
+                        own layout */
 struct ampk_recording; /* operations to be run again */
 
 /* Whose batch-norm, the FP32 build's that ours stands in for: x_hat = (x-mean) * forward factor.
@@ -130,6 +131,14 @@ struct ampk_param {
 struct ampk_new_weights {
     struct ampk_conv *conv;
     const float *weights;
+    uint32_t *amax;
+};
+
+/* Where a convolution's weight gradient goes: dst, float [k][c/groups][kh][kw]; NULL: nowhere, amax
+ * alone is raised. */
+struct ampk_weight_gradient {
+    struct ampk_conv *conv;
+    float *dst;
     uint32_t *amax;
 };
 
@@ -285,11 +294,15 @@ struct ampk_backend {
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
-    /* dx (NULL: not wanted) (+)= dgrad(dy), NHWC; dw = wgrad(x, dy), float [k][c/groups][kh][kw],
-     * always overwritten. dy is NHWC; it is rounded to the compute type first. */
+    /* dx (NULL: not wanted) (+)= dgrad(dy), NHWC; wgrad(x, dy) stays with the convolution until its
+     * next backward. dy is NHWC; it is rounded to the compute type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                          bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
+                          bool accumulate, uint32_t *dx_amax);
+    /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
+     * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
+    void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
+                                  int count, float factor, bool accumulate);
 
     /* ---- batch-norm and activation ---- */
     /* Statistics of y (NHWC) AS STORED, each channel's over n,h,w. Sums are FP32, of y - shift and

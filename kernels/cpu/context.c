@@ -282,4 +282,5 @@ const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .conv_forward = ampk_cpu_conv_forward,
                                       .conv_bias_forward = ampk_cpu_conv_bias_forward,
                                       .conv_backward = ampk_cpu_conv_backward,
+                                      .conv_weight_gradients = ampk_cpu_conv_weight_gradients,
                                       AMPK_CPU_OPERATIONS(FORWARDED)};

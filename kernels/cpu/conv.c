@@ -53,6 +53,8 @@ struct gradient {
     int units, groups; /* units in a task, groups of so many */
     struct ampk_dnnl_plan *plan;
     struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
+    bool added;                         /* to the first of each tile, which is then its gradient */
+    uint32_t amax;                      /* of that */
 };
 
 struct ampk_conv {
@@ -538,49 +540,81 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     ampk_dnnl_execute(g->plan, lane.x, g->partial[task], lane.y, lane.scratch);
 }
 
-/* Adds the partial gradients of a tile and writes the sum to dw; returns the largest magnitude. */
-static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dw)
+static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *dy, char *memory)
 {
-    const struct ampk_conv_shape *s = &conv->shape;
-    const struct gradient *g = &conv->gradient;
-    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
-    size_t taps = (size_t)s->kh * s->kw, count;
-    float *sum = ampk_dnnl_weights_values(partial[0], &count);
-    for (int i = 1; i < g->groups; i++)
-        ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
-    size_t filter = (size_t)tile / g->slices_c * (s->k / g->slices_k);
-    size_t channel = (size_t)tile % g->slices_c * (s->c / g->slices_c);
-    ampk_dnnl_weights_unpack(g->plan, partial[0],
-                             dw + (filter * (s->c / s->groups) + channel) * taps);
-    return ctx->isa->rows.amax(sum, count);
-}
-
-static uint32_t weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
-                                const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                float *dw, char *memory)
-{
-    int tiles = conv->gradient.slices_k * conv->gradient.slices_c;
-    uint32_t largest = 0;
-#pragma omp parallel num_threads(ctx->threads)
-    {
-#pragma omp for schedule(dynamic)
-        for (int task = 0; task < tiles * conv->gradient.groups; task++)
-            gradient_task(ctx, conv, x, dy, task, memory);
-#pragma omp for schedule(dynamic) reduction(max : largest)
-        for (int tile = 0; tile < tiles; tile++) {
-            uint32_t found = finish_tile(ctx, conv, tile, dw);
-            if (found > largest) largest = found;
-        }
-    }
-    return largest;
+    int tasks = conv->gradient.slices_k * conv->gradient.slices_c * conv->gradient.groups;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic)
+    for (int task = 0; task < tasks; task++)
+        gradient_task(ctx, conv, x, dy, task, memory);
+    conv->gradient.added = false;
 }
 
 void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                            const struct ampk_tensor *dx, bool accumulate, float *dw,
-                            uint32_t *dx_amax, uint32_t *dw_amax)
+                            const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
-    ampk_amax_raise(dw_amax, weight_gradient(ctx, conv, x, dy, dw, memory));
+    weight_gradient(ctx, conv, x, dy, memory);
+}
+
+/* ---- weight gradients ---- */
+
+/* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
+static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
+{
+    const struct gradient *g = &conv->gradient;
+    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
+    size_t count;
+    float *sum = ampk_dnnl_weights_values(partial[0], &count);
+    for (int i = 1; i < g->groups; i++)
+        ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
+    return ctx->isa->rows.amax(sum, count);
+}
+
+/* One tile goes straight to dst, or to `plain`, which is laid out as dst is, and from there while
+ * it is in the cache. */
+static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
+                      float factor, bool accumulate, float *plain)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
+    size_t filters = (size_t)s->k / g->slices_k;
+    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
+    bool direct = !accumulate && factor == 1;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                             (direct ? dst : plain) + first);
+    for (size_t at = first; at < first + filters * filter && !direct; at += filter)
+        ctx->isa->rows.add_scaled(dst + at, plain + at, run, factor, accumulate);
+}
+
+/* Whoever wants the gradient first has the tiles finished, and may store them at once. */
+static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *dst,
+                          float factor, bool accumulate)
+{
+    struct gradient *g = &conv->gradient;
+    int tiles = g->slices_k * g->slices_c;
+    float *plain = ampk_memory(ctx, weight_count(&conv->shape) * sizeof *plain);
+    uint32_t largest = g->added ? g->amax : 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int tile = 0; tile < tiles; tile++) {
+        uint32_t found = g->added ? 0 : finish_tile(ctx, conv, tile);
+        if (found > largest) largest = found;
+        if (dst) take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+    }
+    g->added = true;
+    g->amax = largest;
+}
+
+void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
+                                    const struct ampk_weight_gradient *list, int count,
+                                    float factor, bool accumulate)
+{
+    for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
+        if (g->dst || !g->conv->gradient.added)
+            take_gradient(ctx, g->conv, g->dst, factor, accumulate);
+        ampk_amax_raise(g->amax, g->conv->gradient.amax);
+    }
 }

@@ -46,6 +46,8 @@ struct ampk_rows {
                       size_t length, bool accumulate);
     /* dst += src */
     void (*add)(float *dst, const float *src, size_t n);
+    /* dst (+)= factor * src, rounded one by one */
+    void (*add_scaled)(float *dst, const float *src, size_t n, float factor, bool accumulate);
     uint32_t (*amax)(const float *src, size_t n);
 
     /* y = source, and the sums over the pixels of y - shift and (y - shift)^2. shift, sums and
@@ -101,6 +103,7 @@ extern __typeof__(*ampk_cpu.conv_set_weights) ampk_cpu_conv_set_weights;
 extern __typeof__(*ampk_cpu.conv_forward) ampk_cpu_conv_forward;
 extern __typeof__(*ampk_cpu.conv_bias_forward) ampk_cpu_conv_bias_forward;
 extern __typeof__(*ampk_cpu.conv_backward) ampk_cpu_conv_backward;
+extern __typeof__(*ampk_cpu.conv_weight_gradients) ampk_cpu_conv_weight_gradients;
 
 #ifdef AMPK_ISA
 #define AMPK_JOIN_(a, b, c) a##b##_##c
@@ -113,6 +116,7 @@ extern __typeof__(*ampk_isa_base.rows.load) AMPK_CPU(rows_load);
 extern __typeof__(*ampk_isa_base.rows.round) AMPK_CPU(rows_round);
 extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
 extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);
+extern __typeof__(*ampk_isa_base.rows.add_scaled) AMPK_CPU(rows_add_scaled);
 extern __typeof__(*ampk_isa_base.rows.amax) AMPK_CPU(rows_amax);
 extern __typeof__(*ampk_isa_base.rows.store_sums) AMPK_CPU(store_sums);
 extern __typeof__(*ampk_isa_base.rows.finish_statistics) AMPK_CPU(finish_statistics);

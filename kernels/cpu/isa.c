@@ -16,6 +16,7 @@ const struct ampk_isa AMPK_ISA_TABLE = {
              .round = AMPK_CPU(rows_round),
              .store = AMPK_CPU(rows_store),
              .add = AMPK_CPU(rows_add),
+             .add_scaled = AMPK_CPU(rows_add_scaled),
              .amax = AMPK_CPU(rows_amax),
              .store_sums = AMPK_CPU(store_sums),
              .store_bias = AMPK_CPU(store_bias),

@@ -113,6 +113,17 @@ void AMPK_CPU(rows_add)(float *dst, const float *src, size_t n)
     }
 }
 
+void AMPK_CPU(rows_add_scaled)(float *dst, const float *src, size_t n, float factor,
+                               bool accumulate)
+{
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec v = ampk_vec_load(src, i, AMPK_FP32, n - i);
+        v = ampk_vec_mul(v, ampk_vec_set(factor));
+        if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, i, AMPK_FP32, n - i), v);
+        ampk_vec_store(dst, i, AMPK_FP32, n - i, v);
+    }
+}
+
 uint32_t AMPK_CPU(rows_amax)(const float *src, size_t n)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();

@@ -9,8 +9,8 @@
 
 /* clang-format off */
 #define AMPK_CUDA_CONV(X)                                                                          \
-    X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
-    X(conv_backward)
+    X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
+    X(conv_bias_forward) X(conv_backward) X(conv_weight_gradients)
 #define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)

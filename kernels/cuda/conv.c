@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/context.h"
-#include "kernels/cuda/conv_layout.h"
+#include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
 #include "kernels/cuda/plan_cache.h"
 
@@ -34,7 +34,8 @@ struct ampk_conv {
     enum ampk_dtype operand;         /* how operands are stored */
     void *weights;                   /* packed */
     struct slot slots[PASSES][2][2]; /* [..][result is FP32][accumulate] */
-    enum ampk_dtype gradient;        /* of the weight gradient, before it becomes float */
+    void *dw;                        /* the weight gradient, packed; NULL if forward_only */
+    enum ampk_dtype gradient;        /* of that */
     bool beside;                     /* and it is computed beside the data gradient */
     struct ampk_tc_plan *summing;    /* forward with batch-norm's sums; NULL: a kernel takes them */
 };
@@ -374,30 +375,21 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 
 /* ---- backward ---- */
 
-/* Whether packed weights of this type are the float array of kernels.h. */
-static bool is_plain(const struct ampk_conv *conv, enum ampk_dtype dtype, const float *weights)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    return dtype == AMPK_FP32 && s->kh * s->kw == 1 && conv->c == s->c && conv->k == s->k &&
-           (uintptr_t)weights % ALIGNMENT == 0;
-}
-
 /* A backward pass and where its pieces of work memory are. Where the two gradients come one after
- * the other, their results and workspaces share a place. */
+ * the other, what they need beside the operands shares a place. */
 struct backward {
     struct output dx;
     struct ampk_tc_plan *gradient;
-    bool plain;  /* the weight gradient needs no unpacking */
-    bool beside; /* and is computed beside the data gradient, on a stream of its own */
-    size_t x_at, dy_at, dx_at, dx_space, dw_at, dw_space, bytes;
+    bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
+    size_t x_at, dy_at, dx_at, dx_space, dw_space, bytes;
 };
 
 static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                      const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                     const struct ampk_tensor *dx, bool accumulate, const float *dw)
+                                     const struct ampk_tensor *dx, bool accumulate)
 {
     char why[400];
-    struct backward b = {.plain = is_plain(conv, conv->gradient, dw), .beside = conv->beside && dx};
+    struct backward b = {.beside = conv->beside && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
@@ -410,36 +402,22 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
     }
     b.bytes = used;
     if (!b.beside) used = shared;
-    size_t size = padded_weights(conv) * ampk_dtype_bytes(conv->gradient);
-    b.dw_at = place(&used, b.plain ? 0 : size);
     b.dw_space = place_workspace(b.gradient, &used);
     if (used > b.bytes) b.bytes = used;
     return b;
 }
 
-static void store_gradient(struct ampk_context *ctx, const struct ampk_conv *conv, bool plain,
-                           const void *packed, float *dw, uint32_t *amax)
-{
-    struct ampk_conv_weights layout = weights_layout(conv);
-    if (plain)
-        ampk_conv_amax(ctx, dw, AMPK_FP32, padded_weights(conv), amax);
-    else
-        ampk_conv_unpack_weights(ctx, &layout, packed, conv->gradient, dw, amax);
-}
-
 void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                             const struct ampk_tensor *dx, bool accumulate, float *dw,
-                             uint32_t *dx_amax, uint32_t *dw_amax)
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
-    struct backward b = plan_backward(ctx, conv, x, dy, dx, accumulate, dw);
+    struct backward b = plan_backward(ctx, conv, x, dy, dx, accumulate);
     char *work = ampk_cuda_work(ctx, b.bytes);
     const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
-    void *gradient = b.plain ? (void *)dw : work + b.dw_at;
     if (b.beside) {
         ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, NULL,
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
                     work + b.dw_space, ctx->side);
     }
     if (dx) {
@@ -451,12 +429,35 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     if (b.beside)
         ampk_rt_order(ctx->join, ctx->side, ctx->stream);
     else
-        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, gradient, NULL,
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
                     work + b.dw_space, ctx->stream);
-    store_gradient(ctx, conv, b.plain, gradient, dw, dw_amax);
+}
+
+void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
+                                     const struct ampk_weight_gradient *list, int count,
+                                     float factor, bool accumulate)
+{
+    enum { AT_ONCE = 256 };
+    struct ampk_conv_gradient gradients[AT_ONCE];
+    for (int n = 0; count > 0; list += n, count -= n) {
+        n = count < AT_ONCE ? count : AT_ONCE;
+        for (int i = 0; i < n; i++) {
+            const struct ampk_conv *conv = list[i].conv;
+            gradients[i] = (struct ampk_conv_gradient){weights_layout(conv), conv->gradient,
+                                                       conv->dw, list[i].dst, list[i].amax};
+        }
+        ampk_conv_take_gradients(ctx, gradients, n, factor, accumulate);
+    }
 }
 
 /* ---- creation ---- */
+
+static bool allocate_gradient(struct ampk_conv *conv)
+{
+    if (conv->shape.forward_only) return true;
+    conv->dw = ampk_rt_alloc(padded_weights(conv) * ampk_dtype_bytes(conv->gradient));
+    return conv->dw != NULL;
+}
 
 /* Work memory for tensors as islands have them. */
 static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
@@ -471,7 +472,7 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     }
     return s->forward_only ||
-           ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true, NULL).bytes);
+           ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true).bytes);
 }
 
 /* Ways that are taken for speed alone; without memory for them, the usual ones. */
@@ -498,7 +499,7 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     else if (libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
         snprintf(why, sizeof why, "out of memory");
     if (conv && make_plans(ctx, conv, why, sizeof why)) {
-        if (choose_ways(ctx, conv)) return conv;
+        if (allocate_gradient(conv) && choose_ways(ctx, conv)) return conv;
         snprintf(why, sizeof why, "out of memory");
     }
     ampk_cuda_conv_destroy(ctx, conv);
@@ -513,5 +514,6 @@ void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     if (!conv) return;
     ampk_cuda_wait(ctx);
     ampk_rt_free(conv->weights);
+    ampk_rt_free(conv->dw);
     free(conv);
 }

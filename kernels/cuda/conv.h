@@ -4,8 +4,10 @@
  * conv.c        which operands are passed on as they are and which are packed first, in which type
  *               results are asked for, what they are added to
  * conv_layout   the kernels that pack and unpack
+ * conv_gradient those that read weight gradients
  *
- * Memory: weights packed once per update belong to the convolution; everything else that does not
+ * Memory: weights packed once per update and their gradient, as the library wrote it, belong to the
+ * convolution; everything else that does not
  * go straight from tensor to tensor (padded channels, other dtypes, gaps between images) passes
  * through the context's work memory.
  */

@@ -228,32 +228,6 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
     ampk_raise_amax(p.amax, largest);
 }
 
-template <typename From>
-static __global__ void __launch_bounds__(THREADS)
-    unpack_weights(struct weight_tiles t, const From *__restrict__ packed,
-                   float *__restrict__ weights, uint32_t *amax)
-{
-    __shared__ float tile[2 * TILE_VALUES];
-    struct weight_tile at = find_tile(t, blockIdx.x);
-    int pitch = t.taps | 1;
-    for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
-        int c = at.channel + i % t.channels, tap = at.tap + i / t.channels;
-        if (c < t.w.c && tap < t.w.taps)
-            tile[i % t.channels * pitch + i / t.channels] =
-                ampk_to_float(packed[((size_t)at.filter * t.w.taps + tap) * t.w.padded_c + c]);
-    }
-    __syncthreads();
-    uint32_t largest = 0;
-    for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
-        int c = at.channel + i / t.taps, tap = at.tap + i % t.taps;
-        if (c >= t.w.c || tap >= t.w.taps) continue;
-        float v = tile[i / t.taps * pitch + i % t.taps];
-        weights[((size_t)at.filter * t.w.c + c) * t.w.taps + tap] = v;
-        largest = ampk_larger(largest, ampk_magnitude(v));
-    }
-    ampk_raise_amax(amax, largest);
-}
-
 /* ---- numbers to time on ---- */
 
 template <typename T>
@@ -396,18 +370,6 @@ extern "C" void ampk_conv_pack_weights(struct ampk_context *ctx,
     pack_those<ampk_fp16>(ctx, packings, count, AMPK_FP16);
     pack_those<ampk_bf16>(ctx, packings, count, AMPK_BF16);
     pack_those<float>(ctx, packings, count, AMPK_FP32);
-}
-
-extern "C" void ampk_conv_unpack_weights(struct ampk_context *ctx,
-                                         const struct ampk_conv_weights *w, const void *packed,
-                                         enum ampk_dtype dtype, float *weights, uint32_t *amax)
-{
-    struct weight_tiles t = tiles_of(w);
-    unsigned blocks = (unsigned)w->k * t.down * t.across;
-    AMPK_WITH_TYPE(dtype, From, {
-        AMPK_LAUNCH(unpack_weights<From>, blocks, THREADS, 0, ctx->stream, t,
-                    static_cast<const From *>(packed), weights, amax);
-    });
 }
 
 extern "C" void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n,

@@ -43,8 +43,6 @@ struct ampk_conv_packing {
 };
 /* All of a list, in few launches. */
 void ampk_conv_pack_weights(struct ampk_context *, const struct ampk_conv_packing *, int count);
-void ampk_conv_unpack_weights(struct ampk_context *, const struct ampk_conv_weights *,
-                              const void *packed, enum ampk_dtype, float *weights, uint32_t *amax);
 
 /* Numbers like those of a net in training, to time plans on: speed depends on how many bits
  * toggle. As good as random, the same for the same n, within .5 of the mean. */

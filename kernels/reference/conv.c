@@ -9,6 +9,7 @@ struct ampk_conv {
     int out_h, out_w;
     struct ampk_ref_format operand;
     double *weights; /* rounded, [k][c/groups][kh][kw] */
+    float *gradient; /* the same order */
 };
 
 static size_t count_weights(const struct ampk_conv_shape *s)
@@ -50,13 +51,19 @@ struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
     conv->out_w = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
     conv->operand = ampk_ref_compute_format(s->compute);
     conv->weights = ampk_ref_zeros(count_weights(s));
-    return conv;
+    conv->gradient = calloc(count_weights(s), sizeof *conv->gradient);
+    if (conv->gradient) return conv;
+    snprintf(err, err_size, "convolution: no memory");
+    ampk_ref_conv_destroy(context, conv);
+    return NULL;
 }
 
 void ampk_ref_conv_destroy(struct ampk_context *context, struct ampk_conv *conv)
 {
     (void)context;
-    if (conv) free(conv->weights);
+    if (!conv) return;
+    free(conv->weights);
+    free(conv->gradient);
     free(conv);
 }
 
@@ -166,28 +173,37 @@ static void find_data_gradient(const struct ampk_conv *conv, double *dy,
     free(a.x);
 }
 
-static void find_weight_gradient(const struct ampk_conv *conv, const struct ampk_tensor *x,
-                                 double *dy, float *dw, uint32_t *amax)
+static void find_weight_gradient(struct ampk_conv *conv, const struct ampk_tensor *x, double *dy)
 {
     size_t count = count_weights(&conv->shape);
     struct operands a = {load_operand(conv, x), ampk_ref_zeros(count), dy};
     for_each_product(conv, WEIGHT_GRADIENT, a);
-    for (size_t i = 0; i < count; i++) {
-        dw[i] = (float)a.weights[i];
-        ampk_ref_raise(amax, dw[i]);
-    }
+    for (size_t i = 0; i < count; i++)
+        conv->gradient[i] = (float)a.weights[i];
     free(a.x);
     free(a.weights);
 }
 
 void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                            const struct ampk_tensor *dx, bool accumulate, float *dw,
-                            uint32_t *dx_amax, uint32_t *dw_amax)
+                            const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     (void)context;
     double *rounded = load_operand(conv, dy);
     if (dx) find_data_gradient(conv, rounded, dx, accumulate, dx_amax);
-    find_weight_gradient(conv, x, rounded, dw, dw_amax);
+    find_weight_gradient(conv, x, rounded);
     free(rounded);
+}
+
+void ampk_ref_conv_weight_gradients(struct ampk_context *context,
+                                    const struct ampk_weight_gradient *list, int count,
+                                    float factor, bool accumulate)
+{
+    (void)context;
+    for (const struct ampk_weight_gradient *g = list; g < list + count; g++)
+        for (size_t i = 0; i < count_weights(&g->conv->shape); i++) {
+            double value = g->conv->gradient[i];
+            ampk_ref_raise(g->amax, value);
+            if (g->dst) g->dst[i] = (float)(factor * value + (accumulate ? g->dst[i] : 0));
+        }
 }

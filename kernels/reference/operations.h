@@ -22,7 +22,9 @@ void ampk_ref_conv_bias_forward(struct ampk_context *, struct ampk_conv *,
                                 enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
 void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                             const struct ampk_tensor *dy, const struct ampk_tensor *dx,
-                            bool accumulate, float *dw, uint32_t *dx_amax, uint32_t *dw_amax);
+                            bool accumulate, uint32_t *dx_amax);
+void ampk_ref_conv_weight_gradients(struct ampk_context *, const struct ampk_weight_gradient *,
+                                    int count, float factor, bool accumulate);
 
 /* batchnorm.c */
 void ampk_ref_bn_statistics(struct ampk_context *, const struct ampk_tensor *y,

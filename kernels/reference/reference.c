@@ -71,6 +71,7 @@ const struct ampk_backend ampk_reference = {
     .conv_forward = ampk_ref_conv_forward,
     .conv_bias_forward = ampk_ref_conv_bias_forward,
     .conv_backward = ampk_ref_conv_backward,
+    .conv_weight_gradients = ampk_ref_conv_weight_gradients,
     .bn_statistics = ampk_ref_bn_statistics,
     .bn_act_forward = ampk_ref_bn_act_forward,
     .bn_act_backward = ampk_ref_bn_act_backward,

@@ -15,13 +15,13 @@ static int largest_layer(const struct amp_net_desc *net)
     return largest;
 }
 
-/* Images of a pass whose activations fit beside the gradients, of which no more than two copies are
- * kept. */
+/* Images of a pass whose activations fit beside the gradients: the convolutions' own and what the
+ * update reads, at most 4 bytes each. */
 static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
 {
     size_t gradients = 0;
     for (int i = 0; i < net->n; i++)
-        gradients += net->layers[i].n_weights * sizeof(float) * (net->subdivisions > 1 ? 2 : 1);
+        gradients += net->layers[i].n_weights * 2 * sizeof(float);
     if (!plan->train) gradients = 0;
     if (left <= gradients) return 0;
     double share = (double)(left - gradients) / (double)plan->arena_bytes;

@@ -19,7 +19,7 @@ static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
                                 .pad = l->pad,
                                 .groups = l->groups,
                                 .compute = g->plan->layers[i].compute,
-                                .forward_only = !g->plan->train};
+                                .forward_only = !g->plan->layers[i].backward};
     if (l->type == AMP_CONNECTED) {
         s.kh = x->h;
         s.kw = x->w;
@@ -177,8 +177,7 @@ static void backward(struct amp_graph *g, int i)
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
     be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, dx, accumulate,
-                      node->weights->grad, amp_graph_conv_dx_watch(g, i, dx),
-                      &node->watch[AMP_WATCH_DW]);
+                      amp_graph_conv_dx_watch(g, i, dx));
     amp_graph_dx_end(g, i, 0, dx);
 }
 

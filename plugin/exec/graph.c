@@ -104,27 +104,64 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
 }
 
+/* Whose gradient a convolution keeps. */
+static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
+{
+    return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
+}
+
+static void count_gradients(struct amp_graph *g)
+{
+    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        g->n_gradients += p->n;
+        if (!is_kept(g, p)) g->n_flat += p->n;
+    }
+}
+
+/* Gives every param its place in gradients and sums. */
+static void place_gradients(struct amp_graph *g)
+{
+    size_t flat = 0, kept = g->n_flat;
+    for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        size_t *next = is_kept(g, p) ? &kept : &flat;
+        p->sum = g->sums ? g->sums + *next : NULL;
+        p->grad = g->sums && is_kept(g, p) ? NULL : g->gradients + *next;
+        *next += p->n;
+    }
+}
+
 static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
 {
-    for (int i = 0; i < g->n_params; i++)
-        g->n_gradients += g->params[i].n;
+    count_gradients(g);
     if (!g->plan->train || g->n_gradients == 0) return 0;
-    size_t bytes = g->n_gradients * sizeof(float);
-    g->gradients = g->backend->alloc(g->context, bytes);
-    if (accumulate) g->sums = g->backend->alloc(g->context, bytes);
+    size_t all = g->n_gradients * sizeof(float);
+    size_t of_pass = accumulate ? g->n_flat * sizeof(float) : all;
+    g->gradients = g->backend->alloc(g->context, of_pass + 1);
+    if (accumulate) g->sums = g->backend->alloc(g->context, all);
     if (!g->gradients || (accumulate && !g->sums)) {
-        snprintf(err, err_size, "no memory for %.1f MiB of gradients", (double)bytes / (1 << 20));
+        snprintf(err, err_size, "no memory for %.1f MiB of gradients", (double)all / (1 << 20));
         return -1;
     }
-    g->backend->fill_zero(g->context, g->gradients, bytes);
-    if (accumulate) g->backend->fill_zero(g->context, g->sums, bytes);
-    size_t offset = 0;
-    for (int i = 0; i < g->n_params; i++) {
-        g->params[i].grad = g->gradients + offset;
-        g->params[i].sum = accumulate ? g->sums + offset : NULL;
-        offset += g->params[i].n;
-    }
+    g->backend->fill_zero(g->context, g->gradients, of_pass);
+    if (accumulate) g->backend->fill_zero(g->context, g->sums, all);
+    place_gradients(g);
     return 0;
+}
+
+/* Of the convolutions that learn: those before first_backward have none. */
+static void list_weight_gradients(struct amp_graph *g)
+{
+    g->n_learning = 0;
+    for (int i = g->plan->first_backward; i < g->n && g->gradients; i++) {
+        struct amp_node *node = &g->nodes[i];
+        if (!node->conv) continue;
+        const struct amp_param *p = node->weights;
+        int k = g->n_learning++;
+        g->of_pass[k] =
+            (struct ampk_weight_gradient){node->conv, p->grad, &node->watch[AMP_WATCH_DW]};
+        g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
+        node->gradient = &g->of_pass[k];
+    }
 }
 
 static int copy_lists(struct amp_graph *g, const struct amp_param *params,
@@ -138,8 +175,10 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
     g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
     g->convs = calloc((size_t)g->n, sizeof *g->convs);
+    g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
+    g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
     if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates ||
-        !g->convs)
+        !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = params[i];
@@ -204,6 +243,7 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
             g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
                                                                &node->watch[AMP_WATCH_WEIGHTS]};
     }
+    list_weight_gradients(g);
     return 0;
 }
 
@@ -272,6 +312,8 @@ void amp_graph_free(struct amp_graph *g)
     free(g->copies);
     free(g->updates);
     free(g->convs);
+    free(g->of_pass);
+    free(g->of_step);
     free(g);
 }
 
@@ -283,9 +325,9 @@ void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
     if (!from->sums) return;
     g->sums = from->sums;
     from->sums = sums;
-    float *sum = g->sums;
-    for (int i = 0; i < g->n_params; sum += g->params[i++].n)
-        g->params[i].sum = sum;
+    g->summed = from->summed;
+    place_gradients(g);
+    list_weight_gradients(g);
 }
 
 /* ---- sources and contributions ---- */
@@ -433,8 +475,19 @@ static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_i
 
 static void show_gradient(struct amp_graph *g, int layer)
 {
-    const struct amp_param *p = g->nodes[layer].weights;
-    if (g->see && p) show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
+    const struct amp_node *node = &g->nodes[layer];
+    const struct amp_param *p = node->weights;
+    if (!g->see || !p) return;
+    if (!node->conv) {
+        show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
+        return;
+    }
+    float *copy = g->backend->alloc(g->context, p->n * sizeof *copy);
+    if (!copy) return;
+    struct ampk_weight_gradient to_copy = {node->conv, copy, NULL};
+    g->backend->conv_weight_gradients(g->context, &to_copy, 1, 1, false);
+    show(g, AMP_SEEN_GRADIENT, layer, copy, p->n, "fp32");
+    g->backend->free(g->context, copy);
 }
 
 void amp_graph_inspect(struct amp_graph *g, bool on)
@@ -523,6 +576,13 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->backward_began = true;
 }
 
+/* Weight gradients of a pass are then dealt with all at once; else one by one, while the cache has
+ * them. */
+static bool starts_cost(const struct amp_graph *g)
+{
+    return g->backend->record_begin != NULL;
+}
+
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
@@ -533,13 +593,43 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     }
     if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
     amp_executor_of(g, layer)->backward(g, layer);
+    if (node->gradient && !starts_cost(g))
+        g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     show_gradient(g, layer);
     tell_watcher(g, layer, true, true);
+    if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
+        g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 
 void amp_graph_backward(struct amp_graph *g, int layer)
 {
     amp_segment_backward(g, layer);
+}
+
+/* ---- gradients of a step ---- */
+
+void amp_graph_begin_step(struct amp_graph *g)
+{
+    g->summed = false;
+    if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_flat * sizeof(float));
+}
+
+void amp_graph_accept_pass(struct amp_graph *g, float scale)
+{
+    float unscale = 1 / scale; /* exact: a power of two */
+    if (!g->sums) {
+        g->unscale = unscale;
+        return;
+    }
+    g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
+    g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale, g->summed);
+    g->summed = true;
+}
+
+void amp_graph_clear_gradients(struct amp_graph *g)
+{
+    float *read = g->sums ? g->sums : g->gradients;
+    if (read) g->backend->fill_zero(g->context, read, g->n_gradients * sizeof(float));
 }
 
 /* ---- faults ---- */

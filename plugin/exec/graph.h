@@ -25,7 +25,8 @@ struct amp_param {
     float *update; /* Darknet's weight_updates: the momentum */
     float *m, *v;  /* Adam's moments; NULL: plain SGD */
     float learning_rate_scale, clip;
-    float *grad; /* this pass, times the loss scale; set by amp_graph_create */
+    float *grad; /* this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
+                    convolution, which keeps it, where there are sums */
     float *sum;  /* the step so far, unscaled */
     bool due;    /* to be updated at the end of the step */
 };
@@ -64,8 +65,9 @@ struct amp_node {
     uint8_t *drawn;          /* dropout: the mask on the host */
     void *dx;
     struct ampk_conv *conv;
-    float *mean, *variance;    /* of this batch */
-    float *loss;               /* unscaled copy of a loss layer's delta */
+    const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
+    float *mean, *variance;                      /* of this batch */
+    float *loss;                                 /* unscaled copy of a loss layer's delta */
     void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
@@ -106,9 +108,14 @@ struct amp_graph {
     struct ampk_param *updates; /* room for n_params */
     int n_convs;
     struct ampk_new_weights *convs; /* of every convolution: what it takes when they are stale */
-    float *gradients, *sums;
-    float unscale; /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
-    size_t n_gradients;
+    /* The params' grad and sum, weights of convolutions last. */
+    float *gradients, *sums;    /* sums: NULL where a step has one pass */
+    size_t n_gradients, n_flat; /* of all params; of those before the convolutions' weights */
+    bool summed;    /* the sums hold some of this step; else those of convolutions mean 0 */
+    float unscale;  /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
+    int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
+    struct ampk_weight_gradient *of_pass; /* in backward: watched, stored if there are no sums */
+    struct ampk_weight_gradient *of_step; /* if the pass is accepted: to the sums */
     char *arena;
     uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */
     bool device_losses;               /* there are some; then, beside watch and read with it: */
@@ -140,8 +147,8 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *, struct ampk_cont
                                    const struct amp_rolling *, int n_rolling, struct amp_native,
                                    bool accumulate, char *err, size_t err_size);
 void amp_graph_free(struct amp_graph *);
-/* Takes an unfinished step over from another graph of the same network: its sums and the rolling
- * statistics of its start. */
+/* Takes an unfinished step over from another graph of the same network, with the same layers ours:
+ * its sums and the rolling statistics of its start. */
 void amp_graph_take_step(struct amp_graph *, struct amp_graph *from);
 
 /* Passes. Layers are called in order. Where the backend can record, the call of the first layer of
@@ -155,6 +162,13 @@ void amp_graph_forward(struct amp_graph *, int layer);
  * cleared. */
 void amp_graph_begin_backward(struct amp_graph *, float scale);
 void amp_graph_backward(struct amp_graph *, int layer);
+
+/* A step begins: its sums are 0. */
+void amp_graph_begin_step(struct amp_graph *);
+/* The pass whose backward has just ended counts. scale: its own. */
+void amp_graph_accept_pass(struct amp_graph *, float scale);
+/* What the update reads becomes 0. */
+void amp_graph_clear_gradients(struct amp_graph *);
 
 /* Words of the pass -> what went wrong, if anything. */
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);

@@ -127,7 +127,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         amp_log_step(s->log);
         g->weights_stale = true; /* whoever may have written to the masters between steps */
         amp_graph_save_rolling(g);
-        if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
+        amp_graph_begin_step(g);
     }
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
     amp_graph_inspect(g, subdivision == s->subdivisions - 1 &&
@@ -148,16 +148,10 @@ bool amp_step_has_bad_truth(const struct amp_step *s)
 
 static void accept_pass(struct amp_step *s)
 {
-    struct amp_graph *g = s->graph;
-    float unscale = (float)(1 / s->scaler.scale);
     if (s->scaler.searching && s->scaler.scale != s->scaler.max)
         amp_log_scale(s->log, "start-up search done", s->scaler.max, s->scaler.scale);
+    amp_graph_accept_pass(s->graph, (float)s->scaler.scale);
     amp_scaler_pass(&s->scaler);
-    if (g->n_gradients == 0) return;
-    if (g->sums)
-        g->backend->accumulate(g->context, g->gradients, g->n_gradients, unscale, g->sums);
-    else
-        g->unscale = unscale;
 }
 
 static void give_up(struct amp_step *s, const struct amp_fault *f)
@@ -309,9 +303,7 @@ static void begin_update(struct amp_step *s)
     s->updating = true;
     s->applying = !s->poisoned;
     if (!s->applying) amp_graph_restore_rolling(g);
-    if (s->passes > 0) return;
-    g->backend->fill_zero(g->context, g->gradients, g->n_gradients * sizeof(float));
-    if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_gradients * sizeof(float));
+    if (s->passes == 0) amp_graph_clear_gradients(g);
 }
 
 bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)

@@ -91,7 +91,9 @@ static void operate(struct bench *b, enum operation op)
         break;
     default:
         backend->conv_backward(b->ctx, b->conv, &b->x, &b->dy, b->first ? NULL : &b->dx, false,
-                               b->dw, &b->amax, &b->amax);
+                               &b->amax);
+        backend->conv_weight_gradients(
+            b->ctx, &(struct ampk_weight_gradient){b->conv, b->dw, &b->amax}, 1, 1, false);
     }
 }
 

@@ -30,6 +30,8 @@ static const struct ampk_conv_shape usual_shapes[] = {
     {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0},
     {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0},
     {1, 1100, 2, 1, 5, 1, 1, 1, 0, 1, 0, 0},
+    {1, 450, 3, 2, 3, 3, 3, 1, 1, 1, 0, 0}, /* a filter of several tiles */
+    {2, 70, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0},
     {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0}, /* many images */
     {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0},
     {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0}, /* many rows */
@@ -88,6 +90,11 @@ struct convs {
 
 enum { MOST_CONVS = 70 }; /* more than one launch takes */
 
+static size_t weight_count(const struct ampk_conv_shape *s)
+{
+    return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
+}
+
 /* Each gets its own, all in one call. */
 static void set_random_weights(struct rig *r, const struct convs *c, int count)
 {
@@ -95,7 +102,7 @@ static void set_random_weights(struct rig *r, const struct convs *c, int count)
     struct amax amax[MOST_CONVS];
     for (int i = 0; i < count; i++) {
         const struct ampk_conv_shape *s = &c[i].shape;
-        struct pair w = input_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw);
+        struct pair w = input_array(r, weight_count(s));
         amax[i] = make_amax(r);
         tested[i] = (struct ampk_new_weights){c[i].tested, w.tested.data, tested_amax(&amax[i])};
         exact[2 * i] = (struct ampk_new_weights){c[i].exact, w.exact.data, &amax[i].exact};
@@ -262,6 +269,230 @@ AMP_TEST(conv_bias_forward)
     run_cases(bias_forward_case, 60);
 }
 
+/* ---- weight gradients, of convolutions whose backward has run ---- */
+
+/* Beside the reference. terms: of each sum. */
+static void compare_weight_gradient(struct rig *r, const struct convs *c, double terms)
+{
+    const struct ampk_conv_shape *s = &c->shape;
+    struct pair dw = output_array(r, weight_count(s), false);
+    struct ampk_tensor magnitude = blank(r, &dw.exact);
+    struct amax amax = make_amax(r);
+    const struct ampk_weight_gradient tested = {c->tested, dw.tested.data, tested_amax(&amax)};
+    const struct ampk_weight_gradient exact = {c->exact, dw.exact.data, &amax.exact};
+    const struct ampk_weight_gradient sizes = {c->magnitude, magnitude.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &tested, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &exact, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &sizes, 1, 1, false);
+    struct tolerance sum = sum_of(s, roundings(terms), &magnitude);
+    check_amax(r, "dw", &amax, check_output(r, "dw", &dw, sum));
+}
+
+/* As it is stored: the host's own copy. */
+static const float *stored_gradient(struct rig *r, const struct convs *c)
+{
+    struct pair dw = output_array(r, weight_count(&c->shape), false);
+    const struct ampk_weight_gradient item = {c->tested, dw.tested.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    return download(r, &dw).data;
+}
+
+/* Bits of amax that has seen x too. */
+static uint32_t raised(uint32_t word, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        ampk_ref_raise(&word, x[i]);
+    return word;
+}
+
+/* Item i of a list and what must come of it, to the bit. */
+struct taking {
+    const struct convs *conv;
+    const float *stored;
+    struct pair dst;
+    size_t first; /* of dst */
+    bool watched_only;
+    struct amax amax;
+};
+
+enum { MOST_TAKINGS = 300 }; /* more than conv.c of the CUDA backend describes at once */
+
+static void check_takings(struct rig *r, struct taking *all, int count)
+{
+    static const float factors[] = {1, .5f, 0x1p-10f, 4};
+    static struct ampk_weight_gradient list[MOST_TAKINGS];
+    float factor = factors[test_random() % 4];
+    bool accumulate = random_bool();
+    for (int i = 0; i < count; i++) {
+        struct taking *t = &all[i];
+        size_t n = weight_count(&t->conv->shape);
+        float *expected = (float *)t->dst.exact.data + t->first;
+        float *dst = (float *)t->dst.tested.data + t->first;
+        list[i] = (struct ampk_weight_gradient){t->conv->tested, t->watched_only ? NULL : dst,
+                                                tested_amax(&t->amax)};
+        t->amax.exact = raised(t->amax.exact, t->stored, n);
+        for (size_t k = 0; k < n && !t->watched_only; k++)
+            expected[k] =
+                accumulate ? fmaf(factor, t->stored[k], expected[k]) : factor * t->stored[k];
+    }
+    r->backend->conv_weight_gradients(r->context, list, count, factor, accumulate);
+    for (int i = 0; i < count; i++) {
+        check_amax(r, "amax of taken dw", &all[i].amax, 0);
+        if (i == 0 || all[i].dst.tested.data != all[i - 1].dst.tested.data)
+            check_output(r, "taken dw", &all[i].dst, exactly);
+    }
+}
+
+/* Added or stored, scaled or not, and watched alone: again and again. */
+static void check_ways_to_take(struct rig *r, const struct convs *c)
+{
+    const float *stored = stored_gradient(r, c);
+    for (int i = 0; i < 3; i++) {
+        struct taking t = {.conv = c,
+                           .stored = stored,
+                           .dst = output_array(r, weight_count(&c->shape), true),
+                           .watched_only = i == 0,
+                           .amax = make_amax(r)};
+        check_takings(r, &t, 1);
+    }
+}
+
+static void run_backward(struct rig *r, const struct convs *c, double (*value)(void))
+{
+    struct pair x = input_tensor_of(r, shape_x(&c->shape), value);
+    struct pair dy = input_tensor_of(r, shape_y(&c->shape), value);
+    r->backend->conv_backward(r->context, c->tested, &x.tested, &dy.tested, NULL, false, NULL);
+}
+
+/* A list of one convolution, again and again: more than one launch takes. */
+static void long_list_case(struct rig *r)
+{
+    static struct taking all[MOST_TAKINGS];
+    struct ampk_conv_shape s = choose_shape(false);
+    while (weight_count(&s) > 300)
+        s = choose_shape(false);
+    struct convs c = make_convs(r, s);
+    run_backward(r, &c, random_value);
+    size_t n = weight_count(&s);
+    const float *stored = stored_gradient(r, &c);
+    struct pair dst = output_array(r, n * MOST_TAKINGS, true);
+    for (int i = 0; i < MOST_TAKINGS; i++)
+        all[i] = (struct taking){&c, stored, dst, i * n, test_random() % 8 == 0, make_amax(r)};
+    check_takings(r, all, MOST_TAKINGS);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(weight_gradients_of_a_long_list)
+{
+    run_cases(long_list_case, 3);
+}
+
+/* Convolutions of several types in one list. */
+static void mixed_list_case(struct rig *r)
+{
+    enum { CONVS = 12 };
+    static struct convs c[CONVS];
+    struct taking all[CONVS];
+    for (int i = 0; i < CONVS; i++) {
+        c[i] = make_convs(r, choose_shape(false));
+        run_backward(r, &c[i], random_value);
+    }
+    for (int i = 0; i < CONVS; i++)
+        all[i] = (struct taking){&c[i],
+                                 stored_gradient(r, &c[i]),
+                                 output_array(r, weight_count(&c[i].shape), true),
+                                 0,
+                                 random_bool(),
+                                 make_amax(r)};
+    check_takings(r, all, CONVS);
+    for (int i = 0; i < CONVS; i++)
+        destroy_convs(r, &c[i]);
+}
+
+AMP_TEST(weight_gradients_of_several_types)
+{
+    run_cases(mixed_list_case, 6);
+}
+
+static double always_one(void)
+{
+    return 1;
+}
+
+static double large(void)
+{
+    return 300;
+}
+
+static double spoilt_now_and_then(void)
+{
+    if (test_random() % 100) return random_value();
+    return random_bool() ? INFINITY : NAN;
+}
+
+/* By what watches alone; the bits of what is not finite may differ. */
+static void check_watched(struct rig *r, const struct convs *c, const float *stored)
+{
+    struct amax amax = make_amax(r);
+    const struct ampk_weight_gradient item = {c->tested, NULL, tested_amax(&amax)};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    uint32_t bits, expected = raised(0, stored, weight_count(&c->shape));
+    r->backend->read(r->context, &bits, item.amax, sizeof bits);
+    if (ampk_amax_is_finite(bits) != ampk_amax_is_finite(expected))
+        TEST_FAIL("amax of dw is 0x%08x, where its largest is 0x%08x", bits, expected);
+}
+
+/* What is not finite is seen, and nothing else is taken for it. */
+static void not_finite_case(struct rig *r)
+{
+    struct convs c = make_convs(r, choose_shape(false));
+    run_backward(r, &c, spoilt_now_and_then);
+    check_watched(r, &c, stored_gradient(r, &c));
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(weight_gradients_that_are_not_finite)
+{
+    run_cases(not_finite_case, 60);
+}
+
+/* n values of 1, but for one: the product of two such is inf. */
+static struct pair ones_but_one(struct rig *r, int n, int where)
+{
+    struct pair p = input_tensor_of(r, describe(AMPK_FP32, AMPK_NHWC, 1, n, 1, 1), always_one);
+    float *x = own(r, n * sizeof *x);
+    for (int i = 0; i < n; i++)
+        x[i] = i == where ? 1e30f : 1;
+    p.tested.data = input_bytes(r, x, n * sizeof *x);
+    return p;
+}
+
+/* One element alone, often the last, where a group has its own numbers of channels. */
+static void one_overflow_case(struct rig *r)
+{
+    int groups = RANDOM_OF(1, 3), channels = random_int(1, 20), filters = random_int(1, 20);
+    enum ampk_compute compute = RANDOM_OF(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    struct convs c =
+        make_convs(r, (struct ampk_conv_shape){1, groups * channels, 1, 1, groups * filters, 1, 1,
+                                               1, 0, groups, compute, false});
+    bool last = random_bool();
+    int filter = last ? groups * filters - 1 : random_int(0, groups * filters - 1);
+    int channel = last ? channels - 1 : random_int(0, channels - 1);
+    struct pair x = ones_but_one(r, c.shape.c, filter / filters * channels + channel);
+    struct pair dy = ones_but_one(r, c.shape.k, filter);
+    r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested, NULL, false, NULL);
+    const float *stored = stored_gradient(r, &c);
+    for (int i = 0; i < groups * filters * channels; i++)
+        CHECK(isinf(stored[i]) == (i == filter * channels + channel));
+    check_watched(r, &c, stored);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(one_weight_gradient_that_is_not_finite)
+{
+    run_cases(one_overflow_case, 60);
+}
+
 /* ---- backward ---- */
 
 static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
@@ -271,24 +502,22 @@ static void compare_backward(struct rig *r, struct ampk_conv_shape shape)
     bool accumulate = random_bool(), want_dx = test_random() % 4 != 0;
     struct pair x = input_tensor(r, shape_x(s)), dy = input_tensor(r, shape_y(s));
     struct pair dx = output_tensor(r, shape_x(s), accumulate || !want_dx);
-    struct pair dw = output_array(r, (size_t)s->k * (s->c / s->groups) * s->kh * s->kw, false);
     struct ampk_tensor size = absolute(r, &x.exact), dy_size = absolute(r, &dy.exact);
-    struct ampk_tensor to_dx = magnitude_of_old(r, &dx, accumulate), to_dw = blank(r, &dw.exact);
-    ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, to_dw.data, NULL,
-                                 NULL);
-    struct amax dx_amax = make_amax(r), dw_amax = make_amax(r);
+    struct ampk_tensor to_dx = magnitude_of_old(r, &dx, accumulate);
+    ampk_reference.conv_backward(NULL, c.magnitude, &size, &dy_size, &to_dx, true, NULL);
+    struct amax dx_amax = make_amax(r);
+    if (random_bool()) run_backward(r, &c, large); /* the second one must win */
     r->backend->conv_backward(r->context, c.tested, &x.tested, &dy.tested,
-                              want_dx ? &dx.tested : NULL, accumulate, dw.tested.data,
-                              tested_amax(&dx_amax), tested_amax(&dw_amax));
+                              want_dx ? &dx.tested : NULL, accumulate, tested_amax(&dx_amax));
     ampk_reference.conv_backward(NULL, c.exact, &x.exact, &dy.exact, want_dx ? &dx.exact : NULL,
-                                 accumulate, dw.exact.data, &dx_amax.exact, &dw_amax.exact);
+                                 accumulate, &dx_amax.exact);
     struct tolerance data =
         sum_of(s, roundings((double)s->k / s->groups * s->kh * s->kw) + 1, &to_dx);
-    struct tolerance weight = sum_of(s, roundings((double)s->n * dy.exact.h * dy.exact.w), &to_dw);
     if (accumulate) data.absolute += 128 * device_error(s).rounds; /* of the part that was added */
     double slack = check_output(r, "conv_backward dx", &dx, data);
     check_stored_amax(r, "conv_backward dx", &dx_amax, slack, dx.tested.dtype);
-    check_amax(r, "conv_backward dw", &dw_amax, check_output(r, "conv_backward dw", &dw, weight));
+    compare_weight_gradient(r, &c, (double)s->n * dy.exact.h * dy.exact.w);
+    check_ways_to_take(r, &c);
     destroy_convs(r, &c);
 }
 
@@ -329,6 +558,27 @@ AMP_TEST(conv_backward_where_libraries_add_nothing)
 {
     tensor_core_host_refuse(false, true);
     run_cases(backward_case, 60);
+    tensor_core_host_refuse(false, false);
+}
+
+/* What FP16 does not hold is inf in the gradient, not a magnitude that FP32 holds. */
+static void overflowing_case(struct rig *r)
+{
+    struct convs c = make_convs(
+        r, (struct ampk_conv_shape){1, 3, 4, 4, 5, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false});
+    run_backward(r, &c, large);
+    CHECK(isinf(stored_gradient(r, &c)[7]));
+    struct taking t = {&c,          stored_gradient(r, &c), output_array(r, 15, true), 0, true,
+                       make_amax(r)};
+    check_takings(r, &t, 1);
+    CHECK_INT(t.amax.exact, 0x7f800000);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(weight_gradients_that_16_bits_do_not_hold)
+{
+    tensor_core_host_refuse(true, true);
+    run_cases(overflowing_case, 1);
     tensor_core_host_refuse(false, false);
 }
 
@@ -495,11 +745,6 @@ static void check_values(const char *what, const float *got, const float *expect
             TEST_FAIL("%s: operand read as %.9g, expected %.9g", what, got[i], expected[i]);
 }
 
-static double always_one(void)
-{
-    return 1;
-}
-
 /* x of 1x1x1xN by one weight of 1, then x = 1 by N weights. */
 static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
 {
@@ -511,7 +756,7 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
     struct ampk_tensor wide = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, OPERANDS);
     struct ampk_tensor deep = describe(AMPK_FP32, AMPK_NHWC, 1, OPERANDS, 1, 1);
     struct pair x = output_tensor(r, wide, false), y = output_tensor(r, wide, false);
-    struct pair dx = output_tensor(r, wide, false), dw = output_array(r, OPERANDS, false);
+    struct pair dx = output_tensor(r, wide, false);
     struct pair ones = input_tensor_of(r, wide, always_one), z = output_tensor(r, deep, false);
     r->backend->write(r->context, x.tested.data, value, sizeof value);
 
@@ -521,8 +766,7 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
     r->backend->conv_set_weights(r->context, &weights, 1);
     r->backend->conv_forward(r->context, conv, &x.tested, &y.tested, NULL, NULL);
     check_values("x", download(r, &y).data, expected);
-    r->backend->conv_backward(r->context, conv, &ones.tested, &x.tested, &dx.tested, false,
-                              dw.tested.data, NULL, NULL);
+    r->backend->conv_backward(r->context, conv, &ones.tested, &x.tested, &dx.tested, false, NULL);
     check_values("dy", download(r, &dx).data, expected);
     r->backend->conv_destroy(r->context, conv);
 

@@ -114,7 +114,9 @@ static void check_conv_adjoint(struct ampk_conv_shape s)
     struct ampk_tensor y = make(s.n, s.k, h, v), dy = make_whole(s.n, s.k, h, v);
     reference->conv_set_weights(NULL, &(struct ampk_new_weights){conv, w.data, NULL}, 1);
     reference->conv_forward(NULL, conv, &x, &y, NULL, NULL);
-    reference->conv_backward(NULL, conv, &x, &dy, &dx, false, dw.data, NULL, NULL);
+    reference->conv_backward(NULL, conv, &x, &dy, &dx, false, NULL);
+    reference->conv_weight_gradients(NULL, &(struct ampk_weight_gradient){conv, dw.data, NULL}, 1,
+                                     1, false);
     CHECK_NEAR(dot(&x, &dx), dot(&y, &dy), 0);
     CHECK_NEAR(dot(&w, &dw), dot(&y, &dy), 0);
     struct ampk_tensor *all[] = {&x, &dx, &w, &dw, &y, &dy};

@@ -8,6 +8,7 @@ struct poison poison;
 
 static struct ampk_backend poisoned;
 static const struct ampk_backend *real;
+static const struct ampk_conv *spoilt;
 
 static bool strikes(const uint32_t *word)
 {
@@ -120,12 +121,26 @@ static void conv_bias_forward(struct ampk_context *c, struct ampk_conv *conv,
 
 static void conv_backward(struct ampk_context *c, struct ampk_conv *conv,
                           const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                          const struct ampk_tensor *dx, bool accumulate, float *dw,
-                          uint32_t *dx_amax, uint32_t *dw_amax)
+                          const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
-    real->conv_backward(c, conv, x, dy, dx, accumulate, dw, dx_amax, dw_amax);
+    real->conv_backward(c, conv, x, dy, dx, accumulate, dx_amax);
     if (dx) strike(dx, dx_amax);
-    strike_array(dw, 1, dw_amax);
+    if (spoilt == conv) spoilt = NULL;
+}
+
+/* A convolution's own gradient is out of reach: it counts as spoilt from when it is watched to its
+ * next backward, and so is what takes it. */
+static void conv_weight_gradients(struct ampk_context *c, const struct ampk_weight_gradient *list,
+                                  int count, float factor, bool accumulate)
+{
+    real->conv_weight_gradients(c, list, count, factor, accumulate);
+    for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
+        if (strikes(g->amax)) {
+            spoilt = g->conv;
+            raise_word(g->amax, value());
+        }
+        if (g->conv == spoilt && g->dst) *g->dst += factor * value();
+    }
 }
 
 static void bn_act_forward(struct ampk_context *c, const struct ampk_tensor *y,
@@ -384,6 +399,8 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_forward = conv_forward;
     poisoned.conv_bias_forward = conv_bias_forward;
     poisoned.conv_backward = conv_backward;
+    poisoned.conv_weight_gradients = conv_weight_gradients;
+    spoilt = NULL;
     poisoned.bn_act_forward = bn_act_forward;
     poisoned.bn_act_backward = bn_act_backward;
     poisoned.bn_act_pool_forward = bn_act_pool_forward;

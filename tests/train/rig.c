@@ -379,3 +379,16 @@ void rig_backward(struct rig *r, float scale)
     for (int i = r->net->n - 1; i >= r->plan->first_backward; i--)
         amp_graph_backward(r->graph, i);
 }
+
+float *rig_gradient(struct rig *r, int param)
+{
+    const struct amp_param *p = &r->graph->params[param];
+    const struct amp_node *node = &r->graph->nodes[p->layer];
+    float *gradient = allocate(p->n, sizeof *gradient);
+    if (p->grad)
+        memcpy(gradient, p->grad, p->n * sizeof *gradient);
+    else if (r->plan->layers[p->layer].backward)
+        r->backend->conv_weight_gradients(
+            r->context, &(struct ampk_weight_gradient){node->conv, gradient, NULL}, 1, 1, false);
+    return gradient;
+}

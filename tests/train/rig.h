@@ -54,6 +54,8 @@ void rig_forward(struct rig *);
  * output and of the output's copies. */
 void rig_forward_nudged(struct rig *, int layer, size_t i, float h);
 void rig_backward(struct rig *, float scale);
+/* The gradient of a param as the last backward left it; the caller frees. */
+float *rig_gradient(struct rig *, int param);
 /* The next dropout mask is that of this number. */
 void rig_seed_dropout(uint64_t);
 

@@ -776,9 +776,12 @@ static void add_gradients(struct run *twin, struct exact *all, int step, int pas
         amp_graph_forward(r->graph, i);
     }
     rig_backward(r, (float)scale);
-    for (int k = 0; k < r->n_params; k++)
+    for (int k = 0; k < r->n_params; k++) {
+        float *found = rig_gradient(r, k);
         for (size_t i = 0; i < r->params[k].n; i++)
-            all[k].g[i] = (pass ? all[k].g[i] : 0) + (double)r->graph->params[k].grad[i] / scale;
+            all[k].g[i] = (pass ? all[k].g[i] : 0) + (double)found[i] / scale;
+        free(found);
+    }
 }
 
 static void check_near_exact(const struct run *run, const struct exact *all)

@@ -31,7 +31,7 @@ static struct planned make_plan(int batch, int subdivisions)
     REQUIRE(p.plan != NULL);
     p.bytes = p.plan->arena_bytes;
     for (int i = 0; i < p.net->n; i++)
-        p.bytes += p.net->layers[i].n_weights * sizeof(float) * (subdivisions > 1 ? 2 : 1);
+        p.bytes += p.net->layers[i].n_weights * 2 * sizeof(float);
     return p;
 }
 
