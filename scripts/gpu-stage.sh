@@ -10,8 +10,8 @@ work=${AMP_WORK:?}
 
 # conformance ROUNDS SECONDS: every program, fresh inputs in every round; none is begun after so many
 # seconds. Convolutions come last. They are those that the libraries guess to be fast: to time all for
-# hundreds of shapes would take many minutes. Gradients run one after the other so
-# and our kernel takes batch-norm's sums; then beside each other, with cuDNN's sums.
+# hundreds of shapes would take many minutes. Gradients run one after the other so, and batch-norm's sums
+# are our kernel's; then gradients run beside each other, and the sums are cuDNN's.
 conformance() {
     wrong=0
     end=$(($(date +%s) + $2))

@@ -673,15 +673,16 @@ AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other
 
 /* ---- sums in the epilogue ---- */
 
-/* Dense FP16 of whole vectors, what the library can sum. */
+/* Dense whole vectors: what the library can sum, where y is FP16. */
 static void summed_case(struct rig *r)
 {
     struct ampk_conv_shape s = random_conv_shape();
     s.groups = 1, s.c = RANDOM_OF(3, 8, 16), s.k = RANDOM_OF(8, 16, 24, 64);
     s.compute = AMPK_COMPUTE_FP16;
     struct convs c = make_convs(r, s);
+    enum ampk_dtype dtype = (enum ampk_dtype)RANDOM_OF(AMPK_FP16, AMPK_FP16, AMPK_FP32);
     struct ampk_tensor y =
-        describe(AMPK_FP16, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
+        describe(dtype, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
     compare_forward(r, &c, y, true);
     destroy_convs(r, &c);
 }
