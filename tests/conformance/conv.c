@@ -595,7 +595,7 @@ AMP_TEST(conv_where_libraries_write_16_bits)
 /* ---- gradients beside each other ---- */
 
 /* A variable of the environment; NULL: unset. Returns whether it was set
- * (conformance_cuda_conv_side). */
+ * (conformance_cuda_conv_forced). */
 static bool set_variable(const char *name, const char *setting)
 {
     bool was = getenv(name) != NULL;
