@@ -168,8 +168,7 @@ else
     stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     # With 64 images, two stock Darknets of yolov3 beside ours (50 GB each) fill any card: --separate.
     [ $# -gt 0 ] || set -- --models yolov3-416,darknet53-256,yolov3-tiny-416 --batches 16,4 \
-        --rounds 3 --seconds 0.5 --contestants \
-        stock-tf32,fp16,fixed,fixed-one-stream,fixed-kernel-sums,torch,torch-graphs
+        --rounds 3 --seconds 0.5 --contestants stock-tf32,fp16,fixed,fixed-one-stream,torch,torch-graphs
     bench 100 "$@"
     stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"
 fi

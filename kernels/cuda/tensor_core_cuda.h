@@ -25,7 +25,7 @@ struct ampk_tc {
     struct ampk_plan_cache *cache;
     char device[300]; /* in keys of the cache */
     struct ampk_tc_plan *plans;
-    bool said_timing;
+    bool said_timing, said_wrong;
 };
 
 /* One way to compute a problem. */

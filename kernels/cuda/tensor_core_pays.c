@@ -58,11 +58,14 @@ static bool time_both(const struct contest *c, float *usual, float *other)
     return true;
 }
 
+/* The first time; the file has them all. */
 static void say_wrong(const struct contest *c)
 {
     char text[sizeof c->key + 100];
-    snprintf(text, sizeof text, "%s: wrong results on this GPU; not used", c->key);
-    ampk_tc_say(text);
+    snprintf(text, sizeof text, "%s: wrong results on this GPU; not used, nor where else it is so",
+             c->key);
+    if (!c->tc->said_wrong) ampk_tc_say(text);
+    c->tc->said_wrong = true;
 }
 
 /* False where there is no memory for it, or the plans cannot run. */
