@@ -4,7 +4,7 @@
  * Element-wise files are compiled once per instruction set with AMPK_ISA = avx512, avx2 or base
  * (CMakeLists.txt). In them an operation of the contract is written as
  *
- *     void AMPK_CPU(bn_sums)(struct ampk_context *ctx, ...) { ... }
+ *     void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, ...) { ... }
  *
  * It is named in AMPK_CPU_OPERATIONS below, and context.c forwards to the set that
  * context_create chose. All other functions of such a file are static.
@@ -18,7 +18,7 @@
 /* clang-format off */
 #define AMPK_CPU_OPERATIONS(X)                                                                     \
     X(convert)                                                                                     \
-    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)            \
+    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)                     \
     X(bn_act_pool_forward) X(bn_act_pool_backward)                                                 \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \

@@ -54,9 +54,8 @@ enum {
     AMPK_CUDNN_Y,
     AMPK_CUDNN_SUM,
     AMPK_CUDNN_SQUARES,
-    AMPK_CUDNN_WITHOUT_SUMS = 3,
-    AMPK_CUDNN_TENSORS = 5
 };
+enum { AMPK_CUDNN_TENSORS = 5, AMPK_CUDNN_WITHOUT_SUMS = 3 };
 
 /* The problem as a graph of operations; NULL with the reason in the set. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *, const struct ampk_cudnn_device *,

@@ -4,8 +4,9 @@
 
 enum { LEAST_WORKSPACE = 1 << 20 }; /* when memory is short */
 
-/* Activations are positive mostly, which gives the channels of y means of their own. */
-static const float MEAN_OF_X = .25f;
+/* Activations are positive mostly. Where y is summed, its channels get means of their own, some
+ * larger than their spread. */
+static const float MEAN_OF_X = .25f, MEAN_FOR_SUMS = 1;
 
 static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
 {
@@ -20,8 +21,9 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
     size_t weights = (size_t)p->k * p->kh * p->kw * (p->c / p->groups);
     size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
     enum ampk_dtype operand = ampk_tc_operand(p->compute);
-    b->first = p->pass == AMPK_TC_DATA ? make_operand(b, y, operand, 0)
-                                       : make_operand(b, x, operand, MEAN_OF_X);
+    b->first = p->pass == AMPK_TC_DATA
+                   ? make_operand(b, y, operand, 0)
+                   : make_operand(b, x, operand, p->sums ? MEAN_FOR_SUMS : MEAN_OF_X);
     if (!b->second)
         b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
     b->result = make_operand(b,
@@ -30,7 +32,7 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
                                                         : weights,
                              p->result, 0);
     if (p->sums) b->sums = make_operand(b, 2 * (size_t)p->k, AMPK_FP32, 0);
-    b->workspace_bytes = b->tc->settings.workspace_limit;
+    if (!b->workspace_bytes) b->workspace_bytes = b->tc->settings.workspace_limit;
     while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
            b->workspace_bytes > LEAST_WORKSPACE)
         b->workspace_bytes /= 2;

@@ -9,7 +9,7 @@ struct ampk_tc_bench {
     ampk_rt_stream stream;
     void *first, *second, *result, *workspace; /* a second operand that is there is taken */
     float *sums;                               /* of problems with sums */
-    size_t workspace_bytes;
+    size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
     ampk_rt_event from, to;
 };
 

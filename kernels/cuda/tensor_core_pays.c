@@ -127,6 +127,7 @@ static bool begin_gradients(void *bench)
     struct gradients *g = bench;
     bool ready = ampk_tc_bench_begin(&g->data, &g->data_plan->problem);
     g->weights.second = g->data.first;
+    g->weights.workspace_bytes = g->weights_plan->way.workspace + 1; /* the other is cleared */
     ready = ready && ampk_tc_bench_begin(&g->weights, &g->weights_plan->problem);
     g->fork = ampk_rt_event_create(false);
     g->join = ampk_rt_event_create(false);
@@ -150,7 +151,6 @@ static float time_gradients(void *bench, bool beside)
 {
     struct gradients *g = bench;
     struct ampk_tc_bench *data = &g->data, *weights = &g->weights;
-    ampk_rt_zero(weights->workspace, weights->workspace_bytes, data->stream);
     ampk_tc_bench_start(data);
     weights->stream = beside ? g->side : data->stream;
     if (beside) ampk_rt_order(g->fork, data->stream, g->side);
@@ -176,6 +176,7 @@ bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
                               .time = time_gradients,
                               .end = end_gradients};
     char what[32];
+    if (data->way.workspace + weights->way.workspace > tc->settings.workspace_limit) return false;
     snprintf(what, sizeof what, "beside weights to %s", ampk_tc_name_of(weights->problem.result));
     return decide(&contest, data, weights, what);
 }
@@ -248,20 +249,11 @@ static const float *read_statistics(struct statistics *s, bool from_sums, float 
     return to;
 }
 
-/* Whether two ways to the same means and variances agree, in every channel. With R the root of the
- * mean of y^2, n values and `products` in each:
- *     2^-10           of a value: rounded to FP16 once in either way, or before and after the sum
- *     2^-21 products  of R, in a value: each product rounds or cuts a sum of up to 2 R, twice
- *     2^-20 sqrt(n)   of R, in the mean: roundings of a sum, 8 of the root of their number, twice
- * The mean is off by as much of R at most, the mean of y^2 by twice and the square of the mean by
- * twice as much of R^2. The means of the channels differ by R or so among each other, as those of
- * filters with random weights do where x has a mean. */
-static bool agree(const struct statistics *s, const float *a, const float *b)
+/* Whether means and variances agree in every channel, those of `a` being right. With R the root of
+ * the mean of y^2: the mean may be off by slack * R, and with it the mean of y^2 and the square of
+ * the mean by 2 slack * R^2 each. */
+static bool agree(const struct statistics *s, const float *a, const float *b, double slack)
 {
-    const struct ampk_tc_problem *p = &s->summed->problem;
-    double products = (double)p->c / p->groups * p->kh * p->kw;
-    double count = (double)s->y.n * s->y.h * s->y.w;
-    double slack = 0x1p-10 + 0x1p-21 * products + 0x1p-20 * sqrt(count);
     const float *a_variance = a + s->y.c, *b_variance = b + s->y.c;
     for (int c = 0; c < s->y.c; c++) {
         double square = a_variance[c] + (double)a[c] * a[c];
@@ -272,18 +264,42 @@ static bool agree(const struct statistics *s, const float *a, const float *b)
     return true;
 }
 
-/* The sums, and the y beside them, by the plain convolution's. */
+/* Of the y of two engines:
+ *     2^-10           of a value: rounded to FP16 once in either way
+ *     2^-21 products  of R, in a value: each product rounds or cuts a sum of up to 2 R, twice
+ *     2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number, twice
+ */
+static double slack_of_y(const struct statistics *s, double count)
+{
+    const struct ampk_tc_problem *p = &s->summed->problem;
+    double products = (double)p->c / p->groups * p->kh * p->kw;
+    return 0x1p-10 + 0x1p-21 * products + 0x1p-20 * sqrt(count);
+}
+
+/* Of sums of the same y, before or after it was rounded to FP16: these roundings have no common
+ * direction, and 8 / sqrt(n) of 2^-10 is more than is left of them in a mean. 2^-23 sqrt(n): the
+ * sums' own roundings, of which an engine that adds n/64 values in a row has no more. */
+static double slack_of_sums(double count)
+{
+    return 0x1p-7 / sqrt(count) + 0x1p-23 * sqrt(count);
+}
+
+/* The sums by the y beside them, and that y by the plain convolution's. */
 static enum verdict check_statistics(void *bench)
 {
     struct statistics *s = bench;
     size_t each = 2 * (size_t)s->y.c;
+    double count = (double)s->y.n * s->y.h * s->y.w;
     if (!ampk_tc_bench_run(&s->bench, &s->apart->way)) return CANNOT_RUN;
     const float *expected = read_statistics(s, false, s->host);
     for (int i = 0; i < 2; i++) /* that would show sums added to older ones */
         if (!ampk_tc_bench_run(&s->bench, &s->summed->way)) return CANNOT_RUN;
     const float *stored = read_statistics(s, false, s->host + each);
     const float *summed = read_statistics(s, true, s->host + 2 * each);
-    return agree(s, expected, stored) && agree(s, expected, summed) ? RIGHT : WRONG;
+    return agree(s, expected, stored, slack_of_y(s, count)) &&
+                   agree(s, stored, summed, slack_of_sums(count))
+               ? RIGHT
+               : WRONG;
 }
 
 bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,

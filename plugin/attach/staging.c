@@ -209,6 +209,7 @@ void amp_staging_close(struct amp_staging *s, float *const *rows)
         s->rows = rows;
     else
         s->batch = 0;
+    if (tidy) free_memory();
     pthread_mutex_unlock(&lock);
 }
 

@@ -110,11 +110,18 @@ static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
     return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
 }
 
+/* Floats for the gradient of a param. Each begins where vectors can; what is over stays 0. */
+static size_t room_for(const struct amp_param *p)
+{
+    const size_t vector = 4;
+    return (p->n + vector - 1) / vector * vector;
+}
+
 static void count_gradients(struct amp_graph *g)
 {
     for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        g->n_gradients += p->n;
-        if (!is_kept(g, p)) g->n_flat += p->n;
+        g->n_gradients += room_for(p);
+        if (!is_kept(g, p)) g->n_flat += room_for(p);
     }
 }
 
@@ -123,10 +130,11 @@ static void place_gradients(struct amp_graph *g)
 {
     size_t flat = 0, kept = g->n_flat;
     for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        bool in_sums_alone = g->sums && is_kept(g, p);
         size_t *next = is_kept(g, p) ? &kept : &flat;
         p->sum = g->sums ? g->sums + *next : NULL;
-        p->grad = g->sums && is_kept(g, p) ? NULL : g->gradients + *next;
-        *next += p->n;
+        p->grad = g->gradients && !in_sums_alone ? g->gradients + *next : NULL;
+        *next += room_for(p);
     }
 }
 

@@ -16,7 +16,7 @@ import sys
 # elements at once; without those that only sum up what they read.
 WIDE = re.compile(r"<ampk_packed<|^(accumulate_to|scale_by|find_amax)<4>|^copy_rows<8,"
                   r"|^find_stored_amax<|^(watch|add)_gradients<|^apply<")
-ONLY_READS = re.compile(r"^(sum_values|sum_gradients|sum_cells|find_amax|find_stored_amax"
+ONLY_READS = re.compile(r"^(take_statistics|sum_gradients|sum_cells|find_amax|find_stored_amax"
                         r"|watch_gradients)<")
 
 

@@ -217,6 +217,21 @@ static void clear(bool at_end)
     }
 }
 
+/* What is 16 bytes wide can take them, also after a param of 5 or 9. */
+AMP_TEST(every_gradient_begins_where_vectors_can)
+{
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        struct rig *r = make(true);
+        REQUIRE(rig_make_graph(r, accumulate) == 0);
+        for (int i = 0; i < PARAMS; i++) {
+            const struct amp_param *p = &r->graph->params[i];
+            CHECK(p->sum || p->grad);
+            CHECK((uintptr_t)p->sum % 16 == 0 && (uintptr_t)p->grad % 16 == 0);
+        }
+        rig_free(r);
+    }
+}
+
 AMP_TEST(cleared_gradients_are_zero)
 {
     clear(false);
