@@ -285,7 +285,8 @@ struct ampk_backend {
      * where the library that computes y sums it (CUDA, FP16), from FP32 sums of y and y^2
      * themselves, of y as stored or before it was rounded. Each rounding of such a sum changes the
      * variance by about 2^-24 * (1 + mean^2 / variance) of itself; all of them over n values by no
-     * more than 2^-21 * sqrt(n) times as much as that bracket, or the library's sums are not used. */
+     * more than 2^-21 * sqrt(n) times as much as that bracket, or the library's sums are not used.
+     */
     void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                          const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                          uint32_t *amax);
