@@ -493,10 +493,10 @@ void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, const struct ampk_tensor 
 {
     struct job job = {
         .kernel = sums_tile, .in = {y}, .parameter = {s->rolling_mean}, .activation = AMPK_LINEAR};
+    size_t pieces = piece_count(y) * y->n, values = (size_t)y->n * y->h * y->w;
     float *partial = job_memory(ctx, y, 2, 0);
     run(&job, y, ctx->threads, 2, partial);
-    AMPK_CPU(finish_statistics)
-    (partial, piece_count(y) * y->n, (size_t)y->n * y->h * y->w, (size_t)y->c, s);
+    AMPK_CPU(finish_statistics)(partial, pieces, values, (size_t)y->c, s);
 }
 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,

@@ -110,8 +110,8 @@ struct amp_graph {
     struct ampk_new_weights *convs; /* of every convolution: what it takes when they are stale */
     /* The params' grad and sum, weights of convolutions last. */
     float *gradients, *sums; /* sums: NULL where a step has one pass */
-    size_t n_gradients,
-        n_flat;     /* floats: of all params; of those before the convolutions' weights */
+    size_t n_gradients;      /* floats of all params */
+    size_t n_flat;           /* of those before the convolutions' weights */
     bool summed;    /* the sums hold some of this step; else those of convolutions mean 0 */
     float unscale;  /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
     int n_learning; /* convolutions that learn; where the weight gradient of each goes: */

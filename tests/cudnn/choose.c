@@ -578,24 +578,36 @@ static void begin_gradients(float beside)
     scene.cudnn[1] = 3, scene.cudnn[5] = 2, scene.beside = beside;
 }
 
-AMP_TEST(gradients_run_beside_each_other_where_it_is_faster)
+/* How long the other way takes, and whether it pays: also where runs are disturbed, and as the file
+ * knows it. */
+struct contest_case {
+    float ms;
+    bool pays;
+};
+
+/* slow: an engine that takes part, and is slow to start. */
+static void check_contest(const struct contest_case cases[6], int slow, void (*begin_with)(float),
+                          void (*check)(bool expected, enum timed))
 {
-    static const struct {
-        float beside;
-        bool pays;
-    } cases[] = {{1, true}, {.5f, true}, {1.9f, true}, {1.96f, false}, {2, false}, {3, false}};
-    static const int disturbed[] = {0, 5, 6}; /* the last run of either kind too */
+    static const int disturbed[] = {0, 5, 6}; /* the last run of either way too */
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 3; j++) {
-            begin_gradients(cases[i].beside);
+            begin_with(cases[i].ms);
             scene.disturbed = disturbed[j];
-            scene.start[5] = 20; /* hidden */
-            check_beside(cases[i].pays, TIMED);
-            check_beside(cases[i].pays, NOT_TIMED); /* from the file */
+            scene.start[slow] = 20; /* hidden */
+            check(cases[i].pays, TIMED);
+            check(cases[i].pays, NOT_TIMED); /* from the file */
             scene.untimed = true;
-            check_beside(cases[i].pays, NOT_TIMED);
+            check(cases[i].pays, NOT_TIMED);
             end();
         }
+}
+
+AMP_TEST(gradients_run_beside_each_other_where_it_is_faster)
+{
+    static const struct contest_case cases[] = {{1, true},      {.5f, true}, {1.9f, true},
+                                                {1.96f, false}, {2, false},  {3, false}};
+    check_contest(cases, 5, begin_gradients, check_beside);
 }
 
 AMP_TEST(without_timing_gradients_run_one_after_the_other)
@@ -708,22 +720,9 @@ static void check_sums(bool expected, enum timed timed)
 
 AMP_TEST(sums_are_in_the_epilogue_where_it_is_faster)
 {
-    static const struct {
-        float summed;
-        bool pays;
-    } cases[] = {{2, true}, {2.5f, true}, {2.78f, true}, {2.8f, false}, {3, false}, {5, false}};
-    static const int disturbed[] = {0, 5, 6};
-    for (int i = 0; i < 6; i++)
-        for (int j = 0; j < 3; j++) {
-            begin_sums(cases[i].summed);
-            scene.disturbed = disturbed[j];
-            scene.start[2] = 20; /* hidden */
-            check_sums(cases[i].pays, TIMED);
-            check_sums(cases[i].pays, NOT_TIMED); /* from the file */
-            scene.untimed = true;
-            check_sums(cases[i].pays, NOT_TIMED);
-            end();
-        }
+    static const struct contest_case cases[] = {{2, true},     {2.5f, true}, {2.78f, true},
+                                                {2.8f, false}, {3, false},   {5, false}};
+    check_contest(cases, 2, begin_sums, check_sums);
 }
 
 /* Off by less than roundings of sums, and of y, may do, and by more. */
