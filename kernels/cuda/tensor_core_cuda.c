@@ -14,7 +14,6 @@
 enum {
     CUDNN_TRIED = 128, /* choices at most */
     GEMM_TRIED = 16,
-    PATIENCE = 8, /* choices of one heuristic, best guess first, that are not faster one by one */
 };
 
 /* A plan that takes so much longer than the best in its first run is not run again. */
@@ -183,22 +182,17 @@ static void time_cudnn(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
     const struct ampk_tc_problem *p = &plan->problem;
     struct ampk_cudnn_choice choices[CUDNN_TRIED];
     char text[AMPK_TC_VALUE / 2];
-    int tried = 0;
-    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++) {
-        int count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], choices, tried,
-                                          CUDNN_TRIED, why, why_size);
-        for (int slower = 0; tried < count && slower < PATIENCE; tried++) {
-            const struct ampk_cudnn_choice *choice = &choices[tried];
-            struct ampk_tc_way way = {.ms = 0};
-            if (choice->compiled != is_wide(p)) continue;
-            if (!set_cudnn(b->tc, p, &way, choice, b->workspace_bytes, why, why_size)) continue;
-            slower++;
-            if (!is_best(b, &plan->way, &way)) continue;
-            slower = 0;
-            ampk_cudnn_choice_write(choice, text, sizeof text);
-            snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", plan->way.ms, text);
-        }
-        tried = count;
+    int count = 0;
+    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++)
+        count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], choices, count,
+                                      CUDNN_TRIED, why, why_size);
+    for (int i = 0; i < count; i++) {
+        struct ampk_tc_way way = {.ms = 0};
+        if (choices[i].compiled != is_wide(p)) continue;
+        if (!set_cudnn(b->tc, p, &way, &choices[i], b->workspace_bytes, why, why_size)) continue;
+        if (!is_best(b, &plan->way, &way)) continue;
+        ampk_cudnn_choice_write(&choices[i], text, sizeof text);
+        snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", plan->way.ms, text);
     }
 }
 

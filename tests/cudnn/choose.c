@@ -11,18 +11,20 @@
 
 #include <unistd.h>
 
+enum { ENGINES = 16 };
+
 /* What there is; engine i is cuDNN's choice with engine number i. */
 static struct scene {
-    float cudnn[8], gemm[8]; /* milliseconds; 0: no such engine, below 0: it refuses */
-    float start[8];          /* what the host takes to start a run of cuDNN's */
+    float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
+    float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, compiled, no_memory, untimed;
     size_t workspace; /* of every engine */
     size_t largest;   /* piece of memory that there is; 0: any */
     float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
     int disturbed;    /* every so many runs one takes thrice as long; 0: none */
-    float summed[8];  /* as cudnn, of problems with sums */
-    size_t for_sums;  /* workspace that engines with sums take more */
-    float kernel;     /* that takes statistics from y */
+    float summed[ENGINES]; /* as cudnn, of problems with sums */
+    size_t for_sums;       /* workspace that engines with sums take more */
+    float kernel;          /* that takes statistics from y */
     /* What is wrong with sums, relatively: the first channel's variance and the last one's mean, by
      * the y beside them; and that y. */
     float variance_off, mean_off, y_off;
@@ -237,7 +239,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
     const float *times = p->sums ? scene.summed : scene.cudnn;
     if (mode != CUDNN_HEUR_MODE_A) return count;
     snprintf(why, why_size, "cuDNN has none");
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < ENGINES; i++)
         if (times[i])
             choices[count++] = (struct ampk_cudnn_choice){
                 .engine = i, .tensor_cores = scene.tensor_cores, .compiled = scene.compiled};
@@ -283,7 +285,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
 {
     CHECK(!compile);
     struct ampk_cudnn_plan *plan = NULL;
-    for (int i = 0; i < 8 && !plan; i++) {
+    for (int i = 0; i < ENGINES && !plan; i++) {
         *chosen = (struct ampk_cudnn_choice){.engine = i};
         plan = ampk_cudnn_plan_create(device, p, chosen, workspace_limit, why, why_size);
     }
@@ -333,7 +335,7 @@ int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
 {
     (void)handle, (void)gemm, (void)workspace_limit;
     int count = 0;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < ENGINES; i++)
         if (scene.gemm[i] && count < most) algorithms[count++].data[0] = (uint64_t)i;
     return count;
 }
@@ -448,6 +450,16 @@ AMP_TEST(the_fastest_is_chosen_once)
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
     CHECK(check_choice(forward(1, AMPK_FP16), 1, NULL) > 0);
     CHECK_INT(check_choice(forward(1, AMPK_FP16), 1, NULL), 0);
+    end();
+}
+
+AMP_TEST(a_bad_guess_of_the_library_costs_nothing)
+{
+    begin();
+    for (int i = 0; i < ENGINES; i++)
+        scene.cudnn[i] = 3 + .1f * (float)i;
+    scene.cudnn[ENGINES - 1] = 2;
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     end();
 }
 
