@@ -34,7 +34,7 @@ static void memory_write(struct ampk_context *ctx, void *dst, const void *host, 
 {
     if (!bytes) return;
     ampk_rt_copy_in(dst, host, bytes, ctx->stream);
-    if (ampk_rt_is_pinned(host)) ampk_cuda_wait(ctx);
+    ampk_cuda_wait(ctx);
 }
 
 static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
@@ -73,10 +73,12 @@ static bool record_begin(struct ampk_context *ctx)
 static struct ampk_recording *record_end(struct ampk_context *ctx)
 {
     ampk_rt_recording made = ampk_rt_record_end(ctx->stream);
-    if (made)
+    if (made) {
         ctx->recordings++;
-    else
+    } else {
         give_up_recording(ctx);
+        if (ctx->side) ampk_rt_stream_wait(ctx->side); /* it may have run what was not recorded */
+    }
     return (struct ampk_recording *)made;
 }
 

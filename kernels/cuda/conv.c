@@ -12,10 +12,9 @@
 #include <string.h>
 
 enum {
-    ALIGNMENT = 16,             /* of operands */
-    WORKSPACE_ALIGNMENT = 256,  /* and of everything in work memory */
-    MOST_WORKSPACE = 256 << 20, /* of one plan */
-    WORKSPACE_SHARE = 16,       /* and at most this part of the device's memory */
+    ALIGNMENT = 16,            /* of operands */
+    WORKSPACE_ALIGNMENT = 256, /* and of everything in work memory */
+    WORKSPACE_SHARE = 16,      /* a plan gets no more than this part of the device's memory */
     PASSES = AMPK_TC_WEIGHTS + 1,
 };
 
@@ -53,7 +52,6 @@ static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err
                                             ctx->device.memory_bytes / WORKSPACE_SHARE,
                                         .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL,
                                         .untimed = getenv("AMPK_CUDA_UNTIMED") != NULL};
-    if (settings.workspace_limit > MOST_WORKSPACE) settings.workspace_limit = MOST_WORKSPACE;
     if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
     if (!ctx->tensor_core)
         ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);

@@ -269,6 +269,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
         snprintf(why, why_size, "out of memory");
         return NULL;
     }
+    plan->engine = choice->engine;
     plan->pass = p->pass;
     plan->sums = p->sums ? p->k : 0;
     if (make_plan(plan, device, p, choice)) {

@@ -38,6 +38,7 @@ void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *, char *text, size_
 bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *);
 
 struct ampk_cudnn_plan {
+    int64_t engine;
     struct ampk_cudnn_set set;
     cudnnBackendDescriptor_t plan;
     size_t workspace;

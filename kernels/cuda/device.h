@@ -242,13 +242,20 @@ static __device__ __forceinline__ uint32_t ampk_magnitude(const float (&x)[N], u
     return largest;
 }
 
-/* Raises *amax (may be NULL) to the largest magnitude in the block; all threads of it must call. */
+/* Raises *amax (may be NULL) to the largest magnitude in the block; all threads of it must call.
+ * One of them looks at the word: one place in the cache answers to all blocks. */
 static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t magnitude)
 {
+    __shared__ uint32_t of_warps[AMPK_WARP];
+    unsigned lane = threadIdx.x % AMPK_WARP, warps = blockDim.x / AMPK_WARP;
     if (!amax) return;
     magnitude = ampk_warp_max(magnitude);
-    if (threadIdx.x % AMPK_WARP == 0 && magnitude > *(volatile uint32_t *)amax)
-        atomicMax(amax, magnitude);
+    __syncthreads(); /* the call before this one has read */
+    if (lane == 0) of_warps[threadIdx.x / AMPK_WARP] = magnitude;
+    __syncthreads();
+    if (threadIdx.x >= AMPK_WARP) return;
+    magnitude = ampk_warp_max(lane < warps ? of_warps[lane] : 0);
+    if (lane == 0 && magnitude > *(volatile uint32_t *)amax) atomicMax(amax, magnitude);
 }
 
 /* ---- tensors ---- */

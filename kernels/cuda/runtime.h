@@ -53,10 +53,7 @@ void ampk_rt_free_pinned(void *);
 /* Bytes free on the device and in all. */
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes);
 
-/* Whether copies from or to this host memory go on after the call returned. */
-bool ampk_rt_is_pinned(const void *host);
-/* In stream order, asynchronous where the host memory is pinned; else the host memory may be used
- * again when copy_in returns. */
+/* In stream order. Host memory may be used again once the stream was waited for. */
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream);

@@ -11,11 +11,16 @@ struct ampk_tc_bench {
     float *sums;                               /* of problems with sums */
     size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
     ampk_rt_event from, to;
+    const char *what;              /* the key, for a message */
+    const struct ampk_tc_way *ran; /* last; NULL: none, or it is no more */
 };
 
 /* False where there is no memory for it. To be ended in either case. */
 bool ampk_tc_bench_begin(struct ampk_tc_bench *, const struct ampk_tc_problem *);
 void ampk_tc_bench_end(struct ampk_tc_bench *);
+
+/* What was given to the device is done. A device that faulted ends the program with a message. */
+void ampk_tc_bench_wait(struct ampk_tc_bench *);
 
 /* False where it cannot run. */
 bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_way *);

@@ -39,6 +39,12 @@ void ampk_tc_save_cache(struct ampk_tc *tc)
     if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) ampk_tc_say(err);
 }
 
+size_t ampk_tc_workspace_limit(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
+{
+    size_t much = p->compute == AMPK_COMPUTE_FP32 ? AMPK_TC_WORKSPACE_FP32 : AMPK_TC_WORKSPACE;
+    return tc->settings.workspace_limit < much ? tc->settings.workspace_limit : much;
+}
+
 const char *ampk_tc_name_of(enum ampk_dtype dtype)
 {
     static const char *const names[] = {"fp32", "fp16", "bf16"};
@@ -145,6 +151,7 @@ static bool is_best(struct ampk_tc_bench *b, struct ampk_tc_way *best,
                     struct ampk_tc_way *candidate)
 {
     candidate->ms = time_way(b, candidate, best->ms);
+    b->ran = NULL;
     bool better = candidate->ms > 0 && (best->ms <= 0 || candidate->ms < best->ms);
     if (better) {
         clear_way(best);
@@ -176,23 +183,33 @@ static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
     }
 }
 
+/* cuDNN's plain loops, which take a hundred times as long, where there is something else. */
+static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
+                           const struct ampk_tc_plan *plan)
+{
+    bool is_fallback = ampk_cudnn_modes[mode] == CUDNN_HEUR_MODE_FALLBACK;
+    return is_fallback && !choice->tensor_cores && plan->way.ms > 0;
+}
+
 static void time_cudnn(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
                        char value[AMPK_TC_VALUE], char *why, size_t why_size)
 {
     const struct ampk_tc_problem *p = &plan->problem;
     struct ampk_cudnn_choice choices[CUDNN_TRIED];
     char text[AMPK_TC_VALUE / 2];
-    int count = 0;
-    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++)
+    int tried = 0, count = 0;
+    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++) {
         count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], choices, count,
                                       CUDNN_TRIED, why, why_size);
-    for (int i = 0; i < count; i++) {
-        struct ampk_tc_way way = {.ms = 0};
-        if (choices[i].compiled != is_wide(p)) continue;
-        if (!set_cudnn(b->tc, p, &way, &choices[i], b->workspace_bytes, why, why_size)) continue;
-        if (!is_best(b, &plan->way, &way)) continue;
-        ampk_cudnn_choice_write(&choices[i], text, sizeof text);
-        snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", plan->way.ms, text);
+        for (; tried < count; tried++) {
+            const struct ampk_cudnn_choice *choice = &choices[tried];
+            struct ampk_tc_way way = {.ms = 0};
+            if (choice->compiled != is_wide(p) || is_last_resort(choice, mode, plan)) continue;
+            if (!set_cudnn(b->tc, p, &way, choice, b->workspace_bytes, why, why_size)) continue;
+            if (!is_best(b, &plan->way, &way)) continue;
+            ampk_cudnn_choice_write(choice, text, sizeof text);
+            snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", plan->way.ms, text);
+        }
     }
 }
 
@@ -201,19 +218,21 @@ static void time_cudnn(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
 static bool choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
                            char *why, size_t why_size)
 {
-    struct ampk_tc_bench b = {.tc = tc, .stream = stream};
+    const struct ampk_tc_problem *p = &plan->problem;
+    struct ampk_tc_bench b = {.tc = tc, .stream = stream, .what = plan->key};
+    struct ampk_tc_matrix m;
     char value[AMPK_TC_VALUE];
-    if (tc->settings.untimed) return false;
+    if (tc->settings.untimed || (!uses_cudnn(tc, p) && !ampk_tc_is_matrix(p, &m))) return false;
     ampk_tc_say_timing(tc);
-    bool begun = ampk_tc_bench_begin(&b, &plan->problem);
+    bool begun = ampk_tc_bench_begin(&b, p);
     if (begun) {
         time_gemms(&b, plan, value);
-        if (uses_cudnn(tc, &plan->problem)) time_cudnn(&b, plan, value, why, why_size);
+        if (uses_cudnn(tc, p)) time_cudnn(&b, plan, value, why, why_size);
     }
     ampk_tc_bench_end(&b);
     if (plan->way.ms > 0)
         ampk_plan_cache_add(tc->cache, plan->key, value);
-    else if (plan->problem.sums && begun && b.workspace_bytes == tc->settings.workspace_limit)
+    else if (p->sums && begun && b.workspace_bytes == ampk_tc_workspace_limit(tc, p))
         ampk_plan_cache_add(tc->cache, plan->key, NONE);
     return plan->way.ms > 0;
 }
@@ -224,7 +243,7 @@ static bool choose_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why
 {
     cublasLtMatmulAlgo_t algorithm;
     struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, why_size);
-    size_t limit = tc->settings.workspace_limit;
+    size_t limit = ampk_tc_workspace_limit(tc, &plan->problem);
     int count = gemm ? ampk_gemm_candidates(tc->cublaslt, gemm, limit, &algorithm, 1) : 0;
     ampk_gemm_destroy(gemm);
     return count && set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
@@ -240,7 +259,7 @@ static bool choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, char 
     if ((image || is_wide(p)) && choose_gemm(tc, plan, why, why_size)) return true;
     if (!uses_cudnn(tc, p)) return false;
     struct ampk_tc_way *way = &plan->way;
-    way->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, tc->settings.workspace_limit, is_wide(p),
+    way->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, ampk_tc_workspace_limit(tc, p), is_wide(p),
                                           &choice, why, why_size);
     if (way->cudnn) way->workspace = way->cudnn->workspace;
     return way->cudnn != NULL;
@@ -259,7 +278,7 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     const char *value = ampk_plan_cache_find(tc->cache, plan->key);
     struct ampk_cudnn_choice choice;
     cublasLtMatmulAlgo_t algorithm;
-    size_t limit = tc->settings.workspace_limit;
+    size_t limit = ampk_tc_workspace_limit(tc, &plan->problem);
     char why[400];
     float ms = 0;
     int at = 0;

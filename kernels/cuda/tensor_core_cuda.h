@@ -14,7 +14,9 @@
 
 enum {
     AMPK_TC_TIMED_RUNS = 5,
-    AMPK_TC_KEY = 512, /* of a plan in the cache */
+    AMPK_TC_WORKSPACE = 256 << 20,    /* more is too much */
+    AMPK_TC_WORKSPACE_FP32 = 1 << 30, /* where cuDNN's fast engines want 500 MiB for large layers */
+    AMPK_TC_KEY = 512,                /* of a plan in the cache */
     AMPK_TC_VALUE = 512,
 };
 
@@ -25,7 +27,7 @@ struct ampk_tc {
     struct ampk_plan_cache *cache;
     char device[300]; /* in keys of the cache */
     struct ampk_tc_plan *plans;
-    bool said_timing, said_wrong;
+    bool said_timing, said_wrong, warm;
 };
 
 /* One way to compute a problem. */
@@ -49,6 +51,8 @@ struct ampk_tc_plan {
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
+/* The most that a plan for the problem may ask for. */
+size_t ampk_tc_workspace_limit(const struct ampk_tc *, const struct ampk_tc_problem *);
 const char *ampk_tc_name_of(enum ampk_dtype);
 
 /* ampk_tc_run of one way; false with the reason where the library refuses. */

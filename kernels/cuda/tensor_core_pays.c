@@ -166,7 +166,7 @@ bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
                          const struct ampk_tc_plan *weights, ampk_rt_stream stream,
                          ampk_rt_stream side)
 {
-    struct ampk_tc_bench bench = {.tc = tc, .stream = stream};
+    struct ampk_tc_bench bench = {.tc = tc, .stream = stream, .what = data->key};
     struct gradients gradients = {data, weights, bench, bench, side, NULL, NULL};
     struct contest contest = {.tc = tc,
                               .usual = "one stream",
@@ -176,7 +176,8 @@ bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
                               .time = time_gradients,
                               .end = end_gradients};
     char what[32];
-    if (data->way.workspace + weights->way.workspace > tc->settings.workspace_limit) return false;
+    if (data->way.workspace + weights->way.workspace > ampk_tc_workspace_limit(tc, &data->problem))
+        return false;
     snprintf(what, sizeof what, "beside weights to %s", ampk_tc_name_of(weights->problem.result));
     return decide(&contest, data, weights, what);
 }
@@ -245,7 +246,7 @@ static const float *read_statistics(struct statistics *s, bool from_sums, float 
     ampk_rt_zero(s->device, 2 * bytes, s->bench.stream);
     take_statistics(s, from_sums);
     ampk_rt_copy_out(to, s->device, bytes, s->bench.stream);
-    ampk_rt_stream_wait(s->bench.stream);
+    ampk_tc_bench_wait(&s->bench);
     return to;
 }
 
@@ -309,7 +310,7 @@ bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apar
         .ctx = ctx,
         .apart = apart,
         .summed = summed,
-        .bench = {.tc = ctx->tensor_core, .stream = ctx->stream},
+        .bench = {.tc = ctx->tensor_core, .stream = ctx->stream, .what = summed->key},
     };
     struct contest contest = {.tc = ctx->tensor_core,
                               .usual = "kernel",

@@ -188,7 +188,10 @@ bool amp_upload_start(float *x_gpu, const float *x, size_t n)
     bool ours = u != NULL, staged = u && u->taken;
     pthread_mutex_unlock(&lock);
     if (!ours || staged) return ours;
-    return cudaMemcpyAsync(x_gpu, x, n * sizeof *x, cudaMemcpyHostToDevice, 0) == cudaSuccess;
+    bool copied =
+        cudaMemcpyAsync(x_gpu, x, n * sizeof *x, cudaMemcpyHostToDevice, 0) == cudaSuccess;
+    if (!copied) cudaGetLastError(); // Darknet takes a pending error for one of its own
+    return copied;
 }
 
 // As Darknet has it, into net->input and from there to the device.

@@ -9,6 +9,7 @@
 #include "kernels/cuda/plan_cache.h"
 #include "tests/harness.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ENGINES = 16 };
@@ -18,7 +19,9 @@ static struct scene {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, compiled, no_memory, untimed;
+    bool last_resort; /* the first engine is one, without Tensor Cores */
     size_t workspace; /* of every engine */
+    size_t limit;     /* of workspace, by the device's memory; 0: 4 MiB */
     size_t largest;   /* piece of memory that there is; 0: any */
     float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
     int disturbed;    /* every so many runs one takes thrice as long; 0: none */
@@ -28,12 +31,14 @@ static struct scene {
     /* What is wrong with sums, relatively: the first channel's variance and the last one's mean, by
      * the y beside them; and that y. */
     float variance_off, mean_off, y_off;
-    bool adds; /* to sums that are there */
+    bool adds;  /* to sums that are there */
+    int faults; /* the device does in this engine's runs; 0: in none */
 } scene;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
 static float host, device[2];
-static int runs, live; /* plans run, descriptors and memory not freed */
+static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
+static bool faulted;
 static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
 /* The device works for so long, on what the stream was given before first. */
@@ -48,7 +53,7 @@ static void work(ampk_rt_stream stream, float ms)
 void *ampk_rt_alloc(size_t bytes)
 {
     if (scene.no_memory || (scene.largest && bytes > scene.largest)) return NULL;
-    live++;
+    live++, allocated++;
     return calloc(1, bytes);
 }
 
@@ -86,6 +91,7 @@ void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 {
     if (host < *(float *)to) host = *(float *)to;
+    if (faulted) return 0;
     return *(float *)to - *(float *)from;
 }
 
@@ -104,10 +110,15 @@ void ampk_rt_copy_out(void *host_memory, const void *memory, size_t bytes, ampk_
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
     (void)stream;
-    return true;
+    return !faulted;
 }
 
 void ampk_rt_forget_error(void) {}
+
+const char *ampk_rt_error(void)
+{
+    return "";
+}
 
 bool ampk_rt_spoil_recording(const char *why)
 {
@@ -237,12 +248,16 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 {
     (void)device, (void)most;
     const float *times = p->sums ? scene.summed : scene.cudnn;
-    if (mode != CUDNN_HEUR_MODE_A) return count;
+    if (mode == CUDNN_HEUR_MODE_B) return count;
     snprintf(why, why_size, "cuDNN has none");
-    for (int i = 0; i < ENGINES; i++)
-        if (times[i])
-            choices[count++] = (struct ampk_cudnn_choice){
-                .engine = i, .tensor_cores = scene.tensor_cores, .compiled = scene.compiled};
+    for (int i = 0; i < ENGINES; i++) {
+        bool fallback = scene.last_resort && i == 0;
+        if (times[i] && fallback == (mode == CUDNN_HEUR_MODE_FALLBACK))
+            choices[count++] =
+                (struct ampk_cudnn_choice){.engine = i,
+                                           .tensor_cores = scene.tensor_cores && !fallback,
+                                           .compiled = scene.compiled};
+    }
     return count;
 }
 
@@ -270,7 +285,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
     live++;
-    plan->set.count = (int)choice->engine;
+    plan->engine = choice->engine;
     plan->tensor_cores = scene.tensor_cores;
     plan->sums = p->sums ? p->k : 0;
     plan->workspace = workspace;
@@ -303,7 +318,8 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
                          void *workspace, char *why, size_t why_size)
 {
     (void)device, (void)first, (void)second, (void)workspace, (void)why, (void)why_size;
-    int engine = plan->set.count;
+    int engine = (int)plan->engine;
+    faulted = faulted || (scene.faults && engine == scene.faults);
     convolve(result, plan->sums ? sums : NULL);
     return pass_time(of_cudnn, scene.start[engine],
                      plan->sums ? scene.summed[engine] : scene.cudnn[engine]);
@@ -380,7 +396,7 @@ static void begin(void)
     REQUIRE(fd >= 0);
     close(fd);
     scene = (struct scene){.tensor_cores = true, .workspace = 1000};
-    live = 0;
+    live = allocated = 0;
 }
 
 static void end(void)
@@ -396,8 +412,9 @@ static struct ampk_tc *open_tc(void)
 {
     char err[200];
     struct ampk_rt_device gpu = {.name = "A GPU", .compute_capability = 90};
-    struct ampk_tc_settings settings = {
-        .workspace_limit = 4 << 20, .cache = cache, .untimed = scene.untimed};
+    struct ampk_tc_settings settings = {.workspace_limit = scene.limit ? scene.limit : 4 << 20,
+                                        .cache = cache,
+                                        .untimed = scene.untimed};
     struct ampk_tc *tc = ampk_tc_create(&gpu, &settings, err, sizeof err);
     REQUIRE(tc != NULL);
     return tc;
@@ -460,6 +477,72 @@ AMP_TEST(a_bad_guess_of_the_library_costs_nothing)
         scene.cudnn[i] = 3 + .1f * (float)i;
     scene.cudnn[ENGINES - 1] = 2;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+AMP_TEST(plain_loops_are_timed_only_where_there_is_nothing_else)
+{
+    begin();
+    scene.cudnn[0] = 1, scene.last_resort = true;
+    CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
+    end();
+    begin();
+    scene.cudnn[0] = 1, scene.cudnn[1] = 2, scene.last_resort = true;
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+AMP_TEST(what_no_library_computes_takes_no_memory_to_time)
+{
+    begin();
+    scene.cudnn[0] = 1;
+    struct ampk_tc *tc = open_tc();
+    struct ampk_tc_problem p = problem(AMPK_TC_WEIGHTS, 3, AMPK_FP32);
+    char why[200];
+    int had = live;
+    CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == NULL);
+    CHECK_INT(allocated, 0);
+    CHECK_INT(live, had);
+    ampk_tc_destroy(tc);
+    end();
+}
+
+/* Where nothing is compiled for it at run time, FP32 has few engines, which want much workspace. */
+AMP_TEST(fp32_may_have_more_workspace)
+{
+    begin();
+    scene.cudnn[1] = 1, scene.workspace = 500 << 20, scene.limit = (size_t)2 << 30;
+    check_choice(forward(3, AMPK_FP16), -1, NULL);
+    struct ampk_tc_problem p = forward(3, AMPK_FP32);
+    p.compute = AMPK_COMPUTE_FP32;
+    check_choice(p, 1, NULL);
+    end();
+}
+
+/* Times engines in a process of its own, which the device's fault ends with a message. */
+AMP_TEST(an_engine_that_makes_the_device_fault_is_named)
+{
+    char said[1000] = "";
+    int ends[2], status = 0;
+    begin();
+    scene.cudnn[1] = 2, scene.cudnn[5] = 1, scene.faults = 5;
+    REQUIRE(pipe(ends) == 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], 2);
+        check_choice(forward(3, AMPK_FP16), 1, NULL);
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t length = 0;
+    for (ssize_t n = 1; n > 0 && length<sizeof said - 1; length += n> 0 ? (size_t)n : 0)
+        n = read(ends[0], said + length, sizeof said - 1 - length);
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    CHECK(WIFSIGNALED(status));
+    CHECK(strstr(said, "cuDNN's engine 5 failed while it was timed") != NULL);
+    CHECK(strstr(said, "forward fp16 to fp16; 4x8x9x9 by 16 of 3x3") != NULL);
     end();
 }
 

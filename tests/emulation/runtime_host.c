@@ -302,12 +302,6 @@ void ampk_rt_free_pinned(void *data)
     free(data);
 }
 
-bool ampk_rt_is_pinned(const void *host)
-{
-    (void)host;
-    return false;
-}
-
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
 {
     struct ampk_rt_device d;
