@@ -31,10 +31,10 @@ template <> __device__ __forceinline__ uint32_t magnitude_in<ampk_fp16>(float x)
 
 /* ---- operands ---- */
 
-/* Elements of a tensor as they lie in memory: images of `image` elements, `stride` apart. */
+/* A tensor's elements, whose images are `stride` apart. */
 template <typename T> struct slice {
     T *data;
-    size_t image, stride;
+    size_t stride;
 };
 
 /* N channels of a pixel a thread, N dividing `padded`. */
@@ -99,18 +99,27 @@ static __device__ __forceinline__ uint32_t store_finished(float v, int channel,
     return magnitude_in<To>(v);
 }
 
-template <typename Finish, typename From, typename To>
+/* N channels of a pixel a thread, N dividing c. */
+template <typename Finish, typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
-    unpack_nhwc(const From *__restrict__ packed, int padded, int c, slice<To> y, size_t n,
-                Finish finish, uint32_t *amax)
+    unpack_nhwc(const From *__restrict__ packed, int padded, int c, size_t pixels,
+                size_t pixels_of_image, slice<To> y, Finish finish, uint32_t *amax)
 {
     uint32_t largest = 0;
-    for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
-        size_t image = i / y.image, at = i % y.image, pixel = i / c;
-        int channel = (int)(i % c);
-        float v = ampk_to_float(packed[pixel * padded + channel]);
-        largest = ampk_larger(largest,
-                              store_finished(v, channel, finish, y.data + image * y.stride + at));
+    int runs = c / N;
+    for (size_t i = ampk_first(); i < pixels * runs; i += ampk_stride()) {
+        size_t pixel = i / runs, image = pixel / pixels_of_image;
+        int first = (int)(i % runs) * N;
+        To *to = y.data + image * y.stride + pixel % pixels_of_image * c + first;
+        float v[N], old[N] = {0};
+        ampk_load(packed + pixel * padded + first, v);
+        if (finish.needs_old()) ampk_load(to, old);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            v[j] = finish(v[j], first + j, old[j]);
+            largest = ampk_larger(largest, magnitude_in<To>(v[j]));
+        }
+        ampk_store(to, v);
     }
     ampk_raise_amax(amax, largest);
 }
@@ -244,17 +253,12 @@ static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t
 
 /* ---- launches ---- */
 
-static size_t image_size(const struct ampk_tensor *t)
-{
-    return (size_t)t->c * t->h * t->w;
-}
-
 template <typename From, typename To, int N>
 static void launch_pack(struct ampk_context *ctx, const struct ampk_tensor *x, bool tf32,
                         int padded, void *packed)
 {
     size_t area = (size_t)x->h * x->w, pixels = x->n * area;
-    slice<const From> from = {static_cast<const From *>(x->data), image_size(x), x->image_stride};
+    slice<const From> from = {static_cast<const From *>(x->data), x->image_stride};
     unsigned blocks = ampk_cuda_blocks(ctx, pixels * (padded / N), THREADS, THREADS);
     AMPK_LAUNCH((pack<From, To, N>), blocks, THREADS, 0, ctx->stream, from, x->c, padded, pixels,
                 area, tf32, static_cast<To *>(packed));
@@ -278,21 +282,35 @@ extern "C" void ampk_conv_pack(struct ampk_context *ctx, const struct ampk_tenso
     });
 }
 
+template <typename Finish, typename From, typename To, int N>
+static void launch_unpack_nhwc(struct ampk_context *ctx, const From *packed, int padded,
+                               const struct ampk_tensor *y, slice<To> to, Finish finish,
+                               uint32_t *amax)
+{
+    size_t area = (size_t)y->h * y->w, pixels = y->n * area;
+    unsigned blocks = ampk_cuda_blocks(ctx, pixels * (y->c / N), THREADS, THREADS);
+    AMPK_LAUNCH((unpack_nhwc<Finish, From, To, N>), blocks, THREADS, 0, ctx->stream, packed, padded,
+                y->c, pixels, area, to, finish, amax);
+}
+
 template <typename Finish, typename From, typename To>
 static void launch_unpack(struct ampk_context *ctx, const void *packed, int padded,
                           const struct ampk_tensor *y, Finish finish, uint32_t *amax)
 {
     const From *from = static_cast<const From *>(packed);
-    slice<To> to = {static_cast<To *>(y->data), image_size(y), y->image_stride};
+    slice<To> to = {static_cast<To *>(y->data), y->image_stride};
+    const int N = 8;
+    bool wide = y->c % N == 0 && ampk_fits<From, N>(from, padded) &&
+                ampk_fits<To, N>(to.data, y->n > 1 ? to.stride : 0);
     if (y->layout == AMPK_NCHW && y->h * y->w > 1) {
         int pixels = y->h * y->w;
         unsigned tiles = (unsigned)y->n * ((pixels + TILE - 1) / TILE) * ((y->c + TILE - 1) / TILE);
         AMPK_LAUNCH((unpack_nchw<Finish, From, To>), tiles, THREADS, 0, ctx->stream, from, padded,
                     y->c, pixels, to, finish, amax);
+    } else if (wide) {
+        launch_unpack_nhwc<Finish, From, To, N>(ctx, from, padded, y, to, finish, amax);
     } else {
-        size_t n = y->n * image_size(y);
-        AMPK_LAUNCH((unpack_nhwc<Finish, From, To>), ampk_cuda_blocks(ctx, n, THREADS, THREADS),
-                    THREADS, 0, ctx->stream, from, padded, y->c, to, n, finish, amax);
+        launch_unpack_nhwc<Finish, From, To, 1>(ctx, from, padded, y, to, finish, amax);
     }
 }
 
