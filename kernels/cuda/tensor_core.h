@@ -118,6 +118,10 @@ bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
 bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed);
 
+/* The same of a data gradient and what is left of batch-norm's backward, after this activation. */
+bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
+                                const struct ampk_tc_plan *summed, enum ampk_activation);
+
 /* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
  * gradient x and dy. sums: of a problem that has them, else NULL. workspace: 256-byte aligned. A
  * library that fails here aborts the program with a message. */
