@@ -669,7 +669,7 @@ static void summed_gradient_case(struct rig *r)
     destroy_convs(r, &c);
 }
 
-AMP_TEST(data_gradients_with_sums)
+AMP_TEST(conv_backward_summed)
 {
     run_cases(summed_gradient_case, 60);
 }
