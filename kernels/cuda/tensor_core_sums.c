@@ -50,6 +50,28 @@ static void end(void *bench)
     free(s->host);
 }
 
+/* Of one pass (tensor_core_contest.h). */
+struct ways {
+    bool (*begin)(void *);
+    enum ampk_tc_verdict (*check)(void *);
+    float (*time)(void *, bool in_epilogue);
+};
+
+static bool decide(struct summing *s, const struct ways *ways, const char *what)
+{
+    struct ampk_tc *tc = s->ctx->tensor_core;
+    s->bench = (struct ampk_tc_bench){.tc = tc, .stream = s->ctx->stream};
+    struct ampk_tc_contest contest = {.tc = tc,
+                                      .usual = "kernel",
+                                      .other = "epilogue",
+                                      .bench = s,
+                                      .begin = ways->begin,
+                                      .check = ways->check,
+                                      .time = ways->time,
+                                      .end = end};
+    return ampk_tc_decide(&contest, s->apart, s->summed, what);
+}
+
 /* Vectors of the device's, once all that was asked for is done. */
 static const float *read_vectors(struct summing *s, const float *from, int count, float *to)
 {
@@ -167,21 +189,9 @@ static enum ampk_tc_verdict check_statistics(void *bench)
 bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed)
 {
-    struct summing statistics = {
-        .ctx = ctx,
-        .apart = apart,
-        .summed = summed,
-        .bench = {.tc = ctx->tensor_core, .stream = ctx->stream},
-    };
-    struct ampk_tc_contest contest = {.tc = ctx->tensor_core,
-                                      .usual = "kernel",
-                                      .other = "epilogue",
-                                      .bench = &statistics,
-                                      .begin = begin_statistics,
-                                      .check = check_statistics,
-                                      .time = time_statistics,
-                                      .end = end};
-    return ampk_tc_decide(&contest, apart, summed, "sums in the epilogue");
+    struct summing s = {.ctx = ctx, .apart = apart, .summed = summed};
+    static const struct ways ways = {begin_statistics, check_statistics, time_statistics};
+    return decide(&s, &ways, "sums in the epilogue");
 }
 
 /* ---- data gradients ---- */
@@ -328,21 +338,8 @@ bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_p
                                 const struct ampk_tc_plan *summed, enum ampk_activation activation)
 {
     char what[48];
-    struct summing gradients = {
-        .ctx = ctx,
-        .apart = apart,
-        .summed = summed,
-        .bench = {.tc = ctx->tensor_core, .stream = ctx->stream},
-        .activation = activation,
-    };
-    struct ampk_tc_contest contest = {.tc = ctx->tensor_core,
-                                      .usual = "kernel",
-                                      .other = "epilogue",
-                                      .bench = &gradients,
-                                      .begin = begin_gradients,
-                                      .check = check_gradients,
-                                      .time = time_gradients,
-                                      .end = end};
+    struct summing s = {.ctx = ctx, .apart = apart, .summed = summed, .activation = activation};
+    static const struct ways ways = {begin_gradients, check_gradients, time_gradients};
     snprintf(what, sizeof what, "sums of slope %g in the epilogue", (double)summed->problem.slope);
-    return ampk_tc_decide(&contest, apart, summed, what);
+    return decide(&s, &ways, what);
 }
