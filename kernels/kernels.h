@@ -121,8 +121,7 @@ struct ampk_gradient_sums {
     const struct ampk_tensor *y;
     const struct ampk_batchnorm *bn;
     enum ampk_activation activation; /* of two slopes */
-    float
-        *sums; /* of g and of g * (y - mean), c floats each; overwritten, a multiple of 16 bytes */
+    float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 
 /* One array of master weights and what updates it; n floats each. */

@@ -896,23 +896,39 @@ AMP_TEST(what_a_fused_pool_leaves_out_is_seen_all_the_same)
     }
 }
 
+/* The largest of a layer's delta, and its zeros. */
+static void inspected_delta(struct rig *r, int layer, uint32_t seen[2])
+{
+    enum { LAYERS = 8 };
+    uint32_t rows[AMP_INSPECTED][LAYERS], *at[AMP_INSPECTED];
+    REQUIRE(r->net->n <= LAYERS);
+    for (int i = 0; i < AMP_INSPECTED; i++)
+        at[i] = rows[i];
+    amp_graph_inspected(r->graph, at);
+    seen[0] = rows[AMP_INSPECTED_DELTA_MAX][layer];
+    seen[1] = rows[AMP_INSPECTED_DELTA_ZEROS][layer];
+}
+
 /* The delta that a convolution goes on from, and stores nothing of. */
 AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
 {
     uint64_t state = test_random_state;
-    struct watched by_layer[2][2];
+    struct watched watched[2];
+    uint32_t inspected[2][2];
     for (int k = 0; k < 2; k++) {
         const struct ampk_backend *backend = k ? &ampk_reference : summing_nothing();
         test_random_state = state;
         struct rig *r = make(SUMMED("leaky"), backend);
         check_summed(r, k);
-        struct watched *w = by_layer[k];
-        w[0] = (struct watched){.layer = 2};
-        amp_graph_observe(r->graph, look_at, w);
+        watched[k] = (struct watched){.layer = 2};
+        amp_graph_observe(r->graph, look_at, &watched[k]);
+        amp_graph_inspect(r->graph, true);
         rig_forward(r);
         rig_backward(r, 8);
         float *seen = rig_gradient(r, 0);
+        inspected_delta(r, 2, inspected[k]);
         amp_graph_observe(r->graph, NULL, NULL);
+        amp_graph_inspect(r->graph, false);
         rig_forward(r);
         rig_backward(r, 8);
         float *unseen = rig_gradient(r, 0);
@@ -922,13 +938,15 @@ AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
         free(unseen);
         rig_free(r);
     }
-    const struct watched *a = by_layer[0], *b = by_layer[1];
+    CHECK(inspected[0][0] > 0 && inspected[1][0] == inspected[0][0]);
+    CHECK_INT(inspected[1][1], inspected[0][1]);
+    const struct watched *a = &watched[0], *b = &watched[1];
     REQUIRE(a->n[AMP_SEEN_DELTA] == 3 * 5 * 7 * 6 && b->n[AMP_SEEN_DELTA] == a->n[AMP_SEEN_DELTA]);
     for (size_t i = 0; i < a->n[AMP_SEEN_DELTA]; i++)
         CHECK(a->values[AMP_SEEN_DELTA][i] == b->values[AMP_SEEN_DELTA][i]);
     for (int k = 0; k < 2; k++)
         for (int what = AMP_SEEN_OUT; what <= AMP_SEEN_DELTA; what++)
-            free(by_layer[k]->values[what]);
+            free(watched[k].values[what]);
 }
 
 /* ---- memory ---- */
