@@ -17,6 +17,21 @@
 #define AMPK_FORMULA static inline
 #endif
 
+/* Where x is not above 0. */
+static inline float ampk_slope_below(enum ampk_activation two_slopes)
+{
+    switch (two_slopes) {
+    case AMPK_LEAKY:
+        return .1f;
+    case AMPK_RELU:
+        return 0;
+    case AMPK_RELIE:
+        return .01f;
+    default:
+        return 1;
+    }
+}
+
 AMPK_FORMULA float ampk_activate(float x, enum ampk_activation a)
 {
     switch (a) {

@@ -115,6 +115,15 @@ struct ampk_bn_statistics {
     uint32_t *amax;
 };
 
+/* What batch-norm's backward sums up, where a convolution's data gradient takes that along: y is
+ * batch-norm's input, and the convolution's is what bn_act_forward made of it. */
+struct ampk_gradient_sums {
+    const struct ampk_tensor *y;
+    const struct ampk_batchnorm *bn;
+    enum ampk_activation activation; /* of two slopes */
+    float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
+};
+
 /* One array of master weights and what updates it; n floats each. */
 struct ampk_param {
     float *value;
@@ -299,6 +308,18 @@ struct ampk_backend {
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
+    /* Whether conv_backward_summed is the better way to what bn_act_backward computes, with this
+     * activation. Asked once, after creation; it may take a while. This and the two operations that
+     * it speaks of are NULL where a backend knows no such way. */
+    bool (*conv_sums_gradients)(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
+    /* conv_backward, where the library that computes dx goes on to g = dx * activation'(...), the
+     * gradient at batch-norm's output, and stores that, rounded once, and its sums: FP32, of g as
+     * stored or before it was rounded. Signs are those of what forward put into the activation, but
+     * for its last roundings. y, x and g: dense NHWC in the convolution's type of operands, at
+     * multiples of 16 bytes. */
+    void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
+                                 const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                 const struct ampk_tensor *g, const struct ampk_gradient_sums *);
     /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
      * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
@@ -327,6 +348,11 @@ struct ampk_backend {
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
+    /* What is left of bn_act_backward after conv_backward_summed. dy may alias g. */
+    void (*bn_backward_summed)(struct ampk_context *, const struct ampk_tensor *y,
+                               const struct ampk_batchnorm *, const struct ampk_tensor *g,
+                               const float *sums, const struct ampk_tensor *dy, float *dscale,
+                               float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
     /* What bn_act_forward makes of y in y's dtype (amax is of that) and maxpool_forward of it, with
      * an activation of two slopes and windows of 2 x 2 by 2 that begin at the corner: out's h and w
      * are y's halved, rounded either way. y, out, d, dy dense NHWC of one dtype, argmax

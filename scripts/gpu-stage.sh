@@ -24,8 +24,8 @@ conformance() {
             AMPK_CUDA_UNTIMED=1 "$program" || wrong=$((wrong + 1))
             case $program in
             *_conv)
-                AMPK_CUDA_UNTIMED=1 AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 "$program" ||
-                    wrong=$((wrong + 1))
+                AMPK_CUDA_UNTIMED=1 AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 \
+                    AMPK_CUDA_GRADIENT_SUMS=1 "$program" || wrong=$((wrong + 1))
                 ;;
             esac
         done

@@ -47,16 +47,7 @@ struct ampk_curve {
 
 static inline struct ampk_slope ampk_slope_of(enum ampk_activation two_slopes)
 {
-    switch (two_slopes) {
-    case AMPK_LEAKY:
-        return {.1f};
-    case AMPK_RELU:
-        return {0};
-    case AMPK_RELIE:
-        return {.01f};
-    default:
-        return {1};
-    }
+    return {ampk_slope_below(two_slopes)};
 }
 
 /* Calls run with the activation as an object of its family. */

@@ -10,13 +10,15 @@
 /* clang-format off */
 #define AMPK_CUDA_CONV(X)                                                                          \
     X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
-    X(conv_bias_forward) X(conv_backward) X(conv_weight_gradients)
+    X(conv_bias_forward) X(conv_backward) X(conv_sums_gradients) X(conv_backward_summed)           \
+    X(conv_weight_gradients)
 #define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
 #define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
 #define AMPK_CUDA_BATCHNORM(X)                                                                     \
-    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bias_act_backward)
+    X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bn_backward_summed)                    \
+    X(bias_act_backward)
 #define AMPK_CUDA_BATCHNORM_POOL(X) X(bn_act_pool_forward) X(bn_act_pool_backward)
 #define AMPK_CUDA_POOL(X)                                                                          \
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
@@ -55,6 +57,11 @@ extern "C" {
  * They are about 0, in FP32: kernels.h, conv_forward. */
 void ampk_cuda_summed_statistics(struct ampk_context *, const float *sums,
                                  const struct ampk_tensor *y, const struct ampk_bn_statistics *);
+
+/* What a data gradient with sums takes of batch-norm (tensor_core.h), float
+ * [AMPK_TC_PARAMETERS][c]. The library's sums are then those of kernels.h. */
+void ampk_cuda_list_parameters(struct ampk_context *, const struct ampk_batchnorm *,
+                               const struct ampk_tensor *y, float *to);
 
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)

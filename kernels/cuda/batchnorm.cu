@@ -179,6 +179,34 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
     ampk_raise_amax(db_amax, largest);
 }
 
+/* The end of sum_gradients, from sums that a library took. */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    finish_sums(const float *sums, unsigned channels, unsigned count, ampk_batchnorm bn,
+                float *dscale, float *dbias, ampk_coefficients to, uint32_t *db_amax)
+{
+    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    uint32_t largest = 0;
+    if (c < channels) {
+        ampk_finish_channel(bn, c, (float)count, sums[c], sums[channels + c], dscale, dbias, to);
+        largest = ampk_larger(ampk_magnitude(dscale[c]), ampk_magnitude(dbias[c]));
+    }
+    ampk_raise_amax(db_amax, largest);
+}
+
+/* For a library that takes them: x_hat without its scale, so that its sum is that of g * (y -
+ * mean). */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    list_parameters(ampk_batchnorm bn, unsigned channels, float *to)
+{
+    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= channels) return;
+    const ampk_normalizer<1> layer(bn, c);
+    to[c] = layer.mean[0];
+    to[channels + c] = 1;
+    to[2 * channels + c] = layer.factor[0];
+    to[3 * channels + c] = layer.bias[0];
+}
+
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     pass_back(ampk_cover cover, layer_gradient<Activation> gradient, ampk_coefficients by,
@@ -262,13 +290,18 @@ extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct a
     ampk_with_access(run, from);
 }
 
+/* Of kernels with a thread for each channel. */
+static unsigned channel_blocks(const struct ampk_tensor *y)
+{
+    return ((unsigned)y->c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
+}
+
 extern "C" void ampk_cuda_summed_statistics(struct ampk_context *ctx, const float *sums,
                                             const struct ampk_tensor *y,
                                             const struct ampk_bn_statistics *statistics)
 {
-    unsigned c = (unsigned)y->c, blocks = (c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
-    AMPK_LAUNCH(take_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, c, ampk_pixel_count(y),
-                *statistics);
+    AMPK_LAUNCH(take_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
+                (unsigned)y->c, ampk_pixel_count(y), *statistics);
 }
 
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
@@ -293,6 +326,22 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
+static struct ampk_coefficients coefficients_at(float *work, size_t c)
+{
+    return {work, work + c, work + 2 * c};
+}
+
+template <typename A, typename Activation>
+static void run_pass_back(struct ampk_context *ctx,
+                          const struct layer_gradient<Activation> &gradient, unsigned rows,
+                          const struct ampk_coefficients &by, const struct ampk_view &dy,
+                          uint32_t *dy_amax)
+{
+    struct ampk_cover cover = ampk_cover_map<A>(rows, dy.c);
+    AMPK_LAUNCH((pass_back<A, Activation>), cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
+                gradient, by, dy, dy_amax);
+}
+
 /* Both kernels of bn_act_backward. */
 template <typename A, typename Activation>
 static void run_backward(struct ampk_context *ctx,
@@ -300,17 +349,13 @@ static void run_backward(struct ampk_context *ctx,
                          const struct ampk_view &dy, float *dscale, float *dbias, uint32_t *dy_amax,
                          uint32_t *db_amax)
 {
-    size_t c = dy.c;
-    struct ampk_cover cover = ampk_cover_sum<A>(rows, c);
+    struct ampk_cover cover = ampk_cover_sum<A>(rows, dy.c);
     size_t bytes = ampk_sum_bytes<A>(cover, 2);
-    float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * c * sizeof(float));
-    float *of_g = partial + bytes / sizeof(float);
-    struct ampk_coefficients by = {of_g, of_g + c, of_g + 2 * c};
+    float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * dy.c * sizeof(float));
+    struct ampk_coefficients by = coefficients_at(partial + bytes / sizeof(float), dy.c);
     AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
                 gradient, partial, ctx->counters, dscale, dbias, by, db_amax);
-    cover = ampk_cover_map<A>(rows, c);
-    AMPK_LAUNCH((pass_back<A, Activation>), cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
-                gradient, by, dy, dy_amax);
+    run_pass_back<A, Activation>(ctx, gradient, rows, by, dy, dy_amax);
 }
 
 extern "C" void ampk_cuda_bn_act_backward(
@@ -331,6 +376,38 @@ extern "C" void ampk_cuda_bn_act_backward(
         };
         ampk_with_access(run, from, to, at, read);
     });
+}
+
+extern "C" void ampk_cuda_list_parameters(struct ampk_context *ctx, const struct ampk_batchnorm *bn,
+                                          const struct ampk_tensor *y, float *to)
+{
+    AMPK_LAUNCH(list_parameters, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, *bn,
+                (unsigned)y->c, to);
+}
+
+/* g has passed the activation: the second kernel takes it for one that changes nothing. */
+extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                             const struct ampk_batchnorm *bn,
+                                             const struct ampk_tensor *g, const float *sums,
+                                             const struct ampk_tensor *dy, float *dscale,
+                                             float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_view from = ampk_pixels(y), to = ampk_pixels(dy), at = ampk_pixels(g);
+    struct layer_gradient<ampk_slope> gradient = {
+        from, from, at, *bn,
+        {
+            1
+        }
+    };
+    float *work = (float *)ampk_cuda_work(ctx, 3 * from.c * sizeof(float));
+    struct ampk_coefficients by = coefficients_at(work, from.c);
+    AMPK_LAUNCH(finish_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
+                (unsigned)y->c, ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
+    auto run = [&](auto access) {
+        run_pass_back<decltype(access), ampk_slope>(ctx, gradient, ampk_pixel_count(y), by, to,
+                                                    dy_amax);
+    };
+    ampk_with_access(run, from, to, at);
 }
 
 extern "C" void ampk_cuda_bias_act_backward(struct ampk_context *ctx, const struct ampk_tensor *out,

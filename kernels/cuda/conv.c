@@ -1,5 +1,6 @@
 #include "conv.h"
 
+#include "kernels/activation.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_gradient.h"
@@ -36,7 +37,8 @@ struct ampk_conv {
     void *dw;                        /* the weight gradient, packed; NULL if forward_only */
     enum ampk_dtype gradient;        /* of that */
     bool beside;                     /* and it is computed beside the data gradient */
-    struct ampk_tc_plan *summing;    /* forward with batch-norm's sums; NULL: a kernel takes them */
+    /* Forward and the data gradient with batch-norm's sums; NULL: a kernel takes them. */
+    struct ampk_tc_plan *summing, *summing_gradients;
 };
 
 /* ---- plans ---- */
@@ -130,25 +132,31 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
         ctx->side);
 }
 
-/* Batch-norm's sums from the convolution's epilogue. Only for FP16 without groups does cuDNN have
- * engines that it need not compile, and y has to be without padding.
- * AMPK_CUDA_EPILOGUE_SUMS in the environment: 0 never, 1 wherever there is an engine, which is then
- * not checked (tests), unset: where they are right and it pays. */
-static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk_conv *conv)
+/* Batch-norm's sums from the epilogue of a forward pass or a data gradient. Only for FP16 without
+ * groups does cuDNN have engines that it need not compile, and the result has to be without
+ * padding. AMPK_CUDA_EPILOGUE_SUMS, of data gradients AMPK_CUDA_GRADIENT_SUMS in the environment: 0
+ * never, 1 wherever there is an engine, which is then not checked (tests), unset: where they are
+ * right and it pays. */
+static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk_conv *conv,
+                                           enum ampk_tc_pass pass, enum ampk_activation activation)
 {
     char why[400];
+    bool data = pass == AMPK_TC_DATA;
     const struct ampk_conv_shape *s = &conv->shape;
-    const char *wanted = getenv("AMPK_CUDA_EPILOGUE_SUMS");
-    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && conv->k == s->k;
+    const char *wanted = getenv(data ? "AMPK_CUDA_GRADIENT_SUMS" : "AMPK_CUDA_EPILOGUE_SUMS");
+    bool padded = data ? conv->c != s->c : conv->k != s->k;
+    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
     if (!possible || s->forward_only || (wanted && !strcmp(wanted, "0"))) return NULL;
-    struct ampk_tc_problem p = ampk_conv_problem(s, AMPK_TC_FORWARD, conv->operand, false);
+    struct ampk_tc_problem p = ampk_conv_problem(s, pass, conv->operand, false);
     p.sums = true;
+    if (data) p.slope = ampk_slope_below(activation);
     struct ampk_tc_plan *plan =
         ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
     if (!plan || wanted) return plan;
-    struct ampk_tc_plan *apart =
-        find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
-    return ampk_tc_pays_sums(ctx, apart, plan) ? plan : NULL;
+    struct ampk_tc_plan *apart = find_plan(ctx, conv, pass, conv->operand, false, why, sizeof why);
+    bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
+                     : ampk_tc_pays_sums(ctx, apart, plan);
+    return pays ? plan : NULL;
 }
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
@@ -306,6 +314,11 @@ struct forward {
     size_t x_at, y_at, sums_at, space, bytes;
 };
 
+static size_t place_vectors(size_t *used, int count, int channels)
+{
+    return place(used, (size_t)count * channels * sizeof(float));
+}
+
 /* statistics: those of y are wanted. */
 static struct output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                                     const struct ampk_tensor *y, bool statistics)
@@ -322,7 +335,7 @@ static struct forward plan_forward(const struct ampk_conv *conv, struct output o
     struct forward f = {.y = o};
     f.x_at = place_operand(conv, &f.bytes, x, conv->c);
     f.y_at = place_output(&o, &f.bytes, y, conv->k);
-    f.sums_at = place(&f.bytes, o.sums ? 2 * (size_t)conv->k * sizeof(float) : 0);
+    f.sums_at = place_vectors(&f.bytes, o.sums ? AMPK_TC_SUMS : 0, conv->k);
     f.space = place_workspace(o.plan, &f.bytes);
     return f;
 }
@@ -342,7 +355,8 @@ static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *
     const void *operand = load_operand(ctx, conv, x, conv->c, work + f.x_at);
     struct forwarded to = {o.direct ? y->data : work + f.y_at,
                            o.sums ? (float *)(work + f.sums_at) : NULL};
-    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, to.result, to.sums,
+    struct ampk_tc_sums sums = {.sums = to.sums};
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, to.result, o.sums ? &sums : NULL,
                 work + f.space, ctx->stream);
     return to;
 }
@@ -379,13 +393,29 @@ struct backward {
     struct output dx;
     struct ampk_tc_plan *gradient;
     bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
-    size_t x_at, dy_at, dx_at, dx_space, dw_space, bytes;
+    size_t x_at, dy_at, dx_at, parameters_at, unread_at, dx_space, dw_space, bytes;
 };
+
+/* Where the data gradient goes. */
+struct destination {
+    const struct ampk_tensor *dx; /* NULL: nowhere */
+    bool accumulate;
+    uint32_t *amax;
+    const struct ampk_gradient_sums *sums; /* NULL: no more than that */
+};
+
+static struct output choose_gradient_output(struct ampk_context *ctx, struct ampk_conv *conv,
+                                            const struct destination *to)
+{
+    if (!to->sums) return choose_output(ctx, conv, AMPK_TC_DATA, to->dx, conv->c, to->accumulate);
+    return (struct output){conv->summing_gradients, conv->operand, .direct = true, .sums = true};
+}
 
 static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                      const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                                     const struct ampk_tensor *dx, bool accumulate)
+                                     const struct destination *to)
 {
+    const struct ampk_tensor *dx = to->dx;
     char why[400];
     struct backward b = {.beside = conv->beside && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
@@ -394,8 +424,10 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
     b.dy_at = place_operand(conv, &used, dy, conv->k);
     size_t shared = used;
     if (dx) {
-        b.dx = choose_output(ctx, conv, AMPK_TC_DATA, dx, conv->c, accumulate);
+        b.dx = choose_gradient_output(ctx, conv, to);
         b.dx_at = place_output(&b.dx, &used, dx, conv->c);
+        b.parameters_at = place_vectors(&used, b.dx.sums ? AMPK_TC_PARAMETERS : 0, conv->c);
+        b.unread_at = place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->c);
         b.dx_space = place_workspace(b.dx.plan, &used);
     }
     b.bytes = used;
@@ -405,11 +437,28 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
     return b;
 }
 
-void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
-                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
+static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *conv,
+                              const struct backward *b, const void *dy,
+                              const struct destination *to, char *work)
 {
-    struct backward b = plan_backward(ctx, conv, x, dy, dx, accumulate);
+    void *result = b->dx.direct ? to->dx->data : work + b->dx_at;
+    struct ampk_tc_sums sums = {0};
+    if (b->dx.sums) {
+        float *parameters = (float *)(work + b->parameters_at);
+        ampk_cuda_list_parameters(ctx, to->sums->bn, to->sums->y, parameters);
+        sums = (struct ampk_tc_sums){to->sums->sums, to->sums->y->data, parameters,
+                                     (float *)(work + b->unread_at)};
+    }
+    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, b->dx.sums ? &sums : NULL,
+                work + b->dx_space, ctx->stream);
+    store_output(ctx, &b->dx, result, to->dx, conv->c, to->accumulate, to->amax);
+}
+
+static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                         const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                         const struct destination *to)
+{
+    struct backward b = plan_backward(ctx, conv, x, dy, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
     const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
@@ -418,17 +467,29 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
         ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
                     work + b.dw_space, ctx->side);
     }
-    if (dx) {
-        void *result = b.dx.direct ? dx->data : work + b.dx_at;
-        ampk_tc_run(ctx->tensor_core, b.dx.plan, from_dy, conv->weights, result, NULL,
-                    work + b.dx_space, ctx->stream);
-        store_output(ctx, &b.dx, result, dx, conv->c, accumulate, dx_amax);
-    }
+    if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
     if (b.beside)
         ampk_rt_order(ctx->join, ctx->side, ctx->stream);
     else
         ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
                     work + b.dw_space, ctx->stream);
+}
+
+void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
+{
+    struct destination to = {dx, accumulate, dx_amax, NULL};
+    run_backward(ctx, conv, x, dy, &to);
+}
+
+void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                    const struct ampk_tensor *g,
+                                    const struct ampk_gradient_sums *sums)
+{
+    struct destination to = {g, false, NULL, sums};
+    run_backward(ctx, conv, x, dy, &to);
 }
 
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
@@ -457,20 +518,39 @@ static bool allocate_gradient(struct ampk_conv *conv)
     return conv->dw != NULL;
 }
 
-/* Work memory for tensors as islands have them. */
-static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
+/* Tensors as islands have them. */
+static struct ampk_tensor island_x(const struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    const size_t x_image = (size_t)s->c * s->h * s->w, y_image = (size_t)s->k * conv->oh * conv->ow;
-    struct ampk_tensor x = {NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, x_image, 0};
-    struct ampk_tensor y = {NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
-                            conv->oh, conv->ow,      y_image,   0};
+    const size_t image = (size_t)s->c * s->h * s->w;
+    return (struct ampk_tensor){NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, image, 0};
+}
+
+static struct ampk_tensor island_y(const struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const size_t image = (size_t)s->k * conv->oh * conv->ow;
+    return (struct ampk_tensor){NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
+                                conv->oh, conv->ow,      image,     0};
+}
+
+static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_gradient_sums *sums)
+{
+    struct ampk_tensor x = island_x(conv), y = island_y(conv);
+    struct destination to = {&x, !sums, NULL, sums};
+    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &to).bytes);
+}
+
+/* Work memory. */
+static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    struct ampk_tensor x = island_x(conv), y = island_y(conv);
     for (int statistics = 0; statistics < 2; statistics++) {
         struct output o = choose_forward(ctx, conv, &y, statistics);
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     }
-    return s->forward_only ||
-           ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &x, true).bytes);
+    return conv->shape.forward_only || reserve_backward(ctx, conv, NULL);
 }
 
 /* Ways that are taken for speed alone; without memory for them, the usual ones. */
@@ -478,12 +558,25 @@ static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     size_t had = ctx->work_bytes;
     conv->beside = choose_beside(ctx, conv);
-    conv->summing = choose_summing(ctx, conv);
+    conv->summing = choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
     if (reserve_work(ctx, conv)) return true;
     if (!conv->beside && !conv->summing) return false;
     conv->beside = false;
     conv->summing = NULL;
     return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
+}
+
+bool ampk_cuda_conv_sums_gradients(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   enum ampk_activation activation)
+{
+    static const struct ampk_gradient_sums wanted;
+    size_t had = ctx->work_bytes;
+    conv->summing_gradients = choose_summing(ctx, conv, AMPK_TC_DATA, activation);
+    if (!conv->summing_gradients || reserve_backward(ctx, conv, &wanted))
+        return conv->summing_gradients != NULL;
+    conv->summing_gradients = NULL;
+    ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
+    return false;
 }
 
 struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,

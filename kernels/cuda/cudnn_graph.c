@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VIRTUAL = AMPK_CUDNN_TENSORS + 1 }; /* the unrounded weight gradient */
+/* Tensors between operations, not in memory, are numbered from here on. */
+enum { VIRTUAL = AMPK_CUDNN_TENSORS + 1 };
 
 /* ---- descriptors ---- */
 
@@ -123,7 +124,7 @@ static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t 
     ampk_cudnn_attribute(set, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
     ampk_cudnn_attribute_int(set, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
     ampk_cudnn_attribute_int(set, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
-    bool is_virtual = id == VIRTUAL;
+    bool is_virtual = id >= VIRTUAL;
     ampk_cudnn_attribute(set, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     return ampk_cudnn_finalize(set, t, "a tensor");
 }
@@ -194,22 +195,47 @@ make_pass(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p, cudnnBack
     return ampk_cudnn_finalize(set, op, name->what);
 }
 
-static cudnnBackendDescriptor_t make_copy(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t from,
-                                          cudnnBackendDescriptor_t to)
+/* A pointwise operation is one of these: y = f(x), y = f(x, b), or dx = f(x, dy). */
+struct pointwise {
+    cudnnPointwiseMode_t mode;
+    double slope; /* of CUDNN_POINTWISE_RELU_BWD, where x is negative */
+    cudnnBackendDescriptor_t x, b, y, dy, dx;
+};
+
+static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struct pointwise p)
 {
-    cudnnPointwiseMode_t mode = CUDNN_POINTWISE_IDENTITY;
     cudnnDataType_t precision = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t copy = ampk_cudnn_make(set, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    ampk_cudnn_attribute(set, copy, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    ampk_cudnn_attribute(set, copy, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
+    cudnnBackendDescriptor_t how = ampk_cudnn_make(set, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1,
+                         &p.mode);
+    ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
                          &precision);
-    ampk_cudnn_finalize(set, copy, "a copy");
+    if (p.slope != 0)
+        ampk_cudnn_attribute(set, how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE,
+                             CUDNN_TYPE_DOUBLE, 1, &p.slope);
+    ampk_cudnn_finalize(set, how, "what is done to each element");
+    const struct {
+        cudnnBackendAttributeName_t name;
+        cudnnBackendDescriptor_t tensor;
+    } tensors[] = {{CUDNN_ATTR_OPERATION_POINTWISE_XDESC, p.x},
+                   {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p.b},
+                   {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p.y},
+                   {CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, p.dy},
+                   {CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, p.dx}};
     cudnnBackendDescriptor_t op =
         ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, copy);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-    return ampk_cudnn_finalize(set, op, "a copy");
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i].tensor)
+            ampk_cudnn_attribute_descriptor(set, op, tensors[i].name, tensors[i].tensor);
+    return ampk_cudnn_finalize(set, op, "an operation on each element");
+}
+
+/* ---- batch-norm's sums ---- */
+
+static cudnnBackendDescriptor_t make_vector(struct ampk_cudnn_set *set, int64_t id, int channels)
+{
+    return make_tensor(set, id, AMPK_FP32, (struct dimensions){1, channels, 1, 1});
 }
 
 /* Sums of y and of its squares over n, h and w. */
@@ -218,9 +244,6 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
 {
     cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
     cudnnDataType_t precision = CUDNN_DATA_FLOAT;
-    struct dimensions size = {1, channels, 1, 1};
-    cudnnBackendDescriptor_t sum = make_tensor(set, AMPK_CUDNN_SUM, AMPK_FP32, size);
-    cudnnBackendDescriptor_t squares = make_tensor(set, AMPK_CUDNN_SQUARES, AMPK_FP32, size);
     cudnnBackendDescriptor_t op =
         ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
     ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
@@ -228,10 +251,76 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
     ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
                          &precision);
     ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
-    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
+                                    make_vector(set, AMPK_CUDNN_SUMS, channels));
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
+                                    make_vector(set, AMPK_CUDNN_SUMS + 1, channels));
     return ampk_cudnn_finalize(set, op, "sums");
 }
+
+/* The sums of g, the gradient at batch-norm's output, and factors that cuDNN makes of them. */
+static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, int channels,
+                                                   cudnnBackendDescriptor_t y,
+                                                   cudnnBackendDescriptor_t g,
+                                                   const cudnnBackendDescriptor_t *parameters)
+{
+    cudnnDataType_t precision = CUDNN_DATA_FLOAT;
+    static const cudnnBackendAttributeName_t read[] = {
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC,
+    };
+    static const cudnnBackendAttributeName_t written[] = {
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS,
+    };
+    cudnnBackendDescriptor_t op =
+        ampk_cudnn_make(set, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+    ampk_cudnn_attribute(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
+                         CUDNN_TYPE_DATA_TYPE, 1, &precision);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, y);
+    ampk_cudnn_attribute_descriptor(set, op, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++)
+        ampk_cudnn_attribute_descriptor(set, op, read[i], parameters[i]);
+    for (int i = 0; i < AMPK_TC_SUMS + AMPK_TC_UNREAD; i++)
+        ampk_cudnn_attribute_descriptor(set, op, written[i],
+                                        make_vector(set, AMPK_CUDNN_SUMS + i, channels));
+    return ampk_cudnn_finalize(set, op, "sums of gradients");
+}
+
+enum { NORM_OPERATIONS = AMPK_TC_PARAMETERS + 2 };
+
+/* From d, the gradient at the activation's output, to g and its sums: with what batch-norm's
+ * parameters make of y, the activation's gradient is known. */
+static void make_norm(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p,
+                      struct dimensions size, cudnnBackendDescriptor_t d,
+                      cudnnBackendDescriptor_t g, cudnnBackendDescriptor_t *operations)
+{
+    static const cudnnPointwiseMode_t modes[AMPK_TC_PARAMETERS] = {
+        CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
+    cudnnBackendDescriptor_t parameters[AMPK_TC_PARAMETERS];
+    cudnnBackendDescriptor_t y =
+        make_tensor(set, AMPK_CUDNN_NORMALIZED, ampk_tc_operand(p->compute), size);
+    cudnnBackendDescriptor_t at = y;
+    for (int i = 0; i < AMPK_TC_PARAMETERS; i++) {
+        cudnnBackendDescriptor_t from = at;
+        parameters[i] = make_vector(set, AMPK_CUDNN_PARAMETERS + i, p->c);
+        at = make_tensor(set, VIRTUAL + 1 + i, AMPK_FP32, size);
+        *operations++ = make_pointwise(
+            set, (struct pointwise){.mode = modes[i], .x = from, .b = parameters[i], .y = at});
+    }
+    *operations++ = make_pointwise(set, (struct pointwise){.mode = CUDNN_POINTWISE_RELU_BWD,
+                                                           .slope = (double)p->slope,
+                                                           .x = at,
+                                                           .dy = d,
+                                                           .dx = g});
+    *operations = make_gradient_sums(set, p->c, y, g, parameters);
+}
+
+/* ---- graphs ---- */
 
 static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
                                            const struct ampk_cudnn_device *device,
@@ -260,18 +349,26 @@ cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
     /* The tensor that is written: dx, weights, y. */
     int written = p->pass == AMPK_TC_DATA ? 0 : p->pass == AMPK_TC_WEIGHTS ? 1 : 2;
     types[written] = p->result;
-    cudnnBackendDescriptor_t tensors[3], operations[2];
+    cudnnBackendDescriptor_t tensors[3], operations[1 + NORM_OPERATIONS];
     for (int i = 0; i < 3; i++)
         tensors[i] = make_tensor(set, AMPK_CUDNN_X + i, types[i], sizes[i]);
-    /* No engine writes 16-bit operands' gradients as FP32 by itself; with a copy behind it the
-     * engines that are compiled at run time do. */
     int count = 1;
-    if (p->result != operand && p->pass != AMPK_TC_FORWARD) {
-        cudnnBackendDescriptor_t unrounded = make_tensor(set, VIRTUAL, AMPK_FP32, sizes[written]);
-        operations[count++] = make_copy(set, unrounded, tensors[written]);
-        tensors[written] = unrounded;
+    cudnnBackendDescriptor_t stored = tensors[written], unrounded = stored;
+    bool norm = p->sums && p->pass == AMPK_TC_DATA;
+    bool copied = p->result != operand && p->pass != AMPK_TC_FORWARD;
+    if (norm || copied) unrounded = make_tensor(set, VIRTUAL, AMPK_FP32, sizes[written]);
+    if (norm) {
+        make_norm(set, p, sizes[written], unrounded, stored, operations + count);
+        count += NORM_OPERATIONS;
+    } else if (copied) {
+        /* No engine writes 16-bit operands' gradients as FP32 by itself; with a copy behind it the
+         * engines that are compiled at run time do. */
+        operations[count++] = make_pointwise(
+            set, (struct pointwise){.mode = CUDNN_POINTWISE_IDENTITY, .x = unrounded, .y = stored});
+    } else if (p->sums) {
+        operations[count++] = make_sums(set, p->k, stored);
     }
-    if (p->sums) operations[count++] = make_sums(set, p->k, tensors[written]);
+    tensors[written] = unrounded;
     operations[0] = make_pass(set, p, tensors[0], tensors[1], tensors[2]);
     return make_graph(set, device, operations, count);
 }

@@ -46,16 +46,17 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBacke
 bool ampk_cudnn_properties(struct ampk_cudnn_set *, const char *json,
                            cudnnBackendDescriptor_t *properties);
 
-/* The tensors of a problem's graph; with them a plan is told their addresses. The last two are of
- * problems with sums. */
+/* The tensors of a problem's graph; with them a plan is told their addresses. What follows the
+ * first three are the vectors of ampk_tc_sums, those that are written first, and its y. */
 enum {
     AMPK_CUDNN_X = 1,
     AMPK_CUDNN_WEIGHTS,
     AMPK_CUDNN_Y,
-    AMPK_CUDNN_SUM,
-    AMPK_CUDNN_SQUARES,
+    AMPK_CUDNN_SUMS,
+    AMPK_CUDNN_PARAMETERS = AMPK_CUDNN_SUMS + AMPK_TC_SUMS + AMPK_TC_UNREAD,
+    AMPK_CUDNN_NORMALIZED = AMPK_CUDNN_PARAMETERS + AMPK_TC_PARAMETERS,
+    AMPK_CUDNN_TENSORS = AMPK_CUDNN_NORMALIZED,
 };
-enum { AMPK_CUDNN_TENSORS = 5, AMPK_CUDNN_WITHOUT_SUMS = 3 };
 
 /* The problem as a graph of operations; NULL with the reason in the set. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *, const struct ampk_cudnn_device *,

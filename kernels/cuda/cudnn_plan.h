@@ -44,7 +44,7 @@ struct ampk_cudnn_plan {
     size_t workspace;
     bool tensor_cores;
     enum ampk_tc_pass pass;
-    int sums; /* of each kind; 0: none */
+    int channels; /* of sums; 0: there are none */
 };
 
 /* NULL with the reason where the engine refuses, or wants more workspace. */
@@ -63,7 +63,7 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);
 
 /* On the handle's stream; operands as in ampk_tc_run. False with the reason if cuDNN refuses. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *, const struct ampk_cudnn_plan *,
-                         const void *first, const void *second, void *result, float *sums,
-                         void *workspace, char *why, size_t why_size);
+                         const void *first, const void *second, void *result,
+                         const struct ampk_tc_sums *, void *workspace, char *why, size_t why_size);
 
 #endif

@@ -29,7 +29,29 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
-    bool sums;              /* AMPK_TC_FORWARD only: also those of y, for batch-norm */
+    bool sums;              /* for batch-norm, ampk_tc_sums; not of weight gradients */
+    float slope;            /* of a data gradient with sums: the activation's, where negative */
+};
+
+enum {
+    AMPK_TC_SUMS = 2,
+    AMPK_TC_UNREAD = 3,
+    AMPK_TC_PARAMETERS = 4,
+};
+
+/* What a problem with sums has besides: vectors of its result's channels, one behind the other.
+ *
+ * Forward: sums over all pixels of y and of its squares, as stored or before they were rounded.
+ *
+ * Data gradient: the result is g, the gradient at the output of the batch-norm that x comes from by
+ * an activation of two slopes; the sums are those of g and of g * p1 * (y - p0), as stored or
+ * before it was rounded. The activation's gradient is told by the sign of what was put into it,
+ * ((y - p0) * p1) * p2 + p3, where y is what batch-norm read, stored as x is, p the parameters. */
+struct ampk_tc_sums {
+    float *sums; /* AMPK_TC_SUMS vectors */
+    const void *y;
+    const float *parameters; /* AMPK_TC_PARAMETERS vectors */
+    float *unread;           /* AMPK_TC_UNREAD vectors, what a library also writes */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
@@ -42,6 +64,12 @@ static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
 static inline int ampk_tc_out(const struct ampk_tc_problem *p, int side, int window)
 {
     return (side + 2 * p->pad - window) / p->stride + 1;
+}
+
+/* Of the vectors of ampk_tc_sums; 0: the problem has no sums. */
+static inline int ampk_tc_summed_channels(const struct ampk_tc_problem *p)
+{
+    return !p->sums ? 0 : p->pass == AMPK_TC_DATA ? p->c : p->k;
 }
 
 /* The libraries on one device, their handles, and the plans found fastest there. */
@@ -90,11 +118,15 @@ bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
 bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed);
 
+/* The same of a data gradient and what is left of batch-norm's backward, after this activation. */
+bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
+                                const struct ampk_tc_plan *summed, enum ampk_activation);
+
 /* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
- * gradient x and dy. sums: of a problem that has them, float [2][k], of y and of its squares over
- * all pixels, as stored or before they were rounded; else NULL. workspace: 256-byte aligned. A
+ * gradient x and dy. sums: of a problem that has them, else NULL. workspace: 256-byte aligned. A
  * library that fails here aborts the program with a message. */
 void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
-                 const void *second, void *result, float *sums, void *workspace, ampk_rt_stream);
+                 const void *second, void *result, const struct ampk_tc_sums *, void *workspace,
+                 ampk_rt_stream);
 
 #endif

@@ -14,8 +14,8 @@ enum {
 /* An idle device's clocks are low; what is timed first would look slow. */
 static const float WARM_UP_MS = 300;
 
-/* Activations are positive mostly. Where y is summed, its channels get means of their own, some
- * larger than their spread. */
+/* Activations are positive mostly. Where the result is summed, its channels get means of their own,
+ * some larger than their spread. */
 static const float MEAN_OF_X = .25f, MEAN_FOR_SUMS = 1;
 
 static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
@@ -58,31 +58,40 @@ static void warm_up(struct ampk_tc_bench *b)
     }
 }
 
+static bool make_sums(struct ampk_tc_bench *b, const struct ampk_tc_problem *p, size_t result)
+{
+    size_t c = (size_t)ampk_tc_summed_channels(p);
+    const int vectors = AMPK_TC_SUMS + AMPK_TC_UNREAD + AMPK_TC_PARAMETERS;
+    b->vectors = make_operand(b, vectors * c, AMPK_FP32, 0);
+    if (p->pass == AMPK_TC_DATA)
+        b->y = make_operand(b, result, ampk_tc_operand(p->compute), AMPK_TC_MEAN_OF_Y);
+    if (!b->vectors || (!b->y && p->pass == AMPK_TC_DATA)) return false;
+    float *unread = b->vectors + AMPK_TC_SUMS * c;
+    b->sums = (struct ampk_tc_sums){b->vectors, b->y, unread + AMPK_TC_UNREAD * c, unread};
+    return true;
+}
+
 bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *p)
 {
     size_t x = (size_t)p->n * p->h * p->w * p->c;
     size_t weights = (size_t)p->k * p->kh * p->kw * (p->c / p->groups);
     size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
     enum ampk_dtype operand = ampk_tc_operand(p->compute);
-    b->first = p->pass == AMPK_TC_DATA
-                   ? make_operand(b, y, operand, 0)
-                   : make_operand(b, x, operand, p->sums ? MEAN_FOR_SUMS : MEAN_OF_X);
+    bool data = p->pass == AMPK_TC_DATA;
+    float mean = p->sums ? MEAN_FOR_SUMS : data ? 0 : MEAN_OF_X;
+    b->first = make_operand(b, data ? y : x, operand, mean);
     if (!b->second)
         b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
-    b->result = make_operand(b,
-                             p->pass == AMPK_TC_FORWARD ? y
-                             : p->pass == AMPK_TC_DATA  ? x
-                                                        : weights,
-                             p->result, 0);
-    if (p->sums) b->sums = make_operand(b, 2 * (size_t)p->k, AMPK_FP32, 0);
+    size_t result = p->pass == AMPK_TC_FORWARD ? y : data ? x : weights;
+    b->result = make_operand(b, result, p->result, 0);
+    bool summed = !p->sums || make_sums(b, p, result);
     if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
     while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
            b->workspace_bytes > LEAST_WORKSPACE)
         b->workspace_bytes /= 2;
     b->from = ampk_rt_event_create(true);
     b->to = ampk_rt_event_create(true);
-    bool begun = b->first && b->second && b->result && b->workspace && (b->sums || !p->sums) &&
-                 b->from && b->to;
+    bool begun = b->first && b->second && b->result && b->workspace && summed && b->from && b->to;
     if (begun && !b->tc->warm) warm_up(b);
     b->tc->warm = b->tc->warm || begun;
     return begun;
@@ -94,7 +103,8 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
     ampk_rt_free(b->first);
     ampk_rt_free(b->second);
     ampk_rt_free(b->result);
-    ampk_rt_free(b->sums);
+    ampk_rt_free(b->vectors);
+    ampk_rt_free(b->y);
     ampk_rt_free(b->workspace);
     if (b->from) ampk_rt_event_destroy(b->from);
     if (b->to) ampk_rt_event_destroy(b->to);
@@ -104,7 +114,7 @@ bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_way *way)
 {
     char why[400];
     b->ran = way;
-    bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, b->result, b->sums, b->workspace,
+    bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, b->result, &b->sums, b->workspace,
                                 b->stream, why, sizeof why);
     if (!done) ampk_rt_forget_error();
     return done;

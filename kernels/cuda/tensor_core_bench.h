@@ -4,11 +4,15 @@
 
 #include "tensor_core_cuda.h"
 
+static const float AMPK_TC_MEAN_OF_Y = .5f;
+
 struct ampk_tc_bench {
     struct ampk_tc *tc;
     ampk_rt_stream stream;
     void *first, *second, *result, *workspace; /* a second operand that is there is taken */
-    float *sums;                               /* of problems with sums */
+    float *vectors;                            /* of problems with sums: memory of theirs, and */
+    void *y; /* of data gradients, within .5 of AMPK_TC_MEAN_OF_Y */
+    struct ampk_tc_sums sums;
     size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
     ampk_rt_event from, to;
     const char *what;              /* the key, for a message */

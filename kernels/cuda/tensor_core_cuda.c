@@ -95,8 +95,8 @@ static bool set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct
 }
 
 bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
-                     const void *second, void *result, float *sums, void *workspace,
-                     ampk_rt_stream stream, char *why, size_t why_size)
+                     const void *second, void *result, const struct ampk_tc_sums *sums,
+                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
     if (way->gemm)
         return ampk_gemm_run(tc->cublaslt, way->gemm, &way->algorithm, first, second, result,
@@ -110,7 +110,7 @@ bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const vo
 }
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, float *sums, void *workspace,
+                 const void *second, void *result, const struct ampk_tc_sums *sums, void *workspace,
                  ampk_rt_stream stream)
 {
     char why[400];
@@ -297,11 +297,14 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
 {
     static const char *const pass[] = {"forward", "data", "weights"};
     static const char *const compute[] = {"fp32", "tf32", "fp16", "bf16"};
+    char slope[24] = "";
+    if (p->sums && p->pass == AMPK_TC_DATA)
+        snprintf(slope, sizeof slope, " of slope %g", (double)p->slope);
     snprintf(key, AMPK_TC_KEY,
-             "%s; %s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d",
+             "%s; %s%s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d",
              tc->device, pass[p->pass], p->accumulate ? " added" : "", p->sums ? " with sums" : "",
-             compute[p->compute], ampk_tc_name_of(p->result), p->n, p->c, p->h, p->w, p->k, p->kh,
-             p->kw, p->stride, p->pad, p->groups);
+             slope, compute[p->compute], ampk_tc_name_of(p->result), p->n, p->c, p->h, p->w, p->k,
+             p->kh, p->kw, p->stride, p->pad, p->groups);
 }
 
 static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)

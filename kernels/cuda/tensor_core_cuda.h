@@ -1,8 +1,10 @@
 /* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt.
  *
- * tensor_core_cuda   plans: which is the fastest for a problem, running it
- * tensor_core_bench  what plans are timed on
- * tensor_core_pays   whether it pays to use plans in another way than one by one
+ * tensor_core_cuda     plans: which is the fastest for a problem, running it
+ * tensor_core_bench    what plans are timed on
+ * tensor_core_contest  two ways to use plans, of which the faster is taken:
+ * tensor_core_beside   gradients one after the other, or beside each other
+ * tensor_core_sums     batch-norm's sums by a kernel, or in the epilogue
  */
 #ifndef AMPK_CUDA_TENSOR_CORE_CUDA_H
 #define AMPK_CUDA_TENSOR_CORE_CUDA_H
@@ -57,7 +59,7 @@ const char *ampk_tc_name_of(enum ampk_dtype);
 
 /* ampk_tc_run of one way; false with the reason where the library refuses. */
 bool ampk_tc_run_way(struct ampk_tc *, const struct ampk_tc_way *, const void *first,
-                     const void *second, void *result, float *sums, void *workspace, ampk_rt_stream,
-                     char *why, size_t why_size);
+                     const void *second, void *result, const struct ampk_tc_sums *, void *workspace,
+                     ampk_rt_stream, char *why, size_t why_size);
 
 #endif

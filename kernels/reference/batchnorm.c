@@ -62,12 +62,10 @@ static size_t place_in_channel(const struct ampk_tensor *t, int c, size_t i)
     return (i / area * t->c + c) * area + i % area;
 }
 
-static double normalize(const struct ampk_batchnorm *bn, int c, double y)
+static double deviation(const struct ampk_batchnorm *bn, int c)
 {
     double variance = bn->variance[c];
-    double deviation =
-        bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5);
-    return (y - bn->mean[c]) / deviation;
+    return bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5);
 }
 
 /* Batch-norm's output, dense NCHW; the caller frees. */
@@ -77,7 +75,7 @@ static double *find_output(const struct ampk_tensor *y, const struct ampk_batchn
     size_t area = (size_t)y->h * y->w;
     for (size_t i = 0; i < ampk_ref_count(y); i++) {
         int c = (int)(i / area % y->c);
-        a[i] = bn->scale[c] * normalize(bn, c, a[i]) + bn->bias[c];
+        a[i] = bn->scale[c] * (a[i] - bn->mean[c]) / deviation(bn, c) + bn->bias[c];
     }
     return a;
 }
@@ -116,30 +114,57 @@ static double *pass_activation(double *at, enum ampk_activation activation,
     return g;
 }
 
+/* Of one channel's g, the gradient at batch-norm's output. */
+struct gradient_sums {
+    double g, product; /* g * (y - mean) */
+};
+
+static struct gradient_sums sum_gradient(const struct ampk_tensor *t,
+                                         const struct ampk_batchnorm *bn, int c, const double *y,
+                                         const double *g)
+{
+    struct gradient_sums s = {0, 0};
+    for (size_t i = 0; i < (size_t)t->n * t->h * t->w; i++) {
+        size_t j = place_in_channel(t, c, i);
+        s.g += g[j];
+        s.product += g[j] * (y[j] - bn->mean[c]);
+    }
+    return s;
+}
+
 /* Turns channel c of g from the gradient at batch-norm's output into that at its input y. */
 static void pass_channel(const struct ampk_tensor *t, const struct ampk_batchnorm *bn, int c,
-                         const double *y, double *g, float *dscale, float *dbias)
+                         const double *y, double *g, struct gradient_sums sums, float *dscale,
+                         float *dbias)
 {
     size_t count = (size_t)t->n * t->h * t->w;
-    double to_scale = 0, to_bias = 0, to_mean = 0, to_variance = 0;
     double spread = bn->variance[c] + 1e-5;
+    double to_mean = -sums.g * bn->scale[c] / sqrt(spread);
+    double to_variance = -.5 * sums.product * bn->scale[c] * pow(spread, -1.5);
     for (size_t i = 0; i < count; i++) {
         size_t j = place_in_channel(t, c, i);
-        to_scale += g[j] * normalize(bn, c, y[j]);
-        to_bias += g[j];
-        g[j] *= bn->scale[c];
-        to_mean += g[j];
-        to_variance += g[j] * (y[j] - bn->mean[c]);
+        g[j] = g[j] * bn->scale[c] / sqrt(spread) + to_variance * 2 * (y[j] - bn->mean[c]) / count +
+               to_mean / count;
     }
-    to_mean *= -1 / sqrt(spread);
-    to_variance *= -.5 * pow(spread, -1.5);
-    for (size_t i = 0; i < count; i++) {
-        size_t j = place_in_channel(t, c, i);
-        g[j] =
-            g[j] / sqrt(spread) + to_variance * 2 * (y[j] - bn->mean[c]) / count + to_mean / count;
+    dscale[c] = (float)(sums.product / deviation(bn, c));
+    dbias[c] = (float)sums.g;
+}
+
+/* What is left once g is there. */
+static void pass_batchnorm(const struct ampk_tensor *y, const struct ampk_batchnorm *bn, double *g,
+                           const float *sums, const struct ampk_tensor *dy, float *dscale,
+                           float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    double *values = ampk_ref_load(y);
+    for (int c = 0; c < y->c; c++) {
+        struct gradient_sums own = sums ? (struct gradient_sums){sums[c], sums[y->c + c]}
+                                        : sum_gradient(y, bn, c, values, g);
+        pass_channel(y, bn, c, values, g, own, dscale, dbias);
     }
-    dscale[c] = (float)to_scale;
-    dbias[c] = (float)to_bias;
+    ampk_ref_store(dy, g, false, dy_amax);
+    watch(dscale, y->c, db_amax);
+    watch(dbias, y->c, db_amax);
+    free(values);
 }
 
 void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_tensor *y,
@@ -152,13 +177,33 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
     /* Two slopes: out is read where it is given, so that a test can hand over the signs that
      * another backend's rounding led to. */
     double *g = pass_activation(out ? ampk_ref_load(out) : find_output(y, bn), activation, d);
-    double *values = ampk_ref_load(y);
-    for (int c = 0; c < y->c; c++)
-        pass_channel(y, bn, c, values, g, dscale, dbias);
-    ampk_ref_store(dy, g, false, dy_amax);
-    watch(dscale, y->c, db_amax);
-    watch(dbias, y->c, db_amax);
+    pass_batchnorm(y, bn, g, NULL, dy, dscale, dbias, dy_amax, db_amax);
     free(g);
+}
+
+void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *to, const double *d, double *g)
+{
+    const struct ampk_tensor *y = to->y;
+    double *values = ampk_ref_load(y), *at = find_output(y, to->bn);
+    for (size_t i = 0; i < ampk_ref_count(y); i++)
+        g[i] = d[i] * ampk_ref_gradient(at[i], to->activation);
+    for (int c = 0; c < y->c; c++) {
+        struct gradient_sums s = sum_gradient(y, to->bn, c, values, g);
+        to->sums[c] = (float)s.g;
+        to->sums[y->c + c] = (float)s.product;
+    }
+    free(values);
+    free(at);
+}
+
+void ampk_ref_bn_backward_summed(struct ampk_context *context, const struct ampk_tensor *y,
+                                 const struct ampk_batchnorm *bn, const struct ampk_tensor *g,
+                                 const float *sums, const struct ampk_tensor *dy, float *dscale,
+                                 float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    (void)context;
+    double *values = ampk_ref_load(g);
+    pass_batchnorm(y, bn, values, sums, dy, dscale, dbias, dy_amax, db_amax);
     free(values);
 }
 

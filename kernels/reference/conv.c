@@ -164,13 +164,13 @@ void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *
     free(result);
 }
 
-static void find_data_gradient(const struct ampk_conv *conv, double *dy,
-                               const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
+/* Dense NCHW; the caller frees. */
+static double *find_data_gradient(const struct ampk_conv *conv, double *dy,
+                                  const struct ampk_tensor *dx)
 {
     struct operands a = {ampk_ref_zeros(ampk_ref_count(dx)), conv->weights, dy};
     for_each_product(conv, DATA_GRADIENT, a);
-    ampk_ref_store(dx, a.x, accumulate, amax);
-    free(a.x);
+    return a.x;
 }
 
 static void find_weight_gradient(struct ampk_conv *conv, const struct ampk_tensor *x, double *dy)
@@ -190,8 +190,33 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
 {
     (void)context;
     double *rounded = load_operand(conv, dy);
-    if (dx) find_data_gradient(conv, rounded, dx, accumulate, dx_amax);
+    if (dx) {
+        double *result = find_data_gradient(conv, rounded, dx);
+        ampk_ref_store(dx, result, accumulate, dx_amax);
+        free(result);
+    }
     find_weight_gradient(conv, x, rounded);
+    free(rounded);
+}
+
+bool ampk_ref_conv_sums_gradients(struct ampk_context *context, struct ampk_conv *conv,
+                                  enum ampk_activation activation)
+{
+    (void)context, (void)conv;
+    return ampk_is_two_slopes(activation);
+}
+
+void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_conv *conv,
+                                   const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                   const struct ampk_tensor *g,
+                                   const struct ampk_gradient_sums *sums)
+{
+    (void)context;
+    double *rounded = load_operand(conv, dy), *result = find_data_gradient(conv, rounded, g);
+    ampk_ref_bn_sum_gradients(sums, result, result);
+    ampk_ref_store(g, result, false, NULL);
+    find_weight_gradient(conv, x, rounded);
+    free(result);
     free(rounded);
 }
 

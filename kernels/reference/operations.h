@@ -23,6 +23,10 @@ void ampk_ref_conv_bias_forward(struct ampk_context *, struct ampk_conv *,
 void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                             const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                             bool accumulate, uint32_t *dx_amax);
+bool ampk_ref_conv_sums_gradients(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
+void ampk_ref_conv_backward_summed(struct ampk_context *, struct ampk_conv *,
+                                   const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                   const struct ampk_tensor *g, const struct ampk_gradient_sums *);
 void ampk_ref_conv_weight_gradients(struct ampk_context *, const struct ampk_weight_gradient *,
                                     int count, float factor, bool accumulate);
 
@@ -38,6 +42,13 @@ void ampk_ref_bn_act_backward(struct ampk_context *, const struct ampk_tensor *y
                               enum ampk_activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dscale, float *dbias,
                               uint32_t *dy_amax, uint32_t *db_amax);
+void ampk_ref_bn_backward_summed(struct ampk_context *, const struct ampk_tensor *y,
+                                 const struct ampk_batchnorm *, const struct ampk_tensor *g,
+                                 const float *sums, const struct ampk_tensor *dy, float *dscale,
+                                 float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
+/* g = d * activation'(what forward made of y), in double precision, and the sums of
+ * conv_backward_summed. d and g: dense, in NCHW order; g may be d. */
+void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *, const double *d, double *g);
 void ampk_ref_bn_act_pool_forward(struct ampk_context *, const struct ampk_tensor *y,
                                   const struct ampk_batchnorm *, enum ampk_activation,
                                   const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,

@@ -266,12 +266,12 @@ static void find_contributions(struct planner *pl)
 
 /* ---- layers that the convolution before them computes: residual sums, pools ---- */
 
-static int readers(const struct planner *pl, int i)
+static int readers(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     int count = 0;
-    for (int j = i + 1; j < pl->plan->n; j++)
-        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
-            count += pl->plan->layers[j].sources[k] == i;
+    for (int j = i + 1; j < plan->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            count += plan->layers[j].sources[k] == i;
     return count;
 }
 
@@ -289,7 +289,7 @@ static bool can_go_on(const struct planner *pl, int j)
     const struct amp_layer_desc *before = &pl->net->layers[j - 1];
     return p->ours && p->sources[0] == j - 1 && is_matrix(before) && writer->ours &&
            before->batch_normalize && ampk_is_two_slopes(before->activation) &&
-           readers(pl, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
+           readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
 }
 
 /* Whether layer j only adds to what the layer before it makes. */
@@ -368,7 +368,8 @@ static bool is_slice(const struct planner *pl, int j, int source)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
-    if (source < 0 || !can_be_slice(pl, source) || readers(pl, source) != 1) return false;
+    if (source < 0 || !can_be_slice(pl, source) || readers(pl->plan, pl->net, source) != 1)
+        return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];
     const struct amp_plan_layer *writer = &pl->plan->layers[source];
     return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
@@ -413,6 +414,24 @@ static int first_slice(const struct planner *pl, int i, bool delta)
 int amp_plan_writes(const struct amp_plan *plan, int i)
 {
     return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
+}
+
+/* Whether all of it is FP16 of ours, in backward too. */
+static bool is_island(const struct amp_plan_layer *p)
+{
+    return p->ours && p->backward && p->in == AMP_FORMAT_FP16 && p->out == AMP_FORMAT_FP16;
+}
+
+int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    bool reads = is_matrix(&net->layers[i]) && p->ours && p->in == AMP_FORMAT_FP16;
+    if (!reads || !p->source_wanted[0]) return -1;
+    int s = p->sources[0];
+    const struct amp_layer_desc *l = &net->layers[s];
+    bool normalized = is_matrix(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
+    bool stored = is_island(&plan->layers[s]) && amp_plan_writes(plan, s) == s;
+    return normalized && stored && readers(plan, net, s) == 1 ? s : -1;
 }
 
 /* The last of the layers that share the delta of i. */

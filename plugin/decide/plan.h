@@ -93,6 +93,11 @@ void amp_plan_free(struct amp_plan *);
 /* The layer whose output layer i writes: its own, or the fused one after it. */
 int amp_plan_writes(const struct amp_plan *, int i);
 
+/* The layer whose batch-norm's sums the data gradient of layer i can take along (kernels.h,
+ * conv_backward_summed): a convolution whose delta in FP16 is written by i and nobody else; -1:
+ * none. */
+int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
+
 size_t amp_format_bytes(enum amp_format);
 enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);

@@ -37,6 +37,18 @@ static float *alloc_floats(struct amp_graph *g, int n)
     return p;
 }
 
+/* Whether the data gradient of layer i takes the sums of its source's batch-norm along; without
+ * memory for them it does not. */
+static void choose_sums(struct amp_graph *g, int i)
+{
+    const struct ampk_backend *be = g->backend;
+    int s = amp_plan_normalized_source(g->plan, g->net, i);
+    if (s < 0 || !be->conv_sums_gradients) return;
+    struct amp_node *source = &g->nodes[s];
+    if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
+        source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
+}
+
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
@@ -47,6 +59,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
         snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
         return -1;
     }
+    choose_sums(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
@@ -156,10 +169,32 @@ static void backward_batchnorm(struct amp_graph *g, int i)
         g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
                                          pool->index, &node->dy, node->scales->grad,
                                          node->biases->grad, dy_watch, db_watch);
+    else if (node->gradient_sums)
+        g->backend->bn_backward_summed(g->context, &node->y, &bn, &node->delta, node->gradient_sums,
+                                       &node->dy, node->scales->grad, node->biases->grad, dy_watch,
+                                       db_watch);
     else
         g->backend->bn_act_backward(g->context, &node->y, out, &bn, activation, &node->delta,
                                     &node->dy, node->scales->grad, node->biases->grad, dy_watch,
                                     db_watch);
+}
+
+/* Convolution i and, of its source, what bn_backward_summed reads. The source's delta, which is
+ * stored nowhere then, is made for those who look at it. */
+static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
+{
+    const struct ampk_backend *be = g->backend;
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, source, true);
+    struct ampk_gradient_sums sums = {&source->y, &bn, source->desc->activation,
+                                      source->gradient_sums};
+    if (amp_graph_looked_at(g)) {
+        be->conv_backward(g->context, node->conv, &source->out, &node->dy, &source->delta, false,
+                          NULL);
+        amp_graph_look_at_delta(g, g->plan->layers[i].sources[0]);
+    }
+    be->conv_backward_summed(g->context, node->conv, &source->out, &node->dy, &source->delta,
+                             &sums);
 }
 
 static void backward(struct amp_graph *g, int i)
@@ -173,6 +208,11 @@ static void backward(struct amp_graph *g, int i)
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
                               &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
                               &node->watch[AMP_WATCH_DBIAS]);
+    int s = node->plan->sources[0];
+    if (s >= 0 && g->nodes[s].gradient_sums) {
+        backward_summed(g, i, &g->nodes[s]);
+        return;
+    }
     struct ampk_tensor scratch;
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);

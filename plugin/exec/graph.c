@@ -292,6 +292,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
     if (node->conv) be->conv_destroy(g->context, node->conv);
     be->free(g->context, node->mean);
     be->free(g->context, node->variance);
+    be->free(g->context, node->gradient_sums);
     be->free(g->context, node->loss);
     be->free(g->context, node->own_index);
     be->free(g->context, node->constants);
@@ -481,6 +482,17 @@ static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_i
                             inspected_word(g, row + 1, layer));
 }
 
+bool amp_graph_looked_at(const struct amp_graph *g)
+{
+    return g->see || g->inspecting;
+}
+
+void amp_graph_look_at_delta(struct amp_graph *g, int layer)
+{
+    if (amp_graph_has_delta(g, layer))
+        inspect(g, &g->nodes[layer].delta, AMP_INSPECTED_DELTA_MAX, layer);
+}
+
 static void show_gradient(struct amp_graph *g, int layer)
 {
     const struct amp_node *node = &g->nodes[layer];
@@ -599,7 +611,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
-    if (amp_graph_has_delta(g, layer)) inspect(g, &node->delta, AMP_INSPECTED_DELTA_MAX, layer);
+    if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else it has been */
     amp_executor_of(g, layer)->backward(g, layer);
     if (node->gradient && !starts_cost(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
@@ -642,6 +654,14 @@ void amp_graph_clear_gradients(struct amp_graph *g)
 
 /* ---- faults ---- */
 
+/* Whether the sums that the layer takes of its delta, or what it makes of a delta that others
+ * summed before it was stored, show that something there is not finite. */
+static bool shows_refused(const struct amp_node *node, const uint32_t *watch)
+{
+    return !ampk_amax_is_finite(watch[AMP_WATCH_DBIAS]) ||
+           (node->gradient_sums && !ampk_amax_is_finite(watch[AMP_WATCH_DY]));
+}
+
 /* Deltas that nobody watched (amp_graph_conv_dx_watch). Sums of finite FP16 values are finite: what
  * they were made of was refused. In other formats it is the sum that is told. */
 static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCHES])
@@ -650,7 +670,7 @@ static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCH
     for (int i = 0; i < g->n; i++) {
         int by = summed_by(g, i);
         bool fp16 = g->fp16[i] >> AMP_WATCH_DELTA & 1;
-        if (!fp16 || by < 0 || ampk_amax_is_finite(watch[by][AMP_WATCH_DBIAS])) continue;
+        if (!fp16 || by < 0 || !shows_refused(&g->nodes[by], watch[by])) continue;
         uint32_t *delta = &watch[i][AMP_WATCH_DELTA];
         if (*delta < refused) *delta = refused;
     }

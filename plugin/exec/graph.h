@@ -67,7 +67,10 @@ struct amp_node {
     struct ampk_conv *conv;
     const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
     float *mean, *variance;                      /* of this batch */
-    float *loss;                                 /* unscaled copy of a loss layer's delta */
+    float *gradient_sums; /* NULL, or the convolution that reads the output leaves in delta not that
+                             but the gradient at batch-norm's output, and its sums here
+                             (conv_backward_summed) */
+    float *loss;          /* unscaled copy of a loss layer's delta */
     void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
@@ -217,8 +220,13 @@ void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_te
 /* The word that watches that contribution. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
 /* The same for a convolution's, written to dx; NULL where the backend had better not watch it: what
- * is not finite in the source's delta then shows in the bias gradient that sums it. */
+ * is not finite in the source's delta then shows in the bias gradient that sums it, or where
+ * another convolution summed it in the dy that is made of it. */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
+
+/* To whoever looks at deltas: that of the layer, complete and not used yet. */
+bool amp_graph_looked_at(const struct amp_graph *);
+void amp_graph_look_at_delta(struct amp_graph *, int layer);
 
 /* Shows x, of the layer's shape, to whoever observes; the passes do it for all that is stored. */
 void amp_graph_show(struct amp_graph *, enum amp_seen_what, int layer, const struct ampk_tensor *x);

@@ -1,5 +1,5 @@
 /* Conformance: convolution and inner product, forward and both gradients. */
-#include "tests/conformance/activation_error.h"
+#include "tests/conformance/batchnorm_rig.h"
 #include "tests/conformance/statistics_rig.h"
 
 /* ---- shapes ---- */
@@ -547,6 +547,133 @@ AMP_TEST(conv_backward_of_many_weights)
     CONFORMANCE_BACKEND.context_destroy(context);
 }
 
+/* ---- the data gradient with batch-norm's backward sums ---- */
+
+/* Dense, at a multiple of 16 bytes, as the operation wants it. */
+static struct pair input_operand(struct rig *r, struct ampk_tensor shape)
+{
+    struct pair p = input_tensor(r, shape);
+    while ((uintptr_t)p.tested.data % 16)
+        p = input_tensor(r, shape);
+    return p;
+}
+
+static struct pair output_operand(struct rig *r, struct ampk_tensor shape)
+{
+    struct pair p = output_tensor(r, shape, false);
+    while ((uintptr_t)p.tested.data % 16)
+        p = output_tensor(r, shape, false);
+    return p;
+}
+
+/* A layer with batch-norm before the convolution, and what is read and written. */
+struct summing {
+    struct ampk_conv_shape shape;
+    enum ampk_activation activation;
+    struct layer layer;
+    struct pair y, x, dy, g, sums;
+};
+
+/* What a convolution adds up for g, and the activation's part of it. Where roundings decide about
+ * the sign of what goes into the activation, either slope is right. */
+static struct ampk_tensor magnitude_of_g(struct rig *r, const struct summing *s,
+                                         const struct ampk_tensor *d)
+{
+    struct ampk_tensor at = blank(r, d), size = absolute(r, &s->y.exact), most = blank(r, d);
+    struct ampk_batchnorm sizes = magnitude_layer(r, &s->layer);
+    ampk_reference.bn_act_forward(NULL, &s->y.exact, &s->layer.exact, AMPK_LINEAR, NULL, &at, NULL,
+                                  NULL);
+    ampk_reference.bn_act_forward(NULL, &size, &sizes, AMPK_LINEAR, NULL, &most, NULL, NULL);
+    struct ampk_tensor m = gradient_magnitude(r, s->activation, &at, d);
+    for (int n = 0; n < d->n; n++)
+        for (size_t j = 0; j < (size_t)d->c * d->h * d->w; j++)
+            if (fabs(ampk_ref_get_flat(&at, n, j)) < 0x1p-20 * ampk_ref_get_flat(&most, n, j))
+                ampk_ref_set_flat(&m, n, j, 0x1p24 * ampk_ref_get_flat(d, n, j), false, NULL);
+    return m;
+}
+
+/* g and its sums, and the weight gradient beside them. */
+static struct ampk_tensor compare_g(struct rig *r, const struct convs *c, struct summing *s)
+{
+    struct ampk_tensor x_size = absolute(r, &s->x.exact), dy_size = absolute(r, &s->dy.exact);
+    struct ampk_tensor d = blank(r, &s->g.exact);
+    ampk_reference.conv_backward(NULL, c->magnitude, &x_size, &dy_size, &d, false, NULL);
+    struct ampk_tensor m = magnitude_of_g(r, s, &d), of_sums = blank(r, &s->sums.exact);
+    struct ampk_gradient_sums tested = {&s->y.tested, &s->layer.tested, s->activation,
+                                        s->sums.tested.data};
+    struct ampk_gradient_sums exact = {&s->y.exact, &s->layer.exact, s->activation,
+                                       s->sums.exact.data};
+    r->backend->conv_backward_summed(r->context, c->tested, &s->x.tested, &s->dy.tested,
+                                     &s->g.tested, &tested);
+    ampk_reference.conv_backward_summed(NULL, c->exact, &s->x.exact, &s->dy.exact, &s->g.exact,
+                                        &exact);
+    double products = roundings((double)s->shape.k * s->shape.kh * s->shape.kw) + 4;
+    check_output(r, "g", &s->g, sum_of(&s->shape, products, &m));
+    for (int i = 0; i < s->shape.c; i++) {
+        struct channel_sums of =
+            sum_channel(&m, &s->y.exact, fabs((double)s->layer.exact.mean[i]), i);
+        ((float *)of_sums.data)[i] = (float)of.g;
+        ((float *)of_sums.data)[s->shape.c + i] = (float)of.gy;
+    }
+    /* Of g as it is stored, perhaps: rounded by 2^-11. */
+    double count = roundings((double)s->shape.n * s->shape.h * s->shape.w);
+    struct tolerance sum = sum_of(&s->shape, products + count + 0x1p13, &of_sums);
+    check_output(r, "sums of g", &s->sums, sum);
+    compare_weight_gradient(r, c, (double)s->shape.n * s->dy.exact.h * s->dy.exact.w);
+    return download(r, &s->g);
+}
+
+/* From g and its sums as they are stored. */
+static void compare_rest(struct rig *r, struct summing *s, struct ampk_tensor stored)
+{
+    int channels = s->shape.c;
+    struct pair dscale = output_array(r, channels, false), dbias = output_array(r, channels, false);
+    bool in_place = random_bool();
+    struct pair dy = in_place ? s->g : output_tensor(r, shape_x(&s->shape), false);
+    struct ampk_tensor bound = absolute(r, &stored), to_scale = blank(r, &dscale.exact);
+    struct ampk_tensor to_bias = blank(r, &dbias.exact), sums = download(r, &s->sums);
+    for (int c = 0; c < channels; c++)
+        bound_channel(&bound, &s->y.exact, &s->layer.exact, c, to_scale.data, to_bias.data);
+    struct amax amax = make_amax(r), db_amax = make_amax(r);
+    r->backend->bn_backward_summed(r->context, &s->y.tested, &s->layer.tested, &s->g.tested,
+                                   s->sums.tested.data, &dy.tested, dscale.tested.data,
+                                   dbias.tested.data, tested_amax(&amax), tested_amax(&db_amax));
+    ampk_reference.bn_backward_summed(NULL, &s->y.exact, &s->layer.exact, &stored, sums.data,
+                                      &dy.exact, dscale.exact.data, dbias.exact.data, &amax.exact,
+                                      &db_amax.exact);
+    double slack = check_output(r, "dy of g", &dy, (struct tolerance){16, &bound, 0, 0});
+    check_amax(r, "dy of g", &amax, slack);
+    slack = check_output(r, "dscale of sums", &dscale, (struct tolerance){16, &to_scale, 0, 0});
+    slack = fmax(slack,
+                 check_output(r, "dbias of sums", &dbias, (struct tolerance){16, &to_bias, 0, 0}));
+    check_amax(r, "dscale, dbias of sums", &db_amax, slack);
+}
+
+static void summed_gradient_case(struct rig *r)
+{
+    struct summing s = {.shape = random_conv_shape(),
+                        .activation = RANDOM_OF(AMPK_LEAKY, AMPK_RELU, AMPK_LINEAR, AMPK_RELIE)};
+    s.shape.groups = 1, s.shape.c = RANDOM_OF(8, 16, 24, 64), s.shape.k = RANDOM_OF(5, 8, 16, 24);
+    s.shape.compute = AMPK_COMPUTE_FP16;
+    struct convs c = make_convs(r, s.shape);
+    const struct ampk_backend *be = r->backend;
+    if (be->conv_sums_gradients && be->conv_sums_gradients(r->context, c.tested, s.activation)) {
+        struct ampk_tensor at =
+            describe(AMPK_FP16, AMPK_NHWC, s.shape.n, s.shape.c, s.shape.h, s.shape.w);
+        s.layer = make_layer(r, s.shape.c, positive_value);
+        s.y = input_operand(r, at), s.x = input_operand(r, at), s.g = output_operand(r, at);
+        s.dy = input_tensor(r, shape_y(&s.shape));
+        s.sums = output_operand(r, describe_array((size_t)s.shape.c * 2));
+        compare_rest(r, &s, compare_g(r, &c, &s));
+    }
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_backward_summed)
+{
+    run_cases(summed_gradient_case, 60);
+}
+
 /* ---- libraries with gaps ---- */
 
 #ifdef CUDA_EMULATED
@@ -607,7 +734,8 @@ static bool set_variable(const char *name, const char *setting)
 }
 
 static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
-                  EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS";
+                  EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
+                  GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS";
 
 /* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
  * results. */
@@ -687,27 +815,44 @@ static void summed_case(struct rig *r)
     destroy_convs(r, &c);
 }
 
-/* The same cases with AMPK_CUDA_EPILOGUE_SUMS (NULL: unset): how many had the library's sums. */
-static size_t count_summed(const char *setting, uint64_t first)
+/* A pass of which the library may leave sums. */
+struct summed_pass {
+    const char *variable;
+    bool gradients;
+    void (*body)(struct rig *);
+};
+
+/* The same cases with a setting (NULL: unset): how many had the library's sums. */
+static size_t count_summed(const struct summed_pass *pass, const char *setting, uint64_t first)
 {
-    set_variable(EPILOGUE_SUMS, setting);
-    size_t before = tensor_core_host_summed();
+    set_variable(pass->variable, setting);
+    size_t before = tensor_core_host_summed(pass->gradients);
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
     for (int i = 0; i < 60; i++)
-        run_case(summed_case, context, first + i);
+        run_case(pass->body, context, first + i);
     CONFORMANCE_BACKEND.context_destroy(context);
-    return tensor_core_host_summed() - before;
+    return tensor_core_host_summed(pass->gradients) - before;
+}
+
+static void check_where_it_pays(const struct summed_pass *pass)
+{
+    bool forced = set_variable(pass->variable, NULL);
+    uint64_t first = test_random();
+    size_t always = count_summed(pass, "1", first), some = count_summed(pass, NULL, first);
+    CHECK_INT(count_summed(pass, "0", first), 0);
+    CHECK(some > 0 && some < always);
+    set_variable(pass->variable, forced ? "1" : NULL);
 }
 
 AMP_TEST(statistics_from_the_library_where_it_pays)
 {
-    bool forced = set_variable(EPILOGUE_SUMS, NULL);
-    uint64_t first = test_random();
-    size_t always = count_summed("1", first), some = count_summed(NULL, first);
-    CHECK_INT(count_summed("0", first), 0);
-    CHECK(some > 0 && some < always);
-    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
+    check_where_it_pays(&(struct summed_pass){EPILOGUE_SUMS, false, summed_case});
+}
+
+AMP_TEST(sums_of_gradients_from_the_library_where_it_pays)
+{
+    check_where_it_pays(&(struct summed_pass){GRADIENT_SUMS, true, summed_gradient_case});
 }
 
 /* So many filters that their sums are more than any other work memory. */

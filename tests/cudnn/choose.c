@@ -7,8 +7,10 @@
 #include "kernels/cuda/cudnn_plan.h"
 #include "kernels/cuda/gemm_cublaslt.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/tensor_core_cuda.h"
 #include "tests/harness.h"
 
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,10 +29,10 @@ static struct scene {
     int disturbed;    /* every so many runs one takes thrice as long; 0: none */
     float summed[ENGINES]; /* as cudnn, of problems with sums */
     size_t for_sums;       /* workspace that engines with sums take more */
-    float kernel;          /* that takes statistics from y */
-    /* What is wrong with sums, relatively: the first channel's variance and the last one's mean, by
-     * the y beside them; and that y. */
-    float variance_off, mean_off, y_off;
+    float kernel;          /* that takes sums of the result */
+    /* What is wrong with sums, relatively: the last channel's first one and the first channel's
+     * second one, by the result beside them; and that result. */
+    float first_off, second_off, result_off;
     bool adds;  /* to sums that are there */
     int faults; /* the device does in this engine's runs; 0: in none */
 } scene;
@@ -141,23 +143,82 @@ static bool pass_time(ampk_rt_stream stream, float start, float ms)
     return true;
 }
 
+void ampk_rt_copy_in(void *memory, const void *host_memory, size_t bytes, ampk_rt_stream stream)
+{
+    (void)stream;
+    memcpy(memory, host_memory, bytes);
+}
+
 /* ---- in place of the convolution and batch-norm's kernels ----
- * Channel c of y has the mean (c + 1) * y[0] and the variance 2; so have the sums that cuDNN
- * leaves.
+ * Channel c of a result has the mean (c + 1) * result[0] and the variance 2; so have the sums that
+ * cuDNN leaves of y. Of g they are the sums of as many values as there are, of such a mean, and of
+ * 1/4 for g * (y - mean), which the activation does not change.
  */
 
-enum { CHANNELS = 16 };
+enum { CHANNELS = 16, FILTERS = 8, VALUES = 4 * 9 * 9 }; /* of a data gradient */
 
-static void convolve(float *y, float *sums)
+static float first_sum(bool gradient, int c, float result)
 {
-    if (y) *y = sums ? 1 + scene.y_off : 1;
+    return (float)(c + 1) * result * (gradient ? VALUES : 1);
+}
+
+static float second_sum(bool gradient, float result)
+{
+    return gradient ? .25f * result * VALUES : 2;
+}
+
+static void convolve(bool gradient, float *result, float *sums)
+{
+    float right = sums ? 1 + scene.result_off : 1;
+    if (result) *result = right;
     for (int c = 0; sums && c < CHANNELS; c++) {
-        float mean = (float)(c + 1) * (1 + scene.y_off), variance = 2;
-        if (c == 0) variance += variance * scene.variance_off;
-        if (c == CHANNELS - 1) mean += mean * scene.mean_off;
-        sums[c] = mean + (scene.adds ? sums[c] : 0);
-        sums[CHANNELS + c] = variance + (scene.adds ? sums[CHANNELS + c] : 0);
+        float first = first_sum(gradient, c, right), second = second_sum(gradient, right);
+        if (c == CHANNELS - 1) first += first * scene.first_off;
+        if (c == 0) second += second * scene.second_off;
+        sums[c] = first + (scene.adds ? sums[c] : 0);
+        sums[CHANNELS + c] = second + (scene.adds ? sums[CHANNELS + c] : 0);
     }
+}
+
+/* Of the bench: no rounding decides on which side of the activation's turn a y is. */
+void ampk_cuda_list_parameters(struct ampk_context *ctx, const struct ampk_batchnorm *bn,
+                               const struct ampk_tensor *y, float *to)
+{
+    CHECK_INT(y->c, CHANNELS);
+    work(ctx->stream, .0625f);
+    for (int c = 0; c < CHANNELS; c++) {
+        float factor = bn->scale[c] / sqrtf(bn->variance[c] + 1e-5f);
+        float turn = bn->mean[c] - bn->bias[c] / factor;
+        CHECK(turn > .5f && turn < .75f);
+        CHECK_NEAR(fmod((double)turn * 0x1p11, 1), .5, .01); /* FP16 numbers are whole there */
+        CHECK(fabsf(bn->mean[c] - .5f) <= .5f);              /* y is within 1 of it */
+        to[c] = bn->mean[c];
+    }
+}
+
+void ampk_cuda_bn_act_backward(struct ampk_context *ctx, const struct ampk_tensor *y,
+                               const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
+                               enum ampk_activation activation, const struct ampk_tensor *d,
+                               const struct ampk_tensor *dy, float *dscale, float *dbias,
+                               uint32_t *dy_amax, uint32_t *db_amax)
+{
+    CHECK(y->data != d->data && d->data == dy->data && !out && !dy_amax && !db_amax);
+    CHECK(activation == AMPK_LEAKY || activation == AMPK_LINEAR);
+    work(ctx->stream, scene.kernel + .125f);
+    for (int c = 0; c < CHANNELS; c++) {
+        dbias[c] = first_sum(true, c, *(float *)d->data);
+        dscale[c] = second_sum(true, *(float *)d->data) / sqrtf(bn->variance[c] + 1e-5f);
+    }
+}
+
+void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
+                                  const struct ampk_batchnorm *bn, const struct ampk_tensor *g,
+                                  const float *sums, const struct ampk_tensor *dy, float *dscale,
+                                  float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    (void)bn, (void)sums, (void)dscale, (void)dbias;
+    CHECK(y->data != g->data && g->data == dy->data && !dy_amax && !db_amax);
+    work(ctx->stream, .1875f);
 }
 
 void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
@@ -287,7 +348,8 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     live++;
     plan->engine = choice->engine;
     plan->tensor_cores = scene.tensor_cores;
-    plan->sums = p->sums ? p->k : 0;
+    plan->pass = p->pass;
+    plan->channels = ampk_tc_summed_channels(p);
     plan->workspace = workspace;
     return plan;
 }
@@ -314,15 +376,16 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 }
 
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
-                         const void *first, const void *second, void *result, float *sums,
-                         void *workspace, char *why, size_t why_size)
+                         const void *first, const void *second, void *result,
+                         const struct ampk_tc_sums *sums, void *workspace, char *why,
+                         size_t why_size)
 {
     (void)device, (void)first, (void)second, (void)workspace, (void)why, (void)why_size;
     int engine = (int)plan->engine;
     faulted = faulted || (scene.faults && engine == scene.faults);
-    convolve(result, plan->sums ? sums : NULL);
+    convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
     return pass_time(of_cudnn, scene.start[engine],
-                     plan->sums ? scene.summed[engine] : scene.cudnn[engine]);
+                     plan->channels ? scene.summed[engine] : scene.cudnn[engine]);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -776,16 +839,29 @@ AMP_TEST(an_answer_is_kept_for_the_plans_that_it_was_timed_with)
 
 /* ---- batch-norm's sums in the epilogue ---- */
 
-static struct ampk_tc_problem with_sums(int window)
+/* A forward pass, or the data gradient of a convolution with as many channels behind a leaky. */
+static struct ampk_tc_problem summable(enum ampk_tc_pass pass, int window)
 {
-    struct ampk_tc_problem p = forward(window, AMPK_FP16);
+    struct ampk_conv_shape s = {4,      CHANNELS, 9, 9, FILTERS,           window,
+                                window, 1,        0, 1, AMPK_COMPUTE_FP16, false};
+    return pass == AMPK_TC_DATA ? ampk_conv_problem(&s, pass, AMPK_FP16, false)
+                                : forward(window, AMPK_FP16);
+}
+
+static struct ampk_tc_problem with_sums_of(enum ampk_tc_pass pass, int window)
+{
+    struct ampk_tc_problem p = summable(pass, window);
     p.sums = true;
+    if (pass == AMPK_TC_DATA) p.slope = .1f;
     return p;
 }
 
-/* A scene where a forward pass takes 2 ms, its statistics 1; with sums it is 1/8 more than
- * `summed`.
- */
+static struct ampk_tc_problem with_sums(int window)
+{
+    return with_sums_of(AMPK_TC_FORWARD, window);
+}
+
+/* A scene where a pass takes 2 ms, its sums 1; with sums it is 1/8 more than `summed`. */
 static void begin_sums(float summed)
 {
     begin();
@@ -793,24 +869,42 @@ static void begin_sums(float summed)
     scene.summed[2] = summed, scene.summed[3] = summed + 1;
 }
 
+static bool ask_about_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
+                           const struct ampk_tc_plan *summed)
+{
+    return summed->problem.pass == AMPK_TC_DATA
+               ? ampk_tc_pays_gradient_sums(ctx, apart, summed, AMPK_LEAKY)
+               : ampk_tc_pays_sums(ctx, apart, summed);
+}
+
 /* With a new context. */
-static void check_sums(bool expected, enum timed timed)
+static void check_sums_of(enum ampk_tc_pass pass, bool expected, enum timed timed)
 {
     char why[200];
     int disturbed = scene.disturbed;
     scene.disturbed = 0; /* while plans are timed */
     struct ampk_context ctx = {.tensor_core = open_tc()};
-    struct ampk_tc_problem p = forward(3, AMPK_FP16), q = with_sums(3);
+    struct ampk_tc_problem p = summable(pass, 3), q = with_sums_of(pass, 3);
     struct ampk_tc_plan *apart = ampk_tc_plan_create(ctx.tensor_core, &p, NULL, why, sizeof why);
     struct ampk_tc_plan *summed = ampk_tc_plan_create(ctx.tensor_core, &q, NULL, why, sizeof why);
     REQUIRE(apart && summed);
     scene.disturbed = disturbed;
     for (int i = 0; i < 2; i++) {
         runs = 0;
-        CHECK_INT(ampk_tc_pays_sums(&ctx, apart, summed), expected);
+        CHECK_INT(ask_about_sums(&ctx, apart, summed), expected);
         CHECK((runs > 0) == (timed == TIMED && i == 0));
     }
     ampk_tc_destroy(ctx.tensor_core);
+}
+
+static void check_sums(bool expected, enum timed timed)
+{
+    check_sums_of(AMPK_TC_FORWARD, expected, timed);
+}
+
+static void check_gradient_sums(bool expected, enum timed timed)
+{
+    check_sums_of(AMPK_TC_DATA, expected, timed);
 }
 
 AMP_TEST(sums_are_in_the_epilogue_where_it_is_faster)
@@ -820,27 +914,59 @@ AMP_TEST(sums_are_in_the_epilogue_where_it_is_faster)
     check_contest(cases, 2, begin_sums, check_sums);
 }
 
-/* Off by less than roundings of sums, and of y, may do, and by more. */
-AMP_TEST(wrong_sums_are_not_used)
+/* What is left of batch-norm's backward takes 1/8 longer either way, the parameters 1/16. */
+AMP_TEST(sums_of_gradients_are_in_the_epilogue_where_it_is_faster)
 {
-    static const struct {
-        float variance_off, mean_off, y_off;
-        bool adds, right;
-    } cases[] = {
-        {.0033f, 0, 0, false, true},   {.0034f, 0, 0, false, false}, {0, .00055f, 0, false, true},
-        {0, .00057f, 0, false, false}, {0, -.5f, 0, false, false},   {0, 0, .001f, false, true},
-        {0, 0, .00105f, false, false}, {NAN, 0, 0, false, false},    {0, NAN, 0, false, false},
-        {0, 0, NAN, false, false},     {0, 0, 0, true, false},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const struct contest_case cases[] = {{2, true},     {2.5f, true}, {2.77f, true},
+                                                {2.8f, false}, {3, false},   {5, false}};
+    check_contest(cases, 2, begin_sums, check_gradient_sums);
+}
+
+/* What is off, by less than roundings of sums, and of the result, may do, and by more. */
+struct wrong_case {
+    float first_off, second_off, result_off;
+    bool adds, right;
+};
+
+static void check_wrong(const struct wrong_case *cases, int count,
+                        void (*check)(bool expected, enum timed))
+{
+    for (int i = 0; i < count; i++) {
         begin_sums(2);
-        scene.variance_off = cases[i].variance_off, scene.mean_off = cases[i].mean_off;
-        scene.y_off = cases[i].y_off, scene.adds = cases[i].adds;
-        check_sums(cases[i].right, TIMED);
-        scene.variance_off = scene.mean_off = scene.y_off = 0, scene.adds = false;
-        check_sums(cases[i].right, NOT_TIMED); /* from the file, however it would be now */
+        scene.first_off = cases[i].first_off, scene.second_off = cases[i].second_off;
+        scene.result_off = cases[i].result_off, scene.adds = cases[i].adds;
+        check(cases[i].right, TIMED);
+        scene.first_off = scene.second_off = scene.result_off = 0, scene.adds = false;
+        check(cases[i].right, NOT_TIMED); /* from the file, however it would be now */
         end();
     }
+}
+
+AMP_TEST(wrong_sums_are_not_used)
+{
+    static const struct wrong_case cases[] = {
+        {0, .0033f, 0, false, true},   {0, .0034f, 0, false, false}, {.00055f, 0, 0, false, true},
+        {.00057f, 0, 0, false, false}, {-.5f, 0, 0, false, false},   {0, 0, .001f, false, true},
+        {0, 0, .00105f, false, false}, {0, NAN, 0, false, false},    {NAN, 0, 0, false, false},
+        {0, 0, NAN, false, false},     {0, 0, 0, true, false},
+    };
+    check_wrong(cases, sizeof cases / sizeof *cases, check_sums);
+}
+
+/* A slope of 0 or 1 in place of .1 is a result that is off by 1/11 and more where half of it is
+ * negative. */
+AMP_TEST(wrong_sums_of_gradients_are_not_used)
+{
+    static const struct wrong_case cases[] = {
+        {.00043f, 0, 0, false, true},    {.00046f, 0, 0, false, false},
+        {0, .0030f, 0, false, true},     {0, .0031f, 0, false, false},
+        {0, 0, .001f, false, true},      {0, 0, .0012f, false, false},
+        {0, 0, -1 / 11.f, false, false}, {0, 0, 9 / 11.f, false, false},
+        {-.5f, 0, 0, false, false},      {NAN, 0, 0, false, false},
+        {0, NAN, 0, false, false},       {0, 0, NAN, false, false},
+        {0, 0, INFINITY, false, false},  {0, 0, 0, true, false},
+    };
+    check_wrong(cases, sizeof cases / sizeof *cases, check_gradient_sums);
 }
 
 AMP_TEST(problems_with_sums_have_plans_of_their_own)
@@ -851,6 +977,11 @@ AMP_TEST(problems_with_sums_have_plans_of_their_own)
     CHECK(check_choice(with_sums(1), 2, NULL) > 0); /* not cuBLASLt's */
     CHECK_INT(check_choice(with_sums(1), 2, NULL), 0);
     check_choice(forward(1, AMPK_FP16), 1, NULL);
+    struct ampk_tc_problem gradient = with_sums_of(AMPK_TC_DATA, 1);
+    CHECK(check_choice(gradient, 2, NULL) > 0);
+    gradient.slope = 0; /* another one's */
+    CHECK(check_choice(gradient, 2, NULL) > 0);
+    CHECK_INT(check_choice(gradient, 2, NULL), 0);
     end();
 }
 
@@ -903,23 +1034,28 @@ AMP_TEST(without_timing_a_kernel_takes_the_sums)
     end();
 }
 
-AMP_TEST(an_answer_about_sums_is_kept_for_the_plans_that_it_was_timed_with)
+static void check_kept(const char *key, void (*check)(bool expected, enum timed))
 {
-    static const char KEY[] = "; sums in the epilogue\t";
     static const char *const others[] = {
         "", "2 2", "2 2: maybe", "2 2: wrong?", "2 1: wrong", "2 1: kernel 3, epilogue 3"};
     begin_sums(2);
-    check_sums(true, TIMED);
-    keep_answer(KEY, "2 2: kernel 3, epilogue 2.95");
-    check_sums(false, NOT_TIMED);
-    keep_answer(KEY, "2 2: wrong");
-    check_sums(false, NOT_TIMED);
+    check(true, TIMED);
+    keep_answer(key, "2 2: kernel 3, epilogue 2.95");
+    check(false, NOT_TIMED);
+    keep_answer(key, "2 2: wrong");
+    check(false, NOT_TIMED);
     for (int i = 0; i < 6; i++) {
-        keep_answer(KEY, others[i]);
-        check_sums(true, TIMED);
-        check_sums(true, NOT_TIMED);
+        keep_answer(key, others[i]);
+        check(true, TIMED);
+        check(true, NOT_TIMED);
     }
     end();
+}
+
+AMP_TEST(an_answer_about_sums_is_kept_for_the_plans_that_it_was_timed_with)
+{
+    check_kept("; sums in the epilogue\t", check_sums);
+    check_kept("; sums of slope 0.1 in the epilogue\t", check_gradient_sums);
 }
 
 AMP_TEST_MAIN

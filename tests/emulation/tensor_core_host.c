@@ -8,6 +8,7 @@
 #include "kernels/cuda/tensor_core.h"
 #include "tests/emulation/emulation.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ struct ampk_tc {
 };
 
 static bool refuse_fp32, refuse_accumulate;
-static size_t ran_beside, ran_summed;
+static size_t ran_beside, ran_summed[AMPK_TC_WEIGHTS];
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -39,9 +40,9 @@ size_t tensor_core_host_beside(void)
     return ran_beside;
 }
 
-size_t tensor_core_host_summed(void)
+size_t tensor_core_host_summed(bool gradients)
 {
-    return ran_summed;
+    return ran_summed[gradients ? AMPK_TC_DATA : AMPK_TC_FORWARD];
 }
 
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
@@ -77,7 +78,8 @@ struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_t
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
     bool refused = (fp32 && (refuse_fp32 || p->accumulate)) ||
                    (p->accumulate && refuse_accumulate) || (p->sums && is_chosen(p, 3));
-    if (p->sums && (p->pass != AMPK_TC_FORWARD || fp32 || p->groups > 1)) {
+    bool possible = p->pass != AMPK_TC_WEIGHTS && !p->accumulate && !fp32 && p->groups == 1;
+    if (p->sums && !possible) {
         fprintf(stderr, "emulated Tensor Cores: sums that no library has\n");
         abort();
     }
@@ -110,15 +112,28 @@ bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
     return is_chosen(p, 2);
 }
 
+static bool choose_summed(const struct ampk_tc_plan *apart, const struct ampk_tc_plan *summed,
+                          enum ampk_tc_pass pass)
+{
+    if (apart->p.pass != pass || summed->p.pass != pass || apart->p.sums || !summed->p.sums) {
+        fprintf(stderr, "emulated Tensor Cores: not one pass with and without sums\n");
+        abort();
+    }
+    return is_chosen(&summed->p, 2);
+}
+
 bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed)
 {
     (void)ctx;
-    if (apart->p.pass != AMPK_TC_FORWARD || apart->p.sums || !summed->p.sums) {
-        fprintf(stderr, "emulated Tensor Cores: no forward passes with and without sums\n");
-        abort();
-    }
-    return is_chosen(&summed->p, 2);
+    return choose_summed(apart, summed, AMPK_TC_FORWARD);
+}
+
+bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
+                                const struct ampk_tc_plan *summed, enum ampk_activation activation)
+{
+    (void)ctx, (void)activation;
+    return choose_summed(apart, summed, AMPK_TC_DATA);
 }
 
 /* ---- numbers ---- */
@@ -315,26 +330,54 @@ static void weight_gradient(const struct ampk_tc_problem *p, const struct sizes 
                     }
 }
 
-/* Of y as it is stored, in FP32: a sum for each row of each image, and of these. */
-static void sum_channels(const struct ampk_tc_problem *p, const struct sizes *s, const void *y,
-                         float *sums)
+/* Of v as it is stored, and of v times itself or times by - mean, in FP32: a sum for each row of
+ * each image, and of these. */
+static void sum_channels(int rows, int columns, int channels, const void *v, const void *by,
+                         const float *means, float *sums)
 {
 #pragma omp parallel for
-    for (int k = 0; k < p->k; k++) {
-        float sum = 0, squares = 0;
-        for (int row = 0; row < p->n * s->oh; row++) {
-            float of_row = 0, squares_of_row = 0;
-            for (int column = 0; column < s->ow; column++) {
-                float v = load(y, ((size_t)row * s->ow + column) * p->k + k, p->result);
-                of_row += v;
-                squares_of_row += v * v;
+    for (int c = 0; c < channels; c++) {
+        float sum = 0, products = 0, mean = means ? means[c] : 0;
+        for (int row = 0; row < rows; row++) {
+            float of_row = 0, products_of_row = 0;
+            for (int column = 0; column < columns; column++) {
+                size_t i = ((size_t)row * columns + column) * channels + c;
+                float value = load(v, i, AMPK_FP16);
+                of_row += value;
+                products_of_row += value * (load(by, i, AMPK_FP16) - mean);
             }
             sum += of_row;
-            squares += squares_of_row;
+            products += products_of_row;
         }
-        sums[k] = sum;
-        sums[p->k + k] = squares;
+        sums[c] = sum;
+        sums[channels + c] = products;
     }
+}
+
+/* dx goes on to g. x_hat is what forward made of it, to the bit. */
+static void pass_activation(const struct ampk_tc_problem *p, const struct ampk_tc_sums *s,
+                            float *dx, size_t n)
+{
+    const float *mean = s->parameters, *unit = mean + p->c, *factor = unit + p->c;
+    const float *bias = factor + p->c;
+#pragma omp parallel for
+    for (size_t i = 0; i < n; i++) {
+        size_t c = i % (size_t)p->c;
+        float x_hat = (load(s->y, i, AMPK_FP16) - mean[c]) * unit[c];
+        if (!(fmaf(x_hat, factor[c], bias[c]) > 0)) dx[i] *= p->slope;
+    }
+}
+
+/* What a problem with sums leaves beside its result. */
+static void leave_sums(const struct ampk_tc_problem *p, const struct sizes *s,
+                       const struct ampk_tc_sums *to, const void *result)
+{
+    if (p->pass == AMPK_TC_FORWARD) {
+        sum_channels(p->n * s->oh, s->ow, p->k, result, result, NULL, to->sums);
+        return;
+    }
+    sum_channels(p->n * p->h, p->w, p->c, result, to->y, to->parameters, to->sums);
+    memset(to->unread, 0xff, AMPK_TC_UNREAD * (size_t)p->c * sizeof *to->unread);
 }
 
 static void require_aligned(const void *p, size_t bytes, const char *what)
@@ -348,8 +391,21 @@ struct run {
     const struct ampk_tc_problem *p;
     const void *first, *second;
     void *result, *workspace;
-    float *sums;
+    bool with_sums;
+    struct ampk_tc_sums sums;
 };
+
+static void require_places(const struct run *r)
+{
+    if (r->p->sums != r->with_sums) {
+        fprintf(stderr, "emulated Tensor Cores: sums and no place for them, or the reverse\n");
+        abort();
+    }
+    require_aligned(r->sums.sums, 16, "sums");
+    require_aligned(r->sums.y, 16, "batch-norm's input");
+    require_aligned(r->sums.parameters, 16, "batch-norm's parameters");
+    require_aligned(r->sums.unread, 16, "what is not read");
+}
 
 static void run(void *data)
 {
@@ -365,11 +421,7 @@ static void run(void *data)
     require_aligned(second, 16, "second operand");
     require_aligned(result, 16, "result");
     require_aligned(workspace, 256, "workspace");
-    require_aligned(r->sums, 16, "sums");
-    if (p->sums != (r->sums != NULL)) {
-        fprintf(stderr, "emulated Tensor Cores: sums and no place for them, or the reverse\n");
-        abort();
-    }
+    require_places(r);
     emulation_device_begin();
     memset(workspace, 0xff, WORKSPACE);
     float *a = widen(p, first, of_first), *b = widen(p, second, of_second);
@@ -380,10 +432,11 @@ static void run(void *data)
         data_gradient(p, &s, a, b, sums);
     else
         weight_gradient(p, &s, a, b, sums);
+    if (p->sums && p->pass == AMPK_TC_DATA) pass_activation(p, &r->sums, sums, of_result);
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
-    if (p->sums) sum_channels(p, &s, result, r->sums);
+    if (p->sums) leave_sums(p, &s, &r->sums, result);
     emulation_device_end();
     free(a);
     free(b);
@@ -391,13 +444,14 @@ static void run(void *data)
 }
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
-                 const void *second, void *result, float *sums, void *workspace,
+                 const void *second, void *result, const struct ampk_tc_sums *sums, void *workspace,
                  ampk_rt_stream stream)
 {
     struct run *kept = malloc(sizeof *kept);
     if (!kept) abort();
-    *kept = (struct run){&plan->p, first, second, result, workspace, sums};
-    if (sums) ran_summed++;
+    *kept = (struct run){&plan->p, first, second, result, workspace, sums != NULL, {0}};
+    if (sums) kept->sums = *sums;
+    if (sums) ran_summed[plan->p.pass]++;
     if (stream != tc->stream) {
         ran_beside++;
         emulation_beside(stream, run, kept);

@@ -10,7 +10,7 @@
 void tensor_core_host_refuse(bool fp32_results, bool accumulate);
 /* How many passes ran on another stream than that of operations. */
 size_t tensor_core_host_beside(void);
-/* How many convolutions left sums for batch-norm. */
-size_t tensor_core_host_summed(void);
+/* How many convolutions left sums for batch-norm, or data gradients did. */
+size_t tensor_core_host_summed(bool gradients);
 
 #endif

@@ -8,6 +8,7 @@
 // noticeable part of a weight's movement: after one step 0.17 was seen, of one layer on the CPU. A
 // gradient that is missing, doubled or misplaced moves its layer by all of it.
 #include "tests/emulation/emulation.h"
+#include "tests/emulation/tensor_core_host.h"
 #include "tests/harness.h"
 #include "tests/train/attached.h"
 
@@ -79,6 +80,54 @@ AMP_TEST(it_trains_as_the_cpu_backend)
     }
 }
 
+// Scales that change, a step that is skipped, inference between the steps.
+static network *train_with_changes(const char *layers)
+{
+    network *net = parse(ON_CUDA "loss_scale_init=16777216\n", layers);
+    steps(net, 3);
+    bad_step(net);
+    predict(net);
+    steps(net, 2);
+    CHECK(amp_session_of(net->layers)->step.scaler.redone > 0);
+    return net;
+}
+
+// Convolutions whose data gradients can take batch-norm's sums along.
+#define SUMMED                                                                                     \
+    CONV(8, NORMALIZED)                                                                            \
+    CONV(16, NORMALIZED "stride=2\n")                                                              \
+    CONV(32, NORMALIZED)                                                                           \
+    "[convolutional]\nsize=1\nfilters=24\nactivation=relu\n" NORMALIZED CONV(                      \
+        40, NORMALIZED) "[convolutional]\nsize=1\nfilters=48\nactivation=linear\n" NORMALIZED      \
+        YOLO("0,1")
+
+static size_t train_summed(const char *setting)
+{
+    size_t before = tensor_core_host_summed(true);
+    setenv("AMPK_CUDA_GRADIENT_SUMS", setting, 1);
+    check_like_cpu("", SUMMED, 1, 0.25);
+    network *recorded = train_with_changes(SUMMED);
+    emulation_allow_recordings(false);
+    network *plain = train_with_changes(SUMMED);
+    emulation_allow_recordings(true);
+    CHECK_SAME(recorded, plain);
+    free_network(recorded);
+    free_network(plain);
+    return tensor_core_host_summed(true) - before;
+}
+
+AMP_TEST(it_trains_with_sums_that_data_gradients_take_along)
+{
+    char *set = getenv("AMPK_CUDA_GRADIENT_SUMS"), kept[4];
+    if (set) snprintf(kept, sizeof kept, "%s", set);
+    CHECK_INT(train_summed("0"), 0);
+    CHECK(train_summed("1") > 10);
+    if (set)
+        setenv("AMPK_CUDA_GRADIENT_SUMS", kept, 1);
+    else
+        unsetenv("AMPK_CUDA_GRADIENT_SUMS");
+}
+
 // Of a dropout that drops nothing the route must copy what otherwise the upsample has written
 // there.
 AMP_TEST(a_slice_of_a_route_changes_nothing)
@@ -112,18 +161,6 @@ AMP_TEST(layers_of_ours_run_in_one_go)
 {
     CHECK_INT(segments_of(DETECTOR), 1);
     CHECK_INT(segments_of(CLASSIFIER), 2); // before the dropout and after it
-}
-
-// Scales that change, a step that is skipped, inference between the steps.
-static network *train_with_changes(const char *layers)
-{
-    network *net = parse(ON_CUDA "loss_scale_init=16777216\n", layers);
-    steps(net, 3);
-    bad_step(net);
-    predict(net);
-    steps(net, 2);
-    CHECK(amp_session_of(net->layers)->step.scaler.redone > 0);
-    return net;
 }
 
 AMP_TEST(what_is_recorded_is_what_runs_layer_by_layer)

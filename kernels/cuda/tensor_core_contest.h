@@ -1,0 +1,27 @@
+/* Two ways to use plans, of which the faster is taken: both are timed in turns once, and the answer
+ * is kept with the plans. */
+#ifndef AMPK_CUDA_TENSOR_CORE_CONTEST_H
+#define AMPK_CUDA_TENSOR_CORE_CONTEST_H
+
+#include "tensor_core_bench.h"
+
+enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_WRONG, AMPK_TC_RIGHT };
+
+struct ampk_tc_contest {
+    struct ampk_tc *tc;
+    const char *usual, *other;  /* what the ways are called in the file */
+    char key[AMPK_TC_KEY + 48]; /* there */
+    char plans[64];             /* the times of the plans that both use */
+    void *bench;
+    bool (*begin)(void *bench);                 /* false: no memory */
+    enum ampk_tc_verdict (*check)(void *bench); /* of the other way's results; NULL: no need */
+    float (*time)(void *bench, bool other);     /* milliseconds; 0: it cannot run */
+    void (*end)(void *bench);
+};
+
+/* Whether the other way pays: as the cache knows it, else timed now. All but key and plans is set;
+ * what: it, in the key, behind the first plan's. False also where it is wrong or was not timed. */
+bool ampk_tc_decide(struct ampk_tc_contest *, const struct ampk_tc_plan *first,
+                    const struct ampk_tc_plan *second, const char *what);
+
+#endif
