@@ -114,11 +114,17 @@ HEADS = ("yolo", "region", "softmax")
 
 def make_cfg(text, batch, extra="", head="", **keys):
     """A cfg's text with one pass of `batch` images, `keys` changed where they are, `extra` lines in
-    [net] and `head` lines in the sections of the loss layers."""
+    [net] and `head` lines in the sections of the loss layers. Darknet drops blanks from every line."""
     for key, value in {"batch": batch, "subdivisions": 1, "random": 0, **keys}.items():
-        text = re.sub(rf"(?m)^{key}\s*=.*", f"{key}={value}", text)
+        text = re.sub(rf"(?m)^[ \t]*{key}[ \t]*=.*", f"{key}={value}", text)
     text = re.sub(rf"(?m)^\[({'|'.join(HEADS)})\]", rf"[\1]\n{head}" if head else r"[\1]", text)
     return re.sub(r"(?m)^\[net\]", "[net]\n" + extra, text, count=1)
+
+
+def check_batch(name, told, batch):
+    """That a program trains at the batch that it was asked for."""
+    if told.get("batch") != batch:
+        raise BenchError(f"{name}: a batch of {told.get('batch')} where {batch} was asked for")
 
 
 # ---- ratios ----

@@ -1,7 +1,7 @@
 """scripts/bench-gpu and bench_lib.py without a GPU: the pure functions, and a whole run against
 stand-ins for the programs.
 
-usage: bench_gpu.py ROOT
+usage: bench_gpu.py ROOT CFGS
 """
 
 import array
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(sys.argv[1])
+ROOT, CFGS = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(ROOT / "tests"))
 import bench_lib
@@ -44,7 +44,7 @@ Loaded: 0.000100 seconds
 """
 
 STAND_IN = f"""#!{sys.executable}
-import json, sys
+import json, re, sys
 assert "--serve" in sys.argv and "--gpu" in sys.argv, sys.argv
 cfg = open(sys.argv[1]).read()
 assert ("fixed" in sys.argv) == ("mixed_precision=0" in cfg)
@@ -53,7 +53,8 @@ if "amp_dtype=tf32" in cfg:
 seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
 if sys.stdin.readline():
     print("noise of Darknet", flush=True)
-    print(json.dumps({{**{NETWORK!r}, "memory_bytes": 3 << 30, "device": {{**{H200!r},
+    batch = int(re.search("(?m)^batch=(.*)", cfg)[1]) - ("amp_dtype=bf16" in cfg)
+    print(json.dumps({{**{NETWORK!r}, "batch": batch, "memory_bytes": 3 << 30, "device": {{**{H200!r},
           "driver": 13000, "runtime": 13000, "cudnn": 91900}}}}), flush=True)
 for line in sys.stdin:
     print("noise", json.dumps({{}}))
@@ -70,6 +71,19 @@ def test_cfg():
     cfg = bench_lib.make_cfg(text, 4, "mixed_precision=1\n", "mixed_precision=0\n", width=416)
     assert cfg == ("[net]\nmixed_precision=1\n\nbatch=4\n# batch=1\nsubdivisions=1\nwidth=416\n"
                    "[yolo]\nmixed_precision=0\n\nrandom=0\n"), cfg
+
+
+def test_all_cfgs():
+    """Whatever way a cfg of Darknet's writes its keys."""
+    cfgs = sorted(CFGS.glob("*.cfg"))
+    assert len(cfgs) > 40, cfgs
+    for path in cfgs:
+        made = bench_lib.make_cfg(path.read_text(), 6, width=96, height=64)
+        lines = ["".join(line.split()) for line in made.splitlines()]
+        keys = dict(line.split("=", 1) for line in lines if "=" in line and line[0] not in "#;")
+        assert keys["batch"] == "6" and keys.get("subdivisions", "1") == "1", (path, keys)
+        assert keys.get("width", "96") == "96" and keys.get("height", "64") == "64", (path, keys)
+        assert keys.get("random", "0") == "0", (path, keys)
 
 
 def test_ratios():
@@ -140,7 +154,7 @@ def test_run(folder):
     written = folder / "record.json"
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2,4",
-         "--contestants", "stock,tf32,fp16,fixed", "--rounds", "3", "--seconds", "0.1", "--no-check",
+         "--contestants", "stock,tf32,fp16,bf16,fixed", "--rounds", "3", "--seconds", "0.1", "--no-check",
          "--binaries", folder, "--json", written], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     record = json.loads(written.read_text())
@@ -150,6 +164,7 @@ def test_run(folder):
     near(run["ratios"]["stock / fp16"]["median"], 3)
     near(run["contestants"]["fp16"]["images_per_second"], 400)
     assert "this one is broken" in run["failed"]["tf32"]
+    assert "a batch of 3 where 4 was asked for" in run["failed"]["bf16"], run["failed"]
     page = written.with_suffix(".md").read_text()
     assert "# Training steps on NVIDIA H200" in page and "| stock / fp16 | **3.00** |" in page, page
     assert "tf32: not measured: tf32: this one is broken" in page, page
@@ -211,6 +226,7 @@ def test_torch(folder):
 
 
 test_cfg()
+test_all_cfgs()
 test_ratios()
 test_roofline()
 test_output()
