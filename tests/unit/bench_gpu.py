@@ -136,14 +136,17 @@ def test_defaults():
 def test_judge():
     script = load_script()
     own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
-    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own}
+    exact = {"heads": {"0": 0.0001}, "weights": {"0": 0.04, "3": 0.0001}}
+    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own, "fp32": exact}
     verdict = script.judge("fp16", found)  # twice PyTorch's own error is let pass, 0.25 at least
     assert verdict["disagrees"] == ["weights 3: 0.26, limit 0.25"], verdict
-    assert len(script.judge("stock", found)["disagrees"]) == 2
-    nan = {"heads": {"0": float("nan")}, "weights": {"0": 0}, "amp": own}
+    wrong = script.judge("stock", found)["disagrees"]
+    assert wrong == ["weights 0: 0.39, limit 0.08", "weights 3: 0.26, limit 0.06"], wrong
+    nan = {**found, "heads": {"0": float("nan")}, "weights": {"0": 0}}
     assert len(script.judge("fp16", nan)["disagrees"]) == 1
     said = script.report_errors("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
-    assert "disagree" in said[1] and said[2].endswith("could not be compared**: broke\n"), said
+    assert "own AMP 1.0e-03" in said[0] and "disagree" in said[1], said
+    assert said[2].endswith("could not be compared**: broke\n"), said
 
 
 def test_run(folder):
@@ -221,6 +224,8 @@ def test_torch(folder):
         floats(delta.replace("delta", "head"), [0] * ((folder / delta).stat().st_size // 4))
     found = json.loads(torch_net("--check", folder, "--amp", "bf16"))
     assert found["heads"] == {"0": 1, "1": 1} and found["weights"] == {}, found
+    assert all(0 < error < 1e-5 for error in found["fp32"]["heads"].values()), found
+    assert all(0 < error < 1e-3 for error in found["fp32"]["weights"].values()), found
     assert all(0 < error < 0.05 for error in found["amp"]["heads"].values()), found
     assert all(0 < error < 0.5 for error in found["amp"]["weights"].values()), found
 
