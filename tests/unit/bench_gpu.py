@@ -18,6 +18,7 @@ ROOT, CFGS = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(ROOT / "tests"))
 import bench_lib
+import bench_report
 import toyset
 
 NETWORK = {"macs": 33e9, "first_macs": 0.15e9, "outputs": 30e6, "weights": 62e6}
@@ -144,7 +145,7 @@ def test_judge():
     assert wrong == ["weights 0: 0.39, limit 0.08", "weights 3: 0.26, limit 0.06"], wrong
     nan = {**found, "heads": {"0": float("nan")}, "weights": {"0": 0}}
     assert len(script.judge("fp16", nan)["disagrees"]) == 1
-    said = script.report_errors("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
+    said = bench_report.error_lines("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
     assert "own AMP 1.0e-03" in said[0] and "disagree" in said[1], said
     assert said[2].endswith("could not be compared**: broke\n"), said
 
