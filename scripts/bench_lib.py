@@ -22,11 +22,13 @@ class BenchError(Exception):
 # ---- programs ----
 
 
-def run(command, environment=None, **options):
-    """Output of a command that must succeed."""
+def run(command, environment=None, hear=None, **options):
+    """Output of a command that must succeed; hear is given what it said on stderr."""
     command = [str(part) for part in command]
     done = subprocess.run(command, env={**os.environ, **(environment or {})}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    if hear:
+        hear(done.stderr)
     if done.returncode != 0:
         raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n"
                          + done.stderr[-2000:])
@@ -63,6 +65,11 @@ def last_json(text):
     if not found:
         raise BenchError("no JSON line in: " + text[-500:])
     return found[-1]
+
+
+def plugin_lines(text):
+    """What the plugin says in a program's output, each line once."""
+    return list(dict.fromkeys(line for line in text.splitlines() if line.startswith("darknet-amp:")))
 
 
 def first_match(pattern, text):
@@ -280,6 +287,9 @@ RATIO_HEADER = ["ratio", "median over the rounds", "lowest", "highest"]
 
 def page(lines):
     return "\n".join(lines) + "\n"
+
+
+CUT_OFF = 75  # exit status of what ended for lack of time, without an error
 
 
 def exits(program, main):

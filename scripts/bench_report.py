@@ -2,6 +2,31 @@
 
 import bench_lib
 
+NOT_RECORDED = "cannot be recorded"  # what the plugin says of a pass's work
+
+
+def heard(record):
+    """{what the plugin said: [who it was]}"""
+    found = {}
+    told = [(f"{model}, {name}, comparison", e.get("said", []))
+            for model, errors in record["errors"].items() for name, e in errors.items()]
+    told += [(f"{run['model']}, batch {run['batch']}, {name}", lines)
+             for run in record["runs"] for name, lines in run["said"].items()]
+    for who, lines in told:
+        for line in lines:
+            found.setdefault(line, []).append(who)
+    return found
+
+
+def heard_lines(record):
+    """The same as lines of Markdown; what makes times mean something else in bold."""
+    said = heard(record)
+    lines = ["## What the plugin said", ""] if said else []
+    for line, who in said.items():
+        line = line.removeprefix("darknet-amp: ")
+        lines.append(f"- {'; '.join(who)}: " + (f"**{line}**" if NOT_RECORDED in line else line))
+    return lines
+
 
 def memory_text(value):
     return f"{value / 2**30:.2f}" if value else "-"
@@ -57,4 +82,5 @@ def page(record):
               for line in error_lines(model, errors)]
     for run in record["runs"]:
         lines += run_lines(run)
+    lines += heard_lines(record)
     return bench_lib.page(lines)

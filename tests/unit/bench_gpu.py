@@ -45,12 +45,16 @@ Loaded: 0.000100 seconds
 """
 
 STAND_IN = f"""#!{sys.executable}
-import json, re, sys
+import json, re, sys, time
 assert "--serve" in sys.argv and "--gpu" in sys.argv, sys.argv
 cfg = open(sys.argv[1]).read()
 assert ("fixed" in sys.argv) == ("mixed_precision=0" in cfg)
+for line in ("timing", "timing") if "mixed_precision" in cfg else ():
+    print("darknet-amp:", line, file=sys.stderr, flush=True)
 if "amp_dtype=tf32" in cfg:
     sys.exit("this one is broken")
+if "amp_dtype=fp32" in cfg:
+    print("darknet-amp: the work of a pass cannot be recorded (x)", file=sys.stderr, flush=True)
 seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
 if sys.stdin.readline():
     print("noise of Darknet", flush=True)
@@ -59,6 +63,8 @@ if sys.stdin.readline():
           "driver": 13000, "runtime": 13000, "cudnn": 91900}}}}), flush=True)
 for line in sys.stdin:
     print("noise", json.dumps({{}}))
+    if float(line) > 1 and "fixed" in sys.argv:
+        time.sleep(60)
     print(json.dumps({{"seconds": [seconds, seconds * float(line) * 10]}}), flush=True)
 """
 
@@ -145,23 +151,31 @@ def test_judge():
     assert wrong == ["weights 0: 0.39, limit 0.08", "weights 3: 0.26, limit 0.06"], wrong
     nan = {**found, "heads": {"0": float("nan")}, "weights": {"0": 0}}
     assert len(script.judge("fp16", nan)["disagrees"]) == 1
-    said = bench_report.error_lines("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
+    said = bench_report.error_lines("net", {"fp16": verdict, "fp32":
+                                             script.not_compared("x\nbroke", script.Budget(9))})
     assert "own AMP 1.0e-03" in said[0] and "disagree" in said[1], said
     assert said[2].endswith("could not be compared**: broke\n"), said
 
 
-def test_run(folder):
-    (folder / "bin").mkdir()
-    program = folder / "bin/bench_step"
+def bench(folder, contestants, *arguments, timeout=60):
+    """(what it said and its exit status, the record, its page) of a run against stand-ins."""
+    program, written = folder / "bin/bench_step", folder / "record.json"
+    program.parent.mkdir(exist_ok=True)
     program.write_text(STAND_IN)
     program.chmod(0o755)
-    written = folder / "record.json"
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2,4",
-         "--contestants", "stock,tf32,fp16,bf16,fixed", "--rounds", "3", "--seconds", "0.1", "--no-check",
-         "--binaries", folder, "--json", written], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads(written.read_text())
+    try:
+        done = subprocess.run(
+            [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--contestants",
+             contestants, "--seconds", "0.1", "--no-check", "--binaries", folder, "--json", written,
+             *arguments], capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        done = None
+    return done, json.loads(written.read_text()), written.with_suffix(".md").read_text()
+
+
+def test_run(folder):
+    done, record, page = bench(folder, "stock,tf32,fp16,bf16,fixed", "--batches", "2,4", "--rounds", "3")
+    assert done.returncode == 1 and "batch 4: tf32 failed; small160, batch 4: bf16 failed" in done.stderr
     assert [run["batch"] for run in record["runs"]] == [2, 4]
     run = record["runs"][1]
     assert set(run["contestants"]) == {"stock", "fp16", "fixed"}, run["contestants"]
@@ -169,22 +183,30 @@ def test_run(folder):
     near(run["contestants"]["fp16"]["images_per_second"], 400)
     assert "this one is broken" in run["failed"]["tf32"]
     assert "a batch of 3 where 4 was asked for" in run["failed"]["bf16"], run["failed"]
-    page = written.with_suffix(".md").read_text()
     assert "# Training steps on NVIDIA H200" in page and "| stock / fp16 | **3.00** |" in page, page
     assert "tf32: not measured: tf32: this one is broken" in page, page
+    assert run["said"]["fixed"] == ["darknet-amp: timing"] and "stock" not in run["said"], run
+    assert page.count("timing") == 1 and "batch 4, fixed: timing" in page, page
+    assert done.stdout.count("fixed: darknet-amp: timing") == 2, done.stdout
+
+
+def test_not_recorded(folder):
+    done, record, page = bench(folder, "stock,fp32", "--batches", "2", "--rounds", "1")
+    assert done.returncode == 1 and "passes could not be recorded" in done.stderr, done
+    assert "batch 2, fp32: **the work of a pass cannot be recorded (x)**" in page, page
+    assert record["runs"][0]["contestants"].keys() == {"stock", "fp32"}, record
 
 
 def test_cut_off(folder):
-    """What is stopped between two rounds keeps those before."""
-    written = folder / "cut.json"
-    try:
-        subprocess.run(
-            [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2",
-             "--contestants", "fp16", "--rounds", "1000000", "--seconds", "0.1", "--no-check",
-             "--binaries", folder, "--json", written], capture_output=True, timeout=6)
-    except subprocess.TimeoutExpired:
-        pass
-    assert json.loads(written.read_text())["runs"][0]["rounds"], written.read_text()
+    """What is stopped keeps the turns before; what has no time left is named."""
+    _, record, _ = bench(folder, "fp16", "--batches", "2", "--rounds", "1000000", timeout=4)
+    assert record["runs"][0]["rounds"], record
+    _, record, _ = bench(folder, "stock,fixed,fp16", "--batches", "2", "--seconds", "3600", timeout=4)
+    assert record["runs"][0]["rounds"] == [{"stock": [0.03, 1080.0]}], record
+    done, record, _ = bench(folder, "fp16,stock", "--batches", "2,4", "--budget", "0.7", "--rounds", "9999")
+    assert done.returncode == 75 and "No time left for small160 batch 4" in done.stdout, done
+    done, record, _ = bench(folder, "fp16", "--batches", "2", "--budget", "0")
+    assert done.returncode == 75 and "No time left for small160" in done.stdout, done
 
 
 def python_with_torch():
@@ -240,6 +262,7 @@ test_defaults()
 test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
+    test_not_recorded(Path(scratch))
     test_cut_off(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_torch(Path(scratch))
