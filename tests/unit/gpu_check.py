@@ -78,6 +78,31 @@ def test_stages(folder):
     assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done
 
 
+DARKNET = f"""#!{sys.executable}
+import pathlib, re, sys
+data = pathlib.Path(sys.argv[3])
+cfg = (data.parent / "toy.cfg").read_text()
+for i in range(1, int(re.search("max_batches=(.*)", cfg)[1]) + 1):
+    print(f"{{i}}: {{10 / i}}, {{10 / i}} avg, 0.1 rate, 0.1 seconds, 1 images")
+(data.parent / "backup/toy_final.weights").write_bytes(bytes(20) + b"abcd")
+if "amp_dtype=fp16" in cfg:
+    print("darknet-amp: the work of a pass CAN be recorded (x)", file=sys.stderr)
+"""
+
+
+def test_recordings(folder):
+    """A run whose passes are not recorded is named by both that train."""
+    for can, status in (("can", 0), ("cannot", 1)):
+        make_executable(folder / "darknet", DARKNET.replace("CAN", can))
+        for script, arguments in (("loss_curves.py", ["--json", folder / "losses.json"]),
+                                  ("invariants.py", [])):
+            done = subprocess.run([sys.executable, ROOT / "tests/gpu" / script, folder / "darknet",
+                                   *arguments], text=True, capture_output=True)
+            said = "cannot be recorded (x)" in done.stdout + done.stderr
+            assert done.returncode == status and said == bool(status), done
+    assert len(json.loads((folder / "losses.json").read_text())["fp16"]) == 200
+
+
 def test_report(folder):
     stages = [("device-properties", "pass", "1", ""), ("conformance", "FAIL", "12", "2 programs failed"),
               ("memcheck", "skipped", "0", "compute-sanitizer is not here")]
@@ -100,6 +125,8 @@ def test_report(folder):
 
 test_no_gpu()
 test_arguments()
+with tempfile.TemporaryDirectory() as scratch:
+    test_recordings(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_stages(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
