@@ -93,20 +93,25 @@ def write(path, text):
     partial.rename(path)
 
 
-def machine():
+def commit(binaries):
+    """Of this checkout; where there is none, what scripts/gpu-pack.sh wrote beside its programs."""
+    try:
+        return run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
+    except (BenchError, OSError):
+        packed = Path(binaries or "") / "commit"
+        return packed.read_text().strip() if binaries and packed.exists() else "unknown"
+
+
+def machine(binaries=None):
     """The host that measured."""
     release = Path("/etc/os-release")
-    try:
-        commit = run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
-    except (BenchError, OSError):
-        commit = "unknown"
     return {
         "cpu": first_match(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text()),
         "cores": len(os.sched_getaffinity(0)),  # that this process may use
         "system": first_match(r'^PRETTY_NAME="(.*)"', release.read_text())
         if release.exists() else "unknown",
         "kernel": platform.release(),
-        "commit": commit,
+        "commit": commit(binaries),
     }
 
 
