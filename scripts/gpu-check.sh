@@ -12,7 +12,7 @@
 #                written again after every stage, so that what is cut off keeps what it has. A further
 #                run on that day and machine adds to the record, a stage run again replaces itself; a
 #                run of another commit has a record of its own (GPU-DATE-2)
-#   -- ...       arguments for scripts/bench-gpu in place of the usual ones
+#   -- ...       arguments for scripts/bench-gpu, which replace the usual ones one by one
 #
 # Stages, in this order:
 #   device-properties  as cuDNN reads them
@@ -28,14 +28,13 @@
 # was done. After a failure the next ones run, and the exit status is 1 at the end. Without a GPU: one
 # line, exit status 77.
 #
-# On a machine that is there for half an hour, three runs show all:
-#   sh scripts/gpu-check.sh                      does it compute rightly, how fast is yolov3 beside PyTorch;
-#                                                of the stages after bench, what there is time for
-#   sh scripts/gpu-check.sh --plans ... --stages bench -- --models darknet53-256,yolov3-tiny-416,yolov2-416 \
-#       --batches 16,64 --rounds 3 --seconds 0.5
-#   sh scripts/gpu-check.sh --plans ... --stages invariants,profile,leaky-slope,engines,memcheck,racecheck
-# --quick instead of the first one where only a few minutes are there: yolov3-tiny, no stages after bench
-# but leaky-slope.
+# Where the machine is there for half an hour, three runs show all:
+#   gpu-check.sh ...                does it compute rightly, how fast is yolov3 beside PyTorch; of the
+#                                   stages after bench, what there is time for
+#   gpu-check.sh ... --plans FILE --stages bench -- --models darknet53-256,yolov3-tiny-416 --batches 16,64
+#   gpu-check.sh ... --plans FILE --stages invariants,profile,leaky-slope,engines,memcheck,racecheck
+# and --quick in place of the first where it is there for less: yolov3-tiny, and none of the stages after
+# bench but leaky-slope.
 #
 # Plans are timed once, all engines for every convolution: tens of seconds for a network and a batch. They
 # are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone.
@@ -136,7 +135,7 @@ left() {
 # share SECONDS: as many, or what is left; of --stages an equal part of that for each that is to come.
 share() {
     most=$(left)
-    if [ -n "$stages" ]; then
+    if [ "$asked" -gt 0 ]; then
         echo $((most / asked))
     else
         echo $(($1 < most ? $1 : most))
@@ -157,12 +156,12 @@ stage() {
     limit=$2
     shift 2
     case ",${stages:-$name}," in *",$name,"*) ;; *) return ;; esac
+    limit=$(share "$limit")
+    asked=$((asked - 1))
     if [ "$(left)" -lt 5 ]; then
         note "$name" skipped 0 "no time left of $budget s"
         return
     fi
-    limit=$(share "$limit")
-    asked=$((asked - 1))
     begin=$(date +%s)
     AMP_END=$((begin + limit)) timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1
     status=$?
@@ -204,16 +203,14 @@ if [ "$quick" = 1 ]; then
     stage conformance 120 sh "$part" conformance 1 0
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --steps 52 --dtypes fp16 \
         --json "$work/losses.json"
-    [ $# -gt 0 ] || set -- --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
-        --contestants stock-tf32,fp16,fixed,torch
-    bench 20 "$@"
+    bench 20 --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
+        --contestants stock-tf32,fp16,fixed,torch "$@"
 else
     stage conformance 180 sh "$part" conformance 3 40
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
     # With 64 images, two stock Darknets of yolov3 beside ours (50 GB each) fill any card: --separate.
-    [ $# -gt 0 ] || set -- --models yolov3-416,darknet53-256,yolov3-tiny-416 --batches 16,4 \
-        --rounds 3 --seconds 0.5 --contestants stock-tf32,fp16,fixed,torch,torch-graphs,fixed-one-stream
-    bench 60 "$@"
+    bench 80 --models yolov3-416 --batches 16,4 --rounds 3 --seconds 0.5 \
+        --contestants stock-tf32,fp16,fixed,torch,torch-graphs,fixed-one-stream "$@"
     stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"
 fi

@@ -21,8 +21,9 @@ left() {
     echo $((end - $(date +%s)))
 }
 
-half_of_it() {
-    echo $(($(left) / 2))
+# part_of_it N M: N of every M seconds that are left.
+part_of_it() {
+    echo $(($(left) * $1 / $2))
 }
 
 # attempt NAME MOST_SECONDS COMMAND...: counts how it ended; what there is no time for is left out, and
@@ -71,8 +72,8 @@ conformance() {
         [ "$round" = 1 ] || [ "$(date +%s)" -le $next ] || break
         fresh_inputs
         echo "round $round, seed $AMP_TEST_SEED"
-        attempt conv "$(half_of_it)" "$conv"
-        attempt conv-forced "$(half_of_it)" env AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 \
+        attempt conv "$(part_of_it 1 2)" "$conv"
+        attempt conv-forced "$(part_of_it 2 3)" env AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 \
             AMPK_CUDA_GRADIENT_SUMS=1 "$conv"
         for program in $(our_kernels); do
             attempt "${program##*_gpu_}" "$(left)" "$program"
@@ -135,7 +136,7 @@ sanitize() {
     if [ "$tool" = memcheck ]; then
         sed -e 's/^batch=.*/batch=4/' -e 's/^\[net\]/[net]\nmixed_precision=1/' \
             "$root/cfg/small160.cfg" >"$work/small.cfg"
-        under_sanitizer bench_step "$(half_of_it)" "$binaries/bin/bench_step" "$work/small.cfg" none \
+        under_sanitizer bench_step "$(part_of_it 1 2)" "$binaries/bin/bench_step" "$work/small.cfg" none \
             --gpu 0 --steps 1 --warmup 1
     fi
     for program in $(our_kernels); do

@@ -55,13 +55,13 @@ echo "$AMPK_CUDA_UNTIMED,$AMPK_CUDA_SIDE_STREAM,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_C
 """)
 
 
-def check_with(folder, *arguments, binaries=None):
+def check_with(folder, *arguments, binaries=None, more=()):
     """What it said and its exit status, and the stages of the one report."""
     environment = {**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"}
     environment.pop("HOME", None)
     environment.pop("XDG_CACHE_HOME", None)
     done = subprocess.run(["sh", ROOT / "scripts/gpu-check.sh", *arguments, "--binaries",
-                           binaries or folder / "binaries", "--out", folder / "out"], text=True,
+                           binaries or folder / "binaries", "--out", folder / "out", *more], text=True,
                           capture_output=True, env=environment)
     found = [json.loads(path.read_text()) for path in (folder / "out").glob("h200-*.json")]
     assert len(found) < 2, found
@@ -90,6 +90,17 @@ def test_stages(folder):
     assert "2 failures, 0 cut off" in done.stdout, done
     done, _ = check_with(folder, "--stages", "benchmark")
     assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done
+
+
+def test_all_stages(folder):
+    """What is fast and shows most comes first; an argument for bench-gpu replaces the usual one."""
+    stand_ins(folder)
+    done, stages = check_with(folder, more=["--", "--models", "small160"])
+    assert list(stages) == ["device-properties", "conformance", "loss-curves", "bench", "invariants",
+                            "profile", "leaky-slope", "engines", "memcheck", "racecheck"], stages
+    assert done.returncode == 1 and "gpu-check" not in done.stderr, done
+    assert "small160, batch 16: fp16 failed" in done.stdout, done
+    assert "small160, batch 4: fixed-one-stream failed" in done.stdout, done
 
 
 def test_sanitizer(folder):
@@ -246,7 +257,7 @@ def test_other_records(folder):
 
 test_no_gpu()
 test_arguments()
-for test in (test_recordings, test_stages, test_sanitizer, test_added_to, test_cut_off, test_unpacking,
+for test in (test_recordings, test_stages, test_all_stages, test_sanitizer, test_added_to, test_cut_off, test_unpacking,
              test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
