@@ -4,7 +4,8 @@ into .log, and the plans of convolutions (of $XDG_CACHE_HOME) into .plans.
 usage: gpu_report.py WORK OUT
 
 A record that is there from the same day, commit and machine is added to: stages, runs of bench-gpu and
-plans of the same name are replaced. Beside another one it is <gpu>-<date>-2, and so on.
+plans of the same name are replaced, but not by a stage that was skipped. Beside another record it is
+<gpu>-<date>-2, and so on.
 """
 
 import datetime
@@ -146,8 +147,11 @@ def add_to(old, record):
     if bench and old.get("bench"):
         bench = {**bench, "errors": {**old["bench"]["errors"], **bench["errors"]},
                  "runs": joined(old["bench"]["runs"], bench["runs"], run_key)}
+    known = {stage["name"] for stage in old["stages"]}
+    stages = [stage for stage in record["stages"]
+              if stage["result"] != "skipped" or stage["name"] not in known]
     return {**record, **old, **{key: value for key, value in record.items() if value},
-            "stages": joined(old["stages"], record["stages"], lambda stage: stage["name"]),
+            "stages": joined(old["stages"], stages, lambda stage: stage["name"]),
             "bench": bench or old.get("bench")}
 
 

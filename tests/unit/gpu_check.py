@@ -248,6 +248,10 @@ def test_other_records(folder):
     assert len(report()) == 1
     record = json.loads(first.read_text())
     assert len(record["stages"]) == 1 and "\ufffd, and" in record["stages"][0]["reason"], record
+    (folder / "stages").write_text("device-properties\tskipped\t0\tno time\nbench\tskipped\t0\tno time\n")
+    report()
+    record = json.loads(first.read_text())
+    assert [stage["result"] for stage in record["stages"]] == ["pass", "skipped"], record
     record["machine"]["commit"] = "another"
     first.write_text(json.dumps(record))
     assert len(report()) == 2 and json.loads(first.read_text()) == record
