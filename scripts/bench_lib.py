@@ -22,11 +22,13 @@ class BenchError(Exception):
 # ---- programs ----
 
 
-def run(command, environment=None, **options):
-    """Output of a command that must succeed."""
+def run(command, environment=None, hear=None, **options):
+    """Output of a command that must succeed; hear is given what it said on stderr."""
     command = [str(part) for part in command]
     done = subprocess.run(command, env={**os.environ, **(environment or {})}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    if hear:
+        hear(done.stderr)
     if done.returncode != 0:
         raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n"
                          + done.stderr[-2000:])
@@ -65,6 +67,11 @@ def last_json(text):
     return found[-1]
 
 
+def plugin_lines(text):
+    """What the plugin says in a program's output, each line once."""
+    return list(dict.fromkeys(line for line in text.splitlines() if line.startswith("darknet-amp:")))
+
+
 def first_match(pattern, text):
     found = re.search(pattern, text, re.MULTILINE)
     return found[1].strip() if found else "unknown"
@@ -86,20 +93,25 @@ def write(path, text):
     partial.rename(path)
 
 
-def machine():
+def commit(binaries):
+    """Of this checkout; where there is none, what scripts/gpu-pack.sh wrote beside its programs."""
+    try:
+        return run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
+    except (BenchError, OSError):
+        packed = Path(binaries or "") / "commit"
+        return packed.read_text().strip() if binaries and packed.exists() else "unknown"
+
+
+def machine(binaries=None):
     """The host that measured."""
     release = Path("/etc/os-release")
-    try:
-        commit = run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
-    except (BenchError, OSError):
-        commit = "unknown"
     return {
         "cpu": first_match(r"^model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text()),
         "cores": len(os.sched_getaffinity(0)),  # that this process may use
         "system": first_match(r'^PRETTY_NAME="(.*)"', release.read_text())
         if release.exists() else "unknown",
         "kernel": platform.release(),
-        "commit": commit,
+        "commit": commit(binaries),
     }
 
 
@@ -114,11 +126,42 @@ HEADS = ("yolo", "region", "softmax")
 
 def make_cfg(text, batch, extra="", head="", **keys):
     """A cfg's text with one pass of `batch` images, `keys` changed where they are, `extra` lines in
-    [net] and `head` lines in the sections of the loss layers."""
+    [net] and `head` lines in the sections of the loss layers. Darknet drops blanks from every line."""
     for key, value in {"batch": batch, "subdivisions": 1, "random": 0, **keys}.items():
-        text = re.sub(rf"(?m)^{key}\s*=.*", f"{key}={value}", text)
+        text = re.sub(rf"(?m)^[ \t]*{key}[ \t]*=.*", f"{key}={value}", text)
     text = re.sub(rf"(?m)^\[({'|'.join(HEADS)})\]", rf"[\1]\n{head}" if head else r"[\1]", text)
     return re.sub(r"(?m)^\[net\]", "[net]\n" + extra, text, count=1)
+
+
+def check_batch(name, told, batch):
+    """That a program trains at the batch that it was asked for."""
+    if told.get("batch") != batch:
+        raise BenchError(f"{name}: a batch of {told.get('batch')} where {batch} was asked for")
+
+
+# ---- the same outputs and gradients ----
+
+# How far heads and weight gradients may be from PyTorch's in FP64, relative in the L2 norm. With the
+# images and weights of these comparisons both of stock Darknet and of the plugin's FP32 are up to
+# 0.0013 and 0.030 from PyTorch's FP32 on a CPU, whose batch-norm is defined a little differently (see
+# torch_net.py); 11 bits of operands make that 0.008 and 0.16 (measurements/cpu-*.json). The limits are
+# two to four times that; a layer wired wrongly is wrong by 1 or more. Where PyTorch's own arithmetic of
+# that precision is further from FP64, twice as far is let pass: the deeper the net, the more values
+# move over an activation's kink, and each changes its gradient tenfold.
+LIMITS = {"fp32": {"heads": 0.005, "weights": 0.06}, "fp16": {"heads": 0.02, "weights": 0.25}}
+
+
+def judge(precision, found, own):
+    """Worst errors of one comparison (torch_net.py --check), and where they are too large; own: the
+    errors of PyTorch's own arithmetic there."""
+    verdict = {"disagrees": [], "own": {what: max(own[what].values()) for what in LIMITS[precision]}}
+    for what, limit in LIMITS[precision].items():
+        verdict[what] = max(found[what].values())
+        for index, error in found[what].items():
+            most = max(limit, 2 * own[what][index])
+            if not error <= most:
+                verdict["disagrees"].append(f"{what} {index}: {error:.3g}, limit {most:.3g}")
+    return verdict
 
 
 # ---- ratios ----
@@ -249,6 +292,9 @@ RATIO_HEADER = ["ratio", "median over the rounds", "lowest", "highest"]
 
 def page(lines):
     return "\n".join(lines) + "\n"
+
+
+CUT_OFF = 75  # exit status of what ended for lack of time, without an error
 
 
 def exits(program, main):

@@ -1,30 +1,43 @@
 #!/bin/sh
 # Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most
-# nine minutes (--quick: four).
+# nine minutes (--quick: seven).
 #
-#   scripts/gpu-check.sh [--quick] [--stages NAME,NAME...] [--binaries DIR|TARBALL] [--out DIR]
-#                        [-- ARGUMENT...]
+#   sh scripts/gpu-check.sh [--quick] [--stages NAME,NAME...] [--binaries DIR|TARBALL] [--plans FILE]
+#                           [--out DIR] [-- ARGUMENT...]
 #
-#   --stages     only these
+#   --stages     only these, each with an equal share of what time is left
 #   --binaries   what scripts/gpu-pack.sh made, or a build folder (default: build/cuda)
-#   --out        where the results go (default: measurements): GPU-DATE.json, .md and .log, written
-#                again after every stage, so that what is cut off keeps what it has
-#   -- ...       arguments for scripts/bench-gpu in place of the usual ones
+#   --plans      begin with the plans of convolutions in this file, another run's GPU-DATE.plans
+#   --out        where the results go (default: measurements): GPU-DATE.json, .md, .log and .plans,
+#                written again after every stage, so that what is cut off keeps what it has. A further
+#                run on that day and machine adds to the record, a stage run again replaces itself; a
+#                run of another commit has a record of its own (GPU-DATE-2)
+#   -- ...       arguments for scripts/bench-gpu, which replace the usual ones one by one
 #
 # Stages, in this order:
 #   device-properties  as cuDNN reads them
 #   conformance        every operation against the reference on fresh random inputs
 #   loss-curves        losses of FP32 and mixed precision over 200 steps (--quick: 52)
-#   invariants         what must be the same to the bit
 #   bench              speed and memory, outputs and gradients beside PyTorch's
+#   invariants         what must be the same to the bit
 #   profile            `amp profile`
 #   leaky-slope        whether cuDNN's fused batch-norm engines honour one (only reported)
 #   engines            convolutions against the reference, by the engines that are fastest here
 #   memcheck racecheck compute-sanitizer where it is
-# A stage passes, fails, or is skipped with a reason (exit status 77); after a failure the next ones
-# run, and the exit status is 1 at the end. Without a GPU: one line, exit status 77.
+# A stage passes, fails, is skipped with a reason, or is cut off: stopped without an error before all of it
+# was done. After a failure the next ones run, and the exit status is 1 at the end. Without a GPU: one
+# line, exit status 77.
 #
-# Plans of convolutions are timed once, and kept where they always are ($XDG_CACHE_HOME/darknet-amp).
+# Where the machine is there for half an hour, three runs show all:
+#   gpu-check.sh ...                does it compute rightly, how fast is yolov3 beside PyTorch; of the
+#                                   stages after bench, what there is time for
+#   gpu-check.sh ... --plans FILE --stages bench -- --models darknet53-256,yolov3-tiny-416 --batches 16,64
+#   gpu-check.sh ... --plans FILE --stages invariants,profile,leaky-slope,engines,memcheck,racecheck
+# and --quick in place of the first where it is there for less: yolov3-tiny, and none of the stages after
+# bench but leaky-slope.
+#
+# Plans are timed once, all engines for every convolution: tens of seconds for a network and a batch. They
+# are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone.
 #
 # CUDA's libraries and cuDNN are also found in the nvidia/* packages of python3's environment, and
 # then those are used, so that PyTorch and Darknet run on the same cuDNN.
@@ -39,23 +52,25 @@ fail() {
 quick=0
 stages=
 binaries=$root/build/cuda
+plans=
 out=$root/measurements
 while [ $# -gt 0 ]; do
     case "$1" in
     --quick) quick=1 ;;
     --stages) stages=${2:?--stages needs names} && shift ;;
     --binaries) binaries=${2:?--binaries needs a folder or tarball} && shift ;;
+    --plans) plans=${2:?--plans needs a file} && shift ;;
     --out) out=${2:?--out needs a folder} && shift ;;
     --)
         shift
         break
         ;;
-    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [--quick] [--stages NAMES] [--binaries DIR] [--out DIR]" ;;
+    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [--quick] [--stages NAMES] [--binaries DIR] [--plans FILE] [--out DIR]" ;;
     esac
     shift
 done
 
-names="device-properties conformance loss-curves invariants bench profile leaky-slope engines memcheck racecheck"
+names="device-properties conformance loss-curves bench invariants profile leaky-slope engines memcheck racecheck"
 for name in $(echo "$stages" | tr ',' ' '); do
     case " $names " in *" $name "*) ;; *) fail "no stage \"$name\"; there are: $names" ;; esac
 done
@@ -65,13 +80,15 @@ if [ "${CUDA_VISIBLE_DEVICES-all}" = "" ] || { ! nvidia-smi -L >/dev/null 2>&1 &
     exit 77
 fi
 
-if [ "$quick" = 1 ]; then budget=240; else budget=530; fi
+if [ "$quick" = 1 ]; then budget=420; else budget=530; fi
 started=$(date +%s)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -f "$binaries" ]; then
     mkdir "$work/binaries"
-    tar -C "$work/binaries" -xf "$binaries" || fail "cannot unpack $binaries"
+    tar -C "$work/binaries" -xf "$binaries" 2>"$work/tar.err" ||
+        python3 -m tarfile -e "$binaries" "$work/binaries" || # where tar finds no xz
+        fail "cannot unpack $binaries: $(cat "$work/tar.err")"
     binaries=$work/binaries
 fi
 binaries=$(cd "$binaries" && pwd) || fail "no folder $binaries"
@@ -87,6 +104,11 @@ PYTHON
 )
 LD_LIBRARY_PATH=$binaries/lib${python_libraries:+:$python_libraries}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}
+if [ -n "$plans" ]; then
+    XDG_CACHE_HOME=$work/plans
+    mkdir -p "$XDG_CACHE_HOME/darknet-amp"
+    cp "$plans" "$XDG_CACHE_HOME/darknet-amp/plans" || fail "no plans in $plans"
+fi
 PYTHONDONTWRITEBYTECODE=1
 AMP_BINARIES=$binaries
 AMP_WORK=$work
@@ -99,11 +121,25 @@ missing=$(ldd "$binaries"/bin/* "$binaries"/lib/*.so* "$binaries"/tests/*gpu_* 2
 # ---- stages ----
 
 failures=0
+cut=0
 reported=0
+asked=$(echo "$stages" | tr ',' '\n' | sort -u | grep -c .)
+# What the tests' harness and the sanitizer say of an error, long before they end.
+error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)'
 : >"$work/stages"
 
 left() {
     echo $((budget - $(date +%s) + started))
+}
+
+# share SECONDS: as many, or what is left; of --stages an equal part of that for each that is to come.
+share() {
+    most=$(left)
+    if [ "$asked" -gt 0 ]; then
+        echo $((most / asked))
+    else
+        echo $(($1 < most ? $1 : most))
+    fi
 }
 
 # note NAME RESULT SECONDS REASON
@@ -120,67 +156,73 @@ stage() {
     limit=$2
     shift 2
     case ",${stages:-$name}," in *",$name,"*) ;; *) return ;; esac
+    limit=$(share "$limit")
+    asked=$((asked - 1))
     if [ "$(left)" -lt 5 ]; then
         note "$name" skipped 0 "no time left of $budget s"
         return
     fi
-    [ "$(left)" -ge "$limit" ] || limit=$(left)
     begin=$(date +%s)
-    timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1
+    AMP_END=$((begin + limit)) timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1
     status=$?
     seconds=$(($(date +%s) - begin))
-    last=$(grep -v '^ *$' "$work/$name.log" | tail -n 1 | tr '\t' ' ' | cut -c 1-300)
+    last=$(tr '\t' ' ' <"$work/$name.log" | LC_ALL=C tr -cd '\n\40-\176' | grep -v '^ *$' | tail -n 1 | cut -c 1-300)
+    if [ $status -ge 124 ] && [ $seconds -ge "$limit" ]; then
+        last="stopped after $limit s; last: $last"
+        status=75
+    fi
+    if [ $status = 75 ] && grep -q "$error" "$work/$name.log"; then status=1; fi
     case $status in
     0) note "$name" pass "$seconds" "" ;;
+    75)
+        cut=$((cut + 1))
+        note "$name" "cut off" "$seconds" "$last"
+        ;;
     77) note "$name" skipped "$seconds" "$last" ;;
     *)
         failures=$((failures + 1))
-        case $status in 124 | 137) last="stopped after $limit s; last: $last" ;; esac
         note "$name" FAIL "$seconds" "$last"
         sed 's/^/    /' "$work/$name.log" | tail -n 25
         ;;
     esac
 }
 
-# bench KEPT ARGUMENT...: with all the time left but so many seconds, for the stages after it.
+# bench KEPT ARGUMENT...: with all the time left but so many seconds, for the stages after it. It ends by
+# itself, 30 s after its budget, and then writes its page.
 bench() {
-    time=$(($(left) - $1))
-    [ -z "$stages" ] || time=$(left)
+    time=$(share $(($(left) - $1)))
     shift
-    # The run in progress when the budget ends may take a minute.
     stage bench $((time > 5 ? time : 5)) python3 "$root/scripts/bench-gpu" --binaries "$binaries" \
-        --budget $((time - 60)) --json "$work/bench.json" "$@"
+        --budget $((time - 40)) --json "$work/bench.json" "$@"
 }
 
 part=$root/scripts/gpu-stage.sh
 darknet=$binaries/bin/darknet
-stage device-properties 60 "$part" properties
+stage device-properties 30 sh "$part" properties
 if [ "$quick" = 1 ]; then
-    stage conformance 90 "$part" conformance 1 0
-    stage loss-curves 60 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --steps 52 --dtypes fp16 \
+    stage conformance 120 sh "$part" conformance 1 0
+    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --steps 52 --dtypes fp16 \
         --json "$work/losses.json"
-    [ $# -gt 0 ] || set -- --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
-        --contestants stock-tf32,fp16,fixed,torch
-    bench 0 "$@"
+    bench 20 --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
+        --contestants stock-tf32,fp16,fixed,torch "$@"
 else
-    stage conformance 120 "$part" conformance 3 40
+    stage conformance 180 sh "$part" conformance 3 40
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
-    stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     # With 64 images, two stock Darknets of yolov3 beside ours (50 GB each) fill any card: --separate.
-    [ $# -gt 0 ] || set -- --models yolov3-416,darknet53-256,yolov3-tiny-416 --batches 16,4 \
-        --rounds 3 --seconds 0.5 --contestants stock-tf32,fp16,fixed,fixed-one-stream,torch,torch-graphs
-    bench 100 "$@"
+    bench 80 --models yolov3-416 --batches 16,4 --rounds 3 --seconds 0.5 \
+        --contestants stock-tf32,fp16,fixed,torch,torch-graphs,fixed-one-stream "$@"
+    stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"
 fi
-stage leaky-slope 60 "$part" leaky_slope
+stage leaky-slope 60 sh "$part" leaky_slope
 if [ "$quick" = 0 ]; then
-    stage engines 300 "$part" engines
-    stage memcheck 150 "$part" sanitize memcheck 60
-    stage racecheck 150 "$part" sanitize racecheck 60
+    stage engines 300 sh "$part" engines
+    stage memcheck 240 sh "$part" sanitize memcheck
+    stage racecheck 240 sh "$part" sanitize racecheck
 fi
 
 [ -f "$work/report" ] || fail "--quick has none of these stages: $stages"
 cat "$work/report"
 [ "$reported" = 0 ] || failures=$((failures + 1))
-echo "$failures failures, $(($(date +%s) - started)) s"
+echo "$failures failures, $cut cut off, $(($(date +%s) - started)) s"
 [ $failures = 0 ]

@@ -7,8 +7,9 @@
 # OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; both are what --binaries of
 # gpu-check.sh takes. Build for that machine with
 #   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
-# Libraries of CUDA and cuDNN stay out: they are that machine's, or its PyTorch's. So do the C
-# library's own; all other libraries are packed.
+# A build with OpenCV is refused: some hundred libraries of this machine would have to come along. The
+# file `commit` says what was built. Libraries of CUDA and cuDNN stay out: they are that machine's, or its
+# PyTorch's. So do the C library's own; all other libraries are packed.
 set -eu
 
 fail() {
@@ -20,6 +21,9 @@ fail() {
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "${2:-$root/build/cuda}" && pwd) || fail "no build in ${2:-build/cuda}"
 [ -x "$build/bin/bench_step" ] || fail "$build/bin/bench_step is not built"
+! grep -q '^AMP_OPENCV:BOOL=\(ON\|1\|TRUE\|YES\)$' "$build/CMakeCache.txt" ||
+    fail "$build is built with OpenCV, whose libraries the other machine lacks; build with
+    cmake --preset cuda -DAMP_OPENCV=OFF && cmake --build --preset cuda"
 upstream=$(sed -n 's/^DARKNET_SOURCE_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
 
 case "$1" in
@@ -43,6 +47,7 @@ for net in yolov3 yolov3-tiny yolov2 darknet19 darknet53; do
     cp "$upstream/cfg/$net.cfg" "$folder/cfg/"
 done
 cp "$root/cfg/small160.cfg" "$folder/cfg/"
+git -C "$root" describe --always --dirty --abbrev=12 >"$folder/commit" || echo unknown >"$folder/commit"
 
 # Libraries: "NAME => PATH" of ldd, less those that every machine has or must have its own of.
 for program in "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*; do
@@ -57,7 +62,7 @@ done
 strip "$folder"/bin/* "$folder"/lib/* "$folder"/tests/*
 
 case "$1" in
-*.tar.xz) XZ_OPT=-1 tar -C "$folder" -cJf "$1" . ;;
+*.tar.xz) XZ_OPT=--lzma2=preset=1,dict=64MiB tar -C "$folder" -cJf "$1" . ;;
 *.tar.gz) tar -C "$folder" -czf "$1" . ;;
 esac
 du -shL "$1"

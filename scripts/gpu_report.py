@@ -1,11 +1,17 @@
-"""Joins what the stages of scripts/gpu-check.sh left into OUT/<gpu>-<date>.json and .md, and what they
-said into .log.
+"""Joins what the stages of scripts/gpu-check.sh left into OUT/<gpu>-<date>.json and .md, what they said
+into .log, and the plans of convolutions (of $XDG_CACHE_HOME) into .plans.
 
 usage: gpu_report.py WORK OUT
+
+A record that is there from the same day, commit and machine is added to: stages, runs of bench-gpu and
+plans of the same name are replaced, but not by a stage that was skipped. Beside another record it is
+<gpu>-<date>-2, and so on.
 """
 
 import datetime
+import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +19,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import bench_lib
+import bench_report
+
+
+STAGE = ("name", "result", "seconds", "reason")  # columns
 
 
 def read_json(path, is_right):
@@ -31,10 +41,13 @@ def read_json(path, is_right):
 
 
 def is_bench(found):
-    runs = found.get("runs", [])
-    return isinstance(runs, list) and all(
-        isinstance(run, dict) and (not run.get("device") or is_named(run["device"], "name"))
-        for run in runs)
+    """Whether there is a page of it, of runs that can be told apart."""
+    try:
+        bench_report.page(found)
+        return (all(not run["device"] or is_named(run["device"], "name") for run in found["runs"])
+                and joined(found["runs"], [], run_key) == found["runs"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        return False
 
 
 def is_named(found, key):
@@ -53,17 +66,16 @@ def is_slope(found):
 
 def read_stages(path):
     """The stages, a line each."""
-    keys = ("name", "result", "seconds", "reason")
     try:
-        lines = path.read_text().splitlines()
-    except (OSError, ValueError) as error:
+        lines = path.read_text(errors="replace").split("\n")
+    except OSError as error:
         raise bench_lib.BenchError(f"{path}: cannot be read: {error}") from None
-    rows = [line.split("\t") for line in lines]
+    rows = [line.split("\t") for line in lines if line]
     for number, row in enumerate(rows, 1):
-        if len(row) != len(keys):
-            raise bench_lib.BenchError(f"{path}:{number}: {len(row)} columns; must be {len(keys)}: "
-                                       + ", ".join(keys))
-    return [dict(zip(keys, row)) for row in rows]
+        if len(row) != len(STAGE):
+            raise bench_lib.BenchError(f"{path}:{number}: {len(row)} columns; must be {len(STAGE)}: "
+                                       + ", ".join(STAGE))
+    return [dict(zip(STAGE, row)) for row in rows]
 
 
 def device_name(properties, bench):
@@ -94,40 +106,110 @@ def slope_line(found):
     return "Slope of a leaky ReLU in cuDNN's fused batch-norm engines: " + "; ".join(words) + "."
 
 
-def logs(work):
+# ---- a record that is there already ----
+
+
+def is_record(found):
+    stages = found.get("stages")
+    return (isinstance(stages, list) and all(isinstance(stage, dict) and set(stage) == set(STAGE)
+                                             and all(map(is_text, stage.values())) for stage in stages)
+            and (not found.get("leaky_slope") or is_slope(found["leaky_slope"]))
+            and (not found.get("bench") or is_bench(found["bench"])))
+
+
+def is_text(value):
+    return isinstance(value, str)
+
+
+def find_place(base, machine):
+    """(base of the files, the record that is there and is added to)."""
+    for number in itertools.count(1):
+        place = f"{base}-{number}" if number > 1 else base
+        if not Path(f"{place}.json").exists():
+            return place, None
+        old = read_json(Path(f"{place}.json"), is_record)
+        if old and old.get("machine") == machine:
+            return place, old
+
+
+def joined(old, new, key):
+    """The items of both lists; where they have the key in common, the new one's."""
+    return list({**{key(item): item for item in old}, **{key(item): item for item in new}}.values())
+
+
+def run_key(run):
+    return run["model"], run["batch"]
+
+
+def add_to(old, record):
+    """The record with what only the old one has."""
+    bench = record["bench"]
+    if bench and old.get("bench"):
+        bench = {**bench, "errors": {**old["bench"]["errors"], **bench["errors"]},
+                 "runs": joined(old["bench"]["runs"], bench["runs"], run_key)}
+    known = {stage["name"] for stage in old["stages"]}
+    stages = [stage for stage in record["stages"]
+              if stage["result"] != "skipped" or stage["name"] not in known]
+    return {**record, **old, **{key: value for key, value in record.items() if value},
+            "stages": joined(old["stages"], stages, lambda stage: stage["name"]),
+            "bench": bench or old.get("bench")}
+
+
+# ---- files ----
+
+LOG = re.compile(r"^==== ([a-z-]+)\n", re.MULTILINE)
+
+
+def logs(work, old):
     """What the stages said, one after another."""
     paths = sorted(work.glob("*.log"), key=lambda path: path.stat().st_mtime)
-    return "".join(f"==== {path.stem}\n{path.read_text(errors='replace')}\n" for path in paths)
+    said = LOG.split(old.read_text(errors="replace") if old.exists() else "")[1:]
+    said = {**dict(zip(said[::2], said[1::2])),
+            **{path.stem: f"{path.read_text(errors='replace')}\n" for path in paths}}
+    return "".join(f"==== {name}\n{text}" for name, text in said.items())
 
 
-def page(record, bench_page):
+def plans(kept, old):
+    """The lines of both plan files, one for every key: a checksum, the key, and the plan."""
+    lines = {}
+    for path in (old, kept):
+        for line in path.read_text(errors="replace").split("\n") if path.exists() else []:
+            if line:
+                lines["\t".join(line.split("\t")[1:2]) or line] = line
+    return "".join(f"{line}\n" for line in lines.values())
+
+
+def page(record):
     lines = [f"# GPU check on {record['gpu']}, {record['date']}", "",
              f"Commit {record['machine']['commit']}; {record['machine']['cpu']}, "
              f"{bench_lib.cores(record['machine'])}.", ""]
     lines += bench_lib.table(["stage", "result", "seconds", "reason"],
-                             [[stage[key] for key in ("name", "result", "seconds", "reason")]
-                              for stage in record["stages"]])
+                             [[stage[key] for key in STAGE] for stage in record["stages"]])
     if record["leaky_slope"]:
         lines += ["", slope_line(record["leaky_slope"])]
-    return bench_lib.page(lines) + ("\n" + bench_page if bench_page else "")
+    return bench_lib.page(lines) + ("\n" + bench_report.page(record["bench"]) if record["bench"] else "")
 
 
 def main(work, out):
     bench, properties = read_json(work / "bench.json", is_bench), read_json(work / "device.json", is_device)
     date = datetime.date.today().isoformat()
     name = device_name(properties, bench)
-    record = {"gpu": name, "date": date, "machine": bench_lib.machine(),
+    record = {"gpu": name, "date": date, "machine": bench_lib.machine(os.environ.get("AMP_BINARIES")),
               "stages": read_stages(work / "stages"),
               "device_properties": properties,
               "leaky_slope": read_json(work / "leaky_slope.json", is_slope),
               "losses": read_json(work / "losses.json", bool), "bench": bench}
-    bench_page = work / "bench.md"
-    text = page(record, bench_page.read_text() if bench_page.exists() else "")
     short = re.sub(r"[^a-z0-9]+", "-", name.lower().replace("nvidia", "")).strip("-")
-    base = out / f"{short}-{date}"
+    base, old = find_place(out / f"{short}-{date}", record["machine"])
+    if old:
+        record = add_to(old, record)
+    text = page(record)
     bench_lib.write(f"{base}.json", json.dumps(record, indent=1) + "\n")
     bench_lib.write(f"{base}.md", text)
-    bench_lib.write(f"{base}.log", logs(work))
+    bench_lib.write(f"{base}.log", logs(work, Path(f"{base}.log")))
+    kept = plans(Path(os.environ.get("XDG_CACHE_HOME", "")) / "darknet-amp/plans", Path(f"{base}.plans"))
+    if kept:
+        bench_lib.write(f"{base}.plans", kept)
     print(text)
 
 

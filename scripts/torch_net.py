@@ -22,11 +22,13 @@ at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned
 would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
 graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
 
-The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares heads
-and weight gradients with head_<i>.bin and layer_<i>_dw.bin in each (raw float32; NCHW and OIHW): a JSON
-line for each {"heads": {"0": error}, "weights": {"0": error}}, errors relative in the L2 norm; with --amp
-also "amp", the errors of PyTorch's own mixed precision against its FP32. The third writes random
-WEIGHTS and random delta_<i>.bin into DIR, the same ones every time.
+The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares
+head_<i>.bin and layer_<i>_dw.bin in each (raw float32; NCHW and OIHW) with heads and weight gradients in
+FP64: a JSON line for each {"heads": {"0": error}, "weights": {"0": error}, "fp32": {"heads": ..,
+"weights": ..}}, errors relative in the L2 norm; "fp32" are those of PyTorch's own FP32, with --amp "amp"
+those of its mixed precision. FP64 takes twice FP32's memory, and on cards that are not made for it 32 to
+64 times its time: seconds for yolov3 416 with 4 images. The third writes random WEIGHTS and random
+delta_<i>.bin into DIR, the same ones every time.
 
 Batch-norm is PyTorch's own, as users write it: variance with 1/N and eps 1e-5 inside the
 root, where Darknet's CPU code has 1/(N-1) and adds 1e-6 to the root. With N values per
@@ -336,7 +338,7 @@ def captured(run, before):
     torch.cuda.current_stream().wait_stream(stream)
     before()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # MemoryWatch asks meanwhile
         run()
     return graph.replay
 
@@ -473,15 +475,16 @@ def read_floats(path, shape):
     return torch.from_numpy(values).view(shape)
 
 
-def relative_error(ours, theirs):
-    return float((ours - theirs).norm() / ours.norm())
+def relative_error(reference, found):
+    found = found.to(reference)
+    return float((found - reference).norm() / reference.norm())
 
 
-def results(net, images, deltas, device, amp, scale=1):
-    """(heads, {layer: gradient of its weights}) of one pass, in FP32."""
+def results(net, images, deltas, device, amp=None, scale=1):
+    """(heads, {layer: gradient of its weights}) of one pass, in the type of the head gradients."""
     net.zero_grad(set_to_none=True)
     with autocast(device, amp):
-        heads = [head.float() for head in net(images)]
+        heads = [head.to(delta.dtype) for head, delta in zip(net(images), deltas)]
     torch.autograd.backward(heads, [delta * scale for delta in deltas])
     return ([head.detach() for head in heads],
             {i: layer.weighted.weight.grad / scale for i, layer in net.weighted()})
@@ -496,36 +499,41 @@ def finite_results(net, images, deltas, device, amp):
     return heads, gradients
 
 
-def compare(folder, heads, gradients):
-    """Errors of the heads and weight gradients dumped in `folder`."""
-    return {
-        "heads": {i: relative_error(head.cpu(), read_floats(folder / f"head_{i}.bin", head.shape))
-                  for i, head in enumerate(heads)},
-        "weights": {i: relative_error(gradient.cpu(), read_floats(folder / f"layer_{i}_dw.bin",
-                                                                  gradient.shape))
-                    for i, gradient in gradients.items()
-                    if (folder / f"layer_{i}_dw.bin").exists()},
-    }
+def exact_results(net, images, deltas, device):
+    """As `results`, in FP64. The net has its weights back after it."""
+    heads, gradients = results(net.double(), images.double(), [delta.double() for delta in deltas],
+                               device)
+    net.float()  # batch-norm's rolling statistics, which training does not read, have moved
+    return heads, gradients
+
+
+def errors(reference, found):
+    """Relative errors of (heads, gradients); of a gradient that was not found, none."""
+    return {"heads": {i: relative_error(*pair) for i, pair in enumerate(zip(reference[0], found[0]))},
+            "weights": {i: relative_error(reference[1][i], gradient)
+                        for i, gradient in found[1].items()}}
+
+
+def read_results(folder, reference):
+    """The heads and weight gradients dumped in `folder`."""
+    return ([read_floats(folder / f"head_{i}.bin", head.shape) for i, head in enumerate(reference[0])],
+            {i: read_floats(folder / f"layer_{i}_dw.bin", gradient.shape)
+             for i, gradient in reference[1].items() if (folder / f"layer_{i}_dw.bin").exists()})
 
 
 def check(net, folders, device, amp):
-    """For every folder the errors of what is dumped there against this net's in FP32; with `amp` also
-    of this net's own in mixed precision. All have the first one's images and head gradients."""
+    """Prints for every folder the errors of what is dumped there against this net's in FP64, and those
+    of this net's own in FP32 and with `amp`. All have the first one's images and head gradients."""
     net = net.to(device)
     images = read_floats(folders[0] / "input.bin", net.input_shape()).to(device)
     deltas = [read_floats(folders[0] / f"delta_{i}.bin", (len(images), *shape)).to(device)
               for i, shape in enumerate(net.head_shapes)]
-    heads, gradients = results(net, images, deltas, device, None)
-    own = {}
+    reference = exact_results(net, images, deltas, device)
+    own = {"fp32": errors(reference, results(net, images, deltas, device))}
     if amp:
-        amp_heads, amp_gradients = finite_results(net, images, deltas, device, amp)
-        own["amp"] = {
-            "heads": {i: relative_error(*pair) for i, pair in enumerate(zip(heads, amp_heads))},
-            "weights": {i: relative_error(gradient, amp_gradients[i])
-                        for i, gradient in gradients.items()},
-        }
+        own["amp"] = errors(reference, finite_results(net, images, deltas, device, amp))
     for folder in folders:
-        answer({**compare(folder, heads, gradients), **own})
+        answer({**errors(reference, read_results(folder, reference)), **own})
 
 
 def use_device(args):
@@ -536,7 +544,9 @@ def use_device(args):
     if not torch.cuda.is_available():
         raise CfgError(f"--device {args.device}: PyTorch {torch.__version__} finds no GPU here")
     torch.backends.cudnn.benchmark = True
-    if args.check:  # what it compares with is FP32
+    torch.backends.cudnn.benchmark_limit = 0  # all engines, not the first ten
+    if args.check:  # FP32 is FP32, in FP64 and for one pass nothing is worth to be timed
+        torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 

@@ -166,3 +166,8 @@ def read_weights(path):
 def on_the_cpu(said):
     """What a GPU build says when it finds no GPU and goes on without; None where it said nothing of it."""
     return next((line for line in said.splitlines() if "no usable GPU" in line), None)
+
+
+def not_recorded(said):
+    """What a GPU build says when it starts every operation by itself; None where it said nothing of it."""
+    return next((line for line in said.splitlines() if "cannot be recorded" in line), None)

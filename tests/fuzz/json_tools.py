@@ -32,7 +32,7 @@ WORDS = [b"null", b"true", b"[]", b"{}", b"{", b"}", b"[", b"]", b",", b":", b"\
 
 # ---- what is tested ----
 
-bench_lib.machine = lambda: {"cpu": "x", "cores": 1, "system": "x", "kernel": "x", "commit": "x"}
+bench_lib.machine = lambda _: {"cpu": "x", "cores": 1, "system": "x", "kernel": "x", "commit": "x"}
 
 
 def run_one(data, folder):

@@ -5,6 +5,8 @@ usage: invariants.py DARKNET [--steps N]
   same bits        the same seed gives the same weights, in fp16 and bf16
   no trace of S    with every layer in FP32 the loss scale, a power of two, changes no bit
   reproducible S   in fp16, fixed loss scales 2^4 and 2^7 give the same weights within 1 %
+
+Nor may a run say that its passes cannot be recorded as CUDA graphs.
 """
 
 import argparse
@@ -16,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
+
+unrecorded = set()  # what runs said about that
 
 
 def train(args, keys, everywhere=""):
@@ -33,6 +37,8 @@ def train(args, keys, everywhere=""):
             sys.exit(toyset.on_the_cpu(run.stderr))
         if run.returncode:
             sys.exit(f"{keys!r}: exit status {run.returncode}\n{run.stderr[-1500:]}")
+        if toyset.not_recorded(run.stderr):
+            unrecorded.add(toyset.not_recorded(run.stderr))
         return toyset.read_weights(data / "backup/toy_final.weights")
 
 
@@ -56,6 +62,7 @@ def main():
     scaled = [train(args, f"loss_scale={scale}\n") for scale in (16, 128)]
     if not distance(*scaled) < 0.01:
         wrong.append(f"fp16: loss scales 16 and 128 differ by {distance(*scaled):.3g}")
+    wrong += sorted(unrecorded)
     print(f"{args.steps} steps each: " + ("as they must be" if not wrong else "; ".join(wrong)))
     sys.exit(bool(wrong))
 

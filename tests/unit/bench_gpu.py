@@ -1,7 +1,7 @@
 """scripts/bench-gpu and bench_lib.py without a GPU: the pure functions, and a whole run against
 stand-ins for the programs.
 
-usage: bench_gpu.py ROOT
+usage: bench_gpu.py ROOT CFGS
 """
 
 import array
@@ -12,12 +12,14 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-ROOT = Path(sys.argv[1])
+ROOT, CFGS = Path(sys.argv[1]), Path(sys.argv[2])
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.path.insert(0, str(ROOT / "tests"))
 import bench_lib
+import bench_report
 import toyset
 
 NETWORK = {"macs": 33e9, "first_macs": 0.15e9, "outputs": 30e6, "weights": 62e6}
@@ -44,19 +46,26 @@ Loaded: 0.000100 seconds
 """
 
 STAND_IN = f"""#!{sys.executable}
-import json, sys
+import json, re, sys, time
 assert "--serve" in sys.argv and "--gpu" in sys.argv, sys.argv
 cfg = open(sys.argv[1]).read()
 assert ("fixed" in sys.argv) == ("mixed_precision=0" in cfg)
+for line in ("timing", "timing") if "mixed_precision" in cfg else ():
+    print("darknet-amp:", line, file=sys.stderr, flush=True)
 if "amp_dtype=tf32" in cfg:
     sys.exit("this one is broken")
+if "amp_dtype=fp32" in cfg:
+    print("darknet-amp: the work of a pass cannot be recorded (x)", file=sys.stderr, flush=True)
 seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
 if sys.stdin.readline():
     print("noise of Darknet", flush=True)
-    print(json.dumps({{**{NETWORK!r}, "memory_bytes": 3 << 30, "device": {{**{H200!r},
+    batch = int(re.search("(?m)^batch=(.*)", cfg)[1]) - ("amp_dtype=bf16" in cfg)
+    print(json.dumps({{**{NETWORK!r}, "batch": batch, "memory_bytes": 3 << 30, "device": {{**{H200!r},
           "driver": 13000, "runtime": 13000, "cudnn": 91900}}}}), flush=True)
 for line in sys.stdin:
     print("noise", json.dumps({{}}))
+    if float(line) > 1 and "fixed" in sys.argv:
+        time.sleep(60)
     print(json.dumps({{"seconds": [seconds, seconds * float(line) * 10]}}), flush=True)
 """
 
@@ -70,6 +79,19 @@ def test_cfg():
     cfg = bench_lib.make_cfg(text, 4, "mixed_precision=1\n", "mixed_precision=0\n", width=416)
     assert cfg == ("[net]\nmixed_precision=1\n\nbatch=4\n# batch=1\nsubdivisions=1\nwidth=416\n"
                    "[yolo]\nmixed_precision=0\n\nrandom=0\n"), cfg
+
+
+def test_all_cfgs():
+    """Whatever way a cfg of Darknet's writes its keys."""
+    cfgs = sorted(CFGS.glob("*.cfg"))
+    assert len(cfgs) > 40, cfgs
+    for path in cfgs:
+        made = bench_lib.make_cfg(path.read_text(), 6, width=96, height=64)
+        lines = ["".join(line.split()) for line in made.splitlines()]
+        keys = dict(line.split("=", 1) for line in lines if "=" in line and line[0] not in "#;")
+        assert keys["batch"] == "6" and keys.get("subdivisions", "1") == "1", (path, keys)
+        assert keys.get("width", "96") == "96" and keys.get("height", "64") == "64", (path, keys)
+        assert keys.get("random", "0") == "0", (path, keys)
 
 
 def test_ratios():
@@ -122,50 +144,74 @@ def test_defaults():
 def test_judge():
     script = load_script()
     own = {"heads": {"0": 0.001}, "weights": {"0": 0.2, "3": 0.01}}
-    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own}
+    exact = {"heads": {"0": 0.0001}, "weights": {"0": 0.04, "3": 0.0001}}
+    found = {"heads": {"0": 0.002}, "weights": {"0": 0.39, "3": 0.26}, "amp": own, "fp32": exact}
     verdict = script.judge("fp16", found)  # twice PyTorch's own error is let pass, 0.25 at least
     assert verdict["disagrees"] == ["weights 3: 0.26, limit 0.25"], verdict
-    assert len(script.judge("stock", found)["disagrees"]) == 2
-    nan = {"heads": {"0": float("nan")}, "weights": {"0": 0}, "amp": own}
+    wrong = script.judge("stock", found)["disagrees"]
+    assert wrong == ["weights 0: 0.39, limit 0.08", "weights 3: 0.26, limit 0.06"], wrong
+    nan = {**found, "heads": {"0": float("nan")}, "weights": {"0": 0}}
     assert len(script.judge("fp16", nan)["disagrees"]) == 1
-    said = script.report_errors("net", {"fp16": verdict, "fp32": script.not_compared("x\nbroke")})
-    assert "disagree" in said[1] and said[2].endswith("could not be compared**: broke\n"), said
+    said = bench_report.error_lines("net", {"fp16": verdict, "fp32":
+                                             script.not_compared("x\nbroke", script.Budget(9))})
+    assert "own AMP 1.0e-03" in said[0] and "disagree" in said[1], said
+    assert said[2].endswith("could not be compared**: broke\n"), said
+
+
+def bench(folder, contestants, *arguments, stop=False):
+    """(what it said and its exit status, the record, its page) of a run against stand-ins; stop: of one
+    that is stopped once it has written a record."""
+    program, written = folder / "bin/bench_step", folder / "record.json"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    for path in (written, written.with_suffix(".md")):
+        path.unlink(missing_ok=True)
+    run = subprocess.Popen(
+        [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--contestants",
+         contestants, "--seconds", "0.1", "--no-check", "--binaries", folder, "--json", written,
+         *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while stop and run.poll() is None and not written.with_suffix(".md").exists():
+        time.sleep(0.05)
+    if stop:
+        run.kill()
+    said = run.communicate()
+    return (subprocess.CompletedProcess(run.args, run.returncode, *said),
+            json.loads(written.read_text()), written.with_suffix(".md").read_text())
 
 
 def test_run(folder):
-    (folder / "bin").mkdir()
-    program = folder / "bin/bench_step"
-    program.write_text(STAND_IN)
-    program.chmod(0o755)
-    written = folder / "record.json"
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2,4",
-         "--contestants", "stock,tf32,fp16,fixed", "--rounds", "3", "--seconds", "0.1", "--no-check",
-         "--binaries", folder, "--json", written], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = json.loads(written.read_text())
+    done, record, page = bench(folder, "stock,tf32,fp16,bf16,fixed", "--batches", "2,4", "--rounds", "3")
+    assert done.returncode == 1 and "batch 4: tf32 failed; small160, batch 4: bf16 failed" in done.stderr
     assert [run["batch"] for run in record["runs"]] == [2, 4]
     run = record["runs"][1]
     assert set(run["contestants"]) == {"stock", "fp16", "fixed"}, run["contestants"]
     near(run["ratios"]["stock / fp16"]["median"], 3)
     near(run["contestants"]["fp16"]["images_per_second"], 400)
     assert "this one is broken" in run["failed"]["tf32"]
-    page = written.with_suffix(".md").read_text()
+    assert "a batch of 3 where 4 was asked for" in run["failed"]["bf16"], run["failed"]
     assert "# Training steps on NVIDIA H200" in page and "| stock / fp16 | **3.00** |" in page, page
     assert "tf32: not measured: tf32: this one is broken" in page, page
+    assert run["said"]["fixed"] == ["darknet-amp: timing"] and "stock" not in run["said"], run
+    assert page.count("timing") == 1 and "batch 4, fixed: timing" in page, page
+    assert done.stdout.count("fixed: darknet-amp: timing") == 2, done.stdout
+
+
+def test_not_recorded(folder):
+    done, record, page = bench(folder, "stock,fp32", "--batches", "2", "--rounds", "1")
+    assert done.returncode == 1 and "passes could not be recorded" in done.stderr, done
+    assert "batch 2, fp32: **the work of a pass cannot be recorded (x)**" in page, page
+    assert record["runs"][0]["contestants"].keys() == {"stock", "fp32"}, record
 
 
 def test_cut_off(folder):
-    """What is stopped between two rounds keeps those before."""
-    written = folder / "cut.json"
-    try:
-        subprocess.run(
-            [sys.executable, ROOT / "scripts/bench-gpu", "--models", "small160", "--batches", "2",
-             "--contestants", "fp16", "--rounds", "1000000", "--seconds", "0.1", "--no-check",
-             "--binaries", folder, "--json", written], capture_output=True, timeout=6)
-    except subprocess.TimeoutExpired:
-        pass
-    assert json.loads(written.read_text())["runs"][0]["rounds"], written.read_text()
+    """What is stopped keeps the turns before; what has no time left is named."""
+    _, record, _ = bench(folder, "stock,fixed,fp16", "--batches", "2", "--seconds", "3600", stop=True)
+    assert record["runs"][0]["rounds"] == [{"stock": [0.03, 1080.0]}], record
+    done, record, _ = bench(folder, "fp16,stock", "--batches", "2,4", "--budget", "3", "--rounds", "9999")
+    assert done.returncode == 75 and "No time left for small160 batch" in done.stdout, done
+    done, record, _ = bench(folder, "fp16", "--batches", "2", "--budget", "0")
+    assert done.returncode == 75 and "No time left for small160" in done.stdout, done
 
 
 def python_with_torch():
@@ -206,11 +252,14 @@ def test_torch(folder):
         floats(delta.replace("delta", "head"), [0] * ((folder / delta).stat().st_size // 4))
     found = json.loads(torch_net("--check", folder, "--amp", "bf16"))
     assert found["heads"] == {"0": 1, "1": 1} and found["weights"] == {}, found
+    assert all(0 < error < 1e-5 for error in found["fp32"]["heads"].values()), found
+    assert all(0 < error < 1e-3 for error in found["fp32"]["weights"].values()), found
     assert all(0 < error < 0.05 for error in found["amp"]["heads"].values()), found
     assert all(0 < error < 0.5 for error in found["amp"]["weights"].values()), found
 
 
 test_cfg()
+test_all_cfgs()
 test_ratios()
 test_roofline()
 test_output()
@@ -218,6 +267,7 @@ test_defaults()
 test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
+    test_not_recorded(Path(scratch))
     test_cut_off(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_torch(Path(scratch))

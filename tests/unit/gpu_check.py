@@ -6,9 +6,13 @@ usage: gpu_check.py ROOT
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
@@ -39,24 +43,36 @@ def stand_ins(folder):
     make_executable(folder / "path/nvidia-smi", "#!/bin/sh\necho NVIDIA H200\n")
     make_executable(folder / "path/compute-sanitizer", "#!/bin/sh\necho ========= $*\n"
                     "case $* in *_copy*) exit 9;; esac\n")
-    for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "tests/gpu_leaky_slope",
-                 "tests/test_conformance_gpu_conv"):
+    for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "tests/gpu_leaky_slope"):
         make_executable(folder / "binaries" / name, "#!/bin/sh\necho $AMPK_CUDA_UNTIMED of ${0##*/}\n")
     make_executable(folder / "binaries/tests/gpu_device_properties",
                     '#!/bin/sh\necho \'{"deviceName": "NVIDIA H200"}\'\n')
     make_executable(folder / "binaries/tests/test_conformance_gpu_copy",
                     "#!/bin/sh\necho this one is broken\nexit 1\n")
+    make_executable(folder / "binaries/tests/test_conformance_gpu_conv", """#!/bin/sh
+[ "$1" != --list ] || exec printf '%s\\n' conv_bias conv_backward_more conv_backward conv_forward
+echo "$AMPK_CUDA_UNTIMED,$AMPK_CUDA_SIDE_STREAM,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_GRADIENT_SUMS: conv $1"
+""")
 
 
-def check_with(folder, *arguments):
-    """Exit status and the stages of the report."""
+def check_with(folder, *arguments, binaries=None, more=()):
+    """What it said and its exit status, and the stages of the one report."""
     environment = {**os.environ, "PATH": f"{folder}/path:{os.environ['PATH']}"}
     environment.pop("HOME", None)
     environment.pop("XDG_CACHE_HOME", None)
-    done = subprocess.run([ROOT / "scripts/gpu-check.sh", *arguments, "--binaries", folder / "binaries",
-                           "--out", folder / "out"], text=True, capture_output=True, env=environment)
+    done = subprocess.run(["sh", ROOT / "scripts/gpu-check.sh", *arguments, "--binaries",
+                           binaries or folder / "binaries", "--out", folder / "out", *more], text=True,
+                          capture_output=True, env=environment)
     found = [json.loads(path.read_text()) for path in (folder / "out").glob("h200-*.json")]
+    assert len(found) < 2, found
     return done, {stage["name"]: stage["result"] for stage in found[0]["stages"]} if found else None
+
+
+def log_of(folder):
+    """What each stage said."""
+    (log,) = (folder / "out").glob("h200-*.log")
+    parts = re.split(r"(?m)^==== ([a-z-]+)\n", log.read_text())[1:]
+    return dict(zip(parts[::2], parts[1::2]))
 
 
 def test_stages(folder):
@@ -65,17 +81,134 @@ def test_stages(folder):
     assert done.returncode == 1, done
     assert stages == {"device-properties": "pass", "conformance": "FAIL", "loss-curves": "FAIL",
                       "engines": "pass"}, (stages, done)
-    (log,) = (folder / "out").glob("h200-*.log")
-    said = log.read_text().split("==== ")
-    assert "this one is broken" in said[2] and "1 of test_conformance_gpu_conv" in said[2], said
-    assert said[4].endswith("\nof test_conformance_gpu_conv\n\n"), said  # by timed plans
-    assert "2 failures" in done.stdout, done
-    done, stages = check_with(folder, "--stages", "racecheck")
-    assert done.returncode == 1 and stages == {"racecheck": "FAIL"}, (stages, done)
-    assert "racecheck: 1 programs without an error, 1 with errors" in done.stdout, done
-    assert "--tool racecheck" in done.stdout and "small.cfg none --gpu 0" in done.stdout, done
+    said = log_of(folder)
+    assert "this one is broken" in said["conformance"], said
+    assert "\nconv\n1,,,: conv \nconv-forced\n1,1,1,1: conv \ncopy\n" in said["conformance"], said
+    assert said["conformance"].endswith(": 6 without an error, 3 with errors\n\n"), said
+    names = [line for line in said["engines"].splitlines() if "conv " in line]  # by timed plans
+    assert names == [f",,,: conv {name}" for name in ("conv_backward", "conv_forward", "conv_bias")], said
+    assert "2 failures, 0 cut off" in done.stdout, done
     done, _ = check_with(folder, "--stages", "benchmark")
     assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done
+
+
+def test_all_stages(folder):
+    """What is fast and shows most comes first; an argument for bench-gpu replaces the usual one."""
+    stand_ins(folder)
+    done, stages = check_with(folder, more=["--", "--models", "small160"])
+    assert list(stages) == ["device-properties", "conformance", "loss-curves", "bench", "invariants",
+                            "profile", "leaky-slope", "engines", "memcheck", "racecheck"], stages
+    assert done.returncode == 1 and "gpu-check" not in done.stderr, done
+    assert "small160, batch 16: fp16 failed" in done.stdout, done
+    assert "small160, batch 4: fixed-one-stream failed" in done.stdout, done
+
+
+def test_sanitizer(folder):
+    stand_ins(folder)
+    done, stages = check_with(folder, "--stages", "racecheck,memcheck")
+    assert done.returncode == 1 and stages == {"memcheck": "FAIL", "racecheck": "FAIL"}, (stages, done)
+    said = log_of(folder)
+    assert said["memcheck"].endswith("memcheck: 1 without an error, 1 with errors\n\n"), said
+    first = said["memcheck"].splitlines()[1]
+    assert "--tool memcheck" in first and "small.cfg none --gpu 0" in first, said
+    assert "bench_step" not in said["racecheck"] and "copy: exit status 9" in said["racecheck"], said
+
+
+def test_added_to(folder):
+    """A second run on the same day has its stages beside those of the first, and their words."""
+    stand_ins(folder)
+    (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
+    check_with(folder, "--stages", "device-properties,racecheck", "--plans", folder / "kept.plans")
+    make_executable(folder / "binaries/tests/gpu_device_properties", "#!/bin/sh\nexit 75\n")
+    make_executable(folder / "binaries/tests/gpu_leaky_slope", "#!/bin/sh\necho FAILED it: 1\nexit 75\n")
+    (folder / "more.plans").write_text("darknet-amp plans, version 1\n1\tkey\tbetter\n2\tnew\tvalue\n")
+    done, stages = check_with(folder, "--stages", "device-properties,leaky-slope", "--plans",
+                              folder / "more.plans")
+    assert stages == {"device-properties": "cut off", "racecheck": "FAIL", "leaky-slope": "FAIL"}, stages
+    assert "1 failures, 1 cut off" in done.stdout, done
+    assert set(log_of(folder)) == set(stages), log_of(folder)
+    (plans,) = (folder / "out").glob("h200-*.plans")
+    assert plans.read_text() == ("darknet-amp plans, version 1\n1\tkey\tbetter\n2\tnew\tvalue\n"), plans
+    done, _ = check_with(folder, "--plans", folder / "none")
+    assert done.returncode == 1 and "no plans in" in done.stderr, done
+
+
+def test_cut_off(folder):
+    """What there is no time for is named; what went wrong before counts."""
+    stand_ins(folder)
+    environment = {**os.environ, "AMP_BINARIES": folder / "binaries", "AMP_WORK": folder}
+
+    def stage(*arguments, seconds):
+        return subprocess.run(["sh", ROOT / "scripts/gpu-stage.sh", *arguments], text=True,
+                              capture_output=True,
+                              env={**environment, "AMP_END": str(int(time.time()) + seconds)})
+
+    make_executable(folder / "binaries/tests/test_conformance_gpu_copy", "#!/bin/sh\nexec sleep 60\n")
+    make_executable(folder / "binaries/tests/test_conformance_gpu_pool", "#!/bin/sh\n")
+    done = stage("conformance", "1", "0", seconds=9)
+    assert done.returncode == 75, done
+    assert done.stdout.endswith("programs: 2 without an error, 0 with errors; no time for copy pool\n"), done
+    done = stage("engines", seconds=3)
+    assert done.returncode == 75 and "no time for conv_backward conv_forward conv_bias" in done.stdout, done
+
+
+def test_unpacking(folder):
+    """A tarball, also where tar knows no xz."""
+    stand_ins(folder)
+    with tarfile.open(folder / "pack.tar.xz", "w:xz") as pack:
+        pack.add(folder / "binaries", ".")
+    make_executable(folder / "path/tar", "#!/bin/sh\necho tar: no xz >&2\nexit 2\n")
+    done, stages = check_with(folder, "--stages", "device-properties", binaries=folder / "pack.tar.xz")
+    assert done.returncode == 0 and stages == {"device-properties": "pass"}, done
+
+
+def test_pack(folder):
+    """A build with OpenCV is refused; the pack says what was built."""
+    for name in ("bin/bench_step", "bin/darknet", "lib/libdarknet.so", "lib/libdarknet_amp.so",
+                 "tests/test_conformance_gpu_copy"):
+        (folder / "build" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy("/bin/true", folder / "build" / name)
+    (folder / "cfg").mkdir()
+    for net in ("yolov3", "yolov3-tiny", "yolov2", "darknet19", "darknet53"):
+        (folder / f"cfg/{net}.cfg").write_text("[net]\n")
+    cache = folder / "build/CMakeCache.txt"
+
+    def pack(opencv, out):
+        cache.write_text(f"AMP_OPENCV:BOOL={opencv}\nDARKNET_SOURCE_DIR:PATH={folder}\n")
+        return subprocess.run(["sh", ROOT / "scripts/gpu-pack.sh", folder / out, folder / "build"],
+                              text=True, capture_output=True)
+
+    done = pack("ON", "pack")
+    assert done.returncode == 1 and "-DAMP_OPENCV=OFF" in done.stderr and not (folder / "pack").exists(), done
+    assert pack("OFF", "pack.tar.xz").returncode == 0
+    with tarfile.open(folder / "pack.tar.xz") as packed:
+        assert packed.extractfile("./commit").read().strip(), packed.getnames()
+        assert "./tests/test_conformance_gpu_copy" in packed.getnames(), packed.getnames()
+
+
+DARKNET = f"""#!{sys.executable}
+import pathlib, re, sys
+data = pathlib.Path(sys.argv[3])
+cfg = (data.parent / "toy.cfg").read_text()
+for i in range(1, int(re.search("max_batches=(.*)", cfg)[1]) + 1):
+    print(f"{{i}}: {{10 / i}}, {{10 / i}} avg, 0.1 rate, 0.1 seconds, 1 images")
+(data.parent / "backup/toy_final.weights").write_bytes(bytes(20) + b"abcd")
+if "amp_dtype=fp16" in cfg:
+    print("darknet-amp: the work of a pass CAN be recorded (x)", file=sys.stderr)
+"""
+
+
+def test_recordings(folder):
+    """A run whose passes are not recorded is named by both that train."""
+    for can, status in (("can", 0), ("cannot", 1)):
+        make_executable(folder / "darknet", DARKNET.replace("CAN", can))
+        for script, arguments in (("loss_curves.py", ["--json", folder / "losses.json"]),
+                                  ("invariants.py", [])):
+            done = subprocess.run([sys.executable, ROOT / "tests/gpu" / script, folder / "darknet",
+                                   *arguments], text=True, capture_output=True)
+            said = "cannot be recorded (x)" in done.stdout + done.stderr
+            assert done.returncode == status and said == bool(status), done
+    assert len(json.loads((folder / "losses.json").read_text())["fp16"]) == 200
 
 
 def test_report(folder):
@@ -98,9 +231,37 @@ def test_report(folder):
     assert "forward: honoured, ignored (2 plans); backward: no engine (0 plans)" in text, text
 
 
+def test_other_records(folder):
+    """A record of another commit is left alone, and so is what is no record."""
+    (folder / "stages").write_text("device-properties\tpass\t1\tbytes that are no UTF-8: ")
+    with open(folder / "stages", "ab") as stages:
+        stages.write(b"\xff, and \xe2\x80\xa8 that splits no line\n")
+    (folder / "device.json").write_text('{"deviceName": "NVIDIA H100 80GB HBM3"}')
+
+    def report():
+        done = subprocess.run([sys.executable, ROOT / "scripts/gpu_report.py", folder, folder / "out"],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done
+        return sorted((folder / "out").glob("*.json"), key=lambda path: (len(path.name), path.name))
+
+    (first,) = report()
+    assert len(report()) == 1
+    record = json.loads(first.read_text())
+    assert len(record["stages"]) == 1 and "\ufffd, and" in record["stages"][0]["reason"], record
+    (folder / "stages").write_text("device-properties\tskipped\t0\tno time\nbench\tskipped\t0\tno time\n")
+    report()
+    record = json.loads(first.read_text())
+    assert [stage["result"] for stage in record["stages"]] == ["pass", "skipped"], record
+    record["machine"]["commit"] = "another"
+    first.write_text(json.dumps(record))
+    assert len(report()) == 2 and json.loads(first.read_text()) == record
+    report()[1].write_text("{}")
+    assert len(report()) == 3 and report()[2].name.endswith("-3.json")
+
+
 test_no_gpu()
 test_arguments()
-with tempfile.TemporaryDirectory() as scratch:
-    test_stages(Path(scratch))
-with tempfile.TemporaryDirectory() as scratch:
-    test_report(Path(scratch))
+for test in (test_recordings, test_stages, test_all_stages, test_sanitizer, test_added_to, test_cut_off, test_unpacking,
+             test_pack, test_report, test_other_records):
+    with tempfile.TemporaryDirectory() as scratch:
+        test(Path(scratch))
