@@ -19,9 +19,10 @@ static void forward(struct amp_graph *g, int i)
     if (!g->train) return;
     be->amax(g->context, node->bind.output, n, &node->watch[AMP_WATCH_OUT]);
     if (!node->loss) return;
-    be->fill_zero(g->context, node->loss, n * sizeof(float));
-    be->accumulate(g->context, node->bind.delta, n, 1, node->loss);
-    be->amax(g->context, node->loss, n, &node->watch[AMP_WATCH_LOSS]);
+    struct ampk_tensor delta = node->out, loss = node->out;
+    delta.data = node->bind.delta;
+    loss.data = node->loss;
+    be->convert(g->context, &delta, &loss, false, &node->watch[AMP_WATCH_LOSS]);
 }
 
 static void watch_gradients(struct amp_graph *g, struct amp_node *node)

@@ -590,8 +590,12 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
                           (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
         if (!node->loss || node->plan->ours) continue;
         size_t n = output_count(g, i);
-        be->fill_zero(g->context, node->delta.data, n * sizeof(float));
-        be->accumulate(g->context, node->loss, n, scale, node->delta.data);
+        if (be->loss_backward) {
+            be->loss_backward(g->context, node->loss, n, scale, node->delta.data, false, NULL);
+        } else {
+            be->fill_zero(g->context, node->delta.data, n * sizeof(float));
+            be->accumulate(g->context, node->loss, n, scale, node->delta.data);
+        }
     }
     g->backward_began = true;
 }
