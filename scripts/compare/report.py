@@ -41,7 +41,7 @@ def versions():
         found["libraries"] = ", ".join(installed)
     devices = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     if devices:
-        found["GPU, driver"] = "; ".join(devices)
+        found["GPUs here, driver"] = "; ".join(devices)
     found["OpenMP threads"] = os.environ.get("OMP_NUM_THREADS", "as many as cores")
     return found
 
