@@ -152,10 +152,10 @@ configure_cuda() {
     return 1
 }
 
-# The first error's own words, up to an empty line.
+# The first error's own words, up to an empty line or the files that it came through.
 cmake_reason() {
     awk '/^CMake Error/ { found = 1; sub(/^CMake Error( at [^ ]+ \([^)]*\))?: */, "") }
-        found && /^ *$/ && text { exit }
-        found && !/^ *$/ { sub(/^ +/, ""); text = text (text ? " " : "") $0 }
+        found && text && /^( *$|Call Stack)/ { exit }
+        found && !/^ *$/ { sub(/^ +/, ""); gsub(/  +/, " "); text = text (text ? " " : "") $0 }
         END { sub(/[.]$/, "", text); print text ? text : "CMake gave no reason" }' "$1"
 }

@@ -164,7 +164,8 @@ def gpu_of(program, options=()):
         asked = subprocess.run(command, cwd=folder, text=True, errors="replace", capture_output=True)
     said = asked.stderr.strip().splitlines()
     if asked.returncode:
-        raise BenchError(f"{' '.join(command)}: exit status {asked.returncode}\n" + "\n".join(said[-5:]))
+        raise BenchError(f"{' '.join(command)}: exit status {asked.returncode}; if that is the GPU's fault, "
+                         "--preset cpu does without it\n" + "\n".join(said[-5:]))
     for line in said:
         if line.startswith(NO_GPU):
             print(line, flush=True)

@@ -143,7 +143,8 @@ def test_no_match():
 def test_no_toolkit():
     found = machine(smi=lists(T4)).choose()
     expect(found, "cpu", "Tesla T4 is here, but nvcc is neither on PATH nor in", "install CUDA 12 or 13")
-    for error, reason in ((NO_CUDNN, "AMP_CUDA needs cuDNN 8 or 9"),
+    for error, reason in ((NO_CUDNN, "(AMP_CUDA needs cuDNN 8 or 9, but cudnn_version.h and libcudnn were "
+                                     "not found. Set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY;"),
                           (OLD_TOOLKIT, '(Could NOT find CUDAToolkit: Found unsuitable version "11.8.89", '
                                         'but required is at least "12" (found /usr);')):
         here = machine(smi=lists(T4), nvcc=CUDA_13, cmake_error=error)
