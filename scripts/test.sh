@@ -59,10 +59,10 @@ run_tests() {
     ctest --preset "$preset" --no-label-summary -LE slow "$@"
 }
 
+# What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and what
+# the toolkit's libraries and compiler, or a GPU, make of our kernels and convolutions.
 test_cuda() {
     if find_gpus && find_nvcc && match_gpus; then
-        # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and
-        # what the toolkit's libraries and compiler make of our kernels and convolutions.
         labels='attach|cuda|gpu'
     else
         echo "SKIPPED tests on a GPU: $reason"
