@@ -6,8 +6,12 @@
 #   match_gpus         $architectures: what nvcc must compile for these GPUs
 #   configure_cuda     the preset cuda, for $AMP_CUDA_ARCHITECTURES, else for $architectures, else as
 #                      it was, or for all
-# The last four end with status 1 and a $reason.
+#   tell_cuda          one line on what these found
+# find_*, match_gpus and configure_cuda end with status 1 and a $reason where there is none.
 
+gpus=
+unmatched=
+architectures=
 usual_cuda=/usr/local/cuda
 pci_devices=/sys/bus/pci/devices
 cuda_advice="for the GPU, install CUDA 12 or 13 (nvcc, libraries, headers) and cuDNN 8 or 9 (with headers), such as from NVIDIA's own package repository, and run this again"
@@ -17,11 +21,15 @@ choose_preset() {
     advice=
     if find_gpus && find_nvcc && match_gpus && configure_cuda; then
         preset=cuda
-        echo "Preset cuda: $(name_gpus); $configured${unmatched:+; $unmatched}"
+        tell_cuda
     else
         preset=cpu
         echo "Preset cpu: $reason${advice:+; $advice}"
     fi
+}
+
+tell_cuda() {
+    echo "Preset cuda: ${gpus:+$(name_gpus); }$configured${unmatched:+; $unmatched}"
 }
 
 # ---- the GPUs ----
@@ -137,7 +145,7 @@ note_unmatched() {
 
 configure_cuda() {
     folder=build/cuda
-    for_what=${AMP_CUDA_ARCHITECTURES:-${architectures-}}
+    for_what=${AMP_CUDA_ARCHITECTURES:-$architectures}
     was_there=0
     [ ! -e $folder/CMakeCache.txt ] || was_there=1
     mkdir -p $folder

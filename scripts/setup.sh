@@ -66,11 +66,10 @@ configure() {
 
 insist_on_cuda() {
     if ! { find_gpus && find_nvcc && match_gpus; }; then
-        architectures=
         echo "Preset cuda without a GPU that it can use: $reason"
     fi
     configure_cuda || fail "$reason"
-    echo "Preset cuda: $configured"
+    tell_cuda
 }
 
 offer_cpu() {

@@ -74,7 +74,7 @@ test_cuda() {
         [ "$require_cuda" = 0 ]
         return
     fi
-    echo "Preset cuda: $configured"
+    tell_cuda
     cmake --build --preset cuda -j "$jobs"
     run_tests cuda -L "$labels"
     # Why, where tests end with status 77.
