@@ -57,6 +57,10 @@ string(REPLACE ";" "." AMP_CUDNN_VERSION "${version}")
 if(AMP_CUDNN_VERSION VERSION_LESS 8)
   message(FATAL_ERROR "cuDNN ${AMP_CUDNN_VERSION} in ${CUDNN_INCLUDE_DIR} is too old: 8 or 9 is needed")
 endif()
+if(AMP_CUDA_OLDEST LESS 75 AND AMP_CUDNN_VERSION VERSION_GREATER_EQUAL 9.11)
+  message(FATAL_ERROR "cuDNN ${AMP_CUDNN_VERSION} in ${CUDNN_INCLUDE_DIR} is too new for compute "
+    "capability ${AMP_CUDA_OLDEST}: 9.10 or older is needed")
+endif()
 message(STATUS "CUDA ${CUDAToolkit_VERSION}, cuDNN ${AMP_CUDNN_VERSION}, architectures ${AMP_CUDA_ARCHITECTURES}")
 
 # Where the libraries of the toolkit are found at run time.

@@ -22,7 +22,8 @@
 #   --out DIR            default out/compare
 #   --report-only        trains nothing, reports on what is in --out
 #   --gpu N              which GPU, -1: none
-#   --preset NAME        what is built and run: cpu (default), release, cuda
+#   --preset NAME        what is built and run: auto (default: cuda where an NVIDIA GPU, nvcc and
+#                        cuDNN are, else cpu; one line says why), cpu, release, cuda
 #   -y                   install missing packages without asking
 #
 # Installs what is missing (apt), fetches and builds Darknet and the plugin, trains, evaluates. Stop it
@@ -38,7 +39,7 @@ usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 . "$root/scripts/setup.sh"
 
 yes=0
-preset=cpu
+preset=auto
 arguments=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -57,7 +58,5 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-build=$root/build
-[ "$preset" = cpu ] || build=$root/build/$preset
-(set_up "$preset") || exit
-exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$build/bin/darknet" "${arguments[@]}"
+set_up "$preset"
+exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$program" "${arguments[@]}"

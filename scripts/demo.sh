@@ -2,12 +2,14 @@
 # Trains the same small detector twice with unmodified Darknet, in FP32 and with mixed_precision=1,
 # on real images, and compares the two: mAP, seconds per iteration, peak memory.
 #
-#   scripts/demo.sh [-y] [--data DIR]
+#   scripts/demo.sh [-y] [--data DIR] [--preset NAME]
 #
-#   -y          install missing packages without asking (also where there is no terminal to ask on)
-#   --data DIR  your own data set in Darknet's format instead of the demo's garments: DIR holds one
-#               *.data file, or one *.names file with train.txt and valid.txt; relative paths in
-#               them are relative to DIR
+#   -y             install missing packages without asking (also where there is no terminal to ask on)
+#   --data DIR     your own data set in Darknet's format instead of the demo's garments: DIR holds one
+#                  *.data file, or one *.names file with train.txt and valid.txt; relative paths in
+#                  them are relative to DIR
+#   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU, nvcc and cuDNN are,
+#                  else cpu; one line says why), cpu, release, cuda
 #
 # Installs what is missing (apt), fetches and builds Darknet and the plugin, makes the data set,
 # trains, evaluates. Everything it makes is in build/, darknet/upstream/ and out/demo/; the result is
@@ -23,6 +25,7 @@ usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 
 yes=0
 data=
+preset=auto
 while [ $# -gt 0 ]; do
     case $1 in
     -y) yes=1 ;;
@@ -30,6 +33,11 @@ while [ $# -gt 0 ]; do
         [ -n "${2-}" ] || fail "--data needs a folder"
         [ -d "$2" ] || fail "--data $2: no such folder"
         data=$(cd "$2" && pwd)
+        shift
+        ;;
+    --preset)
+        [ -n "${2-}" ] || fail "--preset needs a name"
+        preset=$2
         shift
         ;;
     -h | --help)
@@ -46,6 +54,6 @@ done
 
 packages=()
 [ -n "$data" ] || packages+=(dataset-fashion-mnist)
-set_up cpu "${packages[@]}"
+set_up "$preset" "${packages[@]}"
 
-exec /usr/bin/python3 scripts/demo.py ${data:+--data "$data"}
+exec /usr/bin/python3 "$root/scripts/demo.py" --darknet "$program" ${data:+--data "$data"}

@@ -3,11 +3,13 @@
 #
 #   scripts/test.sh [--require-cuda] [--asan] [--tsan]
 #
-# The preset cpu is built and tested; the preset cuda too where nvcc is (on PATH or in
-# /usr/local/cuda), else one SKIPPED line says so, and --require-cuda makes that a failure.
+# The preset cpu is built and tested; the preset cuda too where nvcc and cuDNN are, else one SKIPPED
+# line says what is missing, and --require-cuda makes that a failure. Where there is an NVIDIA GPU,
+# every operation of the CUDA backend is tested on it (scripts/gpu-check.sh does more).
 # --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests
 # labelled slow are left out.
-# AMP_CUDA_ARCHITECTURES (default "75;90") limits what the preset cuda compiles for.
+# AMP_CUDA_ARCHITECTURES (default: those of the GPUs here, else "75;90") limits what the preset cuda
+# compiles for.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -34,6 +36,7 @@ packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 pat
 [ "$tsan" = 0 ] || packages="$packages clang llvm libomp-dev"
 
 . scripts/packages.sh
+. scripts/preset.sh
 
 check_format() {
     found=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
@@ -46,10 +49,8 @@ check_format() {
 }
 
 build() {
-    preset=$1
-    shift
-    cmake --preset "$preset" "$@"
-    cmake --build --preset "$preset" -j "$jobs"
+    cmake --preset "$1"
+    cmake --build --preset "$1" -j "$jobs"
 }
 
 run_tests() {
@@ -58,16 +59,26 @@ run_tests() {
     ctest --preset "$preset" --no-label-summary -LE slow "$@"
 }
 
+# What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and what
+# the toolkit's libraries and compiler, or a GPU, make of our kernels and convolutions.
 test_cuda() {
-    if ! command -v nvcc >/dev/null && [ ! -x /usr/local/cuda/bin/nvcc ]; then
-        echo "SKIPPED cuda: nvcc is neither on PATH nor in /usr/local/cuda/bin"
+    if find_gpus && find_nvcc && match_gpus; then
+        labels='attach|cuda|gpu'
+    else
+        echo "SKIPPED tests on a GPU: $reason"
+        labels='attach|cuda'
+        architectures="75;90"
+    fi
+    if ! find_nvcc || ! configure_cuda; then
+        echo "SKIPPED cuda: $reason"
         [ "$require_cuda" = 0 ]
         return
     fi
-    build cuda -DAMP_CUDA_ARCHITECTURES="${AMP_CUDA_ARCHITECTURES:-75;90}"
-    # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and
-    # what the toolkit's libraries and compiler make of our kernels and convolutions.
-    run_tests cuda -L 'attach|cuda'
+    tell_cuda
+    cmake --build --preset cuda -j "$jobs"
+    run_tests cuda -L "$labels"
+    # Why, where tests end with status 77.
+    grep -h '^SKIPPED' build/cuda/Testing/Temporary/LastTest.log | sort -u
 }
 
 install_missing "$packages"

@@ -5,9 +5,11 @@ Only the standard library is needed. Errors are BenchError; see bench_lib.exits.
 
 import os
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 
-from bench_lib import BenchError
+from bench_lib import BenchError, parse_json
 
 # Darknet finds an image's label file by replacing, in this order, the first of each of these.
 LABEL_RULE = [("images", "labels"), ("JPEGImages", "labels"), ("raw", "labels"), (".jpg", ".txt"),
@@ -135,3 +137,68 @@ def run_darknet(program, arguments, folder, log, take=lambda line, pid: None, ap
 def fail_with_log(log, message):
     tail = log.read_text(errors="replace").splitlines()[-15:]
     raise BenchError(f"{message}; the end of {log}:\n" + "\n".join(f"    {line}" for line in tail))
+
+
+# ---- the device ----
+
+NO_GPU = "darknet-amp: no usable GPU"  # how the plugin says that a GPU build runs on the CPU
+SMALLEST_CFG = """[net]
+batch=1
+width=8
+height=8
+channels=3
+[convolutional]
+filters=8
+size=1
+activation=linear
+[softmax]
+"""
+
+
+def gpu_of(program, options=()):
+    """The GPU that Darknet computes on with these options, as CUDA names it; None: the CPU. It is what
+    `amp profile` ran a net of two layers on. Passes on why a GPU build does not use one."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "net.cfg").write_text(SMALLEST_CFG)
+        command = [str(program), "amp", "profile", "net.cfg", "--json", *options]
+        asked = subprocess.run(command, cwd=folder, text=True, errors="replace", capture_output=True)
+    said = asked.stderr.strip().splitlines()
+    if asked.returncode:
+        raise BenchError(f"{' '.join(command)}: exit status {asked.returncode}; if that is the GPU's fault, "
+                         "--preset cpu does without it\n" + "\n".join(said[-5:]))
+    for line in said:
+        if line.startswith(NO_GPU):
+            print(line, flush=True)
+    return parse_json(asked.stdout, "amp profile").get("device")
+
+
+def device_memory_of(process):
+    """MiB that a process holds on GPUs, None where that cannot be known."""
+    try:
+        asked = subprocess.run(
+            ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.split(",") for line in asked.stdout.splitlines()]
+    used = [int(row[1]) for row in rows if len(row) == 2 and row[0].strip() == str(process)
+            and row[1].strip().isdigit()]
+    return sum(used) if used else None
+
+
+class DeviceMemory:
+    """The most that a process held on GPUs: peak in MiB, None where that cannot be known."""
+
+    EVERY = 10  # seconds
+
+    def __init__(self):
+        self.peak, self.due = None, 0
+
+    def look(self, process):
+        """To be called often; looks now and then."""
+        if time.monotonic() < self.due:
+            return
+        memory = device_memory_of(process)
+        if memory is not None:
+            self.peak = max(memory, self.peak or 0)
+        self.due = time.monotonic() + self.EVERY

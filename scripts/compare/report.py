@@ -41,7 +41,7 @@ def versions():
         found["libraries"] = ", ".join(installed)
     devices = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     if devices:
-        found["GPU, driver"] = "; ".join(devices)
+        found["GPUs here, driver"] = "; ".join(devices)
     found["OpenMP threads"] = os.environ.get("OMP_NUM_THREADS", "as many as cores")
     return found
 
@@ -384,13 +384,15 @@ def table_rows(found, metrics):
 
 def markdown(found, rows):
     settings, host = found["settings"], found["machine"]
+    device = host["versions"].get("computed on")
     header = ["", *(variant["title"] for variant in found["variants"])]
     return join_lines([
         *(f"**{verdict['sentence']}**" for verdict in found["verdicts"]), "",
         *table(header, [[title, *cells] for title, cells in rows]), "",
         f"{settings['cfg']}, {settings['data']}: {settings['iterations']} iterations of "
         f"{settings['batch']} images, {settings['images']} validation images. {host['cpu']}, "
-        f"{cores(host)}, {host['system']}, commit {host['commit']}.",
+        f"{cores(host)}, {host['system']}, commit {host['commit']}"
+        + (f"; computed on {device}." if device else "."),
         *(f"- {note}" for note in found["notes"])])
 
 

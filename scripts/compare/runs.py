@@ -20,7 +20,8 @@ from pathlib import Path
 import logs
 from bench_lib import BenchError, write
 from cfgs import Cfg
-from training import clock, data_file, fail_with_log, run_darknet, write_lists
+from training import (DeviceMemory, clock, data_file, fail_with_log, gpu_of, run_darknet,
+                      write_lists)
 
 DRAWINGS = 2000  # of the validation images, for the bootstrap
 RESUMED = "mixed precision: resumed from "  # how the plugin says that it took up a sidecar
@@ -168,7 +169,7 @@ class Run:
         resumes = {start for start in state["starts"] if 0 < start < self.iterations}
         resumed = (self.folder / "train.log").read_text(errors="replace").count(RESUMED)
         state.update(finished=True, host=host, peak_memory_mb=memory,
-                     device_memory_mb=take.device_memory(),
+                     device_memory_mb=take.device.peak,
                      exact=resumed >= len(resumes))
         write(self.folder / "run.json", json.dumps(state, indent=2))
         # They may be large, and many.
@@ -205,20 +206,6 @@ class Options:
 # ---- progress ----
 
 
-def device_memory_of(process):
-    """MiB that a process holds on GPUs, None where that cannot be known."""
-    try:
-        asked = subprocess.run(
-            ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    rows = [line.split(",") for line in asked.stdout.splitlines()]
-    used = [int(row[1]) for row in rows if len(row) == 2 and row[0].strip() == str(process)
-            and row[1].strip().isdigit()]
-    return sum(used) if used else None
-
-
 class Progress:
     """One line every ten seconds: how far all runs are, and the one that trains."""
 
@@ -253,12 +240,13 @@ class Watch:
         self.progress, self.run = progress, run
         self.begin = self.shown = time.monotonic()
         self.first = run.done()
-        self.memory = None
+        self.device = DeviceMemory()
 
     def __call__(self, line, process):
         found = logs.DARKNET_ITERATION.match(line)
         if not found:
             return
+        self.device.look(process)
         done, now = int(found["iteration"]), time.monotonic()
         self.progress.left[self.run.name] = self.run.iterations - done
         passed = (now - self.begin) / max(1, done - self.first)
@@ -266,20 +254,11 @@ class Watch:
         if now - self.shown < self.progress.EVERY and done < self.run.iterations:
             return
         self.shown = now
-        self.look_at_device(process)
         images = int(found["images"]) / done
         print(f"  {100 * self.progress.share():.0f} % of {self.progress.runs} runs, "
               f"{clock(self.progress.seconds_left())} left | {self.run.variant.title}, seed "
               f"{self.run.seed}: {done}/{self.run.iterations}, {images / passed:.1f} images/s, "
               f"loss {float(found['loss']):.4g}", flush=True)
-
-    def look_at_device(self, process):
-        memory = device_memory_of(process)
-        if memory is not None:
-            self.memory = max(memory, self.memory or 0)
-
-    def device_memory(self):
-        return self.memory
 
 
 # ---- all of them ----
@@ -321,6 +300,9 @@ def train_all(out, runs, found, program, host, options):
     write_lists(found, out / "lists")
     for run in runs:
         run.prepare()
+    if not all(run.state()["finished"] for run in runs):
+        host["versions"]["computed on"] = gpu_of(program, options.device) or "the CPU"
+        print(f"Computing on {host['versions']['computed on']}", flush=True)
     progress = Progress(runs)
     for number, run in enumerate(runs, 1):
         if not run.state()["finished"]:

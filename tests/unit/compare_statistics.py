@@ -19,7 +19,7 @@ import cost
 import logs
 import numerics
 import paired
-import runs
+import training
 from bench_lib import BenchError
 
 
@@ -330,9 +330,9 @@ def test_device_memory(folder):
     program.chmod(0o755)
     path = os.environ["PATH"]
     os.environ["PATH"] = "%s:%s" % (folder, path)
-    assert runs.device_memory_of(42) == 724 and runs.device_memory_of(4) is None
+    assert training.device_memory_of(42) == 724 and training.device_memory_of(4) is None
     os.environ["PATH"] = str(folder / "nothing")
-    assert runs.device_memory_of(42) is None
+    assert training.device_memory_of(42) is None
     os.environ["PATH"] = path
 
 

@@ -1,0 +1,169 @@
+# Sourced by scripts, in the repository's root: which preset fits this machine.
+#
+#   choose_preset      $preset is cuda, which is configured then, or cpu; one line says why
+#   find_gpus          $gpus: a line "NAME, COMPUTE CAPABILITY" for each NVIDIA GPU
+#   find_nvcc          $nvcc: where CMake finds it too
+#   match_gpus         $architectures: what nvcc must compile for these GPUs
+#   configure_cuda     the preset cuda, for $AMP_CUDA_ARCHITECTURES, else for $architectures, else as
+#                      it was, or for all
+#   tell_cuda          one line on what these found
+# find_*, match_gpus and configure_cuda end with status 1 and a $reason where there is none.
+
+gpus=
+unmatched=
+architectures=
+usual_cuda=/usr/local/cuda
+pci_devices=/sys/bus/pci/devices
+cuda_advice="for the GPU, install CUDA 12 or 13 (nvcc, libraries, headers) and cuDNN 8 or 9 (with headers), such as from NVIDIA's own package repository, and run this again"
+driver_advice="for the GPU, install NVIDIA's driver, and then CUDA 12 or 13 and cuDNN 8 or 9, and run this again"
+
+choose_preset() {
+    advice=
+    if find_gpus && find_nvcc && match_gpus && configure_cuda; then
+        preset=cuda
+        tell_cuda
+    else
+        preset=cpu
+        echo "Preset cpu: $reason${advice:+; $advice}"
+    fi
+}
+
+tell_cuda() {
+    echo "Preset cuda: ${gpus:+$(name_gpus); }$configured${unmatched:+; $unmatched}"
+}
+
+# ---- the GPUs ----
+
+find_gpus() {
+    gpus=
+    case ${CUDA_VISIBLE_DEVICES-all} in
+    "" | -1)
+        reason="CUDA_VISIBLE_DEVICES hides all GPUs"
+        return 1
+        ;;
+    esac
+    if ! command -v nvidia-smi >/dev/null; then
+        reason="no NVIDIA GPU is here (nor its driver's nvidia-smi)"
+        if has_nvidia_card; then
+            reason="an NVIDIA card is here, but its driver's nvidia-smi is not"
+            advice=$driver_advice
+        fi
+        return 1
+    fi
+    if ask_nvidia_smi; then return; fi
+    ! has_nvidia_card || advice=$driver_advice
+    return 1
+}
+
+ask_nvidia_smi() {
+    status=0
+    answer=$(timeout -k 5 30 nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>&1) ||
+        status=$?
+    gpus=$(echo "$answer" | grep -E '^.+, [0-9]+\.[0-9]+$') || gpus=
+    first=$(echo "$answer" | head -n 1)
+    case $status in
+    0)
+        [ -z "$gpus" ] || return 0
+        reason="nvidia-smi lists no GPU with a compute capability${first:+ ($first)}"
+        ;;
+    124 | 137) reason="nvidia-smi gave no answer in 30 s" ;;
+    *) reason="nvidia-smi ends with status $status${first:+ ($first)}" ;;
+    esac
+    gpus=
+    return 1
+}
+
+has_nvidia_card() {
+    for device in "$pci_devices"/*; do
+        case $(cat "$device/vendor" "$device/class" 2>/dev/null | tr '\n' ' ') in
+        "0x10de 0x03"*) return 0 ;;
+        esac
+    done
+    return 1
+}
+
+# "NVIDIA A100, 2 x NVIDIA T4"
+name_gpus() {
+    echo "$gpus" | sed 's/, [^,]*$//' | sort | uniq -c |
+        sed 's/^ *1 //; s/^ *\([0-9]*\) /\1 x /' | paste -s -d , | sed 's/,/, /g'
+}
+
+# ---- the toolkit ----
+
+find_nvcc() {
+    for nvcc in ${CUDA_PATH:+"$CUDA_PATH/bin/nvcc"} ${CUDA_HOME:+"$CUDA_HOME/bin/nvcc"} \
+        "$(command -v nvcc)" "$usual_cuda/bin/nvcc"; do
+        [ ! -x "$nvcc" ] || return 0
+    done
+    nvcc=
+    reason="${gpus:+$(name_gpus) is here, but }nvcc is neither on PATH nor in $usual_cuda/bin"
+    advice=$cuda_advice
+    return 1
+}
+
+# For each GPU the newest architecture that is not newer than it: within a generation its code runs as
+# it is, on a later one the driver translates the PTX. $unmatched tells of GPUs for which there is none,
+# or only an older generation's.
+match_gpus() {
+    offered=$("$nvcc" --list-gpu-arch 2>/dev/null | sed -n 's/^compute_\([0-9]*\)$/\1/p' | sort -n)
+    architectures=
+    unmatched=
+    if [ -z "$offered" ]; then
+        reason="$nvcc --list-gpu-arch names no architecture"
+        advice=$cuda_advice
+        return 1
+    fi
+    while read -r gpu; do
+        capability=${gpu##*, }
+        match=$(newest_until "${capability%.*}${capability#*.}")
+        case $match in
+        "") note_unmatched "${gpu%, *} ($capability) is too old for $nvcc" ;;
+        "${capability%.*}"?) ;;
+        *) note_unmatched "${gpu%, *} ($capability) is newer than what $nvcc knows, and is tried with PTX for $match" ;;
+        esac
+        architectures="$architectures $match"
+    done <<GPUS
+$(echo "$gpus" | sort -u)
+GPUS
+    architectures=$(echo "$architectures" | tr -s ' ' '\n' | sort -nu | sed '/^$/d' | paste -s -d ';')
+    [ -z "$architectures" ] || return 0
+    reason="$unmatched: 7.5 (Turing) is the oldest, 7.0 (Volta) with CUDA 12"
+    return 1
+}
+
+newest_until() {
+    for architecture in $offered; do
+        [ "$architecture" -lt 70 ] || [ "$architecture" -gt "$1" ] || echo "$architecture"
+    done | tail -n 1
+}
+
+note_unmatched() {
+    unmatched="${unmatched:+$unmatched, }$1"
+}
+
+# ---- the build ----
+
+configure_cuda() {
+    folder=build/cuda
+    for_what=${AMP_CUDA_ARCHITECTURES:-$architectures}
+    was_there=0
+    [ ! -e $folder/CMakeCache.txt ] || was_there=1
+    mkdir -p $folder
+    if cmake --preset cuda ${for_what:+-DAMP_CUDA_ARCHITECTURES="$for_what"} >$folder/configure.log 2>&1; then
+        configured=$(sed -n 's/^-- \(CUDA [0-9].*\)/\1/p' $folder/configure.log)
+        return
+    fi
+    # What was not found is searched again next time.
+    [ $was_there = 1 ] || rm -rf $folder/CMakeCache.txt $folder/CMakeFiles
+    reason="${gpus:+$(name_gpus) is here, but }the preset cuda cannot be configured ($(cmake_reason $folder/configure.log); the rest is in $folder/configure.log)"
+    advice=$cuda_advice
+    return 1
+}
+
+# The first error's own words, up to an empty line or the files that it came through.
+cmake_reason() {
+    awk '/^CMake Error/ { found = 1; sub(/^CMake Error( at [^ ]+ \([^)]*\))?: */, "") }
+        found && text && /^( *$|Call Stack)/ { exit }
+        found && !/^ *$/ { sub(/^ +/, ""); gsub(/  +/, " "); text = text (text ? " " : "") $0 }
+        END { sub(/[.]$/, "", text); print text ? text : "CMake gave no reason" }' "$1"
+}
