@@ -120,7 +120,7 @@ struct ampk_bn_statistics {
 struct ampk_gradient_sums {
     const struct ampk_tensor *y;
     const struct ampk_batchnorm *bn;
-    enum ampk_activation activation; /* of two slopes */
+    enum ampk_activation activation; /* that conv_sums_gradients was asked with */
     float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 

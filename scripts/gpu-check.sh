@@ -25,8 +25,9 @@
 #   engines            convolutions against the reference, by the engines that are fastest here
 #   memcheck racecheck compute-sanitizer where it is
 # A stage passes, fails, is skipped with a reason, or is cut off: stopped without an error before all of it
-# was done. After a failure the next ones run, and the exit status is 1 at the end. Without a GPU: one
-# line, exit status 77.
+# was done. After a failure the next ones run, and the exit status is 1 at the end; 75 where nothing failed
+# but something was cut off, which a program that hangs on the device is too. Without a GPU: one line,
+# exit status 77.
 #
 # Where the machine is there for half an hour, three runs show all:
 #   gpu-check.sh ...                does it compute rightly, how fast is yolov3 beside PyTorch; of the
@@ -225,4 +226,5 @@ fi
 cat "$work/report"
 [ "$reported" = 0 ] || failures=$((failures + 1))
 echo "$failures failures, $cut cut off, $(($(date +%s) - started)) s"
-[ $failures = 0 ]
+[ $failures = 0 ] || exit 1
+[ "$cut" = 0 ] || exit 75

@@ -31,6 +31,20 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
     return true;
 }
 
+enum ampk_setting ampk_cuda_setting(const char *name)
+{
+    static bool said;
+    const char *value = getenv(name);
+    if (!value || !value[0]) return AMPK_UNSET;
+    if (!strcmp(value, "0")) return AMPK_NEVER;
+    if (!strcmp(value, "1")) return AMPK_ALWAYS;
+    if (!said)
+        fprintf(stderr, "darknet-amp: %s=%s in the environment: 0 or 1 are allowed; ignored\n",
+                name, value);
+    said = true;
+    return AMPK_UNSET;
+}
+
 static bool make_counters(struct ampk_context *ctx)
 {
     size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
@@ -42,10 +56,9 @@ static bool make_counters(struct ampk_context *ctx)
 /* AMPK_CUDA_SIDE_STREAM=0 in the environment: no convolution uses a stream beside. */
 static bool make_streams(struct ampk_context *ctx)
 {
-    const char *wanted = getenv("AMPK_CUDA_SIDE_STREAM");
     ctx->stream = ampk_rt_stream_create();
     ctx->turn = ampk_rt_event_create(false);
-    if (wanted && !strcmp(wanted, "0")) return ctx->stream && ctx->turn;
+    if (ampk_cuda_setting("AMPK_CUDA_SIDE_STREAM") == AMPK_NEVER) return ctx->stream && ctx->turn;
     ctx->side = ampk_rt_stream_create();
     ctx->fork = ampk_rt_event_create(false);
     ctx->join = ampk_rt_event_create(false);

@@ -43,7 +43,12 @@ struct ampk_conv {
 
 /* ---- plans ---- */
 
-/* A context's libraries are opened by its first convolution. In the environment:
+static bool is_set(const char *name)
+{
+    return ampk_cuda_setting(name) == AMPK_ALWAYS;
+}
+
+/* A context's libraries are opened by its first convolution. 1 in the environment:
  * AMPK_CUDA_FP32_GRADIENTS  weight gradients of all convolutions come as FP32 where there are
  *                           kernels for it, which are compiled at every start
  * AMPK_CUDA_UNTIMED         plans that are not known yet are guessed, not timed (tests) */
@@ -52,8 +57,8 @@ static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err
     char path[PATH_MAX];
     struct ampk_tc_settings settings = {.workspace_limit =
                                             ctx->device.memory_bytes / WORKSPACE_SHARE,
-                                        .compile = getenv("AMPK_CUDA_FP32_GRADIENTS") != NULL,
-                                        .untimed = getenv("AMPK_CUDA_UNTIMED") != NULL};
+                                        .compile = is_set("AMPK_CUDA_FP32_GRADIENTS"),
+                                        .untimed = is_set("AMPK_CUDA_UNTIMED")};
     if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
     if (!ctx->tensor_core)
         ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);
@@ -125,7 +130,7 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
     if (!ctx->side || conv->shape.forward_only) return false;
-    if (getenv("AMPK_CUDA_SIDE_STREAM")) return true;
+    if (is_set("AMPK_CUDA_SIDE_STREAM")) return true;
     return ampk_tc_pays_beside(
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
         find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why), ctx->stream,
@@ -143,16 +148,17 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
     char why[400];
     bool data = pass == AMPK_TC_DATA;
     const struct ampk_conv_shape *s = &conv->shape;
-    const char *wanted = getenv(data ? "AMPK_CUDA_GRADIENT_SUMS" : "AMPK_CUDA_EPILOGUE_SUMS");
+    enum ampk_setting setting =
+        ampk_cuda_setting(data ? "AMPK_CUDA_GRADIENT_SUMS" : "AMPK_CUDA_EPILOGUE_SUMS");
     bool padded = data ? conv->c != s->c : conv->k != s->k;
     bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
-    if (!possible || s->forward_only || (wanted && !strcmp(wanted, "0"))) return NULL;
+    if (!possible || s->forward_only || setting == AMPK_NEVER) return NULL;
     struct ampk_tc_problem p = ampk_conv_problem(s, pass, conv->operand, false);
     p.sums = true;
     if (data) p.slope = ampk_slope_below(activation);
     struct ampk_tc_plan *plan =
         ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
-    if (!plan || wanted) return plan;
+    if (!plan || setting == AMPK_ALWAYS) return plan;
     struct ampk_tc_plan *apart = find_plan(ctx, conv, pass, conv->operand, false, why, sizeof why);
     bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
                      : ampk_tc_pays_sums(ctx, apart, plan);

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local char last_error[256];
 static _Thread_local bool failed; /* something that had no way to say so */
@@ -189,7 +190,8 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 /* AMPK_CUDA_UNRECORDED=1 in the environment: to tell what goes wrong in recordings alone. */
 bool ampk_rt_can_record(void)
 {
-    return getenv("AMPK_CUDA_UNRECORDED") == NULL;
+    const char *unrecorded = getenv("AMPK_CUDA_UNRECORDED");
+    return !unrecorded || strcmp(unrecorded, "1") != 0;
 }
 
 /* What other threads copy and start (Darknet's loaders) does not disturb a capture of this mode. */

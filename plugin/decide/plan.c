@@ -416,22 +416,15 @@ int amp_plan_writes(const struct amp_plan *plan, int i)
     return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
 }
 
-/* Whether all of it is FP16 of ours, in backward too. */
-static bool is_island(const struct amp_plan_layer *p)
-{
-    return p->ours && p->backward && p->in == AMP_FORMAT_FP16 && p->out == AMP_FORMAT_FP16;
-}
-
 int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];
-    bool reads = is_matrix(&net->layers[i]) && p->ours && p->in == AMP_FORMAT_FP16;
-    if (!reads || !p->source_wanted[0]) return -1;
+    if (!is_matrix(&net->layers[i]) || p->in != AMP_FORMAT_FP16 || !p->source_wanted[0]) return -1;
     int s = p->sources[0];
     const struct amp_layer_desc *l = &net->layers[s];
     bool normalized = is_matrix(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
-    bool stored = is_island(&plan->layers[s]) && amp_plan_writes(plan, s) == s;
-    return normalized && stored && readers(plan, net, s) == 1 ? s : -1;
+    bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16;
+    return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
 }
 
 /* The last of the layers that share the delta of i. */

@@ -861,6 +861,29 @@ AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
     struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
     check_short_memory(EPILOGUE_SUMS, &s);
 }
+
+/* So many channels, likewise. */
+AMP_TEST(a_kernel_takes_the_sums_of_gradients_for_which_there_is_no_memory)
+{
+    static const struct ampk_conv_shape s = {
+        1, 600000, 1, 1, 8, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    char err[300];
+    bool forced = set_variable(GRADIENT_SUMS, "1");
+    for (int limited = 0; limited < 2; limited++) {
+        struct ampk_context *context = open_context(NULL, 1);
+        REQUIRE(context != NULL);
+        struct ampk_conv *conv = CONFORMANCE_BACKEND.conv_create(context, &s, err, sizeof err);
+        REQUIRE(conv != NULL);
+        size_t had = emulation_memory().bytes;
+        if (limited) emulation_memory_limit(had);
+        CHECK(CONFORMANCE_BACKEND.conv_sums_gradients(context, conv, AMPK_LEAKY) == !limited);
+        CHECK(limited ? emulation_memory().bytes == had : emulation_memory().bytes > had);
+        emulation_memory_limit(SIZE_MAX);
+        CONFORMANCE_BACKEND.conv_destroy(context, conv);
+        CONFORMANCE_BACKEND.context_destroy(context);
+    }
+    set_variable(GRADIENT_SUMS, forced ? "1" : NULL);
+}
 #endif
 
 /* ---- operands: rounded to the compute type, to nearest even ---- */

@@ -646,6 +646,45 @@ AMP_TEST(summed_along_or_by_itself_is_the_same)
     }
 }
 
+/* What a data gradient leaves for batch-norm, with one value spoilt. */
+static struct {
+    bool in_sums;
+    size_t at; /* in g, or in the sums */
+    float value;
+} spoilt;
+
+static void sum_and_spoil(struct ampk_context *ctx, struct ampk_conv *conv,
+                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                          const struct ampk_tensor *g, const struct ampk_gradient_sums *sums)
+{
+    ampk_reference.conv_backward_summed(ctx, conv, x, dy, g, sums);
+    if (spoilt.in_sums)
+        sums->sums[spoilt.at] = spoilt.value;
+    else
+        ((uint16_t *)g->data)[spoilt.at] = isnan(spoilt.value) ? 0x7e00 : 0x7c00;
+}
+
+AMP_TEST(what_is_not_finite_in_summed_gradients_is_found)
+{
+    struct ampk_backend backend = ampk_reference;
+    backend.conv_backward_summed = sum_and_spoil;
+    for (int i = 0; i < 12; i++) {
+        spoilt.in_sums = i % 3 > 0;
+        spoilt.at = i % 3 < 2 ? 3 : 5 + 3; /* of the last layer's 5 channels: the second sum */
+        spoilt.value = i / 3 % 2 ? NAN : INFINITY;
+        backend.watching_costs = i >= 6;
+        struct rig *r = make(SUMMED("relu"), &backend);
+        check_summed(r, true);
+        rig_forward(r);
+        rig_backward(r, 8);
+        struct amp_fault fault = amp_graph_fault(r->graph, true);
+        CHECK_INT(fault.class, AMP_FAULT_BACKWARD);
+        CHECK_INT(fault.layer, 2); /* backward, it comes first */
+        rig_free(r);
+        stop_at_failure(SUMMED("relu"));
+    }
+}
+
 /* With linear activations g is the delta: what FP16 refuses of it is found where it is without. */
 AMP_TEST(faults_of_summed_gradients_are_the_same)
 {
@@ -914,7 +953,7 @@ AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
 {
     uint64_t state = test_random_state;
     struct watched watched[2];
-    uint32_t inspected[2][2];
+    uint32_t inspected[2][2], alone[2][2];
     for (int k = 0; k < 2; k++) {
         const struct ampk_backend *backend = k ? &ampk_reference : summing_nothing();
         test_random_state = state;
@@ -928,6 +967,9 @@ AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
         float *seen = rig_gradient(r, 0);
         inspected_delta(r, 2, inspected[k]);
         amp_graph_observe(r->graph, NULL, NULL);
+        rig_forward(r);
+        rig_backward(r, 8);
+        inspected_delta(r, 2, alone[k]); /* as the log does */
         amp_graph_inspect(r->graph, false);
         rig_forward(r);
         rig_backward(r, 8);
@@ -940,6 +982,8 @@ AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
     }
     CHECK(inspected[0][0] > 0 && inspected[1][0] == inspected[0][0]);
     CHECK_INT(inspected[1][1], inspected[0][1]);
+    CHECK(alone[0][0] > 0 && alone[1][0] == alone[0][0]);
+    CHECK_INT(alone[1][1], alone[0][1]);
     const struct watched *a = &watched[0], *b = &watched[1];
     REQUIRE(a->n[AMP_SEEN_DELTA] == 3 * 5 * 7 * 6 && b->n[AMP_SEEN_DELTA] == a->n[AMP_SEEN_DELTA]);
     for (size_t i = 0; i < a->n[AMP_SEEN_DELTA]; i++)

@@ -120,6 +120,8 @@ def test_added_to(folder):
     (folder / "kept.plans").write_text("darknet-amp plans, version 1\n0\tkey\tvalue\n")
     check_with(folder, "--stages", "device-properties,racecheck", "--plans", folder / "kept.plans")
     make_executable(folder / "binaries/tests/gpu_device_properties", "#!/bin/sh\nexit 75\n")
+    done, _ = check_with(folder, "--stages", "device-properties")
+    assert done.returncode == 75, done
     make_executable(folder / "binaries/tests/gpu_leaky_slope", "#!/bin/sh\necho FAILED it: 1\nexit 75\n")
     (folder / "more.plans").write_text("darknet-amp plans, version 1\n1\tkey\tbetter\n2\tnew\tvalue\n")
     done, stages = check_with(folder, "--stages", "device-properties,leaky-slope", "--plans",
