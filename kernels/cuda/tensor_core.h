@@ -78,7 +78,7 @@ struct ampk_tc;
 struct ampk_tc_plan;
 
 struct ampk_tc_settings {
-    size_t workspace_limit; /* no plan may ask for more, nor for what is too much (below) */
+    size_t workspace_limit; /* the most a plan may ask for; less where a library can do with less */
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
     /* Also kernels that the library compiles when a plan is made, about a second each. Without
      * them there are no FP32 results of 16-bit operands but for inner products. */

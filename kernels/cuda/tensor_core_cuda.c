@@ -183,7 +183,8 @@ static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
     }
 }
 
-/* cuDNN's plain loops, which take a hundred times as long, where there is something else. */
+/* What cuDNN names for want of anything better, where there is something. It is expected to be so
+ * much slower that running it twice would take longer than all the others. */
 static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
                            const struct ampk_tc_plan *plan)
 {

@@ -17,7 +17,7 @@
 enum {
     AMPK_TC_TIMED_RUNS = 5,
     AMPK_TC_WORKSPACE = 256 << 20,    /* more is too much */
-    AMPK_TC_WORKSPACE_FP32 = 1 << 30, /* where cuDNN's fast engines want 500 MiB for large layers */
+    AMPK_TC_WORKSPACE_FP32 = 1 << 30, /* all cuDNN's engines but one may want 507 MiB */
     AMPK_TC_KEY = 512,                /* of a plan in the cache */
     AMPK_TC_VALUE = 512,
 };
