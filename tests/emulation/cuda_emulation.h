@@ -157,6 +157,28 @@ static inline unsigned emulation_lane_or_own(unsigned to)
     emulation_shuffle(mask, value, emulation_lane_or_own(emulation_lane() - (unsigned)(lanes)),    \
                       __FILE__, __LINE__)
 
+/* d += a b of one warp, as ampk_mma has them; d is rounded once. */
+static inline void emulation_mma(float (&d)[4], const float (&a)[8], const float (&b)[4])
+{
+    static float rows[32][16][16], columns[32][8][16]; /* of every warp of a block */
+    unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    unsigned group = emulation_lane() / 4, pair = emulation_lane() % 4 * 2;
+    auto &row = rows[thread / 32];
+    auto &column = columns[thread / 32];
+    for (unsigned i = 0; i < 8; i++)
+        row[group + (i / 2 % 2) * 8][pair + i % 2 + i / 4 * 8] = a[i];
+    for (unsigned i = 0; i < 4; i++)
+        column[group][pair + i % 2 + i / 2 * 8] = b[i];
+    __syncwarp();
+    for (unsigned i = 0; i < 4; i++) {
+        double sum = d[i];
+        for (unsigned k = 0; k < 16; k++)
+            sum += (double)row[group + i / 2 * 8][k] * column[pair + i % 2][k];
+        d[i] = (float)sum;
+    }
+    __syncwarp();
+}
+
 /* ---- atomics: nothing runs at the same time ---- */
 
 template <typename T> static inline T atomicExch(T *p, T value)

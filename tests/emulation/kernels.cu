@@ -1,5 +1,5 @@
 /* Kernels for the emulation's own test, some of them wrong on purpose. */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/mma.h"
 #include "tests/emulation/kernels.h"
 
 /* ---- a sum over a block, in shared memory; the wrong one lacks the barriers ---- */
@@ -35,6 +35,28 @@ static __global__ void use_warp(const int *x, int *out)
     if (threadIdx.x == blockDim.x - 1) last = v;
     __syncthreads();
     to[7] = last;
+}
+
+/* ---- a matrix product ---- */
+
+template <typename T>
+static __global__ void multiply(const uint16_t *a, const uint16_t *b, float *d)
+{
+    unsigned group = threadIdx.x / 4, pair = threadIdx.x % 4 * 2;
+    uint32_t of_a[4], of_b[2];
+    float of_d[4];
+    for (unsigned i = 0; i < 4; i++) {
+        const uint16_t *at = a + (group + i % 2 * 8) * 16 + pair + i / 2 * 8;
+        of_a[i] = at[0] | (uint32_t)at[1] << 16;
+        of_d[i] = d[(group + i / 2 * 8) * 8 + pair + i % 2];
+    }
+    for (unsigned i = 0; i < 2; i++) {
+        const uint16_t *at = b + (pair + i * 8) * 8 + group;
+        of_b[i] = at[0] | (uint32_t)at[8] << 16;
+    }
+    ampk_mma<T>(of_d, of_a, of_b);
+    for (unsigned i = 0; i < 4; i++)
+        d[(group + i / 2 * 8) * 8 + pair + i % 2] = of_d[i];
 }
 
 /* ---- what ends the program ---- */
@@ -79,6 +101,12 @@ static __global__ void do_nothing(void) {}
 static __global__ void take_argument(struct kernels_large) {}
 
 /* ---- launches ---- */
+
+void kernels_mma(bool bf16, const uint16_t *a, const uint16_t *b, float *d)
+{
+    auto product = bf16 ? multiply<ampk_bf16> : multiply<ampk_fp16>;
+    AMPK_LAUNCH(product, 1, 32, 0, NULL, a, b, d);
+}
 
 void kernels_sum(bool barriers, const int *x, int blocks, int *sum)
 {

@@ -13,6 +13,8 @@ extern "C" {
 void kernels_sum(bool barriers, const int *x, int blocks, int *sum);
 /* 64 threads with one x each; 8 results for each. */
 void kernels_warp(const int *x, int *out);
+/* d += a b: 16 x 8 floats, 16 x 16 and 16 x 8 FP16 or BF16 values as bits, by rows. */
+void kernels_mma(bool bf16, const uint16_t *a, const uint16_t *b, float *d);
 
 enum kernels_mistake {
     DIVERGE_AT_BARRIER,

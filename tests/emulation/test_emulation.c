@@ -64,6 +64,39 @@ AMP_TEST(warp_operations)
     }
 }
 
+/* Small whole numbers: every sum is exact. */
+AMP_TEST(matrix_products)
+{
+    for (int round = 0; round < 2 * SEEDS; round++) {
+        bool bf16 = round % 2;
+        int a[16][16], b[16][8];
+        uint16_t a_bits[16][16], b_bits[16][8];
+        float d[16][8];
+        emulation_seed(round);
+        for (int k = 0; k < 16; k++) {
+            for (int i = 0; i < 16; i++) {
+                a[i][k] = (int)(test_random() % 17) - 8;
+                a_bits[i][k] =
+                    bf16 ? kernels_bf16_bits((float)a[i][k]) : kernels_fp16_bits((float)a[i][k]);
+            }
+            for (int j = 0; j < 8; j++) {
+                b[k][j] = (int)(test_random() % 17) - 8;
+                b_bits[k][j] =
+                    bf16 ? kernels_bf16_bits((float)b[k][j]) : kernels_fp16_bits((float)b[k][j]);
+                d[k][j] = (float)(k - j);
+            }
+        }
+        kernels_mma(bf16, a_bits[0], b_bits[0], d[0]);
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 8; j++) {
+                int sum = i - j;
+                for (int k = 0; k < 16; k++)
+                    sum += a[i][k] * b[k][j];
+                CHECK_INT(d[i][j], sum);
+            }
+    }
+}
+
 /* Runs the mistake in a process of its own, which must abort and say `expected`. */
 static void check_mistake(enum kernels_mistake mistake, const char *expected)
 {
