@@ -124,6 +124,18 @@ struct ampk_gradient_sums {
     float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 
+/* The gradient behind a layer with batch-norm and an activation of two slopes, as one of three
+ * operations takes it: bn_act_backward; with argmax bn_act_pool_backward, d being at the maxima;
+ * with sums bn_backward_summed, d being g. */
+struct ampk_layer_gradient {
+    const struct ampk_tensor *y; /* batch-norm's input */
+    const struct ampk_batchnorm *bn;
+    enum ampk_activation activation;
+    const struct ampk_tensor *d;
+    const void *argmax; /* NULL: none */
+    const float *sums;  /* NULL: none */
+};
+
 /* One array of master weights and what updates it; n floats each. */
 struct ampk_param {
     float *value;
@@ -320,6 +332,17 @@ struct ampk_backend {
     void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
                                  const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                  const struct ampk_tensor *g, const struct ampk_gradient_sums *);
+    /* Whether conv_bn_backward can be given such tensors and is the better way. Asked once, after
+     * creation, with the tensors of every later call; what they hold, bn and sums do not count. It
+     * may take a while. NULL, as that is, where a backend knows no such way. */
+    bool (*conv_takes_gradient)(struct ampk_context *, struct ampk_conv *,
+                                const struct ampk_tensor *x, const struct ampk_layer_gradient *);
+    /* What the operation of this gradient and conv_backward without dx do, y being this
+     * convolution's output: dscale, dbias and the weight gradient. dy, as it would be stored in y's
+     * type, is stored nowhere. */
+    void (*conv_bn_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
+                             const struct ampk_layer_gradient *, float *dscale, float *dbias,
+                             uint32_t *dy_amax, uint32_t *db_amax);
     /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
      * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,

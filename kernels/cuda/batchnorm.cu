@@ -326,9 +326,54 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
-static struct ampk_coefficients coefficients_at(float *work, size_t c)
+template <typename A, typename Activation>
+static struct ampk_coefficients
+run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &gradient, unsigned rows,
+         float *dscale, float *dbias, uint32_t *db_amax)
 {
-    return {work, work + c, work + 2 * c};
+    size_t c = gradient.y.c;
+    struct ampk_cover cover = ampk_cover_sum<A>(rows, gradient.y.c);
+    size_t vectors = AMPK_COEFFICIENTS * c;
+    float *work =
+        (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2) + vectors * sizeof(float));
+    struct ampk_coefficients by = ampk_coefficients_at(work, c);
+    AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
+                gradient, work + vectors, ctx->counters, dscale, dbias, by, db_amax);
+    return by;
+}
+
+/* Of sums that a library took. */
+static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
+                                                   const struct ampk_tensor *y,
+                                                   const struct ampk_batchnorm *bn,
+                                                   const float *sums, float *dscale, float *dbias,
+                                                   uint32_t *db_amax)
+{
+    size_t c = (size_t)y->c;
+    float *work = (float *)ampk_cuda_work(ctx, AMPK_COEFFICIENTS * c * sizeof(float));
+    struct ampk_coefficients by = ampk_coefficients_at(work, c);
+    AMPK_LAUNCH(finish_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
+                (unsigned)y->c, ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
+    return by;
+}
+
+struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *ctx,
+                                                const struct ampk_layer_gradient *g, float *dscale,
+                                                float *dbias, uint32_t *db_amax)
+{
+    if (g->argmax) return ampk_cuda_sum_pooled_gradient(ctx, g, dscale, dbias, db_amax);
+    if (g->sums) return take_gradient_sums(ctx, g->y, g->bn, g->sums, dscale, dbias, db_amax);
+    struct ampk_view y = ampk_pixels(g->y), d = ampk_pixels(g->d);
+    struct layer_gradient<ampk_slope> gradient = {
+        y, y, d, *g->bn, ampk_slope_of(g->activation)
+    };
+    struct ampk_coefficients by = {};
+    auto run = [&](auto access) {
+        by = run_sums<decltype(access)>(ctx, gradient, ampk_pixel_count(g->y), dscale, dbias,
+                                        db_amax);
+    };
+    ampk_with_access(run, y, d);
+    return by;
 }
 
 template <typename A, typename Activation>
@@ -349,12 +394,7 @@ static void run_backward(struct ampk_context *ctx,
                          const struct ampk_view &dy, float *dscale, float *dbias, uint32_t *dy_amax,
                          uint32_t *db_amax)
 {
-    struct ampk_cover cover = ampk_cover_sum<A>(rows, dy.c);
-    size_t bytes = ampk_sum_bytes<A>(cover, 2);
-    float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * dy.c * sizeof(float));
-    struct ampk_coefficients by = coefficients_at(partial + bytes / sizeof(float), dy.c);
-    AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
-                gradient, partial, ctx->counters, dscale, dbias, by, db_amax);
+    struct ampk_coefficients by = run_sums<A>(ctx, gradient, rows, dscale, dbias, db_amax);
     run_pass_back<A, Activation>(ctx, gradient, rows, by, dy, dy_amax);
 }
 
@@ -399,10 +439,7 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
             1
         }
     };
-    float *work = (float *)ampk_cuda_work(ctx, 3 * from.c * sizeof(float));
-    struct ampk_coefficients by = coefficients_at(work, from.c);
-    AMPK_LAUNCH(finish_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
-                (unsigned)y->c, ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
+    struct ampk_coefficients by = take_gradient_sums(ctx, y, bn, sums, dscale, dbias, db_amax);
     auto run = [&](auto access) {
         run_pass_back<decltype(access), ampk_slope>(ctx, gradient, ampk_pixel_count(y), by, to,
                                                     dy_amax);

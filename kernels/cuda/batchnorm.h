@@ -104,4 +104,58 @@ static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm 
     to.constant[c] = -a * (sum / count);
 }
 
+/* ---- cells: a window's part of the image, where a maxpool of 2 x 2 by 2 follows ---- */
+
+static const int AMPK_CELL = 4; /* pixels: 0 1 above 2 3, as in the window, which is argmax */
+static const uint32_t AMPK_NOWHERE = 4; /* argmax where nothing exceeds -FLT_MAX */
+
+/* N channels of a cell and the gradient there. */
+template <int N> struct ampk_cell_gradient {
+    float y[AMPK_CELL][N];
+    uint32_t chosen[N]; /* where the maximum is */
+    float at[N];        /* y there */
+    float g[N];         /* the gradient before the activation there; elsewhere it is 0 */
+
+    /* at and g, from all else and the gradient at the maximum. */
+    __device__ __forceinline__ void find(const ampk_normalizer<N> &layer, ampk_slope activation,
+                                         const float (&d)[N])
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            at[i] = y[0][i];
+#pragma unroll
+            for (int k = 1; k < AMPK_CELL; k++)
+                if (chosen[i] == (uint32_t)k) at[i] = y[k][i];
+            g[i] = activation.backward(chosen[i] == AMPK_NOWHERE ? 0 : d[i], layer.apply(i, at[i]));
+        }
+    }
+    /* dy of a pixel. */
+    __device__ __forceinline__ float pass(const ampk_normalizer<N> &layer,
+                                          const ampk_gradient_factors<N> &factors, int k,
+                                          int i) const
+    {
+        return factors.apply(i, y[k][i] - layer.mean[i], chosen[i] == (uint32_t)k ? g[i] : 0);
+    }
+};
+
+/* ---- the first of backward's two kernels ---- */
+
+/* dscale and dbias, and dy's coefficients at the beginning of the work memory. */
+struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *,
+                                                const struct ampk_layer_gradient *, float *dscale,
+                                                float *dbias, uint32_t *db_amax);
+/* The same with argmax. */
+struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *,
+                                                       const struct ampk_layer_gradient *,
+                                                       float *dscale, float *dbias,
+                                                       uint32_t *db_amax);
+
+/* Vectors of c floats at the beginning of the work memory, and what is behind them. */
+static const int AMPK_COEFFICIENTS = 3;
+
+static inline struct ampk_coefficients ampk_coefficients_at(float *work, size_t c)
+{
+    return {work, work + c, work + 2 * c};
+}
+
 #endif

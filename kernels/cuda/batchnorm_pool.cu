@@ -7,9 +7,6 @@
 #include "kernels/cuda/argmax.h"
 #include "kernels/cuda/batchnorm.h"
 
-static const int PIXELS = 4;    /* of a cell: 0 1 above 2 3, as in the window, which is argmax */
-static const uint32_t NONE = 4; /* argmax where nothing exceeds -FLT_MAX */
-
 /* ---- cells ---- */
 
 struct cell_sides {
@@ -54,11 +51,11 @@ struct cell {
 
 /* Pixels that are not there stay as they are. */
 template <typename A>
-static __device__ __forceinline__ void load_pixels(const ampk_view &y, const cell &at,
-                                                   unsigned channel, float (&v)[PIXELS][A::width])
+static __device__ __forceinline__ void
+load_pixels(const ampk_view &y, const cell &at, unsigned channel, float (&v)[AMPK_CELL][A::width])
 {
 #pragma unroll
-    for (int k = 0; k < PIXELS; k++)
+    for (int k = 0; k < AMPK_CELL; k++)
         if (at.has(k)) A::load(y, at.pixel(k), channel, v[k]);
 }
 
@@ -78,16 +75,16 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
         const ampk_normalizer<N> layer(bn, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), sides);
-            float v[PIXELS][N], max[N];
+            float v[AMPK_CELL][N], max[N];
             uint32_t place[N];
             load_pixels<A>(y, at, channel, v);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 max[i] = -FLT_MAX;
-                place[i] = NONE;
+                place[i] = AMPK_NOWHERE;
             }
 #pragma unroll
-            for (int k = 0; k < PIXELS; k++)
+            for (int k = 0; k < AMPK_CELL; k++)
                 if (at.has(k)) {
                     largest_y = ampk_magnitude(v[k], largest_y);
 #pragma unroll
@@ -112,15 +109,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
 
 /* ---- backward ---- */
 
-/* What both backward kernels read of a cell. */
-template <int N> struct cell_input {
-    float y[PIXELS][N];
-    uint32_t chosen[N]; /* where the maximum is */
-    float at[N];        /* y there */
-    float g[N];         /* the gradient before the activation there; elsewhere it is 0 */
-};
-
-struct cell_gradient {
+/* What both backward kernels read. */
+struct pooled_gradient {
     cell_sides sides;
     ampk_view y, d;
     const uint8_t *argmax;
@@ -130,7 +120,7 @@ struct cell_gradient {
     template <typename A>
     __device__ __forceinline__ void load(const cell &at, unsigned channel,
                                          const ampk_normalizer<A::width> &layer,
-                                         cell_input<A::width> &in) const
+                                         ampk_cell_gradient<A::width> &in) const
     {
         const int N = A::width;
         float d_there[N];
@@ -138,22 +128,16 @@ struct cell_gradient {
         ampk_load_index(argmax + (size_t)at.window * d.c + channel, in.chosen);
         load_pixels<A>(y, at, channel, in.y);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (!at.has_window) in.chosen[i] = NONE;
-            in.at[i] = in.y[0][i];
-#pragma unroll
-            for (int k = 1; k < PIXELS; k++)
-                if (in.chosen[i] == (uint32_t)k) in.at[i] = in.y[k][i];
-            in.g[i] = activation.backward(in.chosen[i] == NONE ? 0 : d_there[i],
-                                          layer.apply(i, in.at[i]));
-        }
+        for (int i = 0; i < N; i++)
+            if (!at.has_window) in.chosen[i] = AMPK_NOWHERE;
+        in.find(layer, activation, d_there);
     }
 };
 
 /* count: values of a channel. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
-    sum_cells(ampk_cover cover, cell_gradient gradient, float count, float *partial,
+    sum_cells(ampk_cover cover, pooled_gradient gradient, float count, float *partial,
               unsigned *counters, float *dscale, float *dbias, ampk_coefficients to,
               uint32_t *db_amax)
 {
@@ -164,7 +148,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
-            cell_input<N> in;
+            ampk_cell_gradient<N> in;
             gradient.load<A>(cell(row, gradient.sides), channel, layer, in);
 #pragma unroll
             for (int i = 0; i < N; i++) {
@@ -186,7 +170,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
 
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
-    pass_back_cells(ampk_cover cover, cell_gradient gradient, ampk_coefficients by, ampk_view dy,
+    pass_back_cells(ampk_cover cover, pooled_gradient gradient, ampk_coefficients by, ampk_view dy,
                     uint32_t *amax)
 {
     const int N = A::width;
@@ -197,16 +181,15 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
         const ampk_gradient_factors<N> factors(by, channel);
         for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
             const cell at(ampk_row_at(cover, row, AMPK_LAST_ROW_FIRST), gradient.sides);
-            cell_input<N> in;
+            ampk_cell_gradient<N> in;
             gradient.load<A>(at, channel, layer, in);
 #pragma unroll
-            for (int k = 0; k < PIXELS; k++)
+            for (int k = 0; k < AMPK_CELL; k++)
                 if (at.has(k)) {
                     float v[N];
 #pragma unroll
                     for (int i = 0; i < N; i++)
-                        v[i] = factors.apply(i, in.y[k][i] - layer.mean[i],
-                                             in.chosen[i] == (uint32_t)k ? in.g[i] : 0);
+                        v[i] = in.pass(layer, factors, k, i);
                     largest = ampk_put<A>(dy, at.pixel(k), channel, v, false, largest);
                 }
         }
@@ -233,27 +216,58 @@ extern "C" void ampk_cuda_bn_act_pool_forward(struct ampk_context *ctx, const st
     ampk_with_access(run, from, to);
 }
 
+static struct pooled_gradient gradient_of(const struct ampk_layer_gradient *g)
+{
+    return {find_sides(g->y, g->d),
+            ampk_pixels(g->y),
+            ampk_pixels(g->d),
+            (const uint8_t *)g->argmax,
+            *g->bn,
+            ampk_slope_of(g->activation)};
+}
+
+template <typename A>
+static struct ampk_coefficients run_sums(struct ampk_context *ctx,
+                                         const struct ampk_layer_gradient *g, float *dscale,
+                                         float *dbias, uint32_t *db_amax)
+{
+    size_t c = (size_t)g->y->c, vectors = AMPK_COEFFICIENTS * c;
+    struct ampk_cover cover = ampk_cover_sum<A>(cell_count(g->y), (unsigned)c);
+    float *work =
+        (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 2) + vectors * sizeof(float));
+    struct ampk_coefficients by = ampk_coefficients_at(work, c);
+    AMPK_LAUNCH(sum_cells<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, gradient_of(g),
+                (float)ampk_pixel_count(g->y), work + vectors, ctx->counters, dscale, dbias, by,
+                db_amax);
+    return by;
+}
+
+struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *ctx,
+                                                       const struct ampk_layer_gradient *g,
+                                                       float *dscale, float *dbias,
+                                                       uint32_t *db_amax)
+{
+    struct ampk_coefficients by = {};
+    auto run = [&](auto access) {
+        by = run_sums<decltype(access)>(ctx, g, dscale, dbias, db_amax);
+    };
+    ampk_with_access(run, ampk_pixels(g->y), ampk_pixels(g->d));
+    return by;
+}
+
 extern "C" void ampk_cuda_bn_act_pool_backward(
     struct ampk_context *ctx, const struct ampk_tensor *y, const struct ampk_batchnorm *bn,
     enum ampk_activation activation, const struct ampk_tensor *d, const void *argmax,
     const struct ampk_tensor *dy, float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
 {
-    struct ampk_view from = ampk_pixels(y), to = ampk_pixels(dy), at = ampk_pixels(d);
-    struct cell_gradient gradient = {find_sides(y, d),        from, at,
-                                     (const uint8_t *)argmax, *bn,  ampk_slope_of(activation)};
-    size_t c = from.c;
+    const struct ampk_layer_gradient g = {y, bn, activation, d, argmax, NULL};
+    struct ampk_view to = ampk_pixels(dy);
     auto run = [&](auto access) {
         typedef decltype(access) A;
-        struct ampk_cover cover = ampk_cover_sum<A>(cell_count(y), from.c);
-        size_t bytes = ampk_sum_bytes<A>(cover, 2);
-        float *partial = (float *)ampk_cuda_work(ctx, bytes + 3 * c * sizeof(float));
-        float *of_g = partial + bytes / sizeof(float);
-        struct ampk_coefficients by = {of_g, of_g + c, of_g + 2 * c};
-        AMPK_LAUNCH(sum_cells<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, gradient,
-                    (float)ampk_pixel_count(y), partial, ctx->counters, dscale, dbias, by, db_amax);
-        cover = ampk_cover_map<A>(cell_count(y), from.c);
+        struct ampk_coefficients by = run_sums<A>(ctx, &g, dscale, dbias, db_amax);
+        struct ampk_cover cover = ampk_cover_map<A>(cell_count(y), to.c);
         AMPK_LAUNCH(pass_back_cells<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
-                    gradient, by, to, dy_amax);
+                    gradient_of(&g), by, to, dy_amax);
     };
-    ampk_with_access(run, from, to, at);
+    ampk_with_access(run, ampk_pixels(y), to, ampk_pixels(d));
 }

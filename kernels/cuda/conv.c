@@ -5,6 +5,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
+#include "kernels/cuda/image_gradient.h"
 #include "kernels/cuda/plan_cache.h"
 
 #include <limits.h>
@@ -30,13 +31,14 @@ struct slot {
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
-    int oh, ow, c, k;                /* c, k: padded */
-    enum ampk_dtype operand;         /* how operands are stored */
-    void *weights;                   /* packed */
-    struct slot slots[PASSES][2][2]; /* [..][result is FP32][accumulate] */
-    void *dw;                        /* the weight gradient, packed; NULL if forward_only */
-    enum ampk_dtype gradient;        /* of that */
-    bool beside;                     /* and it is computed beside the data gradient */
+    int oh, ow, c, k;                 /* c, k: padded */
+    enum ampk_dtype operand;          /* how operands are stored */
+    void *weights;                    /* packed */
+    struct slot slots[PASSES][2][2];  /* [..][result is FP32][accumulate] */
+    void *dw;                         /* the weight gradient, packed; NULL if forward_only */
+    enum ampk_dtype gradient;         /* of that, as the last backward left it */
+    enum ampk_dtype library_gradient; /* as the library does */
+    bool beside;                      /* and it is computed beside the data gradient */
     /* Forward and the data gradient with batch-norm's sums; NULL: a kernel takes them. */
     struct ampk_tc_plan *summing, *summing_gradients;
 };
@@ -100,7 +102,7 @@ static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
 {
     struct ampk_tc_plan *wide =
         find_plan(ctx, conv, AMPK_TC_WEIGHTS, AMPK_FP32, false, err, err_size);
-    conv->gradient = AMPK_FP32;
+    conv->gradient = conv->library_gradient = AMPK_FP32;
     if (conv->operand == AMPK_FP32) return wide != NULL;
     struct ampk_tc_plan *narrow =
         find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->operand, false, err, err_size);
@@ -109,7 +111,7 @@ static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
         float ms = ampk_tc_plan_info(wide).ms, other = ampk_tc_plan_info(narrow).ms;
         if (ms > 0 && other > 0 && ms > FP32_GRADIENT_WORTH * other) wide = NULL;
     }
-    if (!wide) conv->gradient = conv->operand;
+    if (!wide) conv->gradient = conv->library_gradient = conv->operand;
     return true;
 }
 
@@ -124,6 +126,13 @@ static bool make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char *e
            choose_gradient(ctx, conv, err, err_size);
 }
 
+/* The library's weight gradient. */
+static struct ampk_tc_plan *library_gradient(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    return find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why, sizeof why);
+}
+
 /* One answer for every backward pass, by the plans for tensors as islands have them, dx not added.
  * AMPK_CUDA_SIDE_STREAM in the environment: 0 never (context.c), 1 always, unset: where it pays. */
 static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
@@ -133,8 +142,7 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
     if (is_set("AMPK_CUDA_SIDE_STREAM")) return true;
     return ampk_tc_pays_beside(
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
-        find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why), ctx->stream,
-        ctx->side);
+        library_gradient(ctx, conv), ctx->stream, ctx->side);
 }
 
 /* Batch-norm's sums from the epilogue of a forward pass or a data gradient. Only for FP16 without
@@ -422,9 +430,8 @@ static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv 
                                      const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
-    char why[400];
     struct backward b = {.beside = conv->beside && dx};
-    b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
+    b.gradient = library_gradient(ctx, conv);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
     b.dy_at = place_operand(conv, &used, dy, conv->k);
@@ -466,6 +473,7 @@ static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct backward b = plan_backward(ctx, conv, x, dy, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
+    conv->gradient = conv->library_gradient;
     const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
     if (b.beside) {
@@ -496,6 +504,38 @@ void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *
 {
     struct destination to = {g, false, NULL, sums};
     run_backward(ctx, conv, x, dy, &to);
+}
+
+/* The weight gradient of a first layer made by a kernel of ours together with dy, in FP32.
+ * AMPK_CUDA_IMAGE_GRADIENT in the environment: 0 never, 1 wherever the kernel can, unchecked
+ * (tests), unset: where it is right and it pays. */
+bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
+{
+    enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_GRADIENT");
+    if (setting == AMPK_NEVER || !ampk_image_gradient_fits(ctx, &conv->shape, x, g)) return false;
+    if (setting != AMPK_ALWAYS &&
+        !ampk_tc_pays_image_gradient(ctx, library_gradient(ctx, conv), &conv->shape, g))
+        return false;
+    size_t had = ctx->work_bytes;
+    void *dw = ampk_rt_alloc(padded_weights(conv) * sizeof(float));
+    if (!dw || !ampk_cuda_work_reserve(ctx, ampk_image_gradient_work(x, conv->shape.k))) {
+        ampk_rt_free(dw);
+        ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
+        return false;
+    }
+    ampk_rt_free(conv->dw);
+    conv->dw = dw;
+    return true;
+}
+
+void ampk_cuda_conv_bn_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                const struct ampk_tensor *x, const struct ampk_layer_gradient *g,
+                                float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_conv_weights layout = weights_layout(conv);
+    conv->gradient = AMPK_FP32;
+    ampk_image_gradient(ctx, &layout, x, g, conv->dw, dscale, dbias, dy_amax, db_amax);
 }
 
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,

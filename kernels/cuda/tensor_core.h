@@ -122,6 +122,13 @@ bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
 bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                                 const struct ampk_tc_plan *summed, enum ampk_activation);
 
+/* Whether batch-norm's backward and the weight gradient of a network's first convolution come
+ * sooner by the kernel of image_gradient.h than by this plan and the kernels around it, from a
+ * gradient like this. False as above, also where the kernel's weight gradient was found wrong. */
+bool ampk_tc_pays_image_gradient(struct ampk_context *, const struct ampk_tc_plan *weights,
+                                 const struct ampk_conv_shape *,
+                                 const struct ampk_layer_gradient *);
+
 /* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
  * gradient x and dy. sums: of a problem that has them, else NULL. workspace: 256-byte aligned. A
  * library that fails here aborts the program with a message. */

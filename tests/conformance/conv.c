@@ -549,23 +549,6 @@ AMP_TEST(conv_backward_of_many_weights)
 
 /* ---- the data gradient with batch-norm's backward sums ---- */
 
-/* Dense, at a multiple of 16 bytes, as the operation wants it. */
-static struct pair input_operand(struct rig *r, struct ampk_tensor shape)
-{
-    struct pair p = input_tensor(r, shape);
-    while ((uintptr_t)p.tested.data % 16)
-        p = input_tensor(r, shape);
-    return p;
-}
-
-static struct pair output_operand(struct rig *r, struct ampk_tensor shape)
-{
-    struct pair p = output_tensor(r, shape, false);
-    while ((uintptr_t)p.tested.data % 16)
-        p = output_tensor(r, shape, false);
-    return p;
-}
-
 /* A layer with batch-norm before the convolution, and what is read and written. */
 struct summing {
     struct ampk_conv_shape shape;

@@ -275,6 +275,23 @@ UNUSED static struct pair output_tensor(struct rig *r, struct ampk_tensor shape,
     return output_tensor_of(r, shape, accumulate ? random_value : not_a_number);
 }
 
+/* Dense, at a multiple of 16 bytes, as some operations want it. */
+UNUSED static struct pair input_operand(struct rig *r, struct ampk_tensor shape)
+{
+    struct pair p = input_tensor(r, shape);
+    while ((uintptr_t)p.tested.data % 16)
+        p = input_tensor(r, shape);
+    return p;
+}
+
+UNUSED static struct pair output_operand(struct rig *r, struct ampk_tensor shape)
+{
+    struct pair p = output_tensor(r, shape, false);
+    while ((uintptr_t)p.tested.data % 16)
+        p = output_tensor(r, shape, false);
+    return p;
+}
+
 /* Arrays of n floats. */
 UNUSED static struct ampk_tensor describe_array(size_t n)
 {

@@ -136,6 +136,18 @@ bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_p
     return choose_summed(apart, summed, AMPK_TC_DATA);
 }
 
+bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_plan *weights,
+                                 const struct ampk_conv_shape *shape,
+                                 const struct ampk_layer_gradient *gradient)
+{
+    (void)ctx, (void)shape, (void)gradient;
+    if (weights->p.pass != AMPK_TC_WEIGHTS) {
+        fprintf(stderr, "emulated Tensor Cores: no weight gradient\n");
+        abort();
+    }
+    return is_chosen(&weights->p, 2);
+}
+
 /* ---- numbers ---- */
 
 static float from_bits(uint32_t bits)

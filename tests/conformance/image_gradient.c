@@ -1,0 +1,259 @@
+/* Conformance: batch-norm's backward and a first convolution's weight gradient in one, against the
+ * backend's own batch-norm, to the bit, and the reference's weight gradient of the dy that this
+ * stores. */
+#include "tests/conformance/batchnorm_rig.h"
+
+static const char SETTING[] = "AMPK_CUDA_IMAGE_GRADIENT";
+
+enum source { PLAIN, SUMMED, POOLED, SOURCES };
+
+/* A first convolution, the layer behind it and what its backward reads. */
+struct scene {
+    struct ampk_conv_shape shape;
+    enum source source;
+    struct layer layer;
+    struct pair x, y, d;
+    struct ampk_layer_gradient gradient; /* of tested tensors */
+    struct ampk_conv *tested, *exact, *magnitude;
+};
+
+static struct ampk_conv_shape random_image_shape(void)
+{
+    bool wide = test_random() % 4 == 0;
+    return (struct ampk_conv_shape){.n = random_int(1, 3),
+                                    .c = RANDOM_OF(1, 2, 3, 3, 3, 4),
+                                    .h = wide ? random_int(1, 5) : random_side(),
+                                    .w = wide ? random_int(30, 100) : random_side(),
+                                    .k = RANDOM_OF(8, 16, 16, 24, 32, 32, 40, 48, 56, 64),
+                                    .kh = 3,
+                                    .kw = 3,
+                                    .stride = 1,
+                                    .pad = 1,
+                                    .groups = 1,
+                                    .compute = RANDOM_OF(AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16)};
+}
+
+static enum ampk_dtype operand_of(const struct scene *s)
+{
+    return s->shape.compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16;
+}
+
+static struct ampk_tensor shape_y(const struct scene *s)
+{
+    return describe(operand_of(s), AMPK_NHWC, s->shape.n, s->shape.k, s->shape.h, s->shape.w);
+}
+
+static int half(int side)
+{
+    return side == 1 || random_bool() ? (side + 1) / 2 : side / 2;
+}
+
+/* Where the maxima are, and what reads the gradient there. */
+static void pool(struct rig *r, struct scene *s)
+{
+    struct ampk_tensor halved = describe(operand_of(s), AMPK_NHWC, s->shape.n, s->shape.k,
+                                         half(s->shape.h), half(s->shape.w));
+    struct pair out = output_operand(r, halved);
+    void *argmax = scratch_bytes(r, r->backend->maxpool_index_bytes(&halved, 2));
+    r->backend->bn_act_pool_forward(r->context, &s->y.tested, &s->layer.tested,
+                                    s->gradient.activation, &out.tested, argmax, NULL, NULL);
+    s->gradient.argmax = argmax;
+    s->d = input_operand(r, halved);
+}
+
+static void make_convs(struct rig *r, struct scene *s)
+{
+    char err[200] = "";
+    s->tested = r->backend->conv_create(r->context, &s->shape, err, sizeof err);
+    if (!s->tested) TEST_FAIL("conv_create: %s", err);
+    REQUIRE(s->tested != NULL);
+    s->exact = ampk_reference.conv_create(NULL, &s->shape, err, sizeof err);
+    s->magnitude = ampk_reference.conv_create(NULL, &s->shape, err, sizeof err);
+}
+
+static void destroy_convs(struct rig *r, struct scene *s)
+{
+    r->backend->conv_destroy(r->context, s->tested);
+    ampk_reference.conv_destroy(NULL, s->exact);
+    ampk_reference.conv_destroy(NULL, s->magnitude);
+}
+
+static void make_scene(struct rig *r, struct scene *s, struct ampk_conv_shape shape,
+                       enum source source)
+{
+    *s = (struct scene){.shape = shape, .source = source};
+    snprintf(r->note, sizeof r->note, "n %d, c %d, h %d, w %d, k %d, compute %d, source %d",
+             shape.n, shape.c, shape.h, shape.w, shape.k, shape.compute, source);
+    s->layer = make_layer(r, shape.k, positive_value);
+    s->x = input_operand(r, describe(operand_of(s), AMPK_NHWC, shape.n, shape.c, shape.h, shape.w));
+    s->y = input_operand(r, shape_y(s));
+    s->gradient.activation = RANDOM_OF(AMPK_LEAKY, AMPK_LEAKY, AMPK_RELU, AMPK_LINEAR, AMPK_RELIE);
+    if (source == POOLED)
+        pool(r, s);
+    else
+        s->d = input_operand(r, shape_y(s));
+    if (source == SUMMED)
+        s->gradient.sums = input_operand(r, describe_array(2 * (size_t)shape.k)).tested.data;
+}
+
+/* The tensors' places, once the scene is where it stays. */
+static const struct ampk_layer_gradient *gradient_of(struct scene *s)
+{
+    s->gradient.y = &s->y.tested;
+    s->gradient.d = &s->d.tested;
+    s->gradient.bn = &s->layer.tested;
+    return &s->gradient;
+}
+
+static bool is_taken(struct rig *r, struct scene *s)
+{
+    const struct ampk_backend *be = r->backend;
+    return be->conv_takes_gradient(r->context, s->tested, &s->x.tested, gradient_of(s));
+}
+
+/* What both ways leave of batch-norm. */
+struct left {
+    struct pair dscale, dbias;
+    struct amax dy_amax, db_amax;
+};
+
+static struct left make_left(struct rig *r, int k)
+{
+    struct left l = {output_array(r, k, false), output_array(r, k, false), make_amax(r),
+                     make_amax(r)};
+    uint32_t zero = 0;
+    r->backend->write(r->context, tested_amax(&l.dy_amax), &zero, sizeof zero);
+    r->backend->write(r->context, tested_amax(&l.db_amax), &zero, sizeof zero);
+    return l;
+}
+
+static uint32_t read_word(struct rig *r, const struct amax *a)
+{
+    uint32_t word;
+    r->backend->read(r->context, &word, tested_amax(a), sizeof word);
+    return word;
+}
+
+static void check_same_left(struct rig *r, const struct left *a, const struct left *b, int k)
+{
+    size_t bytes = (size_t)k * sizeof(float);
+    CHECK(!memcmp(download(r, &a->dscale).data, download(r, &b->dscale).data, bytes));
+    CHECK(!memcmp(download(r, &a->dbias).data, download(r, &b->dbias).data, bytes));
+    uint32_t one = read_word(r, &a->dy_amax), other = read_word(r, &b->dy_amax);
+    CHECK(one == other || (one > 0x7f800000 && other > 0x7f800000));
+    one = read_word(r, &a->db_amax), other = read_word(r, &b->db_amax);
+    CHECK(one == other || (one > 0x7f800000 && other > 0x7f800000));
+}
+
+static struct left run_at_once(struct rig *r, struct scene *s)
+{
+    struct left to = make_left(r, s->shape.k);
+    r->backend->conv_bn_backward(r->context, s->tested, &s->x.tested, gradient_of(s),
+                                 to.dscale.tested.data, to.dbias.tested.data,
+                                 tested_amax(&to.dy_amax), tested_amax(&to.db_amax));
+    return to;
+}
+
+/* The operation that the gradient is of. */
+static struct left run_batchnorm(struct rig *r, struct scene *s, const struct pair *dy)
+{
+    struct left to = make_left(r, s->shape.k);
+    const struct ampk_backend *be = r->backend;
+    const struct ampk_layer_gradient *g = gradient_of(s);
+    float *dscale = to.dscale.tested.data, *dbias = to.dbias.tested.data;
+    uint32_t *dy_amax = tested_amax(&to.dy_amax), *db_amax = tested_amax(&to.db_amax);
+    if (s->source == POOLED)
+        be->bn_act_pool_backward(r->context, g->y, g->bn, g->activation, g->d, g->argmax,
+                                 &dy->tested, dscale, dbias, dy_amax, db_amax);
+    else if (s->source == SUMMED)
+        be->bn_backward_summed(r->context, g->y, g->bn, g->d, g->sums, &dy->tested, dscale, dbias,
+                               dy_amax, db_amax);
+    else
+        be->bn_act_backward(r->context, g->y, NULL, g->bn, g->activation, g->d, &dy->tested, dscale,
+                            dbias, dy_amax, db_amax);
+    return to;
+}
+
+static size_t weight_count(const struct ampk_conv_shape *s)
+{
+    return (size_t)s->k * s->c * s->kh * s->kw;
+}
+
+/* The word that watches the gradient, padding and all; as if nothing had been there before. */
+static uint32_t watched(struct rig *r, const struct scene *s)
+{
+    struct amax amax = make_amax(r);
+    uint32_t word = 0;
+    r->backend->write(r->context, tested_amax(&amax), &word, sizeof word);
+    const struct ampk_weight_gradient item = {s->tested, NULL, tested_amax(&amax)};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    return read_word(r, &amax);
+}
+
+/* On a device Tensor Cores cut sums where they do not round. */
+static double products(const struct scene *s)
+{
+#ifdef CUDA_EMULATED
+    const int times = 1;
+#else
+    const int times = 4;
+#endif
+    return times * roundings((double)s->shape.n * s->shape.h * s->shape.w);
+}
+
+/* Of dy as the backend stores it. FP32 sums of exact products, in some order. */
+static void compare_weight_gradient(struct rig *r, struct scene *s, const struct pair *dy)
+{
+    struct ampk_tensor stored = download(r, dy);
+    struct ampk_tensor x_size = absolute(r, &s->x.exact), dy_size = absolute(r, &stored);
+    ampk_reference.conv_backward(NULL, s->exact, &s->x.exact, &stored, NULL, false, NULL);
+    ampk_reference.conv_backward(NULL, s->magnitude, &x_size, &dy_size, NULL, false, NULL);
+    struct pair dw = output_array(r, weight_count(&s->shape), false);
+    struct ampk_tensor magnitude = blank(r, &dw.exact);
+    const struct ampk_weight_gradient tested = {s->tested, dw.tested.data, NULL};
+    const struct ampk_weight_gradient exact = {s->exact, dw.exact.data, NULL};
+    const struct ampk_weight_gradient sizes = {s->magnitude, magnitude.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &tested, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &exact, 1, 1, false);
+    ampk_reference.conv_weight_gradients(NULL, &sizes, 1, 1, false);
+    check_output(r, "dw", &dw, (struct tolerance){products(s), &magnitude, 0, 0});
+    const float *values = download(r, &dw).data;
+    float largest = 0;
+    for (size_t i = 0; i < weight_count(&s->shape); i++)
+        largest = fmaxf(largest, fabsf(values[i]));
+    CHECK(float_of(watched(r, s)) == largest);
+}
+
+/* BF16 is for Ampere; the emulated device is older. */
+static bool has_type(struct rig *r, const struct scene *s, bool taken)
+{
+#ifdef CUDA_EMULATED
+    (void)r;
+    CHECK(taken == (s->shape.compute == AMPK_COMPUTE_FP16));
+#else
+    (void)r, (void)s;
+#endif
+    return taken;
+}
+
+static void gradient_case(struct rig *r)
+{
+    struct scene s;
+    make_scene(r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
+    make_convs(r, &s);
+    if (has_type(r, &s, is_taken(r, &s))) {
+        struct pair dy = output_operand(r, shape_y(&s));
+        struct left at_once = run_at_once(r, &s), apart = run_batchnorm(r, &s, &dy);
+        check_same_left(r, &at_once, &apart, s.shape.k);
+        compare_weight_gradient(r, &s, &dy);
+    }
+    destroy_convs(r, &s);
+}
+
+AMP_TEST(conv_bn_backward)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(gradient_case, 120);
+}
+
+AMP_TEST_MAIN
