@@ -20,9 +20,9 @@
 #include "kernels/cuda/batchnorm.h"
 #include "kernels/cuda/mma.h"
 
-static const int THREADS = 256, WARPS = THREADS / AMPK_WARP;
+static const int THREADS = 128, WARPS = THREADS / AMPK_WARP;
 static const int TAPS = 9, MOST_FILTERS = 64, MOST_CHANNELS = 4;
-static const unsigned MOST_BLOCKS = 1024; /* about four waves of the largest GPU */
+static const unsigned MOST_BLOCKS = 2048; /* about five waves of the largest GPU */
 
 static const int GROUPS = 8, LANES = 4; /* lanes of a group */
 static const int TILE_ROWS = 2, TILE_COLUMNS = 32;
@@ -31,20 +31,23 @@ static const int STEP_COLUMNS = 2 * LANES, STEPS = TILE_COLUMNS / STEP_COLUMNS;
 /* ---- the image in shared memory ---- */
 
 static const int IMAGE_ROWS = TILE_ROWS + 2;
-/* Words from channel to channel: at least TILE_COLUMNS + 3, and three channels of a row in different banks. */
+/* Words from channel to channel: at least TILE_COLUMNS + 3, and three channels of a row in
+ * different banks. */
 static const int PLANE = 42;
 
-/* What is multiplied: N filters to a lane, columns in products of 8. */
-template <typename T, int N, int Columns> struct multiplication {
+/* What is multiplied: N filters to a lane, columns in products of 8. K: filters, so that the pixels
+ * of a cell are at distances that the compiler knows; 0: any number. */
+template <typename T, int K, int N, int Columns> struct multiplication {
     typedef T type;
-    static const int filters = N, of_warp = GROUPS * N, products = N / 2, columns = Columns;
+    static const int all_filters = K, filters = N, of_warp = GROUPS * N;
+    static const int products = N / 2, columns = Columns;
     static const int channels = Columns * 8 / TAPS; /* room for */
     static const int image_row = channels * PLANE, image_words = IMAGE_ROWS * image_row;
     static const int sums = products * columns * 4, values = sums * AMPK_WARP;
     static const int shared_words =
         WARPS * image_words > WARPS / 2 * values ? WARPS *image_words : WARPS / 2 * values;
     /* Steps that are loaded before the first is used. */
-    static const int ahead = N == 2 ? 4 : Columns == 4 ? 2 : 1;
+    static const int ahead = K == 0 ? 1 : N == 2 ? 4 : 2;
 };
 
 /* ---- places ---- */
@@ -113,24 +116,27 @@ static __device__ __forceinline__ void load_image(const layer &l, const tiles &a
                                                   const tile_place &at, uint32_t *words)
 {
     const int lane = threadIdx.x % AMPK_WARP;
-    uint16_t v[IMAGE_ROWS][M::channels];
-#pragma unroll
-    for (int row = 0; row < IMAGE_ROWS; row++) {
-        const uint16_t *from = find_pixel(l, all, at, row, lane);
-#pragma unroll
-        for (int c = 0; c < M::channels; c++)
-            v[row][c] = from && c < l.c ? from[c] : (uint16_t)0;
-    }
-    const int last_row = lane / 8, last_column = AMPK_WARP + lane / 4 % 2, last_c = lane % 4;
-    const uint16_t *from = find_pixel(l, all, at, last_row, last_column);
-    const uint16_t last = from && last_c < l.c ? from[last_c] : (uint16_t)0;
-    __syncwarp(); /* the tile before has been read */
     uint16_t *halves = reinterpret_cast<uint16_t *>(words);
+    const int last_row = lane / 8, last_column = AMPK_WARP + lane / 4 % 2, last_c = lane % 4;
+    const uint16_t *at_last = find_pixel(l, all, at, last_row, last_column);
+    const uint16_t last = at_last && last_c < l.c ? at_last[last_c] : (uint16_t)0;
+    __syncwarp(); /* the tile before has been read */
+#pragma unroll 1
+    for (int row = 0; row < IMAGE_ROWS; row += 2) {
+        uint16_t v[2][M::channels];
 #pragma unroll
-    for (int row = 0; row < IMAGE_ROWS; row++)
+        for (int i = 0; i < 2; i++) {
+            const uint16_t *from = find_pixel(l, all, at, row + i, lane);
 #pragma unroll
-        for (int c = 0; c < M::channels; c++)
-            put_pixel(halves + 2 * (row * M::image_row + c * PLANE), lane, v[row][c]);
+            for (int c = 0; c < M::channels; c++)
+                v[i][c] = from && c < l.c ? from[c] : (uint16_t)0;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int c = 0; c < M::channels; c++)
+                put_pixel(halves + 2 * ((row + i) * M::image_row + c * PLANE), lane, v[i][c]);
+    }
     if (last_c < M::channels)
         put_pixel(halves + 2 * (last_row * M::image_row + last_c * PLANE), last_column, last);
     __syncwarp();
@@ -189,50 +195,63 @@ static __device__ __forceinline__ ampk_vector<uint32_t, N / 2> load_words(const 
         reinterpret_cast<const uint32_t *>((const uint16_t *)from + element));
 }
 
-/* Its pixel k is rows to the right or below. */
-template <int N, bool Whole, typename Input>
-static __device__ __forceinline__ void load_y(const layer &l, const tiles &all, size_t first,
-                                              int row, int column, Input &in)
+/* A lane's filters of a cell: where they are in y, and in d and argmax at the maxima. */
+struct cell_place {
+    int row, column;
+    size_t pixel, window;
+
+    __device__ __forceinline__ cell_place(const layer &l, const tiles &all, const tile_place &at,
+                                          int filter)
+    {
+        row = at.row;
+        column = at.column + 2 * (threadIdx.x % LANES);
+        pixel = (size_t)ampk_row_of(at.image, row, column, all.image) * l.k + filter;
+        window = (size_t)ampk_row_of(at.image, row / 2, column / 2, all.windows) * l.k + filter;
+    }
+    __device__ __forceinline__ void go_on(size_t stride)
+    {
+        column += STEP_COLUMNS;
+        pixel += STEP_COLUMNS * stride;
+        window += STEP_COLUMNS / 2 * stride;
+    }
+};
+
+/* stride: elements from pixel to pixel. */
+template <int N, bool Whole>
+static __device__ __forceinline__ void load_pixels(const tiles &all, const cell_place &at,
+                                                   size_t stride, const void *from,
+                                                   ampk_vector<uint32_t, N / 2> (&to)[AMPK_CELL])
 {
+    const size_t rows[2] = {at.pixel, at.pixel + (size_t)all.image.w * stride};
 #pragma unroll
     for (int k = 0; k < AMPK_CELL; k++) {
-        in.y[k] = {};
-        if (Whole || has_pixel(row, column, k, all.image))
-            in.y[k] = load_words<N>(l.y, first + (size_t)(k / 2 * all.image.w + k % 2) * l.k);
+        to[k] = {};
+        if (Whole || has_pixel(at.row, at.column, k, all.image))
+            to[k] = load_words<N>(from, rows[k / 2] + k % 2 * stride);
     }
 }
 
 template <int N, bool Whole>
-static __device__ __forceinline__ void load_cell(const layer &l, const tiles &all, int image,
-                                                 int row, int column, int filter,
-                                                 plain_input<N> &in)
+static __device__ __forceinline__ void
+load_cell(const layer &l, const tiles &all, const cell_place &at, size_t stride, plain_input<N> &in)
 {
-    const size_t first = (size_t)ampk_row_of(image, row, column, all.image) * l.k + filter;
-    load_y<N, Whole>(l, all, first, row, column, in);
-#pragma unroll
-    for (int k = 0; k < AMPK_CELL; k++) {
-        in.d[k] = {};
-        if (Whole || has_pixel(row, column, k, all.image))
-            in.d[k] = load_words<N>(l.d, first + (size_t)(k / 2 * all.image.w + k % 2) * l.k);
-    }
+    load_pixels<N, Whole>(all, at, stride, l.y, in.y);
+    load_pixels<N, Whole>(all, at, stride, l.d, in.d);
 }
 
 template <int N, bool Whole>
-static __device__ __forceinline__ void load_cell(const layer &l, const tiles &all, int image,
-                                                 int row, int column, int filter,
+static __device__ __forceinline__ void load_cell(const layer &l, const tiles &all,
+                                                 const cell_place &at, size_t stride,
                                                  pooled_input<N> &in)
 {
-    const size_t first = (size_t)ampk_row_of(image, row, column, all.image) * l.k + filter;
-    load_y<N, Whole>(l, all, first, row, column, in);
+    load_pixels<N, Whole>(all, at, stride, l.y, in.y);
     in.d = {};
 #pragma unroll
     for (int i = 0; i < N; i++)
         in.chosen.at[i] = AMPK_NOWHERE;
-    if (!Whole && (row / 2 >= all.windows.h || column / 2 >= all.windows.w)) return;
-    const size_t window =
-        (size_t)ampk_row_of(image, row / 2, column / 2, all.windows) * l.k + filter;
-    in.d = load_words<N>(l.d, window);
-    in.chosen = load_vector<uint8_t, N>(l.argmax + window);
+    if (!Whole && (at.row / 2 >= all.windows.h || at.column / 2 >= all.windows.w)) return;
+    in.d = load_words<N>(l.d, at.window);
+    in.chosen = load_vector<uint8_t, N>(l.argmax + at.window);
 }
 
 /* What dy is made with, of a lane's filters. */
@@ -314,22 +333,26 @@ static __device__ __forceinline__ uint32_t take_tile(const layer &l, const tiles
                                                      float (&sums)[M::products * M::columns][4],
                                                      uint32_t largest)
 {
-    const int N = M::filters, first = at.column + 2 * (threadIdx.x % LANES);
+    const int N = M::filters, ahead = Whole ? M::ahead : 1;
+    const size_t stride = M::all_filters ? M::all_filters : l.k;
+    cell_place next(l, all, at, filter);
+#pragma unroll 1
+    for (int step = 0; step < STEPS; step += ahead) {
+        Input in[ahead];
+        const int row = next.row, column = next.column;
 #pragma unroll
-    for (int step = 0; step < STEPS; step += M::ahead) {
-        Input in[M::ahead];
-#pragma unroll
-        for (int i = 0; i < M::ahead; i++)
-            load_cell<N, Whole>(l, all, at.image, at.row, first + (step + i) * STEP_COLUMNS, filter,
-                                in[i]);
+        for (int i = 0; i < ahead; i++) {
+            load_cell<N, Whole>(l, all, next, stride, in[i]);
+            next.go_on(stride);
+        }
         if (step == 0) load_image<M>(l, all, at, image);
 #pragma unroll
-        for (int i = 0; i < M::ahead; i++) {
+        for (int i = 0; i < ahead; i++) {
             float dy[AMPK_CELL][N];
             make_dy<typename M::type>(in[i], f, dy);
 #pragma unroll
             for (int k = 0; k < AMPK_CELL; k++) {
-                if (!Whole && !has_pixel(at.row, first + (step + i) * STEP_COLUMNS, k, all.image)) {
+                if (!Whole && !has_pixel(row, column, k, all.image)) {
 #pragma unroll
                     for (int n = 0; n < N; n++)
                         dy[k][n] = 0;
@@ -366,7 +389,7 @@ static __device__ __forceinline__ void add_warps(float (&sums)[M::products * M::
 /* Filters by_y * M::of_warp and on; partial: M::values of each block. The last tiles first, as that
  * is where what was read before may still be in the cache. */
 template <typename M, typename Input>
-static __global__ void __launch_bounds__(THREADS, M::columns == 4 ? 2 : 1)
+static __global__ void __launch_bounds__(THREADS, M::filters == 2 ? 4 : 3)
     multiply_gradient(layer l, tiles all, float *partial, uint32_t *amax)
 {
     const int N = M::filters;
@@ -481,14 +504,14 @@ template <typename M> static unsigned part_count(int k)
 /* Calls run with the types for so many filters and channels. */
 template <typename T, typename Run> static void with_multiplication(int k, int c, Run run)
 {
-    if (c <= 3 && k <= 16)
-        run(multiplication<T, 2, 4>());
-    else if (c <= 3)
-        run(multiplication<T, 4, 4>());
-    else if (k <= 16)
-        run(multiplication<T, 2, 5>());
+    if (c > 3)
+        run(multiplication<T, 0, 4, 5>());
+    else if (k == 16)
+        run(multiplication<T, 16, 2, 4>());
+    else if (k == 32)
+        run(multiplication<T, 32, 4, 4>());
     else
-        run(multiplication<T, 4, 5>());
+        run(multiplication<T, 0, 4, 4>());
 }
 
 /* Floats before the sums of blocks. */
