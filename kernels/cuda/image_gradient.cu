@@ -473,11 +473,13 @@ extern "C" bool ampk_image_gradient_fits(const struct ampk_context *ctx,
 {
     bool window = s->kh == 3 && s->kw == 3 && s->stride == 1 && s->pad == 1 && s->groups == 1;
     bool sizes = s->c <= MOST_CHANNELS && s->k % 8 == 0 && s->k <= MOST_FILTERS;
+    bool at_y = g->argmax || (g->d->h == g->y->h && g->d->w == g->y->w);
     bool type = (s->compute == AMPK_COMPUTE_FP16 && x->dtype == AMPK_FP16) ||
                 (s->compute == AMPK_COMPUTE_BF16 && x->dtype == AMPK_BF16);
-    return window && sizes && type && !s->forward_only && ampk_is_two_slopes(g->activation) &&
-           is_dense(x, x->dtype) && is_dense(g->y, x->dtype) && is_dense(g->d, x->dtype) &&
-           (uintptr_t)g->argmax % 16 == 0 && ampk_has_mma(&ctx->device, x->dtype);
+    return window && sizes && at_y && type && !s->forward_only &&
+           ampk_is_two_slopes(g->activation) && is_dense(x, x->dtype) && is_dense(g->y, x->dtype) &&
+           is_dense(g->d, x->dtype) && (uintptr_t)g->argmax % 16 == 0 &&
+           ampk_has_mma(&ctx->device, x->dtype);
 }
 
 static struct tiles cut(const struct ampk_tensor *x, ampk_sides windows)

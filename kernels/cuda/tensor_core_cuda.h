@@ -5,6 +5,7 @@
  * tensor_core_contest  two ways to use plans, of which the faster is taken:
  * tensor_core_beside   gradients one after the other, or beside each other
  * tensor_core_sums     batch-norm's sums by a kernel, or in the epilogue
+ * tensor_core_image_gradient  the first weight gradient and dy by two, or in one kernel
  */
 #ifndef AMPK_CUDA_TENSOR_CORE_CUDA_H
 #define AMPK_CUDA_TENSOR_CORE_CUDA_H

@@ -49,6 +49,38 @@ static void choose_sums(struct amp_graph *g, int i)
         source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
 }
 
+/* The fused maxpool after layer i, or NULL. */
+static struct amp_node *pool_after(const struct amp_graph *g, int i)
+{
+    struct amp_node *to = &g->nodes[amp_plan_writes(g->plan, i)];
+    return to->desc->type == AMP_MAXPOOL ? to : NULL;
+}
+
+/* The gradient behind layer i with an activation of two slopes. */
+static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int i,
+                                                  const struct ampk_batchnorm *bn)
+{
+    const struct amp_node *node = &g->nodes[i], *pool = pool_after(g, i);
+    return (struct ampk_layer_gradient){.y = &node->y,
+                                        .bn = bn,
+                                        .activation = node->desc->activation,
+                                        .d = pool ? &pool->delta : &node->delta,
+                                        .argmax = pool ? pool->index : NULL,
+                                        .sums = node->gradient_sums};
+}
+
+/* Whether batch-norm's backward leaves the weight gradient too, where no data gradient is wanted.
+ */
+static bool choose_at_once(struct amp_graph *g, int i)
+{
+    const struct ampk_backend *be = g->backend;
+    const struct amp_node *node = &g->nodes[i];
+    struct ampk_layer_gradient gradient = gradient_behind(g, i, NULL);
+    return be->conv_takes_gradient && node->plan->backward && node->desc->batch_normalize &&
+           ampk_is_two_slopes(node->desc->activation) && !node->plan->source_wanted[0] &&
+           be->conv_takes_gradient(g->context, node->conv, amp_graph_source(g, i, 0), &gradient);
+}
+
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
@@ -60,6 +92,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
         return -1;
     }
     choose_sums(g, i);
+    node->at_once = choose_at_once(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
@@ -78,13 +111,6 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
         .variance = train ? node->variance : node->bind.rolling_variance,
         .rule = g->bn_rule,
     };
-}
-
-/* The fused maxpool after layer i, or NULL. */
-static struct amp_node *pool_after(const struct amp_graph *g, int i)
-{
-    struct amp_node *to = &g->nodes[amp_plan_writes(g->plan, i)];
-    return to->desc->type == AMP_MAXPOOL ? to : NULL;
 }
 
 /* Its output, where that is stored nowhere: what goes into a fused sum in FP32, what a fused
@@ -179,6 +205,17 @@ static void backward_batchnorm(struct amp_graph *g, int i)
                                     db_watch);
 }
 
+/* All of a first layer's backward. */
+static void backward_at_once(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, true);
+    struct ampk_layer_gradient gradient = gradient_behind(g, i, &bn);
+    g->backend->conv_bn_backward(g->context, node->conv, amp_graph_source(g, i, 0), &gradient,
+                                 node->scales->grad, node->biases->grad, &node->watch[AMP_WATCH_DY],
+                                 &node->watch[AMP_WATCH_DBIAS]);
+}
+
 /* Convolution i and, of its source, what bn_backward_summed reads. The source's delta, which is
  * stored nowhere then, is made for those who look at it. */
 static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
@@ -202,6 +239,10 @@ static void backward(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     const struct ampk_backend *be = g->backend;
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
+    if (node->at_once) {
+        backward_at_once(g, i);
+        return;
+    }
     if (node->desc->batch_normalize)
         backward_batchnorm(g, i);
     else

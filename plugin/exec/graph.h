@@ -70,7 +70,8 @@ struct amp_node {
     float *gradient_sums; /* NULL, or the convolution that reads the output leaves in delta not that
                              but the gradient at batch-norm's output, and its sums here
                              (conv_backward_summed) */
-    float *loss;          /* unscaled copy of a loss layer's delta */
+    bool at_once; /* batch-norm's backward leaves the weight gradient too (conv_bn_backward) */
+    float *loss;  /* unscaled copy of a loss layer's delta */
     void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
