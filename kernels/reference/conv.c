@@ -220,6 +220,34 @@ void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_con
     free(rounded);
 }
 
+bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv *conv,
+                                  const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
+{
+    (void)context, (void)conv, (void)x, (void)g;
+    return true;
+}
+
+/* By way of a dy in y's type. */
+void ampk_ref_conv_bn_backward(struct ampk_context *context, struct ampk_conv *conv,
+                               const struct ampk_tensor *x, const struct ampk_layer_gradient *g,
+                               float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_tensor dy = *g->y;
+    dy.data = malloc((size_t)dy.n * dy.image_stride * ampk_dtype_bytes(dy.dtype));
+    if (!dy.data) abort();
+    if (g->argmax)
+        ampk_ref_bn_act_pool_backward(context, g->y, g->bn, g->activation, g->d, g->argmax, &dy,
+                                      dscale, dbias, dy_amax, db_amax);
+    else if (g->sums)
+        ampk_ref_bn_backward_summed(context, g->y, g->bn, g->d, g->sums, &dy, dscale, dbias,
+                                    dy_amax, db_amax);
+    else
+        ampk_ref_bn_act_backward(context, g->y, NULL, g->bn, g->activation, g->d, &dy, dscale,
+                                 dbias, dy_amax, db_amax);
+    ampk_ref_conv_backward(context, conv, x, &dy, NULL, false, NULL);
+    free(dy.data);
+}
+
 void ampk_ref_conv_weight_gradients(struct ampk_context *context,
                                     const struct ampk_weight_gradient *list, int count,
                                     float factor, bool accumulate)

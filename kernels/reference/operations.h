@@ -24,6 +24,11 @@ void ampk_ref_conv_backward(struct ampk_context *, struct ampk_conv *, const str
                             const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                             bool accumulate, uint32_t *dx_amax);
 bool ampk_ref_conv_sums_gradients(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
+bool ampk_ref_conv_takes_gradient(struct ampk_context *, struct ampk_conv *,
+                                  const struct ampk_tensor *x, const struct ampk_layer_gradient *);
+void ampk_ref_conv_bn_backward(struct ampk_context *, struct ampk_conv *,
+                               const struct ampk_tensor *x, const struct ampk_layer_gradient *,
+                               float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
 void ampk_ref_conv_backward_summed(struct ampk_context *, struct ampk_conv *,
                                    const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                    const struct ampk_tensor *g, const struct ampk_gradient_sums *);

@@ -204,6 +204,26 @@ static void bn_act_pool_backward(struct ampk_context *c, const struct ampk_tenso
     strike_array(dbias, y->c, db_amax);
 }
 
+/* In two, so that there is a dy to be struck. */
+static void conv_bn_backward(struct ampk_context *c, struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_layer_gradient *g,
+                             float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_tensor dy = *g->y;
+    dy.data = malloc((size_t)dy.n * dy.image_stride * ampk_dtype_bytes(dy.dtype));
+    if (!dy.data) abort();
+    if (g->argmax)
+        bn_act_pool_backward(c, g->y, g->bn, g->activation, g->d, g->argmax, &dy, dscale, dbias,
+                             dy_amax, db_amax);
+    else if (g->sums)
+        bn_backward_summed(c, g->y, g->bn, g->d, g->sums, &dy, dscale, dbias, dy_amax, db_amax);
+    else
+        bn_act_backward(c, g->y, NULL, g->bn, g->activation, g->d, &dy, dscale, dbias, dy_amax,
+                        db_amax);
+    real->conv_backward(c, conv, x, &dy, NULL, false, NULL);
+    free(dy.data);
+}
+
 static void bias_act_backward(struct ampk_context *c, const struct ampk_tensor *out,
                               enum ampk_activation activation, const struct ampk_tensor *d,
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
@@ -419,6 +439,7 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.conv_backward = conv_backward;
     poisoned.conv_weight_gradients = conv_weight_gradients;
     if (real->conv_backward_summed) poisoned.conv_backward_summed = conv_backward_summed;
+    if (real->conv_bn_backward) poisoned.conv_bn_backward = conv_bn_backward;
     if (real->bn_backward_summed) poisoned.bn_backward_summed = bn_backward_summed;
     spoilt = NULL;
     poisoned.bn_act_forward = bn_act_forward;

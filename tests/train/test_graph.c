@@ -86,6 +86,7 @@ static const struct ampk_backend *differentiable(void)
     backend.bn_act_pool_forward = pool_forward_under_root;
     backend.bn_act_pool_backward = pool_backward_under_root;
     backend.conv_sums_gradients = NULL; /* the sums are those of the operations above */
+    backend.conv_takes_gradient = NULL; /* and so is dy */
     return &backend;
 }
 
@@ -886,6 +887,60 @@ AMP_TEST(a_fused_pool_is_the_pool)
             rig_free(b);
             stop_at_failure(nets[i][0]);
         }
+}
+
+/* ---- batch-norm's backward and the first weight gradient in one ---- */
+
+static const struct ampk_backend *one_by_one(void)
+{
+    static struct ampk_backend backend;
+    backend = ampk_reference;
+    backend.conv_takes_gradient = NULL;
+    return &backend;
+}
+
+/* The first layer alone, or what learns first. */
+static void check_at_once(const struct rig *r, int expected)
+{
+    for (int i = 0; i < r->net->n; i++)
+        CHECK_INT(r->graph->nodes[i].at_once, i == expected);
+}
+
+AMP_TEST(at_once_or_one_by_one_is_the_same)
+{
+    static const struct {
+        const char *cfg;
+        int layer; /* -1: none */
+    } nets[] = {
+        {SUMMED("leaky"), 0},
+        {POOLED(15, ""), 0},
+        {POOLED(15, NOTHING_DROPPED), 0},
+        {"[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=7\nheight=6\n" NORMALIZED(8, "leaky")
+             NORMALIZED(8, "leaky\nstopbackward=1") NORMALIZED(5, "relu") "[cost]\n",
+         2},
+        {"[net]\nmixed_precision=1\nbatch=3\nchannels=4\nwidth=7\nheight=6\n" NORMALIZED(
+             8, "logistic") NORMALIZED(8, "leaky") "[cost]\n",
+         -1},
+    };
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        uint64_t state = test_random_state;
+        struct rig *a = make(nets[i].cfg, &ampk_reference);
+        test_random_state = state;
+        struct rig *b = make(nets[i].cfg, one_by_one());
+        check_at_once(a, nets[i].layer);
+        check_at_once(b, -1);
+        rig_forward(a);
+        rig_forward(b);
+        struct result x = run_backward(a, 8), y = run_backward(b, 8);
+        CHECK_NEAR(gradients_apart(&x, 1, &y), 0, 0);
+        CHECK(
+            !memcmp(a->graph->watch, b->graph->watch, (size_t)a->net->n * sizeof *a->graph->watch));
+        free_result(&x);
+        free_result(&y);
+        rig_free(a);
+        rig_free(b);
+        stop_at_failure(nets[i].cfg);
+    }
 }
 
 /* What is seen of a layer's output and delta. */
