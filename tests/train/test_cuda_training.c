@@ -128,6 +128,178 @@ AMP_TEST(it_trains_with_sums_that_data_gradients_take_along)
         unsetenv("AMPK_CUDA_GRADIENT_SUMS");
 }
 
+// ---- a first layer whose backward is one kernel's ----
+
+#define BEFORE_CONVOLUTION CONV(16, NORMALIZED) CONV(8, NORMALIZED) YOLO("0,1")
+#define BEFORE_POOL                                                                                \
+    CONV(32, NORMALIZED) "[maxpool]\nsize=2\nstride=2\n" CONV(8, NORMALIZED) YOLO("0,1")
+
+static const char IMAGE_GRADIENT[] = "AMPK_CUDA_IMAGE_GRADIENT",
+                  GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS";
+
+// The gradient behind the first layer, from whom it comes.
+static const struct {
+    const char *layers, *sums;
+} first_layers[] = {{BEFORE_CONVOLUTION, "0"}, {BEFORE_CONVOLUTION, "1"}, {BEFORE_POOL, "0"}};
+
+#define ON_FIRST_LAYERS(layers)                                                                    \
+    for (int nth = 0; nth < 3 && (layers = first_layers[nth].layers,                               \
+                                 setenv(GRADIENT_SUMS, first_layers[nth].sums, 1) == 0);           \
+         ++nth)
+
+static void reset_variables(void)
+{
+    unsetenv(IMAGE_GRADIENT);
+    unsetenv(GRADIENT_SUMS);
+}
+
+static bool is_at_once(const network *net, int layer)
+{
+    return amp_session_of(net->layers)->graph->nodes[layer].at_once;
+}
+
+static network *train_first(const char *setting, const char *more, const char *layers)
+{
+    setenv(IMAGE_GRADIENT, setting, 1);
+    network *net = train(ON_CUDA, more, layers, 1);
+    for (int i = 0; i < net->n; ++i)
+        CHECK_INT(is_at_once(net, i), i == 0 && setting[0] == '1');
+    return net;
+}
+
+// Every word of the last pass but that of the first weight gradient.
+static void check_same_words(const network *one, const network *two)
+{
+    uint32_t words[2][16][AMP_WATCHES];
+    const network *nets[] = {one, two};
+    REQUIRE(one->n <= 16);
+    for (int i = 0; i < 2; ++i) {
+        const struct amp_graph *g = amp_session_of(nets[i]->layers)->graph;
+        g->backend->read(g->context, words[i], g->watch, (size_t)g->n * sizeof *g->watch);
+        words[i][0][AMP_WATCH_DW] = 0;
+    }
+    CHECK(!memcmp(words[0], words[1], (size_t)one->n * sizeof **words));
+    CHECK(words[0][0][AMP_WATCH_DY] > 0 && words[0][0][AMP_WATCH_DBIAS] > 0);
+}
+
+// Weight gradients of 4 * 16 * 16 products in FP32, in another order: 258 roundings of 2^-24 of the
+// sum of their magnitudes, which is no more than 32 times the largest gradient; in two passes.
+#define IN_ANOTHER_ORDER 0x1p-10
+
+// The same numbers are multiplied: all but the weights of the first layer is the same to the bit.
+static void check_first_layer(const network *one, const network *two, const network *start)
+{
+    struct kept a[256], b[256];
+    int n = list_kept(one, a);
+    REQUIRE(list_kept(two, b) == n);
+    check_movement(one, two, start, IN_ANOTHER_ORDER);
+    for (int i = 0; i < n; ++i) {
+        bool same = !memcmp(a[i].x, b[i].x, a[i].n * sizeof(float));
+        bool weights = a[i].layer == 0 && a[i].n == (size_t)one->layers[0].nweights;
+        if (!same && !weights) TEST_FAIL("%s of layer %d differ", a[i].what, a[i].layer);
+    }
+    CHECK(*one->cost == *two->cost);
+}
+
+AMP_TEST(it_trains_with_a_first_layer_whose_backward_is_one_kernel)
+{
+    const char *layers;
+    ON_FIRST_LAYERS(layers)
+    {
+        network *start = parse("", layers);
+        network *one = train_first("1", "", layers), *two = train_first("0", "", layers);
+        check_first_layer(one, two, start);
+        check_same_words(one, two);
+        network *recorded, *plain;
+        setenv(IMAGE_GRADIENT, "1", 1);
+        recorded = train_with_changes(layers);
+        emulation_allow_recordings(false);
+        plain = train_with_changes(layers);
+        emulation_allow_recordings(true);
+        CHECK_SAME(recorded, plain);
+        network *nets[] = {start, one, two, recorded, plain};
+        for (int i = 0; i < 5; ++i)
+            free_network(nets[i]);
+    }
+    reset_variables();
+}
+
+AMP_TEST(a_first_layer_of_another_type_keeps_its_kernels)
+{
+    setenv(IMAGE_GRADIENT, "1", 1);
+    static const char *const dtypes[] = {"amp_dtype=fp32\n", "amp_dtype=bf16\n"}; // no such GPU
+    for (int i = 0; i < 2; ++i) {
+        network *net = train(ON_CUDA, dtypes[i], BEFORE_POOL, 1);
+        CHECK(!is_at_once(net, 0));
+        free_network(net);
+    }
+    reset_variables();
+}
+
+// What was seen of a pass, in order.
+struct sight {
+    struct amp_seen seen[64];
+    int n;
+};
+
+static void keep_sight(const struct amp_seen *seen, void *user)
+{
+    struct sight *s = user;
+    REQUIRE(s->n < 64);
+    float *values = malloc(seen->n * sizeof *values);
+    REQUIRE(values != NULL);
+    memcpy(values, seen->values, seen->n * sizeof *values);
+    s->seen[s->n] = *seen;
+    s->seen[s->n++].values = values;
+}
+
+static struct sight look(const char *setting, const char *layers)
+{
+    struct sight s = {.n = 0};
+    struct amp_pass pass;
+    setenv(IMAGE_GRADIENT, setting, 1);
+    network *net = parse(ON_CUDA "loss_scale=64\nsubdivisions=1\n", layers);
+    load_images(net, 3);
+    amp_pass(net, keep_sight, &s, &pass);
+    CHECK(pass.clean && pass.redone == 0);
+    CHECK_INT(is_at_once(net, 0), setting[0] == '1');
+    free_network(net);
+    return s;
+}
+
+static void check_same_sight(const struct sight *a, const struct sight *b)
+{
+    REQUIRE(a->n == b->n && a->n > 6);
+    for (int i = 0; i < a->n; ++i) {
+        const struct amp_seen *x = &a->seen[i], *y = &b->seen[i];
+        REQUIRE(x->layer == y->layer && x->what == y->what && x->n == y->n);
+        CHECK_STR(x->format, y->format);
+        double most = 0, apart = 0;
+        for (size_t k = 0; k < x->n; ++k) {
+            most = fmax(most, fabs((double)y->values[k]));
+            apart = fmax(apart, fabs((double)x->values[k] - y->values[k]));
+        }
+        bool first = x->layer == 0 && x->what == AMP_SEEN_GRADIENT;
+        if (apart > (first ? IN_ANOTHER_ORDER * most : 0))
+            TEST_FAIL("layer %d, %d: %.3g apart of %.3g", x->layer, x->what, apart, most);
+    }
+}
+
+AMP_TEST(who_looks_sees_what_is_seen_of_kernels_one_by_one)
+{
+    const char *layers;
+    ON_FIRST_LAYERS(layers)
+    {
+        struct sight one = look("1", layers), two = look("0", layers);
+        check_same_sight(&one, &two);
+        for (int i = 0; i < one.n; ++i) {
+            free((float *)one.seen[i].values);
+            free((float *)two.seen[i].values);
+        }
+    }
+    reset_variables();
+}
+
 // Of a dropout that drops nothing the route must copy what otherwise the upsample has written
 // there.
 AMP_TEST(a_slice_of_a_route_changes_nothing)
