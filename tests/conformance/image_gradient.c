@@ -256,4 +256,316 @@ AMP_TEST(conv_bn_backward)
     run_cases(gradient_case, 120);
 }
 
+/* ---- numbers that FP16 does not hold ---- */
+
+static double large(void)
+{
+    return test_random() % 200 == 0 ? 6e4 * random_int(-1, 1) : random_value();
+}
+
+/* dy is inf here and there: so are its word, to the bit, and the gradient of those filters. */
+static void overflow_case(struct rig *r)
+{
+    struct scene s;
+    struct ampk_conv_shape shape = random_image_shape();
+    shape.compute = AMPK_COMPUTE_FP16;
+    make_scene(r, &s, shape, PLAIN);
+    make_convs(r, &s);
+    REQUIRE(is_taken(r, &s));
+    s.d = input_tensor_of(r, shape_y(&s), large);
+    while ((uintptr_t)s.d.tested.data % 16)
+        s.d = input_tensor_of(r, shape_y(&s), large);
+    struct pair dy = output_operand(r, shape_y(&s));
+    struct left at_once = run_at_once(r, &s), apart = run_batchnorm(r, &s, &dy);
+    check_same_left(r, &at_once, &apart, s.shape.k);
+    struct pair dw = output_array(r, weight_count(&s.shape), false);
+    const struct ampk_weight_gradient item = {s.tested, dw.tested.data, NULL};
+    r->backend->conv_weight_gradients(r->context, &item, 1, 1, false);
+    const float *values = download(r, &dw).data;
+    struct ampk_tensor stored = download(r, &dy);
+    size_t of_filter = weight_count(&s.shape) / (size_t)s.shape.k;
+    bool any = false;
+    for (int k = 0; k < s.shape.k; k++) {
+        bool finite = true, found = true;
+        for (int n = 0; n < stored.n; n++)
+            for (int h = 0; h < stored.h; h++)
+                for (int w = 0; w < stored.w; w++)
+                    finite = finite && isfinite(ampk_ref_get(&stored, n, k, h, w));
+        for (size_t i = 0; i < of_filter; i++)
+            found = found && isfinite(values[k * of_filter + i]);
+        CHECK_INT(found, finite);
+        any = any || !finite;
+    }
+    CHECK(ampk_amax_is_finite(watched(r, &s)) == !any);
+    destroy_convs(r, &s);
+}
+
+AMP_TEST(what_16_bits_do_not_hold_shows)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(overflow_case, 40);
+}
+
+/* ---- where it is taken ---- */
+
+static const struct ampk_conv_shape usual_shape = {
+    2, 3, 6, 8, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
+
+/* conv_backward goes on as ever, and either gradient counts until the next. */
+static void by_turns_case(struct rig *r)
+{
+    struct scene s;
+    make_scene(r, &s, usual_shape, (enum source)random_int(0, SOURCES - 1));
+    make_convs(r, &s);
+    REQUIRE(is_taken(r, &s));
+    struct pair dy = output_operand(r, shape_y(&s));
+    run_batchnorm(r, &s, &dy);
+    for (int i = 0; i < 4; i++) {
+        if (random_bool())
+            run_at_once(r, &s);
+        else
+            r->backend->conv_backward(r->context, s.tested, &s.x.tested, &dy.tested, NULL, false,
+                                      NULL);
+        compare_weight_gradient(r, &s, &dy);
+    }
+    destroy_convs(r, &s);
+}
+
+#ifdef CUDA_EMULATED /* a library rounds to 16 bits */
+AMP_TEST(either_way_may_follow_the_other)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(by_turns_case, 20);
+}
+#endif
+
+/* A scene of the usual shape, changed; whether it is taken. */
+static bool is_taken_if(struct rig *r, void (*change)(struct scene *))
+{
+    struct scene s;
+    make_scene(r, &s, usual_shape, PLAIN);
+    gradient_of(&s);
+    change(&s);
+    make_convs(r, &s);
+    const struct ampk_backend *be = r->backend;
+    s.gradient.y = &s.y.tested, s.gradient.d = &s.d.tested;
+    bool taken = be->conv_takes_gradient(r->context, s.tested, &s.x.tested, &s.gradient);
+    destroy_convs(r, &s);
+    return taken;
+}
+
+static void nothing(struct scene *s)
+{
+    (void)s;
+}
+
+static void five_channels(struct scene *s)
+{
+    s->shape.c = s->x.tested.c = 5;
+    s->x.tested.image_stride = 5 * 48;
+}
+
+static void many_filters(struct scene *s)
+{
+    s->shape.k = s->y.tested.c = s->d.tested.c = 72;
+    s->y.tested.image_stride = s->d.tested.image_stride = 72 * 48;
+}
+
+static void odd_filters(struct scene *s)
+{
+    s->shape.k = s->y.tested.c = s->d.tested.c = 12;
+    s->y.tested.image_stride = s->d.tested.image_stride = 12 * 48;
+}
+
+static void small_window(struct scene *s)
+{
+    s->shape.kh = s->shape.kw = 1, s->shape.pad = 0;
+}
+
+static void two_strides(struct scene *s)
+{
+    s->shape.stride = 2;
+}
+
+static void in_fp32(struct scene *s)
+{
+    s->shape.compute = AMPK_COMPUTE_FP32;
+}
+
+static void image_in_fp32(struct scene *s)
+{
+    s->x.tested.dtype = AMPK_FP32;
+}
+
+static void y_in_fp32(struct scene *s)
+{
+    s->y.tested.dtype = AMPK_FP32;
+}
+
+static void planes(struct scene *s)
+{
+    s->x.tested.layout = AMPK_NCHW;
+}
+
+static void gap_in_x(struct scene *s)
+{
+    s->x.tested.image_stride += 8;
+}
+
+static void slice_of_d(struct scene *s)
+{
+    s->d.tested.pitch = 24;
+}
+
+static void odd_y(struct scene *s)
+{
+    s->y.tested.data = (char *)s->y.tested.data + 2;
+}
+
+static void odd_d(struct scene *s)
+{
+    s->d.tested.data = (char *)s->d.tested.data + 8;
+}
+
+static void curve(struct scene *s)
+{
+    s->gradient.activation = AMPK_LOGISTIC;
+}
+
+static void forward_only(struct scene *s)
+{
+    s->shape.forward_only = true;
+}
+
+static void refusal_case(struct rig *r)
+{
+    static void (*const changes[])(struct scene *) = {
+        five_channels, many_filters,  odd_filters, small_window, two_strides,
+        in_fp32,       image_in_fp32, y_in_fp32,   planes,       gap_in_x,
+        slice_of_d,    odd_y,         odd_d,       curve,        forward_only};
+    setenv(SETTING, "1", 1);
+    CHECK(is_taken_if(r, nothing));
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (is_taken_if(r, changes[i])) TEST_FAIL("change %zu is taken", i);
+    setenv(SETTING, "0", 1);
+    CHECK(!is_taken_if(r, nothing));
+}
+
+AMP_TEST(what_the_kernel_cannot_read_is_refused)
+{
+    run_cases(refusal_case, 1);
+}
+
+#ifdef CUDA_EMULATED
+#include "kernels/cuda/context.h"
+#include "tests/emulation/emulation.h"
+
+/* As on a device that has the products. */
+static void bf16_case(struct rig *r)
+{
+    struct scene s;
+    struct ampk_conv_shape shape = random_image_shape();
+    shape.compute = AMPK_COMPUTE_BF16;
+    r->context->device.compute_capability = 80;
+    make_scene(r, &s, shape, (enum source)random_int(0, SOURCES - 1));
+    make_convs(r, &s);
+    REQUIRE(is_taken(r, &s));
+    struct pair dy = output_operand(r, shape_y(&s));
+    struct left at_once = run_at_once(r, &s), apart = run_batchnorm(r, &s, &dy);
+    check_same_left(r, &at_once, &apart, s.shape.k);
+    compare_weight_gradient(r, &s, &dy);
+    destroy_convs(r, &s);
+}
+
+AMP_TEST(conv_bn_backward_in_bf16)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(bf16_case, 60);
+}
+
+/* One that covers all that a block may have of tiles, and more blocks than lines that add them. */
+static void many_tiles_case(struct rig *r)
+{
+    struct scene s;
+    struct ampk_conv_shape shape = usual_shape;
+    shape.n = 3, shape.h = 64, shape.w = 70, shape.k = RANDOM_OF(16, 32, 64);
+    make_scene(r, &s, shape, (enum source)random_int(0, SOURCES - 1));
+    make_convs(r, &s);
+    REQUIRE(is_taken(r, &s));
+    struct pair dy = output_operand(r, shape_y(&s));
+    run_at_once(r, &s);
+    run_batchnorm(r, &s, &dy);
+    compare_weight_gradient(r, &s, &dy);
+    destroy_convs(r, &s);
+}
+
+AMP_TEST(conv_bn_backward_of_many_tiles)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(many_tiles_case, 2);
+}
+
+/* How many of so many shapes are taken. */
+static size_t count_taken(const char *setting, uint64_t first)
+{
+    size_t taken = 0;
+    if (setting)
+        setenv(SETTING, setting, 1);
+    else
+        unsetenv(SETTING);
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    test_random_state = first;
+    for (int i = 0; i < 40; i++) {
+        struct rig r = {.backend = &CONFORMANCE_BACKEND, .context = context};
+        struct scene s;
+        make_scene(&r, &s, random_image_shape(), (enum source)random_int(0, SOURCES - 1));
+        make_convs(&r, &s);
+        taken += is_taken(&r, &s);
+        destroy_convs(&r, &s);
+        end_case(&r);
+    }
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return taken;
+}
+
+AMP_TEST(it_is_taken_where_it_pays)
+{
+    uint64_t first = test_random();
+    size_t always = count_taken("1", first), some = count_taken(NULL, first);
+    CHECK_INT(count_taken("0", first), 0);
+    CHECK(some > 0 && some < always);
+}
+
+/* Without memory for it everything goes as before. */
+static void short_memory_case(struct rig *r)
+{
+    struct scene s;
+    struct ampk_conv_shape shape = usual_shape;
+    shape.n = 4, shape.h = 2048, shape.w = 33, shape.k = 64; /* more than any work memory */
+    s = (struct scene){.shape = shape};
+    make_convs(r, &s);
+    struct ampk_tensor x = describe(AMPK_FP16, AMPK_NHWC, 4, 3, 2048, 33);
+    struct ampk_tensor y = describe(AMPK_FP16, AMPK_NHWC, 4, 64, 2048, 33);
+    const struct ampk_layer_gradient g = {&y, NULL, AMPK_LEAKY, &y, NULL, NULL};
+    size_t had = emulation_memory().bytes;
+    const struct ampk_backend *be = r->backend;
+    for (int more = 0; more < 2; more++) { /* for the gradient alone */
+        emulation_memory_limit(had + (more ? 64 * 9 * 8 * sizeof(float) : 0));
+        CHECK(!be->conv_takes_gradient(r->context, s.tested, &x, &g));
+        CHECK_INT(emulation_memory().bytes, had);
+    }
+    emulation_memory_limit(SIZE_MAX);
+    CHECK(be->conv_takes_gradient(r->context, s.tested, &x, &g));
+    CHECK(emulation_memory().bytes > had);
+    destroy_convs(r, &s);
+}
+
+AMP_TEST(without_memory_it_is_not_taken)
+{
+    setenv(SETTING, "1", 1);
+    run_cases(short_memory_case, 1);
+}
+#endif
+
 AMP_TEST_MAIN
