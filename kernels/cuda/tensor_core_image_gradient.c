@@ -41,6 +41,11 @@ static size_t weight_count(const struct first_layer *f)
     return (size_t)f->shape->k * f->shape->c * f->shape->kh * f->shape->kw;
 }
 
+static double pixels_of(const struct first_layer *f)
+{
+    return (double)f->y.n * f->y.h * f->y.w;
+}
+
 static size_t count_of(const struct ampk_tensor *t)
 {
     return (size_t)t->n * t->c * t->h * t->w;
@@ -188,15 +193,17 @@ static const float *read_spread(struct first_layer *f, float *to)
 }
 
 /* In R:
- *     2^-8, 2^-5   rounding to FP16 or BF16, of 8 R
- *     2^-30 n      roundings of the library's sum, of 8 R and cut off, which is twice as much: one
- * for 16 products, and n / 64 of these in a row, or n is small; ours has fewer */
+ *     2^-8, 2^-5   the library's rounding to FP16 or BF16, of 8 R
+ *     2^-24 each   of the products that it adds up in a row: for 16 of them a rounding of 8 R, or a
+ *                  cut, which is twice as much; n / 64 in a row, or where n is small all; ours has
+ *                  fewer
+ *     2^-14        whatever n is */
 static double slack_of(const struct first_layer *f)
 {
     enum ampk_dtype dtype = f->plan->problem.result;
     double stored = dtype == AMPK_FP16 ? 0x1p-8 : dtype == AMPK_BF16 ? 0x1p-5 : 0;
-    double n = (double)f->y.n * f->y.h * f->y.w;
-    return stored + 0x1p-30 * n + 0x1p-14;
+    double n = pixels_of(f), in_a_row = fmax(n / 64, fmin(n, 0x1p16));
+    return stored + 0x1p-24 * in_a_row + 0x1p-14;
 }
 
 /* Also false of NaN. */
@@ -204,8 +211,7 @@ static bool agree(const struct first_layer *f, const float *a, const float *b, c
 {
     int k = f->shape->k;
     size_t weights = weight_count(f), of_filter = weights / (size_t)k;
-    double n = (double)f->y.n * f->y.h * f->y.w, mean = MEAN_OF_X;
-    double of_x = slack_of(f) * sqrt(n * (1 / 12. + mean * mean));
+    double mean = MEAN_OF_X, of_x = slack_of(f) * sqrt(pixels_of(f) * (1 / 12. + mean * mean));
     for (size_t i = 0; i < weights; i++) {
         const float *of_dy = spread + i / of_filter;
         double bound = of_x * sqrt(of_dy[k] + (double)of_dy[0] * of_dy[0]);
