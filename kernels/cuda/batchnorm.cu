@@ -236,11 +236,11 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* dy = g = d * activation'(out) and dbias = sum(g) */
+/* dy = g = factor * d * activation'(out) and dbias = sum(g) */
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
     pass_back_bias(ampk_cover cover, ampk_view out, Activation activation, ampk_view d,
-                   ampk_view dy, float *partial, unsigned *counters, float *dbias,
+                   float factor, ampk_view dy, float *partial, unsigned *counters, float *dbias,
                    uint32_t *dy_amax, uint32_t *db_amax)
 {
     const int N = A::width;
@@ -258,6 +258,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
             [&](unsigned row, backward_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
+                    in.d[i] = __fmul_rn(in.d[i], factor);
                     if (activation.needs_output())
                         in.d[i] = activation.backward(in.d[i], in.out[i]);
                     x[i] += in.d[i];
@@ -410,23 +411,31 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
     ampk_with_access(run, from, to, at);
 }
 
+extern "C" void ampk_cuda_bias_backward(struct ampk_context *ctx,
+                                        const struct ampk_bias_gradient *g,
+                                        const struct ampk_tensor *dy)
+{
+    struct ampk_view from = ampk_pixels(g->d), to = ampk_pixels(dy);
+    struct ampk_view read = g->activation == AMPK_LINEAR ? from : ampk_pixels(g->out);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(g->d), from.c);
+        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 1));
+        ampk_with_activation(g->activation, [&](auto family) {
+            AMPK_LAUNCH((pass_back_bias<A, decltype(family)>), cover.grid, AMPK_SUM_THREADS, 0,
+                        ctx->stream, cover, read, family, from, g->factor, to, partial,
+                        ctx->counters, g->dbias, g->dy_amax, g->db_amax);
+        });
+    };
+    ampk_with_access(run, from, to, read);
+}
+
 extern "C" void ampk_cuda_bias_act_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
                                             enum ampk_activation activation,
                                             const struct ampk_tensor *d,
                                             const struct ampk_tensor *dy, float *dbias,
                                             uint32_t *dy_amax, uint32_t *db_amax)
 {
-    struct ampk_view from = ampk_pixels(d), to = ampk_pixels(dy);
-    struct ampk_view read = activation == AMPK_LINEAR ? from : ampk_pixels(out);
-    auto run = [&](auto access) {
-        typedef decltype(access) A;
-        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(d), from.c);
-        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 1));
-        ampk_with_activation(activation, [&](auto family) {
-            AMPK_LAUNCH((pass_back_bias<A, decltype(family)>), cover.grid, AMPK_SUM_THREADS, 0,
-                        ctx->stream, cover, read, family, from, to, partial, ctx->counters, dbias,
-                        dy_amax, db_amax);
-        });
-    };
-    ampk_with_access(run, from, to, read);
+    const struct ampk_bias_gradient g = {out, d, activation, 1, dbias, dy_amax, db_amax};
+    ampk_cuda_bias_backward(ctx, &g, dy);
 }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
+#include "kernels/cuda/plane_gradient.h"
 #include "kernels/cuda/plan_cache.h"
 
 #include <limits.h>
@@ -398,10 +399,11 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 /* A backward pass and where its pieces of work memory are. Where the two gradients come one after
  * the other, what they need beside the operands shares a place. */
 struct backward {
+    const struct ampk_bias_gradient *bias; /* dy is made of it, in its place; NULL: it is there */
     struct output dx;
     struct ampk_tc_plan *gradient;
     bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
-    size_t x_at, dy_at, dx_at, parameters_at, unread_at, dx_space, dw_space, bytes;
+    size_t x_at, dy_at, sums_at, dx_at, parameters_at, unread_at, dx_space, dw_space, bytes;
 };
 
 /* Where the data gradient goes. */
@@ -421,15 +423,17 @@ static struct output choose_gradient_output(struct ampk_context *ctx, struct amp
 
 static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                      const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                     const struct ampk_bias_gradient *bias,
                                      const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
     char why[400];
-    struct backward b = {.beside = conv->beside && dx};
+    struct backward b = {.bias = bias, .beside = conv->beside && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
     b.dy_at = place_operand(conv, &used, dy, conv->k);
+    b.sums_at = place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->k) : 0);
     size_t shared = used;
     if (dx) {
         b.dx = choose_gradient_output(ctx, conv, to);
@@ -462,13 +466,22 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
     store_output(ctx, &b->dx, result, to->dx, conv->c, to->accumulate, to->amax);
 }
 
+static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct backward *b, const struct ampk_tensor *dy, char *work)
+{
+    if (!b->bias) return load_operand(ctx, conv, dy, conv->k, work + b->dy_at);
+    void *to = is_direct(dy, conv->operand, conv->k) ? dy->data : work + b->dy_at;
+    ampk_pass_planes(ctx, b->bias, conv->operand, conv->k, to, work + b->sums_at);
+    return to;
+}
+
 static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                         const struct destination *to)
+                         const struct ampk_bias_gradient *bias, const struct destination *to)
 {
-    struct backward b = plan_backward(ctx, conv, x, dy, to);
+    struct backward b = plan_backward(ctx, conv, x, dy, bias, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
-    const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
+    const void *from_dy = load_dy(ctx, conv, &b, dy, work);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
     if (b.beside) {
         ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
@@ -488,7 +501,20 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     struct destination to = {dx, accumulate, dx_amax, NULL};
-    run_backward(ctx, conv, x, dy, &to);
+    run_backward(ctx, conv, x, dy, NULL, &to);
+}
+
+void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                  const struct ampk_tensor *x,
+                                  const struct ampk_bias_gradient *bias,
+                                  const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                                  bool accumulate, const struct ampk_gradient_sums *sums,
+                                  uint32_t *dx_amax)
+{
+    struct destination to = {dx, accumulate, dx_amax, sums};
+    bool planes = conv->operand != AMPK_FP32 && ampk_passes_planes(bias);
+    if (!planes) ampk_cuda_bias_backward(ctx, bias, dy);
+    run_backward(ctx, conv, x, dy, planes ? bias : NULL, &to);
 }
 
 void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -497,7 +523,7 @@ void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *
                                     const struct ampk_gradient_sums *sums)
 {
     struct destination to = {g, false, NULL, sums};
-    run_backward(ctx, conv, x, dy, &to);
+    run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
@@ -547,7 +573,7 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct ampk_tensor x = island_x(conv), y = island_y(conv);
     struct destination to = {&x, !sums, NULL, sums};
-    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &to).bytes);
+    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, NULL, &to).bytes);
 }
 
 /* Work memory. */
