@@ -264,27 +264,30 @@ template <int J> struct lane_sums {
     float shift[OWN], sums[2 * OWN];
 };
 
-/* A tile whose part of x is staged; first: the lane's first filter. */
+/* A tile whose part of x is staged; first: the lane's first filter. Two rows of every warp, each in
+ * two parts: places in shared memory are constants then, but for the lane's own. */
 template <typename T, int J>
 static __device__ __forceinline__ void
 convolve_tile(const image_tiles &t, const tile_place &at, const ampk_vector<uint32_t, 4> *staged,
               const filters<J> &weights, T *y, int first, lane_sums<J> &lane)
 {
     int warp = threadIdx.x / AMPK_WARP, group = threadIdx.x % AMPK_WARP / 4;
-    const uint32_t *words =
-        reinterpret_cast<const uint32_t *>(staged) + threadIdx.x % 4 + (MARGIN - 1 + group) * PIXEL;
-    T *corner = y + (((size_t)at.image * t.h + at.row) * t.w + at.column) * t.k + first;
-#pragma unroll 1
-    for (int part = 0; part < ROWS * COLUMNS / ACROSS / WARPS; part++) {
-        int row = warp + part / (COLUMNS / ACROSS) * WARPS;
-        int column = part % (COLUMNS / ACROSS) * ACROSS;
-        int left = t.w - at.column - column - group; /* pixels, from the lane's first one on */
-        if (at.row + row >= t.h || at.column + column >= t.w) continue;
-        float d[J][4] = {};
-        multiply<T>(words + (row * STAGED_COLUMNS + column) * PIXEL, weights, d);
-        T *to = corner + (row * t.w + column + group) * t.k; /* within an image */
-        if (left > 0) finish_pixel(d, 0, to, lane.shift, lane.sums);
-        if (left > 8) finish_pixel(d, 2, to + 8 * t.k, lane.shift, lane.sums);
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(staged) + threadIdx.x % 4 +
+                            (warp * STAGED_COLUMNS + MARGIN - 1 + group) * PIXEL;
+    int rows = t.h - at.row - warp, columns = t.w - at.column; /* that are left */
+    size_t row = (size_t)at.image * t.h + at.row + warp;
+    T *to = y + (row * t.w + at.column + group) * t.k + first;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += WARPS, to += (size_t)WARPS * t.w * t.k) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += ACROSS) {
+            if (i >= rows || j >= columns) break;
+            float d[J][4] = {};
+            multiply<T>(words + (i * STAGED_COLUMNS + j) * PIXEL, weights, d);
+            if (j + group < columns) finish_pixel(d, 0, to + j * t.k, lane.shift, lane.sums);
+            if (j + 8 + group < columns)
+                finish_pixel(d, 2, to + (j + 8) * t.k, lane.shift, lane.sums);
+        }
     }
 }
 
