@@ -121,15 +121,12 @@ def cores(host):
 
 # ---- cfgs ----
 
-HEADS = ("yolo", "region", "softmax")
 
-
-def make_cfg(text, batch, extra="", head="", **keys):
-    """A cfg's text with one pass of `batch` images, `keys` changed where they are, `extra` lines in
-    [net] and `head` lines in the sections of the loss layers. Darknet drops blanks from every line."""
+def make_cfg(text, batch, extra="", **keys):
+    """A cfg's text with one pass of `batch` images, `keys` changed where they are and `extra` lines in
+    [net]. Darknet drops blanks from every line."""
     for key, value in {"batch": batch, "subdivisions": 1, "random": 0, **keys}.items():
         text = re.sub(rf"(?m)^[ \t]*{key}[ \t]*=.*", f"{key}={value}", text)
-    text = re.sub(rf"(?m)^\[({'|'.join(HEADS)})\]", rf"[\1]\n{head}" if head else r"[\1]", text)
     return re.sub(r"(?m)^\[net\]", "[net]\n" + extra, text, count=1)
 
 

@@ -251,6 +251,32 @@ static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t
     }
 }
 
+template <typename T, int N>
+static __global__ void __launch_bounds__(THREADS)
+    compare(const T *__restrict__ a, const T *__restrict__ b, size_t n, uint32_t *words)
+{
+    uint32_t apart = 0, largest = 0;
+    for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
+        float of_a[N] = {0}, of_b[N] = {0};
+        if (n - i >= N) {
+            ampk_load(a + i, of_a);
+            ampk_load(b + i, of_b);
+        } else {
+            for (int j = 0; j < (int)(n - i); j++) {
+                of_a[j] = ampk_to_float(a[i + j]);
+                of_b[j] = ampk_to_float(b[i + j]);
+            }
+        }
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            apart = ampk_larger(apart, ampk_magnitude(of_a[j] - of_b[j]));
+            largest = ampk_larger(largest, ampk_magnitude(of_a[j]));
+        }
+    }
+    ampk_raise_amax(&words[0], apart);
+    ampk_raise_amax(&words[1], largest);
+}
+
 /* ---- launches ---- */
 
 template <typename From, typename To, int N>
@@ -396,5 +422,14 @@ extern "C" void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtyp
     AMPK_WITH_TYPE(dtype, T, {
         AMPK_LAUNCH(fill_with_numbers<T>, 1024, THREADS, 0, stream, static_cast<T *>(data), n,
                     mean);
+    });
+}
+
+extern "C" void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b,
+                                  enum ampk_dtype dtype, size_t bytes, uint32_t words[2])
+{
+    AMPK_WITH_TYPE(dtype, T, {
+        AMPK_LAUNCH((compare<T, ampk_wide<T>::elements>), 1024, THREADS, 0, stream,
+                    static_cast<const T *>(a), static_cast<const T *>(b), bytes / sizeof(T), words);
     });
 }

@@ -47,6 +47,10 @@ void ampk_conv_pack_weights(struct ampk_context *, const struct ampk_conv_packin
 /* Numbers like those of a net in training, to time plans on: speed depends on how many bits
  * toggle. As good as random, the same for the same n, within .5 of the mean. */
 void ampk_conv_fill(ampk_rt_stream, void *data, enum ampk_dtype, size_t n, float mean);
+/* words[0] is raised to the largest |a - b|, words[1] to the largest |a|, of arrays of so many
+ * bytes, both at multiples of 16. */
+void ampk_conv_compare(ampk_rt_stream, const void *a, const void *b, enum ampk_dtype, size_t bytes,
+                       uint32_t words[2]);
 
 #ifdef __cplusplus
 }

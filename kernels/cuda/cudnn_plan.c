@@ -7,6 +7,7 @@
 enum {
     LISTED = 128,  /* choices asked of one heuristic */
     EXPECTED = 40, /* of which so many are tried where none is timed */
+    FEW = 32,      /* values of a setting */
 };
 
 const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
@@ -112,6 +113,15 @@ static int64_t get_int(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_
     return value;
 }
 
+static int64_t get_knob_type(cudnnBackendDescriptor_t from, cudnnBackendAttributeName_t name)
+{
+    cudnnBackendKnobType_t type = 0;
+    int64_t count = 0;
+    cudnnStatus_t status =
+        cudnnBackendGetAttribute(from, name, CUDNN_TYPE_KNOB_TYPE, 1, &count, &type);
+    return status == CUDNN_STATUS_SUCCESS ? (int64_t)type : -1;
+}
+
 static bool read_knobs(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t config,
                        struct ampk_cudnn_choice *choice)
 {
@@ -119,13 +129,8 @@ static bool read_knobs(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t conf
     choice->knobs = get_descriptors(set, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                     CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, knobs, AMPK_CUDNN_KNOBS);
     for (int i = 0; i < choice->knobs; i++) {
-        cudnnBackendKnobType_t type = 0;
-        int64_t count = 0;
-        if (cudnnBackendGetAttribute(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                     CUDNN_TYPE_KNOB_TYPE, 1, &count,
-                                     &type) != CUDNN_STATUS_SUCCESS)
-            return false;
-        choice->knob[i].type = type;
+        choice->knob[i].type = get_knob_type(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE);
+        if (choice->knob[i].type < 0) return false;
         choice->knob[i].value =
             get_int(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64);
     }
@@ -202,7 +207,22 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
     return count;
 }
 
-/* ---- plans ---- */
+/* ---- engines with settings ---- */
+
+static cudnnBackendDescriptor_t make_engine(struct ampk_cudnn_set *set,
+                                            const struct ampk_cudnn_device *device,
+                                            const struct ampk_tc_problem *p, int64_t engine)
+{
+    cudnnBackendDescriptor_t graph = ampk_cudnn_graph(set, device, p);
+    cudnnBackendDescriptor_t e = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+    ampk_cudnn_attribute_int(set, e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, engine);
+#if CUDNN_VERSION >= 91002
+    if (device->properties)
+        ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_DEVICEPROP, device->properties);
+#endif
+    return ampk_cudnn_finalize(set, e, "an engine");
+}
 
 static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_device *device,
@@ -210,15 +230,8 @@ static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_choice *choice,
                                             cudnnBackendDescriptor_t *engine)
 {
-    cudnnBackendDescriptor_t knobs[AMPK_CUDNN_KNOBS], graph = ampk_cudnn_graph(set, device, p);
-    cudnnBackendDescriptor_t e = ampk_cudnn_make(set, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
-    ampk_cudnn_attribute_int(set, e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, choice->engine);
-#if CUDNN_VERSION >= 91002
-    if (device->properties)
-        ampk_cudnn_attribute_descriptor(set, e, CUDNN_ATTR_ENGINE_DEVICEPROP, device->properties);
-#endif
-    *engine = ampk_cudnn_finalize(set, e, "an engine");
+    cudnnBackendDescriptor_t knobs[AMPK_CUDNN_KNOBS];
+    *engine = make_engine(set, device, p, choice->engine);
     for (int i = 0; i < choice->knobs; i++) {
         cudnnBackendKnobType_t type = (cudnnBackendKnobType_t)choice->knob[i].type;
         knobs[i] = ampk_cudnn_make(set, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
@@ -235,6 +248,69 @@ static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
                              CUDNN_TYPE_BACKEND_DESCRIPTOR, choice->knobs, knobs);
     return ampk_cudnn_finalize(set, config, "an engine's settings");
 }
+
+/* ---- neighbours ---- */
+
+/* What a setting can be: least, least + step, ... most. */
+struct knob_range {
+    int64_t type, least, most, step;
+};
+
+static int read_ranges(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t engine,
+                       struct knob_range *ranges)
+{
+    cudnnBackendDescriptor_t infos[AMPK_CUDNN_KNOBS];
+    int count = get_descriptors(set, engine, CUDNN_ATTR_ENGINE_KNOB_INFO,
+                                CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR, infos, AMPK_CUDNN_KNOBS);
+    for (int i = 0; i < count; i++)
+        ranges[i] = (struct knob_range){
+            get_knob_type(infos[i], CUDNN_ATTR_KNOB_INFO_TYPE),
+            get_int(infos[i], CUDNN_ATTR_KNOB_INFO_MINIMUM_VALUE, CUDNN_TYPE_INT64),
+            get_int(infos[i], CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE, CUDNN_TYPE_INT64),
+            get_int(infos[i], CUDNN_ATTR_KNOB_INFO_STRIDE, CUDNN_TYPE_INT64)};
+    return count;
+}
+
+static int add_changed(struct ampk_cudnn_choice *choices, int count, int most,
+                       struct ampk_cudnn_choice changed, int knob, int64_t value,
+                       const struct knob_range *r)
+{
+    changed.knob[knob].value = value;
+    bool possible = value >= r->least && value <= r->most;
+    return possible ? add_choice(choices, count, most, &changed) : count;
+}
+
+static int vary(const struct ampk_cudnn_choice *from, int knob, const struct knob_range *r,
+                struct ampk_cudnn_choice *choices, int count, int most)
+{
+    int64_t step = r->step > 0 ? r->step : 1, now = from->knob[knob].value;
+    if ((r->most - r->least) / step >= FEW) {
+        count = add_changed(choices, count, most, *from, knob, now / 2, r);
+        return add_changed(choices, count, most, *from, knob, 2 * now, r);
+    }
+    for (int64_t value = r->least; value <= r->most; value += step)
+        count = add_changed(choices, count, most, *from, knob, value, r);
+    return count;
+}
+
+int ampk_cudnn_neighbours(const struct ampk_cudnn_device *device, const struct ampk_tc_problem *p,
+                          const struct ampk_cudnn_choice *from, struct ampk_cudnn_choice *choices,
+                          int count, int most)
+{
+    struct ampk_cudnn_set set = {.count = 0};
+    struct knob_range ranges[AMPK_CUDNN_KNOBS];
+    const struct ampk_cudnn_choice origin = *from;
+    cudnnBackendDescriptor_t engine = make_engine(&set, device, p, origin.engine);
+    int known = engine ? read_ranges(&set, engine, ranges) : 0;
+    for (int knob = 0; knob < origin.knobs; knob++)
+        for (int i = 0; i < known; i++)
+            if (ranges[i].type == origin.knob[knob].type)
+                count = vary(&origin, knob, &ranges[i], choices, count, most);
+    ampk_cudnn_clear(&set);
+    return count;
+}
+
+/* ---- plans ---- */
 
 static bool make_plan(struct ampk_cudnn_plan *plan, const struct ampk_cudnn_device *device,
                       const struct ampk_tc_problem *p, const struct ampk_cudnn_choice *choice)

@@ -33,6 +33,13 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *, const struct ampk_tc
                           cudnnBackendHeurMode_t, struct ampk_cudnn_choice *, int count, int most,
                           char *why, size_t why_size);
 
+/* Adds in the same way what differs from `from`, which may be one of the choices, in one setting:
+ * by any value that its engine has for it where these are few, else by half and twice as much.
+ * Whether the engine takes such settings shows when a plan is made. */
+int ampk_cudnn_neighbours(const struct ampk_cudnn_device *, const struct ampk_tc_problem *,
+                          const struct ampk_cudnn_choice *from, struct ampk_cudnn_choice *,
+                          int count, int most);
+
 /* "ENGINE TYPE=VALUE TYPE=VALUE ..." */
 void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *, char *text, size_t size);
 bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *);

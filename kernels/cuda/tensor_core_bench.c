@@ -84,6 +84,7 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
         b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
     size_t result = p->pass == AMPK_TC_FORWARD ? y : data ? x : weights;
     b->result = make_operand(b, result, p->result, 0);
+    b->result_bytes = result * ampk_dtype_bytes(p->result);
     bool summed = !p->sums || make_sums(b, p, result);
     if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
     while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&

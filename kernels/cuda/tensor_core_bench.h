@@ -10,8 +10,9 @@ struct ampk_tc_bench {
     struct ampk_tc *tc;
     ampk_rt_stream stream;
     void *first, *second, *result, *workspace; /* a second operand that is there is taken */
-    float *vectors;                            /* of problems with sums: memory of theirs, and */
-    void *y; /* of data gradients, within .5 of AMPK_TC_MEAN_OF_Y */
+    size_t result_bytes;
+    float *vectors; /* of problems with sums: memory of theirs, and */
+    void *y;        /* of data gradients, within .5 of AMPK_TC_MEAN_OF_Y */
     struct ampk_tc_sums sums;
     size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
     ampk_rt_event from, to;

@@ -1,6 +1,7 @@
 /* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt.
  *
- * tensor_core_cuda     plans: which is the fastest for a problem, running it
+ * tensor_core_cuda     plans, as they are kept or guessed; running them
+ * tensor_core_timing   which is the fastest for a problem
  * tensor_core_bench    what plans are timed on
  * tensor_core_contest  two ways to use plans, of which the faster is taken:
  * tensor_core_beside   gradients one after the other, or beside each other
@@ -23,6 +24,9 @@ enum {
     AMPK_TC_KEY = 512,                /* of a plan in the cache */
     AMPK_TC_VALUE = 512,
 };
+
+/* In the cache: nothing can compute it. Kept of problems with sums, which can do without. */
+static const char AMPK_TC_NONE[] = "none";
 
 struct ampk_tc {
     struct ampk_cudnn_device cudnn;
@@ -58,6 +62,23 @@ void ampk_tc_save_cache(struct ampk_tc *);
 /* The most that a plan for the problem may ask for. */
 size_t ampk_tc_workspace_limit(const struct ampk_tc *, const struct ampk_tc_problem *);
 const char *ampk_tc_name_of(enum ampk_dtype);
+
+/* Results that only kernels compiled by cuDNN have. */
+bool ampk_tc_is_wide(const struct ampk_tc_problem *);
+bool ampk_tc_uses_cudnn(const struct ampk_tc *, const struct ampk_tc_problem *);
+
+/* An empty way becomes one by that library; false where it refuses. */
+bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,
+                       const struct ampk_cudnn_choice *, size_t workspace_limit, char *why,
+                       size_t why_size);
+bool ampk_tc_set_gemm(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,
+                      const cublasLtMatmulAlgo_t *, size_t workspace_limit);
+void ampk_tc_clear_way(struct ampk_tc_way *);
+
+/* The fastest way of all that can do it, as plan->way and in the cache; false where timing is not
+ * wanted, there is no memory for it, or nothing can. */
+bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
+                            size_t why_size);
 
 /* ampk_tc_run of one way; false with the reason where the library refuses. */
 bool ampk_tc_run_way(struct ampk_tc *, const struct ampk_tc_way *, const void *first,

@@ -14,13 +14,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ENGINES = 16 };
+enum { ENGINES = 16, SETTINGS = 8 };
 
 /* What there is; engine i is cuDNN's choice with engine number i. */
 static struct scene {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
-    bool tensor_cores, compiled, no_memory, untimed;
+    bool tensor_cores, compiled, no_memory, untimed, search;
     bool last_resort; /* the first engine is one, without Tensor Cores */
     size_t workspace; /* of every engine */
     size_t limit;     /* of workspace, by the device's memory; 0: 4 MiB */
@@ -35,6 +35,10 @@ static struct scene {
     float first_off, second_off, result_off;
     bool adds;  /* to sums that are there */
     int faults; /* the device does in this engine's runs; 0: in none */
+    /* An engine's settings, by 1 apart: a run takes so many times as long; 0: refused. Without a
+     * first one there are none. */
+    float settings[SETTINGS];
+    int wrong_from; /* these and later settings give other results; 0: none does */
 } scene;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
@@ -131,6 +135,16 @@ bool ampk_rt_spoil_recording(const char *why)
 void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n, float mean)
 {
     (void)stream, (void)data, (void)dtype, (void)n, (void)mean;
+}
+
+/* Of what convolve leaves. */
+void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum ampk_dtype dtype,
+                       size_t bytes, uint32_t words[2])
+{
+    (void)stream, (void)dtype;
+    const float found[2] = {fabsf(*(const float *)a - *(const float *)b), *(const float *)a};
+    CHECK(bytes >= sizeof *found && *(const float *)a == 1);
+    memcpy(words, found, sizeof found);
 }
 
 static bool pass_time(ampk_rt_stream stream, float start, float ms)
@@ -316,20 +330,43 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
         if (times[i] && fallback == (mode == CUDNN_HEUR_MODE_FALLBACK))
             choices[count++] =
                 (struct ampk_cudnn_choice){.engine = i,
+                                           .knobs = scene.settings[0] > 0,
                                            .tensor_cores = scene.tensor_cores && !fallback,
                                            .compiled = scene.compiled};
     }
     return count;
 }
 
+int ampk_cudnn_neighbours(const struct ampk_cudnn_device *device, const struct ampk_tc_problem *p,
+                          const struct ampk_cudnn_choice *from, struct ampk_cudnn_choice *choices,
+                          int count, int most)
+{
+    (void)device, (void)p;
+    CHECK_INT(from->knobs, scene.settings[0] > 0);
+    for (int step = -1; step <= 1 && from->knobs; step += 2) {
+        struct ampk_cudnn_choice changed = *from;
+        bool known = false;
+        changed.knob[0].value += step;
+        for (int i = 0; i < count; i++)
+            known |= choices[i].engine == from->engine &&
+                     choices[i].knob[0].value == changed.knob[0].value;
+        bool possible = changed.knob[0].value >= 0 && changed.knob[0].value < SETTINGS;
+        if (possible && !known && count < most) choices[count++] = changed;
+    }
+    return count;
+}
+
 void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text, size_t size)
 {
-    snprintf(text, size, "%d", (int)choice->engine);
+    snprintf(text, size, "%d=%d", (int)choice->engine, (int)choice->knob[0].value);
 }
 
 bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
 {
-    *choice = (struct ampk_cudnn_choice){.engine = atoi(text)};
+    int engine, setting;
+    if (sscanf(text, "%d=%d", &engine, &setting) != 2) return false;
+    *choice = (struct ampk_cudnn_choice){.engine = engine};
+    choice->knob[0].value = setting;
     return true;
 }
 
@@ -341,12 +378,13 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     (void)device;
     const float *times = p->sums ? scene.summed : scene.cudnn;
     size_t workspace = scene.workspace + (p->sums ? scene.for_sums : 0);
-    bool refused = times[choice->engine] <= 0 || workspace > workspace_limit;
+    float setting = scene.settings[0] > 0 ? scene.settings[choice->knob[0].value] : 1;
+    bool refused = times[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
     live++;
-    plan->engine = choice->engine;
+    plan->engine = choice->engine + ENGINES * choice->knob[0].value;
     plan->tensor_cores = scene.tensor_cores;
     plan->pass = p->pass;
     plan->channels = ampk_tc_summed_channels(p);
@@ -381,11 +419,13 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
                          size_t why_size)
 {
     (void)device, (void)first, (void)second, (void)workspace, (void)why, (void)why_size;
-    int engine = (int)plan->engine;
+    int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
     faulted = faulted || (scene.faults && engine == scene.faults);
     convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
+    if (result && scene.wrong_from && setting >= scene.wrong_from) *(float *)result *= 1.5f;
+    float ms = plan->channels ? scene.summed[engine] : scene.cudnn[engine];
     return pass_time(of_cudnn, scene.start[engine],
-                     plan->channels ? scene.summed[engine] : scene.cudnn[engine]);
+                     scene.settings[0] > 0 ? ms * scene.settings[setting] : ms);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -477,6 +517,7 @@ static struct ampk_tc *open_tc(void)
     struct ampk_rt_device gpu = {.name = "A GPU", .compute_capability = 90};
     struct ampk_tc_settings settings = {.workspace_limit = scene.limit ? scene.limit : 4 << 20,
                                         .cache = cache,
+                                        .search = scene.search,
                                         .untimed = scene.untimed};
     struct ampk_tc *tc = ampk_tc_create(&gpu, &settings, err, sizeof err);
     REQUIRE(tc != NULL);
@@ -606,6 +647,60 @@ AMP_TEST(an_engine_that_makes_the_device_fault_is_named)
     CHECK(WIFSIGNALED(status));
     CHECK(strstr(said, "cuDNN's engine 5 failed while it was timed") != NULL);
     CHECK(strstr(said, "forward fp16 to fp16; 4x8x9x9 by 16 of 3x3") != NULL);
+    end();
+}
+
+/* The second engine is the fastest as it is named, 2 ms, and by its fourth setting 1.25. */
+static void begin_search(void)
+{
+    static const float settings[SETTINGS] = {1, .875f, .75f, .625f, .6875f, 0, .0625f};
+    begin();
+    scene.cudnn[1] = 2.5f, scene.cudnn[2] = 2;
+    memcpy(scene.settings, settings, sizeof settings);
+    scene.search = true;
+}
+
+AMP_TEST(a_search_goes_on_while_settings_are_faster)
+{
+    begin_search();
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.25f, NULL) > 0);
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 1.25f, NULL), 0); /* from the file */
+    scene.search = false;                                           /* has plans of its own */
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0);
+    end();
+}
+
+AMP_TEST(a_search_does_not_begin_where_cublaslt_is_much_faster)
+{
+    begin_search();
+    scene.gemm[0] = 1.5f;
+    CHECK(check_choice(forward(1, AMPK_FP16), 1.5f, NULL) > 0);
+    end();
+    begin_search();
+    scene.gemm[0] = 1.6f;
+    CHECK(check_choice(forward(1, AMPK_FP16), 1.25f, NULL) > 0);
+    end();
+}
+
+AMP_TEST(settings_that_give_other_results_are_not_used)
+{
+    begin_search();
+    scene.wrong_from = 3;
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    scene.wrong_from = 0;
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
+    end();
+}
+
+AMP_TEST(without_memory_for_two_results_there_is_no_search)
+{
+    begin_search();
+    struct ampk_tc_problem p = forward(3, AMPK_FP16);
+    scene.limit = 256; /* of workspace: less than the second result */
+    scene.workspace = 0;
+    scene.largest = (size_t)p.n * 7 * 7 * p.k * 2;
+    CHECK(check_choice(p, 2, NULL) > 0);
     end();
 }
 

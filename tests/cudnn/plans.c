@@ -316,6 +316,57 @@ static void test_card(struct card *card, const struct ampk_conv_shape *shapes, s
     print_sums(card->name, "data gradient", &data);
 }
 
+/* ---- settings that the heuristics do not name ---- */
+
+enum { NEIGHBOURS = 400 };
+
+static int settings_apart(const struct ampk_cudnn_choice *a, const struct ampk_cudnn_choice *b)
+{
+    int apart = a->engine != b->engine || a->knobs != b->knobs ? AMPK_CUDNN_KNOBS : 0;
+    for (int i = 0; i < a->knobs && i < b->knobs; i++)
+        apart += a->knob[i].type != b->knob[i].type ? AMPK_CUDNN_KNOBS
+                                                    : a->knob[i].value != b->knob[i].value;
+    return apart;
+}
+
+/* About the first choice. Returns how many there are, of which `plans` make a plan. */
+static int try_neighbours(const struct card *card, const struct ampk_conv_shape *shape,
+                          enum ampk_tc_pass pass, int *plans)
+{
+    static struct ampk_cudnn_choice choices[NEIGHBOURS];
+    char what[300], why[500];
+    const struct ampk_cudnn_device *device = &card->device;
+    struct ampk_tc_problem p =
+        ampk_conv_problem(shape, pass, ampk_tc_operand(shape->compute), false);
+    describe(what, sizeof what, card->name, "settings", shape);
+    struct ampk_cudnn_plan *plan =
+        ampk_cudnn_plan_expected(device, &p, WORKSPACE_LIMIT, false, &choices[0], why, sizeof why);
+    if (!plan) return 0;
+    ampk_cudnn_plan_destroy(plan);
+    int count = ampk_cudnn_neighbours(device, &p, &choices[0], choices, 1, NEIGHBOURS);
+    if (count == NEIGHBOURS) fail(what, "too many neighbours");
+    for (int i = 1; i < count; i++) {
+        if (settings_apart(&choices[0], &choices[i]) != 1) fail(what, "no neighbour");
+        plan = ampk_cudnn_plan_create(device, &p, &choices[i], WORKSPACE_LIMIT, why, sizeof why);
+        *plans += plan != NULL;
+        ampk_cudnn_plan_destroy(plan);
+    }
+    if (ampk_cudnn_neighbours(device, &p, &choices[0], choices, count, NEIGHBOURS) != count)
+        fail(what, "neighbours come twice");
+    return count - 1;
+}
+
+static void test_neighbours(const struct card *card, const struct ampk_conv_shape *shapes,
+                            size_t count)
+{
+    int neighbours = 0, plans = 0;
+    for (size_t i = 0; i < count; i++)
+        for (int pass = AMPK_TC_FORWARD; pass <= AMPK_TC_WEIGHTS; pass++)
+            neighbours += try_neighbours(card, &shapes[i], (enum ampk_tc_pass)pass, &plans);
+    printf("%-12s one setting changed: %d of %d make a plan\n", card->name, plans, neighbours);
+    if (plans < (int)count) fail(card->name, "too few plans with one setting changed");
+}
+
 /* FP32 weight gradients of 16-bit operands, where the card has them: the kernel compiles; to load
  * it takes a driver, whose stub says error 34. */
 static void test_compiled(struct card *card)
@@ -376,8 +427,10 @@ int main(int argc, char **argv)
                 test_compiled(&card);
             else if (only)
                 test_card(&card, shapes.at, shapes.count);
-            else
+            else {
                 test_card(&card, some_shapes, sizeof some_shapes / sizeof *some_shapes);
+                test_neighbours(&card, some_shapes, sizeof some_shapes / sizeof *some_shapes);
+            }
             ampk_cudnn_clear(&card.set);
         }
         free(files[i]);

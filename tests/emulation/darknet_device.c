@@ -201,6 +201,20 @@ cudaError_t cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+#undef cudaGetDeviceProperties /* a macro in CUDA 12 */
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+    memset(properties, 0, sizeof *properties);
+    strcpy(properties->name, "emulation");
+    return cudaSetDevice(device);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    *free_bytes = *total = 0;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetLastError(void)
 {
     return cudaSuccess;

@@ -1,0 +1,269 @@
+/* Which way is the fastest for a problem on this device: all that the libraries name are timed
+ * once, then the settings about the fastest of cuDNN's.
+ */
+#include "kernels/cuda/conv_layout.h"
+#include "tensor_core_bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NAMED = 128,       /* choices of cuDNN's heuristics at most */
+    TRIED = 512,       /* with those that the search comes by */
+    SEARCH_ROUNDS = 8, /* at most */
+    GEMM_TRIED = 64,
+};
+
+/* A way that takes so much longer than the best in its first run is not run again. */
+static const float HOPELESS = 1.3f;
+
+/* Milliseconds of the fastest run; 0 where it cannot run. */
+static float time_way(struct ampk_tc_bench *b, const struct ampk_tc_way *way, float best)
+{
+    float fastest = 0;
+    if (!ampk_tc_bench_run(b, way)) return 0; /* loads the kernel */
+    for (int i = 0; i < AMPK_TC_TIMED_RUNS; i++) {
+        ampk_tc_bench_start(b);
+        if (!ampk_tc_bench_run(b, way)) return 0;
+        float ms = ampk_tc_bench_stop(b);
+        if (ms <= 0) return 0;
+        if (i == 0 || ms < fastest) fastest = ms;
+        if (best > 0 && fastest > HOPELESS * best) break;
+    }
+    return fastest;
+}
+
+/* Whether the candidate is the fastest so far, which it then is. ms: its own. */
+static bool is_best(struct ampk_tc_bench *b, struct ampk_tc_way *best,
+                    struct ampk_tc_way *candidate, float *ms)
+{
+    *ms = candidate->ms = time_way(b, candidate, best->ms);
+    b->ran = NULL;
+    bool better = *ms > 0 && (best->ms <= 0 || *ms < best->ms);
+    if (better) {
+        ampk_tc_clear_way(best);
+        *best = *candidate;
+    } else {
+        ampk_tc_clear_way(candidate);
+    }
+    return better;
+}
+
+/* ---- cuBLASLt ---- */
+
+/* value: the best way's, for the cache. */
+static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
+                       char value[AMPK_TC_VALUE])
+{
+    char why[100], text[AMPK_GEMM_TEXT];
+    float ms;
+    cublasLtMatmulAlgo_t algorithms[GEMM_TRIED];
+    struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, sizeof why);
+    int count = 0;
+    if (gemm)
+        count =
+            ampk_gemm_candidates(b->tc->cublaslt, gemm, b->workspace_bytes, algorithms, GEMM_TRIED);
+    ampk_gemm_destroy(gemm);
+    for (int i = 0; i < count; i++) {
+        struct ampk_tc_way way = {.ms = 0};
+        if (!ampk_tc_set_gemm(b->tc, &plan->problem, &way, &algorithms[i], b->workspace_bytes))
+            continue;
+        if (!is_best(b, &plan->way, &way, &ms)) continue;
+        ampk_gemm_write(&algorithms[i], text);
+        snprintf(value, AMPK_TC_VALUE, "%.6g gemm %s", plan->way.ms, text);
+    }
+}
+
+/* ---- cuDNN ---- */
+
+/* What of cuDNN's was tried. */
+struct trials {
+    struct ampk_cudnn_choice *choices;
+    int tried, count;
+    int fastest; /* -1: none */
+    float ms;    /* of that */
+};
+
+static void write_value(char value[AMPK_TC_VALUE], float ms, const struct ampk_cudnn_choice *choice)
+{
+    char text[AMPK_TC_VALUE / 2];
+    ampk_cudnn_choice_write(choice, text, sizeof text);
+    snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", ms, text);
+}
+
+/* What cuDNN names for want of anything better, where there is something. It is expected to be so
+ * much slower that running it twice would take longer than all the others. */
+static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
+                           const struct ampk_tc_plan *plan)
+{
+    bool is_fallback = ampk_cudnn_modes[mode] == CUDNN_HEUR_MODE_FALLBACK;
+    return is_fallback && !choice->tensor_cores && plan->way.ms > 0;
+}
+
+static void try_next(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,
+                     char value[AMPK_TC_VALUE], char *why, size_t why_size)
+{
+    struct ampk_tc_way way = {.ms = 0};
+    int i = t->tried++;
+    float ms;
+    if (!ampk_tc_set_cudnn(b->tc, &plan->problem, &way, &t->choices[i], b->workspace_bytes, why,
+                           why_size))
+        return;
+    if (is_best(b, &plan->way, &way, &ms)) write_value(value, ms, &t->choices[i]);
+    if (ms <= 0 || (t->fastest >= 0 && ms >= t->ms)) return;
+    t->fastest = i;
+    t->ms = ms;
+}
+
+static void time_named(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,
+                       char value[AMPK_TC_VALUE], char *why, size_t why_size)
+{
+    const struct ampk_tc_problem *p = &plan->problem;
+    for (int mode = 0; mode < AMPK_CUDNN_MODES; mode++) {
+        t->count = ampk_cudnn_candidates(&b->tc->cudnn, p, ampk_cudnn_modes[mode], t->choices,
+                                         t->count, NAMED, why, why_size);
+        while (t->tried < t->count) {
+            const struct ampk_cudnn_choice *choice = &t->choices[t->tried];
+            if (choice->compiled != ampk_tc_is_wide(p) || is_last_resort(choice, mode, plan))
+                t->tried++;
+            else
+                try_next(b, plan, t, value, why, why_size);
+        }
+    }
+}
+
+/* ---- the search ----
+ *
+ * Heuristics name some fifty of an engine's hundreds of settings. From the fastest of them the
+ * search goes on to what differs in one setting, as long as that is faster. Nobody vouches for what
+ * it finds: the result has to be that of the fastest named. */
+
+/* Of two engines, relative to the largest value: each rounds that once, and its sums of so many
+ * products, up to 2^-21 of the root of their number with no common direction; Tensor Cores cut
+ * them, some sixteen products at a time by 2^-23. */
+static double slack(const struct ampk_tc_problem *p)
+{
+    double taps = (double)p->kh * p->kw, groups = p->groups;
+    double pixels = (double)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw);
+    double products = p->pass == AMPK_TC_FORWARD ? taps * p->c / groups
+                      : p->pass == AMPK_TC_DATA  ? taps * p->k / groups
+                                                 : pixels;
+    return 0x1p-9 + 0x1p-20 * sqrt(products) + 0x1p-27 * products;
+}
+
+/* Where two words are behind a second result. */
+static size_t words_at(const struct ampk_tc_bench *b)
+{
+    return (b->result_bytes + 15) / 16 * 16;
+}
+
+static size_t second_result_bytes(const struct ampk_tc_bench *b)
+{
+    return words_at(b) + 2 * sizeof(uint32_t);
+}
+
+/* Whether the plan's way and the fastest named one compute the same; other: second_result_bytes. */
+static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
+                   const struct ampk_tc_way *named, void *other)
+{
+    char why[400];
+    float found[2] = {NAN, NAN}; /* largest difference, largest value */
+    uint32_t *words = (uint32_t *)((char *)other + words_at(b));
+    ampk_rt_zero(b->result, b->result_bytes, b->stream);
+    ampk_rt_zero(other, second_result_bytes(b), b->stream);
+    bool ran = ampk_tc_bench_run(b, &plan->way) &&
+               ampk_tc_run_way(b->tc, named, b->first, b->second, other, &b->sums, b->workspace,
+                               b->stream, why, sizeof why);
+    b->ran = NULL;
+    if (!ran) return false;
+    ampk_conv_compare(b->stream, other, b->result, plan->problem.result, b->result_bytes, words);
+    ampk_rt_copy_out(found, words, sizeof found, b->stream);
+    ampk_tc_bench_wait(b);
+    return found[0] <= slack(&plan->problem) * found[1];
+}
+
+/* The plan's way, found by the search, gives way to what cuDNN named, unless they agree. */
+static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, const struct trials *t,
+                        int named, float ms, void *other, char value[AMPK_TC_VALUE])
+{
+    char why[400], text[AMPK_TC_KEY + 2 * AMPK_TC_VALUE], before[32];
+    struct ampk_tc_way way = {.ms = 0};
+    bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &way, &t->choices[named],
+                                 b->workspace_bytes, why, sizeof why);
+    if (set && agrees(b, plan, &way, other)) {
+        snprintf(text, sizeof text, "%s; before the search", plan->key);
+        snprintf(before, sizeof before, "%.6g", ms);
+        ampk_plan_cache_add(b->tc->cache, text, before);
+        ampk_tc_clear_way(&way);
+        return;
+    }
+    snprintf(text, sizeof text,
+             "%s: settings that cuDNN does not name give other results (%s); not used", plan->key,
+             value);
+    if (!b->tc->said_wrong) ampk_tc_say(text);
+    b->tc->said_wrong = true;
+    ampk_tc_clear_way(&plan->way);
+    plan->way = way;
+    plan->way.ms = set ? ms : 0;
+    write_value(value, ms, &t->choices[named]);
+}
+
+static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,
+                   char value[AMPK_TC_VALUE])
+{
+    char why[400];
+    int named = t->fastest, from = -1;
+    float ms = t->ms;
+    if (!b->tc->settings.search || named < 0 || t->choices[named].compiled ||
+        ms > HOPELESS * plan->way.ms)
+        return;
+    void *other = ampk_rt_alloc(second_result_bytes(b));
+    for (int round = 0; other && round < SEARCH_ROUNDS && t->fastest != from; round++) {
+        from = t->fastest;
+        t->count = ampk_cudnn_neighbours(&b->tc->cudnn, &plan->problem, &t->choices[from],
+                                         t->choices, t->count, TRIED);
+        while (t->tried < t->count)
+            try_next(b, plan, t, value, why, sizeof why);
+    }
+    bool found = t->fastest != named && plan->way.cudnn && plan->way.ms == t->ms;
+    if (found) check_found(b, plan, t, named, ms, other, value);
+    ampk_rt_free(other);
+}
+
+static void time_cudnn(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
+                       char value[AMPK_TC_VALUE], char *why, size_t why_size)
+{
+    struct trials t = {.choices = malloc(TRIED * sizeof *t.choices), .fastest = -1};
+    if (t.choices) {
+        time_named(b, plan, &t, value, why, why_size);
+        search(b, plan, &t, value);
+    }
+    free(t.choices);
+}
+
+/* ---- all of them ---- */
+
+bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
+                            char *why, size_t why_size)
+{
+    const struct ampk_tc_problem *p = &plan->problem;
+    struct ampk_tc_bench b = {.tc = tc, .stream = stream, .what = plan->key};
+    struct ampk_tc_matrix m;
+    char value[AMPK_TC_VALUE];
+    if (tc->settings.untimed || (!ampk_tc_uses_cudnn(tc, p) && !ampk_tc_is_matrix(p, &m)))
+        return false;
+    ampk_tc_say_timing(tc);
+    bool begun = ampk_tc_bench_begin(&b, p);
+    if (begun) {
+        time_gemms(&b, plan, value);
+        if (ampk_tc_uses_cudnn(tc, p)) time_cudnn(&b, plan, value, why, why_size);
+    }
+    ampk_tc_bench_end(&b);
+    if (plan->way.ms > 0)
+        ampk_plan_cache_add(tc->cache, plan->key, value);
+    else if (p->sums && begun && b.workspace_bytes == ampk_tc_workspace_limit(tc, p))
+        ampk_plan_cache_add(tc->cache, plan->key, AMPK_TC_NONE);
+    return plan->way.ms > 0;
+}
