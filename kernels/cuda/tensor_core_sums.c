@@ -93,9 +93,17 @@ static double count_of(const struct summing *s)
     return (double)s->result.n * s->result.h * s->result.w;
 }
 
+/* Of the results of two engines:
+ *     2^-10           of a value: rounded to FP16 once in either way
+ *     2^-22 products  of the largest sum, in R, in a value: each product rounds or cuts it, twice
+ *     2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number, twice
+ */
 static double slack_of_results(const struct summing *s, double largest)
 {
-    return ampk_tc_slack_of_results(&s->summed->problem, largest, count_of(s));
+    const struct ampk_tc_problem *p = &s->summed->problem;
+    double channels = p->pass == AMPK_TC_DATA ? p->k : p->c;
+    double products = channels / p->groups * p->kh * p->kw;
+    return 0x1p-10 + 0x1p-22 * largest * products + 0x1p-20 * sqrt(count_of(s));
 }
 
 static double slack_of_sums(const struct summing *s)
