@@ -15,29 +15,6 @@ template <int N> struct forward_input {
     float y[N], add[N];
 };
 
-static __device__ __forceinline__ float roll(float rolling, float batch)
-{
-    return .99f * rolling + .01f * batch;
-}
-
-/* One channel's statistics from sum(y - shift) and sum((y - shift)^2); returns the larger of
- * `largest` and the magnitudes of what rolls on. */
-static __device__ __forceinline__ uint32_t take_channel(const ampk_bn_statistics &s, unsigned c,
-                                                        double count, float shift, double sum,
-                                                        double squares, uint32_t largest)
-{
-    double spread = squares - sum * sum / count;
-    if (count < 2 || spread < 0) spread = 0;
-    float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
-    float middle = (float)(shift + sum / count);
-    s.mean[c] = middle;
-    s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
-    float to[2] = {roll(s.rolling_mean[c], middle), roll(s.rolling_variance[c], unbiased)};
-    s.rolling_mean[c] = to[0];
-    s.rolling_variance[c] = to[1];
-    return ampk_magnitude(to, largest);
-}
-
 /* A channel's rolling mean is written by the one block that all blocks have left their sums to. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
@@ -65,8 +42,8 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        largest = take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first], shared[second],
-                               largest);
+        largest = ampk_take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first],
+                                    shared[second], largest);
     });
     ampk_raise_amax(s.amax, largest);
 }
@@ -77,7 +54,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 {
     unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t largest = 0;
-    if (c < channels) largest = take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
+    if (c < channels) largest = ampk_take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
     ampk_raise_amax(s.amax, largest);
 }
 

@@ -5,8 +5,9 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
-#include "kernels/cuda/plane_gradient.h"
+#include "kernels/cuda/image_conv.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/plane_gradient.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ struct ampk_conv {
     bool beside;                     /* and it is computed beside the data gradient */
     /* Forward and the data gradient with batch-norm's sums; NULL: a kernel takes them. */
     struct ampk_tc_plan *summing, *summing_gradients;
+    bool image; /* forward with statistics is our kernel's (image_conv.h) */
 };
 
 /* ---- plans ---- */
@@ -166,6 +168,22 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
     bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
                      : ampk_tc_pays_sums(ctx, apart, plan);
     return pays ? plan : NULL;
+}
+
+/* Against what forward with statistics would be otherwise. AMPK_CUDA_IMAGE_FORWARD in the
+ * environment: 0 never, 1 wherever the kernel fits the shape, unset: where it is right and pays. */
+static bool choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    const struct ampk_conv_shape *s = &conv->shape;
+    enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_FORWARD");
+    bool possible = !s->forward_only && ampk_image_conv_fits(&ctx->device, s);
+    if (!possible || setting == AMPK_NEVER) return false;
+    if (setting == AMPK_ALWAYS) return true;
+    struct ampk_tc_plan *usual = conv->summing;
+    if (!usual)
+        usual = find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
+    return ampk_tc_pays_image(ctx, usual, s->c);
 }
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
@@ -370,10 +388,23 @@ static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *
     return to;
 }
 
+/* Tensors as islands have them. */
+static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                        const struct ampk_tensor *y)
+{
+    return conv->image && is_direct(x, conv->operand, conv->shape.c) &&
+           is_direct(y, conv->operand, conv->shape.k);
+}
+
 void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
+    if (statistics && reads_image(conv, x, y)) {
+        ampk_image_conv(ctx, x, conv->weights, y, statistics);
+        ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
+        return;
+    }
     struct output o = choose_forward(ctx, conv, y, statistics != NULL);
     struct forwarded f = run_forward(ctx, conv, o, x, y);
     store_output(ctx, &o, f.result, y, conv->k, false, amax);
@@ -593,6 +624,7 @@ static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
     size_t had = ctx->work_bytes;
     conv->beside = choose_beside(ctx, conv);
     conv->summing = choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
+    conv->image = choose_image(ctx, conv); /* what work memory there always is will do */
     if (reserve_work(ctx, conv)) return true;
     if (!conv->beside && !conv->summing) return false;
     conv->beside = false;
