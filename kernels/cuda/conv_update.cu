@@ -9,7 +9,7 @@
 
 static const int THREADS = 256;
 
-template <typename Rule> struct update {
+template <typename Rule> struct weight_update {
     const void *gradient; /* packed; NULL: none */
     const float *sum;     /* in its place, [c][taps] as the masters; NULL: none */
     void *packed;
@@ -23,8 +23,9 @@ template <typename Rule> struct update {
 /* N weights at once in the order of the masters: they take their gradients' places in the tile.
  * Returns the largest magnitude. */
 template <int N, typename Rule>
-static __device__ __forceinline__ uint32_t update_tile(const update<Rule> &u, const Rule &rule,
-                                                       const ampk_conv_tile &at, float *tile)
+static __device__ __forceinline__ uint32_t update_tile(const weight_update<Rule> &u,
+                                                       const Rule &rule, const ampk_conv_tile &at,
+                                                       float *tile)
 {
     const ampk_conv_tiles &t = u.tiles;
     const size_t first = ampk_place_in_order(t, at);
@@ -75,11 +76,11 @@ static __device__ __forceinline__ void pack_tile(const ampk_conv_tiles &t, const
 
 template <typename From, typename To, typename Rule>
 static __global__ void __launch_bounds__(THREADS)
-    update_weights(const ampk_list<update<Rule>> list, const Rule rule)
+    update_weights(const ampk_list<weight_update<Rule>> list, const Rule rule)
 {
     alignas(16) __shared__ float tile[AMPK_TILE_FLOATS];
     const int item = ampk_find_item(list);
-    const update<Rule> &u = list.items[item];
+    const weight_update<Rule> &u = list.items[item];
     const ampk_conv_tile at = ampk_find_tile(u.tiles, blockIdx.x - list.first_block[item]);
     const From *gradient = static_cast<const From *>(u.gradient);
     if (gradient && u.wide_gradient)
@@ -104,9 +105,9 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- launches ---- */
 
 template <typename Rule>
-static update<Rule> make_item(const struct ampk_conv_update &from, const Rule &rule)
+static weight_update<Rule> make_item(const struct ampk_conv_update &from, const Rule &rule)
 {
-    update<Rule> u = {};
+    weight_update<Rule> u = {};
     const float *sum = from.param->grad;
     u.gradient = sum ? nullptr : from.gradient;
     u.sum = sum;
@@ -129,14 +130,15 @@ template <typename From, typename To, typename Rule>
 static void update_those(struct ampk_context *ctx, const struct ampk_conv_update *all, int count,
                          enum ampk_dtype gradients, enum ampk_dtype weights, const Rule &rule)
 {
-    static_assert(sizeof(ampk_list<update<Rule>>) + sizeof(Rule) <= 4096, "kernel arguments");
-    ampk_list<update<Rule>> l;
+    static_assert(sizeof(ampk_list<weight_update<Rule>>) + sizeof(Rule) <= 4096,
+                  "kernel arguments");
+    ampk_list<weight_update<Rule>> l;
     for (int i = 0; i < count;) {
         l.clear();
         for (; i < count && !l.is_full(); i++) {
             const struct ampk_conv_update &from = all[i];
             if (from.dtype != gradients || ampk_tc_operand(from.compute) != weights) continue;
-            const update<Rule> u = make_item(from, rule);
+            const weight_update<Rule> u = make_item(from, rule);
             l.add(u, u.tiles.blocks());
         }
         if (l.count)
