@@ -124,6 +124,16 @@ struct ampk_gradient_sums {
     float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 
+/* The gradient at the output of a convolution with bias and activation, factor * d; and where its
+ * bias's goes. */
+struct ampk_bias_gradient {
+    const struct ampk_tensor *out, *d; /* as bias_act_backward has them */
+    enum ampk_activation activation;
+    float factor;
+    float *dbias;
+    uint32_t *dy_amax, *db_amax;
+};
+
 /* One array of master weights and what updates it; n floats each. */
 struct ampk_param {
     float *value;
@@ -328,6 +338,14 @@ struct ampk_backend {
     void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
                                  const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                  const struct ampk_tensor *g, const struct ampk_gradient_sums *);
+    /* bias_act_backward of factor * d, then conv_backward of the dy that it leaves, or with sums
+     * conv_backward_summed, where dx is g. dy: memory that may serve for it. NULL: a backend has
+     * only those. */
+    void (*conv_bias_backward)(struct ampk_context *, struct ampk_conv *,
+                               const struct ampk_tensor *x, const struct ampk_bias_gradient *,
+                               const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                               bool accumulate, const struct ampk_gradient_sums *,
+                               uint32_t *dx_amax);
     /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
      * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,

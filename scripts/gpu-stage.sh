@@ -64,7 +64,8 @@ finish() {
 # conformance ROUNDS SECONDS: every program, fresh inputs in every round; no further round is begun after
 # so many seconds. Convolutions come first: by the plans that the libraries guess to be fast, since to time
 # all for hundreds of shapes takes many minutes. So gradients run one after the other, and batch-norm's sums
-# and those of gradients are our kernel's; then gradients run beside each other, and the sums are cuDNN's.
+# and those of gradients are our kernel's; then gradients run beside each other, the sums are cuDNN's, and
+# what reads images is our kernel.
 conformance() {
     export AMPK_CUDA_UNTIMED=1
     next=$(($(date +%s) + $2))
@@ -74,7 +75,7 @@ conformance() {
         echo "round $round, seed $AMP_TEST_SEED"
         attempt conv "$(part_of_it 1 2)" "$conv"
         attempt conv-forced "$(part_of_it 2 3)" env AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 \
-            AMPK_CUDA_GRADIENT_SUMS=1 "$conv"
+            AMPK_CUDA_GRADIENT_SUMS=1 AMPK_CUDA_IMAGE_FORWARD=1 "$conv"
         for program in $(our_kernels); do
             attempt "${program##*_gpu_}" "$(left)" "$program"
         done

@@ -10,8 +10,8 @@
 /* clang-format off */
 #define AMPK_CUDA_CONV(X)                                                                          \
     X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
-    X(conv_bias_forward) X(conv_backward) X(conv_sums_gradients) X(conv_backward_summed)           \
-    X(conv_weight_gradients) X(conv_update_sgd) X(conv_update_adam)
+    X(conv_bias_forward) X(conv_backward) X(conv_bias_backward) X(conv_sums_gradients)             \
+    X(conv_backward_summed) X(conv_weight_gradients) X(conv_update_sgd) X(conv_update_adam)
 #define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
@@ -57,6 +57,10 @@ extern "C" {
  * They are about 0, in FP32: kernels.h, conv_forward. */
 void ampk_cuda_summed_statistics(struct ampk_context *, const float *sums,
                                  const struct ampk_tensor *y, const struct ampk_bn_statistics *);
+
+/* bias_act_backward of factor * d. */
+void ampk_cuda_bias_backward(struct ampk_context *, const struct ampk_bias_gradient *,
+                             const struct ampk_tensor *dy);
 
 /* What a data gradient with sums takes of batch-norm (tensor_core.h), float
  * [AMPK_TC_PARAMETERS][c]. The library's sums are then those of kernels.h. */

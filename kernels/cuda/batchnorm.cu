@@ -15,29 +15,6 @@ template <int N> struct forward_input {
     float y[N], add[N];
 };
 
-static __device__ __forceinline__ float roll(float rolling, float batch)
-{
-    return .99f * rolling + .01f * batch;
-}
-
-/* One channel's statistics from sum(y - shift) and sum((y - shift)^2); returns the larger of
- * `largest` and the magnitudes of what rolls on. */
-static __device__ __forceinline__ uint32_t take_channel(const ampk_bn_statistics &s, unsigned c,
-                                                        double count, float shift, double sum,
-                                                        double squares, uint32_t largest)
-{
-    double spread = squares - sum * sum / count;
-    if (count < 2 || spread < 0) spread = 0;
-    float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
-    float middle = (float)(shift + sum / count);
-    s.mean[c] = middle;
-    s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
-    float to[2] = {roll(s.rolling_mean[c], middle), roll(s.rolling_variance[c], unbiased)};
-    s.rolling_mean[c] = to[0];
-    s.rolling_variance[c] = to[1];
-    return ampk_magnitude(to, largest);
-}
-
 /* A channel's rolling mean is written by the one block that all blocks have left their sums to. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
@@ -65,8 +42,8 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        largest = take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first], shared[second],
-                               largest);
+        largest = ampk_take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first],
+                                    shared[second], largest);
     });
     ampk_raise_amax(s.amax, largest);
 }
@@ -77,7 +54,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 {
     unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t largest = 0;
-    if (c < channels) largest = take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
+    if (c < channels) largest = ampk_take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
     ampk_raise_amax(s.amax, largest);
 }
 
@@ -236,11 +213,11 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* dy = g = d * activation'(out) and dbias = sum(g) */
+/* dy = g = factor * d * activation'(out) and dbias = sum(g) */
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
     pass_back_bias(ampk_cover cover, ampk_view out, Activation activation, ampk_view d,
-                   ampk_view dy, float *partial, unsigned *counters, float *dbias,
+                   float factor, ampk_view dy, float *partial, unsigned *counters, float *dbias,
                    uint32_t *dy_amax, uint32_t *db_amax)
 {
     const int N = A::width;
@@ -258,6 +235,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
             [&](unsigned row, backward_input<N> &in) {
 #pragma unroll
                 for (int i = 0; i < N; i++) {
+                    in.d[i] = __fmul_rn(in.d[i], factor);
                     if (activation.needs_output())
                         in.d[i] = activation.backward(in.d[i], in.out[i]);
                     x[i] += in.d[i];
@@ -410,23 +388,31 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
     ampk_with_access(run, from, to, at);
 }
 
+extern "C" void ampk_cuda_bias_backward(struct ampk_context *ctx,
+                                        const struct ampk_bias_gradient *g,
+                                        const struct ampk_tensor *dy)
+{
+    struct ampk_view from = ampk_pixels(g->d), to = ampk_pixels(dy);
+    struct ampk_view read = g->activation == AMPK_LINEAR ? from : ampk_pixels(g->out);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(g->d), from.c);
+        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 1));
+        ampk_with_activation(g->activation, [&](auto family) {
+            AMPK_LAUNCH((pass_back_bias<A, decltype(family)>), cover.grid, AMPK_SUM_THREADS, 0,
+                        ctx->stream, cover, read, family, from, g->factor, to, partial,
+                        ctx->counters, g->dbias, g->dy_amax, g->db_amax);
+        });
+    };
+    ampk_with_access(run, from, to, read);
+}
+
 extern "C" void ampk_cuda_bias_act_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
                                             enum ampk_activation activation,
                                             const struct ampk_tensor *d,
                                             const struct ampk_tensor *dy, float *dbias,
                                             uint32_t *dy_amax, uint32_t *db_amax)
 {
-    struct ampk_view from = ampk_pixels(d), to = ampk_pixels(dy);
-    struct ampk_view read = activation == AMPK_LINEAR ? from : ampk_pixels(out);
-    auto run = [&](auto access) {
-        typedef decltype(access) A;
-        struct ampk_cover cover = ampk_cover_sum<A>(ampk_pixel_count(d), from.c);
-        float *partial = (float *)ampk_cuda_work(ctx, ampk_sum_bytes<A>(cover, 1));
-        ampk_with_activation(activation, [&](auto family) {
-            AMPK_LAUNCH((pass_back_bias<A, decltype(family)>), cover.grid, AMPK_SUM_THREADS, 0,
-                        ctx->stream, cover, read, family, from, to, partial, ctx->counters, dbias,
-                        dy_amax, db_amax);
-        });
-    };
-    ampk_with_access(run, from, to, read);
+    const struct ampk_bias_gradient g = {out, d, activation, 1, dbias, dy_amax, db_amax};
+    ampk_cuda_bias_backward(ctx, &g, dy);
 }

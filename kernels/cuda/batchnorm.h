@@ -27,6 +27,31 @@ static __device__ __forceinline__ void ampk_read_parameters(const float *from, u
     }
 }
 
+static __device__ __forceinline__ float ampk_roll(float rolling, float batch)
+{
+    return .99f * rolling + .01f * batch;
+}
+
+/* One channel's statistics from sum(y - shift) and sum((y - shift)^2); returns the larger of
+ * `largest` and the magnitudes of what rolls on. */
+static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_statistics &s,
+                                                             unsigned c, double count, float shift,
+                                                             double sum, double squares,
+                                                             uint32_t largest)
+{
+    double spread = squares - sum * sum / count;
+    if (count < 2 || spread < 0) spread = 0;
+    float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
+    float middle = (float)(shift + sum / count);
+    s.mean[c] = middle;
+    s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
+    float to[2] = {ampk_roll(s.rolling_mean[c], middle),
+                   ampk_roll(s.rolling_variance[c], unbiased)};
+    s.rolling_mean[c] = to[0];
+    s.rolling_variance[c] = to[1];
+    return ampk_magnitude(to, largest);
+}
+
 /* What forward needs of N channels: scale * x_hat = (y - mean) * factor. */
 template <int N> struct ampk_normalizer {
     float mean[N], factor[N], bias[N];

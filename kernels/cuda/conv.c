@@ -6,7 +6,9 @@
 #include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
 #include "kernels/cuda/conv_update.h"
+#include "kernels/cuda/image_conv.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/plane_gradient.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -40,6 +42,7 @@ struct ampk_conv {
     bool beside;                     /* and it is computed beside the data gradient */
     /* Forward and the data gradient with batch-norm's sums; NULL: a kernel takes them. */
     struct ampk_tc_plan *summing, *summing_gradients;
+    bool image; /* forward with statistics is our kernel's (image_conv.h) */
 };
 
 /* ---- plans ---- */
@@ -166,6 +169,22 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
     bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
                      : ampk_tc_pays_sums(ctx, apart, plan);
     return pays ? plan : NULL;
+}
+
+/* Against what forward with statistics would be otherwise. AMPK_CUDA_IMAGE_FORWARD in the
+ * environment: 0 never, 1 wherever the kernel fits the shape, unset: where it is right and pays. */
+static bool choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    const struct ampk_conv_shape *s = &conv->shape;
+    enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_FORWARD");
+    bool possible = !s->forward_only && ampk_image_conv_fits(&ctx->device, s);
+    if (!possible || setting == AMPK_NEVER) return false;
+    if (setting == AMPK_ALWAYS) return true;
+    struct ampk_tc_plan *usual = conv->summing;
+    if (!usual)
+        usual = find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
+    return ampk_tc_pays_image(ctx, usual, s->c);
 }
 
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
@@ -370,10 +389,23 @@ static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *
     return to;
 }
 
+/* Tensors as islands have them. */
+static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                        const struct ampk_tensor *y)
+{
+    return conv->image && is_direct(x, conv->operand, conv->shape.c) &&
+           is_direct(y, conv->operand, conv->shape.k);
+}
+
 void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
+    if (statistics && reads_image(conv, x, y)) {
+        ampk_image_conv(ctx, x, conv->weights, y, statistics);
+        ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
+        return;
+    }
     struct output o = choose_forward(ctx, conv, y, statistics != NULL);
     struct forwarded f = run_forward(ctx, conv, o, x, y);
     store_output(ctx, &o, f.result, y, conv->k, false, amax);
@@ -399,10 +431,11 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 /* A backward pass and where its pieces of work memory are. Where the two gradients come one after
  * the other, what they need beside the operands shares a place. */
 struct backward {
+    const struct ampk_bias_gradient *bias; /* dy is made of it, in its place; NULL: it is there */
     struct output dx;
     struct ampk_tc_plan *gradient;
     bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
-    size_t x_at, dy_at, dx_at, parameters_at, unread_at, dx_space, dw_space, bytes;
+    size_t x_at, dy_at, sums_at, dx_at, parameters_at, unread_at, dx_space, dw_space, bytes;
 };
 
 /* Where the data gradient goes. */
@@ -422,15 +455,17 @@ static struct output choose_gradient_output(struct ampk_context *ctx, struct amp
 
 static struct backward plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                      const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                     const struct ampk_bias_gradient *bias,
                                      const struct destination *to)
 {
     const struct ampk_tensor *dx = to->dx;
     char why[400];
-    struct backward b = {.beside = conv->beside && dx};
+    struct backward b = {.bias = bias, .beside = conv->beside && dx};
     b.gradient = find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->gradient, false, why, sizeof why);
     size_t used = 0;
     b.x_at = place_operand(conv, &used, x, conv->c);
     b.dy_at = place_operand(conv, &used, dy, conv->k);
+    b.sums_at = place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->k) : 0);
     size_t shared = used;
     if (dx) {
         b.dx = choose_gradient_output(ctx, conv, to);
@@ -463,13 +498,22 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
     store_output(ctx, &b->dx, result, to->dx, conv->c, to->accumulate, to->amax);
 }
 
+static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct backward *b, const struct ampk_tensor *dy, char *work)
+{
+    if (!b->bias) return load_operand(ctx, conv, dy, conv->k, work + b->dy_at);
+    void *to = is_direct(dy, conv->operand, conv->k) ? dy->data : work + b->dy_at;
+    ampk_pass_planes(ctx, b->bias, conv->operand, conv->k, to, work + b->sums_at);
+    return to;
+}
+
 static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
-                         const struct destination *to)
+                         const struct ampk_bias_gradient *bias, const struct destination *to)
 {
-    struct backward b = plan_backward(ctx, conv, x, dy, to);
+    struct backward b = plan_backward(ctx, conv, x, dy, bias, to);
     char *work = ampk_cuda_work(ctx, b.bytes);
-    const void *from_dy = load_operand(ctx, conv, dy, conv->k, work + b.dy_at);
+    const void *from_dy = load_dy(ctx, conv, &b, dy, work);
     const void *from_x = load_operand(ctx, conv, x, conv->c, work + b.x_at);
     if (b.beside) {
         ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
@@ -489,7 +533,20 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
 {
     struct destination to = {dx, accumulate, dx_amax, NULL};
-    run_backward(ctx, conv, x, dy, &to);
+    run_backward(ctx, conv, x, dy, NULL, &to);
+}
+
+void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                  const struct ampk_tensor *x,
+                                  const struct ampk_bias_gradient *bias,
+                                  const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                                  bool accumulate, const struct ampk_gradient_sums *sums,
+                                  uint32_t *dx_amax)
+{
+    struct destination to = {dx, accumulate, dx_amax, sums};
+    bool planes = conv->operand != AMPK_FP32 && ampk_passes_planes(bias);
+    if (!planes) ampk_cuda_bias_backward(ctx, bias, dy);
+    run_backward(ctx, conv, x, dy, planes ? bias : NULL, &to);
 }
 
 void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *conv,
@@ -498,7 +555,7 @@ void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *
                                     const struct ampk_gradient_sums *sums)
 {
     struct destination to = {g, false, NULL, sums};
-    run_backward(ctx, conv, x, dy, &to);
+    run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
 void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
@@ -588,7 +645,7 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct ampk_tensor x = island_x(conv), y = island_y(conv);
     struct destination to = {&x, !sums, NULL, sums};
-    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, &to).bytes);
+    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, NULL, &to).bytes);
 }
 
 /* Work memory. */
@@ -608,6 +665,7 @@ static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
     size_t had = ctx->work_bytes;
     conv->beside = choose_beside(ctx, conv);
     conv->summing = choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
+    conv->image = choose_image(ctx, conv); /* what work memory there always is will do */
     if (reserve_work(ctx, conv)) return true;
     if (!conv->beside && !conv->summing) return false;
     conv->beside = false;

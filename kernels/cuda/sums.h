@@ -65,28 +65,37 @@ static __device__ __forceinline__ void ampk_block_sums(const ampk_cover &cover, 
     ampk_add_up(shared, blockDim.x / AMPK_WARP, (unsigned)V << cover.lane_bits);
 }
 
-/* The same over the whole column of blocks. True in one block of the column, the one that finds the
- * sums in shared. A column of several blocks has a counter, as there are at most AMPK_SUM_BLOCKS.
+/* Whether the block is the last of `count` that come to this counter; what the others wrote before
+ * they came is then there to be read, and the counter is 0 again. */
+static __device__ __forceinline__ bool ampk_is_last(unsigned *counter, unsigned count)
+{
+    __shared__ bool is_last;
+    __threadfence(); /* what was written is out before the count is */
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(counter, 1u) == count - 1;
+    __syncthreads();
+    if (!is_last) return false;
+    __threadfence();
+    if (threadIdx.x == 0) *counter = 0;
+    return true;
+}
+
+/* ampk_block_sums over the whole column of blocks. True in one block of the column, the one that
+ * finds the sums in shared. A column of several blocks has a counter, as there are at most
+ * AMPK_SUM_BLOCKS.
  */
 template <int V>
 static __device__ __forceinline__ bool ampk_grid_sums(const ampk_cover &cover, float (&x)[V],
                                                       float *shared, float *partial,
                                                       unsigned *counters)
 {
-    __shared__ bool is_last;
     unsigned width = (unsigned)V << cover.lane_bits;
     ampk_block_sums(cover, x, shared);
     if (gridDim.y == 1) return true;
 
     float *mine = partial + ((size_t)blockIdx.y * gridDim.x + blockIdx.x) * width;
     if (threadIdx.x < width) mine[threadIdx.x] = shared[threadIdx.x];
-    __threadfence(); /* the sums are out before the count is */
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(&counters[blockIdx.x], 1u) == gridDim.y - 1;
-    __syncthreads();
-    if (!is_last) return false;
-    __threadfence();
-    if (threadIdx.x == 0) counters[blockIdx.x] = 0;
+    if (!ampk_is_last(&counters[blockIdx.x], gridDim.y)) return false;
 
     unsigned groups = blockDim.x / width, group = threadIdx.x / width;
     const float *column = partial + (size_t)blockIdx.x * width + threadIdx.x % width;

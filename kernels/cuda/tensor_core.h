@@ -119,7 +119,13 @@ bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
 bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed);
 
-/* The same of a data gradient and what is left of batch-norm's backward, after this activation. */
+/* Whether the kernel for images (image_conv.h) computes a forward pass and its statistics sooner,
+ * from x of `channels`, than packing x, this plan and, if it has no sums, a kernel that reads y:
+ * likewise. */
+bool ampk_tc_pays_image(struct ampk_context *, const struct ampk_tc_plan *usual, int channels);
+
+/* As ampk_tc_pays_sums, of a data gradient and what is left of batch-norm's backward, after this
+ * activation. */
 bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                                 const struct ampk_tc_plan *summed, enum ampk_activation);
 

@@ -78,9 +78,10 @@ bool ampk_tc_decide(struct ampk_tc_contest *c, const struct ampk_tc_plan *first,
                     const struct ampk_tc_plan *second, const char *what)
 {
     bool pays;
-    if (first->way.ms <= 0 || second->way.ms <= 0) return false;
+    if (first->way.ms <= 0 || (second && second->way.ms <= 0)) return false;
     snprintf(c->key, sizeof c->key, "%s; %s", first->key, what);
-    snprintf(c->plans, sizeof c->plans, "%.6g %.6g", first->way.ms, second->way.ms);
+    int used = snprintf(c->plans, sizeof c->plans, "%.6g", first->way.ms);
+    if (second) snprintf(c->plans + used, sizeof c->plans - used, " %.6g", second->way.ms);
     if (read_answer(c, &pays)) return pays;
     ampk_plan_cache_refresh(c->tc->cache); /* contexts beside this one have the same answer */
     if (read_answer(c, &pays)) return pays;

@@ -11,7 +11,7 @@ struct ampk_tc_contest {
     struct ampk_tc *tc;
     const char *usual, *other;  /* what the ways are called in the file */
     char key[AMPK_TC_KEY + 48]; /* there */
-    char plans[64];             /* the times of the plans that both use */
+    char plans[64];             /* the times of the plans that are used */
     void *bench;
     bool (*begin)(void *bench);                 /* false: no memory */
     enum ampk_tc_verdict (*check)(void *bench); /* of the other way's results; NULL: no need */
@@ -20,7 +20,8 @@ struct ampk_tc_contest {
 };
 
 /* Whether the other way pays: as the cache knows it, else timed now. All but key and plans is set;
- * what: it, in the key, behind the first plan's. False also where it is wrong or was not timed. */
+ * second NULL: there is one plan; what: the other way, in the key, behind the first plan's. False
+ * also where it is wrong or was not timed. */
 bool ampk_tc_decide(struct ampk_tc_contest *, const struct ampk_tc_plan *first,
                     const struct ampk_tc_plan *second, const char *what);
 

@@ -6,6 +6,8 @@
  * tensor_core_contest  two ways to use plans, of which the faster is taken:
  * tensor_core_beside   gradients one after the other, or beside each other
  * tensor_core_sums     batch-norm's sums by a kernel, or in the epilogue
+ * tensor_core_image    a convolution that reads images by a plan, or by our kernel
+ * tensor_core_agree    what the statistics of two ways may differ by
  */
 #ifndef AMPK_CUDA_TENSOR_CORE_CUDA_H
 #define AMPK_CUDA_TENSOR_CORE_CUDA_H

@@ -3,12 +3,12 @@
  *
  * Right are an engine's sums by the result beside them, and that result by the plain engine's. With
  * R the root of the mean of a channel's squares, the mean may be off by slack * R. */
+#include "tensor_core_agree.h"
 #include "tensor_core_contest.h"
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/context.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -106,18 +106,9 @@ static double slack_of_results(const struct summing *s, double largest)
     return 0x1p-10 + 0x1p-22 * largest * products + 0x1p-20 * sqrt(count_of(s));
 }
 
-/* Of sums of the same result, before or after it was rounded to FP16: these roundings have no
- * common direction, and 8 / sqrt(n) of 2^-10 is more than is left of them in a mean. 2^-23 sqrt(n):
- * the sums' own roundings, of which an engine that adds n/64 values in a row has no more. */
 static double slack_of_sums(const struct summing *s)
 {
-    double root = sqrt(count_of(s));
-    return 0x1p-7 / root + 0x1p-23 * root;
-}
-
-static bool is_near(double a, double b, double bound)
-{
-    return fabs(a - b) <= bound;
+    return ampk_tc_slack_of_sums(count_of(s));
 }
 
 /* ---- forward ---- */
@@ -157,19 +148,6 @@ static const float *read_statistics(struct summing *s, bool from_sums, float *to
     return read_vectors(s, s->device, 2, to);
 }
 
-/* Whether means and variances agree in every channel, those of `a` being right. With the mean, the
- * mean of the squares and the square of the mean may be off by 2 slack * R^2 each. */
-static bool agree(const struct summing *s, const float *a, const float *b, double slack)
-{
-    const float *a_variance = a + s->result.c, *b_variance = b + s->result.c;
-    for (int c = 0; c < s->result.c; c++) {
-        double square = a_variance[c] + (double)a[c] * a[c];
-        bool mean = is_near(a[c], b[c], slack * sqrt(square));
-        if (!mean || !is_near(a_variance[c], b_variance[c], 4 * slack * square)) return false;
-    }
-    return true;
-}
-
 /* No sum of y is larger than 2 R. */
 static enum ampk_tc_verdict check_statistics(void *bench)
 {
@@ -180,8 +158,9 @@ static enum ampk_tc_verdict check_statistics(void *bench)
     if (!run_summed(s)) return AMPK_TC_CANNOT_RUN;
     const float *stored = read_statistics(s, false, s->host + each);
     const float *summed = read_statistics(s, true, s->host + 2 * each);
-    return agree(s, expected, stored, slack_of_results(s, 2)) &&
-                   agree(s, stored, summed, slack_of_sums(s))
+    int k = s->result.c;
+    return ampk_tc_statistics_agree(k, expected, stored, slack_of_results(s, 2)) &&
+                   ampk_tc_statistics_agree(k, stored, summed, slack_of_sums(s))
                ? AMPK_TC_RIGHT
                : AMPK_TC_WRONG;
 }
@@ -308,7 +287,7 @@ static bool sums_agree(const struct summing *s, const float *a, const float *b, 
     for (int i = 0; i < 2 * channels; i++) {
         double mean = spread[i % channels], variance = spread[channels + i % channels];
         double bound = slack * sqrt(variance + mean * mean) * count_of(s);
-        if (!is_near(a[i], b[i], bound)) return false;
+        if (!ampk_tc_is_near(a[i], b[i], bound)) return false;
     }
     return true;
 }

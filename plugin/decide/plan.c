@@ -427,6 +427,21 @@ int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net
     return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
 }
 
+int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    bool bias = p->ours && is_matrix(&net->layers[i]) && !net->layers[i].batch_normalize;
+    if (!bias || !p->backward || p->out != AMP_FORMAT_BORDER || readers(plan, net, i) != 1)
+        return -1;
+    for (int j = i + 1; j < plan->n; j++) {
+        const struct amp_plan_layer *loss = &plan->layers[j];
+        if (loss->sources[0] != i) continue;
+        bool alone = loss->loss && loss->ours && loss->delta_from_nobody;
+        return alone && loss->source_wanted[0] ? j : -1;
+    }
+    return -1;
+}
+
 /* The last of the layers that share the delta of i. */
 static int last_sharer(const struct planner *pl, int i)
 {

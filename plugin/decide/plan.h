@@ -98,6 +98,10 @@ int amp_plan_writes(const struct amp_plan *, int i);
  * none. */
 int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
 
+/* The loss of ours that alone reads layer i, a convolution without batch-norm, and alone makes its
+ * delta; -1: none. */
+int amp_plan_loss_behind(const struct amp_plan *, const struct amp_net_desc *, int i);
+
 size_t amp_format_bytes(enum amp_format);
 enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);

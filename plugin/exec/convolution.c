@@ -179,15 +179,23 @@ static void backward_batchnorm(struct amp_graph *g, int i)
                                     db_watch);
 }
 
+/* What a data gradient sums up for its source; bn: memory for its part of it. */
+static struct ampk_gradient_sums sums_for(const struct amp_graph *g, struct amp_node *source,
+                                          struct ampk_batchnorm *bn)
+{
+    *bn = batchnorm_of(g, source, true);
+    return (struct ampk_gradient_sums){&source->y, bn, source->desc->activation,
+                                       source->gradient_sums};
+}
+
 /* Convolution i and, of its source, what bn_backward_summed reads. The source's delta, which is
  * stored nowhere then, is made for those who look at it. */
 static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
 {
     const struct ampk_backend *be = g->backend;
     struct amp_node *node = &g->nodes[i];
-    struct ampk_batchnorm bn = batchnorm_of(g, source, true);
-    struct ampk_gradient_sums sums = {&source->y, &bn, source->desc->activation,
-                                      source->gradient_sums};
+    struct ampk_batchnorm bn;
+    struct ampk_gradient_sums sums = sums_for(g, source, &bn);
     if (amp_graph_looked_at(g)) {
         be->conv_backward(g->context, node->conv, &source->out, &node->dy, &source->delta, false,
                           NULL);
@@ -197,10 +205,45 @@ static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
                              &sums);
 }
 
+static struct amp_node *summed_source(const struct amp_graph *g, int i)
+{
+    int s = g->plan->layers[i].sources[0];
+    return s >= 0 && g->nodes[s].gradient_sums ? &g->nodes[s] : NULL;
+}
+
+/* A layer without batch-norm, from the gradient at its output on. */
+static void backward_bias(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
+    int loss = amp_graph_loss_behind(g, i);
+    struct ampk_tensor d = node->delta, scratch;
+    if (loss >= 0) d.data = g->nodes[loss].loss;
+    struct ampk_bias_gradient bias = {.out = &node->out,
+                                      .d = &d,
+                                      .activation = node->desc->activation,
+                                      .factor = loss >= 0 ? g->scale : 1,
+                                      .dbias = node->biases->grad,
+                                      .dy_amax = &node->watch[AMP_WATCH_DY],
+                                      .db_amax = &node->watch[AMP_WATCH_DBIAS]};
+    struct ampk_batchnorm bn;
+    struct ampk_gradient_sums sums;
+    if (source) sums = sums_for(g, source, &bn);
+    bool accumulate = false;
+    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    g->backend->conv_bias_backward(g->context, node->conv, amp_graph_source(g, i, 0), &bias,
+                                   &node->dy, dx, accumulate, source ? &sums : NULL,
+                                   source ? NULL : amp_graph_conv_dx_watch(g, i, dx));
+    amp_graph_dx_end(g, i, 0, dx);
+}
+
 static void backward(struct amp_graph *g, int i)
 {
-    struct amp_node *node = &g->nodes[i];
+    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
     const struct ampk_backend *be = g->backend;
+    if (!node->desc->batch_normalize && amp_graph_makes_dy(g)) {
+        backward_bias(g, i);
+        return;
+    }
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
     if (node->desc->batch_normalize)
         backward_batchnorm(g, i);
@@ -208,9 +251,8 @@ static void backward(struct amp_graph *g, int i)
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
                               &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
                               &node->watch[AMP_WATCH_DBIAS]);
-    int s = node->plan->sources[0];
-    if (s >= 0 && g->nodes[s].gradient_sums) {
-        backward_summed(g, i, &g->nodes[s]);
+    if (source) {
+        backward_summed(g, i, source);
         return;
     }
     struct ampk_tensor scratch;

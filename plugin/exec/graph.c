@@ -500,6 +500,16 @@ bool amp_graph_looked_at(const struct amp_graph *g)
     return g->see || g->inspecting;
 }
 
+bool amp_graph_makes_dy(const struct amp_graph *g)
+{
+    return g->backend->conv_bias_backward && !amp_graph_looked_at(g);
+}
+
+int amp_graph_loss_behind(const struct amp_graph *g, int i)
+{
+    return amp_graph_makes_dy(g) ? amp_plan_loss_behind(g->plan, g->net, i) : -1;
+}
+
 void amp_graph_look_at_delta(struct amp_graph *g, int layer)
 {
     if (amp_graph_has_delta(g, layer))

@@ -109,6 +109,8 @@ void amp_loss_backward(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     struct ampk_tensor scratch;
     bool accumulate = false;
+    int s = node->plan->sources[0];
+    if (s >= 0 && amp_graph_loss_behind(g, s) == i) return;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
     if (!dx) return;
     uint32_t *watch = dx->data == node->dx ? NULL : amp_graph_dx_watch(g, i, 0);

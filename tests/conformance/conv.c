@@ -177,12 +177,11 @@ static double products_of_output(const struct ampk_conv_shape *s)
 
 /* ---- forward ---- */
 
-static void compare_forward(struct rig *r, const struct convs *c, struct ampk_tensor shape,
+static void compare_forward(struct rig *r, const struct convs *c, struct pair x, struct pair y,
                             bool with_statistics)
 {
     bool watched = random_bool();
     const struct ampk_conv_shape *s = &c->shape;
-    struct pair x = input_tensor(r, shape_x(s)), y = output_tensor(r, shape, false);
     struct statistics statistics = make_statistics(r, s->k);
     struct ampk_bn_statistics tested = tested_statistics(&statistics);
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
@@ -202,7 +201,8 @@ static void compare_forward(struct rig *r, const struct convs *c, struct ampk_te
 
 static void check_forward(struct rig *r, const struct convs *c)
 {
-    compare_forward(r, c, shape_y(&c->shape), random_bool());
+    struct pair x = input_tensor(r, shape_x(&c->shape));
+    compare_forward(r, c, x, output_tensor(r, shape_y(&c->shape), false), random_bool());
 }
 
 static void forward_case(struct rig *r)
@@ -236,6 +236,84 @@ static void many_weights_case(struct rig *r)
 AMP_TEST(weights_of_many_convolutions)
 {
     run_cases(many_weights_case, 1);
+}
+
+/* ---- forward, of images ---- */
+
+static double test_pixel(void)
+{
+    return test_uniform(0, 1);
+}
+
+static double huge(void)
+{
+    return test_uniform(-6e4, 6e4);
+}
+
+static double spoilt_now_and_then(void);
+
+/* What a kernel of the CUDA backend may compute, and how many of the cases were so. */
+static size_t images;
+
+static bool is_operand(const struct ampk_tensor *t)
+{
+    return (uintptr_t)t->data % 16 == 0;
+}
+
+static void image_case(struct rig *r)
+{
+    static double (*const values[])(void) = {random_value, random_value, random_value,
+                                             test_pixel,   huge,         spoilt_now_and_then};
+    struct ampk_conv_shape s = {.n = random_int(1, 3),
+                                .c = RANDOM_OF(1, 2, 3, 3, 3, 3, 4),
+                                .k = RANDOM_OF(8, 16, 24, 32, 32, 40, 48, 64),
+                                .kh = 3,
+                                .kw = 3,
+                                .stride = 1,
+                                .pad = 1,
+                                .groups = 1,
+                                .compute = RANDOM_OF(AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16)};
+    s.h = RANDOM_OF(1, 2, 3, 7, 15, 16, 17, 18, 34);
+    s.w = RANDOM_OF(1, 2, 4, 5, 8, 12, 15, 16, 31, 32, 33, 36, 64, 68);
+    enum ampk_dtype dtype = s.compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16;
+    struct convs c = make_convs(r, s);
+    struct pair x = input_tensor_of(r, describe(dtype, AMPK_NHWC, s.n, s.c, s.h, s.w),
+                                    values[test_random() % 6]);
+    struct pair y = output_tensor(r, describe(dtype, AMPK_NHWC, s.n, s.k, s.h, s.w), false);
+    images += is_operand(&x.tested) && is_operand(&y.tested) && s.k != 40;
+    compare_forward(r, &c, x, y, true);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_forward_of_images)
+{
+    run_cases(image_case, 40);
+}
+
+/* More tiles than blocks: sums that go through groups of them. */
+static void large_image_case(struct rig *r)
+{
+    struct ampk_conv_shape s = {.n = 2,
+                                .c = 3,
+                                .h = 530,
+                                .w = 508,
+                                .k = 8,
+                                .kh = 3,
+                                .kw = 3,
+                                .stride = 1,
+                                .pad = 1,
+                                .groups = 1,
+                                .compute = AMPK_COMPUTE_FP16};
+    struct convs c = make_convs(r, s);
+    struct pair x = input_tensor(r, describe(AMPK_FP16, AMPK_NHWC, s.n, s.c, s.h, s.w));
+    struct pair y = output_tensor(r, describe(AMPK_FP16, AMPK_NHWC, s.n, s.k, s.h, s.w), false);
+    compare_forward(r, &c, x, y, true);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_forward_of_large_images)
+{
+    run_cases(large_image_case, 1);
 }
 
 static void bias_forward_case(struct rig *r)
@@ -735,7 +813,8 @@ static bool set_variable(const char *name, const char *setting)
 
 static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
                   EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
-                  GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS";
+                  GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS",
+                  IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";
 
 /* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
  * results. */
@@ -811,7 +890,8 @@ static void summed_case(struct rig *r)
     enum ampk_dtype dtype = (enum ampk_dtype)RANDOM_OF(AMPK_FP16, AMPK_FP16, AMPK_FP32);
     struct ampk_tensor y =
         describe(dtype, AMPK_NHWC, s.n, s.k, out_side(s.h, s.kh, &s), out_side(s.w, s.kw, &s));
-    compare_forward(r, &c, y, true);
+    struct pair x = input_tensor(r, shape_x(&s));
+    compare_forward(r, &c, x, output_tensor(r, y, false), true);
     destroy_convs(r, &c);
 }
 
@@ -853,6 +933,35 @@ AMP_TEST(statistics_from_the_library_where_it_pays)
 AMP_TEST(sums_of_gradients_from_the_library_where_it_pays)
 {
     check_where_it_pays(&(struct summed_pass){GRADIENT_SUMS, true, summed_gradient_case});
+}
+
+/* ---- images ---- */
+
+/* The same cases with a setting: how many forward passes no library computed. */
+static size_t count_by_kernel(const char *setting, uint64_t first)
+{
+    enum { CASES = 40 };
+    set_variable(IMAGE_FORWARD, setting);
+    size_t before = tensor_core_host_forward();
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    images = 0;
+    for (int i = 0; i < CASES; i++)
+        run_case(image_case, context, first + i);
+    CONFORMANCE_BACKEND.context_destroy(context);
+    return CASES - (tensor_core_host_forward() - before);
+}
+
+AMP_TEST(images_by_a_kernel_where_it_pays)
+{
+    bool forced = set_variable(IMAGE_FORWARD, NULL);
+    uint64_t first = test_random();
+    size_t always = count_by_kernel("1", first);
+    CHECK_INT(always, images);
+    size_t some = count_by_kernel(NULL, first);
+    CHECK_INT(count_by_kernel("0", first), 0);
+    CHECK(some > 0 && some < always);
+    set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
 }
 
 /* So many filters that their sums are more than any other work memory. */

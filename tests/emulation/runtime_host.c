@@ -22,7 +22,7 @@ int ampk_rt_device_count(void)
 bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
 {
     *d = (struct ampk_rt_device){.name = "emulation",
-                                 .compute_capability = 75,
+                                 .compute_capability = 80, /* BF16 has products there */
                                  .multiprocessors = 2,
                                  .threads_per_multiprocessor = 1024,
                                  .shared_bytes_per_block = 48 << 10,

@@ -27,7 +27,7 @@ struct ampk_tc {
 };
 
 static bool refuse_fp32, refuse_accumulate;
-static size_t ran_beside, ran_summed[AMPK_TC_WEIGHTS];
+static size_t ran_beside, ran_forward, ran_summed[AMPK_TC_WEIGHTS];
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -38,6 +38,11 @@ void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 size_t tensor_core_host_beside(void)
 {
     return ran_beside;
+}
+
+size_t tensor_core_host_forward(void)
+{
+    return ran_forward;
 }
 
 size_t tensor_core_host_summed(bool gradients)
@@ -127,6 +132,16 @@ bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apar
 {
     (void)ctx;
     return choose_summed(apart, summed, AMPK_TC_FORWARD);
+}
+
+bool ampk_tc_pays_image(struct ampk_context *ctx, const struct ampk_tc_plan *usual, int channels)
+{
+    (void)ctx;
+    if (usual->p.pass != AMPK_TC_FORWARD || channels > usual->p.c) {
+        fprintf(stderr, "emulated Tensor Cores: no forward pass that reads images\n");
+        abort();
+    }
+    return is_chosen(&usual->p, 2);
 }
 
 bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
@@ -452,6 +467,7 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
     *kept = (struct run){&plan->p, first, second, result, workspace, sums != NULL, {0}};
     if (sums) kept->sums = *sums;
     if (sums) ran_summed[plan->p.pass]++;
+    ran_forward += plan->p.pass == AMPK_TC_FORWARD;
     if (stream != tc->stream) {
         ran_beside++;
         emulation_beside(stream, run, kept);

@@ -13,12 +13,13 @@ import subprocess
 import sys
 
 # Instances for tensors whose channels fill 16 bytes (ampk_packed), and those that take so many
-# elements at once; without those that only sum up what they read.
+# elements at once; some only sum up what they read, and one reads pixels of 6 bytes.
 WIDE = re.compile(r"<ampk_packed<|^(accumulate_to|scale_by|find_amax)<4>|^copy_rows<8,"
                   r"|^find_stored_amax<|^(watch|add)_gradients<|^update_weights<|^apply<"
-                  r"|^unpack_nhwc<.*, 8>")
+                  r"|^unpack_nhwc<.*, 8>|^convolve_image<.*, 4, ")
 ONLY_READS = re.compile(r"^(take_statistics|sum_gradients|sum_cells|find_amax|find_stored_amax"
                         r"|watch_gradients)<")
+ONLY_WRITES = re.compile(r"^convolve_image<")
 
 
 def kernels(library):
@@ -56,7 +57,8 @@ def main(library):
         if not WIDE.search(kernel):
             continue
         counts[arch] += 1
-        wanted = ["LDG"] if ONLY_READS.search(kernel) else ["LDG", "STG"]
+        wanted = [w for w, other in (("LDG", ONLY_WRITES), ("STG", ONLY_READS))
+                  if not other.search(kernel)]
         narrow += ["%s, %s: no 16-byte %s" % (kernel, arch, w) for w in wanted if not access[w]]
     print("16-byte accesses: " + ", ".join("%d kernels for %s" % (counts[a], a)
                                            for a in sorted(counts)))

@@ -101,31 +101,54 @@ static network *train_with_changes(const char *layers)
         40, NORMALIZED) "[convolutional]\nsize=1\nfilters=48\nactivation=linear\n" NORMALIZED      \
         YOLO("0,1")
 
-static size_t train_summed(const char *setting)
+// With a variable of the environment set: as the CPU backend does, and recorded as not.
+static void train_set(const char *variable, const char *setting, const char *layers)
 {
-    size_t before = tensor_core_host_summed(true);
-    setenv("AMPK_CUDA_GRADIENT_SUMS", setting, 1);
-    check_like_cpu("", SUMMED, 1, 0.25);
-    network *recorded = train_with_changes(SUMMED);
+    const char *set = getenv(variable);
+    char *kept = set ? strdup(set) : NULL;
+    setenv(variable, setting, 1);
+    check_like_cpu("", layers, 1, 0.25);
+    network *recorded = train_with_changes(layers);
     emulation_allow_recordings(false);
-    network *plain = train_with_changes(SUMMED);
+    network *plain = train_with_changes(layers);
     emulation_allow_recordings(true);
     CHECK_SAME(recorded, plain);
     free_network(recorded);
     free_network(plain);
+    if (kept)
+        setenv(variable, kept, 1);
+    else
+        unsetenv(variable);
+    free(kept);
+}
+
+static size_t train_summed(const char *setting)
+{
+    size_t before = tensor_core_host_summed(true);
+    train_set("AMPK_CUDA_GRADIENT_SUMS", setting, SUMMED);
     return tensor_core_host_summed(true) - before;
 }
 
 AMP_TEST(it_trains_with_sums_that_data_gradients_take_along)
 {
-    char *set = getenv("AMPK_CUDA_GRADIENT_SUMS"), kept[4];
-    if (set) snprintf(kept, sizeof kept, "%s", set);
     CHECK_INT(train_summed("0"), 0);
     CHECK(train_summed("1") > 10);
-    if (set)
-        setenv("AMPK_CUDA_GRADIENT_SUMS", kept, 1);
-    else
-        unsetenv("AMPK_CUDA_GRADIENT_SUMS");
+}
+
+// A first layer that our kernel can compute.
+#define OF_IMAGES CONV(16, NORMALIZED) CONV(24, NORMALIZED "stride=2\n") YOLO("0,1")
+
+// How many forward passes the library computes.
+static size_t train_images(const char *setting)
+{
+    size_t before = tensor_core_host_forward();
+    train_set("AMPK_CUDA_IMAGE_FORWARD", setting, OF_IMAGES);
+    return tensor_core_host_forward() - before;
+}
+
+AMP_TEST(it_trains_with_images_by_a_kernel)
+{
+    CHECK(train_images("1") + 10 < train_images("0"));
 }
 
 // Of a dropout that drops nothing the route must copy what otherwise the upsample has written

@@ -51,7 +51,8 @@ def stand_ins(folder):
                     "#!/bin/sh\necho this one is broken\nexit 1\n")
     make_executable(folder / "binaries/tests/test_conformance_gpu_conv", """#!/bin/sh
 [ "$1" != --list ] || exec printf '%s\\n' conv_bias conv_backward_more conv_backward conv_forward
-echo "$AMPK_CUDA_UNTIMED,$AMPK_CUDA_SIDE_STREAM,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_GRADIENT_SUMS: conv $1"
+ways=$AMPK_CUDA_SIDE_STREAM,$AMPK_CUDA_EPILOGUE_SUMS,$AMPK_CUDA_GRADIENT_SUMS,$AMPK_CUDA_IMAGE_FORWARD
+echo "$AMPK_CUDA_UNTIMED,$ways: conv $1"
 """)
 
 
@@ -83,10 +84,10 @@ def test_stages(folder):
                       "engines": "pass"}, (stages, done)
     said = log_of(folder)
     assert "this one is broken" in said["conformance"], said
-    assert "\nconv\n1,,,: conv \nconv-forced\n1,1,1,1: conv \ncopy\n" in said["conformance"], said
+    assert "\nconv\n1,,,,: conv \nconv-forced\n1,1,1,1,1: conv \ncopy\n" in said["conformance"], said
     assert said["conformance"].endswith(": 6 without an error, 3 with errors\n\n"), said
     names = [line for line in said["engines"].splitlines() if "conv " in line]  # by timed plans
-    assert names == [f",,,: conv {name}" for name in ("conv_backward", "conv_forward", "conv_bias")], said
+    assert names == [f",,,,: conv {name}" for name in ("conv_backward", "conv_forward", "conv_bias")], said
     assert "2 failures, 0 cut off" in done.stdout, done
     done, _ = check_with(folder, "--stages", "benchmark")
     assert done.returncode == 1 and 'no stage "benchmark"' in done.stderr, done

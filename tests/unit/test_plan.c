@@ -852,6 +852,36 @@ AMP_TEST(sums_that_data_gradients_can_take_along_and_that_not)
     forget();
 }
 
+static int loss_behind(const char *keys, const char *layers, int i)
+{
+    plan_layers(keys, layers);
+    int loss = amp_plan_loss_behind(plan, net, i);
+    forget();
+    return loss;
+}
+
+AMP_TEST(losses_whose_delta_a_convolution_reads_itself)
+{
+    CHECK_INT(loss_behind("", LEAKY END, 1), -1); /* Darknet's own loss */
+    device_losses = 1u << AMP_YOLO | 1u << AMP_COST;
+    CHECK_INT(loss_behind("", LEAKY END, 1), 2);
+    CHECK_INT(loss_behind("amp_dtype=fp32", LEAKY END, 1), 2);
+    CHECK_INT(loss_behind("", LEAKY PLAIN END, 1), -1);        /* another layer behind it */
+    CHECK_INT(loss_behind("", PLAIN LEAKY "[cost]\n", 1), -1); /* batch-norm */
+    CHECK_INT(loss_behind("", LEAKY PLAIN "[dropout]\n[cost]\n", 1), -1);
+    CHECK_INT(loss_behind("", LEAKY "[conv]\nmixed_precision=0\n[cost]\n", 1), 2);
+    plan_stock("yolov3.cfg");
+    int count = 0;
+    for (int i = 0; i < net->n; i++) {
+        int loss = amp_plan_loss_behind(plan, net, i);
+        if (loss >= 0) CHECK_INT(loss, i + 1);
+        count += loss >= 0;
+    }
+    CHECK_INT(count, 3);
+    forget();
+    device_losses = 0;
+}
+
 AMP_TEST(yolov3_spp_pyramid)
 {
     plan_stock("yolov3-spp.cfg");
