@@ -173,6 +173,14 @@ struct ampk_weight_gradient {
     uint32_t *amax;
 };
 
+/* The weights of a convolution and what updates them. param.grad NULL: by the convolution's own
+ * gradient, or with unscale 0 by none (0). amax is of what they become. */
+struct ampk_weight_update {
+    struct ampk_conv *conv;
+    struct ampk_param param;
+    uint32_t *amax;
+};
+
 /* A copy of n floats. */
 struct ampk_span {
     float *dst;
@@ -365,6 +373,14 @@ struct ampk_backend {
      * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
+    /* For every convolution of a list conv_weight_gradients, update_sgd and conv_set_weights, to
+     * the bit, in one pass over its weights, which conv_set_weights has set once. No array overlaps
+     * another. This and the next are NULL where a backend gains nothing by it. */
+    void (*conv_update_sgd)(struct ampk_context *, const struct ampk_weight_update *, int count,
+                            float momentum);
+    /* The same with update_adam. */
+    void (*conv_update_adam)(struct ampk_context *, const struct ampk_weight_update *, int count,
+                             float b1, float b2, float eps, int t);
 
     /* ---- batch-norm and activation ---- */
     /* Statistics of y (NHWC) AS STORED, each channel's over n,h,w. Sums are FP32, of y - shift and

@@ -11,7 +11,8 @@
 #define AMPK_CUDA_CONV(X)                                                                          \
     X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
     X(conv_bias_forward) X(conv_backward) X(conv_bias_backward) X(conv_sums_gradients)             \
-    X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)
+    X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
+    X(conv_update_sgd) X(conv_update_adam)
 #define AMPK_CUDA_COPY(X)  X(convert)
 #define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
 #define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)

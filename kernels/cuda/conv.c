@@ -5,6 +5,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv_gradient.h"
 #include "kernels/cuda/conv_problem.h"
+#include "kernels/cuda/conv_update.h"
 #include "kernels/cuda/image_conv.h"
 #include "kernels/cuda/image_gradient.h"
 #include "kernels/cuda/plan_cache.h"
@@ -611,6 +612,46 @@ void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
                                                        conv->dw, list[i].dst, list[i].amax};
         }
         ampk_conv_take_gradients(ctx, gradients, n, factor, accumulate);
+    }
+}
+
+/* ---- updates ---- */
+
+enum { UPDATES_AT_ONCE = 128 };
+
+/* Describes as many as may be of a list; returns how many. */
+static int describe_updates(const struct ampk_weight_update *list, int count,
+                            struct ampk_conv_update updates[UPDATES_AT_ONCE])
+{
+    int n = count < UPDATES_AT_ONCE ? count : UPDATES_AT_ONCE;
+    for (int i = 0; i < n; i++) {
+        const struct ampk_conv *conv = list[i].conv;
+        updates[i] = (struct ampk_conv_update){
+            weights_layout(conv), conv->shape.compute,
+            conv->weights,        list[i].param.unscale != 0 ? conv->dw : NULL,
+            conv->gradient,       &list[i].param,
+            list[i].amax};
+    }
+    return n;
+}
+
+void ampk_cuda_conv_update_sgd(struct ampk_context *ctx, const struct ampk_weight_update *list,
+                               int count, float momentum)
+{
+    struct ampk_conv_update updates[UPDATES_AT_ONCE];
+    for (int n = 0; count > 0; list += n, count -= n) {
+        n = describe_updates(list, count, updates);
+        ampk_conv_update_by_sgd(ctx, updates, n, momentum);
+    }
+}
+
+void ampk_cuda_conv_update_adam(struct ampk_context *ctx, const struct ampk_weight_update *list,
+                                int count, float b1, float b2, float eps, int t)
+{
+    struct ampk_conv_update updates[UPDATES_AT_ONCE];
+    for (int n = 0; count > 0; list += n, count -= n) {
+        n = describe_updates(list, count, updates);
+        ampk_conv_update_by_adam(ctx, updates, n, b1, b2, eps, t);
     }
 }
 

@@ -5,6 +5,7 @@
  *               results are asked for, what they are added to
  * conv_layout   the kernels that pack and unpack
  * conv_gradient those that read weight gradients
+ * conv_update   those that update weights by them
  * image_conv    the kernel that computes convolutions of images
  *
  * Memory: weights packed once per update and their gradient, as the library wrote it, belong to the

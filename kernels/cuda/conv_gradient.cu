@@ -2,6 +2,7 @@
  * by memory. Products and sums are rounded one by one (no fused multiply-add), so that the bits are
  * the CPU backend's. */
 #include "kernels/cuda/conv_gradient.h"
+#include "kernels/cuda/conv_tile.h"
 #include "kernels/cuda/list.h"
 
 static const int THREADS = 256;
@@ -41,72 +42,36 @@ static __global__ void __launch_bounds__(THREADS) watch_gradients(const ampk_lis
 
 /* ---- stored or added ---- */
 
-/* [taps][c] of a filter becomes [c][taps] in tiles of channels times taps, a block each. A tile
- * lies in shared memory tap by tap, taps 4 banks apart from each other: threads that take
- * neighbouring values of [c][taps] then find them in different banks. */
-static const int TILE_TAPS = 32, TILE_VALUES = 2048, CHANNELS = 8, BANKS = 32;
-static const int TILE_FLOATS = TILE_VALUES + TILE_TAPS * (BANKS - CHANNELS + 4);
-
 struct gradient {
     const void *packed;
     float *dst;
     uint32_t *amax;
-    int c, taps, padded_c;        /* as ampk_conv_weights has them */
-    int channels, covered, pitch; /* of a tile: channels, taps, floats from tap to tap */
-    int down, across;             /* tiles of a filter */
-    bool wide_packed, wide_dst;   /* 16 bytes at once */
+    ampk_conv_tiles tiles;
+    bool wide_packed, wide_dst; /* 16 bytes at once */
 };
-
-/* Where a block's tile begins. */
-struct tile_place {
-    size_t filter;
-    int channel, tap;
-};
-
-static __device__ __forceinline__ tile_place find_tile(const gradient &g, unsigned block)
-{
-    const unsigned tiles = (unsigned)g.down * g.across, tile = block % tiles;
-    return {block / tiles, (int)(tile / g.across) * g.channels, (int)(tile % g.across) * g.covered};
-}
-
-/* N channels of a tap at once. */
-template <int N, typename From>
-static __device__ __forceinline__ void load_tile(const gradient &g, const tile_place &at,
-                                                 float *tile)
-{
-    const From *packed = static_cast<const From *>(g.packed) +
-                         (at.filter * g.taps + at.tap) * g.padded_c + at.channel;
-    const int runs = g.channels / N;
-    for (int i = threadIdx.x; i < runs * g.covered; i += THREADS) {
-        const int tap = i / runs, c = i % runs * N;
-        if (at.channel + c >= g.c || at.tap + tap >= g.taps) continue;
-        float v[N];
-        ampk_load(packed + (size_t)tap * g.padded_c + c, v);
-        ampk_store(tile + tap * g.pitch + c, v);
-    }
-}
 
 /* N values of [c][taps] at once; returns the largest magnitude. */
 template <int N>
-static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const tile_place &at,
+static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const ampk_conv_tile &at,
                                                       const float *tile, float factor,
                                                       bool accumulate)
 {
-    float *dst = g.dst + (at.filter * g.c + at.channel) * g.taps + at.tap;
+    const ampk_conv_tiles &t = g.tiles;
+    float *dst = g.dst + ampk_place_in_order(t, at);
     uint32_t largest = 0;
-    for (int i = threadIdx.x * N; i < g.channels * g.covered; i += THREADS * N) {
-        int c = i / g.covered, tap = i % g.covered;
-        if (at.channel + c >= g.c || at.tap + tap >= g.taps) continue;
-        float *to = dst + (size_t)c * g.taps + tap;
+    for (int i = threadIdx.x * N; i < t.channels * t.covered; i += THREADS * N) {
+        int c = i / t.covered, tap = i % t.covered;
+        if (at.channel + c >= t.c || at.tap + tap >= t.taps) continue;
+        float *to = dst + (size_t)c * t.taps + tap;
         float v[N], old[N] = {};
         if (accumulate) ampk_load(to, old);
 #pragma unroll
         for (int k = 0; k < N; k++) {
-            const float value = tile[tap * g.pitch + c];
+            const float value = tile[tap * t.pitch + c];
             largest = ampk_larger(largest, ampk_magnitude(value));
             v[k] = __fmul_rn(value, factor);
             if (accumulate) v[k] = __fadd_rn(old[k], v[k]);
-            if (++tap == g.covered) tap = 0, c++;
+            if (++tap == t.covered) tap = 0, c++;
         }
         ampk_store(to, v);
     }
@@ -117,14 +82,15 @@ template <typename From>
 static __global__ void __launch_bounds__(THREADS)
     add_gradients(const ampk_list<gradient> list, float factor, bool accumulate)
 {
-    alignas(16) __shared__ float tile[TILE_FLOATS];
+    alignas(16) __shared__ float tile[AMPK_TILE_FLOATS];
     const int item = ampk_find_item(list);
     const gradient &g = list.items[item];
-    const tile_place at = find_tile(g, blockIdx.x - list.first_block[item]);
+    const ampk_conv_tile at = ampk_find_tile(g.tiles, blockIdx.x - list.first_block[item]);
+    const From *packed = static_cast<const From *>(g.packed);
     if (g.wide_packed)
-        load_tile<ampk_wide<From>::elements, From>(g, at, tile);
+        ampk_load_tile<ampk_wide<From>::elements>(g.tiles, at, packed, tile);
     else
-        load_tile<1, From>(g, at, tile);
+        ampk_load_tile<1>(g.tiles, at, packed, tile);
     __syncthreads();
     uint32_t largest;
     if (g.wide_dst)
@@ -136,35 +102,11 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- launches ---- */
 
-static int round_up(int a, int multiple)
+static gradient make_item(const struct ampk_conv_gradient &from)
 {
-    return (a + multiple - 1) / multiple * multiple;
-}
-
-/* Tiles of about one size, whose channels fill 16 bytes. */
-static gradient cut(const struct ampk_conv_gradient &from, int *filters)
-{
-    struct ampk_conv_weights w = from.layout;
-    if (w.taps == 1 && w.c == w.padded_c) { /* the same order: as if one filter had it all */
-        w.c = w.padded_c = w.k * w.c;
-        w.k = 1;
-    }
-    *filters = w.k;
-    gradient g = {};
-    g.packed = from.packed;
-    g.dst = from.dst;
-    g.amax = from.amax;
-    g.c = w.c;
-    g.taps = w.taps;
-    g.padded_c = w.padded_c;
-    g.covered = w.taps < TILE_TAPS ? w.taps : TILE_TAPS;
-    g.across = (w.taps + g.covered - 1) / g.covered;
-    const int most = TILE_VALUES / g.covered / CHANNELS * CHANNELS;
-    g.down = (w.c + most - 1) / most;
-    g.channels = round_up((w.c + g.down - 1) / g.down, CHANNELS);
-    g.pitch = round_up(g.channels, BANKS) + 4;
-    g.wide_packed = w.padded_c % (16 / (int)ampk_dtype_bytes(from.dtype)) == 0;
-    g.wide_dst = g.across == 1 && ampk_fits<float, 4>(from.dst, (size_t)w.c * w.taps);
+    gradient g = {from.packed, from.dst, from.amax, ampk_cut_weights(from.layout), false, false};
+    g.wide_packed = ampk_is_wide_packed(g.tiles, from.dtype);
+    g.wide_dst = ampk_is_wide_in_order(g.tiles, from.dst);
     return g;
 }
 
@@ -201,9 +143,8 @@ static void add_those(struct ampk_context *ctx, const struct ampk_conv_gradient 
         l.clear();
         for (; i < count && !l.is_full(); i++) {
             if (all[i].dtype != dtype || !all[i].dst) continue;
-            int filters;
-            gradient g = cut(all[i], &filters);
-            l.add(g, (unsigned)filters * g.down * g.across);
+            const gradient g = make_item(all[i]);
+            l.add(g, g.tiles.blocks());
         }
         if (l.count)
             AMPK_LAUNCH(add_gradients<T>, l.blocks(), THREADS, 0, ctx->stream, l, factor,

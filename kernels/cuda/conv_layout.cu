@@ -4,18 +4,11 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/list.h"
 #include "kernels/cuda/tensor_core.h"
+#include "kernels/cuda/tf32.h"
 
 static const int THREADS = 256;
 
-/* ---- rounding and magnitudes ---- */
-
-/* To 10 bits of fraction, to nearest even. */
-static __device__ __forceinline__ float round_to_tf32(float x)
-{
-    uint32_t bits = __float_as_uint(x);
-    if ((bits & AMPK_INF) == AMPK_INF) return x;
-    return __uint_as_float((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
-}
+/* ---- magnitudes ---- */
 
 /* The magnitude of a value that goes into a T. */
 template <typename T> static __device__ __forceinline__ uint32_t magnitude_in(float x)
@@ -52,7 +45,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int j = 0; j < N; j++) {
             v[j] = first + j < c ? ampk_to_float(from[first + j]) : 0;
-            if (tf32) v[j] = round_to_tf32(v[j]);
+            if (tf32) v[j] = ampk_round_to_tf32(v[j]);
         }
         ampk_store(packed + pixel * padded + first, v);
     }
@@ -225,7 +218,7 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
         bool inside = at.filter < t.w.k && c < t.w.c && tap < t.w.taps;
         float v = inside ? p.weights[((size_t)at.filter * t.w.c + c) * t.w.taps + tap] : 0;
         largest = ampk_larger(largest, ampk_magnitude(v));
-        tile[i / t.taps * pitch + i % t.taps] = p.tf32 ? round_to_tf32(v) : v;
+        tile[i / t.taps * pitch + i % t.taps] = p.tf32 ? ampk_round_to_tf32(v) : v;
     }
     __syncthreads();
     for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {

@@ -1,8 +1,8 @@
 # The files of the CUDA backend, for the two that compile them: CMakeLists.txt beside this with nvcc,
 # tests/emulation with the host's compiler.
 set(amp_cuda_kernels
-  batchnorm.cu batchnorm_pool.cu conv_gradient.cu conv_layout.cu copy.cu cost.cu flat.cu image_conv.cu
-  image_gradient.cu inspect.cu lists.cu plane_gradient.cu pointwise.cu pool.cu region.cu shape.cu
+  batchnorm.cu batchnorm_pool.cu conv_gradient.cu conv_layout.cu conv_update.cu copy.cu cost.cu flat.cu
+  image_conv.cu image_gradient.cu inspect.cu lists.cu plane_gradient.cu pointwise.cu pool.cu region.cu shape.cu
   softmax.cu yolo.cu)
 set(amp_cuda_sources backend.c context.c conv.c conv_problem.c plan_cache.c)
 # What the emulation has its own of: tensor_core_host.c.

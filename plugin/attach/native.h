@@ -13,6 +13,8 @@ struct amp_saved {
     void (*update)(layer, update_args);
     float *delta;
     const void *identity; // of a layer with an update: see amp_session_of_update
+    const float *weights; // the master weights, NULL: none
+    size_t n_weights;
 };
 
 // Counts, then fills (arrays may be NULL to count only). bindings: net->n. device: Darknet computes

@@ -87,6 +87,39 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
+// ---- who writes to the masters ----
+//
+// On a device that is Darknet's cuda_push_array, or our update: the convolutions take the weights
+// anew only after the former. A Darknet whose calls do not pass through the plugin shows itself by
+// images that come without one. On the host anybody may write.
+
+static __thread bool write_seen; // by this thread
+
+static bool has_master(const struct amp_session *s, const float *x)
+{
+    for (int i = 0; i < s->net->n; ++i) {
+        uintptr_t first = (uintptr_t)s->saved[i].weights, at = (uintptr_t)x;
+        if (first && at >= first && at < first + s->saved[i].n_weights * sizeof *x) return true;
+    }
+    return false;
+}
+
+void amp_session_see_write(const float *x)
+{
+    write_seen = true;
+    pthread_mutex_lock(&sessions_lock);
+    for (struct amp_session *s = sessions; s; s = s->next)
+        if (has_master(s, x)) s->written = true;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+static void judge_weights(struct amp_session *s)
+{
+    s->sees_writes |= s->device && write_seen;
+    s->step.writers_tell = s->sees_writes;
+    if (atomic_exchange(&s->written, false)) s->graph->weights_stale = true;
+}
+
 // ---- reading the cfg ----
 
 // A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
@@ -339,6 +372,7 @@ void amp_session_begin(struct amp_session *s, const network *view)
     if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
+    judge_weights(s);
     if (view->train) {
         open_log(s);
         amp_step_begin(&s->step, &batch, subdivision);
@@ -398,9 +432,13 @@ static void save_pointers(struct amp_session *s)
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];
         if (!dev) amp_complete_layer(l);
-        s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward), AMP_SIDE(dev, l, backward),
-                                         AMP_SIDE(dev, l, update), AMP_SIDE(dev, l, delta),
-                                         AMP_SIDE(dev, l, update) ? what_stays(l) : NULL};
+        s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward),
+                                         AMP_SIDE(dev, l, backward),
+                                         AMP_SIDE(dev, l, update),
+                                         AMP_SIDE(dev, l, delta),
+                                         AMP_SIDE(dev, l, update) ? what_stays(l) : NULL,
+                                         AMP_SIDE(dev, l, weights),
+                                         s->desc->layers[i].n_weights};
         AMP_SIDE(dev, l, forward) = amp_hook_forward;
         AMP_SIDE(dev, l, backward) = amp_hook_backward;
         if (AMP_SIDE(dev, l, update)) {

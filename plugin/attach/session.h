@@ -11,6 +11,7 @@
 #include "train/step.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 
 struct amp_session {
     struct amp_session *next;
@@ -30,6 +31,8 @@ struct amp_session {
     bool inference_apart;        // there are such: inference has a plan of its own
     bool replan;                 // a layer was demoted
     bool moved;                  // Darknet may have moved its arrays
+    bool sees_writes;            // what Darknet writes to a device passes through the plugin
+    atomic_bool written;         // some of it to master weights, since the last pass began
     bool trained;                // counted by interrupt.c
     size_t pass_images;          // counted by `seen` for a pass that has not begun yet
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
@@ -62,6 +65,8 @@ struct amp_session *amp_session_of(const layer *layers);
 // The session and index of the layer that an update call got by value; NULL where it is none of
 // ours.
 struct amp_session *amp_session_of_update(const layer *l, int *index);
+// Darknet is about to write to x on the device; any thread may.
+void amp_session_see_write(const float *x);
 
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use
 // changed.

@@ -125,15 +125,21 @@ static void count_gradients(struct amp_graph *g)
     }
 }
 
+/* Floats in gradients: convolutions keep theirs where there are sums, or the update reads those. */
+static size_t gradients_of_pass(const struct amp_graph *g)
+{
+    return g->sums || g->own_gradients ? g->n_flat : g->n_gradients;
+}
+
 /* Gives every param its place in gradients and sums. */
 static void place_gradients(struct amp_graph *g)
 {
     size_t flat = 0, kept = g->n_flat;
     for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        bool in_sums_alone = g->sums && is_kept(g, p);
         size_t *next = is_kept(g, p) ? &kept : &flat;
+        bool has_place = g->gradients && *next < gradients_of_pass(g);
         p->sum = g->sums ? g->sums + *next : NULL;
-        p->grad = g->gradients && !in_sums_alone ? g->gradients + *next : NULL;
+        p->grad = has_place ? g->gradients + *next : NULL;
         *next += room_for(p);
     }
 }
@@ -143,11 +149,13 @@ static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, s
     count_gradients(g);
     if (!g->plan->train || g->n_gradients == 0) return 0;
     size_t all = g->n_gradients * sizeof(float);
-    size_t of_pass = accumulate ? g->n_flat * sizeof(float) : all;
-    g->gradients = g->backend->alloc(g->context, of_pass + 1);
+    g->own_gradients = !accumulate && amp_graph_updates_at_once(g);
     if (accumulate) g->sums = g->backend->alloc(g->context, all);
+    size_t of_pass = gradients_of_pass(g) * sizeof(float);
+    g->gradients = g->backend->alloc(g->context, of_pass + 1);
     if (!g->gradients || (accumulate && !g->sums)) {
-        snprintf(err, err_size, "no memory for %.1f MiB of gradients", (double)all / (1 << 20));
+        snprintf(err, err_size, "no memory for %.1f MiB of gradients",
+                 (double)(accumulate ? all : of_pass) / (1 << 20));
         return -1;
     }
     g->backend->fill_zero(g->context, g->gradients, of_pass);
@@ -182,11 +190,12 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
     g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
     g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
+    g->conv_updates = calloc((size_t)g->n, sizeof *g->conv_updates);
     g->convs = calloc((size_t)g->n, sizeof *g->convs);
     g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
     g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
     if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates ||
-        !g->convs || !g->of_pass || !g->of_step)
+        !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = params[i];
@@ -224,7 +233,7 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
     g->watch = g->backend->alloc(g->context, report_bytes(g));
     g->inspected = g->backend->alloc(g->context, inspected_bytes(g));
-    g->grad_square = g->backend->alloc(g->context, sizeof *g->grad_square);
+    g->grad_square = g->backend->alloc(g->context, ((size_t)g->n + 1) * sizeof *g->grad_square);
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
     if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses) {
         size_t left = g->backend->free_bytes ? g->backend->free_bytes(g->context) : 0;
@@ -310,6 +319,7 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->watch);
     g->backend->free(g->context, g->inspected);
     g->backend->free(g->context, g->grad_square);
+    g->backend->free(g->context, g->norm_room);
     g->backend->free(g->context, g->gradients);
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->rolling_saved);
@@ -320,6 +330,7 @@ void amp_graph_free(struct amp_graph *g)
     free(g->losses);
     free(g->copies);
     free(g->updates);
+    free(g->conv_updates);
     free(g->convs);
     free(g->of_pass);
     free(g->of_step);
@@ -416,7 +427,9 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         from.dtype = amp_format_dtype(g->plan->input_format);
         g->staged = NULL;
     }
-    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    if (g->weights_stale || !g->watch_begun)
+        g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    g->watch_begun = false;
     take_weights(g);
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
@@ -555,13 +568,47 @@ void amp_graph_inspected(struct amp_graph *g, uint32_t *rows[AMP_INSPECTED])
                          (size_t)g->n * sizeof *g->inspected);
 }
 
+/* Room for any one gradient that a convolution keeps; false: there is no memory. */
+static bool make_norm_room(struct amp_graph *g)
+{
+    size_t most = 1;
+    for (int i = 0; i < g->n; i++)
+        if (g->nodes[i].gradient && g->nodes[i].weights->n > most) most = g->nodes[i].weights->n;
+    if (!g->norm_room) g->norm_room = g->backend->alloc(g->context, most * sizeof *g->norm_room);
+    return g->norm_room != NULL;
+}
+
+/* Puts the squares of those that convolutions keep, one by one, behind grad_square's first. */
+static int sum_own_gradients(struct amp_graph *g)
+{
+    int count = 0;
+    for (int i = 0; i < g->n; i++) {
+        const struct amp_node *node = &g->nodes[i];
+        struct ampk_weight_gradient to_room = {node->conv, g->norm_room, NULL};
+        if (!node->gradient) continue;
+        g->backend->conv_weight_gradients(g->context, &to_room, 1, 1, false);
+        g->backend->sum_squares(g->context, g->norm_room, node->weights->n,
+                                g->grad_square + ++count);
+    }
+    return count;
+}
+
 double amp_graph_grad_norm(struct amp_graph *g)
 {
-    float square = 0;
+    int own = 0;
+    bool reads_own = g->own_gradients && g->summed;
     if (!g->n_gradients) return 0;
-    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients, g->n_gradients,
-                            g->grad_square);
-    g->backend->read(g->context, &square, g->grad_square, sizeof square);
+    if (reads_own && !make_norm_room(g)) return NAN;
+    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
+                            g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
+    if (reads_own) own = sum_own_gradients(g);
+    float *squares = calloc((size_t)own + 1, sizeof *squares);
+    if (!squares) return NAN;
+    g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
+    double square = 0;
+    for (int i = 0; i <= own; i++)
+        square += squares[i];
+    free(squares);
     return sqrt(square) * (double)g->unscale;
 }
 
@@ -651,19 +698,39 @@ void amp_graph_begin_step(struct amp_graph *g)
 void amp_graph_accept_pass(struct amp_graph *g, float scale)
 {
     float unscale = 1 / scale; /* exact: a power of two */
-    if (!g->sums) {
+    if (g->sums) {
+        g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
+        g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale,
+                                          g->summed);
+    } else {
         g->unscale = unscale;
-        return;
     }
-    g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
-    g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale, g->summed);
     g->summed = true;
 }
 
 void amp_graph_clear_gradients(struct amp_graph *g)
 {
     float *read = g->sums ? g->sums : g->gradients;
-    if (read) g->backend->fill_zero(g->context, read, g->n_gradients * sizeof(float));
+    size_t n = g->sums ? g->n_gradients : gradients_of_pass(g);
+    if (read) g->backend->fill_zero(g->context, read, n * sizeof(float));
+    g->summed = false;
+}
+
+/* ---- the update ---- */
+
+bool amp_graph_updates_at_once(const struct amp_graph *g)
+{
+    return g->backend->conv_update_sgd != NULL;
+}
+
+void amp_graph_begin_update(struct amp_graph *g)
+{
+    if (!amp_graph_updates_at_once(g)) {
+        g->weights_stale = true;
+        return;
+    }
+    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    g->watch_begun = true;
 }
 
 /* ---- faults ---- */

@@ -26,7 +26,7 @@ struct amp_param {
     float *m, *v;  /* Adam's moments; NULL: plain SGD */
     float learning_rate_scale, clip;
     float *grad; /* this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
-                    convolution, which keeps it, where there are sums */
+                    convolution, which keeps it, where nobody reads it here */
     float *sum;  /* the step so far, unscaled */
     bool due;    /* to be updated at the end of the step */
 };
@@ -107,16 +107,18 @@ struct amp_graph {
     struct amp_param *params;
     int n_rolling;
     struct amp_rolling *rolling;
-    float *rolling_saved;       /* backend memory */
-    struct ampk_span *copies;   /* room for n_rolling */
-    struct ampk_param *updates; /* room for n_params */
+    float *rolling_saved;                    /* backend memory */
+    struct ampk_span *copies;                /* room for n_rolling */
+    struct ampk_param *updates;              /* room for n_params */
+    struct ampk_weight_update *conv_updates; /* room for n */
     int n_convs;
     struct ampk_new_weights *convs; /* of every convolution: what it takes when they are stale */
     /* The params' grad and sum, weights of convolutions last. */
     float *gradients, *sums; /* sums: NULL where a step has one pass */
     size_t n_gradients;      /* floats of all params */
     size_t n_flat;           /* of those before the convolutions' weights */
-    bool summed;    /* the sums hold some of this step; else those of convolutions mean 0 */
+    bool own_gradients;      /* the update reads those that convolutions keep: gradients has none */
+    bool summed;    /* a pass of this step counts; else what convolutions add to it means 0 */
     float unscale;  /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
     int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
     struct ampk_weight_gradient *of_pass; /* in backward: watched, stored if there are no sums */
@@ -127,13 +129,17 @@ struct amp_graph {
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* as they were last read */
     uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
+    bool watch_begun;                 /* the words hold what the update said of new weights alone:
+                                         those of the pass that comes */
     bool weights_stale;               /* masters changed since the convolutions took them */
     bool train;                       /* of the pass at hand */
     float scale;                      /* of the backward at hand */
     bool backward_began;              /* since the last forward */
     bool inspecting;                  /* the pass at hand */
     uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
-    float *grad_square;               /* backend memory, 1 */
+    float *grad_square;               /* backend memory, n + 1 */
+    float *norm_room;                 /* the same, for a gradient that a convolution keeps; NULL as
+                                         long as no norm is asked for */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
     amp_layer_function *at; /* NULL: nobody watches; set by amp_graph_watch_layers */
@@ -174,6 +180,11 @@ void amp_graph_begin_step(struct amp_graph *);
 void amp_graph_accept_pass(struct amp_graph *, float scale);
 /* What the update reads becomes 0. */
 void amp_graph_clear_gradients(struct amp_graph *);
+/* Whether weights of convolutions are updated and packed at once (kernels.h, conv_update_sgd). */
+bool amp_graph_updates_at_once(const struct amp_graph *);
+/* The masters are about to change: they are stale, or what updates them raises the words that
+ * watch weights, which are then those of the next pass. */
+void amp_graph_begin_update(struct amp_graph *);
 
 /* Words of the pass -> what went wrong, if anything. */
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
@@ -194,7 +205,7 @@ void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
 bool amp_graph_has_delta(const struct amp_graph *, int layer);
 /* L2 norm of all gradients: of the step's sums where it keeps some, else of the last pass. inf or
- * NaN where FP32 does not hold its square. */
+ * NaN where FP32 does not hold its square, NaN without memory for a copy. */
 double amp_graph_grad_norm(struct amp_graph *);
 
 /* What a loss on the device came to, as of the last amp_graph_fault or amp_graph_read_losses; NULL:

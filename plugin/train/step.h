@@ -51,9 +51,11 @@ struct amp_step {
     int last_update;          /* the layer whose update is the last */
     struct amp_exodus exodus;
     struct amp_divergence divergence;
-    bool carry_on; /* amp_on_divergence=continue */
-    bool told;     /* that it looks diverged */
-    bool observed; /* nobody is training: a fault is only kept */
+    bool carry_on;     /* amp_on_divergence=continue */
+    bool told;         /* that it looks diverged */
+    bool observed;     /* nobody is training: a fault is only kept */
+    bool writers_tell; /* who writes to the masters between steps sets weights_stale; else anybody
+                          may have */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the

@@ -399,8 +399,8 @@ static void digest_bytes(struct rig *r, const void *data, size_t bytes)
 }
 
 /* Checks every element; returns the largest slack given. */
-static double check_output(struct rig *r, const char *what, const struct pair *p,
-                           struct tolerance tolerance)
+UNUSED static double check_output(struct rig *r, const char *what, const struct pair *p,
+                                  struct tolerance tolerance)
 {
     struct ampk_tensor t = download(r, p);
     size_t image = (size_t)t.c * t.h * t.w, wrong = 0;

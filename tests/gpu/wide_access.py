@@ -15,8 +15,8 @@ import sys
 # Instances for tensors whose channels fill 16 bytes (ampk_packed), and those that take so many
 # elements at once; some only sum up what they read, and one reads pixels of 6 bytes.
 WIDE = re.compile(r"<ampk_packed<|^(accumulate_to|scale_by|find_amax)<4>|^copy_rows<8,"
-                  r"|^find_stored_amax<|^(watch|add)_gradients<|^apply<|^unpack_nhwc<.*, 8>"
-                  r"|^convolve_image<.*, 4, ")
+                  r"|^find_stored_amax<|^(watch|add)_gradients<|^update_weights<|^apply<"
+                  r"|^unpack_nhwc<.*, 8>|^convolve_image<.*, 4, ")
 ONLY_READS = re.compile(r"^(take_statistics|sum_gradients|sum_cells|find_amax|find_stored_amax"
                         r"|watch_gradients)<")
 ONLY_WRITES = re.compile(r"^convolve_image<")

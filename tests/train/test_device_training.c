@@ -144,6 +144,44 @@ AMP_TEST(a_skipped_step_leaves_no_trace)
     free_network(without);
 }
 
+void pull_convolutional_layer(layer l);
+void push_convolutional_layer(layer l);
+
+// Halves a layer's weights as Darknet brings weights to a device.
+static void push_halves(network *net, int at)
+{
+    layer l = net->layers[at];
+    pull_convolutional_layer(l);
+    for (int i = 0; i < l.nweights; ++i)
+        l.weights[i] *= .5f;
+    push_convolutional_layer(l);
+}
+
+// Convolutions hold the weights of the last update; what Darknet writes in between is seen.
+AMP_TEST(weights_that_darknet_pushes_are_taken)
+{
+    static struct ampk_backend step_by_step;
+    network *net = parse_on(0, FIXED, DETECTOR), *other = parse_on(0, FIXED, DETECTOR);
+    struct amp_session *s = amp_session_of(net->layers);
+    step_by_step = *s->backend;
+    step_by_step.conv_update_sgd = NULL;
+    amp_session_of(other->layers)->backend = &step_by_step;
+    for (int i = 0; i < 3; ++i) {
+        steps(net, 2);
+        steps(other, 2);
+        CHECK(!s->graph->weights_stale && !s->written);
+        CHECK(amp_session_of(other->layers)->graph->weights_stale);
+        push_halves(net, 2);
+        push_halves(other, 2);
+        CHECK(s->written);
+    }
+    steps(net, 1);
+    steps(other, 1);
+    CHECK_SAME(net, other);
+    free_network(net);
+    free_network(other);
+}
+
 static void check_resumed(const char *keys)
 {
     network *straight = train_on(0, keys, DETECTOR, 4), *stopped = train_on(0, keys, DETECTOR, 2);
