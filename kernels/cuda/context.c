@@ -8,7 +8,21 @@
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
 
-/* AMPK_CUDA_OLDEST: the lowest compute capability that kernels are compiled for. */
+/* AMPK_CUDA_COMPILED: compute capabilities that kernels are compiled for, the lowest first. What
+ * the device runs: the code for the nearest below it of its own generation; where there is none,
+ * what the driver makes of the portable code, of which there is that for the last and for the
+ * first. 0: none. */
+static int compiled_for(int capability)
+{
+    static const int of[] = {AMPK_CUDA_COMPILED};
+    const int last = of[sizeof of / sizeof *of - 1];
+    int found = 0;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i] <= capability && of[i] / 10 == capability / 10) found = of[i];
+    if (found) return found;
+    return last <= capability ? last : of[0] <= capability ? of[0] : 0;
+}
+
 static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 {
     if (ampk_rt_device_count() < 1) {
@@ -21,11 +35,12 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
         return false;
     }
     int capability = ctx->device.compute_capability;
-    if (capability < AMPK_CUDA_OLDEST) {
+    ctx->compiled = compiled_for(capability);
+    if (!ctx->compiled) {
+        const int oldest = (const int[]){AMPK_CUDA_COMPILED}[0];
         snprintf(err, err_size,
                  "%s has compute capability %d.%d; the kernels are compiled for %d.%d and higher",
-                 ctx->device.name, capability / 10, capability % 10, AMPK_CUDA_OLDEST / 10,
-                 AMPK_CUDA_OLDEST % 10);
+                 ctx->device.name, capability / 10, capability % 10, oldest / 10, oldest % 10);
         return false;
     }
     return true;

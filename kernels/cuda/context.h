@@ -16,7 +16,8 @@ struct ampk_context {
     ampk_rt_stream side;
     ampk_rt_event fork, join;
     struct ampk_rt_device device;
-    void *work; /* see ampk_cuda_work */
+    int compiled; /* compute capability that the kernels' code for the device was compiled for */
+    void *work;   /* see ampk_cuda_work */
     size_t work_bytes;
     unsigned recordings; /* that use this context's memory */
     struct ampk_outgrown *outgrown;

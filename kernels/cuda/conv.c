@@ -186,7 +186,7 @@ static bool choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
     char why[400];
     const struct ampk_conv_shape *s = &conv->shape;
     enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_FORWARD");
-    bool possible = !s->forward_only && ampk_image_conv_fits(&ctx->device, s);
+    bool possible = !s->forward_only && ampk_image_conv_fits(ctx, s);
     if (!possible || setting == AMPK_NEVER) return false;
     if (setting == AMPK_ALWAYS) return true;
     struct ampk_tc_plan *usual = conv->summing;
@@ -685,7 +685,10 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     struct ampk_tensor x = island_x(conv), y = island_y(conv);
     struct destination to = {&x, !sums, NULL, sums};
-    return ampk_cuda_work_reserve(ctx, plan_backward(ctx, conv, &x, &y, NULL, &to).bytes);
+    struct ampk_bias_gradient bias = {.d = &y};
+    return ampk_cuda_work_reserve(
+        ctx,
+        plan_backward(ctx, conv, &x, &y, conv->operand != AMPK_FP32 ? &bias : NULL, &to).bytes);
 }
 
 /* Work memory. */

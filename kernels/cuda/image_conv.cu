@@ -146,9 +146,8 @@ struct by_ones {
 /* ---- products ---- */
 
 /* Of the pixels' 16 x 16 numbers and 8 filters for one row of the window (mma.h): a pixel's columns
- * are its own and the next three staged pixels. Column 2i + e of product j is filter i * 2 * J + 2
- * * j
- * + e, so that a lane's results are 2 * J filters in a row. */
+ * are its own and the next three staged pixels. Column 2i + e of product j is filter 2 (i J + j) +
+ * e, so that a lane's results are 2 J filters in a row. */
 template <int J> struct filters {
     uint32_t b[WINDOW][J][2];
 
@@ -343,14 +342,14 @@ static __global__ void __launch_bounds__(THREADS, 2)
 
 /* ---- operations ---- */
 
-extern "C" bool ampk_image_conv_fits(const struct ampk_rt_device *device,
+extern "C" bool ampk_image_conv_fits(const struct ampk_context *ctx,
                                      const struct ampk_conv_shape *s)
 {
     bool window = s->kh == WINDOW && s->kw == WINDOW && s->stride == 1 && s->pad == 1;
     bool filters = s->k % 8 == 0 && (s->k <= MOST_FILTERS || s->k == 48 || s->k == 64);
     bool narrow = s->compute == AMPK_COMPUTE_FP16 || s->compute == AMPK_COMPUTE_BF16;
     return window && filters && narrow && s->groups == 1 && s->c <= 4 &&
-           ampk_has_mma(device, s->compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16);
+           ampk_has_mma(ctx, s->compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16);
 }
 
 /* Runs of tiles, given by the shape alone, as sums are split by them: several a block, so that

@@ -11,7 +11,7 @@ extern "C" {
 
 /* Whether there is such a kernel for the shape: 16 bits, windows of 3 x 3 by 1, padded by 1, at
  * most 4 channels, 8, 16, 24, 32, 48 or 64 filters. */
-bool ampk_image_conv_fits(const struct ampk_rt_device *, const struct ampk_conv_shape *);
+bool ampk_image_conv_fits(const struct ampk_context *, const struct ampk_conv_shape *);
 
 /* y = conv(x), and the statistics of y as bn_statistics has them. x and y: dense NHWC in the
  * convolution's type of operands, at multiples of 16 bytes; weights: packed (conv_layout.h). */

@@ -479,7 +479,7 @@ extern "C" bool ampk_image_gradient_fits(const struct ampk_context *ctx,
     return window && sizes && at_y && type && !s->forward_only &&
            ampk_is_two_slopes(g->activation) && is_dense(x, x->dtype) && is_dense(g->y, x->dtype) &&
            is_dense(g->d, x->dtype) && (uintptr_t)g->argmax % 16 == 0 &&
-           ampk_has_mma(&ctx->device, x->dtype);
+           ampk_has_mma(ctx, x->dtype);
 }
 
 static struct tiles cut(const struct ampk_tensor *x, ampk_sides windows)

@@ -13,16 +13,16 @@
  *     b (16 x 8)    column group:  rows pair, pair + 1 in b[0]; pair + 8, pair + 9 in b[1]
  *     d (16 x 8)    columns pair, pair + 1: row group in d[0], d[1]; row group + 8 in d[2], d[3]
  *
- * FP16 from Turing on, BF16 from Ampere on; on older devices nothing is computed, and whoever
- * launches a kernel with it asks ampk_has_mma first. */
+ * FP16 in code for Turing and later, BF16 for Ampere and later; older code computes nothing, and
+ * whoever launches a kernel with it asks ampk_has_mma first. */
 template <typename T>
 static __device__ __forceinline__ void ampk_mma(float (&d)[4], const uint32_t (&a)[4],
                                                 const uint32_t (&b)[2]);
 
-static inline bool ampk_has_mma(const struct ampk_rt_device *device, enum ampk_dtype operand)
+static inline bool ampk_has_mma(const struct ampk_context *ctx, enum ampk_dtype operand)
 {
     int oldest = operand == AMPK_FP16 ? 75 : operand == AMPK_BF16 ? 80 : 1 << 30;
-    return device->compute_capability >= oldest;
+    return ctx->compiled >= oldest;
 }
 
 #ifdef __CUDACC__

@@ -34,8 +34,8 @@ template <typename A> static inline size_t ampk_sum_bytes(const struct ampk_cove
            sizeof(float);
 }
 
-/* Adds up `rows` rows of `width` floats; the result is in shared[0..width). width divides the
- * number of threads. */
+/* Adds up `rows` rows of `width` floats; the result is in shared[0..width). There are as many
+ * threads at least. */
 static __device__ __forceinline__ void ampk_add_up(float *shared, unsigned rows, unsigned width)
 {
     __syncthreads();

@@ -267,8 +267,14 @@ static void backward_bias(struct amp_graph *g, int i)
     if (source) sums = sums_for(g, source, &bn);
     bool accumulate = false;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    g->backend->conv_bias_backward(g->context, node->conv, amp_graph_source(g, i, 0), &bias,
-                                   &node->dy, dx, accumulate, source ? &sums : NULL,
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    if (source && amp_graph_looked_at(g)) { /* as in backward_summed */
+        g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, dx, false, NULL,
+                                       NULL);
+        amp_graph_look_at_delta(g, node->plan->sources[0]);
+    }
+    g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, dx, accumulate,
+                                   source ? &sums : NULL,
                                    source ? NULL : amp_graph_conv_dx_watch(g, i, dx));
     amp_graph_dx_end(g, i, 0, dx);
 }

@@ -502,7 +502,7 @@ bool amp_graph_looked_at(const struct amp_graph *g)
 
 bool amp_graph_makes_dy(const struct amp_graph *g)
 {
-    return g->backend->conv_bias_backward && !amp_graph_looked_at(g);
+    return g->backend->conv_bias_backward != NULL;
 }
 
 int amp_graph_loss_behind(const struct amp_graph *g, int i)

@@ -236,14 +236,14 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
  * another convolution summed it in the dy that is made of it. */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
 
-/* To whoever looks at deltas: that of the layer, complete and not used yet. */
-/* Whether convolutions with a bias make their dy themselves; not where deltas are looked at. */
+/* Whether convolutions with a bias make their dy themselves (kernels.h, conv_bias_backward). */
 bool amp_graph_makes_dy(const struct amp_graph *);
-/* The loss whose delta layer i, such a convolution, reads and scales itself, so that the loss hands
- * back nothing; -1: none. */
+/* The loss whose delta layer i, such a convolution, reads and scales itself: the loss hands it back
+ * for those alone who look at deltas; -1: none. */
 int amp_graph_loss_behind(const struct amp_graph *, int i);
 
 bool amp_graph_looked_at(const struct amp_graph *);
+/* To whoever looks at deltas: that of the layer, complete and not used yet. */
 void amp_graph_look_at_delta(struct amp_graph *, int layer);
 
 /* Shows x, of the layer's shape, to whoever observes; the passes do it for all that is stored. */

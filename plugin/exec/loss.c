@@ -110,10 +110,12 @@ void amp_loss_backward(struct amp_graph *g, int i)
     struct ampk_tensor scratch;
     bool accumulate = false;
     int s = node->plan->sources[0];
-    if (s >= 0 && amp_graph_loss_behind(g, s) == i) return;
+    bool read_itself = s >= 0 && amp_graph_loss_behind(g, s) == i;
+    if (read_itself && !amp_graph_looked_at(g)) return;
     const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
     if (!dx) return;
-    uint32_t *watch = dx->data == node->dx ? NULL : amp_graph_dx_watch(g, i, 0);
+    bool watched = dx->data != node->dx && !read_itself;
+    uint32_t *watch = watched ? amp_graph_dx_watch(g, i, 0) : NULL;
     if (node->delta.data) {
         struct ampk_tensor delta = *dx;
         delta.data = node->delta.data;

@@ -244,8 +244,9 @@ static void hand_out_fixed(struct ampk_context *ctx, float *delta)
     static int next;
     for (int i = 0; i < next; i++)
         if (written[i] == delta) return;
-    while (!fixed_delta_dev[next])
+    while (next < 1000 && !fixed_delta_dev[next])
         next++;
+    if (next == 1000) die("fixed heads:", "the network was made anew");
     ampk_rt_copy(delta, fixed_delta_dev[next], fixed_count[next] * sizeof(float), ctx->stream);
     written[next++] = delta;
 }

@@ -1,6 +1,10 @@
 /* Conformance: convolution and inner product, forward and both gradients. */
 #include "tests/conformance/batchnorm_rig.h"
 #include "tests/conformance/statistics_rig.h"
+#ifdef CUDA_EMULATED
+#include "tests/emulation/emulation.h"
+#include "tests/emulation/tensor_core_host.h"
+#endif
 
 /* ---- shapes ---- */
 
@@ -290,30 +294,64 @@ AMP_TEST(conv_forward_of_images)
     run_cases(image_case, 40);
 }
 
-/* More tiles than blocks: sums that go through groups of them. */
+/* A variable of the environment; NULL: unset. Returns whether it was set
+ * (conformance_cuda_conv_forced). */
+UNUSED static bool set_variable(const char *name, const char *setting)
+{
+    bool was = getenv(name) != NULL;
+    if (setting)
+        setenv(name, setting, 1);
+    else
+        unsetenv(name);
+    return was;
+}
+
+UNUSED static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
+                         EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
+                         GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS",
+                         IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";
+
+/* Forward passes that the library computed; 0 where nobody counts them. */
+static size_t library_forwards(void)
+{
+#ifdef CUDA_EMULATED
+    return tensor_core_host_forward();
+#else
+    return 0;
+#endif
+}
+
+static void check_large_images(struct rig *r, int n, int c, int h, int w)
+{
+    struct ampk_conv_shape s = {n, c, h, w, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
+    r->aligned = true;
+    size_t before = library_forwards();
+    struct convs convs = make_convs(r, s);
+    struct pair x = input_tensor(r, describe(AMPK_FP16, AMPK_NHWC, n, c, h, w));
+    struct pair y = output_tensor(r, describe(AMPK_FP16, AMPK_NHWC, n, s.k, h, w), false);
+    compare_forward(r, &convs, x, y, true);
+    destroy_convs(r, &convs);
+    CHECK_INT(library_forwards(), before);
+}
+
+/* Several tiles a block: sums that go through groups of blocks. */
 static void large_image_case(struct rig *r)
 {
-    struct ampk_conv_shape s = {.n = 2,
-                                .c = 3,
-                                .h = 530,
-                                .w = 508,
-                                .k = 8,
-                                .kh = 3,
-                                .kw = 3,
-                                .stride = 1,
-                                .pad = 1,
-                                .groups = 1,
-                                .compute = AMPK_COMPUTE_FP16};
-    struct convs c = make_convs(r, s);
-    struct pair x = input_tensor(r, describe(AMPK_FP16, AMPK_NHWC, s.n, s.c, s.h, s.w));
-    struct pair y = output_tensor(r, describe(AMPK_FP16, AMPK_NHWC, s.n, s.k, s.h, s.w), false);
-    compare_forward(r, &c, x, y, true);
-    destroy_convs(r, &c);
+    check_large_images(r, 2, 3, 530, 508);
+}
+
+/* Some tiles more, a pixel each, than there are blocks of four. */
+static void many_images_case(struct rig *r)
+{
+    check_large_images(r, 4100, 1, 1, 1);
 }
 
 AMP_TEST(conv_forward_of_large_images)
 {
+    bool forced = set_variable(IMAGE_FORWARD, "1");
     run_cases(large_image_case, 1);
+    run_cases(many_images_case, 1);
+    set_variable(IMAGE_FORWARD, forced ? "1" : NULL);
 }
 
 static void bias_forward_case(struct rig *r)
@@ -738,8 +776,6 @@ AMP_TEST(conv_backward_summed)
 /* ---- libraries with gaps ---- */
 
 #ifdef CUDA_EMULATED
-#include "tests/emulation/emulation.h"
-#include "tests/emulation/tensor_core_host.h"
 
 /* What cuDNN lacks on some devices is done by other ways. */
 AMP_TEST(conv_backward_where_libraries_add_nothing)
@@ -781,23 +817,6 @@ AMP_TEST(conv_where_libraries_write_16_bits)
 }
 
 /* ---- gradients beside each other ---- */
-
-/* A variable of the environment; NULL: unset. Returns whether it was set
- * (conformance_cuda_conv_forced). */
-static bool set_variable(const char *name, const char *setting)
-{
-    bool was = getenv(name) != NULL;
-    if (setting)
-        setenv(name, setting, 1);
-    else
-        unsetenv(name);
-    return was;
-}
-
-static const char SIDE_STREAM[] = "AMPK_CUDA_SIDE_STREAM",
-                  EPILOGUE_SUMS[] = "AMPK_CUDA_EPILOGUE_SUMS",
-                  GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS",
-                  IMAGE_FORWARD[] = "AMPK_CUDA_IMAGE_FORWARD";
 
 /* The same cases with a setting: how many weight gradients run beside a data gradient. bits: of all
  * results. */

@@ -136,15 +136,13 @@ static void check_same_amax(struct rig *r, const char *what, const struct amax *
     if (bits[0] != bits[1]) TEST_FAIL("%s: amax is %.9g, expected %.9g", what, got, expected);
 }
 
-static void bias_backward_case(struct rig *r)
+static void check_bias_backward(struct rig *r, struct ampk_conv_shape s, bool of_loss)
 {
-    struct ampk_conv_shape s = random_conv_shape();
     struct ampk_conv *conv = make_conv(r, &s);
     const enum ampk_dtype operand = s.compute == AMPK_COMPUTE_FP16   ? AMPK_FP16
                                     : s.compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
                                                                      : AMPK_FP32;
     int oh = (s.h + 2 * s.pad - s.kh) / s.stride + 1, ow = (s.w + 2 * s.pad - s.kw) / s.stride + 1;
-    bool of_loss = random_int(0, 3) > 0;
     enum ampk_activation activation = of_loss ? AMPK_LINEAR : AMPK_LEAKY;
     struct ampk_tensor d_shape = of_loss ? describe(AMPK_FP32, AMPK_NCHW, s.n, s.k, oh, ow)
                                          : describe_nhwc(random_dtype(), s.n, s.k, oh, ow);
@@ -194,9 +192,28 @@ static void bias_backward_case(struct rig *r)
     r->backend->conv_destroy(r->context, conv);
 }
 
+static void bias_backward_case(struct rig *r)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    check_bias_backward(r, s, random_int(0, 3) > 0);
+}
+
 AMP_TEST(conv_bias_backward)
 {
     run_cases(bias_backward_case, 60);
+}
+
+/* More tiles than blocks. */
+static void large_case(struct rig *r)
+{
+    check_bias_backward(
+        r, (struct ampk_conv_shape){2, 8, 76, 76, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false},
+        true);
+}
+
+AMP_TEST(conv_bias_backward_of_a_large_head)
+{
+    run_cases(large_case, 1);
 }
 
 AMP_TEST_MAIN

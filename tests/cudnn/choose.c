@@ -143,7 +143,7 @@ void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum
 {
     (void)stream, (void)dtype;
     const float found[2] = {fabsf(*(const float *)a - *(const float *)b), *(const float *)a};
-    CHECK(bytes >= sizeof *found && *(const float *)a == 1);
+    CHECK(bytes >= sizeof *found);
     memcpy(words, found, sizeof found);
 }
 

@@ -320,6 +320,29 @@ AMP_TEST(who_looks_sees_what_is_seen_of_kernels_one_by_one)
     reset_variables();
 }
 
+// Layers that are logged, or looked at, change no bit of what is trained.
+AMP_TEST(logging_layers_changes_nothing)
+{
+    static const char *const settings[] = {"0", "1"}; // of sums that data gradients take along
+    char path[] = "/tmp/amp-log-XXXXXX", keys[100];
+    int file = mkstemp(path);
+    REQUIRE(file >= 0);
+    close(file);
+    for (int i = 0; i < 2; ++i) {
+        setenv("AMPK_CUDA_GRADIENT_SUMS", settings[i], 1);
+        network *nets[2];
+        for (int logged = 0; logged < 2; ++logged) {
+            snprintf(keys, sizeof keys, "amp_log=%s\namp_log_layers=%d\n", path, logged);
+            nets[logged] = train(ON_CUDA, keys, SUMMED, 3);
+        }
+        CHECK_SAME(nets[0], nets[1]);
+        free_network(nets[0]);
+        free_network(nets[1]);
+    }
+    unsetenv("AMPK_CUDA_GRADIENT_SUMS");
+    unlink(path);
+}
+
 // Of a dropout that drops nothing the route must copy what otherwise the upsample has written
 // there.
 AMP_TEST(a_slice_of_a_route_changes_nothing)
