@@ -39,7 +39,7 @@ struct ampk_conv {
     void *weights;                    /* packed */
     struct slot slots[PASSES][2][2];  /* [..][result is FP32][accumulate] */
     void *dw;                         /* the weight gradient, packed; NULL if forward_only */
-    enum ampk_dtype gradient;         /* of that, as the last backward left it */
+    enum ampk_dtype gradient;         /* of that, as the last backward, run or recorded, left it */
     enum ampk_dtype library_gradient; /* as the library does */
     bool beside;                      /* and it is computed beside the data gradient */
     /* Forward and the data gradient with batch-norm's sums; NULL: a kernel takes them. */
@@ -574,11 +574,10 @@ bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *c
 {
     enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_GRADIENT");
     if (setting == AMPK_NEVER || !ampk_image_gradient_fits(ctx, &conv->shape, x, g)) return false;
-    if (setting != AMPK_ALWAYS &&
-        !ampk_tc_pays_image_gradient(ctx, library_gradient(ctx, conv), &conv->shape, g))
-        return false;
     size_t had = ctx->work_bytes;
-    void *dw = ampk_rt_alloc(padded_weights(conv) * sizeof(float));
+    bool taken = setting == AMPK_ALWAYS ||
+                 ampk_tc_pays_image_gradient(ctx, library_gradient(ctx, conv), &conv->shape, g);
+    void *dw = taken ? ampk_rt_alloc(padded_weights(conv) * sizeof(float)) : NULL;
     if (!dw || !ampk_cuda_work_reserve(ctx, ampk_image_gradient_work(x, conv->shape.k))) {
         ampk_rt_free(dw);
         ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */

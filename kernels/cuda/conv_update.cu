@@ -1,5 +1,5 @@
-/* The weights of a network's convolutions updated and packed, some forty of them in a launch. All
- * of it is bound by memory. */
+/* The weights of a network's convolutions updated and packed, some thirty-five of them in a launch.
+ * All of it is bound by memory. */
 #include "kernels/cuda/conv_update.h"
 #include "kernels/cuda/conv_tile.h"
 #include "kernels/cuda/list.h"

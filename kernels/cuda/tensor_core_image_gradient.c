@@ -242,6 +242,7 @@ bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_
                                  const struct ampk_conv_shape *shape,
                                  const struct ampk_layer_gradient *like)
 {
+    char what[48];
     struct ampk_tc *tc = ctx->tensor_core;
     enum ampk_dtype operand = ampk_tc_operand(shape->compute);
     struct first_layer f = {.ctx = ctx, .plan = weights, .shape = shape, .gradient = *like};
@@ -261,6 +262,7 @@ bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_
                                       .check = check,
                                       .time = time_way,
                                       .end = end};
-    return ampk_tc_decide(&contest, weights, weights,
-                          like->argmax ? "maxpool's dy in registers" : "dy in registers");
+    snprintf(what, sizeof what, "%sdy in registers, %d channels", like->argmax ? "maxpool's " : "",
+             shape->c);
+    return ampk_tc_decide(&contest, weights, weights, what);
 }

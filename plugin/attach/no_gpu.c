@@ -73,8 +73,8 @@ AMP_INTERPOSE(void, cuda_free, (float *x_gpu))
 AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))
 {
     if (!amp_has_gpu()) return;
-    amp_session_see_write(x_gpu);
     if (!amp_upload_start(x_gpu, x, n)) AMP_REAL(cuda_push_array)(x_gpu, x, n);
+    amp_session_see_write(x_gpu);
 }
 
 AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))

@@ -65,7 +65,7 @@ struct amp_session *amp_session_of(const layer *layers);
 // The session and index of the layer that an update call got by value; NULL where it is none of
 // ours.
 struct amp_session *amp_session_of_update(const layer *l, int *index);
-// Darknet is about to write to x on the device; any thread may.
+// Darknet has written to x on the device; any thread may.
 void amp_session_see_write(const float *x);
 
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use

@@ -431,6 +431,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     g->watch_begun = false;
     take_weights(g);
+    g->weights_stale = !train; /* the next pass is to be told of them too */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {

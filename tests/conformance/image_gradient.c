@@ -462,8 +462,8 @@ static void older_device_case(struct rig *r)
 {
     struct scene s;
     struct ampk_conv_shape shape = usual_shape;
-    int capability = r->context->device.compute_capability;
-    r->context->device.compute_capability = 75;
+    int compiled = r->context->compiled;
+    r->context->compiled = 75;
     for (int i = 0; i < 2; i++) {
         shape.compute = i ? AMPK_COMPUTE_BF16 : AMPK_COMPUTE_FP16;
         make_scene(r, &s, shape, PLAIN);
@@ -471,7 +471,7 @@ static void older_device_case(struct rig *r)
         CHECK_INT(is_taken(r, &s), !i);
         destroy_convs(r, &s);
     }
-    r->context->device.compute_capability = capability;
+    r->context->compiled = compiled;
 }
 
 AMP_TEST(an_older_device_takes_fp16_alone)

@@ -158,8 +158,10 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype 
     struct ampk_layer_gradient like = {.activation = AMPK_LEAKY, .d = &d};
     if (pooled) like.argmax = &d; /* any */
     ampk_tc_pays_image_gradient(&ctx, &plan, shape, &like);
-    const char *said = ampk_plan_cache_find(tc.cache, pooled ? "a; maxpool's dy in registers"
-                                                             : "a; dy in registers");
+    char key[64];
+    snprintf(key, sizeof key, "a; %sdy in registers, %d channels", pooled ? "maxpool's " : "",
+             shape->c);
+    const char *said = ampk_plan_cache_find(tc.cache, key);
     CHECK((said && strstr(said, ": wrong")) == tc.said_wrong);
     end_context(&ctx);
     return tc.said_wrong;
