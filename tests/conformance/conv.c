@@ -291,7 +291,7 @@ static void image_case(struct rig *r)
 
 AMP_TEST(conv_forward_of_images)
 {
-    run_cases(image_case, 40);
+    run_cases(image_case, 20);
 }
 
 /* A variable of the environment; NULL: unset. Returns whether it was set
@@ -337,7 +337,7 @@ static void check_large_images(struct rig *r, int n, int c, int h, int w)
 /* Several tiles a block: sums that go through groups of blocks. */
 static void large_image_case(struct rig *r)
 {
-    check_large_images(r, 2, 3, 530, 508);
+    check_large_images(r, 2, 3, 260, 508);
 }
 
 /* Some tiles more, a pixel each, than there are blocks of four. */
@@ -942,7 +942,7 @@ AMP_TEST(sums_of_gradients_from_the_library_where_it_pays)
 /* The same cases with a setting: how many forward passes no library computed. */
 static size_t count_by_kernel(const char *setting, uint64_t first)
 {
-    enum { CASES = 40 };
+    enum { CASES = 24 };
     set_variable(IMAGE_FORWARD, setting);
     size_t before = tensor_core_host_forward();
     struct ampk_context *context = open_context(NULL, 1);

@@ -298,8 +298,8 @@ static void large_case(struct rig *r)
 
 AMP_TEST(updates_at_once_are_those_step_by_step)
 {
-    run_cases(usual_case, 24);
-    run_cases(large_case, 8);
+    run_cases(usual_case, 12);
+    run_cases(large_case, 4);
 }
 
 static struct ampk_conv_shape small_conv_shape(void)
@@ -324,8 +324,8 @@ AMP_TEST(updates_of_a_long_list)
 AMP_TEST(updates_where_libraries_write_16_bits)
 {
     tensor_core_host_refuse(true, true);
-    run_cases(usual_case, 24);
-    run_cases(large_case, 8);
+    run_cases(usual_case, 12);
+    run_cases(large_case, 4);
     tensor_core_host_refuse(false, false);
 }
 #endif

@@ -250,7 +250,7 @@ static void gradient_case(struct rig *r)
 AMP_TEST(conv_bn_backward)
 {
     setenv(SETTING, "1", 1);
-    run_cases(gradient_case, 120);
+    run_cases(gradient_case, 60);
 }
 
 /* ---- numbers that FP16 does not hold ---- */
@@ -300,7 +300,7 @@ static void overflow_case(struct rig *r)
 AMP_TEST(what_16_bits_do_not_hold_shows)
 {
     setenv(SETTING, "1", 1);
-    run_cases(overflow_case, 40);
+    run_cases(overflow_case, 20);
 }
 
 /* ---- where it is taken ---- */

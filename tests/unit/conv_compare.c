@@ -59,8 +59,8 @@ AMP_TEST(the_largest_difference_and_value_are_found)
     struct ampk_context *ctx = ampk_cuda.context_create(0, err, sizeof err);
     if (!ctx && !strncmp(err, "no CUDA device: ", 16)) return;
     REQUIRE(ctx != NULL);
-    for (int round = 0; round < 60; round++)
-        compare(ctx, (enum ampk_dtype)(round % 3), 1 + (int)(test_random() % MOST), round % 5 == 4);
+    for (int round = 0; round < 9; round++)
+        compare(ctx, (enum ampk_dtype)(round % 3), 1 + (int)(test_random() % MOST), round % 4 == 3);
     ampk_cuda.context_destroy(ctx);
 }
 
