@@ -49,6 +49,7 @@ static void watch(void)
 
 void amp_ending_watch(enum amp_ending_after what)
 {
-    static pthread_once_t once[] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
+    static pthread_once_t once[AMP_ENDING_KINDS] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
+                                                    PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
     pthread_once(&once[what], watch);
 }

@@ -15,9 +15,15 @@ void amp_ending_leave(void);
 
 // From the first call on exit and quick_exit wait. What is registered last runs first, so it is
 // called once more when a library has registered its destructors: OpenCV does when it decodes its
-// first image, a backend (kernels.h) when it makes its first context. (A program that ends just
-// then, in another thread, may still crash.)
-enum amp_ending_after { AMP_ENDING_AFTER_IMAGE, AMP_ENDING_AFTER_CONTEXT };
+// first image, a backend (kernels.h) when it makes its first context and computes its first layers.
+// (A program that ends just then, in another thread, may still crash.)
+enum amp_ending_after {
+    AMP_ENDING_AFTER_IMAGE,
+    AMP_ENDING_AFTER_CONTEXT,
+    AMP_ENDING_AFTER_FORWARD,
+    AMP_ENDING_AFTER_BACKWARD,
+    AMP_ENDING_KINDS
+};
 void amp_ending_watch(enum amp_ending_after);
 // What they do: nobody else gets in, and nobody else is inside.
 void amp_ending_wait(void);

@@ -161,6 +161,7 @@ void amp_hook_forward(layer l, network net)
     (void)l;
     amp_ending_enter();
     forward(&net);
+    amp_ending_watch(AMP_ENDING_AFTER_FORWARD);
     amp_ending_leave();
 }
 
@@ -169,6 +170,7 @@ void amp_hook_backward(layer l, network net)
     (void)l;
     amp_ending_enter();
     backward(&net);
+    amp_ending_watch(AMP_ENDING_AFTER_BACKWARD);
     amp_ending_leave();
 }
 

@@ -166,7 +166,9 @@ static void end_at_work(const char *seeded, const char *plain, const char *weigh
     e = (struct evaluation){.cfg = seeded, .weights = weights, .rounds = 1 << 30};
     c.mixed = seeded;
     c.plain = plain;
-    free_network(parse_network_cfg((char *)seeded));
+    network *first = parse_network_cfg((char *)seeded);
+    steps(first, 1);
+    free_network(first);
     free_image(load_image_color(box_paths[0], 0, 0));
     alarm(60); // a deadlock
     start(train, &t);
