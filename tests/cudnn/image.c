@@ -27,44 +27,6 @@ static struct {
     bool refused;
 } scene;
 
-/* ---- in place of what tensor_core_image.c stands on ---- */
-
-void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
-{
-    if (bytes <= ctx->work_bytes) return ctx->work;
-    ampk_rt_free(ctx->work);
-    ctx->work = ampk_rt_alloc(bytes);
-    ctx->work_bytes = bytes;
-    return ctx->work;
-}
-
-unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_block, int threads)
-{
-    (void)ctx, (void)items, (void)per_block, (void)threads;
-    return 1;
-}
-
-void ampk_tc_say(const char *text)
-{
-    (void)text;
-}
-
-void ampk_tc_say_timing(struct ampk_tc *tc)
-{
-    (void)tc;
-}
-
-void ampk_tc_save_cache(struct ampk_tc *tc)
-{
-    (void)tc;
-}
-
-size_t ampk_tc_workspace_limit(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
-{
-    (void)p;
-    return tc->settings.workspace_limit;
-}
-
 float __wrap_ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to);
 float __wrap_ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 {
