@@ -23,7 +23,7 @@ import toyset
 
 ITERATIONS = 160
 COMMAND = [sys.executable, "-B", ROOT / "scripts/compare", "--darknet", DARKNET]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive")
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="2")
 
 
 def words(*arguments):
