@@ -1,7 +1,9 @@
-/* The scheduler of the emulation: fibers, barriers, warps. One launch at a time. */
+/* The scheduler of the emulation: fibers, barriers, warps. One launch at a time, also where several
+ * threads of the host launch. */
 #include "tests/emulation/cuda_emulation.h"
 #include "tests/emulation/emulation.h"
 
+#include <mutex>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +87,8 @@ struct {
     unsigned char *shared; /* of the launch's size, then the guard */
     uint64_t random, seed;
 } block;
+
+std::mutex launches;
 
 /* xorshift64* */
 unsigned random_below(unsigned n)
@@ -314,6 +318,7 @@ void emulation_seed(uint64_t seed)
 
 void emulation_run(const emulation_launch *l)
 {
+    const std::lock_guard<std::mutex> one_at_a_time(launches);
     block.launch = l;
     if (!block.random) {
         const char *seed = getenv("AMPK_EMULATION_SEED");
