@@ -259,10 +259,12 @@ static const char *note_of(const struct amp_session *s, int i)
 static void tell_note(const struct amp_session *s, int first)
 {
     const char *note = note_of(s, first);
+    flockfile(stderr); // other networks' threads have lines, too
     fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
     for (int i = first; i < s->net->n; ++i)
         if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
     fprintf(stderr, "\n");
+    funlockfile(stderr);
 }
 
 static void tell_notes(struct amp_session *s)

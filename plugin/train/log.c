@@ -191,6 +191,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     log->last_fault = *f;
     log->last_verdict = verdict;
     char from[32], to[32];
+    flockfile(log->out); /* other networks' threads have lines, too */
     fprintf(log->out,
             "mixed precision: %s%s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
             log->who, amp_watch_name(f->tensor), f->layer,
@@ -200,6 +201,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
         fprintf(log->out, "; loss scale %s -> %s", amp_scale_text(old_scale, from),
                 amp_scale_text(new_scale, to));
     fprintf(log->out, "; %s\n", consequence(f, verdict));
+    funlockfile(log->out);
 }
 
 void amp_log_exodus(struct amp_log *log, int iterations, int window)
@@ -250,6 +252,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
     flush_repeats(log);
+    flockfile(log->out);
     fprintf(log->out,
             "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
             "%lld skipped, ",
@@ -257,6 +260,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
             amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
     print_left(log->out, per_iteration * (double)left);
     fputc('\n', log->out);
+    funlockfile(log->out);
     log->last_progress = log->window_start = time;
     log->window_iterations = 0;
 }
