@@ -143,13 +143,13 @@ void amp_gpus_forget(const network *net)
 
 void amp_gpu_use(const struct amp_session *s)
 {
-    if (s->device) AMP_REAL(cuda_set_device)(s->net->gpu_index);
+    if (s->device && s->net->gpu_index >= 0) AMP_REAL(cuda_set_device)(s->net->gpu_index);
 }
 
 int amp_gpu_enter(const struct amp_session *s)
 {
     int before = 0;
-    if (!s->device) return -1;
+    if (!s->device || s->net->gpu_index < 0) return -1;
     cudaGetDevice(&before);
     cudaSetDevice(s->net->gpu_index);
     return before;

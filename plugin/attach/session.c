@@ -515,6 +515,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->demoted = no_demotions(net->n);
     s->inference = no_demotions(net->n);
     s->device = amp_darknet_on_device();
+    amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);

@@ -111,14 +111,15 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
     double seconds = log->last_iteration - log->started;
-    fprintf(log->out,
-            "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
-            "raised %lld times, "
-            "lowered %lld times; %lld passes redone, %lld steps skipped\n",
-            log->who, (long long)log->iterations, seconds,
-            seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
-            amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
-            (long long)s->redone, (long long)s->skipped);
+    fprintf(
+        log->out,
+        "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
+        "raised %lld times, "
+        "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+        log->who, (long long)log->iterations, seconds,
+        seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
+        amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
+        (long long)s->redone, (long long)s->skipped);
 }
 
 static void flush_repeats(struct amp_log *log)
@@ -247,7 +248,8 @@ static void print_left(FILE *f, double seconds)
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
     char scale[32];
-    int together = log->together ? log->together : 1; /* `iteration` counts the others' images too */
+    int together =
+        log->together ? log->together : 1; /* `iteration` counts the others' images too */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations / together;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;

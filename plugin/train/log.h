@@ -18,7 +18,7 @@ struct amp_log {
     bool json_is_own; /* a regular file of its own, which a new run empties */
     bool json_failed; /* while training: not tried again */
     bool said_no_norm;
-    int layers_every; /* iterations from one look at the layers to the next; 0: never */
+    int layers_every;    /* iterations from one look at the layers to the next; 0: never */
     int place, together; /* among the networks that are trained together, and how many; 0: alone */
     char who[24];        /* what its lines begin with, if there are several */
     const struct amp_net_desc *net;

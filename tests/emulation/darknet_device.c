@@ -1,6 +1,7 @@
 /* Devices for a GPU build of Darknet where there is none: what Darknet calls of the CUDA runtime,
- * on the host's memory (emulation_devices: how many). Its kernels are counted, not run, so that a test sees whether the plugin
- * leaves any of them in a pass. Linked into a program, these come before those of libcudart. */
+ * on the host's memory (emulation_devices: how many). Its kernels are counted, not run, so that a
+ * test sees whether the plugin leaves any of them in a pass. Linked into a program, these come
+ * before those of libcudart. */
 #include "tests/emulation/darknet_device.h"
 
 #include "tests/emulation/emulation.h"

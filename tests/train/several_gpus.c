@@ -100,8 +100,7 @@ static void check_all_same(int line, const struct nets *a, const struct nets *b)
     }
 }
 
-static void train_both(int line, const struct nets *together, const struct nets *one_by_one,
-                       data d)
+static void train_both(int line, const struct nets *together, const struct nets *one_by_one, data d)
 {
     train_together(together, d);
     train_one_by_one(one_by_one, d);
@@ -115,52 +114,79 @@ static void step_both(const struct nets *together, const struct nets *one_by_one
         train_both(i, together, one_by_one, make_batch(together->net[0], together->n));
 }
 
-// ---- the end by a signal, first: a child of a process that used OpenMP has no threads ----
+// ---- the end, first of all: a child of a process that used OpenMP has no threads ----
 
-static void stop_while_training(int n, const char *folder)
+enum end { BY_SIGNAL, NO_MEMORY_FOR_ANY, NO_MEMORY_FOR_ONE };
+enum { BEFORE = 5 }; // iterations
+
+static void train_to_the_end(int n, enum end how, const char *folder)
 {
     struct nets a = start(n, KEYS, SMALL, NULL);
     list *options = make_list();
     option_insert(options, strdup("backup"), strdup(folder));
     option_find_str(options, "backup", "/backup/");
-    for (int i = 0; i < 6; ++i) {
-        if (i == 5) raise(SIGTERM);
-        train_together(&a, make_batch(a.net[0], n));
+    for (int i = 0; i < BEFORE + 1; ++i) {
+        data d = make_batch(a.net[0], n);
+        if (i == BEFORE && how == BY_SIGNAL) raise(SIGTERM);
+        if (i == BEFORE && how != BY_SIGNAL) {
+            for (int k = how == NO_MEMORY_FOR_ONE ? n - 1 : 0; k < n; ++k)
+                resize_network(a.net[k], 64, 64);
+            emulation_memory_limit(emulation_memory().bytes);
+        }
+        train_together(&a, d);
     }
     _exit(99); // it went on
 }
 
-static void check_stopped(int n)
+// What they are when they end: the last iteration is finished by those that can.
+static struct nets train_until(int n, enum end how)
 {
-    char folder[PATH_MAX], path[PATH_MAX + 10];
-    snprintf(folder, sizeof folder, "%s", scratch("."));
-    uint64_t random = test_random_state;
-    fflush(NULL);
-    pid_t child = fork();
-    if (!child) stop_while_training(n, folder);
-    int status = 0;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK_INT(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 128 + SIGTERM);
-    test_random_state = random;
     struct nets b = start(n, KEYS, SMALL, NULL);
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < BEFORE + (how != NO_MEMORY_FOR_ANY); ++i) {
+        struct nets able = b;
         data d = make_batch(b.net[0], n);
-        train_one_by_one(&b, d);
-        free_data(d);
+        if (i == BEFORE && how == NO_MEMORY_FOR_ONE) {
+            able.n = n - 1;
+            d.X.rows = d.y.rows = d.X.rows / n * able.n;
+        }
+        train_one_by_one(&able, d);
     }
     sync_nets(b.net, n, 0);
-    snprintf(path, sizeof path, "%s/a.backup", folder);
-    struct nets resumed = start(1, KEYS, SMALL, path);
-    resumed.net[0]->t[0] = *b.net[0]->t; // the first pass takes momentum and t from the sidecar
+    return b;
+}
+
+static void check_saved(const char *path, const struct nets *b)
+{
+    struct nets saved = start(1, KEYS, SMALL, path);
     struct kept x[256], y[256];
-    int arrays = list_kept(resumed.net[0], x);
-    REQUIRE(list_kept(b.net[0], y) == arrays);
-    for (int i = 0; i < arrays; ++i)
+    int arrays = list_kept(saved.net[0], x);
+    REQUIRE(list_kept(b->net[0], y) == arrays);
+    for (int i = 0; i < arrays; ++i) // momentum is taken up by the first pass
         if (strcmp(x[i].what, "momentum") && memcmp(x[i].x, y[i].x, x[i].n * sizeof(float)))
             TEST_FAIL("%s of layer %d is not what was averaged", x[i].what, x[i].layer);
-    CHECK_INT(*resumed.net[0]->seen, *b.net[0]->seen);
-    CHECK(amp_session_of(resumed.net[0]->layers)->sidecar != NULL);
-    end(&resumed);
+    CHECK_INT(*saved.net[0]->seen, *b->net[0]->seen);
+    CHECK(session(&saved, 0)->sidecar != NULL);
+    end(&saved);
+}
+
+static void check_ended(int n, enum end how)
+{
+    char folder[PATH_MAX], path[PATH_MAX + 10];
+    int status = 0;
+    uint64_t random = test_random_state;
+    snprintf(folder, sizeof folder, "%s", scratch("."));
+    snprintf(path, sizeof path, "%s/a.backup", folder);
+    fflush(NULL);
+    pid_t child = fork();
+    if (!child) {
+        alarm(120); // a deadlock
+        train_to_the_end(n, how, folder);
+    }
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK_INT(WIFEXITED(status) ? WEXITSTATUS(status) : -1, how == BY_SIGNAL ? 128 + SIGTERM : 1);
+    test_random_state = random;
+    struct nets b = train_until(n, how);
+    check_saved(path, &b);
     end(&b);
     unlink(path);
 }
@@ -168,7 +194,13 @@ static void check_stopped(int n)
 AMP_TEST(a_signal_ends_all_of_them_and_saves_their_average)
 {
     for (int n = 2; n <= MOST; ++n)
-        check_stopped(n);
+        check_ended(n, BY_SIGNAL);
+}
+
+AMP_TEST(one_without_memory_waits_for_the_others_before_it_saves)
+{
+    check_ended(3, NO_MEMORY_FOR_ANY);
+    check_ended(3, NO_MEMORY_FOR_ONE);
 }
 
 // ---- together ----
@@ -189,7 +221,7 @@ AMP_TEST(each_trains_as_it_does_alone)
     check_trained(2, KEYS, SMALL, 12);
     check_trained(3, KEYS, SMALL, 9);
     check_trained(2, "adam=1\n" KEYS, SMALL, 5);
-    check_trained(2, KEYS, DETECTOR, 5);
+    check_trained(2, "subdivisions=1\nbatch=2\n" KEYS, DETECTOR, 5);
 }
 
 AMP_TEST(all_are_resized_at_once)
