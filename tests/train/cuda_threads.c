@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-enum { THREADS = 2, STEPS = 3 };
+enum { THREADS = 2, ITERATIONS = 3 };
 
 #define SMALL CONV(4, NORMALIZED "stride=2\n") CONV(4, "") YOLO("0,1")
 
@@ -27,7 +27,7 @@ static void *train(void *p)
 {
     const struct job *job = p;
     emulation_use_device(job->device);
-    steps(job->net, STEPS);
+    steps(job->net, ITERATIONS);
     resize_network(job->net, 32, 32);
     steps(job->net, 1);
     return NULL;
@@ -56,7 +56,7 @@ AMP_TEST(threads_train_beside_each_other)
         CHECK_SAME(beside[i].net, alone.net);
         end(&beside[i]);
     }
-    CHECK(*alone.net->t == STEPS + 1);
+    CHECK(*alone.net->t == ITERATIONS + 1);
     end(&alone);
 }
 
