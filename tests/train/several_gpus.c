@@ -50,6 +50,18 @@ static struct nets start(int n, const char *keys, const char *layers, const char
     return a;
 }
 
+// The reference, whose convolutions take their weights anew in every step, whoever wrote to them.
+static struct nets start_reference(int n, const char *keys, const char *layers, const char *weights)
+{
+    static struct ampk_backend step_by_step;
+    struct nets a = start(n, keys, layers, weights);
+    step_by_step = *session(&a, 0)->backend;
+    step_by_step.conv_update_sgd = NULL;
+    for (int i = 0; i < n; ++i)
+        session(&a, i)->backend = &step_by_step;
+    return a;
+}
+
 // Whatever device the thread uses.
 static void end(const struct nets *a)
 {
@@ -141,7 +153,7 @@ static void train_to_the_end(int n, enum end how, const char *folder)
 // What they are when they end: the last iteration is finished by those that can.
 static struct nets train_until(int n, enum end how)
 {
-    struct nets b = start(n, KEYS, SMALL, NULL);
+    struct nets b = start_reference(n, KEYS, SMALL, NULL);
     for (int i = 0; i < BEFORE + (how != NO_MEMORY_FOR_ANY); ++i) {
         struct nets able = b;
         data d = make_batch(b.net[0], n);
@@ -207,7 +219,7 @@ AMP_TEST(one_without_memory_waits_for_the_others_before_it_saves)
 
 static void check_trained(int n, const char *keys, const char *layers, int iterations)
 {
-    struct nets a = start(n, keys, layers, NULL), b = start(n, keys, layers, NULL);
+    struct nets a = start(n, keys, layers, NULL), b = start_reference(n, keys, layers, NULL);
     step_both(&a, &b, iterations);
     for (int i = 0; i < n; ++i)
         CHECK_INT(session(&a, i)->step.scaler.applied, iterations);
@@ -226,7 +238,7 @@ AMP_TEST(each_trains_as_it_does_alone)
 
 AMP_TEST(all_are_resized_at_once)
 {
-    struct nets a = start(3, KEYS, SMALL, NULL), b = start(3, KEYS, SMALL, NULL);
+    struct nets a = start(3, KEYS, SMALL, NULL), b = start_reference(3, KEYS, SMALL, NULL);
     step_both(&a, &b, 5);
     for (int size = 32; size >= 16; size -= 16) {
 #pragma omp parallel for
@@ -246,7 +258,7 @@ AMP_TEST(what_goes_wrong_in_one_is_its_own)
 {
     enum { LAST = 2 };
     const char *keys = MIXED "batch=4\nlearning_rate=.001\nloss_scale=dynamic\n";
-    struct nets a = start(3, keys, SMALL, NULL), b = start(3, keys, SMALL, NULL);
+    struct nets a = start(3, keys, SMALL, NULL), b = start_reference(3, keys, SMALL, NULL);
     step_both(&a, &b, 3);
     int64_t redone = session(&a, 0)->step.scaler.redone;
     session(&a, LAST)->step.scaler.scale *= 0x1p16;
@@ -287,14 +299,14 @@ AMP_TEST(they_go_on_from_the_file_of_the_first)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", scratch("a.backup"));
-    struct nets a = start(2, KEYS, SMALL, NULL), b = start(2, KEYS, SMALL, NULL);
+    struct nets a = start(2, KEYS, SMALL, NULL), b = start_reference(2, KEYS, SMALL, NULL);
     step_both(&a, &b, 4);
     cuda_set_device(1); // where Darknet's trainers are when they save
     save_weights(a.net[0], path);
     struct kept saved[256], taken[256];
     int n = list_kept(a.net[0], saved);
     int64_t applied = session(&a, 0)->step.scaler.applied;
-    struct nets c = start(2, KEYS, SMALL, path), d = start(2, KEYS, SMALL, path);
+    struct nets c = start(2, KEYS, SMALL, path), d = start_reference(2, KEYS, SMALL, path);
     for (int k = 0; k < 2; ++k) {
         CHECK(session(&c, k)->sidecar != NULL);
         cuda_set_device(k);
@@ -329,7 +341,7 @@ AMP_TEST(the_log_is_that_of_the_first)
     snprintf(path, sizeof path, "%s", scratch("a.jsonl"));
     snprintf(keys, sizeof keys, KEYS "amp_log=%s\n", path);
     unlink(path);
-    struct nets a = start(2, keys, SMALL, NULL), b = start(2, KEYS, SMALL, NULL);
+    struct nets a = start(2, keys, SMALL, NULL), b = start_reference(2, KEYS, SMALL, NULL);
     step_both(&a, &b, 6);
     end(&a);
     end(&b);
@@ -350,7 +362,7 @@ AMP_TEST(each_gets_its_images_ahead)
     static const float untouched = -7;
     const char *keys = KEYS "seed=7\n";
     data next, batch;
-    struct nets b = start(N, keys, SMALL, NULL), a = start(N, keys, SMALL, NULL);
+    struct nets b = start_reference(N, keys, SMALL, NULL), a = start(N, keys, SMALL, NULL);
     load_args args = {.type = DETECTION_DATA,
                       .paths = box_paths,
                       .n = a.net[0]->batch * a.net[0]->subdivisions * N,
