@@ -8,6 +8,7 @@
 #include "tests/train/small_set.h"
 
 #include "option_list.h"
+#include "plugin/attach/loader.h"
 #include "plugin/attach/save.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
@@ -355,6 +356,19 @@ AMP_TEST(the_log_is_that_of_the_first)
 
 // ---- batches that are loaded ----
 
+// The last image of the batch in hand is not finite; its file is named.
+static void check_named(const struct nets *a, data batch)
+{
+    network *last = a->net[a->n - 1];
+    char name[PATH_MAX];
+    snprintf(name, sizeof name, ", image %s)", amp_loader_image(batch.X.rows - 1));
+    batch.X.vals[batch.X.rows - 1][3] = NAN;
+    listen_to(last);
+    train_together(a, batch);
+    CHECK(strstr(said(last), name));
+    stop_listening(last);
+}
+
 // Images go ahead to the device of the network that will train on them.
 AMP_TEST(each_gets_its_images_ahead)
 {
@@ -391,6 +405,7 @@ AMP_TEST(each_gets_its_images_ahead)
             free_data(batch);
         }
         pthread_join(loading, NULL);
+        if (late) check_named(&a, next);
         free_data(next);
     }
     darknet_device_delay(false);
