@@ -394,17 +394,19 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
-                                                 size_t workspace_limit, bool compile,
+                                                 const struct ampk_cudnn_terms *terms,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size)
 {
-    CHECK(!compile);
-    struct ampk_cudnn_plan *plan = NULL;
-    for (int i = 0; i < ENGINES && !plan; i++) {
+    CHECK_INT(terms->compile, ampk_tc_is_wide(p));
+    for (int i = 0; i < ENGINES; i++) {
         *chosen = (struct ampk_cudnn_choice){.engine = i};
-        plan = ampk_cudnn_plan_create(device, p, chosen, workspace_limit, why, why_size);
+        struct ampk_cudnn_plan *plan =
+            ampk_cudnn_plan_create(device, p, chosen, terms->workspace_limit, why, why_size);
+        if (plan && terms->accepts(terms->by, chosen, plan, why, why_size)) return plan;
+        ampk_cudnn_plan_destroy(plan);
     }
-    return plan;
+    return NULL;
 }
 
 void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
