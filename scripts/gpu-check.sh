@@ -2,9 +2,10 @@
 # Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most
 # nine minutes (--quick: seven).
 #
-#   sh scripts/gpu-check.sh [--quick] [--stages NAME,NAME...] [--binaries DIR|TARBALL] [--plans FILE]
-#                           [--out DIR] [-- ARGUMENT...]
+#   sh scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAME,NAME...]
+#                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]
 #
+#   --budget     seconds in all (default: 530; --quick: 420)
 #   --stages     only these, each with an equal share of what time is left
 #   --binaries   what scripts/gpu-pack.sh made, or a build folder (default: build/cuda)
 #   --plans      begin with the plans of convolutions in this file, another run's GPU-DATE.plans
@@ -17,8 +18,8 @@
 # Stages, in this order:
 #   device-properties  as cuDNN reads them
 #   conformance        every operation against the reference on fresh random inputs
-#   loss-curves        losses of FP32 and mixed precision over 200 steps (--quick: 52)
 #   bench              speed and memory, outputs and gradients beside PyTorch's
+#   loss-curves        losses of FP32 and mixed precision over 200 steps
 #   invariants         what must be the same to the bit
 #   profile            `amp profile`
 #   leaky-slope        whether cuDNN's fused batch-norm engines honour one (only reported)
@@ -29,13 +30,12 @@
 # but something was cut off, which a program that hangs on the device is too. Without a GPU: one line,
 # exit status 77.
 #
-# Where the machine is there for half an hour, three runs show all:
-#   gpu-check.sh ...                does it compute rightly, how fast is yolov3 beside PyTorch; of the
-#                                   stages after bench, what there is time for
-#   gpu-check.sh ... --plans FILE --stages bench -- --models darknet53-256,yolov3-tiny-416 --batches 16,64
-#   gpu-check.sh ... --plans FILE --stages invariants,profile,leaky-slope,engines,memcheck,racecheck
-# and --quick in place of the first where it is there for less: yolov3-tiny, and none of the stages after
-# bench but leaky-slope.
+# Where the machine is there for half an hour, three runs, each with --budget 500, show most:
+#   gpu-check.sh ... --stages device-properties,conformance,bench
+#   gpu-check.sh ... --plans FILE --stages loss-curves,invariants,profile,leaky-slope,engines,memcheck
+#   gpu-check.sh ... --plans FILE --stages bench -- --batches 64,4
+# and --quick where it is there for less: yolov3-tiny, and none of the stages after bench but leaky-slope.
+# Where every run has a folder of its own, copy what the one before left there first: then there is one record.
 #
 # Plans are timed once, all engines for every convolution: tens of seconds for a network and a batch. They
 # are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone.
@@ -51,6 +51,8 @@ fail() {
 }
 
 quick=0
+budget=
+usual_budget=530
 stages=
 binaries=$root/build/cuda
 plans=
@@ -58,6 +60,7 @@ out=$root/measurements
 while [ $# -gt 0 ]; do
     case "$1" in
     --quick) quick=1 ;;
+    --budget) budget=${2:?--budget needs seconds} && shift ;;
     --stages) stages=${2:?--stages needs names} && shift ;;
     --binaries) binaries=${2:?--binaries needs a folder or tarball} && shift ;;
     --plans) plans=${2:?--plans needs a file} && shift ;;
@@ -66,12 +69,13 @@ while [ $# -gt 0 ]; do
         shift
         break
         ;;
-    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [--quick] [--stages NAMES] [--binaries DIR] [--plans FILE] [--out DIR]" ;;
+    *) fail "unknown argument \"$1\"; usage: scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAMES] [--binaries DIR] [--plans FILE] [--out DIR]" ;;
     esac
     shift
 done
 
-names="device-properties conformance loss-curves bench invariants profile leaky-slope engines memcheck racecheck"
+names="device-properties conformance bench loss-curves invariants profile leaky-slope engines memcheck racecheck"
+case $budget in *[!0-9]*) fail "--budget $budget: not a number of seconds" ;; esac
 for name in $(echo "$stages" | tr ',' ' '); do
     case " $names " in *" $name "*) ;; *) fail "no stage \"$name\"; there are: $names" ;; esac
 done
@@ -81,7 +85,8 @@ if [ "${CUDA_VISIBLE_DEVICES-all}" = "" ] || { ! nvidia-smi -L >/dev/null 2>&1 &
     exit 77
 fi
 
-if [ "$quick" = 1 ]; then budget=420; else budget=530; fi
+[ "$quick" = 0 ] || usual_budget=420
+budget=${budget:-$usual_budget}
 started=$(date +%s)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -103,7 +108,8 @@ print(":".join(folder for path in (found.submodule_search_locations if found els
                for folder in sorted(glob.glob(path + "/*/lib"))))
 PYTHON
 )
-LD_LIBRARY_PATH=$binaries/lib${python_libraries:+:$python_libraries}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# Ours last: a library that PyTorch also uses is to be the one it came with.
+LD_LIBRARY_PATH=${python_libraries:+$python_libraries:}${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$binaries/lib
 XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}
 if [ -n "$plans" ]; then
     XDG_CACHE_HOME=$work/plans
@@ -202,16 +208,16 @@ darknet=$binaries/bin/darknet
 stage device-properties 30 sh "$part" properties
 if [ "$quick" = 1 ]; then
     stage conformance 120 sh "$part" conformance 1 0
-    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --steps 52 --dtypes fp16 \
-        --json "$work/losses.json"
-    bench 20 --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
+    bench 90 --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
         --contestants stock-tf32,fp16,fixed,torch "$@"
+    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes fp16 \
+        --json "$work/losses.json"
 else
-    stage conformance 180 sh "$part" conformance 3 40
-    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
+    stage conformance 150 sh "$part" conformance 3 40
     # With 64 images, two stock Darknets of yolov3 beside ours (50 GB each) fill any card: --separate.
-    bench 80 --models yolov3-416 --batches 16,4 --rounds 3 --seconds 0.5 \
-        --contestants stock-tf32,fp16,fixed,torch,torch-graphs,fixed-one-stream "$@"
+    bench 120 --models yolov3-416 --batches 16 --rounds 3 --seconds 0.5 \
+        --contestants stock-tf32,fp16,fixed,torch,torch-graphs "$@"
+    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
     stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"
 fi

@@ -56,7 +56,7 @@ build() {
 run_tests() {
     preset=$1
     shift
-    ctest --preset "$preset" --no-label-summary -LE slow "$@"
+    ctest --preset "$preset" -j "$jobs" --no-label-summary -LE slow "$@"
 }
 
 # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and what

@@ -204,13 +204,21 @@ template <typename Head>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_pass_back(Head head, size_t n, float *squares, uint32_t *amax)
 {
+    const int together = 8; /* loads that wait for memory at a time */
     float sum = 0;
     uint32_t largest = 0;
-    for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
-        float d = head.delta[i];
-        sum += d * d;
-        d = head.passed_back(i, d);
-        largest = ampk_larger(largest, ampk_magnitude(d));
+    for (size_t i = ampk_first(); i < n; i += together * ampk_stride()) {
+        float d[together];
+        for (int k = 0; k < together; k++) {
+            size_t at = i + k * ampk_stride();
+            d[k] = at < n ? head.delta[at] : 0;
+        }
+        for (int k = 0; k < together; k++) {
+            size_t at = i + k * ampk_stride();
+            if (at >= n) break;
+            sum += d[k] * d[k];
+            largest = ampk_larger(largest, ampk_magnitude(head.passed_back(at, d[k])));
+        }
     }
     sum = ampk_block_sum(sum);
     if (threadIdx.x == 0) squares[blockIdx.x] = sum;

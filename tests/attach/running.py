@@ -6,7 +6,7 @@ import subprocess
 
 def run(command, attached=None, **settings):
     """Runs command; returns its output. attached: how often the plugin must say that it attached."""
-    env = dict(os.environ, AMP_TRACE="1", OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive",
+    env = dict(os.environ, AMP_TRACE="1", OMP_NUM_THREADS="2",
                **settings.pop("env", {}))
     done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True,
                           **settings)

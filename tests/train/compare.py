@@ -23,7 +23,7 @@ import toyset
 
 ITERATIONS = 160
 COMMAND = [sys.executable, "-B", ROOT / "scripts/compare", "--darknet", DARKNET]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive")
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="2")
 
 
 def words(*arguments):
@@ -46,7 +46,10 @@ def refuses(folder, *arguments, says):
 
 
 def report(out):
-    return json.loads((out / "report.json").read_text())
+    """Without the note that the machine was busy, which is not ours to say."""
+    found = json.loads((out / "report.json").read_text())
+    found["notes"] = [note for note in found["notes"] if "busy with other things" not in note]
+    return found
 
 
 def without_timing(found):

@@ -22,8 +22,7 @@ KEYS = "mixed_precision=1\nseed=7"
 
 def run(command, folder, status=0):
     done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True,
-                          text=True, env=dict(os.environ, OMP_NUM_THREADS="2",
-                                               OMP_WAIT_POLICY="passive"))
+                          text=True, env=dict(os.environ, OMP_NUM_THREADS="2"))
     assert done.returncode == status, "status %d\n%s\n%s" % (
         done.returncode, done.stdout[-1000:], done.stderr[-3000:])
     return done.stdout + done.stderr

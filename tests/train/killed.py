@@ -21,7 +21,7 @@ import toyset
 
 BYTES = 9700  # of the toy net's weights file
 KEYS = "mixed_precision=1\nseed=7\nloss_scale_window=30"
-ENV = dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive")
+ENV = dict(os.environ, OMP_NUM_THREADS="2")
 RESUMED = re.compile(r"resumed from \S+: iteration (\d+),")
 
 

@@ -31,8 +31,7 @@ def run(command, folder, status=0, limit=None):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     done = subprocess.run([str(word) for word in command], cwd=folder, capture_output=True,
-                          text=True, env=dict(os.environ, OMP_NUM_THREADS="2",
-                                   OMP_WAIT_POLICY="passive"),
+                          text=True, env=dict(os.environ, OMP_NUM_THREADS="2"),
                           preexec_fn=set_limit if limit else None)
     assert done.returncode == status, "status %d\n%s\n%s" % (
         done.returncode, done.stdout[-1000:], done.stderr[-3000:])
@@ -152,7 +151,7 @@ def start_random(folder, start, **streams):
     change_cfg(folder, "learning_rate=0.001", "learning_rate=0.00001")
     command = [DARKNET, "detector", "train", "toy.data", "toy.cfg"] + ([start] if start else [])
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True,
-                            env=dict(os.environ, OMP_WAIT_POLICY="passive"), **streams)
+                            **streams)
 
 
 def train_random(folder, start=None):

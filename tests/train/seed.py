@@ -18,8 +18,7 @@ def run(program, folder, weights=None, threads=2):
     if weights:
         command.append(str(weights))
     return subprocess.run(command, cwd=folder, capture_output=True, text=True,
-                          env=dict(os.environ, OMP_NUM_THREADS=str(threads),
-                                   OMP_WAIT_POLICY="passive"))
+                          env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
 
 
 def train(program, folder, keys, weights=None, threads=2, **settings):

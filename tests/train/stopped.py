@@ -30,8 +30,7 @@ def start(args, folder, weights=None, before=(), stdout=None):
     with open(folder / "said", "w") as error, open(folder / "out", "w") as out:
         return subprocess.Popen(command + ([weights] if weights else []), cwd=folder,
                                 stdout=stdout or out, stderr=error,
-                                env=dict(os.environ, OMP_NUM_THREADS="2",
-                                         OMP_WAIT_POLICY="passive"))
+                                env=dict(os.environ, OMP_NUM_THREADS="2"))
 
 
 def said(folder):
@@ -145,7 +144,7 @@ def check_head(args, root):
             process = subprocess.Popen(
                 [args.darknet, "detector", "train", "toy.data", "toy.cfg"], cwd=folder,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else error,
-                env=dict(os.environ, OMP_NUM_THREADS="2", OMP_WAIT_POLICY="passive"))
+                env=dict(os.environ, OMP_NUM_THREADS="2"))
         while b"Loaded: " not in process.stdout.readline():
             pass
         process.stdout.close()

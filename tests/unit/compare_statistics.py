@@ -305,6 +305,8 @@ def test_cost():
     nothing = logs.AmpLog(Path("/nowhere"))
     nothing.evaluations = {20: {"map50": 0.001}}
     assert cost.goal_of({"log": nothing}, "map50") is None, "reached at once"
+    busy = {**output, **{n: {"loss": 1, "seconds": 1.1} for n in (7, 12, 17)}}
+    assert cost.is_unsteady(busy) and not cost.is_unsteady(output)
     found = cost.of_run(run, 4, 0.5, "map50")
     assert found["images_per_second"] == 8 and found["seconds_per_iteration"] == 0.5, found
     assert found["seconds_90_percent"] == 0.5, "the first iterations are not timed: %s" % found
