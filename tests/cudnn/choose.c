@@ -36,8 +36,8 @@ static struct scene {
     float first_off, second_off, result_off;
     bool adds; /* to sums that are there */
     /* The device does in this engine's runs, from this setting on, in this algorithm's, or in our
-     * kernel that takes sums, or in what is beside; 0: in none. */
-    int faults, fault_setting, gemm_faults;
+     * kernel that takes sums, in what is beside, or in the run of this number; 0: in none. */
+    int faults, fault_setting, gemm_faults, fault_run;
     bool kernel_faults, side_faults;
     bool fault_refuses, dead_refuses; /* the run that faults is refused, those after it */
     unsigned stuck, stuck_gemms;      /* bits: of engines whose plans refuse to run */
@@ -160,7 +160,7 @@ static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
 {
     bool dead = faulted;
     runs++;
-    faulted |= faults || (scene.side_faults && stream == side);
+    faulted |= faults || (scene.side_faults && stream == side) || runs == scene.fault_run;
     return !stuck && !(dead && scene.dead_refuses) && !(faulted && scene.fault_refuses);
 }
 
@@ -881,9 +881,18 @@ AMP_TEST(settings_that_make_the_device_fault_are_left_out)
     check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=2)");
     CHECK(check_choice(forward(3, AMPK_FP16), 2 * .875f, NULL) > 0);
     end();
+    begin_search();
+    int last = check_choice(forward(3, AMPK_FP16), 1.25f, NULL); /* compares results */
+    end();
+    begin_search();
+    scene.fault_run = last;
+    check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=3)");
+    scene.fault_run = 0;
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.5f, NULL) > 0);
+    end();
 }
 
-/* Both in the same run of the program: they did it one after the other. */
+/* As two programs that ended by it leave them. */
 static void keep_as_faulted(const int engines[2])
 {
     char key[300], warning[200], err[200];
