@@ -594,23 +594,25 @@ static int sum_own_gradients(struct amp_graph *g)
     return count;
 }
 
-double amp_graph_grad_norm(struct amp_graph *g)
+bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
 {
     int own = 0;
     bool reads_own = g->own_gradients && g->summed;
-    if (!g->n_gradients) return 0;
-    if (reads_own && !make_norm_room(g)) return NAN;
+    *norm = g->n_gradients ? NAN : 0;
+    if (!g->n_gradients) return true;
+    if (reads_own && !make_norm_room(g)) return false;
     g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
                             g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
     if (reads_own) own = sum_own_gradients(g);
     float *squares = calloc((size_t)own + 1, sizeof *squares);
-    if (!squares) return NAN;
+    if (!squares) return false;
     g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
     double square = 0;
     for (int i = 0; i <= own; i++)
         square += squares[i];
     free(squares);
-    return sqrt(square) * (double)g->unscale;
+    *norm = sqrt(square) * (double)g->unscale;
+    return true;
 }
 
 /* ---- passes of one layer ---- */

@@ -205,8 +205,8 @@ void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
 bool amp_graph_has_delta(const struct amp_graph *, int layer);
 /* L2 norm of all gradients: of the step's sums where it keeps some, else of the last pass. inf or
- * NaN where FP32 does not hold its square, NaN without memory for a copy. */
-double amp_graph_grad_norm(struct amp_graph *);
+ * NaN where FP32 does not hold its square. False without memory for a copy; then it is NaN too. */
+bool amp_graph_grad_norm(struct amp_graph *, double *norm);
 
 /* What a loss on the device came to, as of the last amp_graph_fault or amp_graph_read_losses; NULL:
  * the layer is none. */

@@ -17,6 +17,7 @@ struct amp_log {
     FILE *json;       /* NULL: none */
     bool json_is_own; /* a regular file of its own, which a new run empties */
     bool json_failed; /* while training: not tried again */
+    bool said_no_norm;
     int layers_every; /* iterations from one look at the layers to the next; 0: never */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
@@ -47,6 +48,8 @@ void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict,
 void amp_log_exodus(struct amp_log *, int iterations, int window);
 /* What would end a run that does not want to be ended. */
 void amp_log_carry_on(struct amp_log *, const char *why);
+/* There was no memory for the gradient's norm. */
+void amp_log_without_norm(struct amp_log *);
 /* The search ended, or the scale grew. */
 void amp_log_scale(struct amp_log *, const char *why, double old_scale, double new_scale);
 /* Whether the file is to tell of the layers in this iteration. */

@@ -388,7 +388,8 @@ static struct amp_numbers take_numbers(const struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     struct amp_numbers numbers = {.grad_norm = NAN};
-    if (s->log->json && s->applying) numbers.grad_norm = amp_graph_grad_norm(g);
+    if (s->log->json && s->applying && !amp_graph_grad_norm(g, &numbers.grad_norm))
+        amp_log_without_norm(s->log);
     if (!g->inspecting) return numbers;
     numbers.layers = calloc((size_t)g->n, sizeof *numbers.layers);
     if (!numbers.layers) return numbers;
