@@ -44,7 +44,8 @@ struct ampk_tc {
     struct ampk_tc_plan *plans;
     /* The key of what the device runs to see how it does; NULL: nothing that could be left out. */
     const char *trying;
-    bool said_timing, said_wrong, said_faulted, warm;
+    bool said_timing, said_wrong, said_faulted;
+    int clearings; /* of memory before a timed run; 0: the device is not warm yet */
 };
 
 /* One way to compute a problem. */

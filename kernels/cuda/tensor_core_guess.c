@@ -9,14 +9,28 @@ enum { GEMMS_TRIED = 16 };
 struct guess {
     struct ampk_tc *tc;
     struct ampk_tc_plan *plan;
+    ampk_rt_stream stream;
     struct ampk_tc_bench bench;
+    size_t wanted; /* workspace of the bench that was begun */
     bool begun, ready;
 };
 
+/* With as much workspace as the way wants: the most that a plan may want takes long to come by. */
+static void begin(struct guess *g, const struct ampk_tc_way *way)
+{
+    if (g->begun) ampk_tc_bench_end(&g->bench);
+    g->bench = (struct ampk_tc_bench){.tc = g->tc,
+                                      .stream = g->stream,
+                                      .workspace_bytes = way->workspace ? way->workspace : 1,
+                                      .what = g->plan->key};
+    g->wanted = way->workspace;
+    g->ready = ampk_tc_bench_begin(&g->bench, &g->plan->problem);
+    g->begun = true;
+}
+
 static bool can_try(struct guess *g, const struct ampk_tc_way *way)
 {
-    if (!g->begun) g->ready = ampk_tc_bench_begin(&g->bench, &g->plan->problem);
-    g->begun = true;
+    if (!g->begun || way->workspace > g->wanted) begin(g, way);
     return g->ready && way->workspace <= g->bench.workspace_bytes;
 }
 
@@ -81,8 +95,7 @@ bool ampk_tc_choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk
                              char *why, size_t why_size)
 {
     const struct ampk_tc_problem *p = &plan->problem;
-    struct guess g = {
-        .tc = tc, .plan = plan, .bench = {.tc = tc, .stream = stream, .what = plan->key}};
+    struct guess g = {.tc = tc, .plan = plan, .stream = stream};
     bool image = p->kh == p->h && p->kw == p->w;
     bool chosen = (image || ampk_tc_is_wide(p)) && choose_gemm(&g, why, why_size);
     if (!chosen && ampk_tc_uses_cudnn(tc, p)) chosen = choose_cudnn(&g, why, why_size);
