@@ -157,6 +157,21 @@ note() {
     reported=$?
 }
 
+# run_stage MOST_SECONDS COMMAND...: again where an engine that made the device fault is left out the next time.
+run_stage() {
+    AMP_END=$(($(date +%s) + $1))
+    export AMP_END
+    shift
+    for attempt in 1 2 3 4 5; do
+        said=$(wc -c <"$work/$name.log")
+        timeout -k 5 $((AMP_END - $(date +%s))) "$@"
+        status=$?
+        [ $status != 0 ] && [ "$(date +%s)" -lt "$AMP_END" ] &&
+            tail -c +$((said + 1)) "$work/$name.log" | grep -q 'left out from the next start on' || break
+    done
+    return $status
+}
+
 # stage NAME MOST_SECONDS COMMAND...
 stage() {
     name=$1
@@ -170,7 +185,7 @@ stage() {
         return
     fi
     begin=$(date +%s)
-    AMP_END=$((begin + limit)) timeout -k 5 "$limit" "$@" >"$work/$name.log" 2>&1
+    run_stage "$limit" "$@" >"$work/$name.log" 2>&1
     status=$?
     seconds=$(($(date +%s) - begin))
     last=$(tr '\t' ' ' <"$work/$name.log" | LC_ALL=C tr -cd '\n\40-\176' | grep -v '^ *$' | tail -n 1 | cut -c 1-300)

@@ -362,9 +362,23 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     return NULL;
 }
 
+static struct ampk_cudnn_plan *create_accepted(const struct ampk_cudnn_device *device,
+                                               const struct ampk_tc_problem *p,
+                                               const struct ampk_cudnn_terms *terms,
+                                               const struct ampk_cudnn_choice *choice, char *why,
+                                               size_t why_size)
+{
+    struct ampk_cudnn_plan *plan =
+        ampk_cudnn_plan_create(device, p, choice, terms->workspace_limit, why, why_size);
+    if (!plan || !terms->accepts || terms->accepts(terms->by, choice, plan, why, why_size))
+        return plan;
+    ampk_cudnn_plan_destroy(plan);
+    return NULL;
+}
+
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
-                                                 size_t workspace_limit, bool compile,
+                                                 const struct ampk_cudnn_terms *terms,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size)
 {
@@ -377,9 +391,9 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                       why, why_size);
         for (int last = tried + EXPECTED; tried < count && tried < last; tried++) {
             if (best && !choices[tried].tensor_cores) continue;
-            if (choices[tried].compiled && !compile) continue;
+            if (choices[tried].compiled && !terms->compile) continue;
             struct ampk_cudnn_plan *plan =
-                ampk_cudnn_plan_create(device, p, &choices[tried], workspace_limit, why, why_size);
+                create_accepted(device, p, terms, &choices[tried], why, why_size);
             if (!plan) continue;
             ampk_cudnn_plan_destroy(best);
             best = plan;

@@ -59,11 +59,22 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *,
                                                const struct ampk_tc_problem *,
                                                const struct ampk_cudnn_choice *,
                                                size_t workspace_limit, char *why, size_t why_size);
+
+/* What a plan that was not timed has to be like. */
+struct ampk_cudnn_terms {
+    size_t workspace_limit;
+    bool compile; /* also those that are compiled */
+    /* Whether a plan will do, else the reason; NULL: each does. */
+    bool (*accepts)(void *by, const struct ampk_cudnn_choice *, struct ampk_cudnn_plan *, char *why,
+                    size_t why_size);
+    void *by;
+};
+
 /* What cuDNN expects to be fastest, where nothing can be timed: the first choice with Tensor Cores
- * that makes a plan, else the first that does. compile: also those that are compiled. */
+ * that makes such a plan, else the first that does. */
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *,
                                                  const struct ampk_tc_problem *,
-                                                 size_t workspace_limit, bool compile,
+                                                 const struct ampk_cudnn_terms *,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size);
 void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *);

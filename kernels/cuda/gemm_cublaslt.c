@@ -115,7 +115,8 @@ static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
 int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
                          cublasLtMatmulAlgo_t *algorithms, int most)
 {
-    cublasLtMatmulHeuristicResult_t found[LISTED];
+    /* All bytes of an algorithm are in its text, by which it is found again. */
+    cublasLtMatmulHeuristicResult_t found[LISTED] = {0};
     int count = 0, good = 0;
     cublasLtMatmulPreference_t preference = make_preference(workspace_limit);
     if (!preference) return 0;

@@ -260,3 +260,8 @@ bool ampk_plan_cache_save(struct ampk_plan_cache *cache, char *err, size_t err_s
     cache->changed = false;
     return saved;
 }
+
+bool ampk_plan_cache_is_saved(const struct ampk_plan_cache *cache)
+{
+    return cache->path[0] && !cache->unwritable && !cache->changed;
+}

@@ -34,5 +34,7 @@ void ampk_plan_cache_add(struct ampk_plan_cache *, const char *key, const char *
 /* Writes what was added; creates the folder. Does nothing if nothing was added. False with the
  * reason the first time it cannot; later calls do nothing. */
 bool ampk_plan_cache_save(struct ampk_plan_cache *, char *err, size_t err_size);
+/* Whether a file has all that is here. */
+bool ampk_plan_cache_is_saved(const struct ampk_plan_cache *);
 
 #endif

@@ -8,8 +8,8 @@ set(amp_cuda_sources backend.c context.c conv.c conv_problem.c plan_cache.c)
 # What the emulation has its own of: tensor_core_host.c.
 set(amp_cuda_libraries
   cudnn_graph.c cudnn_plan.c gemm_cublaslt.c tensor_core_bench.c tensor_core_beside.c
-  tensor_core_contest.c tensor_core_cuda.c tensor_core_image.c tensor_core_image_gradient.c tensor_core_sums.c
-  tensor_core_timing.c)
+  tensor_core_contest.c tensor_core_cuda.c tensor_core_fault.c tensor_core_guess.c tensor_core_image.c
+  tensor_core_image_gradient.c tensor_core_sums.c tensor_core_timing.c)
 list(TRANSFORM amp_cuda_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_libraries PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -9,7 +9,12 @@ enum {
     LEAST_WORKSPACE = 1 << 20, /* when memory is short */
     MOST_CLEARED = 256 << 20,  /* before a timed run */
     MOST_CLEARINGS = 4000,     /* to warm up */
+    MOST_TO_COVER = 8,         /* before a timed run */
 };
+
+/* That long at least memory is cleared, while the host starts what is timed: up to ten operations.
+ */
+static const float COVER_MS = .15f;
 
 /* An idle device's clocks are low; what is timed first would look slow. */
 static const float WARM_UP_MS = 300;
@@ -25,22 +30,37 @@ static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dty
     return memory;
 }
 
+/* What the user can do about a fault. */
+static const char *find_advice(struct ampk_tc *tc)
+{
+    if (ampk_tc_remember_fault(tc)) return "; left out from the next start on: start again";
+    if (tc->settings.untimed) return "";
+    return "; with AMPK_CUDA_UNTIMED=1 in the environment nothing is timed";
+}
+
 /* A device that faulted computes nothing any more. */
 static void give_up(const struct ampk_tc_bench *b)
 {
     char engine[40] = "cuBLASLt";
-    if (b->ran && b->ran->cudnn)
-        snprintf(engine, sizeof engine, "cuDNN's engine %lld", (long long)b->ran->cudnn->engine);
-    fprintf(stderr,
-            "CUDA backend: %s failed while it was timed: %s (%s); with AMPK_CUDA_UNTIMED=1 in the "
-            "environment nothing is timed\n",
-            b->ran ? engine : "the device", ampk_rt_error(), b->what);
+    if (b->blamed && b->blamed->cudnn)
+        snprintf(engine, sizeof engine, "cuDNN's engine %lld", (long long)b->blamed->cudnn->engine);
+    const char *key = b->tc->trying ? b->tc->trying : b->what;
+    const char *reason = ampk_rt_error(), *advice = find_advice(b->tc);
+    fprintf(stderr, "CUDA backend: %s failed while it was %s: %s (%s)%s\n",
+            b->blamed ? engine : "the device", b->tc->settings.untimed ? "tried" : "timed", reason,
+            key, advice);
     abort();
 }
 
 void ampk_tc_bench_wait(struct ampk_tc_bench *b)
 {
     if (!ampk_rt_stream_wait(b->stream)) give_up(b);
+}
+
+void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_way *way, const char *key)
+{
+    b->blamed = way;
+    b->tc->trying = key;
 }
 
 static size_t cleared_bytes(const struct ampk_tc_bench *b)
@@ -50,12 +70,16 @@ static size_t cleared_bytes(const struct ampk_tc_bench *b)
 
 static void warm_up(struct ampk_tc_bench *b)
 {
-    float ms = 0;
+    float ms = 0, one = 0;
     for (int i = 0; i < MOST_CLEARINGS && ms < WARM_UP_MS; i++) {
         ampk_rt_event_record(b->from, b->stream);
         ampk_rt_zero(b->workspace, cleared_bytes(b), b->stream);
-        ms += ampk_tc_bench_stop(b);
+        one = ampk_tc_bench_stop(b);
+        ms += one;
     }
+    b->tc->clearings = 1;
+    while (b->tc->clearings < MOST_TO_COVER && (float)b->tc->clearings * one < COVER_MS)
+        b->tc->clearings++;
 }
 
 static bool make_sums(struct ampk_tc_bench *b, const struct ampk_tc_problem *p, size_t result)
@@ -93,8 +117,7 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
     b->from = ampk_rt_event_create(true);
     b->to = ampk_rt_event_create(true);
     bool begun = b->first && b->second && b->result && b->workspace && summed && b->from && b->to;
-    if (begun && !b->tc->warm) warm_up(b);
-    b->tc->warm = b->tc->warm || begun;
+    if (begun) ampk_tc_bench_wait(b); /* what failed until now is nobody's fault here */
     return begun;
 }
 
@@ -113,17 +136,19 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
 
 bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_way *way)
 {
-    char why[400];
-    b->ran = way;
     bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, b->result, &b->sums, b->workspace,
-                                b->stream, why, sizeof why);
-    if (!done) ampk_rt_forget_error();
-    return done;
+                                b->stream, b->refusal, sizeof b->refusal);
+    if (done) return true;
+    ampk_rt_forget_error();
+    ampk_tc_bench_wait(b); /* a device that faulted refuses everything */
+    return false;
 }
 
 void ampk_tc_bench_start(struct ampk_tc_bench *b)
 {
-    ampk_rt_zero(b->workspace, cleared_bytes(b), b->stream);
+    if (!b->tc->clearings) warm_up(b);
+    for (int i = 0; i < b->tc->clearings; i++)
+        ampk_rt_zero(b->workspace, cleared_bytes(b), b->stream);
     ampk_rt_event_record(b->from, b->stream);
 }
 

@@ -16,8 +16,9 @@ struct ampk_tc_bench {
     struct ampk_tc_sums sums;
     size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
     ampk_rt_event from, to;
-    const char *what;              /* the key, for a message */
-    const struct ampk_tc_way *ran; /* last; NULL: none, or it is no more */
+    const char *what;                 /* the key, for a message */
+    const struct ampk_tc_way *blamed; /* NULL: none */
+    char refusal[400];                /* why the last way that refused did */
 };
 
 /* False where there is no memory for it. To be ended in either case. */
@@ -26,8 +27,10 @@ void ampk_tc_bench_end(struct ampk_tc_bench *);
 
 /* What was given to the device is done. A device that faulted ends the program with a message. */
 void ampk_tc_bench_wait(struct ampk_tc_bench *);
+/* If that happens from now on, it is this way's fault, left out by its key; NULL: nobody's. */
+void ampk_tc_bench_blame(struct ampk_tc_bench *, const struct ampk_tc_way *, const char *key);
 
-/* False where it cannot run. */
+/* False where the library refuses, but not since the device faulted. */
 bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_way *);
 
 /* Around what is timed, on the bench's stream. The device is busy clearing the workspace while the

@@ -46,7 +46,6 @@ static float time_gradients(void *bench, bool beside)
     done = done && ampk_tc_bench_run(data, &g->data_plan->way);
     done = done && (beside || ampk_tc_bench_run(weights, &g->weights_plan->way));
     if (beside) ampk_rt_order(g->join, g->side, data->stream);
-    data->ran = NULL; /* or the other one */
     float ms = ampk_tc_bench_stop(data);
     return done ? ms : 0;
 }

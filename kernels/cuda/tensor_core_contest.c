@@ -9,13 +9,14 @@ static const float WORTH = 1.03f;
 static const char WRONG_RESULTS[] = ": wrong";
 
 /* In the file: the times of the plans, then the fastest of each way, or that the other is wrong.
- * What is there for other plans does not count. */
+ * What is there for other plans does not count. Or that the device faulted, with whatever plans. */
 static bool read_answer(const struct ampk_tc_contest *c, bool *pays)
 {
     const char *value = ampk_plan_cache_find(c->tc->cache, c->key);
     size_t plans = strlen(c->plans);
     float usual, other;
     *pays = false;
+    if (ampk_tc_has_faulted(c->tc, c->key)) return true;
     if (!value || strncmp(value, c->plans, plans)) return false;
     if (!strcmp(value + plans, WRONG_RESULTS)) return true;
     if (sscanf(value + plans, ": %*[a-z ]%f, %*[a-z ]%f", &usual, &other) != 2) return false;
@@ -45,11 +46,10 @@ static void say_wrong(const struct ampk_tc_contest *c)
     c->tc->said_wrong = true;
 }
 
-/* False where there is no memory for it, or the plans cannot run. */
+/* False where the plans cannot run. */
 static bool hold(const struct ampk_tc_contest *c, char value[AMPK_TC_VALUE])
 {
     float usual, other;
-    if (!c->begin(c->bench)) return false;
     enum ampk_tc_verdict verdict = c->check ? c->check(c->bench) : AMPK_TC_RIGHT;
     if (verdict == AMPK_TC_WRONG) {
         say_wrong(c);
@@ -67,7 +67,10 @@ static void measure(const struct ampk_tc_contest *c)
     char value[AMPK_TC_VALUE];
     if (c->tc->settings.untimed) return;
     ampk_tc_say_timing(c->tc);
-    bool held = hold(c, value);
+    bool begun = c->begin(c->bench);
+    c->tc->trying = c->key;
+    bool held = begun && hold(c, value);
+    c->tc->trying = NULL;
     c->end(c->bench);
     if (!held) return;
     ampk_plan_cache_add(c->tc->cache, c->key, value);

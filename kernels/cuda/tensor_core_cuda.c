@@ -81,6 +81,16 @@ bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p, struc
     return false;
 }
 
+int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size_t workspace_limit,
+                       cublasLtMatmulAlgo_t *algorithms, int most, char *why, size_t why_size)
+{
+    struct ampk_gemm *gemm = ampk_gemm_create(p, why, why_size);
+    if (!gemm) return 0;
+    int count = ampk_gemm_candidates(tc->cublaslt, gemm, workspace_limit, algorithms, most);
+    ampk_gemm_destroy(gemm);
+    return count;
+}
+
 bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
                      const void *second, void *result, const struct ampk_tc_sums *sums,
                      void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
@@ -115,35 +125,32 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
     return (struct ampk_tc_plan_info){plan->way.workspace, plan->way.ms, plan->no_tensor_cores};
 }
 
-/* ---- without timing ---- */
-
-static bool choose_gemm(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why, size_t why_size)
-{
-    cublasLtMatmulAlgo_t algorithm;
-    struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, why_size);
-    size_t limit = ampk_tc_workspace_limit(tc, &plan->problem);
-    int count = gemm ? ampk_gemm_candidates(tc->cublaslt, gemm, limit, &algorithm, 1) : 0;
-    ampk_gemm_destroy(gemm);
-    return count && ampk_tc_set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
-}
-
-/* As the libraries expect. Connected layers and FP32 results are cuBLASLt's, the rest cuDNN's. */
-static bool choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, char *why,
-                            size_t why_size)
-{
-    const struct ampk_tc_problem *p = &plan->problem;
-    struct ampk_cudnn_choice choice;
-    bool image = p->kh == p->h && p->kw == p->w;
-    if ((image || ampk_tc_is_wide(p)) && choose_gemm(tc, plan, why, why_size)) return true;
-    if (!ampk_tc_uses_cudnn(tc, p)) return false;
-    struct ampk_tc_way *way = &plan->way;
-    way->cudnn = ampk_cudnn_plan_expected(&tc->cudnn, p, ampk_tc_workspace_limit(tc, p),
-                                          ampk_tc_is_wide(p), &choice, why, why_size);
-    if (way->cudnn) way->workspace = way->cudnn->workspace;
-    return way->cudnn != NULL;
-}
-
 /* ---- with the cache ---- */
+
+const char *ampk_tc_name_choice(const struct ampk_tc_plan *plan, const char *choice,
+                                char key[AMPK_TC_CHOICE_KEY])
+{
+    int used = snprintf(key, AMPK_TC_CHOICE_KEY, "%s; ", plan->key);
+    snprintf(key + used, AMPK_TC_CHOICE, "%s", choice);
+    return key + used;
+}
+
+const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *plan,
+                               const struct ampk_cudnn_choice *choice, char key[AMPK_TC_CHOICE_KEY])
+{
+    char text[AMPK_TC_CHOICE] = "cudnn ";
+    size_t used = strlen(text);
+    ampk_cudnn_choice_write(choice, text + used, sizeof text - used);
+    return ampk_tc_name_choice(plan, text, key);
+}
+
+const char *ampk_tc_name_gemm(const struct ampk_tc_plan *plan,
+                              const cublasLtMatmulAlgo_t *algorithm, char key[AMPK_TC_CHOICE_KEY])
+{
+    char text[AMPK_TC_CHOICE] = "gemm ";
+    ampk_gemm_write(algorithm, text + strlen(text));
+    return ampk_tc_name_choice(plan, text, key);
+}
 
 static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
@@ -157,11 +164,13 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     struct ampk_cudnn_choice choice;
     cublasLtMatmulAlgo_t algorithm;
     size_t limit = ampk_tc_workspace_limit(tc, &plan->problem);
-    char why[400];
+    char why[400], key[AMPK_TC_CHOICE_KEY];
     float ms = 0;
     int at = 0;
     bool chosen = false;
     if (!value || sscanf(value, "%f %n", &ms, &at) != 1 || !at) return false;
+    ampk_tc_name_choice(plan, value + at, key);
+    if (ampk_tc_has_faulted(tc, key)) return false;
     if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
         chosen = ampk_tc_set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
     else if (!strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice))
@@ -202,7 +211,8 @@ static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream
         chosen = choose_as_kept(tc, plan) ||
                  (!is_kept_as_none(tc, plan) &&
                   ampk_tc_choose_by_time(tc, plan, stream, why, why_size)) ||
-                 (!is_kept_as_none(tc, plan) && choose_by_guess(tc, plan, why, why_size));
+                 (!is_kept_as_none(tc, plan) &&
+                  ampk_tc_choose_by_guess(tc, plan, stream, why, why_size));
     }
     ampk_tc_save_cache(tc);
     return chosen;

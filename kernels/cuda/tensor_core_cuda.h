@@ -1,7 +1,9 @@
 /* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt.
  *
- * tensor_core_cuda     plans, as they are kept or guessed; running them
+ * tensor_core_cuda     plans, as they are kept; running them
  * tensor_core_timing   which is the fastest for a problem
+ * tensor_core_guess    which is expected to be, where nothing is timed
+ * tensor_core_fault    what made the device fault is left out
  * tensor_core_bench    what plans are timed on
  * tensor_core_contest  two ways to use plans, of which the faster is taken:
  * tensor_core_beside   gradients one after the other, or beside each other
@@ -24,10 +26,14 @@ enum {
     AMPK_TC_WORKSPACE_FP32 = 1 << 30, /* all cuDNN's engines but one may want 507 MiB */
     AMPK_TC_KEY = 512,                /* of a plan in the cache */
     AMPK_TC_VALUE = 512,
+    AMPK_TC_CHOICE = AMPK_TC_VALUE - 32, /* in a value, behind its time */
+    AMPK_TC_CHOICE_KEY = AMPK_TC_KEY + AMPK_TC_CHOICE + 2,
 };
 
 /* In the cache: nothing can compute it. Kept of problems with sums, which can do without. */
 static const char AMPK_TC_NONE[] = "none";
+/* There: it made the device fault. Kept of choices for a plan, and of contests. */
+static const char AMPK_TC_FAULTED[] = "faulted";
 
 struct ampk_tc {
     struct ampk_cudnn_device cudnn;
@@ -36,7 +42,10 @@ struct ampk_tc {
     struct ampk_plan_cache *cache;
     char device[300]; /* in keys of the cache */
     struct ampk_tc_plan *plans;
-    bool said_timing, said_wrong, warm;
+    /* The key of what the device runs to see how it does; NULL: nothing that could be left out. */
+    const char *trying;
+    bool said_timing, said_wrong, said_faulted;
+    int clearings; /* of memory before a timed run; 0: the device is not warm yet */
 };
 
 /* One way to compute a problem. */
@@ -75,11 +84,31 @@ bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct 
 bool ampk_tc_set_gemm(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,
                       const cublasLtMatmulAlgo_t *, size_t workspace_limit);
 void ampk_tc_clear_way(struct ampk_tc_way *);
+/* cuBLASLt's algorithms, best guess first; 0 with the reason where it has none. */
+int ampk_tc_list_gemms(struct ampk_tc *, const struct ampk_tc_problem *, size_t workspace_limit,
+                       cublasLtMatmulAlgo_t *, int most, char *why, size_t why_size);
+
+/* A choice's own key: the plan's, then the choice, which is returned, as values have it. */
+const char *ampk_tc_name_choice(const struct ampk_tc_plan *, const char *choice,
+                                char key[AMPK_TC_CHOICE_KEY]);
+const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *, const struct ampk_cudnn_choice *,
+                               char key[AMPK_TC_CHOICE_KEY]);
+const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulAlgo_t *,
+                              char key[AMPK_TC_CHOICE_KEY]);
+
+/* Whether the device faulted while it tried this, in an earlier run of the program; says so. */
+bool ampk_tc_has_faulted(struct ampk_tc *, const char *key);
+/* Of what is tried now. Whether the next run of the program knows it. */
+bool ampk_tc_remember_fault(struct ampk_tc *);
 
 /* The fastest way of all that can do it, as plan->way and in the cache; false where timing is not
  * wanted, there is no memory for it, or nothing can. */
 bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                             size_t why_size);
+/* The first way that the libraries expect to be fast and that runs, where there is memory to see
+ * that; as plan->way. */
+bool ampk_tc_choose_by_guess(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
+                             size_t why_size);
 
 /* ampk_tc_run of one way; false with the reason where the library refuses. */
 bool ampk_tc_run_way(struct ampk_tc *, const struct ampk_tc_way *, const void *first,

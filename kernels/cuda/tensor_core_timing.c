@@ -37,44 +37,52 @@ static float time_way(struct ampk_tc_bench *b, const struct ampk_tc_way *way, fl
     return fastest;
 }
 
-/* Whether the candidate is the fastest so far, which it then is. ms: its own. */
-static bool is_best(struct ampk_tc_bench *b, struct ampk_tc_way *best,
-                    struct ampk_tc_way *candidate, float *ms)
+static void write_value(char value[AMPK_TC_VALUE], float ms, const char *choice)
 {
-    *ms = candidate->ms = time_way(b, candidate, best->ms);
-    b->ran = NULL;
-    bool better = *ms > 0 && (best->ms <= 0 || *ms < best->ms);
-    if (better) {
-        ampk_tc_clear_way(best);
-        *best = *candidate;
-    } else {
-        ampk_tc_clear_way(candidate);
+    snprintf(value, AMPK_TC_VALUE, "%.6g %s", ms, choice);
+}
+
+/* Of one way to compute a plan's problem. */
+struct candidate {
+    struct ampk_tc_way way;
+    char key[AMPK_TC_CHOICE_KEY];
+    const char *choice; /* in it */
+};
+
+/* If it is the fastest so far it becomes the plan's way. value: of that, for the cache. Returns the
+ * candidate's own time, 0 where it cannot run. */
+static float try_way(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct candidate *c,
+                     char value[AMPK_TC_VALUE])
+{
+    struct ampk_tc_way *best = &plan->way;
+    ampk_tc_bench_blame(b, &c->way, c->key);
+    float ms = c->way.ms = time_way(b, &c->way, best->ms);
+    ampk_tc_bench_blame(b, NULL, NULL);
+    if (ms <= 0 || (best->ms > 0 && ms >= best->ms)) {
+        ampk_tc_clear_way(&c->way);
+        return ms;
     }
-    return better;
+    ampk_tc_clear_way(best);
+    *best = c->way;
+    write_value(value, ms, c->choice);
+    return ms;
 }
 
 /* ---- cuBLASLt ---- */
 
-/* value: the best way's, for the cache. */
 static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
                        char value[AMPK_TC_VALUE])
 {
-    char why[100], text[AMPK_GEMM_TEXT];
-    float ms;
+    char why[100];
+    const struct ampk_tc_problem *p = &plan->problem;
+    size_t limit = b->workspace_bytes;
     cublasLtMatmulAlgo_t algorithms[GEMM_TRIED];
-    struct ampk_gemm *gemm = ampk_gemm_create(&plan->problem, why, sizeof why);
-    int count = 0;
-    if (gemm)
-        count =
-            ampk_gemm_candidates(b->tc->cublaslt, gemm, b->workspace_bytes, algorithms, GEMM_TRIED);
-    ampk_gemm_destroy(gemm);
+    int count = ampk_tc_list_gemms(b->tc, p, limit, algorithms, GEMM_TRIED, why, sizeof why);
     for (int i = 0; i < count; i++) {
-        struct ampk_tc_way way = {.ms = 0};
-        if (!ampk_tc_set_gemm(b->tc, &plan->problem, &way, &algorithms[i], b->workspace_bytes))
-            continue;
-        if (!is_best(b, &plan->way, &way, &ms)) continue;
-        ampk_gemm_write(&algorithms[i], text);
-        snprintf(value, AMPK_TC_VALUE, "%.6g gemm %s", plan->way.ms, text);
+        struct candidate c = {.way.ms = 0};
+        c.choice = ampk_tc_name_gemm(plan, &algorithms[i], c.key);
+        if (ampk_tc_has_faulted(b->tc, c.key)) continue;
+        if (ampk_tc_set_gemm(b->tc, p, &c.way, &algorithms[i], limit)) try_way(b, plan, &c, value);
     }
 }
 
@@ -88,13 +96,6 @@ struct trials {
     float ms;    /* of that */
 };
 
-static void write_value(char value[AMPK_TC_VALUE], float ms, const struct ampk_cudnn_choice *choice)
-{
-    char text[AMPK_TC_VALUE / 2];
-    ampk_cudnn_choice_write(choice, text, sizeof text);
-    snprintf(value, AMPK_TC_VALUE, "%.6g cudnn %s", ms, text);
-}
-
 /* What cuDNN names for want of anything better, where there is something. It is expected to be so
  * much slower that running it twice would take longer than all the others. */
 static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
@@ -107,13 +108,14 @@ static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
 static void try_next(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,
                      char value[AMPK_TC_VALUE], char *why, size_t why_size)
 {
-    struct ampk_tc_way way = {.ms = 0};
+    struct candidate c = {.way.ms = 0};
     int i = t->tried++;
-    float ms;
-    if (!ampk_tc_set_cudnn(b->tc, &plan->problem, &way, &t->choices[i], b->workspace_bytes, why,
+    c.choice = ampk_tc_name_cudnn(plan, &t->choices[i], c.key);
+    if (ampk_tc_has_faulted(b->tc, c.key) ||
+        !ampk_tc_set_cudnn(b->tc, &plan->problem, &c.way, &t->choices[i], b->workspace_bytes, why,
                            why_size))
         return;
-    if (is_best(b, &plan->way, &way, &ms)) write_value(value, ms, &t->choices[i]);
+    float ms = try_way(b, plan, &c, value);
     if (ms <= 0 || (t->fastest >= 0 && ms >= t->ms)) return;
     t->fastest = i;
     t->ms = ms;
@@ -172,11 +174,9 @@ static bool compute(struct ampk_tc_bench *b, const struct ampk_tc_way *way, void
 {
     char why[400];
     ampk_rt_zero(result, b->result_bytes, b->stream);
-    b->ran = way;
     bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, result, &b->sums, b->workspace,
                                 b->stream, why, sizeof why);
     ampk_tc_bench_wait(b);
-    b->ran = NULL;
     return done;
 }
 
@@ -192,14 +192,20 @@ static double compare(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan, 
     return found[0] == 0 ? 0 : found[0] / found[1];
 }
 
-/* Whether the plan's way gives the same bits twice, and the result of the fastest named one; other:
- * second_result_bytes. */
+/* Whether the plan's way, this choice, gives the same bits twice, and the result of the fastest
+ * named one; other: second_result_bytes. */
 static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
-                   const struct ampk_tc_way *named, void *other)
+                   const struct ampk_cudnn_choice *choice, const struct ampk_tc_way *named,
+                   void *other)
 {
-    return compute(b, &plan->way, b->result) && compute(b, &plan->way, other) &&
-           compare(b, plan, other) == 0 && compute(b, named, other) &&
-           compare(b, plan, other) <= slack(&plan->problem);
+    char key[AMPK_TC_CHOICE_KEY];
+    ampk_tc_name_cudnn(plan, choice, key);
+    ampk_tc_bench_blame(b, &plan->way, key);
+    bool agree = compute(b, &plan->way, b->result) && compute(b, &plan->way, other) &&
+                 compare(b, plan, other) == 0 && compute(b, named, other) &&
+                 compare(b, plan, other) <= slack(&plan->problem);
+    ampk_tc_bench_blame(b, NULL, NULL);
+    return agree;
 }
 
 /* The plan's way, found by the search, gives way to what cuDNN named, unless it is sooner by enough
@@ -212,7 +218,7 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
     bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &way, &t->choices[named],
                                  b->workspace_bytes, why, sizeof why);
     bool pays = ms > WORTH * plan->way.ms;
-    if (set && pays && agrees(b, plan, &way, other)) {
+    if (set && pays && agrees(b, plan, &t->choices[t->fastest], &way, other)) {
         snprintf(text, sizeof text, "%s; before the search", plan->key);
         snprintf(before, sizeof before, "%.6g", ms);
         ampk_plan_cache_add(b->tc->cache, text, before);
@@ -227,7 +233,7 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
     ampk_tc_clear_way(&plan->way);
     plan->way = way;
     plan->way.ms = set ? ms : 0;
-    write_value(value, ms, &t->choices[named]);
+    write_value(value, ms, ampk_tc_name_cudnn(plan, &t->choices[named], text));
 }
 
 static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,

@@ -11,6 +11,7 @@
 #include "tests/harness.h"
 
 #include <math.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ static struct scene {
     bool tensor_cores, compiled, no_memory, untimed, search;
     bool last_resort; /* the first engine is one, without Tensor Cores */
     size_t workspace; /* of every engine */
+    size_t more;      /* of cuDNN's, times the engine's number */
     size_t limit;     /* of workspace, by the device's memory; 0: 4 MiB */
     size_t largest;   /* piece of memory that there is; 0: any */
     float beside;     /* a run takes so many times as long on another stream; below 0: it fails */
@@ -33,8 +35,13 @@ static struct scene {
     /* What is wrong with sums, relatively: the last channel's first one and the first channel's
      * second one, by the result beside them; and that result. */
     float first_off, second_off, result_off;
-    bool adds;  /* to sums that are there */
-    int faults; /* the device does in this engine's runs; 0: in none */
+    bool adds; /* to sums that are there */
+    /* The device does in this engine's runs, from this setting on, in this algorithm's, or in our
+     * kernel that takes sums, in what is beside, or in the run of this number; 0: in none. */
+    int faults, fault_setting, gemm_faults, fault_run;
+    bool kernel_faults, side_faults;
+    bool fault_refuses, dead_refuses; /* the run that faults is refused, those after it */
+    unsigned stuck, stuck_gemms;      /* bits: of engines whose plans refuse to run */
     /* An engine's settings, by 1 apart: a run takes so many times as long; 0: refused. Without a
      * first one there are none. */
     float settings[SETTINGS];
@@ -44,6 +51,7 @@ static struct scene {
 /* Clocks: the host's, and when the device has done what a stream was given. */
 static float host, device[2];
 static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
+static int timings;
 static bool faulted;
 static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
@@ -96,6 +104,7 @@ void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 
 float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 {
+    timings++;
     if (host < *(float *)to) host = *(float *)to;
     if (faulted) return 0;
     return *(float *)to - *(float *)from;
@@ -147,9 +156,17 @@ void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum
     memcpy(words, found, sizeof found);
 }
 
+/* Whether a library does not refuse a run. */
+static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
+{
+    bool dead = faulted;
+    runs++;
+    faulted |= faults || (scene.side_faults && stream == side) || runs == scene.fault_run;
+    return !stuck && !(dead && scene.dead_refuses) && !(faulted && scene.fault_refuses);
+}
+
 static bool pass_time(ampk_rt_stream stream, float start, float ms)
 {
-    runs++;
     host += start;
     if (stream == side) ms *= scene.beside;
     if (ms <= 0) return false;
@@ -239,6 +256,7 @@ void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor 
                              const struct ampk_bn_statistics *s)
 {
     CHECK_INT(y->c, CHANNELS);
+    faulted |= scene.kernel_faults;
     work(ctx->stream, scene.kernel);
     for (int c = 0; c < CHANNELS; c++) {
         s->mean[c] = (float)(c + 1) * *(float *)y->data;
@@ -377,7 +395,8 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 {
     (void)device;
     const float *times = p->sums ? scene.summed : scene.cudnn;
-    size_t workspace = scene.workspace + (p->sums ? scene.for_sums : 0);
+    size_t workspace =
+        scene.workspace + (p->sums ? scene.for_sums : 0) + scene.more * (size_t)choice->engine;
     float setting = scene.settings[0] > 0 ? scene.settings[choice->knob[0].value] : 1;
     bool refused = times[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
@@ -394,17 +413,21 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
-                                                 size_t workspace_limit, bool compile,
+                                                 const struct ampk_cudnn_terms *terms,
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size)
 {
-    CHECK(!compile);
-    struct ampk_cudnn_plan *plan = NULL;
-    for (int i = 0; i < ENGINES && !plan; i++) {
+    CHECK_INT(terms->compile, ampk_tc_is_wide(p));
+    const float *times = p->sums ? scene.summed : scene.cudnn;
+    for (int i = 0; i < ENGINES; i++) {
+        if (!times[i]) continue;
         *chosen = (struct ampk_cudnn_choice){.engine = i};
-        plan = ampk_cudnn_plan_create(device, p, chosen, workspace_limit, why, why_size);
+        struct ampk_cudnn_plan *plan =
+            ampk_cudnn_plan_create(device, p, chosen, terms->workspace_limit, why, why_size);
+        if (plan && terms->accepts(terms->by, chosen, plan, why, why_size)) return plan;
+        ampk_cudnn_plan_destroy(plan);
     }
-    return plan;
+    return NULL;
 }
 
 void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
@@ -418,9 +441,11 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
                          const struct ampk_tc_sums *sums, void *workspace, char *why,
                          size_t why_size)
 {
-    (void)device, (void)first, (void)second, (void)workspace, (void)why, (void)why_size;
+    (void)device, (void)first, (void)second, (void)workspace;
     int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
-    faulted = faulted || (scene.faults && engine == scene.faults);
+    bool faults = scene.faults && engine == scene.faults && setting >= scene.fault_setting;
+    snprintf(why, why_size, "a run of engine %d is refused", engine);
+    if (!can_start(of_cudnn, faults, scene.stuck & 1u << engine)) return false;
     convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
     if (result && scene.wrong_from && setting >= scene.wrong_from) *(float *)result *= 1.5f;
     float ms = plan->channels ? scene.summed[engine] : scene.cudnn[engine];
@@ -484,8 +509,12 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
                    char *why, size_t why_size)
 {
     (void)handle, (void)gemm, (void)first, (void)second, (void)result, (void)workspace;
-    (void)workspace_bytes, (void)why, (void)why_size;
-    return pass_time(stream, 0, scene.gemm[algorithm->data[0]]);
+    (void)workspace_bytes;
+    int i = (int)algorithm->data[0];
+    snprintf(why, why_size, "a run of algorithm %d is refused", i);
+    bool starts =
+        can_start(stream, scene.gemm_faults && scene.gemm_faults == i, scene.stuck_gemms & 1u << i);
+    return starts && pass_time(stream, 0, scene.gemm[i]);
 }
 
 /* ---- choices ---- */
@@ -623,33 +652,6 @@ AMP_TEST(fp32_may_have_more_workspace)
     end();
 }
 
-/* Times engines in a process of its own, which the device's fault ends with a message. */
-AMP_TEST(an_engine_that_makes_the_device_fault_is_named)
-{
-    char said[1000] = "";
-    int ends[2], status = 0;
-    begin();
-    scene.cudnn[1] = 2, scene.cudnn[5] = 1, scene.faults = 5;
-    REQUIRE(pipe(ends) == 0);
-    pid_t child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        dup2(ends[1], 2);
-        check_choice(forward(3, AMPK_FP16), 1, NULL);
-        _exit(0);
-    }
-    close(ends[1]);
-    size_t length = 0;
-    for (ssize_t n = 1; n > 0 && length<sizeof said - 1; length += n> 0 ? (size_t)n : 0)
-        n = read(ends[0], said + length, sizeof said - 1 - length);
-    close(ends[0]);
-    waitpid(child, &status, 0);
-    CHECK(WIFSIGNALED(status));
-    CHECK(strstr(said, "cuDNN's engine 5 failed while it was timed") != NULL);
-    CHECK(strstr(said, "forward fp16 to fp16; 4x8x9x9 by 16 of 3x3") != NULL);
-    end();
-}
-
 /* The second engine is the fastest as it is named, 2 ms, and by its fourth setting 1.25. */
 static void begin_search(void)
 {
@@ -716,7 +718,9 @@ AMP_TEST(without_timing_the_library_is_believed)
 {
     begin();
     scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true;
-    CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 0);
+    timings = 0;
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 1); /* to see that it can */
+    CHECK_INT(timings, 0);
     scene.untimed = false;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     scene.untimed = true; /* what the file has is taken */
@@ -781,6 +785,284 @@ AMP_TEST(why_there_are_no_tensor_cores)
     p.compute = AMPK_COMPUTE_FP32;
     check_choice(p, 1, "FP32 products are not for Tensor Cores");
     end();
+}
+
+/* ---- faults of the device ---- */
+
+/* Runs it as a program of its own. Returns how that ended, as wait does, and what it said. */
+static int hear(void (*program)(void), char said[4000])
+{
+    int ends[2], status = 0;
+    REQUIRE(pipe(ends) == 0);
+    pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], 2);
+        program();
+        _exit(0);
+    }
+    close(ends[1]);
+    size_t length = 0;
+    for (ssize_t n = 1; n > 0 && length<3999; length += n> 0 ? (size_t)n : 0)
+        n = read(ends[0], said + length, 3999 - length);
+    said[length] = 0;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return status;
+}
+
+/* A program that a fault ends, with these words. */
+static void check_fault(void (*program)(void), const char *name, const char *key)
+{
+    char said[4000];
+    int status = hear(program, said);
+    const char *named = strstr(said, name), *keyed = strstr(said, key);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    if (!named || !keyed || !strstr(said, "left out from the next start on"))
+        TEST_FAIL("not said: %s, %s: %s", name, key, said);
+}
+
+static void plan_3x3(void)
+{
+    check_choice(forward(3, AMPK_FP16), 0, NULL);
+}
+
+static void plan_1x1(void)
+{
+    check_choice(forward(1, AMPK_FP16), 0, NULL);
+}
+
+/* Which of cuDNN's engines computes it, with a new context; -1: none, and why. */
+static int engine_of(struct ampk_tc_problem p, char why[200])
+{
+    struct ampk_tc *tc = open_tc();
+    runs = timings = 0;
+    why[0] = 0;
+    struct ampk_tc_plan *plan = ampk_tc_plan_create(tc, &p, NULL, why, 200);
+    int engine = !plan ? -1 : plan->way.cudnn ? (int)plan->way.cudnn->engine : ENGINES;
+    ampk_tc_destroy(tc);
+    return engine;
+}
+
+static void check_engine(struct ampk_tc_problem p, int engine)
+{
+    char why[200];
+    CHECK_INT(engine_of(p, why), engine);
+}
+
+static const char KEY_3X3[] = "forward fp16 to fp16; 4x8x9x9 by 16 of 3x3 stride 1 pad 0 groups 1";
+
+AMP_TEST(an_engine_that_makes_the_device_fault_is_left_out_from_the_next_start_on)
+{
+    for (int i = 0; i < 2; i++) {
+        char key[200];
+        begin();
+        scene.cudnn[1] = 2, scene.cudnn[5] = 1, scene.cudnn[6] = 3, scene.faults = 5;
+        scene.dead_refuses = i > 0; /* the fault shows as a refusal of the next run */
+        snprintf(key, sizeof key, "%s; cudnn 5=0)", KEY_3X3);
+        check_fault(plan_3x3, "cuDNN's engine 5 failed while it was timed", key);
+        CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+        CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
+        end();
+    }
+}
+
+AMP_TEST(an_algorithm_of_cublaslt_that_makes_the_device_fault_is_left_out)
+{
+    begin();
+    scene.cudnn[1] = 2, scene.gemm[1] = 3, scene.gemm[2] = 1, scene.gemm_faults = 2;
+    check_fault(plan_1x1, "cuBLASLt failed while it was timed", "; gemm 2)");
+    CHECK(check_choice(forward(1, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+AMP_TEST(settings_that_make_the_device_fault_are_left_out)
+{
+    begin_search();
+    scene.faults = 2, scene.fault_setting = 2;
+    check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=2)");
+    CHECK(check_choice(forward(3, AMPK_FP16), 2 * .875f, NULL) > 0);
+    end();
+    begin_search();
+    int last = check_choice(forward(3, AMPK_FP16), 1.25f, NULL); /* compares results */
+    end();
+    begin_search();
+    scene.fault_run = last;
+    check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=3)");
+    scene.fault_run = 0;
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.5f, NULL) > 0);
+    end();
+}
+
+/* As two programs that ended by it leave them. */
+static void keep_as_faulted(const int engines[2])
+{
+    char key[300], warning[200], err[200];
+    struct ampk_plan_cache *kept = ampk_plan_cache_open(cache, warning, sizeof warning);
+    for (int i = 0; i < 2; i++) {
+        snprintf(key, sizeof key, "A GPU, 9.0, cuDNN 91900, cuBLASLt 130000; %s; cudnn %d=0",
+                 KEY_3X3, engines[i]);
+        ampk_plan_cache_add(kept, key, AMPK_TC_FAULTED);
+    }
+    CHECK(ampk_plan_cache_save(kept, err, sizeof err));
+    ampk_plan_cache_close(kept);
+}
+
+AMP_TEST(what_faulted_is_no_guess_and_not_taken_as_kept)
+{
+    begin();
+    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 3, scene.faults = 4;
+    keep_as_faulted((const int[]){4, 5});
+    scene.untimed = true;
+    check_engine(forward(3, AMPK_FP16), 6);
+    scene.no_memory = true;
+    check_engine(forward(3, AMPK_FP16), 6);
+    end();
+    begin();
+    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 3;
+    check_choice(forward(3, AMPK_FP16), 1, NULL);
+    scene.faults = 4;
+    keep_as_faulted((const int[]){4, 5});
+    CHECK(check_choice(forward(3, AMPK_FP16), 3, NULL) > 0);
+    end();
+}
+
+AMP_TEST(where_everything_faulted_nothing_is_planned)
+{
+    char why[200];
+    begin();
+    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.faults = 4;
+    keep_as_faulted((const int[]){4, 5});
+    CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
+    CHECK(strstr(why, "made this GPU fault") != NULL);
+    CHECK_INT(runs, 0);
+    end();
+}
+
+AMP_TEST(what_is_left_out_is_said_once)
+{
+    static const char words[] = "made this GPU fault in an earlier run";
+    char said[4000];
+    begin();
+    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 0.5f;
+    keep_as_faulted((const int[]){4, 5});
+    hear(plan_3x3, said);
+    const char *first = strstr(said, words);
+    CHECK(first && strstr(said, "; cudnn 4=0: made") && !strstr(first + 1, words));
+    end();
+}
+
+AMP_TEST(where_no_fault_can_be_kept_the_way_without_timing_is_named)
+{
+    char said[4000];
+    begin();
+    scene.cudnn[5] = 1, scene.faults = 5;
+    char file[sizeof cache];
+    strcpy(file, cache);
+    strcpy(cache, "/dev/null/plans");
+    int status = hear(plan_3x3, said);
+    strcpy(cache, file);
+    CHECK(WIFSIGNALED(status));
+    CHECK(strstr(said, "cuDNN's engine 5 failed while it was timed") != NULL);
+    CHECK(strstr(said, "AMPK_CUDA_UNTIMED=1") && !strstr(said, "next start"));
+    end();
+}
+
+static void plan_on_a_dead_device(void)
+{
+    faulted = true;
+    plan_3x3();
+}
+
+AMP_TEST(a_device_that_faulted_before_is_no_fault_of_what_is_timed)
+{
+    char said[4000];
+    begin();
+    scene.cudnn[5] = 1, scene.dead_refuses = true;
+    CHECK(WIFSIGNALED(hear(plan_on_a_dead_device, said)));
+    CHECK(strstr(said, "the device failed while it was timed") && !strstr(said, "next start"));
+    CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
+    end();
+}
+
+/* ---- guesses ---- */
+
+AMP_TEST(a_guess_that_refuses_to_run_gives_way_to_the_next)
+{
+    for (size_t more = 0; more < 2000; more += 1000) {
+        begin();
+        scene.cudnn[3] = 1, scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true;
+        scene.stuck = 1 << 3 | 1 << 4;
+        scene.more = more;
+        char why[200];
+        CHECK_INT(engine_of(forward(3, AMPK_FP16), why), 5);
+        CHECK_INT(runs, 3);
+        CHECK_INT(timings, 0);
+        end();
+    }
+}
+
+/* A connected layer's, or an FP32 result: cuBLASLt's first. */
+AMP_TEST(a_guess_of_cublaslt_that_refuses_to_run_gives_way)
+{
+    struct ampk_conv_shape s = {4, 8, 1, 1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    struct ampk_tc_problem connected = ampk_conv_problem(&s, AMPK_TC_FORWARD, AMPK_FP16, false);
+    begin();
+    scene.cudnn[4] = 3, scene.gemm[1] = 1, scene.gemm[2] = 1, scene.untimed = true;
+    scene.stuck_gemms = 1 << 1;
+    check_engine(connected, ENGINES);
+    check_engine(forward(1, AMPK_FP32), ENGINES);
+    CHECK_INT(runs, 2);
+    scene.stuck_gemms |= 1 << 2;
+    check_engine(connected, 4);
+    CHECK_INT(runs, 3);
+    check_engine(forward(1, AMPK_FP32), -1);
+    end();
+}
+
+AMP_TEST(where_every_guess_refuses_to_run_the_reason_is_given)
+{
+    char why[200];
+    begin();
+    scene.cudnn[3] = 1, scene.cudnn[4] = 3, scene.gemm[1] = 1;
+    scene.stuck = 1 << 3 | 1 << 4, scene.stuck_gemms = 1 << 1;
+    for (int i = 0; i < 2; i++) {
+        scene.untimed = i > 0;
+        CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
+        CHECK_STR(why, "a run of engine 4 is refused");
+        CHECK_INT(engine_of(forward(1, AMPK_FP32), why), -1);
+        CHECK_STR(why, "a run of algorithm 1 is refused");
+    }
+    end();
+}
+
+AMP_TEST(a_guess_is_not_run_where_there_is_no_memory_for_it)
+{
+    begin();
+    scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true, scene.stuck = 1 << 4;
+    scene.no_memory = true;
+    check_engine(forward(3, AMPK_FP16), 4);
+    CHECK_INT(runs, 0);
+    scene.no_memory = false, scene.workspace = 2 << 20, scene.largest = 1 << 20;
+    check_engine(forward(3, AMPK_FP16), 4);
+    CHECK_INT(runs, 0);
+    scene.largest = 2 << 20;
+    check_engine(forward(3, AMPK_FP16), 5);
+    end();
+}
+
+AMP_TEST(a_guess_that_makes_the_device_fault_is_left_out)
+{
+    for (int i = 0; i < 2; i++) {
+        begin();
+        scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.untimed = true, scene.faults = 4;
+        scene.fault_refuses = i > 0; /* at once */
+        check_fault(plan_3x3, "cuDNN's engine 4 failed while it was tried", "; cudnn 4=0)");
+        check_engine(forward(3, AMPK_FP16), 5);
+        scene.untimed = false;
+        check_engine(forward(3, AMPK_FP16), 5);
+        end();
+    }
 }
 
 /* ---- gradients beside each other ---- */
@@ -1151,6 +1433,39 @@ AMP_TEST(an_answer_about_sums_is_kept_for_the_plans_that_it_was_timed_with)
 {
     check_kept("; sums in the epilogue\t", check_sums);
     check_kept("; sums of slope 0.1 in the epilogue\t", check_gradient_sums);
+}
+
+/* ---- faults in contests ---- */
+
+static void ask_about_gradients(void)
+{
+    check_beside(false, TIMED);
+}
+
+static void ask_about_forward_sums(void)
+{
+    check_sums(false, TIMED);
+}
+
+/* It is not held again, with other plans neither. */
+AMP_TEST(a_contest_that_makes_the_device_fault_is_lost)
+{
+    for (int i = 0; i < 2; i++) {
+        begin_sums(2);
+        scene.kernel_faults = true, scene.dead_refuses = i > 0;
+        check_fault(ask_about_forward_sums, "the device failed while it was timed",
+                    "; sums in the epilogue)");
+        check_sums(false, NOT_TIMED);
+        scene.cudnn[5] = -1;
+        check_sums(false, NOT_TIMED);
+        end();
+        begin_gradients(1);
+        scene.side_faults = true, scene.dead_refuses = i > 0;
+        check_fault(ask_about_gradients, "the device failed while it was timed",
+                    "; beside weights to fp16)");
+        check_beside(false, NOT_TIMED);
+        end();
+    }
 }
 
 AMP_TEST_MAIN

@@ -141,7 +141,7 @@ static void begin(float plan_ms, float kernel_ms)
     static const struct ampk_conv_shape shape = {
         2, 3, 9, 12, 16, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
     scene = (__typeof__(scene)){.plan = plan_ms, .kernel = kernel_ms};
-    tc = (struct ampk_tc){.settings = {.workspace_limit = 1 << 20}, .warm = true};
+    tc = (struct ampk_tc){.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
     plan = (struct ampk_tc_plan){.key = "a", .way = {.ms = 2}};
     plan.problem = ampk_conv_problem(&shape, AMPK_TC_FORWARD, AMPK_FP16, false);

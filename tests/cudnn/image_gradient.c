@@ -104,7 +104,7 @@ static void end_context(struct ampk_context *ctx)
 /* What the contest leaves in the file about a plan that takes 2 ms. */
 static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype result, bool pooled)
 {
-    struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .warm = true};
+    struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     struct ampk_context ctx = make_context(&tc);
     struct ampk_tc_plan plan = {.key = "a", .way = {.ms = 2}};
     plan.problem = ampk_conv_problem(shape, AMPK_TC_WEIGHTS, result, false);

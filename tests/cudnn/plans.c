@@ -20,6 +20,9 @@
 
 enum { WORKSPACE_LIMIT = 256 << 20, BATCHES = 4 };
 static const int batches[BATCHES] = {1, 4, 16, 64};
+static const struct ampk_cudnn_terms terms = {.workspace_limit = WORKSPACE_LIMIT};
+static const struct ampk_cudnn_terms compiling = {.workspace_limit = WORKSPACE_LIMIT,
+                                                  .compile = true};
 
 static int failures;
 
@@ -195,7 +198,7 @@ static void try_plan(const struct ampk_cudnn_device *device, const char *card,
     const char *obstacle = ampk_tc_obstacle(&p, device->compute_capability);
     describe(what, sizeof what, card, question_names[q], shape);
     struct ampk_cudnn_plan *plan =
-        ampk_cudnn_plan_expected(device, &p, WORKSPACE_LIMIT, false, &choice, why, sizeof why);
+        ampk_cudnn_plan_expected(device, &p, &terms, &choice, why, sizeof why);
     if (!plan && p.compute == AMPK_COMPUTE_BF16 && obstacle) return; /* refused, with the reason */
     if (!plan) {
         fail(what, why);
@@ -254,7 +257,7 @@ static void try_sums(const struct ampk_cudnn_device *device, const char *card,
     p.sums = true;
     if (data) p.slope = .1f;
     struct ampk_cudnn_plan *plan =
-        ampk_cudnn_plan_expected(device, &p, WORKSPACE_LIMIT, false, &choice, why, sizeof why);
+        ampk_cudnn_plan_expected(device, &p, &terms, &choice, why, sizeof why);
     bool is_short = !plan && data && device->compute_capability < 90 && strstr(why, "workspace");
     sums->asked++;
     sums->plans += plan != NULL;
@@ -340,7 +343,7 @@ static int try_neighbours(const struct card *card, const struct ampk_conv_shape 
         ampk_conv_problem(shape, pass, ampk_tc_operand(shape->compute), false);
     describe(what, sizeof what, card->name, "settings", shape);
     struct ampk_cudnn_plan *plan =
-        ampk_cudnn_plan_expected(device, &p, WORKSPACE_LIMIT, false, &choices[0], why, sizeof why);
+        ampk_cudnn_plan_expected(device, &p, &terms, &choices[0], why, sizeof why);
     if (!plan) return 0;
     ampk_cudnn_plan_destroy(plan);
     int count = ampk_cudnn_neighbours(device, &p, &choices[0], choices, 1, NEIGHBOURS);
@@ -383,8 +386,8 @@ static void test_compiled(struct card *card)
         struct ampk_cudnn_choice choice;
         struct ampk_tc_problem p = ampk_conv_problem(&shapes[i], AMPK_TC_WEIGHTS, AMPK_FP32, false);
         describe(what, sizeof what, card->name, "FP32 weight gradient", &shapes[i]);
-        struct ampk_cudnn_plan *plan = ampk_cudnn_plan_expected(&card->device, &p, WORKSPACE_LIMIT,
-                                                                true, &choice, why, sizeof why);
+        struct ampk_cudnn_plan *plan =
+            ampk_cudnn_plan_expected(&card->device, &p, &compiling, &choice, why, sizeof why);
         if (plan || strstr(why, "(34)"))
             compiled++;
         else

@@ -140,7 +140,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_activa
 {
     static const float slopes[] = {[AMPK_RELU] = 0, [AMPK_LINEAR] = 1, [AMPK_LEAKY] = .1f};
     char warning[200];
-    struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .warm = true};
+    struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     struct ampk_context ctx = {.tensor_core = &tc, .stream = ampk_rt_stream_create()};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
     ctx.counters = ampk_rt_alloc(AMPK_COUNTERS * sizeof *ctx.counters);

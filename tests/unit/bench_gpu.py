@@ -8,6 +8,7 @@ import array
 import importlib.machinery
 import importlib.util
 import json
+import os
 import random
 import subprocess
 import sys
@@ -46,7 +47,7 @@ Loaded: 0.000100 seconds
 """
 
 STAND_IN = f"""#!{sys.executable}
-import json, re, sys, time
+import json, os, pathlib, re, sys, time
 assert "--serve" in sys.argv and "--gpu" in sys.argv, sys.argv
 cfg = open(sys.argv[1]).read()
 for line in ("timing", "timing") if "mixed_precision" in cfg else ():
@@ -55,6 +56,10 @@ if "amp_dtype=tf32" in cfg:
     sys.exit("this one is broken")
 if "amp_dtype=fp32" in cfg:
     print("darknet-amp: the work of a pass cannot be recorded (x)", file=sys.stderr, flush=True)
+faults = pathlib.Path(os.environ.get("FAULTS", "/nowhere"))
+if faults.exists() and "mixed_precision" in cfg:
+    faults.unlink()
+    sys.exit("CUDA backend: an engine failed while it was timed: x; left out from the next start on: start again")
 seconds = 0.010 if "mixed_precision=1" in cfg else 0.030
 if sys.stdin.readline():
     print("noise of Darknet", flush=True)
@@ -203,6 +208,15 @@ def test_not_recorded(folder):
     assert record["runs"][0]["contestants"].keys() == {"stock", "fp32"}, record
 
 
+def test_fault(folder):
+    """An engine that ends the program once is left out when that starts again."""
+    (folder / "faults").touch()
+    os.environ["FAULTS"] = str(folder / "faults")
+    done, record, _ = bench(folder, "stock,fp16", "--batches", "2", "--rounds", "1")
+    assert done.returncode == 0 and "  fp16: CUDA backend: an engine failed" in done.stdout, done
+    assert record["runs"][0]["contestants"].keys() == {"stock", "fp16"}, record
+
+
 def test_cut_off(folder):
     """What is stopped keeps the turns before; what has no time left is named."""
     _, record, _ = bench(folder, "stock,fixed,fp16", "--batches", "2", "--seconds", "3600", stop=True)
@@ -267,6 +281,7 @@ test_judge()
 with tempfile.TemporaryDirectory() as scratch:
     test_run(Path(scratch))
     test_not_recorded(Path(scratch))
+    test_fault(Path(scratch))
     test_cut_off(Path(scratch))
 with tempfile.TemporaryDirectory() as scratch:
     test_torch(Path(scratch))

@@ -158,6 +158,26 @@ def test_cut_off(folder):
     assert done.returncode == 75 and "no time for conv_backward conv_forward conv_bias" in done.stdout, done
 
 
+def test_fault(folder):
+    """A stage is run again where that leaves out what made the device fault, and only there."""
+    stand_ins(folder)
+    probe = folder / "binaries/tests/gpu_leaky_slope"
+    for ends, said, result in (("it is left out from the next start on: start again", 2, "pass"),
+                               ("it is broken", 1, "FAIL")):
+        make_executable(probe, f"""#!/bin/sh
+echo begun
+[ -e {folder}/faulted ] && exit 0
+touch {folder}/faulted
+echo "{ends}" >&2
+exit 134
+""")
+        (folder / "faulted").unlink(missing_ok=True)
+        shutil.rmtree(folder / "out", ignore_errors=True)
+        _, stages = check_with(folder, "--stages", "leaky-slope")
+        assert stages == {"leaky-slope": result}, stages
+        assert log_of(folder)["leaky-slope"].count("begun") == said, log_of(folder)
+
+
 def test_unpacking(folder):
     """A tarball, also where tar knows no xz."""
     stand_ins(folder)
@@ -277,7 +297,7 @@ def test_other_records(folder):
 
 test_no_gpu()
 test_arguments()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_sanitizer, test_added_to, test_cut_off, test_unpacking,
-             test_pack, test_report, test_other_records):
+for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_sanitizer, test_added_to,
+             test_cut_off, test_fault, test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

@@ -87,7 +87,9 @@ AMP_TEST(what_is_saved_is_found)
     check_value(cache, "H200 9.0", NULL);
     ampk_plan_cache_add(cache, "A100 8.0 forward", "engine 23");
     check_value(cache, "A100 8.0 forward", "engine 23");
+    CHECK(!ampk_plan_cache_is_saved(cache));
     save(cache);
+    CHECK(ampk_plan_cache_is_saved(cache));
     ampk_plan_cache_close(cache);
     cache = open_cache(NULL);
     check_value(cache, "A100 8.0 forward", "engine 23");
@@ -149,6 +151,7 @@ AMP_TEST(without_a_file_plans_live_in_memory)
     ampk_plan_cache_add(cache, "key", "value");
     check_value(cache, "key", "value");
     CHECK(ampk_plan_cache_save(cache, err, sizeof err));
+    CHECK(!ampk_plan_cache_is_saved(cache));
     ampk_plan_cache_close(cache);
 }
 
@@ -264,6 +267,7 @@ AMP_TEST(a_folder_that_cannot_be_written_is_said_once)
     CHECK(strstr(err, "/a/plans: cannot be written") != NULL);
     ampk_plan_cache_add(cache, "key 2", "value");
     CHECK(ampk_plan_cache_save(cache, err, sizeof err));
+    CHECK(!ampk_plan_cache_is_saved(cache));
     check_value(cache, "key", "value");
     ampk_plan_cache_close(cache);
     remove_folder();
