@@ -121,7 +121,8 @@ bool ampk_rt_record_begin(ampk_rt_stream stream)
     forbid_in_recording("another recording");
     recording = malloc(sizeof *recording);
     if (!recording) return false;
-    *recording = (struct ampk_rt_a_recording){.end = &recording->first, .device = stream->device};
+    *recording =
+        (struct ampk_rt_a_recording){.end = &recording->first, .device = emulation_device()};
     spoiled = false;
     return true;
 }
