@@ -302,6 +302,7 @@ struct ampk_backend {
     struct ampk_recording *(*record_end)(struct ampk_context *);
     void (*record_play)(struct ampk_context *, struct ampk_recording *);
     void (*record_free)(struct ampk_context *, struct ampk_recording *);
+    /* read also waits, of 0 bytes too. */
     void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);

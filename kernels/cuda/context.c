@@ -2,6 +2,7 @@
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,15 +49,14 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 
 enum ampk_setting ampk_cuda_setting(const char *name)
 {
-    static bool said;
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     const char *value = getenv(name);
     if (!value || !value[0]) return AMPK_UNSET;
     if (!strcmp(value, "0")) return AMPK_NEVER;
     if (!strcmp(value, "1")) return AMPK_ALWAYS;
-    if (!said)
+    if (!atomic_flag_test_and_set(&said))
         fprintf(stderr, "darknet-amp: %s=%s in the environment: 0 or 1 are allowed; ignored\n",
                 name, value);
-    said = true;
     return AMPK_UNSET;
 }
 

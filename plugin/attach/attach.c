@@ -6,6 +6,7 @@
 #include "attach/backend.h"
 #include "attach/ending.h"
 #include "attach/give_up.h"
+#include "attach/gpus.h"
 #include "attach/loader.h"
 #include "attach/no_gpu.h"
 #include "attach/seed.h"
@@ -69,6 +70,7 @@ static int detach_from(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_loader_forget(net);
+    amp_gpus_forget(net);
     if (s) amp_session_detach(s);
     return s != NULL;
 }
@@ -102,6 +104,7 @@ static int resize(network *net, int w, int h)
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (s) {
+        amp_gpu_use(s);
         amp_session_unpin(s);
         amp_session_give_deltas(s);
         amp_session_defer(s);
@@ -131,7 +134,10 @@ int amp_attach(network *net, const char *cfg_path)
 int amp_detach(network *net)
 {
     amp_ending_enter();
+    struct amp_session *s = amp_session_of(net->layers);
+    int gpu = s ? amp_gpu_enter(s) : -1;
     int detached = detach_from(net);
+    amp_gpu_leave(gpu);
     amp_ending_leave();
     return detached;
 }
@@ -155,8 +161,11 @@ AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_ending_enter();
+    struct amp_session *s = amp_session_of(net->layers);
+    int gpu = s ? amp_gpu_enter(s) : -1; // arrays of ours wait for their GPU
     detach_from(net);
     AMP_REAL(free_network)(net);
+    amp_gpu_leave(gpu);
     amp_ending_leave();
 }
 

@@ -1,5 +1,6 @@
 #include "attach/give_up.h"
 
+#include "attach/gpus.h"
 #include "attach/interrupt.h"
 #include "attach/save.h"
 
@@ -23,13 +24,16 @@ static void tell_remedy(const struct amp_session *s, const char *why)
 }
 
 // first: what to do before training goes on.
-static _Noreturn void save_and_end(struct amp_session *s, const char *first)
+static _Noreturn void save_and_end(struct amp_session *failed, const char *first)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
+    struct amp_session *s = amp_gpus_first(failed);
+    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
     bool learned = s->log.iterations > 0;
-    amp_log_close(&s->log, &s->step.scaler);
+    amp_gpus_close_logs(s);
     if (!learned || amp_backup_place(s, path))
         amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
+    amp_gpus_average(s->net);
     amp_save_last(s, path);
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     snprintf(message, sizeof message,

@@ -1,6 +1,7 @@
 #include "attach/hooks.h"
 
 #include "attach/ending.h"
+#include "attach/gpus.h"
 #include "attach/interrupt.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
@@ -132,6 +133,11 @@ static void backward(const network *net)
     amp_step_backward(&s->step, net->index, *net->cost);
 }
 
+static void wait_for_device(const struct amp_session *s)
+{
+    s->backend->read(s->context, NULL, NULL, 0);
+}
+
 static void update(const layer *l, const update_args *a)
 {
     int i;
@@ -151,7 +157,10 @@ static void update(const layer *l, const update_args *a)
     size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
     s->backend->release(s->context);
-    amp_interrupt_obey(s);
+    if (amp_gpus_count(s->net) == 1)
+        amp_interrupt_obey(s); // else when all have ended theirs
+    else
+        wait_for_device(s); // this thread ends: nobody else would hear of what failed
 }
 
 // ---- as Darknet calls them; exit waits for the end of each ----

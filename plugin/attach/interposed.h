@@ -72,7 +72,8 @@
 #ifdef GPU
 #define AMP_USED_GPU(X)                                                                            \
     X(activate_array)                                                                              \
-    X(softmax_cpu)
+    X(softmax_cpu)                                                                                 \
+    X(sync_nets)
 #else
 #define AMP_USED_GPU(X)
 #endif

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "attach/interrupt.h"
 
+#include "attach/gpus.h"
 #include "attach/save.h"
 #include "attach/symbols.h"
 
@@ -154,6 +155,7 @@ int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
+    if (amp_gpus_place(s->net)) return; // the first stands for all
     pthread_mutex_lock(&lock);
     if (!s->trained && !trained++) ignore_file_limit();
     s->trained = true;
@@ -198,6 +200,7 @@ static const char *name_of(int number)
 static bool is_between_sizes(const struct amp_session *s, size_t iteration)
 {
     bool random = false;
+    if (amp_gpus_count(s->net) > 1) return false; // no run of several GPUs is resumed exactly
     for (int i = 0; i < s->desc->n; ++i)
         random |= s->desc->layers[i].random != 0;
     return random && s->options.seeded && iteration % 10 != 0;
@@ -228,7 +231,8 @@ void amp_interrupt_obey(struct amp_session *s)
         put_off(s, iteration, path);
         return;
     }
-    amp_log_close(&s->log, &s->step.scaler);
+    amp_gpus_close_logs(s);
+    amp_gpus_average(s->net);
     amp_save_last(s, path);
     fflush(stdout);
     fprintf(stderr,

@@ -13,6 +13,9 @@
 // neither loaded nor wrote stays: the state is then saved as CFG_stopped.backup. After the last
 // iteration a signal changes nothing: the final weights are written, and the program ends.
 //
+// Networks that are trained together (gpus.h) count as one: all finish their iteration, the weights
+// are averaged and saved as those of the first.
+//
 // While any network is trained, SIGXFSZ (a file larger than allowed) is ignored, where it would
 // have ended the program: the write fails instead.
 #ifndef AMP_INTERRUPT_H
@@ -24,9 +27,10 @@
 void amp_interrupt_watch(struct amp_session *);
 // The session ends: signals act as they did before.
 void amp_interrupt_unwatch(struct amp_session *);
-// Does not return where a signal came and no step is half done. For the thread that trains.
+// Does not return where a signal came and no step is half done. For the thread that trains; of
+// networks that are trained together for the one that trains all, with the first of them.
 void amp_interrupt_obey(struct amp_session *);
-// Whether several networks are trained.
+// Whether several networks are trained, each for itself.
 bool amp_interrupt_several(void);
 
 // Where this session's state is saved when it must end: BACKUP_FOLDER/CFG.backup. -1: not known.

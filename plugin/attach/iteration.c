@@ -4,6 +4,7 @@
 #include "attach/iteration.h"
 
 #include "amp.h"
+#include "attach/gpus.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -30,6 +31,12 @@ void amp_on_iteration(amp_iteration_function *call, void *user)
     listener.user = user;
 }
 
+void amp_iteration_trained(network *net, float loss)
+{
+    trained.net = net;
+    trained.loss = loss;
+}
+
 void amp_iteration_ended(void)
 {
     network *net = trained.net;
@@ -40,10 +47,11 @@ void amp_iteration_ended(void)
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     training = net;
+    amp_gpus_enter(net);
     float loss = AMP_REAL(train_network)(net, d);
+    amp_gpus_leave(net);
     training = NULL;
-    trained.net = net;
-    trained.loss = loss;
+    amp_iteration_trained(net, loss);
     return loss;
 }
 

@@ -6,6 +6,8 @@
 
 // What the calling thread trains in train_network; NULL: it is not there.
 const network *amp_iteration_trains(void);
+// The calling thread has trained it, or the first of several that are trained together.
+void amp_iteration_trained(network *, float loss);
 // A batch has been freed: with it ends an iteration, if one was trained on this thread.
 void amp_iteration_ended(void);
 

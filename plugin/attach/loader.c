@@ -1,6 +1,7 @@
 #include "attach/loader.h"
 
 #include "attach/ending.h"
+#include "attach/gpus.h"
 #include "attach/image_file.h"
 #include "attach/interrupt.h"
 #include "attach/iteration.h"
@@ -106,9 +107,23 @@ static bool let_go(float **rows)
     return false;
 }
 
+// To the threads of networks that are trained together, while this one waits for them.
+static const struct batch *_Atomic lent;
+
+void amp_loader_lend(bool on)
+{
+    lent = on ? feed.held : NULL;
+}
+
+bool amp_loader_seed(uint64_t *seed)
+{
+    *seed = feed.seed;
+    return feed.seeded;
+}
+
 const char *amp_loader_image(int index)
 {
-    const struct batch *b = feed.held;
+    const struct batch *b = feed.held ? feed.held : lent;
     return b && b->rows && index >= 0 && index < b->n ? b->names[index] : NULL;
 }
 
@@ -125,7 +140,7 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
     if (feed.seeded)
-        amp_seed_follow(net, feed.seed);
+        amp_seed_follow(net, feed.seed, 0);
     else
         amp_seed_unfollow();
 }
@@ -346,7 +361,7 @@ static void tell_what_ignores_the_seed(const load_args *args)
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
-    if (s) amp_interrupt_obey(s);
+    if (s) amp_interrupt_obey(amp_gpus_first(s));
 }
 
 // Darknet's own load_data, but for its last act: to write the batch to its destination.

@@ -32,5 +32,9 @@ void amp_loader_forget(const network *);
 // File name of an image of the batch in hand (the oldest that has not been freed), counted over all
 // subdivisions; NULL where it is not known. For the thread that trains.
 const char *amp_loader_image(int index);
+// The same for all threads, until it is off: this one waits for others, which train on its batch.
+void amp_loader_lend(bool on);
+// Whether the calling thread trains with a seed, and which.
+bool amp_loader_seed(uint64_t *seed);
 
 #endif

@@ -113,15 +113,6 @@ AMP_INTERPOSE(cudnnHandle_t, cudnn_handle, ())
     return amp_has_gpu() ? AMP_REAL(cudnn_handle)() : NULL;
 }
 
-AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
-{
-    if (!amp_has_gpu()) {
-        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
-        exit(1);
-    }
-    return AMP_REAL(train_networks)(nets, n, d, interval);
-}
-
 // Heads. A GPU build leaves the activations of its heads to CUDA code even on the CPU path, where
 // nobody then applies them. Here they are applied to a copy of the input, which is all that
 // Darknet's forward copies from.

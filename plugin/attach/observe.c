@@ -53,7 +53,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     s->log.out = nowhere();
     look_in(s, see, user);
     s->observed = s->step.observed = true;
-    if (s->options.seeded) amp_seed_follow(net, s->options.seed);
+    if (s->options.seeded) amp_seed_follow(net, s->options.seed, 0);
     *net->seen += (size_t)net->batch;
     net->train = 1;
     AMP_USE(forward_network)(net);

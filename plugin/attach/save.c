@@ -2,6 +2,7 @@
 
 #include "amp.h"
 #include "attach/ending.h"
+#include "attach/gpus.h"
 #include "attach/interrupt.h"
 #include "attach/saving_line.h"
 #include "attach/symbols.h"
@@ -24,6 +25,7 @@ static float *on_host(const struct amp_session *s, const float *x, size_t n)
 {
     float *copy = malloc((n + 1) * sizeof *copy);
     if (!copy) amp_fail("out of memory");
+    s->backend->acquire(s->context); // Darknet may have written it just now
     if (x) s->backend->read(s->context, copy, x, n * sizeof *copy);
     return copy;
 }
@@ -138,6 +140,18 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
     }
 }
 
+// Without them, the others would begin with none.
+static void tell_gpus(const struct amp_session *s)
+{
+    int gpus = amp_gpus_count(s->net);
+    if (gpus > 1)
+        fprintf(stderr,
+                "mixed precision: not exactly the run that stopped, because of %d GPUs: momentum, "
+                "loss scale and running statistics in the file are the first one's, and all go on "
+                "with them\n",
+                gpus);
+}
+
 static void restore(struct amp_session *s)
 {
     char err[ERR_SIZE];
@@ -147,8 +161,11 @@ static void restore(struct amp_session *s)
     *s->net->t = (int)r.t;
     s->step.scaler = r.scaler;
     s->replan = true;
-    tell_resumed(s, &r);
-    tell_not_exact(s->desc, iteration_of(s, &r));
+    if (!amp_gpus_place(s->net)) {
+        tell_resumed(s, &r);
+        tell_not_exact(s->desc, iteration_of(s, &r));
+        tell_gpus(s);
+    }
     free_run(s, &r);
 }
 
@@ -173,7 +190,9 @@ void amp_session_resume(struct amp_session *s, size_t seen)
         restore(s);
     } else {
         *s->backup = 0; // it is another run's
-        fprintf(stderr,
+        if (!amp_gpus_place(s->net))
+            fprintf(
+                stderr,
                 "mixed precision: %s is not used, because the count of images seen was set to %zu "
                 "after loading (-clear does that): momentum and loss scale start anew\n",
                 amp_sidecar_path(s->sidecar), seen);
@@ -367,17 +386,28 @@ static bool is_one_layer(const struct amp_step *step)
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
 }
 
+static bool looks_diverged(const struct amp_session *s)
+{
+    return amp_divergence_suspect(&s->step.divergence);
+}
+
+static bool lost_more(const struct amp_session *s)
+{
+    return looks_diverged(s) && !is_one_layer(&s->step);
+}
+
 // Good weights must not be lost to those of a run that has blown up. A numbered file replaces
 // nothing, unless an earlier run wrote one of this number.
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
-    const struct amp_divergence *d = &s->step.divergence;
-    if (s->step.carry_on || !amp_divergence_suspect(d)) return false;
-    if (is_numbered(name) && access(name, F_OK)) return false;
-    if (is_one_layer(&s->step) && is_final(name)) return false; // there will be no other
-    amp_divergence_describe(d, losses, sizeof losses);
-    snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
+    if (s->step.carry_on || (is_numbered(name) && access(name, F_OK))) return false;
+    // After the final file there will be no other.
+    const struct amp_session *bad = amp_gpus_find(s, is_final(name) ? lost_more : looks_diverged);
+    if (!bad) return false;
+    amp_divergence_describe(&bad->step.divergence, losses, sizeof losses);
+    snprintf(err, err_size, "%s: %s%s (amp_on_divergence=continue would write it)", name,
+             bad->log.who, losses);
     return true;
 }
 
@@ -385,6 +415,7 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
 static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
     char err[ERR_SIZE], message[ERR_SIZE + 100];
+    amp_gpu_use(s);
     amp_session_resume(s, *s->net->seen);
     refuse_non_finite(s, name);
     if (!is_suspect(s, name, err, sizeof err) && !save(s, name, err, sizeof err)) return;
@@ -441,6 +472,7 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
                    unsigned long err_size)
 {
     struct amp_session *s = amp_session_of(net->layers);
+    if (s) amp_gpu_use(s);
     return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
 }
 
@@ -450,6 +482,7 @@ static void load(struct amp_session *s, const char *name)
 {
     char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
+    amp_gpu_use(s);
     struct amp_run r = run_of(s);
     const char *place = behind(name, path);
     amp_checkpoint_find(place, &r, &found, warning, sizeof warning);

@@ -15,6 +15,7 @@ static _Thread_local struct {
     bool parsing;
     const network *net;
     uint64_t seed;
+    uint32_t place;
     size_t seen; // at which the network's stream was opened
     struct amp_stream own;
 } thread;
@@ -22,7 +23,7 @@ static _Thread_local struct {
 static void open_own(enum amp_stream_purpose purpose)
 {
     thread.seen = *thread.net->seen;
-    amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, 0);
+    amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, thread.place);
 }
 
 static struct amp_stream *stream_of_thread(void)
@@ -46,10 +47,11 @@ void amp_seed_leave_parse(void)
     thread.given = NULL;
 }
 
-void amp_seed_follow(const network *net, uint64_t seed)
+void amp_seed_follow(const network *net, uint64_t seed, uint32_t place)
 {
     thread.net = net;
     thread.seed = seed;
+    thread.place = place;
     open_own(AMP_STREAM_BETWEEN);
 }
 

@@ -22,7 +22,8 @@ void amp_seed_enter_parse(const uint64_t *seed);
 void amp_seed_leave_parse(void);
 
 // The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
-void amp_seed_follow(const network *, uint64_t seed);
+// place: among those that are trained together, which draw other numbers each.
+void amp_seed_follow(const network *, uint64_t seed, uint32_t place);
 void amp_seed_unfollow(void);
 // The network is about to be freed.
 void amp_seed_forget(const network *);

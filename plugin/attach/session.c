@@ -4,6 +4,7 @@
 #include "attach/complete.h"
 #include "attach/ending.h"
 #include "attach/give_up.h"
+#include "attach/gpus.h"
 #include "attach/hooks.h"
 #include "attach/interrupt.h"
 #include "attach/loader.h"
@@ -258,10 +259,12 @@ static const char *note_of(const struct amp_session *s, int i)
 static void tell_note(const struct amp_session *s, int first)
 {
     const char *note = note_of(s, first);
-    fprintf(stderr, "darknet-amp: without Tensor Cores (%s): layer", note);
+    flockfile(stderr); // other networks' threads have lines, too
+    fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
     for (int i = first; i < s->net->n; ++i)
         if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
     fprintf(stderr, "\n");
+    funlockfile(stderr);
 }
 
 static void tell_notes(struct amp_session *s)
@@ -452,7 +455,8 @@ static void save_pointers(struct amp_session *s)
 static const char *image_name(void *user, int subdivision, int image)
 {
     const struct amp_session *s = user;
-    return amp_loader_image(subdivision * s->desc->batch + image);
+    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision;
+    return amp_loader_image(pass * s->desc->batch + image);
 }
 
 static void close_all_logs(void)
@@ -488,6 +492,21 @@ static void start_training_state(struct amp_session *s)
     pthread_once(&once, close_logs_at_exit);
 }
 
+// Once for all GPUs (-gpus 0,1).
+static void tell_plan(const struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    const struct amp_session *other = s->device ? sessions : NULL;
+    while (other && (!other->device || other->net->gpu_index == s->net->gpu_index ||
+                     strcmp(other->cfg->path, s->cfg->path) != 0))
+        other = other->next;
+    pthread_mutex_unlock(&sessions_lock);
+    if (other)
+        fprintf(stderr, "mixed precision: GPU %d as planned above\n", s->net->gpu_index);
+    else
+        amp_plan_print(s->plan, s->desc, stderr);
+}
+
 void amp_session_attach(struct amp_session *s, network *net)
 {
     char err[512];
@@ -496,13 +515,14 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->demoted = no_demotions(net->n);
     s->inference = no_demotions(net->n);
     s->device = amp_darknet_on_device();
+    amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) amp_fail(err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     make_plan(s, true);
     fflush(stdout);
-    amp_plan_print(s->plan, s->desc, stderr);
+    tell_plan(s);
     start_training_state(s);
     save_pointers(s);
     amp_session_commit(s);

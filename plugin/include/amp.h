@@ -45,6 +45,8 @@ AMP_API void amp_refuse_bad_images(int on);
 // Calls back after every iteration of a training loop that trains with train_network and frees its
 // batches with free_data, as Darknet's do: on the thread that trains, when Darknet has printed and
 // saved what it wants to. loss: as Darknet prints it. NULL: no longer. For one caller in a process.
+// With train_networks: on the thread that calls it, with the first network, whose weights are the
+// average only after every fourth iteration.
 typedef void amp_iteration_function(struct network *, float loss, void *user);
 AMP_API void amp_on_iteration(amp_iteration_function *, void *user);
 

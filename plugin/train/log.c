@@ -98,7 +98,7 @@ static const char *why_not_opened(const char *path)
 
 int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
 {
-    if (!path[0] || log->json || log->json_failed) return 0;
+    if (!path[0] || log->place || log->json || log->json_failed) return 0;
     int fd = open_to_append(path, &log->json_is_own);
     log->json = fd < 0 ? NULL : fdopen(fd, "a");
     if (log->json) return 0;
@@ -111,23 +111,31 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
     double seconds = log->last_iteration - log->started;
-    fprintf(log->out,
-            "mixed precision: %lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
-            "raised %lld times, "
-            "lowered %lld times; %lld passes redone, %lld steps skipped\n",
-            (long long)log->iterations, seconds,
-            seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
-            amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
-            (long long)s->redone, (long long)s->skipped);
+    fprintf(
+        log->out,
+        "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
+        "raised %lld times, "
+        "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+        log->who, (long long)log->iterations, seconds,
+        seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
+        amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
+        (long long)s->redone, (long long)s->skipped);
 }
 
 static void flush_repeats(struct amp_log *log)
 {
     char scale[32];
     if (log->repeats)
-        fprintf(log->out, "mixed precision: the same %lld more times; loss scale now %s\n",
-                (long long)log->repeats, amp_scale_text(log->repeat_scale, scale));
+        fprintf(log->out, "mixed precision: %sthe same %lld more times; loss scale now %s\n",
+                log->who, (long long)log->repeats, amp_scale_text(log->repeat_scale, scale));
     log->repeats = 0;
+}
+
+void amp_log_share(struct amp_log *log, int place, int together, int gpu)
+{
+    log->place = place;
+    log->together = together;
+    if (together > 1) snprintf(log->who, sizeof log->who, "GPU %d: ", gpu);
 }
 
 void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
@@ -184,28 +192,32 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     log->last_fault = *f;
     log->last_verdict = verdict;
     char from[32], to[32];
-    fprintf(log->out, "mixed precision: %s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
-            amp_watch_name(f->tensor), f->layer,
+    flockfile(log->out); /* other networks' threads have lines, too */
+    fprintf(log->out,
+            "mixed precision: %s%s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
+            log->who, amp_watch_name(f->tensor), f->layer,
             amp_layer_type_name(log->net->layers[f->layer].type), description(f), f->magnitude,
             subdivision, image ? ", image " : "", image ? image : "");
     if (new_scale != old_scale)
         fprintf(log->out, "; loss scale %s -> %s", amp_scale_text(old_scale, from),
                 amp_scale_text(new_scale, to));
     fprintf(log->out, "; %s\n", consequence(f, verdict));
+    funlockfile(log->out);
 }
 
 void amp_log_exodus(struct amp_log *log, int iterations, int window)
 {
     fprintf(log->out,
-            "mixed precision: layers left FP16 in %d of the last %d iterations: values that grow "
+            "mixed precision: %slayers left FP16 in %d of the last %d iterations: values that grow "
             "like this look like divergence; lower learning_rate, or lengthen burn_in\n",
-            iterations, window);
+            log->who, iterations, window);
 }
 
 void amp_log_carry_on(struct amp_log *log, const char *why)
 {
     flush_repeats(log);
-    fprintf(log->out, "mixed precision: %s; going on, as amp_on_divergence=continue says\n", why);
+    fprintf(log->out, "mixed precision: %s%s; going on, as amp_on_divergence=continue says\n",
+            log->who, why);
 }
 
 void amp_log_without_norm(struct amp_log *log)
@@ -223,7 +235,7 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
     char from[32], to[32];
     flush_repeats(log);
     log->last_fault.class = AMP_FAULT_NONE; /* the next overflow is told in full */
-    fprintf(log->out, "mixed precision: loss scale %s -> %s (%s)\n",
+    fprintf(log->out, "mixed precision: %sloss scale %s -> %s (%s)\n", log->who,
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
@@ -236,10 +248,13 @@ static void print_left(FILE *f, double seconds)
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
     char scale[32];
-    double per_iteration = (time - log->window_start) / (double)log->window_iterations;
+    int together =
+        log->together ? log->together : 1; /* `iteration` counts the others' images too */
+    double per_iteration = (time - log->window_start) / (double)log->window_iterations / together;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
     flush_repeats(log);
+    flockfile(log->out);
     fprintf(log->out,
             "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
             "%lld skipped, ",
@@ -247,6 +262,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
             amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
     print_left(log->out, per_iteration * (double)left);
     fputc('\n', log->out);
+    funlockfile(log->out);
     log->last_progress = log->window_start = time;
     log->window_iterations = 0;
 }
@@ -322,7 +338,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->total = total;
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
-    if (time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+    if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 
 void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,

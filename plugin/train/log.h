@@ -18,7 +18,9 @@ struct amp_log {
     bool json_is_own; /* a regular file of its own, which a new run empties */
     bool json_failed; /* while training: not tried again */
     bool said_no_norm;
-    int layers_every; /* iterations from one look at the layers to the next; 0: never */
+    int layers_every;    /* iterations from one look at the layers to the next; 0: never */
+    int place, together; /* among the networks that are trained together, and how many; 0: alone */
+    char who[24];        /* what its lines begin with, if there are several */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
     double window_start;
@@ -37,6 +39,9 @@ void amp_log_start(struct amp_log *, const struct amp_net_desc *);
  * be empty, or be no regular file. -1 with the reason in err. */
 int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size);
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
+/* One of several networks that are trained together, each on a GPU. The first (place 0) has the
+ * file and prints the progress of all; the other lines say whose they are. */
+void amp_log_share(struct amp_log *, int place, int together, int gpu);
 
 /* A step begins: the first one starts the clock. */
 void amp_log_step(struct amp_log *);

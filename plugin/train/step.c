@@ -25,9 +25,9 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
     }
     amp_log_close(s->log, &s->scaler);
     snprintf(message, sizeof message,
-             "%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
+             "%s%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
              "burn_in, or check the labels; %s.",
-             why, advice);
+             s->log->who, why, advice);
     s->stop(message);
 }
 

@@ -1,7 +1,9 @@
-/* The scheduler of the emulation: fibers, barriers, warps. One launch at a time. */
+/* The scheduler of the emulation: fibers, barriers, warps. One launch at a time, also where several
+ * threads of the host launch. */
 #include "tests/emulation/cuda_emulation.h"
 #include "tests/emulation/emulation.h"
 
+#include <mutex>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,27 @@ static const bool HAS_ASAN = true;
 static const bool HAS_ASAN = false;
 static void __sanitizer_start_switch_fiber(void **, const void *, size_t) {}
 static void __sanitizer_finish_switch_fiber(void *, const void **, size_t *) {}
+#endif
+
+#ifdef __SANITIZE_THREAD__
+#define HAS_TSAN
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAS_TSAN
+#endif
+#endif
+#ifdef HAS_TSAN
+#include <sanitizer/tsan_interface.h>
+#else
+static void *__tsan_create_fiber(unsigned)
+{
+    return nullptr;
+}
+static void *__tsan_get_current_fiber()
+{
+    return nullptr;
+}
+static void __tsan_switch_to_fiber(void *, unsigned) {}
 #endif
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -34,18 +57,34 @@ struct fiber {
     void *asan_stack;
     const void *stack;
     size_t stack_bytes;
+    void *tsan;
 };
+
+/* The host's thread that launches; it runs as the first of all fibers. */
+fiber host;
+
+/* On a fiber that was switched to. The first to be there tells where it came from. */
+void arrive(void *asan_stack)
+{
+    const void *stack = nullptr;
+    size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(asan_stack, &stack, &bytes);
+    if (host.stack) return;
+    host.stack = stack;
+    host.stack_bytes = bytes;
+}
 
 /* Goes on where `to` was left. */
 void switch_fiber(fiber *from, fiber *to)
 {
     __sanitizer_start_switch_fiber(&from->asan_stack, to->stack, to->stack_bytes);
+    __tsan_switch_to_fiber(to->tsan, 0);
     from->started = true;
     if (!_setjmp(from->jump)) {
         if (to->started) _longjmp(to->jump, 1);
         setcontext(&to->context);
     }
-    __sanitizer_finish_switch_fiber(from->asan_stack, nullptr, nullptr);
+    arrive(from->asan_stack);
 }
 
 /* ---- the running launch ---- */
@@ -79,12 +118,13 @@ struct {
     unsigned count, at_barrier;
     unsigned ready[MOST_THREADS], ready_count;
     thread *current;
-    fiber main;
     fiber *idle[MOST_THREADS]; /* parked in run_threads */
     unsigned idle_count;
     unsigned char *shared; /* of the launch's size, then the guard */
     uint64_t random, seed;
 } block;
+
+std::mutex launches;
 
 /* xorshift64* */
 unsigned random_below(unsigned n)
@@ -161,13 +201,7 @@ void become(thread *t)
  * on. The current thread is this fiber's whenever it runs. */
 void run_threads()
 {
-    const void *stack = nullptr;
-    size_t bytes = 0;
-    __sanitizer_finish_switch_fiber(nullptr, &stack, &bytes);
-    if (!block.main.stack) { /* the first of all fibers comes from there */
-        block.main.stack = stack;
-        block.main.stack_bytes = bytes;
-    }
+    arrive(nullptr);
     for (;;) {
         block.launch->run(block.launch->call);
         fiber *own = block.current->on;
@@ -180,7 +214,7 @@ void run_threads()
         }
         block.idle[block.idle_count++] = own;
         if (next) become(next);
-        switch_fiber(own, next ? next->on : &block.main);
+        switch_fiber(own, next ? next->on : &host);
     }
 }
 
@@ -195,6 +229,7 @@ fiber *new_fiber()
     f->context.uc_stack.ss_size = STACK_BYTES;
     f->stack = stack;
     f->stack_bytes = STACK_BYTES;
+    f->tsan = __tsan_create_fiber(0);
     makecontext(&f->context, run_threads, 0);
     return f;
 }
@@ -258,7 +293,7 @@ void run_block()
     thread *first = take_ready();
     first->on = take_fiber();
     become(first);
-    switch_fiber(&block.main, first->on);
+    switch_fiber(&host, first->on);
     for (unsigned i = 0; i < block.count; i++)
         if (!block.threads[i].ended) die_stuck();
     check_shared();
@@ -314,7 +349,10 @@ void emulation_seed(uint64_t seed)
 
 void emulation_run(const emulation_launch *l)
 {
+    const std::lock_guard<std::mutex> one_at_a_time(launches);
     block.launch = l;
+    host.stack = nullptr;
+    host.tsan = __tsan_get_current_fiber();
     if (!block.random) {
         const char *seed = getenv("AMPK_EMULATION_SEED");
         emulation_seed(seed ? strtoull(seed, nullptr, 10) : 1);

@@ -12,6 +12,7 @@
  *  - a shuffle from a lane outside the mask
  *  - a vector that is loaded or stored at an address which is not a multiple of its size
  *  - dynamic shared memory written beyond the bytes asked for (read: ASan tells)
+ *  - a stream or memory of another device than the one that the host's thread uses
  *  - a block of more than 1024 threads, a grid without blocks or with too many, more than 48 KiB of
  *    dynamic shared memory, more than 4 KiB of arguments
  *
@@ -100,23 +101,38 @@ template <typename... P> static inline void emulation_drop_recorded(void *record
     delete static_cast<emulation_recorded<P...> *>(recorded);
 }
 
+/* What is set of a kernel's argument: of a list (kernels/cuda/list.h) its items. */
+template <typename List>
+static inline auto emulation_used_bytes(const List &l, int)
+    -> decltype(l.items[l.count], l.first_block[l.count], size_t{})
+{
+    return (size_t)l.count * sizeof l.items[0];
+}
+
+template <typename T> static inline size_t emulation_used_bytes(const T &x, ...)
+{
+    return sizeof x;
+}
+
 template <typename... P, typename... A>
 static inline void emulation_start(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
-                                   void (*kernel)(P...), A... arguments)
+                                   const struct ampk_rt_a_stream *stream, void (*kernel)(P...),
+                                   A... arguments)
 {
     const size_t bytes = (size_t{0} + ... + sizeof(P));
     auto *r = new emulation_recorded<P...>{
         {name, grid, block, shared_bytes, bytes, emulation_call_thread<P...>, nullptr},
         {kernel, std::tuple<P...>(arguments...)}};
     r->launch.call = &r->call;
+    emulation_check_stream(stream, name);
+    (emulation_check_words(&arguments, emulation_used_bytes(arguments, 0), name), ...);
     if (emulation_record(emulation_run_recorded<P...>, r, emulation_drop_recorded<P...>)) return;
     emulation_run(&r->launch);
     delete r;
 }
 
 #define AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    ((void)(stream),                                                                               \
-     emulation_start(#kernel, (grid), (block), (shared_bytes), kernel, ##__VA_ARGS__))
+    emulation_start(#kernel, (grid), (block), (shared_bytes), (stream), kernel, ##__VA_ARGS__)
 
 /* ---- barriers, shuffles, votes ---- */
 

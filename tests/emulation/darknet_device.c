@@ -1,14 +1,18 @@
-/* A device for a GPU build of Darknet where there is none: what Darknet calls of the CUDA runtime,
- * on the host's memory. Its kernels are counted, not run, so that a test sees whether the plugin
- * leaves any of them in a pass. Linked into a program, these come before those of libcudart. */
+/* Devices for a GPU build of Darknet where there is none: what Darknet calls of the CUDA runtime,
+ * on the host's memory (emulation_devices: how many). Its kernels are counted, not run, so that a
+ * test sees whether the plugin leaves any of them in a pass. Linked into a program, these come
+ * before those of libcudart. */
 #include "tests/emulation/darknet_device.h"
+
+#include "tests/emulation/emulation.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-static long launches, bytes_out, registered, asynchronous, waits, page_locked;
+static atomic_long launches, bytes_out, registered, asynchronous, waits, page_locked, unordered;
 
 long darknet_device_launches(void)
 {
@@ -40,6 +44,11 @@ long darknet_device_page_locked(void)
     return page_locked;
 }
 
+long darknet_device_unordered(void)
+{
+    return unordered;
+}
+
 /* ---- streams: copies that have not happened yet ---- */
 
 struct copy {
@@ -54,10 +63,12 @@ struct stream {
     struct stream *next;
     struct copy *copies, **end;
     long started, done;
+    int device;
 };
 struct event {
     struct stream *stream;
     long after; /* so many of its copies */
+    int device;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -111,6 +122,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     struct stream *s = calloc(1, sizeof *s);
     if (!s || flags != cudaStreamNonBlocking) return cudaErrorInvalidValue;
     s->end = &s->copies;
+    s->device = emulation_device();
     *stream = (cudaStream_t)s;
     pthread_mutex_lock(&lock);
     s->next = streams;
@@ -136,8 +148,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
-    *event = (cudaEvent_t)calloc(1, sizeof(struct event));
-    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+    struct event *e = calloc(1, sizeof *e);
+    *event = (cudaEvent_t)e;
+    if (!e) return cudaErrorMemoryAllocation;
+    e->device = emulation_device();
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -149,7 +164,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct stream *s = (struct stream *)stream;
-    *(struct event *)event = (struct event){s, s->started};
+    struct event *e = (struct event *)event;
+    emulation_only_on(s->device, "an event on a stream");
+    emulation_only_on(e->device, "an event");
+    pthread_mutex_lock(&lock);
+    e->stream = s;
+    e->after = s->started;
+    pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
@@ -186,18 +207,18 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    *count = emulation_device_count();
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return emulation_use_device(device) ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = emulation_device();
     return cudaSuccess;
 }
 
@@ -206,7 +227,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 {
     memset(properties, 0, sizeof *properties);
     strcpy(properties->name, "emulation");
-    return cudaSetDevice(device);
+    return device >= 0 && device < emulation_device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
@@ -236,18 +257,24 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     *memory = calloc(1, bytes ? bytes : 1);
-    return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*memory) return cudaErrorMemoryAllocation;
+    emulation_memory_made(*memory, bytes ? bytes : 1);
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
 {
     catch_up_all();
+    emulation_memory_gone(memory);
     free(memory);
     return cudaSuccess;
 }
 
+/* From and to any device. It waits for the thread's own alone. */
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
+    int device = emulation_memory_device(kind == cudaMemcpyHostToDevice ? to : from);
+    unordered += device >= 0 && device != emulation_device();
     memcpy(to, from, bytes);
     if (kind == cudaMemcpyDeviceToHost) bytes_out += (long)bytes;
     return cudaSuccess;
@@ -270,7 +297,9 @@ cudaError_t cudaHostUnregister(void *host)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    __atomic_fetch_add(&asynchronous, 1, __ATOMIC_RELAXED);
+    asynchronous++;
+    if (stream) emulation_only_on(((struct stream *)stream)->device, "a copy on a stream");
+    emulation_check_memory(kind == cudaMemcpyHostToDevice ? to : from, "a copy of memory");
     if (stream) return start_copy((struct stream *)stream, to, from, bytes);
     return cudaMemcpy(to, from, bytes, kind);
 }

@@ -10,6 +10,8 @@ long darknet_device_launches(void);
 long darknet_device_bytes_out(void);
 /* Arrays that are page-locked. */
 long darknet_device_registered(void);
+/* Copies that did not wait for the device whose memory they are about: the thread used another. */
+long darknet_device_unordered(void);
 /* How often the host waited for all that the device does. */
 long darknet_device_waits(void);
 /* Copies that the host did not wait for. */

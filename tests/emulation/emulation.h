@@ -13,7 +13,29 @@ extern "C" {
 /* Order of blocks and threads; AMPK_EMULATION_SEED sets the first one. */
 void emulation_seed(uint64_t seed);
 
-/* The emulated device's memory (runtime_host.c). */
+/* Devices (default: one) and the one that the calling thread uses (first: 0). Memory, streams and
+ * events belong to the one that their maker used. Another's streams and events, and kernels and
+ * copies on a stream with another's memory, end the program: CUDA answers
+ * cudaErrorInvalidResourceHandle, or faults. (It lets copies go along on another's stream; ours
+ * never do.) To be set before anything is made. */
+void emulation_devices(int count);
+int emulation_device_count(void);
+int emulation_device(void);
+bool emulation_use_device(int device); /* false: there is none */
+/* Ends the program, naming what, unless the thread uses that device. */
+void emulation_only_on(int device, const char *what);
+/* Memory of the thread's device begins or ends; whose p is in (-1: no device's), and whether it may
+ * be used. */
+void emulation_memory_made(const void *data, size_t bytes);
+void emulation_memory_gone(const void *data);
+int emulation_memory_device(const void *p);
+void emulation_check_memory(const void *p, const char *what);
+/* The same for every address in there, and for a stream. */
+void emulation_check_words(const void *words, size_t bytes, const char *what);
+struct ampk_rt_a_stream;
+void emulation_check_stream(const struct ampk_rt_a_stream *, const char *what);
+
+/* The emulated devices' memory, all together (runtime_host.c). */
 struct emulation_memory {
     size_t allocations, bytes, peak_bytes; /* live now, and the most that ever was */
 };
@@ -25,7 +47,6 @@ void emulation_device_begin(void);
 void emulation_device_end(void);
 /* Work for a stream beside the one that operations use: done now or, every other time, when
  * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
-struct ampk_rt_a_stream;
 void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
 /* Work given while a recording is made: taken into it, to be done at every replay, and true; else
  * false. drop ends data with the recording. */

@@ -1,5 +1,6 @@
 /* kernels/cuda/reserve.h in the host's memory. */
 #include "kernels/cuda/reserve.h"
+#include "tests/emulation/emulation.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -7,11 +8,14 @@
 void *ampk_reserve(size_t bytes)
 {
     void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
+    if (p == MAP_FAILED) return NULL;
+    emulation_memory_made(p, bytes);
+    return p;
 }
 
 bool ampk_commit(void *range, size_t bytes, const void *initial)
 {
+    emulation_check_memory(range, "memory for a range");
     if (mprotect(range, bytes, PROT_READ | PROT_WRITE)) return false;
     if (initial) memcpy(range, initial, bytes);
     return true;
@@ -19,6 +23,7 @@ bool ampk_commit(void *range, size_t bytes, const void *initial)
 
 void ampk_unreserve(void *range, size_t bytes, bool committed)
 {
-    (void)committed;
+    if (committed) emulation_check_memory(range, "an end of a range"); /* it waits for its device */
+    emulation_memory_gone(range);
     munmap(range, bytes);
 }

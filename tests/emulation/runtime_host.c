@@ -1,10 +1,12 @@
 /* runtime.h on the host's memory: every call is done when it returns (but emulation_beside), and
- * there is one device, which exists only in the emulation. Fresh memory is full of NaN; what is
+ * the devices (devices.c) exist only in the emulation. Fresh memory is full of NaN; what is
  * allocated is counted. What CUDA forbids while a stream is captured ends the program. */
 #include "kernels/cuda/runtime.h"
 #include "tests/emulation/emulation.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,7 @@
 
 int ampk_rt_device_count(void)
 {
-    return 1;
+    return emulation_device_count();
 }
 
 /* Small, so that grid-stride loops do stride. */
@@ -28,15 +30,15 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
                                  .shared_bytes_per_block = 48 << 10,
                                  .l2_bytes = 1 << 20,
                                  .memory_bytes = (size_t)4 << 30};
-    return device == 0;
+    return device >= 0 && device < emulation_device_count();
 }
 
 int ampk_rt_device_current(void)
 {
-    return 0;
+    return emulation_device();
 }
 
-static const char *last_error = "";
+static _Thread_local const char *last_error = "";
 
 const char *ampk_rt_error(void)
 {
@@ -60,11 +62,25 @@ struct step {
 
 struct ampk_rt_a_recording {
     struct step *first, **end;
+    int device;
 };
 
-static ampk_rt_recording recording; /* being made */
-static bool spoiled, no_recordings;
-static size_t replays;
+struct ampk_rt_a_stream {
+    void (*work)(void *); /* NULL: there is nothing left to do */
+    void *data;
+    int device;
+};
+
+/* NULL: the default stream of the thread's device. */
+void emulation_check_stream(const struct ampk_rt_a_stream *stream, const char *what)
+{
+    if (stream) emulation_only_on(stream->device, what);
+}
+
+static _Thread_local ampk_rt_recording recording; /* being made */
+static _Thread_local bool spoiled;
+static bool no_recordings;
+static atomic_size_t replays;
 
 void emulation_allow_recordings(bool allowed)
 {
@@ -101,18 +117,19 @@ bool ampk_rt_can_record(void)
 
 bool ampk_rt_record_begin(ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a recording");
     forbid_in_recording("another recording");
     recording = malloc(sizeof *recording);
     if (!recording) return false;
-    *recording = (struct ampk_rt_a_recording){.end = &recording->first};
+    *recording =
+        (struct ampk_rt_a_recording){.end = &recording->first, .device = emulation_device()};
     spoiled = false;
     return true;
 }
 
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a recording");
     ampk_rt_recording made = recording;
     recording = NULL;
     if (!spoiled) return made;
@@ -129,7 +146,8 @@ bool ampk_rt_spoil_recording(const char *why)
 
 bool ampk_rt_replay(ampk_rt_recording r, ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a replay");
+    emulation_only_on(r->device, "a recording");
     forbid_in_recording("a replay");
     replays++;
     for (struct step *s = r->first; s; s = s->next)
@@ -158,13 +176,17 @@ struct allocation {
     struct allocation *next;
 };
 
+static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct allocation *allocations;
 static struct emulation_memory memory;
 static size_t limit = SIZE_MAX;
 
 struct emulation_memory emulation_memory(void)
 {
-    return memory;
+    pthread_mutex_lock(&memory_lock);
+    struct emulation_memory now = memory;
+    pthread_mutex_unlock(&memory_lock);
+    return now;
 }
 
 void emulation_memory_limit(size_t bytes)
@@ -176,6 +198,7 @@ void emulation_memory_limit(size_t bytes)
 static char *arena;
 static size_t arena_used;
 static const size_t ARENA_BYTES = (size_t)1 << 40, PAGE_BYTES = 4096;
+static pthread_mutex_t users_lock = PTHREAD_MUTEX_INITIALIZER;
 static int users; /* begun and not ended */
 
 #ifndef __SANITIZE_ADDRESS__ /* which says more */
@@ -214,12 +237,16 @@ static bool is_guarded(void)
 
 void emulation_device_begin(void)
 {
+    pthread_mutex_lock(&users_lock);
     if (users++ == 0 && arena_used) mprotect(arena, arena_used, PROT_READ | PROT_WRITE);
+    pthread_mutex_unlock(&users_lock);
 }
 
 void emulation_device_end(void)
 {
+    pthread_mutex_lock(&users_lock);
     if (--users == 0 && arena_used) mprotect(arena, arena_used, PROT_NONE);
+    pthread_mutex_unlock(&users_lock);
 }
 
 static size_t pages(size_t bytes)
@@ -248,9 +275,9 @@ static void give_back(const struct allocation *a)
     arena_used = used;
 }
 
-void *ampk_rt_alloc(size_t bytes)
+/* Under the lock, as what follows. */
+static void *allocate(size_t bytes)
 {
-    forbid_in_recording("memory is taken");
     struct allocation *a = malloc(sizeof *a);
     bool fits = bytes <= limit && memory.bytes <= limit - bytes;
     void *data = a && fits ? take_memory(bytes) : NULL;
@@ -270,10 +297,18 @@ void *ampk_rt_alloc(size_t bytes)
     return data;
 }
 
-void ampk_rt_free(void *data)
+void *ampk_rt_alloc(size_t bytes)
 {
-    if (!data) return;
-    forbid_in_recording("memory is given back");
+    forbid_in_recording("memory is taken");
+    pthread_mutex_lock(&memory_lock);
+    void *data = allocate(bytes);
+    pthread_mutex_unlock(&memory_lock);
+    if (data) emulation_memory_made(data, bytes);
+    return data;
+}
+
+static void deallocate(void *data)
+{
     struct allocation **at = &allocations, *a;
     while (*at && (*at)->data != data)
         at = &(*at)->next;
@@ -292,6 +327,16 @@ void ampk_rt_free(void *data)
     free(a);
 }
 
+void ampk_rt_free(void *data)
+{
+    if (!data) return;
+    forbid_in_recording("memory is given back");
+    emulation_memory_gone(data);
+    pthread_mutex_lock(&memory_lock);
+    deallocate(data);
+    pthread_mutex_unlock(&memory_lock);
+}
+
 void *ampk_rt_alloc_pinned(size_t bytes)
 {
     return malloc(bytes);
@@ -307,7 +352,8 @@ bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
     struct ampk_rt_device d;
     ampk_rt_device_read(0, &d);
     *total_bytes = limit < d.memory_bytes ? limit : d.memory_bytes;
-    *free_bytes = *total_bytes > memory.bytes ? *total_bytes - memory.bytes : 0;
+    size_t taken = emulation_memory().bytes;
+    *free_bytes = *total_bytes > taken ? *total_bytes - taken : 0;
     return true;
 }
 
@@ -346,39 +392,40 @@ static void fill_or_record(struct span span)
 
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a copy on a stream");
+    emulation_check_memory(dev, "a copy to memory");
     forbid_in_recording("the host's memory is read");
     copy(dev, host, bytes);
 }
 
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a copy on a stream");
+    emulation_check_memory(dev, "a copy from memory");
     forbid_in_recording("the host's memory is written");
     copy(host, dev, bytes);
 }
 
 void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a copy on a stream");
+    emulation_check_memory(dst_dev, "a copy to memory");
+    emulation_check_memory(src_dev, "a copy from memory");
     fill_or_record((struct span){dst_dev, src_dev, bytes});
 }
 
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
-    (void)stream;
+    emulation_check_stream(stream, "a filling on a stream");
+    emulation_check_memory(dev, "a filling of memory");
     fill_or_record((struct span){dev, NULL, bytes});
 }
 
 /* ---- streams, events ---- */
 
-struct ampk_rt_a_stream {
-    void (*work)(void *); /* NULL: there is nothing left to do */
-    void *data;
-};
-
 struct ampk_rt_an_event {
     ampk_rt_stream stream; /* it was recorded on last */
+    int device;
 };
 
 static void finish(ampk_rt_stream stream)
@@ -391,17 +438,20 @@ static void finish(ampk_rt_stream stream)
 
 void emulation_beside(ampk_rt_stream stream, void (*work)(void *), void *data)
 {
-    static bool late;
+    static atomic_uint times;
+    emulation_check_stream(stream, "work on a stream");
     if (emulation_record(work, data, free)) return;
     finish(stream);
-    *stream = (struct ampk_rt_a_stream){work, data};
-    late = !late;
-    if (!late) finish(stream);
+    stream->work = work;
+    stream->data = data;
+    if (times++ % 2) finish(stream);
 }
 
 ampk_rt_stream ampk_rt_stream_create(void)
 {
-    return calloc(1, sizeof(struct ampk_rt_a_stream));
+    ampk_rt_stream stream = calloc(1, sizeof *stream);
+    if (stream) stream->device = emulation_device();
+    return stream;
 }
 
 void ampk_rt_stream_destroy(ampk_rt_stream stream)
@@ -426,7 +476,9 @@ void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 ampk_rt_event ampk_rt_event_create(bool timed)
 {
     (void)timed;
-    return calloc(1, sizeof(struct ampk_rt_an_event));
+    ampk_rt_event event = calloc(1, sizeof *event);
+    if (event) event->device = emulation_device();
+    return event;
 }
 
 void ampk_rt_event_destroy(ampk_rt_event event)
@@ -436,6 +488,8 @@ void ampk_rt_event_destroy(ampk_rt_event event)
 
 void ampk_rt_event_record(ampk_rt_event event, ampk_rt_stream stream)
 {
+    emulation_check_stream(stream, "an event on a stream");
+    emulation_only_on(event->device, "an event");
     event->stream = stream;
 }
 

@@ -9,6 +9,7 @@
 #include "tests/emulation/emulation.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +25,11 @@ struct ampk_tc_plan {
 struct ampk_tc {
     struct ampk_tc_plan *plans;
     ampk_rt_stream stream; /* of operations; runs on another are beside it */
+    int device;            /* of the libraries' handles */
 };
 
 static bool refuse_fp32, refuse_accumulate;
-static size_t ran_beside, ran_forward, ran_summed[AMPK_TC_WEIGHTS];
+static atomic_size_t ran_beside, ran_forward, ran_summed[AMPK_TC_WEIGHTS];
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
@@ -57,6 +59,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
     (void)settings;
     struct ampk_tc *tc = calloc(1, sizeof *tc);
     if (!tc) snprintf(err, err_size, "out of memory");
+    if (tc) tc->device = emulation_device();
     return tc;
 }
 
@@ -79,6 +82,7 @@ static bool is_chosen(const struct ampk_tc_problem *p, int of)
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                                          ampk_rt_stream stream, char *why, size_t why_size)
 {
+    emulation_only_on(tc->device, "a handle of cuDNN or cuBLASLt");
     tc->stream = stream;
     bool fp32 = p->result == AMPK_FP32 && ampk_tc_operand(p->compute) != AMPK_FP32;
     bool refused = (fp32 && (refuse_fp32 || p->accumulate)) ||
@@ -476,6 +480,10 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
 {
     struct run *kept = malloc(sizeof *kept);
     if (!kept) abort();
+    emulation_only_on(tc->device, "a handle of cuDNN or cuBLASLt");
+    for (int i = 0; i < 4; i++)
+        emulation_check_memory((const void *[]){first, second, result, workspace}[i],
+                               "a convolution's memory");
     *kept = (struct run){&plan->p, first, second, result, workspace, sums != NULL, {0}};
     if (sums) kept->sums = *sums;
     if (sums) ran_summed[plan->p.pass]++;

@@ -81,9 +81,9 @@ AMP_TEST(srand_does_nothing_where_a_stream_is_drawn_from)
     network net = {.seen = &seen, .batch = 1, .subdivisions = 1};
     srand(6);
     int libc_next = libc_rand();
-    amp_seed_follow(&net, 11);
+    amp_seed_follow(&net, 11, 0);
     int first = rand(), second = rand();
-    amp_seed_follow(&net, 11);
+    amp_seed_follow(&net, 11, 0);
     srand(6);
     CHECK_INT(rand(), first);
     srand(0);
@@ -97,7 +97,7 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
 {
     size_t seen = 64;
     network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
-    amp_seed_follow(&net, 11);
+    amp_seed_follow(&net, 11, 0);
     int between = rand();
     seen += 8;
     int in_pass = rand(), in_pass_2 = rand();
@@ -105,7 +105,7 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     int next_pass = rand();
     CHECK(between != in_pass && in_pass != in_pass_2 && in_pass != next_pass);
 
-    amp_seed_follow(&net, 11); // resumed; what was drawn before does not matter
+    amp_seed_follow(&net, 11, 0); // resumed; what was drawn before does not matter
     rand();
     rand();
     seen = 64;

@@ -1,0 +1,194 @@
+#include "attach/gpus.h"
+
+#include "attach/interrupt.h"
+#include "attach/iteration.h"
+#include "attach/loader.h"
+#include "attach/no_gpu.h"
+#include "attach/seed.h"
+#include "attach/symbols.h"
+
+#include "cuda.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 16 }; // Darknet has room for the handles of so many GPUs
+
+// A program has one such group.
+static struct {
+    network *nets[MOST];
+    int n;        // 0: there is none
+    int training; // how many are in an iteration
+    bool ends;    // one of them cannot go on
+    bool seeded;
+    uint64_t seed;
+} group;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+
+// -1: the network is alone.
+static int find(const network *net)
+{
+    for (int i = 0; i < group.n; ++i)
+        if (group.nets[i] == net) return i;
+    return -1;
+}
+
+int amp_gpus_place(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    int place = find(net);
+    pthread_mutex_unlock(&lock);
+    return place < 0 ? 0 : place;
+}
+
+int amp_gpus_count(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    int count = find(net) < 0 ? 1 : group.n;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+// NULL: there are not so many in its group.
+static network *member(const network *net, int i)
+{
+    pthread_mutex_lock(&lock);
+    network *found = find(net) >= 0 && i < group.n ? group.nets[i] : NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+struct amp_session *amp_gpus_first(struct amp_session *s)
+{
+    network *first = member(s->net, 0);
+    struct amp_session *of_first = first ? amp_session_of(first->layers) : NULL;
+    return of_first ? of_first : s;
+}
+
+const struct amp_session *amp_gpus_find(const struct amp_session *s,
+                                        bool (*fulfils)(const struct amp_session *))
+{
+    const network *net;
+    for (int i = 0; (net = member(s->net, i)); ++i) {
+        const struct amp_session *other = amp_session_of(net->layers);
+        if (other && fulfils(other)) return other;
+    }
+    return fulfils(s) ? s : NULL;
+}
+
+void amp_gpus_close_logs(struct amp_session *s)
+{
+    const network *net;
+    for (int i = 0; (net = member(s->net, i)); ++i) {
+        struct amp_session *other = amp_session_of(net->layers);
+        if (other) amp_log_close(&other->log, &other->step.scaler);
+    }
+    amp_log_close(&s->log, &s->step.scaler);
+}
+
+void amp_gpus_enter(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    int place = find(net);
+    bool follows = place >= 0 && group.seeded;
+    if (place >= 0) group.training++;
+    pthread_mutex_unlock(&lock);
+    if (follows) amp_seed_follow(net, group.seed, (uint32_t)place);
+}
+
+void amp_gpus_leave(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    if (find(net) >= 0) group.training--;
+    pthread_cond_broadcast(&left);
+    pthread_mutex_unlock(&lock);
+}
+
+bool amp_gpus_wait(const struct amp_session *s)
+{
+    bool trains = amp_iteration_trains() == s->net;
+    if (amp_gpus_count(s->net) == 1) return true;
+    if (s->pass_images && !trains) return false;
+    pthread_mutex_lock(&lock);
+    bool late = group.ends;
+    group.ends = true;
+    group.training -= late && trains;
+    pthread_cond_broadcast(&left);
+    while (!late && group.training > trains)
+        pthread_cond_wait(&left, &lock);
+    pthread_mutex_unlock(&lock);
+    while (late)
+        pause();
+    return true;
+}
+
+void amp_gpus_average(const network *net)
+{
+    if (amp_gpus_count(net) > 1) AMP_USE(sync_nets)(group.nets, group.n, 0);
+}
+
+void amp_gpus_forget(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    if (find(net) >= 0) group.n = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+// ---- the GPU of a thread ----
+
+void amp_gpu_use(const struct amp_session *s)
+{
+    if (s->device && s->net->gpu_index >= 0) AMP_REAL(cuda_set_device)(s->net->gpu_index);
+}
+
+int amp_gpu_enter(const struct amp_session *s)
+{
+    int before = 0;
+    if (!s->device || s->net->gpu_index < 0) return -1;
+    cudaGetDevice(&before);
+    cudaSetDevice(s->net->gpu_index);
+    return before;
+}
+
+void amp_gpu_leave(int before)
+{
+    if (before >= 0) cudaSetDevice(before);
+}
+
+// ---- an iteration of all ----
+
+static void begin(network **nets, int n)
+{
+    if (n > MOST) amp_fail("-gpus: at most 16 GPUs");
+    pthread_mutex_lock(&lock);
+    memcpy(group.nets, nets, (size_t)n * sizeof *nets);
+    group.n = n;
+    group.training = 0;
+    group.seeded = amp_loader_seed(&group.seed);
+    pthread_mutex_unlock(&lock);
+    for (int i = 0; i < n; ++i) {
+        struct amp_session *s = amp_session_of(nets[i]->layers);
+        if (s) amp_log_share(&s->log, i, n, nets[i]->gpu_index);
+    }
+    amp_loader_lend(true);
+}
+
+AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
+{
+    if (!amp_has_gpu()) {
+        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
+        exit(1);
+    }
+    begin(nets, n);
+    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
+    amp_loader_lend(false);
+    amp_iteration_trained(nets[0], loss);
+    struct amp_session *s = amp_session_of(nets[0]->layers);
+    if (s) amp_interrupt_obey(s);
+    return loss;
+}
