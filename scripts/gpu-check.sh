@@ -75,7 +75,7 @@ while [ $# -gt 0 ]; do
 done
 
 names="device-properties conformance bench loss-curves invariants profile leaky-slope engines memcheck racecheck"
-case $budget in *[!0-9]*) fail "--budget $budget: not a number of seconds" ;; esac
+case $budget in *[!0-9]* | 0*) fail "--budget $budget: not a number of seconds" ;; esac
 for name in $(echo "$stages" | tr ',' ' '); do
     case " $names " in *" $name "*) ;; *) fail "no stage \"$name\"; there are: $names" ;; esac
 done
@@ -108,8 +108,8 @@ print(":".join(folder for path in (found.submodule_search_locations if found els
                for folder in sorted(glob.glob(path + "/*/lib"))))
 PYTHON
 )
-# Ours last: a library that PyTorch also uses is to be the one it came with.
-LD_LIBRARY_PATH=${python_libraries:+$python_libraries:}${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$binaries/lib
+# A library that PyTorch also uses is to be the one it came with.
+LD_LIBRARY_PATH=${python_libraries:+$python_libraries:}$binaries/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}
 if [ -n "$plans" ]; then
     XDG_CACHE_HOME=$work/plans
@@ -158,15 +158,18 @@ note() {
 }
 
 # run_stage MOST_SECONDS COMMAND...: again where an engine that made the device fault is left out the next time.
+# bench-gpu does that itself.
 run_stage() {
-    AMP_END=$(($(date +%s) + $1))
+    seconds=$1
+    AMP_END=$(($(date +%s) + seconds))
     export AMP_END
     shift
     for attempt in 1 2 3 4 5; do
         said=$(wc -c <"$work/$name.log")
-        timeout -k 5 $((AMP_END - $(date +%s))) "$@"
+        timeout -k 5 "$seconds" "$@"
         status=$?
-        [ $status != 0 ] && [ "$(date +%s)" -lt "$AMP_END" ] &&
+        seconds=$((AMP_END - $(date +%s)))
+        [ $status != 0 ] && [ $status != 75 ] && [ "$name" != bench ] && [ $seconds -gt 0 ] &&
             tail -c +$((said + 1)) "$work/$name.log" | grep -q 'left out from the next start on' || break
     done
     return $status

@@ -95,6 +95,8 @@ void amp_gpus_enter(const network *net)
 {
     pthread_mutex_lock(&lock);
     int place = find(net);
+    while (place >= 0 && group.ends) // another one cannot go on: this one stays as it is
+        pthread_cond_wait(&left, &lock);
     bool follows = place >= 0 && group.seeded;
     if (place >= 0) group.training++;
     pthread_mutex_unlock(&lock);
@@ -164,6 +166,7 @@ void amp_gpu_leave(int before)
 
 static void begin(network **nets, int n)
 {
+    if (n > MOST && !amp_session_of(nets[0]->layers)) return;
     if (n > MOST) amp_fail("-gpus: at most 16 GPUs");
     pthread_mutex_lock(&lock);
     memcpy(group.nets, nets, (size_t)n * sizeof *nets);
