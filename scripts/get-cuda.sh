@@ -36,11 +36,12 @@ trap 'exit 1' HUP INT TERM
 PIP_REQUIRE_VIRTUALENV=0 PIP_USER=0 "$python" -m pip install --disable-pip-version-check --no-cache-dir \
     --root-user-action=ignore     --only-binary :all: --target "$work" $packages || fail "pip could not load $packages"
 
-# The packages have libraries by the names that programs look for, not by those that linkers do.
+# The packages have libraries by the names that programs look for, not those that linkers do.
 for library in "$work"/nvidia/*/lib/lib*.so.*; do
     link=${library%%.so.*}.so
     [ -e "$link" ] || ln -s "$(basename "$library")" "$link"
 done
+ln -s lib "$work/nvidia/cu13/lib64" # where nvcc looks
 [ -x "$work/nvidia/cu13/bin/nvcc" ] && [ -e "$work/nvidia/cudnn/lib/libcudnn.so" ] ||
     fail "the packages do not hold nvcc or cuDNN where they used to"
 chmod 755 "$work" # mktemp's are for one user
