@@ -1,15 +1,15 @@
 #!/bin/sh
 # Gets what the preset cuda needs of NVIDIA's, for machines that have a driver (580 or later) and no CUDA:
-# CUDA 13.0 (nvcc, libraries, headers) and cuDNN 9.19 from NVIDIA's Python packages, 1.7 GB to load and
-# 2.1 GB in build/toolkit, where CMake finds them. No root rights are needed, and nothing outside build/
-# changes; delete the folder to be rid of it. NVIDIA's licences hold for what is loaded.
+# CUDA 13.0 (nvcc, libraries, headers, compute-sanitizer) and cuDNN 9.19 from NVIDIA's Python packages, into
+# build/toolkit, where CMake finds them: 1.7 GB. No root rights are needed, and nothing outside build/ changes;
+# delete the folder to be rid of it. NVIDIA's licences hold for what is loaded.
 #
 #   scripts/get-cuda.sh
 #
 # Needs pip (python3-pip), whose settings of index and proxy hold. Does nothing when all is there.
 set -eu
 
-packages="cuda-toolkit[nvcc,cudart,cccl,cublas,curand,nvrtc]==13.0.* nvidia-cudnn-cu13==9.19.*"
+packages="cuda-toolkit[nvcc,cudart,cccl,cublas,curand,nvrtc,sanitizer]==13.0.* nvidia-cudnn-cu13==9.19.*"
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=$root/build/toolkit
 

@@ -102,7 +102,7 @@ find_cuda() {
 get_cuda() {
     can_get_cuda || return 1
     echo "$reason"
-    agreed "Get CUDA 13.0 and cuDNN 9.19 into build/toolkit (2 GB, no root)?" || return 1
+    agreed "Get CUDA 13.0 and cuDNN 9.19 into build/toolkit (1.7 GB, no root)?" || return 1
     if ! install_missing python3-pip || ! scripts/get-cuda.sh; then
         reason="$reason, and getting CUDA failed"
         return 1
