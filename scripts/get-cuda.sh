@@ -23,8 +23,7 @@ if [ "$(cat "$target/packages" 2>/dev/null)" = "$packages" ]; then
     echo "CUDA and cuDNN are in $target"
     exit 0
 fi
-python=/usr/bin/python3
-"$python" -m pip --version >/dev/null 2>&1 || fail "pip is missing; apt-get install python3-pip"
+python3 -m pip --version >/dev/null 2>&1 || fail "pip is missing; apt-get install python3-pip"
 
 # Half of it would be taken for all.
 mkdir -p "$root/build"
@@ -33,7 +32,7 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
 # shellcheck disable=SC2086 # several packages
-PIP_REQUIRE_VIRTUALENV=0 PIP_USER=0 "$python" -m pip install --disable-pip-version-check --no-cache-dir \
+PIP_REQUIRE_VIRTUALENV=0 PIP_USER=0 python3 -m pip install --disable-pip-version-check --no-cache-dir \
     --root-user-action=ignore     --only-binary :all: --target "$work" $packages || fail "pip could not load $packages"
 
 # The packages have libraries by the names that programs look for, not those that linkers do.
