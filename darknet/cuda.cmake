@@ -5,11 +5,13 @@
 # as PTX for later GPUs, the lowest for those in between that a shorter list leaves out.
 # libcuda is never linked: it comes with the driver, and the programs must start without one.
 
+# Where scripts/get-cuda.sh puts them.
+set(fetched ${PROJECT_SOURCE_DIR}/build/toolkit/nvidia)
 find_program(CMAKE_CUDA_COMPILER nvcc
-  HINTS ENV CUDA_PATH ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  HINTS ENV CUDA_PATH ENV CUDA_HOME ${fetched}/cu13 PATHS /usr/local/cuda PATH_SUFFIXES bin)
 if(NOT CMAKE_CUDA_COMPILER)
   message(FATAL_ERROR "AMP_CUDA needs the CUDA toolkit (12 or 13), but nvcc was not found. "
-    "Put it on PATH or set CMAKE_CUDA_COMPILER.")
+    "Put it on PATH, set CMAKE_CUDA_COMPILER, or let scripts/get-cuda.sh get it.")
 endif()
 
 execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch
@@ -46,8 +48,10 @@ set(CMAKE_CUDA_FLAGS_RELEASE "")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 find_package(CUDAToolkit 12 REQUIRED)
 
-find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+# NVIDIA's Python packages have it beside the toolkit.
+set(beside ${CUDAToolkit_LIBRARY_ROOT}/../cudnn)
+find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${beside}/include)
+find_library(CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR} ${beside}/lib)
 if(NOT CUDNN_INCLUDE_DIR OR NOT CUDNN_LIBRARY)
   message(FATAL_ERROR "AMP_CUDA needs cuDNN 8 or 9, but cudnn_version.h and libcudnn were not "
     "found. Set CUDNN_INCLUDE_DIR and CUDNN_LIBRARY.")

@@ -22,11 +22,12 @@
 #   --out DIR            default out/compare
 #   --report-only        trains nothing, reports on what is in --out
 #   --gpu N              which GPU, -1: none
-#   --preset NAME        what is built and run: auto (default: cuda where an NVIDIA GPU, nvcc and
-#                        cuDNN are, else cpu; one line says why), cpu, release, cuda
+#   --preset NAME        what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one
+#                        line says why), cpu, release, cuda
 #   -y                   install missing packages without asking
 #
-# Installs what is missing (apt), fetches and builds Darknet and the plugin, trains, evaluates. Stop it
+# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and the
+# plugin, trains, evaluates. Stop it
 # when you like: the same command goes on where it was, finished runs are not repeated, and more seeds
 # or variants are added to those that are there. The results are DIR/report.html (one file, to be sent
 # as it is), report.json and report.md.

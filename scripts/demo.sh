@@ -8,10 +8,10 @@
 #   --data DIR     your own data set in Darknet's format instead of the demo's garments: DIR holds one
 #                  *.data file, or one *.names file with train.txt and valid.txt; relative paths in
 #                  them are relative to DIR
-#   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU, nvcc and cuDNN are,
-#                  else cpu; one line says why), cpu, release, cuda
+#   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one line
+#                  says why), cpu, release, cuda
 #
-# Installs what is missing (apt), fetches and builds Darknet and the plugin, makes the data set,
+# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and the plugin, makes the data set,
 # trains, evaluates. Everything it makes is in build/, darknet/upstream/ and out/demo/; the result is
 # out/demo/summary.json. Run it again as often as you like: finished steps are not repeated, the two
 # trainings are.

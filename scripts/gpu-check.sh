@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most
-# nine minutes (--quick: seven).
+# nine minutes (--quick: seven), or in what --budget gives.
 #
 #   sh scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAME,NAME...]
 #                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]

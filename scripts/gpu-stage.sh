@@ -115,7 +115,7 @@ our_kernels() {
 
 find_sanitizer() {
     for candidate in "$(command -v compute-sanitizer)" "${CUDA_HOME:-/usr/local/cuda}"/bin/compute-sanitizer \
-        /usr/local/cuda*/bin/compute-sanitizer; do
+        "$root/build/toolkit/nvidia/cu13/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer; do
         if [ -x "$candidate" ]; then
             echo "$candidate"
             return

@@ -1,7 +1,8 @@
-# Sourced by scripts, in the repository's root: which preset fits this machine.
+# Sourced by scripts after packages.sh, in the repository's root: which preset fits this machine.
 #
 #   choose_preset      $preset is cuda, which is configured then, or cpu; one line says why
 #   find_gpus          $gpus: a line "NAME, COMPUTE CAPABILITY" for each NVIDIA GPU
+#   find_cuda          the preset cuda is configured for these GPUs; with scripts/get-cuda.sh, if need be
 #   find_nvcc          $nvcc: where CMake finds it too
 #   match_gpus         $architectures: what nvcc must compile for these GPUs
 #   configure_cuda     the preset cuda, for $AMP_CUDA_ARCHITECTURES, else for $architectures, else as
@@ -14,12 +15,14 @@ unmatched=
 architectures=
 usual_cuda=/usr/local/cuda
 pci_devices=/sys/bus/pci/devices
+fetched_cuda=build/toolkit/nvidia/cu13
+fetched_driver=580 # the oldest that CUDA 13 runs with
 cuda_advice="for the GPU, install CUDA 12 or 13 (nvcc, libraries, headers) and cuDNN 8 or 9 (with headers), such as from NVIDIA's own package repository, and run this again"
-driver_advice="for the GPU, install NVIDIA's driver, and then CUDA 12 or 13 and cuDNN 8 or 9, and run this again"
+driver_advice="for the GPU, install NVIDIA's driver, $fetched_driver or later, and run this again"
 
 choose_preset() {
     advice=
-    if find_gpus && find_nvcc && match_gpus && configure_cuda; then
+    if find_gpus && find_cuda; then
         preset=cuda
         tell_cuda
     else
@@ -90,9 +93,36 @@ name_gpus() {
 
 # ---- the toolkit ----
 
+find_cuda() {
+    if find_nvcc && match_gpus && configure_cuda; then return; fi
+    get_cuda && find_nvcc && match_gpus && configure_cuda
+}
+
+# Where it cures the $reason. An nvcc of the user's own that was used before is not replaced.
+get_cuda() {
+    can_get_cuda || return 1
+    echo "$reason"
+    agreed "Get CUDA 13.0 and cuDNN 9.19 into build/toolkit (1.7 GB, no root)?" || return 1
+    if ! install_missing python3-pip || ! scripts/get-cuda.sh; then
+        reason="$reason, and getting CUDA failed"
+        return 1
+    fi
+    export CUDA_PATH="$PWD/$fetched_cuda" # before another one that does not do
+}
+
+can_get_cuda() {
+    case $reason in *nvcc* | *cuDNN* | *CUDA*) ;; *) return 1 ;; esac
+    [ ! -e build/cuda/CMakeCache.txt ] && [ "$nvcc" != "$PWD/$fetched_cuda/bin/nvcc" ] || return 1
+    echo "$gpus" | awk '{ if ($NF >= 7.5) found = 1 } END { exit !found }' || return 1
+    driver=$(timeout -k 5 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
+    [ "${driver%%.*}" -lt $fetched_driver ] 2>/dev/null || return 0
+    advice="$cuda_advice; or update NVIDIA's driver $driver to $fetched_driver or later, with which this gets CUDA and cuDNN itself"
+    return 1
+}
+
 find_nvcc() {
     for nvcc in ${CUDA_PATH:+"$CUDA_PATH/bin/nvcc"} ${CUDA_HOME:+"$CUDA_HOME/bin/nvcc"} \
-        "$(command -v nvcc)" "$usual_cuda/bin/nvcc"; do
+        "$PWD/$fetched_cuda/bin/nvcc" "$(command -v nvcc)" "$usual_cuda/bin/nvcc"; do
         [ ! -x "$nvcc" ] || return 0
     done
     nvcc=

@@ -5,7 +5,8 @@
 #
 # The preset cpu is built and tested; the preset cuda too where nvcc and cuDNN are, else one SKIPPED
 # line says what is missing, and --require-cuda makes that a failure. Where there is an NVIDIA GPU,
-# every operation of the CUDA backend is tested on it (scripts/gpu-check.sh does more).
+# every operation of the CUDA backend is tested on it (scripts/gpu-check.sh does more); what CUDA it
+# lacks comes from scripts/get-cuda.sh.
 # --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests
 # labelled slow are left out.
 # AMP_CUDA_ARCHITECTURES (default: those of the GPUs here, else "75;90") limits what the preset cuda
@@ -62,17 +63,16 @@ run_tests() {
 # What differs from the CPU build: how the plugin gets into Darknet, training without a GPU, and what
 # the toolkit's libraries and compiler, or a GPU, make of our kernels and convolutions.
 test_cuda() {
-    if find_gpus && find_nvcc && match_gpus; then
-        labels='attach|cuda|gpu'
-    else
+    labels='attach|cuda|gpu'
+    if ! { find_gpus && find_cuda; }; then
         echo "SKIPPED tests on a GPU: $reason"
         labels='attach|cuda'
         architectures="75;90"
-    fi
-    if ! find_nvcc || ! configure_cuda; then
-        echo "SKIPPED cuda: $reason"
-        [ "$require_cuda" = 0 ]
-        return
+        if ! find_nvcc || ! configure_cuda; then
+            echo "SKIPPED cuda: $reason"
+            [ "$require_cuda" = 0 ]
+            return
+        fi
     fi
     tell_cuda
     cmake --build --preset cuda -j "$jobs"
@@ -81,7 +81,7 @@ test_cuda() {
     grep -h '^SKIPPED' build/cuda/Testing/Temporary/LastTest.log | sort -u
 }
 
-install_missing "$packages"
+install_missing $packages
 check_format
 scripts/get-darknet.sh
 test_cuda

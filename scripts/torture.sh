@@ -57,7 +57,7 @@ build() {
 }
 
 fuzz() {
-    install_missing "cmake make g++ clang libclang-rt-dev python3"
+    install_missing cmake make g++ clang libclang-rt-dev python3
     [ "$1" = all ] && set -- $(python3 -B scripts/fuzz.py list)
     for target in "$@"; do
         python3 -B scripts/fuzz.py list | grep -qx -e "$target" || fail "there is no fuzz target \"$target\"; see --list"
@@ -76,7 +76,7 @@ run_test() {
 }
 
 torture() {
-    install_missing "build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils"
+    install_missing build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils
     scripts/get-darknet.sh
     build cpu
     end=$(($(date +%s) + minutes * 60)) rounds=0

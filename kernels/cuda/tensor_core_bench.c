@@ -31,10 +31,10 @@ static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dty
 }
 
 /* What the user can do about a fault. */
-static const char *find_advice(struct ampk_tc *tc)
+static const char *find_advice(const struct ampk_tc_bench *b)
 {
-    if (ampk_tc_remember_fault(tc)) return "; left out from the next start on: start again";
-    if (tc->settings.untimed) return "";
+    if (ampk_tc_remember_fault(b->tc)) return "; left out from the next start on: start again";
+    if (b->guessed) return "";
     return "; with AMPK_CUDA_UNTIMED=1 in the environment nothing is timed";
 }
 
@@ -45,10 +45,9 @@ static void give_up(const struct ampk_tc_bench *b)
     if (b->blamed && b->blamed->cudnn)
         snprintf(engine, sizeof engine, "cuDNN's engine %lld", (long long)b->blamed->cudnn->engine);
     const char *key = b->tc->trying ? b->tc->trying : b->what;
-    const char *reason = ampk_rt_error(), *advice = find_advice(b->tc);
+    const char *reason = ampk_rt_error(), *advice = find_advice(b);
     fprintf(stderr, "CUDA backend: %s failed while it was %s: %s (%s)%s\n",
-            b->blamed ? engine : "the device", b->tc->settings.untimed ? "tried" : "timed", reason,
-            key, advice);
+            b->blamed ? engine : "the device", b->guessed ? "tried" : "timed", reason, key, advice);
     abort();
 }
 

@@ -18,6 +18,7 @@ struct ampk_tc_bench {
     ampk_rt_event from, to;
     const char *what;                 /* the key, for a message */
     const struct ampk_tc_way *blamed; /* NULL: none */
+    bool guessed;                     /* what runs is not timed */
     char refusal[400];                /* why the last way that refused did */
 };
 

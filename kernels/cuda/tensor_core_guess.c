@@ -22,7 +22,8 @@ static void begin(struct guess *g, const struct ampk_tc_way *way)
     g->bench = (struct ampk_tc_bench){.tc = g->tc,
                                       .stream = g->stream,
                                       .workspace_bytes = way->workspace ? way->workspace : 1,
-                                      .what = g->plan->key};
+                                      .what = g->plan->key,
+                                      .guessed = true};
     g->wanted = way->workspace;
     g->ready = ampk_tc_bench_begin(&g->bench, &g->plan->problem);
     g->begun = true;

@@ -169,14 +169,16 @@ static size_t second_result_bytes(const struct ampk_tc_bench *b)
     return words_at(b) + 2 * sizeof(uint32_t);
 }
 
-/* Runs a way into one of two results that were cleared. */
-static bool compute(struct ampk_tc_bench *b, const struct ampk_tc_way *way, void *result)
+/* Runs a candidate into one of two results that were cleared. */
+static bool compute(struct ampk_tc_bench *b, const struct candidate *c, void *result)
 {
     char why[400];
     ampk_rt_zero(result, b->result_bytes, b->stream);
-    bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, result, &b->sums, b->workspace,
+    ampk_tc_bench_blame(b, &c->way, c->key);
+    bool done = ampk_tc_run_way(b->tc, &c->way, b->first, b->second, result, &b->sums, b->workspace,
                                 b->stream, why, sizeof why);
     ampk_tc_bench_wait(b);
+    ampk_tc_bench_blame(b, NULL, NULL);
     return done;
 }
 
@@ -195,17 +197,14 @@ static double compare(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan, 
 /* Whether the plan's way, this choice, gives the same bits twice, and the result of the fastest
  * named one; other: second_result_bytes. */
 static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
-                   const struct ampk_cudnn_choice *choice, const struct ampk_tc_way *named,
+                   const struct ampk_cudnn_choice *choice, const struct candidate *named,
                    void *other)
 {
-    char key[AMPK_TC_CHOICE_KEY];
-    ampk_tc_name_cudnn(plan, choice, key);
-    ampk_tc_bench_blame(b, &plan->way, key);
-    bool agree = compute(b, &plan->way, b->result) && compute(b, &plan->way, other) &&
-                 compare(b, plan, other) == 0 && compute(b, named, other) &&
-                 compare(b, plan, other) <= slack(&plan->problem);
-    ampk_tc_bench_blame(b, NULL, NULL);
-    return agree;
+    struct candidate found = {.way = plan->way};
+    ampk_tc_name_cudnn(plan, choice, found.key);
+    return compute(b, &found, b->result) && compute(b, &found, other) &&
+           compare(b, plan, other) == 0 && compute(b, named, other) &&
+           compare(b, plan, other) <= slack(&plan->problem);
 }
 
 /* The plan's way, found by the search, gives way to what cuDNN named, unless it is sooner by enough
@@ -214,15 +213,16 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
                         int named, float ms, void *other, char value[AMPK_TC_VALUE])
 {
     char why[400], text[AMPK_TC_KEY + 2 * AMPK_TC_VALUE], before[32];
-    struct ampk_tc_way way = {.ms = 0};
-    bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &way, &t->choices[named],
+    struct candidate c = {.way.ms = 0};
+    c.choice = ampk_tc_name_cudnn(plan, &t->choices[named], c.key);
+    bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &c.way, &t->choices[named],
                                  b->workspace_bytes, why, sizeof why);
     bool pays = ms > WORTH * plan->way.ms;
-    if (set && pays && agrees(b, plan, &t->choices[t->fastest], &way, other)) {
+    if (set && pays && agrees(b, plan, &t->choices[t->fastest], &c, other)) {
         snprintf(text, sizeof text, "%s; before the search", plan->key);
         snprintf(before, sizeof before, "%.6g", ms);
         ampk_plan_cache_add(b->tc->cache, text, before);
-        ampk_tc_clear_way(&way);
+        ampk_tc_clear_way(&c.way);
         return;
     }
     snprintf(text, sizeof text,
@@ -231,9 +231,9 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
     if (pays && !b->tc->said_wrong) ampk_tc_say(text);
     b->tc->said_wrong |= pays;
     ampk_tc_clear_way(&plan->way);
-    plan->way = way;
+    plan->way = c.way;
     plan->way.ms = set ? ms : 0;
-    write_value(value, ms, ampk_tc_name_cudnn(plan, &t->choices[named], text));
+    write_value(value, ms, c.choice);
 }
 
 static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,

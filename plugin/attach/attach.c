@@ -152,9 +152,11 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 
 AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
+    amp_gpus_enter(net);
     amp_ending_enter();
     int result = resize(net, w, h);
     amp_ending_leave();
+    amp_gpus_leave(net);
     return result;
 }
 

@@ -12,6 +12,9 @@
 // missed (a batch, an image). May be nested. A thread that is inside may call exit.
 void amp_ending_enter(void);
 void amp_ending_leave(void);
+// Before a wait for other threads, which may not come any more: this one is not inside, however
+// often it was.
+void amp_ending_step_out(void);
 
 // From the first call on exit and quick_exit wait. What is registered last runs first, so it is
 // called once more when a library has registered its destructors: OpenCV does when it decodes its

@@ -1,5 +1,6 @@
 #include "attach/gpus.h"
 
+#include "attach/ending.h"
 #include "attach/interrupt.h"
 #include "attach/iteration.h"
 #include "attach/loader.h"
@@ -13,7 +14,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { MOST = 16 }; // Darknet has room for the handles of so many GPUs
 
@@ -21,7 +21,8 @@ enum { MOST = 16 }; // Darknet has room for the handles of so many GPUs
 static struct {
     network *nets[MOST];
     int n;        // 0: there is none
-    int training; // how many are in an iteration
+    bool running; // train_networks is
+    int busy;     // how many are trained or resized now
     bool ends;    // one of them cannot go on
     bool seeded;
     uint64_t seed;
@@ -29,6 +30,7 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
+static _Thread_local const network *entered; // by this thread
 
 // -1: the network is alone.
 static int find(const network *net)
@@ -94,39 +96,58 @@ void amp_gpus_close_logs(struct amp_session *s)
 void amp_gpus_enter(const network *net)
 {
     pthread_mutex_lock(&lock);
-    int place = find(net);
-    while (place >= 0 && group.ends) // another one cannot go on: this one stays as it is
+    bool together = find(net) >= 0;
+    while (together && group.ends) // another one cannot go on: this one stays as it is
         pthread_cond_wait(&left, &lock);
-    bool follows = place >= 0 && group.seeded;
-    if (place >= 0) group.training++;
+    if (together) group.busy++;
     pthread_mutex_unlock(&lock);
-    if (follows) amp_seed_follow(net, group.seed, (uint32_t)place);
+    entered = net;
 }
 
 void amp_gpus_leave(const network *net)
 {
     pthread_mutex_lock(&lock);
-    if (find(net) >= 0) group.training--;
+    if (find(net) >= 0) group.busy--;
     pthread_cond_broadcast(&left);
     pthread_mutex_unlock(&lock);
+    entered = NULL;
+}
+
+// Under the lock.
+static void end_group(void)
+{
+    for (int i = 0; i < group.n; ++i) {
+        struct amp_session *s = amp_session_of(group.nets[i]->layers);
+        if (s) amp_log_share(&s->log, 0, 1, group.nets[i]->gpu_index);
+    }
+    group.n = 0;
+}
+
+void amp_gpus_begin_iteration(const network *net)
+{
+    pthread_mutex_lock(&lock);
+    if (find(net) >= 0 && !group.running) end_group();
+    int place = find(net);
+    bool follows = place >= 0 && group.seeded;
+    pthread_mutex_unlock(&lock);
+    if (follows) amp_seed_follow(net, group.seed, (uint32_t)place);
 }
 
 bool amp_gpus_wait(const struct amp_session *s)
 {
-    bool trains = amp_iteration_trains() == s->net;
+    bool counts = entered == s->net;
     if (amp_gpus_count(s->net) == 1) return true;
-    if (s->pass_images && !trains) return false;
+    amp_ending_step_out();
     pthread_mutex_lock(&lock);
-    bool late = group.ends;
-    group.ends = true;
-    group.training -= late && trains;
+    bool known = counts || !group.running, late = known && group.ends;
+    group.ends |= known;
+    group.busy -= late && counts;
     pthread_cond_broadcast(&left);
-    while (!late && group.training > trains)
+    while (late || (known && group.busy > counts))
         pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
-    while (late)
-        pause();
-    return true;
+    amp_ending_enter();
+    return known;
 }
 
 void amp_gpus_average(const network *net)
@@ -171,7 +192,8 @@ static void begin(network **nets, int n)
     pthread_mutex_lock(&lock);
     memcpy(group.nets, nets, (size_t)n * sizeof *nets);
     group.n = n;
-    group.training = 0;
+    group.running = true;
+    group.busy = 0;
     group.seeded = amp_loader_seed(&group.seed);
     pthread_mutex_unlock(&lock);
     for (int i = 0; i < n; ++i) {
@@ -189,6 +211,9 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
     }
     begin(nets, n);
     float loss = AMP_REAL(train_networks)(nets, n, d, interval);
+    pthread_mutex_lock(&lock);
+    group.running = false;
+    pthread_mutex_unlock(&lock);
     amp_loader_lend(false);
     amp_iteration_trained(nets[0], loss);
     struct amp_session *s = amp_session_of(nets[0]->layers);

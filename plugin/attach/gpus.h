@@ -21,12 +21,14 @@ const struct amp_session *amp_gpus_find(const struct amp_session *,
 // The end of the program: its log, and those of all that it trains with.
 void amp_gpus_close_logs(struct amp_session *);
 
-// Around an iteration of one network, on the thread that trains it.
+// Around an iteration of one network, or a change of its size, on the thread that does it.
 void amp_gpus_enter(const network *);
 void amp_gpus_leave(const network *);
-// For a network that cannot go on: waits until the others have ended their iteration. Does not
-// return where another one came first. False: Darknet's train_network does not pass through the
-// plugin (linked statically), so that nobody knows when they have.
+// It is an iteration. Outside of train_networks it is trained alone: the others are, too, then.
+void amp_gpus_begin_iteration(const network *);
+// For a network that cannot go on: waits until the others have left. Does not return where another
+// one came first. False: Darknet's train_network does not pass through the plugin (linked
+// statically), so that nobody knows when they have.
 bool amp_gpus_wait(const struct amp_session *);
 // As Darknet before it saves; nothing is in an iteration.
 void amp_gpus_average(const network *);
@@ -68,6 +70,10 @@ static inline void amp_gpus_enter(const network *net)
     (void)net;
 }
 static inline void amp_gpus_leave(const network *net)
+{
+    (void)net;
+}
+static inline void amp_gpus_begin_iteration(const network *net)
 {
     (void)net;
 }

@@ -48,6 +48,7 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     training = net;
     amp_gpus_enter(net);
+    amp_gpus_begin_iteration(net);
     float loss = AMP_REAL(train_network)(net, d);
     amp_gpus_leave(net);
     training = NULL;

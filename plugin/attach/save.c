@@ -360,7 +360,7 @@ static void refuse_non_finite(struct amp_session *s, const char *name)
              "training diverged: the %s are no longer finite; %s is not written, older files "
              "are left as they were. Lower learning_rate, or lengthen burn_in",
              what, name);
-    amp_log_close(&s->log, &s->step.scaler);
+    amp_gpus_close_logs(s);
     amp_fail(message);
 }
 

@@ -459,6 +459,17 @@ static const char *image_name(void *user, int subdivision, int image)
     return amp_loader_image(pass * s->desc->batch + image);
 }
 
+// Others that it trains with finish their iteration first, where it is known when they have.
+static void stop(void *user, const char *message)
+{
+    struct amp_session *s = user;
+    if (amp_gpus_wait(s))
+        amp_gpus_close_logs(s);
+    else
+        amp_log_close(&s->log, &s->step.scaler);
+    amp_fail(message);
+}
+
 static void close_all_logs(void)
 {
     amp_ending_wait();
@@ -485,14 +496,15 @@ static void start_training_state(struct amp_session *s)
     s->step.demote = demote_in_training;
     s->step.take_losses = amp_hook_take_losses;
     s->step.image_name = image_name;
+    s->step.stop = stop;
     s->step.user = s;
-    s->step.stop = amp_fail;
     s->step.divergence.burn_in = s->desc->burn_in;
     s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
     pthread_once(&once, close_logs_at_exit);
 }
 
-// Once for all GPUs (-gpus 0,1).
+// Once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU. What one of
+// them cannot do it says itself (tell_notes).
 static void tell_plan(const struct amp_session *s)
 {
     pthread_mutex_lock(&sessions_lock);

@@ -135,6 +135,7 @@ void amp_log_share(struct amp_log *log, int place, int together, int gpu)
 {
     log->place = place;
     log->together = together;
+    log->who[0] = 0;
     if (together > 1) snprintf(log->who, sizeof log->who, "GPU %d: ", gpu);
 }
 

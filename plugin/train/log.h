@@ -40,7 +40,7 @@ void amp_log_start(struct amp_log *, const struct amp_net_desc *);
 int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size);
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
 /* One of several networks that are trained together, each on a GPU. The first (place 0) has the
- * file and prints the progress of all; the other lines say whose they are. */
+ * file and prints the progress of all; the other lines say whose they are. 0 of 1: alone. */
 void amp_log_share(struct amp_log *, int place, int together, int gpu);
 
 /* A step begins: the first one starts the clock. */

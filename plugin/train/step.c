@@ -23,12 +23,11 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
         s->told = true;
         return;
     }
-    amp_log_close(s->log, &s->scaler);
     snprintf(message, sizeof message,
              "%s%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
              "burn_in, or check the labels; %s.",
              s->log->who, why, advice);
-    s->stop(message);
+    s->stop(s->user, message);
 }
 
 static void stop_for_fault(struct amp_step *s, const char *why)

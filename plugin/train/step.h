@@ -65,8 +65,9 @@ struct amp_step {
     const char *(*image_name)(void *user, int subdivision, int image);
     /* A layer left FP16: the plan must be made anew before the next pass. */
     void (*demote)(void *user, const struct amp_fault *);
+    /* Closes the log and ends the program; does not return. */
+    void (*stop)(void *user, const char *message);
     void *user;
-    void (*stop)(const char *message); /* ends the program; does not return */
 };
 
 /* subdivision 0: the first of the step. */

@@ -54,7 +54,7 @@ bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *));
 /* Whether there are recordings (default: yes), and how many were played. */
 void emulation_allow_recordings(bool);
 size_t emulation_replays(void);
-/* ampk_rt_alloc fails rather than exceed this; SIZE_MAX: no limit. */
+/* ampk_rt_alloc and ampk_commit fail rather than exceed this; SIZE_MAX: no limit. */
 void emulation_memory_limit(size_t bytes);
 
 #ifdef __cplusplus

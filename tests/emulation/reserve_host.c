@@ -1,5 +1,6 @@
 /* kernels/cuda/reserve.h in the host's memory. */
 #include "kernels/cuda/reserve.h"
+#include "kernels/cuda/runtime.h"
 #include "tests/emulation/emulation.h"
 
 #include <string.h>
@@ -15,7 +16,9 @@ void *ampk_reserve(size_t bytes)
 
 bool ampk_commit(void *range, size_t bytes, const void *initial)
 {
+    size_t left, total;
     emulation_check_memory(range, "memory for a range");
+    if (!ampk_rt_memory(&left, &total) || bytes > left) return false; /* not counted itself */
     if (mprotect(range, bytes, PROT_READ | PROT_WRITE)) return false;
     if (initial) memcpy(range, initial, bytes);
     return true;

@@ -7,12 +7,18 @@
 #include "tests/train/attached.h"
 #include "tests/train/small_set.h"
 
+#include "cuda.h"
 #include "option_list.h"
+#include "plugin/attach/gpus.h"
 #include "plugin/attach/loader.h"
 #include "plugin/attach/save.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 data get_data_part(data d, int part, int total); // data.h has names of attached.h
@@ -129,10 +135,90 @@ static void step_both(const struct nets *together, const struct nets *one_by_one
 
 // ---- the end, first of all: a child of a process that used OpenMP has no threads ----
 
-enum end { BY_SIGNAL, NO_MEMORY_FOR_ANY, NO_MEMORY_FOR_ONE };
-enum { BEFORE = 5 }; // iterations
+enum end {
+    BY_SIGNAL,
+    NO_MEMORY_FOR_ANY,
+    NO_MEMORY_FOR_ONE,
+    NO_MEMORY_TO_RESIZE,
+    EXIT_WHILE_RESIZED,
+    DIVERGED,
+    SPOILT_SAVE
+};
+enum { BEFORE = 5, STATUS = 3 }; // iterations; of exit
 
-static void train_to_the_end(int n, enum end how, const char *folder)
+// In the middle of the first one's resize, which Darknet ends with this layer: the others are about
+// to give up, and go on if they do not wait.
+static enum end ending_by;
+static atomic_bool is_resizing;
+
+#pragma GCC visibility push(default)
+void resize_yolo_layer(layer *l, int w, int h);
+#pragma GCC visibility pop
+void resize_yolo_layer(layer *l, int w, int h)
+{
+    void (*upstream)(layer *, int, int);
+    *(void **)&upstream = dlsym(RTLD_NEXT, "resize_yolo_layer");
+    upstream(l, w, h);
+    bool slow = ending_by == NO_MEMORY_TO_RESIZE || ending_by == EXIT_WHILE_RESIZED;
+    if (!slow || emulation_device() > 0) return;
+    is_resizing = true;
+    usleep(300000);
+    if (ending_by == EXIT_WHILE_RESIZED) exit(STATUS);
+    scratch_write("resized", "", 0);
+}
+
+static void *resize(void *net)
+{
+    resize_network(net, 256, 256);
+    return NULL;
+}
+
+// There is memory until the first one's resize has begun.
+static void resize_all(const struct nets *a)
+{
+    pthread_t threads[MOST];
+    for (int i = 0; i < a->n; ++i) {
+        REQUIRE(!pthread_create(&threads[i], NULL, resize, a->net[i]));
+        while (!is_resizing)
+            usleep(1000);
+        emulation_memory_limit(emulation_memory().bytes);
+    }
+    for (int i = 0; i < a->n; ++i)
+        pthread_join(threads[i], NULL);
+}
+
+// Gradients overflow for the last time that is allowed, which is judged when all are at work.
+static void diverge(struct amp_scaler *s)
+{
+    s->scale = 0x1p60;
+    s->floor_skips = AMP_SCALER_FLOOR_STOP - 1;
+}
+
+static void spoil(network *net)
+{
+    layer *l = &net->layers[0];
+    cuda_set_device(net->gpu_index);
+    l->weights[0] = NAN;
+    cuda_push_array(l->weights_gpu, l->weights, 1);
+}
+
+static void make_end(const struct nets *a, enum end how, const char *path)
+{
+    ending_by = how;
+    if (how == BY_SIGNAL) raise(SIGTERM);
+    if (how == NO_MEMORY_FOR_ANY || how == NO_MEMORY_FOR_ONE) {
+        for (int k = how == NO_MEMORY_FOR_ONE ? a->n - 1 : 0; k < a->n; ++k)
+            resize_network(a->net[k], 64, 64);
+        emulation_memory_limit(emulation_memory().bytes);
+    }
+    if (how == NO_MEMORY_TO_RESIZE || how == EXIT_WHILE_RESIZED) resize_all(a);
+    if (how == DIVERGED) diverge(&session(a, a->n - 1)->step.scaler);
+    if (how != SPOILT_SAVE) return;
+    spoil(a->net[0]);
+    save_weights(a->net[0], (char *)path);
+}
+
+static void train_to_the_end(int n, enum end how, const char *folder, const char *path)
 {
     struct nets a = start(n, KEYS, SMALL, NULL);
     list *options = make_list();
@@ -140,12 +226,7 @@ static void train_to_the_end(int n, enum end how, const char *folder)
     option_find_str(options, "backup", "/backup/");
     for (int i = 0; i < BEFORE + 1; ++i) {
         data d = make_batch(a.net[0], n);
-        if (i == BEFORE && how == BY_SIGNAL) raise(SIGTERM);
-        if (i == BEFORE && how != BY_SIGNAL) {
-            for (int k = how == NO_MEMORY_FOR_ONE ? n - 1 : 0; k < n; ++k)
-                resize_network(a.net[k], 64, 64);
-            emulation_memory_limit(emulation_memory().bytes);
-        }
+        if (i == BEFORE) make_end(&a, how, path);
         train_together(&a, d);
     }
     _exit(99); // it went on
@@ -155,7 +236,8 @@ static void train_to_the_end(int n, enum end how, const char *folder)
 static struct nets train_until(int n, enum end how)
 {
     struct nets b = start_reference(n, KEYS, SMALL, NULL);
-    for (int i = 0; i < BEFORE + (how != NO_MEMORY_FOR_ANY); ++i) {
+    bool finished = how == BY_SIGNAL || how == NO_MEMORY_FOR_ONE;
+    for (int i = 0; i < BEFORE + finished; ++i) {
         struct nets able = b;
         data d = make_batch(b.net[0], n);
         if (i == BEFORE && how == NO_MEMORY_FOR_ONE) {
@@ -182,21 +264,29 @@ static void check_saved(const char *path, const struct nets *b)
     end(&saved);
 }
 
-static void check_ended(int n, enum end how)
+// In a program of its own; what that says: scratch("said").
+static void check_status(int n, enum end how, const char *path, int expected)
 {
-    char folder[PATH_MAX], path[PATH_MAX + 10];
+    char folder[PATH_MAX];
     int status = 0;
-    uint64_t random = test_random_state;
     snprintf(folder, sizeof folder, "%s", scratch("."));
-    snprintf(path, sizeof path, "%s/a.backup", folder);
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
         alarm(120); // a deadlock
-        train_to_the_end(n, how, folder);
+        dup2(creat(scratch("said"), 0600), STDERR_FILENO);
+        train_to_the_end(n, how, folder, path);
     }
     REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK_INT(WIFEXITED(status) ? WEXITSTATUS(status) : -1, how == BY_SIGNAL ? 128 + SIGTERM : 1);
+    CHECK_INT(WIFEXITED(status) ? WEXITSTATUS(status) : -1, expected);
+}
+
+static void check_ended(int n, enum end how)
+{
+    char path[PATH_MAX];
+    uint64_t random = test_random_state;
+    snprintf(path, sizeof path, "%s", scratch("a.backup"));
+    check_status(n, how, path, how == BY_SIGNAL ? 128 + SIGTERM : 1);
     test_random_state = random;
     struct nets b = train_until(n, how);
     check_saved(path, &b);
@@ -214,6 +304,37 @@ AMP_TEST(one_without_memory_waits_for_the_others_before_it_saves)
 {
     check_ended(3, NO_MEMORY_FOR_ANY);
     check_ended(3, NO_MEMORY_FOR_ONE);
+}
+
+AMP_TEST(one_that_cannot_be_resized_waits_for_the_others_before_it_saves)
+{
+    check_ended(3, NO_MEMORY_TO_RESIZE);
+    CHECK(!unlink(scratch("resized")));
+}
+
+AMP_TEST(exit_does_not_wait_for_those_that_wait)
+{
+    check_status(3, EXIT_WHILE_RESIZED, NULL, STATUS);
+}
+
+// Of how many iterations the summary of each tells.
+static void check_summaries(enum end how, int iterations)
+{
+    char path[PATH_MAX], text[1 << 14], line[100];
+    snprintf(path, sizeof path, "%s", scratch("a.backup"));
+    check_status(MOST, how, path, 1);
+    CHECK(access(path, F_OK));
+    CHECK(scratch_read("said", text, sizeof text) > 0);
+    for (int i = 0; i < MOST; ++i) {
+        snprintf(line, sizeof line, "mixed precision: GPU %d: %d iterations in ", i, iterations);
+        CHECK(strstr(text, line));
+    }
+}
+
+AMP_TEST(where_one_diverges_the_logs_of_all_are_closed)
+{
+    check_summaries(DIVERGED, BEFORE + 1);
+    check_summaries(SPOILT_SAVE, BEFORE);
 }
 
 // ---- together ----
@@ -282,6 +403,30 @@ AMP_TEST(what_goes_wrong_in_one_is_its_own)
         CHECK(session(&a, i)->step.scaler.skipped == 0 || i == LAST);
         CHECK_INT(session(&a, i)->demoted[0] != AMP_FORMATS, i == LAST);
     }
+    end(&a);
+    end(&b);
+}
+
+// Its group is over: what it does is its own.
+AMP_TEST(one_trains_on_alone)
+{
+    struct nets a = start(2, KEYS, SMALL, NULL), b = start_reference(2, KEYS, SMALL, NULL);
+    step_both(&a, &b, 5);
+    CHECK_INT(amp_gpus_count(a.net[1]), 2);
+    for (int i = 1; i >= 0; --i) {
+        cuda_set_device(i);
+        data d = make_batch(a.net[i], 1);
+        train_network(a.net[i], d);
+        train_network(b.net[i], d);
+        free_data(d);
+        CHECK_INT(amp_gpus_count(a.net[i]), 1);
+        CHECK_INT(amp_gpus_place(a.net[i]), 0);
+        CHECK_INT(session(&a, i)->log.place, 0);
+        CHECK_STR(session(&a, i)->log.who, "");
+    }
+    check_all_same(__LINE__, &a, &b);
+    step_both(&a, &b, 2);
+    CHECK_INT(amp_gpus_count(a.net[1]), 2);
     end(&a);
     end(&b);
 }

@@ -103,8 +103,9 @@ struct bench {
 static jmp_buf stopped;
 static char why[1024];
 
-static void stop(const char *message)
+static void stop(void *user, const char *message)
 {
+    (void)user;
     snprintf(why, sizeof why, "%s", message);
     longjmp(stopped, 1);
 }

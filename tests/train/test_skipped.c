@@ -178,8 +178,9 @@ AMP_TEST(a_step_that_begins_in_its_middle_and_fails_leaves_no_trace)
 
 static jmp_buf stopped;
 
-static void stop(const char *message)
+static void stop(void *user, const char *message)
 {
+    (void)user;
     (void)message;
     longjmp(stopped, 1);
 }

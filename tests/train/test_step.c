@@ -72,8 +72,9 @@ static void demote(void *user, const struct amp_fault *f)
     run->demotion = *f;
 }
 
-static void stop(const char *message)
+static void stop(void *user, const char *message)
 {
+    (void)user;
     snprintf(running->stopped, sizeof running->stopped, "%s", message);
     longjmp(running->at_stop, 1);
 }

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
-TOOLS = ["awk", "cat", "grep", "head", "mkdir", "paste", "rm", "sed", "sh", "sort", "tail", "tr", "uniq"]
+TOOLS = ["awk", "basename", "cat", "grep", "head", "mkdir", "mv", "paste", "rm", "sed", "sh", "sort", "tail", "tr", "uniq"]
 
 # What a CUDA 12.0 offers, and a CUDA 13.0.
 CUDA_12 = "50 52 53 60 61 62 70 72 75 80 86 87 89 90"
@@ -43,11 +43,16 @@ def make_executable(path, text):
     path.chmod(0o755)
 
 
+def nvcc_text(offered):
+    return f'[ "$1" = --list-gpu-arch ] || exit 1\nfor a in {offered}; do echo compute_$a; done\n'
+
+
 class Machine:
     """A folder with a PATH of its own: tools, and what the cases put there."""
 
-    def __init__(self, folder, smi=None, nvcc=None, cmake_error=None, pci=()):
-        """smi: text of the stand-in; nvcc: what it offers; pci: [(vendor, class)]"""
+    def __init__(self, folder, smi=None, nvcc=None, cmake_error=None, pci=(), fetched=None):
+        """smi: text of the stand-in; nvcc: what it offers; pci: [(vendor, class)]; fetched: what the
+        nvcc offers that get-cuda.sh gets, None: it fails"""
         self.folder, self.bin = Path(folder), Path(folder) / "bin"
         self.bin.mkdir()
         for tool in TOOLS:
@@ -57,9 +62,13 @@ class Machine:
         if smi is not None:
             make_executable(self.bin / "nvidia-smi", smi)
         if nvcc is not None:
-            make_executable(self.bin / "nvcc", '[ "$1" = --list-gpu-arch ] || exit 1\n'
-                            f"for a in {nvcc}; do echo compute_$a; done\n")
+            make_executable(self.bin / "nvcc", nvcc_text(nvcc))
         (self.folder / "cmake_error").write_text(cmake_error or "")
+        # It also cures what CMake said.
+        there = "build/toolkit/nvidia/cu13/bin/nvcc"
+        make_executable(self.folder / there.replace("build", "got"), nvcc_text(fetched or ""))
+        make_executable(self.folder / "scripts/get-cuda.sh", "echo got CUDA; mkdir -p build\n: >cmake_error\n"
+                        f"mv got/toolkit build/\n" if fetched else "echo no network >&2\nexit 1\n")
         make_executable(self.bin / "cmake", 'echo "$@" >>arguments\n: >build/cuda/CMakeCache.txt\n'
                         "[ ! -s cmake_error ] || { cat cmake_error >&2; exit 1; }\n"
                         "echo '-- CUDA 13.0.88, cuDNN 9.19, architectures 75'\n")
@@ -70,15 +79,16 @@ class Machine:
             (device / "class").write_text(kind + "\n")
 
     def run(self, script, **environment):
-        text = (f". {ROOT}/scripts/preset.sh\nusual_cuda=$PWD/nowhere\npci_devices=$PWD/pci\n{script}")
+        text = (f". {ROOT}/scripts/packages.sh\n. {ROOT}/scripts/preset.sh\nusual_cuda=$PWD/nowhere\n"
+                f"pci_devices=$PWD/pci\ninstall_missing() {{ echo asked apt for $*; }}\n{script}")
         return subprocess.run([*SHELL, "-c", text], cwd=self.folder, text=True, timeout=60,
                               env={"PATH": str(self.bin), **environment}, capture_output=True)
 
     def choose(self, **environment):
         """The preset, the line that says why, and CMake's arguments."""
         done = self.run('choose_preset\necho "$preset"', **environment)
-        assert done.returncode == 0 and done.stderr == "", done
-        line, preset = done.stdout.splitlines()
+        assert done.returncode == 0 and done.stderr in ("", "no network\n"), done
+        *self.before, line, preset = done.stdout.splitlines()
         asked = self.folder / "arguments"
         return preset, line, asked.read_text().strip() if asked.exists() else None
 
@@ -87,10 +97,11 @@ def machine(**what):
     return Machine(tempfile.mkdtemp(dir=SCRATCH), **what)
 
 
-def lists(*gpus):
-    """A stand-in that lists these."""
+def lists(*gpus, driver="570.86.15"):
+    """A stand-in that lists these, with a driver that get-cuda.sh has nothing for."""
     rows = "".join(f"echo '{gpu}'\n" for gpu in gpus)
-    return f'[ "$1 $2" = "--query-gpu=name,compute_cap --format=csv,noheader" ] || exit 9\n{rows}'
+    return (f'case "$1 $2" in\n"--query-gpu=name,compute_cap --format=csv,noheader")\n{rows};;\n'
+            f'"--query-gpu=driver_version --format=csv,noheader") echo {driver} ;;\n*) exit 9 ;;\nesac\n')
 
 
 def expect(found, preset, *parts, architectures=None):
@@ -158,6 +169,47 @@ def test_no_toolkit():
     assert kept.exists(), "what a user has set there"
 
 
+def test_fetched():
+    """What is missing or too old is got, where driver and card are new enough."""
+    new = lists(T4, driver="580.95.05")
+    lacking = "Tesla T4 is here, but nvcc is neither"
+    for what, said in (({}, lacking), ({"nvcc": ""}, "names no architecture"),
+                       ({"nvcc": "35 50"}, "Tesla T4 (7.5) is too old for")):
+        here = machine(smi=new, fetched=CUDA_13, **what)
+        expect(here.choose(), "cuda", "Preset cuda: Tesla T4; ", architectures="75")
+        assert said in here.before[0] and here.before[1:] == ["asked apt for python3-pip", "got CUDA"], here.before
+        # The next time it is there.
+        (here.folder / "arguments").unlink()
+        expect(here.choose(), "cuda", architectures="75")
+        assert not here.before, here.before
+    for error in (NO_CUDNN, OLD_TOOLKIT):
+        here = machine(smi=new, nvcc=CUDA_12, cmake_error=error, fetched=CUDA_13)
+        assert here.choose()[:2] == ("cuda", "Preset cuda: Tesla T4; CUDA 13.0.88, cuDNN 9.19, architectures 75")
+        assert "the preset cuda cannot be configured" in here.before[0], here.before
+
+    # Not for what it does not cure, not twice, not in place of what the user has set.
+    other = "CMake Error at CMakeLists.txt:9 (message):\n  OpenCV was not found.\n"
+    expect(machine(smi=new, nvcc=CUDA_13, cmake_error=other, fetched=CUDA_13).choose(), "cpu", "OpenCV was not",
+           architectures="75")
+    here = machine(smi=new, nvcc=CUDA_13, cmake_error=NO_CUDNN, fetched=CUDA_13)
+    (here.folder / "build/cuda").mkdir(parents=True)
+    (here.folder / "build/cuda/CMakeCache.txt").touch()
+    expect(here.choose(), "cpu", "needs cuDNN", architectures="75")
+    expect(machine(smi=lists("NVIDIA V100, 7.0", driver="580.1"), fetched=CUDA_13).choose(), "cpu", "nvcc is neither",
+           "install CUDA 12 or 13")
+    old = machine(smi=lists(T4, driver="570.86.15"), fetched=CUDA_13)
+    expect(old.choose(), "cpu", lacking, "install CUDA 12", "update NVIDIA's driver 570.86.15 to 580")
+    assert not old.before, old.before
+    fails = machine(smi=new)
+    expect(fails.choose(), "cpu", lacking, "getting CUDA failed; for the GPU, install CUDA 12 or 13")
+
+    # Who does not want it is not asked again by the build.
+    refused = machine(smi=new, fetched=CUDA_13)
+    done = refused.run('agreed() { echo "$1"; return 1; }\nchoose_preset')
+    assert done.stdout.splitlines()[1].startswith("Get CUDA 13.0") and "Preset cpu" in done.stdout, done
+    assert not (refused.folder / "build/toolkit").exists()
+
+
 def test_no_gpu():
     nothing = machine(nvcc=CUDA_13).choose()
     expect(nothing, "cpu", "Preset cpu: no NVIDIA GPU is here")
@@ -190,5 +242,6 @@ with tempfile.TemporaryDirectory() as SCRATCH:
         test_home()
         test_no_match()
         test_no_toolkit()
+        test_fetched()
         test_no_gpu()
         test_configured_as_it_was()
