@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
 
 /* dx (+)= the sum of dy over the windows whose maximum is here. */
 template <typename A, typename Index>
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     unpool_max(ampk_cover cover, pool p, ampk_view dy, const Index *index, ampk_view dx,
                bool accumulate, uint32_t *amax)
 {
