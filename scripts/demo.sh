@@ -11,10 +11,10 @@
 #   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one line
 #                  says why), cpu, release, cuda
 #
-# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and the plugin, makes the data set,
-# trains, evaluates. Everything it makes is in build/, darknet/upstream/ and out/demo/; the result is
-# out/demo/summary.json. Run it again as often as you like: finished steps are not repeated, the two
-# trainings are.
+# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and
+# the plugin, makes the data set, trains, evaluates. Everything it makes is in build/, darknet/upstream/
+# and out/demo/; the result is out/demo/summary.json. Run it again as often as you like: finished steps
+# are not repeated, the two trainings are.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

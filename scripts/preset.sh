@@ -98,30 +98,66 @@ find_cuda() {
     get_cuda && find_nvcc && match_gpus && configure_cuda
 }
 
-# Where it cures the $reason. An nvcc of the user's own that was used before is not replaced.
+# Where it cures the $reason. A build that could be configured once is left as it is.
 get_cuda() {
     can_get_cuda || return 1
     echo "$reason"
-    agreed "Get CUDA 13.0 and cuDNN 9.19 into build/toolkit (1.7 GB, no root)?" || return 1
-    if ! install_missing python3-pip || ! scripts/get-cuda.sh; then
+    agreed "Get CUDA 13.0 and cuDNN 9.19 into build/toolkit (1.1 GB to load, no root)?" || return 1
+    if ! load_cuda; then
         reason="$reason, and getting CUDA failed"
         return 1
     fi
+    forget_nvcc
     export CUDA_PATH="$PWD/$fetched_cuda" # before another one that does not do
 }
 
+load_cuda() {
+    status=0
+    scripts/get-cuda.sh || status=$?
+    [ $status = 3 ] || return $status
+    install_missing python3-pip && scripts/get-cuda.sh
+}
+
 can_get_cuda() {
-    case $reason in *nvcc* | *cuDNN* | *CUDA*) ;; *) return 1 ;; esac
-    [ ! -e build/cuda/CMakeCache.txt ] && [ "$nvcc" != "$PWD/$fetched_cuda/bin/nvcc" ] || return 1
-    echo "$gpus" | awk '{ if ($NF >= 7.5) found = 1 } END { exit !found }' || return 1
-    driver=$(timeout -k 5 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
-    [ "${driver%%.*}" -lt $fetched_driver ] 2>/dev/null || return 0
-    advice="$cuda_advice; or update NVIDIA's driver $driver to $fetched_driver or later, with which this gets CUDA and cuDNN itself"
+    case $reason in
+    *"nvcc is neither"* | *"names no architecture"* | *"too old for"* | *"AMP_CUDA needs"*) ;;
+    *"find CUDAToolkit"* | *"cuDNN "*" is too old"* | *"CUDA compiler"*) ;;
+    *) return 1 ;;
+    esac
+    has_new_gpu && [ "$nvcc" != "$PWD/$fetched_cuda/bin/nvcc" ] || return 1
+    driver=$(timeout -k 5 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+    case $driver in [0-9]*.*) ;; *) driver= ;; esac
+    if [ -z "$driver" ] || [ "${driver%%.*}" -lt $fetched_driver ]; then
+        advice="$cuda_advice; or update NVIDIA's driver${driver:+ $driver} to $fetched_driver or later, with which this gets CUDA and cuDNN itself"
+        return 1
+    fi
+    [ -e build/cuda/Makefile ] && [ -x "$(cached_nvcc)" ] || return 0
+    advice="$cuda_advice; or delete build/cuda, and it gets CUDA and cuDNN itself"
     return 1
 }
 
+# One that CUDA 13 compiles for.
+has_new_gpu() {
+    while read -r gpu; do
+        capability=${gpu##*, }
+        [ "${capability%.*}${capability#*.}" -lt 75 ] || return 0
+    done <<GPUS
+$gpus
+GPUS
+    return 1
+}
+
+forget_nvcc() {
+    rm -rf build/cuda/CMakeCache.txt build/cuda/CMakeFiles
+}
+
+# What build/cuda was configured with: CMake keeps it.
+cached_nvcc() {
+    sed -n '/NOTFOUND$/d; s/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' build/cuda/CMakeCache.txt 2>/dev/null || :
+}
+
 find_nvcc() {
-    for nvcc in ${CUDA_PATH:+"$CUDA_PATH/bin/nvcc"} ${CUDA_HOME:+"$CUDA_HOME/bin/nvcc"} \
+    for nvcc in "$(cached_nvcc)" ${CUDA_PATH:+"$CUDA_PATH/bin/nvcc"} ${CUDA_HOME:+"$CUDA_HOME/bin/nvcc"} \
         "$PWD/$fetched_cuda/bin/nvcc" "$(command -v nvcc)" "$usual_cuda/bin/nvcc"; do
         [ ! -x "$nvcc" ] || return 0
     done
@@ -176,6 +212,8 @@ note_unmatched() {
 configure_cuda() {
     folder=build/cuda
     for_what=${AMP_CUDA_ARCHITECTURES:-$architectures}
+    cached=$(cached_nvcc)
+    [ -z "$cached" ] || [ -x "$cached" ] || forget_nvcc
     was_there=0
     [ ! -e $folder/CMakeCache.txt ] || was_there=1
     mkdir -p $folder
@@ -184,7 +222,7 @@ configure_cuda() {
         return
     fi
     # What was not found is searched again next time.
-    [ $was_there = 1 ] || rm -rf $folder/CMakeCache.txt $folder/CMakeFiles
+    [ $was_there = 1 ] || forget_nvcc
     reason="${gpus:+$(name_gpus) is here, but }the preset cuda cannot be configured ($(cmake_reason $folder/configure.log); the rest is in $folder/configure.log)"
     advice=$cuda_advice
     return 1

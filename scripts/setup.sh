@@ -42,7 +42,7 @@ configure() {
 
 insist_on_cuda() {
     if ! { find_gpus && find_cuda; }; then
-        echo "No GPU is here that the preset cuda can use: $reason"
+        echo "Preset cuda without a GPU that it can use: $reason"
         configure_cuda || fail "$reason"
     fi
     tell_cuda

@@ -158,7 +158,7 @@ void amp_gpus_average(const network *net)
 void amp_gpus_forget(const network *net)
 {
     pthread_mutex_lock(&lock);
-    if (find(net) >= 0) group.n = 0;
+    if (find(net) >= 0) end_group();
     pthread_mutex_unlock(&lock);
 }
 

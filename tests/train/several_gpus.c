@@ -382,14 +382,13 @@ AMP_TEST(what_goes_wrong_in_one_is_its_own)
     const char *keys = MIXED "batch=4\nlearning_rate=.001\nloss_scale=dynamic\n";
     struct nets a = start(3, keys, SMALL, NULL), b = start_reference(3, keys, SMALL, NULL);
     step_both(&a, &b, 3);
-    int64_t redone = session(&a, 0)->step.scaler.redone;
     session(&a, LAST)->step.scaler.scale *= 0x1p16;
     session(&b, LAST)->step.scaler.scale *= 0x1p16;
     listen_to(a.net[LAST]);
     step_both(&a, &b, 1);
     CHECK(strstr(said(a.net[LAST]), "mixed precision: GPU 2: "));
     CHECK_INT(session(&a, LAST)->step.scaler.skipped, 1);
-    CHECK_INT(session(&a, 0)->step.scaler.redone, redone);
+    CHECK_INT(session(&a, 0)->step.scaler.redone, session(&b, 0)->step.scaler.redone);
     float bad[] = {NAN, 1e6f};
     for (int k = 0; k < 2; ++k) {
         data d = make_batch(a.net[0], 3);
@@ -429,6 +428,19 @@ AMP_TEST(one_trains_on_alone)
     CHECK_INT(amp_gpus_count(a.net[1]), 2);
     end(&a);
     end(&b);
+}
+
+AMP_TEST(who_is_left_when_one_is_freed_is_alone)
+{
+    struct nets a = start(2, KEYS, SMALL, NULL);
+    data d = make_batch(a.net[0], 2);
+    train_together(&a, d);
+    free_data(d);
+    free_network(a.net[0]);
+    CHECK_INT(amp_gpus_count(a.net[1]), 1);
+    CHECK_INT(session(&a, 1)->log.place, 0);
+    CHECK_STR(session(&a, 1)->log.who, "");
+    free_network(a.net[1]);
 }
 
 // ---- files ----

@@ -67,9 +67,11 @@ class Machine:
         # It also cures what CMake said.
         there = "build/toolkit/nvidia/cu13/bin/nvcc"
         make_executable(self.folder / there.replace("build", "got"), nvcc_text(fetched or ""))
-        make_executable(self.folder / "scripts/get-cuda.sh", "echo got CUDA; mkdir -p build\n: >cmake_error\n"
-                        f"mv got/toolkit build/\n" if fetched else "echo no network >&2\nexit 1\n")
-        make_executable(self.bin / "cmake", 'echo "$@" >>arguments\n: >build/cuda/CMakeCache.txt\n'
+        # The first time there is no pip.
+        make_executable(self.folder / "scripts/get-cuda.sh", "[ -e asked ] || { : >asked; exit 3; }\n"
+                        + ("echo got CUDA; mkdir -p build\n: >cmake_error\nmv got/toolkit build/\n" if fetched
+                           else "echo no network >&2\nexit 1\n"))
+        make_executable(self.bin / "cmake", 'echo "$@" >>arguments\n: >>build/cuda/CMakeCache.txt\n'
                         "[ ! -s cmake_error ] || { cat cmake_error >&2; exit 1; }\n"
                         "echo '-- CUDA 13.0.88, cuDNN 9.19, architectures 75'\n")
         for number, (vendor, kind) in enumerate(pci):
@@ -163,10 +165,13 @@ def test_no_toolkit():
                "install CUDA 12 or 13", architectures="75")
         assert (here.folder / "build/cuda/configure.log").read_text() == error
         assert not (here.folder / "build/cuda/CMakeCache.txt").exists(), "it would not be searched again"
-    kept = here.folder / "build/cuda/CMakeCache.txt"
-    kept.touch()
+    cache = here.folder / "build/cuda/CMakeCache.txt"
+    cache.touch()
     here.choose()
-    assert kept.exists(), "what a user has set there"
+    assert cache.exists(), "what a user has set there"
+    cache.write_text("CMAKE_CUDA_COMPILER:FILEPATH=/gone/nvcc\n")
+    here.choose()
+    assert not cache.exists(), "CMake would not look for another one"
 
 
 def test_fetched():
@@ -187,14 +192,35 @@ def test_fetched():
         assert here.choose()[:2] == ("cuda", "Preset cuda: Tesla T4; CUDA 13.0.88, cuDNN 9.19, architectures 75")
         assert "the preset cuda cannot be configured" in here.before[0], here.before
 
-    # Not for what it does not cure, not twice, not in place of what the user has set.
-    other = "CMake Error at CMakeLists.txt:9 (message):\n  OpenCV was not found.\n"
-    expect(machine(smi=new, nvcc=CUDA_13, cmake_error=other, fetched=CUDA_13).choose(), "cpu", "OpenCV was not",
-           architectures="75")
+    # Not for what it does not cure, and not in place of what could be configured.
+    for other in ("OpenCV was not found", "AMP_CUDA_ARCHITECTURES: 8.6 is not one of 75",
+                  "cuDNN 9.19 in /x is too new for compute capability 70"):
+        error = f"CMake Error at CMakeLists.txt:9 (message):\n  {other}.\n"
+        expect(machine(smi=new, nvcc=CUDA_13, cmake_error=error, fetched=CUDA_13).choose(), "cpu", other,
+               architectures="75")
     here = machine(smi=new, nvcc=CUDA_13, cmake_error=NO_CUDNN, fetched=CUDA_13)
-    (here.folder / "build/cuda").mkdir(parents=True)
-    (here.folder / "build/cuda/CMakeCache.txt").touch()
-    expect(here.choose(), "cpu", "needs cuDNN", architectures="75")
+    cache = here.folder / "build/cuda/CMakeCache.txt"
+    cache.parent.mkdir(parents=True)
+    cache.write_text(f"CMAKE_CUDA_COMPILER:FILEPATH={here.bin}/nvcc\n")
+    (cache.parent / "Makefile").touch()
+    expect(here.choose(), "cpu", "needs cuDNN", "or delete build/cuda", architectures="75")
+    (cache.parent / "Makefile").unlink() # it never could
+    cache.write_text(f"CMAKE_CUDA_COMPILER:FILEPATH={here.bin}/nvcc\n")
+    (here.folder / "arguments").unlink()
+    assert here.choose()[0] == "cuda", here.before
+
+    # What it was built with counts, not an older one that comes first elsewhere.
+    home = here.folder / "home"
+    make_executable(home / "bin/nvcc", nvcc_text("35 50"))
+    cache.write_text(f"CMAKE_CUDA_COMPILER:FILEPATH={here.folder}/build/toolkit/nvidia/cu13/bin/nvcc\n")
+    (here.folder / "arguments").unlink()
+    expect(here.choose(CUDA_HOME=str(home)), "cuda", architectures="75")
+
+    expect(machine(smi=lists("NVIDIA B200, 10.0", driver="580.1"), fetched=CUDA_13).choose(), "cuda",
+           architectures="100")
+    for unknown in ("[N/A]", "", "NVIDIA-SMI has failed"):
+        found = machine(smi=lists(T4, driver=f"'{unknown}'"), fetched=CUDA_13)
+        expect(found.choose(), "cpu", lacking, "update NVIDIA's driver to 580")
     expect(machine(smi=lists("NVIDIA V100, 7.0", driver="580.1"), fetched=CUDA_13).choose(), "cpu", "nvcc is neither",
            "install CUDA 12 or 13")
     old = machine(smi=lists(T4, driver="570.86.15"), fetched=CUDA_13)
