@@ -256,6 +256,19 @@ static bool open_libraries(struct ampk_tc *tc, char *err, size_t err_size)
     return false;
 }
 
+/* LD_LIBRARY_PATH comes before what the program was linked with. */
+static void compare_versions(void)
+{
+    char text[200];
+    int major = (int)(cudnnGetCudartVersion() / 1000);
+    if (major == CUDART_VERSION / 1000) return;
+    snprintf(text, sizeof text,
+             "cuDNN %zu of CUDA %d was loaded, but this program is built with CUDA %d: look at "
+             "LD_LIBRARY_PATH",
+             cudnnGetVersion(), major, CUDART_VERSION / 1000);
+    ampk_tc_say(text);
+}
+
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
                                const struct ampk_tc_settings *settings, char *err, size_t err_size)
 {
@@ -270,6 +283,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
     ampk_tc_say(warning);
     tc->settings = *settings;
     tc->cudnn.compute_capability = device->compute_capability;
+    compare_versions();
     if (open_libraries(tc, err, err_size)) {
         snprintf(tc->device, sizeof tc->device, "%s, %d.%d, cuDNN %zu, cuBLASLt %zu", device->name,
                  device->compute_capability / 10, device->compute_capability % 10,

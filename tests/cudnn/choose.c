@@ -45,7 +45,8 @@ static struct scene {
     /* An engine's settings, by 1 apart: a run takes so many times as long; 0: refused. Without a
      * first one there are none. */
     float settings[SETTINGS];
-    int wrong_from; /* these and later settings give other results; 0: none does */
+    bool older_cuda; /* is what cuDNN is made for */
+    int wrong_from;  /* these and later settings give other results; 0: none does */
 } scene;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
@@ -299,6 +300,11 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 size_t cudnnGetVersion(void)
 {
     return 91900;
+}
+
+size_t cudnnGetCudartVersion(void)
+{
+    return CUDART_VERSION - (scene.older_cuda ? 1000 : 0);
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -942,6 +948,19 @@ AMP_TEST(where_everything_faulted_nothing_is_planned)
     CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
     CHECK(strstr(why, "made this GPU fault") != NULL);
     CHECK_INT(runs, 0);
+    end();
+}
+
+AMP_TEST(libraries_that_do_not_belong_together_are_named)
+{
+    char said[4000];
+    begin();
+    scene.cudnn[0] = 1;
+    hear(plan_3x3, said);
+    CHECK(!strstr(said, "LD_LIBRARY_PATH"));
+    scene.older_cuda = true;
+    hear(plan_3x3, said);
+    CHECK(strstr(said, "cuDNN 91900 of CUDA ") != NULL);
     end();
 }
 
