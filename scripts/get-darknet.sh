@@ -83,7 +83,7 @@ download() {
     (cd "$work/files" && with_apt apt-get source --download-only "darknet=$version") \
         >>"$work/log" 2>&1 || {
         cat "$work/log" >&2
-        fail "apt could not download darknet $version"
+        fail "apt could not download darknet $version; try again, or download its files and use --from DIR"
     }
 }
 
