@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -256,12 +257,13 @@ static bool open_libraries(struct ampk_tc *tc, char *err, size_t err_size)
     return false;
 }
 
-/* LD_LIBRARY_PATH comes before what the program was linked with. */
+/* LD_LIBRARY_PATH comes before what the program was linked with. Said once. */
 static void compare_versions(void)
 {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     char text[200];
     int major = (int)(cudnnGetCudartVersion() / 1000);
-    if (major == CUDART_VERSION / 1000) return;
+    if (major == CUDART_VERSION / 1000 || atomic_flag_test_and_set(&said)) return;
     snprintf(text, sizeof text,
              "cuDNN %zu of CUDA %d was loaded, but this program is built with CUDA %d: look at "
              "LD_LIBRARY_PATH",
