@@ -4,10 +4,11 @@
  * (kernels.h). The words of a pass, in the order in which they were computed, are enough to tell
  * four faults apart:
  *
- *   INPUT      the image or its label was not finite                        skip; the scale is not
- * to blame FORWARD    a finite FP32 value did not fit FP16 in the forward pass     skip; that layer
- * leaves FP16 DIVERGED   FP32 arithmetic on finite values gave inf or NaN             stop BACKWARD
- * a gradient overflowed                                        lower the loss scale
+ * - INPUT: the image or its label was not finite. Skip the step, keep the scale.
+ * - FORWARD: a finite FP32 value did not fit FP16 in the forward pass. Skip the step; that layer
+ *   leaves FP16.
+ * - DIVERGED: FP32 arithmetic on finite values gave inf or NaN. Stop.
+ * - BACKWARD: a gradient overflowed. Lower the loss scale.
  */
 #ifndef AMP_FAULT_H
 #define AMP_FAULT_H

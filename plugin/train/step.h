@@ -1,15 +1,17 @@
 /* The guarded training step: passes, replay, skip, update.
  *
- *   per subdivision   forward of every layer ─► backward of every layer ─► amp_step_backward sees
- * the last one: clean     gradients / scale are added to the step's sums overflow  lower scale,
- * backward again (scaler.h), or give the step up update            applied with Darknet's own rule
- * on the FP32 masters, or dropped without a trace
+ * - Per subdivision: forward of every layer, then backward of every layer. When amp_step_backward
+ *   has run the last one, the pass is judged.
+ * - Clean: gradients / scale are added to the step's sums.
+ * - Overflow: lower the scale and run backward again (scaler.h), or give the step up.
+ * - Update: applied with Darknet's own rule on the FP32 masters, or dropped without a trace.
  *
  * What must not happen, and why it does not:
- *  - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
- *  - batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
- * back when the step is skipped.
- *  - Adam's t was counted up before the first update call: a skip counts it down again.
+ *
+ * - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
+ * - batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
+ *   back when the step is skipped.
+ * - Adam's t was counted up before the first update call: a skip counts it down again.
  */
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
