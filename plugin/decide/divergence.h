@@ -52,7 +52,7 @@ struct amp_divergence {
 /* An iteration ended. loss: NAN or inf where there is none; applied: its step was. True: diverged,
  * from now on as long as the count stays. */
 bool amp_divergence_add(struct amp_divergence *, size_t iteration, double loss, bool applied);
-/* The same for one without a loss because a value did not fit FP16 and its layer left it. */
+/* The same for an iteration without a loss: a value did not fit FP16, and its layer left FP16. */
 bool amp_divergence_add_demotion(struct amp_divergence *, size_t iteration);
 bool amp_divergence_suspect(const struct amp_divergence *);
 /* Of a run that is suspect: since when, and the losses then and now; of another the last loss. */

@@ -57,7 +57,7 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 
 const char *amp_watch_name(enum amp_watch);
 
-#define AMP_EXODUS 3 /* iterations in which layers left FP16 that are one too many */
+#define AMP_EXODUS 3 /* steps within a window in which a layer left FP16: no coincidence */
 
 /* When layers left FP16. One or two need its range; more within a window are no coincidence: their
  * values grow from step to step. */

@@ -62,8 +62,7 @@ void amp_option_write_markdown(FILE *);
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
 
-/* Per-layer override of the section (index counts from the first layer): 1, 0, or -1 where absent.
- */
+/* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
 
 #endif

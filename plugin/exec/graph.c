@@ -417,7 +417,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    if (!train) g->weights_stale = true; /* whoever may have written to the masters */
+    if (!train) g->weights_stale = true; /* anybody may have written to the masters */
     g->inspecting = g->inspecting && train;
     if (g->inspecting) g->backend->fill_zero(g->context, g->inspected, inspected_bytes(g));
     g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
@@ -431,7 +431,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         g->backend->fill_zero(g->context, g->watch, report_bytes(g));
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* the next pass is to be told of them too */
+    g->weights_stale = !train; /* packed again: an inference's WEIGHTS words are its own */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {

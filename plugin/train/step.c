@@ -332,7 +332,9 @@ static void begin_update(struct amp_step *s)
     s->applying = !s->poisoned;
     if (!s->applying) {
         amp_graph_restore_rolling(g);
-        g->weights_stale = true; /* perhaps for what they are: the next step is told so again */
+        /* if the weights themselves are not finite, packing them again raises the WEIGHTS word in
+         * the next step too */
+        g->weights_stale = true;
     }
     if (s->passes == 0) amp_graph_clear_gradients(g);
 }

@@ -46,9 +46,10 @@ struct amp_step {
     bool poisoned;  /* a pass of this step failed for good */
     bool cost_lost; /* the cost of this pass came out as inf or NaN; Darknet is told 0 (hooks.c) */
     bool cause_is_scale;
-    struct amp_fault fault; /* why */
-    bool bad_truth;         /* of the pass that has begun */
-    bool updating, applying;
+    struct amp_fault fault;   /* why */
+    bool bad_truth;           /* of the pass that has begun */
+    bool updating;            /* Darknet's update calls of this step have begun */
+    bool applying;            /* they count: the step is not skipped */
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
     struct amp_exodus exodus;
