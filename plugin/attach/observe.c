@@ -40,7 +40,7 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
 static void abandon_step(struct amp_session *s)
 {
     amp_graph_restore_rolling(s->graph);
-    s->graph->weights_stale = true; // the next pass is told of them again
+    amp_graph_weights_changed(s->graph); // the next pass is told of them again
     s->step.passes = 0;
 }
 

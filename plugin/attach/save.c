@@ -494,7 +494,7 @@ static void load(struct amp_session *s, const char *name)
     bool alone = !s->sidecar && !*warning && should_have_sidecar(s, name);
     snprintf(s->alone, sizeof s->alone, "%s", alone ? place : "");
     s->alone_seen = *s->net->seen;
-    if (s->graph) s->graph->weights_stale = true;
+    if (s->graph) amp_graph_weights_changed(s->graph);
     if (ends_with(name, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", name);
     if (!is_spoilt(s, what, sizeof what)) return;
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",

@@ -118,7 +118,7 @@ static void judge_weights(struct amp_session *s)
 {
     s->sees_writes |= s->device && write_seen;
     s->step.writers_tell = s->sees_writes;
-    if (atomic_exchange(&s->written, false)) s->graph->weights_stale = true;
+    if (atomic_exchange(&s->written, false)) amp_graph_weights_changed(s->graph);
 }
 
 // ---- reading the cfg ----

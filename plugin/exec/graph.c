@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "executor.h"
+#include "graph_parts.h"
 #include "no_memory.h"
+#include "update.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
 {
@@ -222,6 +224,11 @@ static size_t report_bytes(const struct amp_graph *g)
     return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
 }
 
+void amp_graph_clear_watch(struct amp_graph *g)
+{
+    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+}
+
 static size_t inspected_bytes(const struct amp_graph *g)
 {
     return (size_t)g->n * AMP_INSPECTED * sizeof *g->inspected;
@@ -241,7 +248,7 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
         return -1;
     }
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
-    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    amp_graph_clear_watch(g);
     if (allocate_gradients(g, accumulate, err, err_size)) return -1;
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
@@ -427,8 +434,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         from.dtype = amp_format_dtype(g->plan->input_format);
         g->staged = NULL;
     }
-    if (g->weights_stale || !g->watch_begun)
-        g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
     g->weights_stale = !train; /* packed again: an inference's WEIGHTS words are its own */
@@ -719,21 +725,9 @@ void amp_graph_clear_gradients(struct amp_graph *g)
     g->summed = false;
 }
 
-/* ---- the update ---- */
-
-bool amp_graph_updates_at_once(const struct amp_graph *g)
+void amp_graph_weights_changed(struct amp_graph *g)
 {
-    return g->backend->conv_update_sgd != NULL;
-}
-
-void amp_graph_begin_update(struct amp_graph *g)
-{
-    if (!amp_graph_updates_at_once(g)) {
-        g->weights_stale = true;
-        return;
-    }
-    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
-    g->watch_begun = true;
+    g->weights_stale = true;
 }
 
 /* ---- faults ---- */

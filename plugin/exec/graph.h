@@ -189,12 +189,9 @@ void amp_graph_begin_step(struct amp_graph *);
 void amp_graph_accept_pass(struct amp_graph *, float scale);
 /* What the update reads becomes 0. */
 void amp_graph_clear_gradients(struct amp_graph *);
-/* Whether weights of convolutions are updated and packed at once (kernels.h, conv_update_sgd). */
-bool amp_graph_updates_at_once(const struct amp_graph *);
-/* Call just before the masters are updated. Where the backend updates and packs in one operation,
- * clears the watch words: that operation, which the caller gives the WEIGHTS words, raises them for
- * the next pass. Else marks the masters stale: the next pass packs them and raises those words. */
-void amp_graph_begin_update(struct amp_graph *);
+/* Somebody wrote to the masters, or may have: the next pass packs them again and raises the WEIGHTS
+ * words. */
+void amp_graph_weights_changed(struct amp_graph *);
 
 /* Words of the pass -> what went wrong, if anything. */
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);

@@ -20,13 +20,7 @@
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
-
-struct amp_update {
-    float learning_rate, momentum, decay, b1, b2, eps;
-    int batch; /* images of the whole step */
-    bool adam;
-    int t;
-};
+#include "update.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {
@@ -57,8 +51,8 @@ struct amp_step {
     bool carry_on;     /* amp_on_divergence=continue */
     bool told;         /* that it looks diverged */
     bool observed;     /* nobody is training: a fault is only kept */
-    bool writers_tell; /* who writes to the masters between steps sets weights_stale; else anybody
-                          may have */
+    bool writers_tell; /* who writes to the masters between steps calls amp_graph_weights_changed;
+                          else anybody may have */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the
