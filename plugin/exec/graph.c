@@ -368,27 +368,30 @@ const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer,
     return source->plan->out == p->in ? &source->out : &source->copy[p->in];
 }
 
-const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *g, int layer, int k,
-                                             bool *accumulate, struct ampk_tensor *scratch)
+bool amp_contribution_begin(struct amp_graph *g, int layer, int k, struct amp_contribution *c)
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];
-    if (!p->source_wanted[k]) return NULL;
+    *c =
+        (struct amp_contribution){.layer = layer, .k = k, .watch = amp_graph_dx_watch(g, layer, k)};
+    if (!p->source_wanted[k]) return false;
     const struct amp_node *source = &g->nodes[p->sources[k]];
-    *accumulate = !p->source_first[k];
-    if (p->in == source->plan->out) return &source->delta;
-    *scratch = shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
-    *accumulate = false;
-    return scratch;
+    if (p->in == source->plan->out) {
+        c->accumulate = !p->source_first[k];
+        c->dx = &source->delta;
+    } else {
+        c->scratch = shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
+        c->dx = &c->scratch;
+    }
+    return true;
 }
 
-void amp_graph_dx_end(struct amp_graph *g, int layer, int k, const struct ampk_tensor *written)
+void amp_contribution_end(struct amp_graph *g, const struct amp_contribution *c)
 {
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    if (!written) return;
-    struct amp_node *source = &g->nodes[p->sources[k]];
-    if (written->data == source->delta.data) return;
-    g->backend->convert(g->context, written, &source->delta, !p->source_first[k],
-                        &source->watch[AMP_WATCH_DELTA]);
+    const struct amp_plan_layer *p = &g->plan->layers[c->layer];
+    if (!c->dx) return;
+    struct amp_node *source = &g->nodes[p->sources[c->k]];
+    if (c->dx->data == source->delta.data) return;
+    g->backend->convert(g->context, c->dx, &source->delta, !p->source_first[c->k], c->watch);
 }
 
 uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)

@@ -231,15 +231,23 @@ void amp_graph_backward_layer(struct amp_graph *, int layer);
 /* Source k of a layer in the format it wants: the image it reads. */
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);
 
-/* Where the gradient that a layer contributes to its source k goes. begin: the tensor to write and
- * whether to add to it: the source's delta, or where formats differ *scratch, which end then
- * converts into the delta. NULL: the source wants none. */
-const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *, int layer, int k, bool *accumulate,
-                                             struct ampk_tensor *scratch);
-void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_tensor *written);
-/* The word that watches that contribution. */
+/* The gradient that a layer contributes to its source k. Not to be copied: dx may point to scratch.
+ */
+struct amp_contribution {
+    int layer, k;
+    const struct ampk_tensor *dx; /* where it goes; NULL: the source wants none */
+    bool accumulate;              /* it is added to what is there */
+    uint32_t *watch;              /* the word that watches it */
+    struct ampk_tensor scratch;   /* dx, where the source's delta has another format */
+};
+
+/* False: the source wants none; dx is NULL then. */
+bool amp_contribution_begin(struct amp_graph *, int layer, int k, struct amp_contribution *);
+/* It is written, if it was wanted: from the scratch it is converted into the source's delta. */
+void amp_contribution_end(struct amp_graph *, const struct amp_contribution *);
+/* The word that watches what reaches the delta of source k. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
-/* The same for a convolution's, written to dx. NULL where watching costs the backend another pass
+/* The same for what a convolution writes to dx. NULL where watching costs the backend another pass
  * over dx and what is not finite there shows without: dx is a convolution's delta, which its bias
  * gradient sums (the DBIAS word) or, with gradient_sums, its dy is made of (the DY word). */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
