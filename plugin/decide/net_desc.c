@@ -109,6 +109,16 @@ const char *amp_activation_name(enum ampk_activation activation)
     return activation < AMPK_ACTIVATIONS ? activation_names[activation] : "unknown";
 }
 
+bool amp_layer_is_matrix(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
+}
+
+bool amp_layer_is_recurrent(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
+}
+
 bool amp_layer_is_loss(const struct amp_layer_desc *l)
 {
     switch (l->type) {

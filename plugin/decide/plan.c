@@ -59,16 +59,6 @@ static bool is_on_device(const struct planner *pl, int i)
     return true;
 }
 
-static bool is_matrix(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
-}
-
-static bool is_recurrent(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
-}
-
 static enum amp_format island_of(const struct amp_options *o)
 {
     switch (o->dtype) {
@@ -124,7 +114,7 @@ static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer
     else if (l->type == AMP_GRU)
         explain(p, "Darknet's own FP32 code; it has no backward on the CPU: neither this layer nor "
                    "any before it learns");
-    else if (is_recurrent(l))
+    else if (amp_layer_is_recurrent(l))
         explain(p, "recurrent state stays FP32 in Darknet's own code");
     else
         explain(p, "no executor of ours: Darknet's own FP32 code, conversions at its border");
@@ -148,7 +138,7 @@ static enum amp_format choose_storage(struct planner *pl, int i)
         explain(p, "mixed_precision=0 in its section");
         return AMP_FORMAT_FP32;
     }
-    if (is_matrix(l)) {
+    if (amp_layer_is_matrix(l)) {
         explain(p, "%s operands, sums and %s in FP32",
                 amp_compute_name(compute_of(island, pl->options)),
                 l->batch_normalize ? "batch-norm arithmetic" : "bias");
@@ -198,7 +188,7 @@ static void choose_heads(struct planner *pl)
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++) {
         struct amp_plan_layer *p = &plan->layers[i];
-        if (!p->ours || !is_matrix(&pl->net->layers[i])) continue;
+        if (!p->ours || !amp_layer_is_matrix(&pl->net->layers[i])) continue;
         int reader = -1;
         bool only_border = true;
         for (int j = i + 1; j < plan->n; j++)
@@ -227,7 +217,7 @@ static void find_backward(struct planner *pl)
     plan->replayable = true;
     for (int i = 0; i < plan->n; i++) {
         if (pl->net->layers[i].stopbackward) plan->first_backward = i + 1;
-        if (is_recurrent(&pl->net->layers[i])) plan->replayable = false;
+        if (amp_layer_is_recurrent(&pl->net->layers[i])) plan->replayable = false;
     }
     for (int i = 0; i < plan->n; i++)
         plan->layers[i].backward = plan->train && i >= plan->first_backward;
@@ -287,7 +277,7 @@ static bool can_go_on(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
     const struct amp_layer_desc *before = &pl->net->layers[j - 1];
-    return p->ours && p->sources[0] == j - 1 && is_matrix(before) && writer->ours &&
+    return p->ours && p->sources[0] == j - 1 && amp_layer_is_matrix(before) && writer->ours &&
            before->batch_normalize && ampk_is_two_slopes(before->activation) &&
            readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
 }
@@ -390,7 +380,8 @@ static void find_slices(struct planner *pl)
             if (is_slice(pl, j, s)) {
                 layers[s].route = j;
                 layers[s].first_channel = first;
-                layers[s].delta_slice = layers[s].backward && !is_matrix(&pl->net->layers[s]);
+                layers[s].delta_slice =
+                    layers[s].backward && !amp_layer_is_matrix(&pl->net->layers[s]);
                 size_t used = strlen(layers[s].reason);
                 snprintf(layers[s].reason + used, sizeof layers[s].reason - used,
                          "; writes into route %d", j);
@@ -419,10 +410,12 @@ int amp_plan_writes(const struct amp_plan *plan, int i)
 int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];
-    if (!is_matrix(&net->layers[i]) || p->in != AMP_FORMAT_FP16 || !p->source_wanted[0]) return -1;
+    if (!amp_layer_is_matrix(&net->layers[i]) || p->in != AMP_FORMAT_FP16 || !p->source_wanted[0])
+        return -1;
     int s = p->sources[0];
     const struct amp_layer_desc *l = &net->layers[s];
-    bool normalized = is_matrix(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
+    bool normalized =
+        amp_layer_is_matrix(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
     bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16;
     return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
 }
@@ -430,7 +423,7 @@ int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net
 int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];
-    bool bias = p->ours && is_matrix(&net->layers[i]) && !net->layers[i].batch_normalize;
+    bool bias = p->ours && amp_layer_is_matrix(&net->layers[i]) && !net->layers[i].batch_normalize;
     if (!bias || !p->backward || p->out != AMP_FORMAT_BORDER || readers(plan, net, i) != 1)
         return -1;
     for (int j = i + 1; j < plan->n; j++) {
@@ -490,7 +483,7 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
     for (int j = i + 1; j < plan->n; j++)
         for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
             if (plan->layers[j].sources[k] != i || plan->layers[j].in != format) continue;
-            bool in_backward = plan->layers[j].backward && is_matrix(&pl->net->layers[j]);
+            bool in_backward = plan->layers[j].backward && amp_layer_is_matrix(&pl->net->layers[j]);
             int step = in_backward ? end : j;
             if (step > last) last = step;
         }
@@ -611,7 +604,8 @@ static int plan_layer_buffers(struct planner *pl, int i)
     bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
     if (p->ours && p->backward && has_contributions(p) && own_delta)
         bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
-    if (p->ours && p->backward && (p->in != p->out || (is_matrix(l) && p->delta_owner != i)))
+    if (p->ours && p->backward &&
+        (p->in != p->out || (amp_layer_is_matrix(l) && p->delta_owner != i)))
         bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
     if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
@@ -630,8 +624,8 @@ static int plan_layer_buffers(struct planner *pl, int i)
 static size_t darknet_layer_bytes(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
-    size_t per_element = 8;                                       /* output, delta */
-    if (l->batch_normalize && !is_recurrent(l)) per_element = 16; /* x, x_norm */
+    size_t per_element = 8;                                                 /* output, delta */
+    if (l->batch_normalize && !amp_layer_is_recurrent(l)) per_element = 16; /* x, x_norm */
     if (l->type == AMP_DROPOUT) per_element = 4;  /* rand; the rest is its input's */
     if (l->type == AMP_MAXPOOL) per_element = 12; /* indexes */
     return elements(pl, i) * per_element;
@@ -645,7 +639,7 @@ static void add_totals(struct planner *pl)
         const struct amp_layer_desc *l = &pl->net->layers[i];
         const struct amp_plan_layer *p = &plan->layers[i];
         plan->flop += l->forward_flop;
-        if (p->ours && is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
+        if (p->ours && amp_layer_is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
             plan->flop_reduced += l->forward_flop;
         plan->darknet_bytes += darknet_layer_bytes(pl, i);
         if (!p->ours)
