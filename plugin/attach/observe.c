@@ -72,7 +72,7 @@ void amp_watch_layers(network *net, amp_layer_function *at, void *user)
     s->at = at;
     s->at_user = user;
     s->log.out = at ? nowhere() : stderr;
-    if (s->graph) amp_graph_watch_layers(s->graph, at, user);
+    if (s->graph) amp_graph_trace_layers(s->graph, at, user);
 }
 
 const struct amp_plan *amp_plan_in_use(const network *net)

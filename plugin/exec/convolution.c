@@ -71,7 +71,7 @@ static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int
 
 /* Whether batch-norm's backward leaves the weight gradient too, where no data gradient is wanted.
  */
-static bool choose_at_once(struct amp_graph *g, int i)
+static bool choose_fused_gradient(struct amp_graph *g, int i)
 {
     const struct ampk_backend *be = g->backend;
     const struct amp_node *node = &g->nodes[i];
@@ -92,7 +92,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
         return -1;
     }
     choose_sums(g, i);
-    node->at_once = choose_at_once(g, i);
+    node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
@@ -206,7 +206,7 @@ static void backward_batchnorm(struct amp_graph *g, int i)
 }
 
 /* All of a first layer's backward. */
-static void backward_at_once(struct amp_graph *g, int i)
+static void backward_fused(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_batchnorm bn = batchnorm_of(g, node, true);
@@ -288,8 +288,8 @@ static void backward(struct amp_graph *g, int i)
         return;
     }
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
-    if (node->at_once) {
-        backward_at_once(g, i);
+    if (node->fuses_weight_gradient) {
+        backward_fused(g, i);
         return;
     }
     if (node->desc->batch_normalize)

@@ -51,7 +51,7 @@ int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, s
     count_gradients(g);
     if (!g->plan->train || g->n_gradients == 0) return 0;
     size_t all = g->n_gradients * sizeof(float);
-    g->own_gradients = !accumulate && amp_graph_updates_at_once(g);
+    g->own_gradients = !accumulate && amp_graph_fuses_update(g);
     if (accumulate) g->sums = g->backend->alloc(g->context, all);
     size_t of_pass = gradients_of_pass(g) * sizeof(float);
     g->gradients = g->backend->alloc(g->context, of_pass + 1);
@@ -84,7 +84,7 @@ void amp_graph_list_weight_gradients(struct amp_graph *g)
 
 void amp_graph_begin_step(struct amp_graph *g)
 {
-    g->summed = false;
+    g->has_accepted_pass = false;
     if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_flat * sizeof(float));
 }
 
@@ -94,11 +94,11 @@ void amp_graph_accept_pass(struct amp_graph *g, float scale)
     if (g->sums) {
         g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
         g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale,
-                                          g->summed);
+                                          g->has_accepted_pass);
     } else {
         g->unscale = unscale;
     }
-    g->summed = true;
+    g->has_accepted_pass = true;
 }
 
 void amp_graph_clear_gradients(struct amp_graph *g)
@@ -106,7 +106,7 @@ void amp_graph_clear_gradients(struct amp_graph *g)
     float *read = g->sums ? g->sums : g->gradients;
     size_t n = g->sums ? g->n_gradients : gradients_of_pass(g);
     if (read) g->backend->fill_zero(g->context, read, n * sizeof(float));
-    g->summed = false;
+    g->has_accepted_pass = false;
 }
 
 /* Room for any one gradient that a convolution keeps; false: there is no memory. */
@@ -137,7 +137,7 @@ static int sum_own_gradients(struct amp_graph *g)
 bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
 {
     int own = 0;
-    bool reads_own = g->own_gradients && g->summed;
+    bool reads_own = g->own_gradients && g->has_accepted_pass;
     *norm = g->n_gradients ? NAN : 0;
     if (!g->n_gradients) return true;
     if (reads_own && !make_norm_room(g)) return false;

@@ -242,7 +242,7 @@ void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
     if (!from->sums) return;
     g->sums = from->sums;
     from->sums = sums;
-    g->summed = from->summed;
+    g->has_accepted_pass = from->has_accepted_pass;
     amp_graph_place_gradients(g);
     amp_graph_list_weight_gradients(g);
 }
@@ -348,11 +348,11 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
 
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
-    amp_graph_tell_watcher(g, layer, false, false);
+    amp_graph_tell_tracer(g, layer, false, false);
     amp_executor_of(g, layer)->forward(g, layer);
     amp_graph_look_at_output(g, layer);
     copy_output(g, &g->nodes[layer]);
-    amp_graph_tell_watcher(g, layer, false, true);
+    amp_graph_tell_tracer(g, layer, false, true);
 }
 
 void amp_graph_forward(struct amp_graph *g, int layer)
@@ -397,7 +397,7 @@ static bool starts_cost(const struct amp_graph *g)
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
-    amp_graph_tell_watcher(g, layer, true, false);
+    amp_graph_tell_tracer(g, layer, true, false);
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
@@ -407,7 +407,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     if (node->gradient && !starts_cost(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
-    amp_graph_tell_watcher(g, layer, true, true);
+    amp_graph_tell_tracer(g, layer, true, true);
     if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }

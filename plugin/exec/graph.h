@@ -71,10 +71,11 @@ struct amp_node {
                              this layer's activation (kernels.h, conv_backward_summed). `delta` then
                              holds g, the gradient at batch-norm's output, and this array sum(g),
                              sum(g * (y - mean)) of each channel */
-    bool at_once; /* batch-norm's backward computes the weight gradient too (conv_bn_backward): no
-                     dy is stored, and conv_backward is not called */
-    float *loss;  /* unscaled copy of a loss layer's delta */
-    void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
+    bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
+                                   (conv_bn_backward): no dy is stored, and conv_backward is not
+                                   called */
+    float *loss;                /* unscaled copy of a loss layer's delta */
+    void *options, *constants;  /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
     struct amp_segment *segment; /* NULL: runs by itself */
@@ -122,9 +123,9 @@ struct amp_graph {
     size_t n_flat;           /* of those before the convolutions' weights */
     bool own_gradients;      /* a step has one pass, and the update reads the weight gradients where
                                 the convolutions keep them: `gradients` has no room for those */
-    bool summed; /* at least one pass of this step was accepted. While false, what the update would
-                    read of convolutions' weights is stale: it counts as 0, and the next accept
-                    overwrites it */
+    bool has_accepted_pass;  /* of this step, at least one. While false, what the update would read
+                                of convolutions' weights is stale: it counts as 0, and the next
+                                accept overwrites it */
     float unscale;  /* factor of what the update reads: 1 for sums, which are unscaled; without
                        them 1 / loss scale of the one pass */
     int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
@@ -150,7 +151,7 @@ struct amp_graph {
                                          gradient that a convolution keeps. NULL until then */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
-    amp_layer_function *at; /* NULL: nobody watches; set by amp_graph_watch_layers */
+    amp_layer_function *at; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *at_user;
     bool recordable;
     int n_segments;
@@ -206,7 +207,7 @@ void amp_graph_inspect(struct amp_graph *, bool on);
 void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
 /* From now on at is called around every layer's part of a pass, and layers run one by one; NULL: no
  * longer. */
-void amp_graph_watch_layers(struct amp_graph *, amp_layer_function *at, void *user);
+void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *at, void *user);
 /* What was seen, n words in each row. Rows of deltas: of the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */

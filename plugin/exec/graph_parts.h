@@ -29,8 +29,8 @@ void amp_graph_inspect_deltas_anew(struct amp_graph *);
 /* To whoever looks: a layer's output, its weight gradient. */
 void amp_graph_look_at_output(struct amp_graph *, int layer);
 void amp_graph_show_gradient(struct amp_graph *, int layer);
-/* To whoever watches the layers: this one's part of a pass begins, or is done. */
-void amp_graph_tell_watcher(const struct amp_graph *, int layer, bool backward, bool done);
+/* To whoever traces the layers: this one's part of a pass begins, or is done. */
+void amp_graph_tell_tracer(const struct amp_graph *, int layer, bool backward, bool done);
 
 /* ---- watch.c ---- */
 

@@ -110,13 +110,13 @@ void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
     g->see_user = user;
 }
 
-void amp_graph_watch_layers(struct amp_graph *g, amp_layer_function *at, void *user)
+void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *user)
 {
     g->at = at;
     g->at_user = user;
 }
 
-void amp_graph_tell_watcher(const struct amp_graph *g, int layer, bool backward, bool done)
+void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
 {
     if (g->at) g->at(layer, backward, done, g->at_user);
 }

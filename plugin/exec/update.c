@@ -2,7 +2,7 @@
 
 #include "graph_parts.h"
 
-bool amp_graph_updates_at_once(const struct amp_graph *g)
+bool amp_graph_fuses_update(const struct amp_graph *g)
 {
     return g->backend->conv_update_sgd != NULL;
 }
@@ -37,7 +37,7 @@ static struct ampk_weight_update update_of(const struct amp_graph *g, const stru
                                            struct ampk_param rule)
 {
     const struct amp_node *node = &g->nodes[p->layer];
-    if (!rule.grad && !(g->summed && node->gradient)) rule.unscale = 0;
+    if (!rule.grad && !(g->has_accepted_pass && node->gradient)) rule.unscale = 0;
     return (struct ampk_weight_update){node->conv, rule, &node->watch[AMP_WATCH_WEIGHTS]};
 }
 
@@ -49,11 +49,11 @@ struct due {
 static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
 {
     struct due due = {0, 0};
-    bool at_once = amp_graph_updates_at_once(g);
+    bool fused = amp_graph_fuses_update(g);
     for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
         if (!p->due || (u->adam && p->m) != adam) continue;
         struct ampk_param rule = rule_of(g, p, u, adam);
-        if (at_once && p->kind == AMP_PARAM_WEIGHTS && g->nodes[p->layer].conv)
+        if (fused && p->kind == AMP_PARAM_WEIGHTS && g->nodes[p->layer].conv)
             g->conv_updates[due.convs++] = update_of(g, p, rule);
         else
             g->updates[due.params++] = rule;
@@ -66,7 +66,7 @@ static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool
  * them and raises those words. */
 static void watch_update(struct amp_graph *g)
 {
-    if (!amp_graph_updates_at_once(g)) {
+    if (!amp_graph_fuses_update(g)) {
         amp_graph_weights_changed(g);
         return;
     }

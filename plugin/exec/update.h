@@ -12,8 +12,9 @@ struct amp_update {
     int t;
 };
 
-/* Whether weights of convolutions are updated and packed at once (kernels.h, conv_update_sgd). */
-bool amp_graph_updates_at_once(const struct amp_graph *);
+/* Whether weights of convolutions are updated and packed in one operation (kernels.h,
+ * conv_update_sgd). */
+bool amp_graph_fuses_update(const struct amp_graph *);
 
 /* One layer's parameters are to be updated. */
 void amp_graph_set_due(struct amp_graph *, int layer);
