@@ -49,6 +49,10 @@ enum amp_layer_type {
     AMP_BLANK
 };
 
+/* Boxes of an image that Darknet makes room for in net.truth, whatever max= says, and its defaults
+ * of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's default. */
+enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
+
 struct amp_layer_desc {
     enum amp_layer_type type;
     const char *type_name; /* as written in the cfg, with brackets; owned by the cfg */
