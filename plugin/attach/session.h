@@ -52,8 +52,6 @@ struct amp_session {
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a
 // message where a key is wrong.
 struct amp_session *amp_session_read(const char *cfg_path);
-// Frees a session that is not attached.
-void amp_session_free(struct amp_session *);
 // Attaches to the network that was parsed from that cfg: plan, report, hooks.
 void amp_session_attach(struct amp_session *, network *);
 // Frees a session that is attached to nothing.
