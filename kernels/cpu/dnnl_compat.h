@@ -28,9 +28,9 @@ struct ampk_dnnl; /* engine, and a stream for every thread */
 struct ampk_dnnl_plan;
 struct ampk_dnnl_weights; /* weights or their gradient in a plan's layout */
 
-/* threads: the most that a parallel region around any call below will have. */
-/* With the first, all that oneDNN has exit take apart is made: exit handlers that are registered
- * later find it whole. */
+/* threads: the most that a parallel region around any call below will have. The first call also
+ * makes oneDNN create everything that it destroys in exit handlers: those that are registered later
+ * run earlier, and still find it. */
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size);
 void ampk_dnnl_destroy(struct ampk_dnnl *);
 

@@ -65,7 +65,7 @@ struct ampk_tc_plan {
     struct ampk_tc_plan *next;
 };
 
-/* To the user; once that plans are timed. */
+/* Print to stderr; ..._timing prints its message once per context. */
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
