@@ -2,8 +2,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
-#include <string.h>
-
 struct seen {
     uint32_t largest, zeros;
 };
