@@ -36,6 +36,10 @@
 
 enum ampk_dtype { AMPK_FP32, AMPK_FP16, AMPK_BF16 };
 
+/* Magnitudes as amax has them: inf, and 65520, the smallest that FP16 rounds to inf. */
+#define AMPK_INF_BITS           0x7f800000u
+#define AMPK_FP16_OVERFLOW_BITS 0x477ff000u
+
 /* What a convolution rounds its operands to. TF32: 10 mantissa bits, FP32 range; stored as FP32. */
 enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16 };
 
@@ -578,7 +582,7 @@ static inline struct ampk_tensor ampk_slice(const struct ampk_tensor *t, int fir
 
 static inline bool ampk_amax_is_finite(uint32_t amax)
 {
-    return amax < 0x7f800000u;
+    return amax < AMPK_INF_BITS;
 }
 
 #endif
