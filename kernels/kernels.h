@@ -564,6 +564,11 @@ static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
     return t == AMPK_FP32 ? 4 : 2;
 }
 
+static inline const char *ampk_dtype_name(enum ampk_dtype t)
+{
+    return t == AMPK_FP16 ? "fp16" : t == AMPK_BF16 ? "bf16" : "fp32";
+}
+
 /* From one pixel of an NHWC tensor to the next. */
 static inline int ampk_pitch(const struct ampk_tensor *t)
 {
