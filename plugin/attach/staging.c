@@ -19,11 +19,11 @@ static uint32_t limit_of(enum ampk_dtype dtype)
 {
     switch (dtype) {
     case AMPK_FP16:
-        return 0x477ff000; // 65520
+        return AMPK_FP16_OVERFLOW_BITS;
     case AMPK_BF16:
         return 0x7f7f8000;
     default:
-        return 0x7f800000;
+        return AMPK_INF_BITS;
     }
 }
 

@@ -7,13 +7,17 @@
 #include "tests/emulation/emulation.h"
 #endif
 
-/* NULL where there is no GPU. */
+/* NULL where there is no GPU, which the emulation never says. */
 static struct ampk_context *open_context(void)
 {
     char err[300] = "";
     struct ampk_context *context = ampk_cuda.context_create(0, err, sizeof err);
+#ifdef CUDA_EMULATED
+    if (!context) fprintf(stderr, "no context: %s\n", err);
+    REQUIRE(context != NULL);
+#endif
     if (!context && strncmp(err, "no CUDA device: ", 16)) TEST_FAIL("no context: %s", err);
-    if (!context) printf("%s\n", err);
+    if (!context) printf("%s: not tested\n", err);
     return context;
 }
 
