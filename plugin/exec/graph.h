@@ -144,7 +144,6 @@ struct amp_graph {
     void *see_user;
     amp_layer_function *at; /* NULL: nobody watches; set by amp_graph_watch_layers */
     void *at_user;
-    bool recordable;
     int n_segments;
     struct amp_segment *segments;
 };
