@@ -267,6 +267,12 @@ static inline float __fsqrt_rn(float a)
 {
     return sqrtf(a);
 }
+/* The device's is within 2 ulp. By another name: newer C libraries have one of this. */
+static inline float emulation_rsqrtf(float a)
+{
+    return 1 / sqrtf(a);
+}
+#define rsqrtf emulation_rsqrtf
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
