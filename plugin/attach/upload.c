@@ -92,9 +92,12 @@ void amp_upload_unpin(const network *net)
     struct upload *u = net->input ? upload_of(net->input) : NULL;
     if (u) {
         cudaSetDevice(u->device);
-        cudaDeviceSynchronize(); // for copies under way
+        // Copies under way. A wait for the device would spoil what another thread records there.
+        cudaStreamSynchronize(u->stream);
+        cudaStreamSynchronize(0);
         cudaHostUnregister(net->input);
         close_lanes(u);
+        cudaGetLastError(); // Darknet takes a pending error for one of its own
         *u = (struct upload){0};
     }
     pthread_mutex_unlock(&lock);
