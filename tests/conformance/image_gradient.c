@@ -242,7 +242,10 @@ static void gradient_case(struct rig *r)
         struct pair dy = output_operand(r, shape_y(&s));
         struct left at_once = run_at_once(r, &s), apart = run_batchnorm(r, &s, &dy);
         check_same_left(r, &at_once, &apart, s.shape.k);
-        compare_weight_gradient(r, &s, &dy);
+        /* An inf times the padding's zeros is NaN here and left out there: overflow_case's. */
+        bool fits = s.shape.compute != AMPK_COMPUTE_FP16 ||
+                    read_word(r, &apart.dy_amax) < AMPK_FP16_OVERFLOW_BITS;
+        if (fits) compare_weight_gradient(r, &s, &dy);
     }
     destroy_convs(r, &s);
 }
