@@ -234,6 +234,47 @@ def python_with_torch():
     return None
 
 
+# torch_net.py on a device that is the CPU: 30 bytes are in use before, 90 in the warm-up, 60 after it.
+TORCH_STAND_IN = """
+import argparse, sys, torch
+import torch_net
+used = [30]
+torch.cuda.is_available = lambda: True
+torch.cuda.mem_get_info = lambda: (1000 - used[0], 1000)
+torch.cuda.get_device_name = lambda: "stand-in"
+torch.cuda.synchronize = lambda: None
+torch.cuda.empty_cache = lambda: used.__setitem__(0, 40)
+torch.backends.cudnn.version = lambda: 91900
+begin, run = torch_net.training_step, torch_net.run_steps
+
+
+def training_step(net, args):
+    return begin(net, argparse.Namespace(**{**vars(args), "device": "cpu"}))
+
+
+def run_steps(*arguments):
+    used[0] = 90 if used[0] == 30 else 60
+    run(*arguments)
+
+
+torch_net.training_step, torch_net.run_steps = training_step, run_steps
+torch_net.main()
+"""
+
+
+def test_torch_memory(python, cfg, weights):
+    """What training takes is read again without what only the warm-up took; an error is an end."""
+    def torch_net(weights):
+        return subprocess.run([python, "-c", TORCH_STAND_IN, cfg, weights, "--device", "cuda", "--layout",
+                               "channels_last", "--steps", "1"], capture_output=True, text=True,
+                              timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")})
+
+    (about, _) = bench_lib.json_lines(torch_net(weights).stdout)
+    assert about["memory_bytes"] == 30 and about["memory_with_timing_bytes"] == 60, about
+    done = torch_net(cfg.with_name("missing"))
+    assert done.returncode == 1 and "missing" in done.stderr.splitlines()[-1], done
+
+
 def test_torch(folder):
     """torch_net.py in mixed precision on the CPU: what of it does not need a GPU."""
     python = python_with_torch()
@@ -255,6 +296,7 @@ def test_torch(folder):
         "--serve", "--amp", "bf16", "--layout", "channels_last", "--warmup", "1", "--group", "2",
         input="start\n0.01\n0.01\n"))
     assert served[0]["batch"] == 2 and len(served) == 3 and served[2]["seconds"][0] > 0, served
+    test_torch_memory(python, cfg, weights)
 
     def floats(name, values):
         (folder / name).write_bytes(array.array("f", values).tobytes())
