@@ -75,7 +75,8 @@ def run_lines(run):
          for name, c in run["contestants"].items()])
     lines += ceiling_lines(run) + torch_lines(run)
     if run["ratios"]:
-        lines += ["", *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
+        lines += ["", f"Rounds: {len(run['rounds'])}.", "",
+                  *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
     if "end_to_end" in run:
         lines += ["", f"With the loader: {run['end_to_end']['images_per_second']:.0f} images/s (fp16)."]
     lines += [f"\n{name}: not measured: {why}" for name, why in run["failed"].items()]
