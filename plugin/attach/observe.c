@@ -40,7 +40,7 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
 static void abandon_step(struct amp_session *s)
 {
     amp_graph_restore_rolling(s->graph);
-    s->graph->weights_stale = true; // the next pass is told of them again
+    amp_graph_weights_changed(s->graph); // the next pass is told of them again
     s->step.passes = 0;
 }
 
@@ -72,7 +72,7 @@ void amp_watch_layers(network *net, amp_layer_function *at, void *user)
     s->at = at;
     s->at_user = user;
     s->log.out = at ? nowhere() : stderr;
-    if (s->graph) amp_graph_watch_layers(s->graph, at, user);
+    if (s->graph) amp_graph_trace_layers(s->graph, at, user);
 }
 
 const struct amp_plan *amp_plan_in_use(const network *net)

@@ -120,12 +120,10 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 // between: Darknet draws sizes every ten iterations, counted from where a run starts.
 static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
-    bool recurrent =
-        l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
         return "the cfg keeps parameters of it out of the weights file";
     if (l->random && between) return "random=1 draws its sizes at other iterations";
-    return recurrent ? "its recurrent state starts from zero" : NULL;
+    return amp_layer_is_recurrent(l) ? "its recurrent state starts from zero" : NULL;
 }
 
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
@@ -494,7 +492,7 @@ static void load(struct amp_session *s, const char *name)
     bool alone = !s->sidecar && !*warning && should_have_sidecar(s, name);
     snprintf(s->alone, sizeof s->alone, "%s", alone ? place : "");
     s->alone_seen = *s->net->seen;
-    if (s->graph) s->graph->weights_stale = true;
+    if (s->graph) amp_graph_weights_changed(s->graph);
     if (ends_with(name, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", name);
     if (!is_spoilt(s, what, sizeof what)) return;
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",

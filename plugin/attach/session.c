@@ -118,7 +118,7 @@ static void judge_weights(struct amp_session *s)
 {
     s->sees_writes |= s->device && write_seen;
     s->step.writers_tell = s->sees_writes;
-    if (atomic_exchange(&s->written, false)) s->graph->weights_stale = true;
+    if (atomic_exchange(&s->written, false)) amp_graph_weights_changed(s->graph);
 }
 
 // ---- reading the cfg ----
@@ -307,7 +307,7 @@ static void make_graph(struct amp_session *s)
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
-    amp_graph_watch_layers(s->graph, s->at, s->at_user);
+    amp_graph_trace_layers(s->graph, s->at, s->at_user);
     tell_notes(s);
 }
 

@@ -51,7 +51,7 @@ static void check_head(const struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
     const struct amp_cfg_section *s = section_of(k, layer);
-    int boxes = l->type == AMP_REGION ? 30 : 90;
+    int boxes = l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS;
     if (l->max_boxes != boxes)
         fault(k, line_of(s, "max"), "max=%d in %s; allowed: %d, the room that this Darknet makes",
               l->max_boxes, s->name, boxes);

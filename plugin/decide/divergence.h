@@ -4,19 +4,19 @@
  * a run with itself. `mean` is the mean of the last 20 losses (at first of fewer) that were not
  * above the limit, the present one among them.
  *
- *   start  The first 100 losses, or burn_in of them where that is more: first losses are huge, and
- *          the learning rate still rises. What they are sets the limit.
- *   limit  during the start  1000 x the lowest mean so far, at least 1000
- *          after it          100 x the lowest mean since, and at least 3 x the highest of the start
- *   above  A loss is blown up when both it and the mean are above the limit: one bad batch is not,
- *          nor are many that are noisy.
- *   lost   An iteration without a finite loss, after the first step that was applied. Bad images do
- *          not count (no call).
+ * - start: the first 100 losses, or burn_in of them where that is more: first losses are huge, and
+ *   the learning rate still rises. What they are sets the limit.
+ * - limit during the start: 1000 x the lowest mean so far, at least 1000.
+ * - limit after it: 100 x the lowest mean since, and at least 3 x the highest of the start.
+ * - above: a loss is blown up when both it and the mean are above the limit: one bad batch is not,
+ *   nor are many that are noisy.
+ * - lost: an iteration without a finite loss, after the first step that was applied. Bad images do
+ *   not count (no call).
  *
  * An iteration above the limit counts 1, as does one in which a layer left FP16 (it happens to a
- * layer once); a lost one 10; any other puts the count back to 0. At 100
- * the run has diverged; while the count is not 0 it is suspect. Nothing is stored: a run that goes
- * on from weights starts over, since a suspect run leaves none to go on from.
+ * layer once); a lost one 10; any other puts the count back to 0. At 100 the run has diverged;
+ * while the count is not 0 it is suspect. Nothing is stored: a run that goes on from weights starts
+ * over, since a suspect run leaves none to go on from.
  */
 #ifndef AMP_DIVERGENCE_H
 #define AMP_DIVERGENCE_H
@@ -52,7 +52,7 @@ struct amp_divergence {
 /* An iteration ended. loss: NAN or inf where there is none; applied: its step was. True: diverged,
  * from now on as long as the count stays. */
 bool amp_divergence_add(struct amp_divergence *, size_t iteration, double loss, bool applied);
-/* The same for one without a loss because a value did not fit FP16 and its layer left it. */
+/* The same for an iteration without a loss: a value did not fit FP16, and its layer left FP16. */
 bool amp_divergence_add_demotion(struct amp_divergence *, size_t iteration);
 bool amp_divergence_suspect(const struct amp_divergence *);
 /* Of a run that is suspect: since when, and the losses then and now; of another the last loss. */

@@ -4,10 +4,11 @@
  * (kernels.h). The words of a pass, in the order in which they were computed, are enough to tell
  * four faults apart:
  *
- *   INPUT      the image or its label was not finite                        skip; the scale is not
- * to blame FORWARD    a finite FP32 value did not fit FP16 in the forward pass     skip; that layer
- * leaves FP16 DIVERGED   FP32 arithmetic on finite values gave inf or NaN             stop BACKWARD
- * a gradient overflowed                                        lower the loss scale
+ * - INPUT: the image or its label was not finite. Skip the step, keep the scale.
+ * - FORWARD: a finite FP32 value did not fit FP16 in the forward pass. Skip the step; that layer
+ *   leaves FP16.
+ * - DIVERGED: FP32 arithmetic on finite values gave inf or NaN. Stop.
+ * - BACKWARD: a gradient overflowed. Lower the loss scale.
  */
 #ifndef AMP_FAULT_H
 #define AMP_FAULT_H
@@ -56,7 +57,7 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 
 const char *amp_watch_name(enum amp_watch);
 
-#define AMP_EXODUS 3 /* iterations in which layers left FP16 that are one too many */
+#define AMP_EXODUS 3 /* steps within a window in which a layer left FP16: no coincidence */
 
 /* When layers left FP16. One or two need its range; more within a window are no coincidence: their
  * values grow from step to step. */

@@ -109,6 +109,16 @@ const char *amp_activation_name(enum ampk_activation activation)
     return activation < AMPK_ACTIVATIONS ? activation_names[activation] : "unknown";
 }
 
+bool amp_layer_is_matrix(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
+}
+
+bool amp_layer_is_recurrent(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
+}
+
 bool amp_layer_is_loss(const struct amp_layer_desc *l)
 {
     switch (l->type) {
@@ -592,7 +602,7 @@ static int describe_head(struct describer *d, struct amp_layer_desc *l)
     l->coords = key_int(d, "coords", l->type == AMP_DETECTION ? 1 : 4);
     l->total = l->num = key_int(d, "num", 1);
     l->random = key_int(d, "random", 0);
-    l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? 30 : 90);
+    l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS);
     if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
         return fail(d, d->section->line,
                     "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "

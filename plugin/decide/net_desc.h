@@ -49,6 +49,10 @@ enum amp_layer_type {
     AMP_BLANK
 };
 
+/* Boxes of an image that Darknet makes room for in net.truth, whatever max= says, and its defaults
+ * of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's default. */
+enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
+
 struct amp_layer_desc {
     enum amp_layer_type type;
     const char *type_name; /* as written in the cfg, with brackets; owned by the cfg */
@@ -104,5 +108,9 @@ const char *amp_activation_name(enum ampk_activation);
 /* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
  * loss, logistic, iseg. */
 bool amp_layer_is_loss(const struct amp_layer_desc *);
+/* A matrix product: convolutional or connected. */
+bool amp_layer_is_matrix(const struct amp_layer_desc *);
+/* Has a state from one time step to the next: rnn, gru, lstm, crnn. */
+bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 
 #endif

@@ -58,13 +58,11 @@ void amp_option_write_markdown(FILE *);
 
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and what is allowed in err. notes
  * (may be NULL) receives lines worth telling once: a static scale that was rounded down, keys that
- * have no effect beside the others, and, with
- * mixed_precision=1, any key given twice. */
+ * have no effect beside the others, and, with mixed_precision=1, any key given twice. */
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
 
-/* Per-layer override of the section (index counts from the first layer): 1, 0, or -1 where absent.
- */
+/* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
 
 #endif

@@ -53,11 +53,12 @@ struct amp_plan_layer {
     bool delta_from_nobody;    /* no consumer contributes: zero it */
     bool fused; /* a shortcut or maxpool that the convolution before it computes: it writes the sum
                  * or the maxima in place of an output of its own */
-    int delta_owner; /* whose buffer the delta is: of a fused sum, as far down as it passes it on.
-                      * -1: it is stored nowhere, the convolution reads a fused maxpool's */
-    int route, first_channel; /* a route, its only reader, whose output has its own as the channels
-                               * from there on; -1: it has an output of its own */
-    bool delta_slice;         /* so has the route's delta */
+    int delta_owner; /* the layer whose buffer holds this one's delta: itself, or, where fused sums
+                      * share one delta with their terms, the first layer of the chain. -1: stored
+                      * nowhere; the convolution before a fused maxpool reads the pool's delta */
+    int route, first_channel; /* the [route] that alone reads this layer, whose output is that
+                               * route's channels from first_channel on; -1: an output of its own */
+    bool delta_slice;         /* its delta is those channels of the route's delta too */
     int copy[AMP_FORMATS];    /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
     char reason[200];
@@ -67,8 +68,8 @@ struct amp_plan {
     int n;
     struct amp_plan_layer *layers;
     int input_copy[AMP_FORMATS];  /* the network's input, converted */
-    enum amp_format input_format; /* that all who read the input read a copy of it in; AMP_FORMATS:
-                                     in several, or the input itself */
+    enum amp_format input_format; /* of the copy that every reader of the input reads; AMP_FORMATS:
+                                     they read several, or one reads FP32 NCHW itself */
     int first_backward;           /* backward runs for layers n-1 .. first_backward */
     bool replayable;              /* backward may run twice on one forward */
     enum amp_format island;

@@ -14,14 +14,9 @@ const char *amp_compute_name(enum ampk_compute c)
     return names[c];
 }
 
-static bool is_matrix(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
-}
-
 static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
 {
-    return p->ours && is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
+    return p->ours && amp_layer_is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
 }
 
 static void print_shape(const struct amp_layer_desc *l, FILE *f)

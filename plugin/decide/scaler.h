@@ -54,8 +54,8 @@ enum amp_verdict amp_scaler_overflow(struct amp_scaler *, double amax);
 void amp_scaler_pass(struct amp_scaler *);
 
 /* The step ended: applied, or skipped for a reason that is not the scale's (cause_is_scale false)
- * or that is. STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; RETRY otherwise means
- * nothing special. */
+ * or that is. STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; the others ask nothing
+ * of the caller. */
 enum amp_verdict amp_scaler_step(struct amp_scaler *, bool applied, bool cause_is_scale);
 
 #endif

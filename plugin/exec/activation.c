@@ -10,13 +10,11 @@ static void forward(struct amp_graph *g, int i)
 static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
-    struct ampk_tensor scratch;
-    bool accumulate;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx) return;
+    struct amp_contribution c;
+    if (!amp_contribution_begin(g, i, 0, &c)) return;
     g->backend->activation_backward(g->context, &node->out, node->desc->activation, &node->delta,
-                                    dx, accumulate, amp_graph_dx_watch(g, i, 0));
-    amp_graph_dx_end(g, i, 0, dx);
+                                    c.dx, c.accumulate, c.watch);
+    amp_contribution_end(g, &c);
 }
 
 const struct amp_executor amp_exec_activation = {.forward = forward, .backward = backward};

@@ -71,7 +71,7 @@ static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int
 
 /* Whether batch-norm's backward leaves the weight gradient too, where no data gradient is wanted.
  */
-static bool choose_at_once(struct amp_graph *g, int i)
+static bool choose_fused_gradient(struct amp_graph *g, int i)
 {
     const struct ampk_backend *be = g->backend;
     const struct amp_node *node = &g->nodes[i];
@@ -92,7 +92,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
         return -1;
     }
     choose_sums(g, i);
-    node->at_once = choose_at_once(g, i);
+    node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
@@ -206,7 +206,7 @@ static void backward_batchnorm(struct amp_graph *g, int i)
 }
 
 /* All of a first layer's backward. */
-static void backward_at_once(struct amp_graph *g, int i)
+static void backward_fused(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_batchnorm bn = batchnorm_of(g, node, true);
@@ -253,7 +253,7 @@ static void backward_bias(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
     int loss = amp_graph_loss_behind(g, i);
-    struct ampk_tensor d = node->delta, scratch;
+    struct ampk_tensor d = node->delta;
     if (loss >= 0) d.data = g->nodes[loss].loss;
     struct ampk_bias_gradient bias = {.out = &node->out,
                                       .d = &d,
@@ -265,18 +265,18 @@ static void backward_bias(struct amp_graph *g, int i)
     struct ampk_batchnorm bn;
     struct ampk_gradient_sums sums;
     if (source) sums = sums_for(g, source, &bn);
-    bool accumulate = false;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
+    struct amp_contribution c;
+    amp_contribution_begin(g, i, 0, &c);
     const struct ampk_tensor *x = amp_graph_source(g, i, 0);
     if (source && amp_graph_looked_at(g)) { /* as in backward_summed */
-        g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, dx, false, NULL,
-                                       NULL);
+        g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, false,
+                                       NULL, NULL);
         amp_graph_look_at_delta(g, node->plan->sources[0]);
     }
-    g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, dx, accumulate,
+    g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, c.accumulate,
                                    source ? &sums : NULL,
-                                   source ? NULL : amp_graph_conv_dx_watch(g, i, dx));
-    amp_graph_dx_end(g, i, 0, dx);
+                                   source ? NULL : amp_graph_conv_dx_watch(g, i, c.dx));
+    amp_contribution_end(g, &c);
 }
 
 static void backward(struct amp_graph *g, int i)
@@ -288,8 +288,8 @@ static void backward(struct amp_graph *g, int i)
         return;
     }
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
-    if (node->at_once) {
-        backward_at_once(g, i);
+    if (node->fuses_weight_gradient) {
+        backward_fused(g, i);
         return;
     }
     if (node->desc->batch_normalize)
@@ -302,12 +302,11 @@ static void backward(struct amp_graph *g, int i)
         backward_summed(g, i, source);
         return;
     }
-    struct ampk_tensor scratch;
-    bool accumulate = false;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, dx, accumulate,
-                      amp_graph_conv_dx_watch(g, i, dx));
-    amp_graph_dx_end(g, i, 0, dx);
+    struct amp_contribution c;
+    amp_contribution_begin(g, i, 0, &c);
+    be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, c.dx,
+                      c.accumulate, amp_graph_conv_dx_watch(g, i, c.dx));
+    amp_contribution_end(g, &c);
 }
 
 const struct amp_executor amp_exec_convolution = {create, forward, backward};

@@ -1,12 +1,10 @@
 #include "graph.h"
 
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "executor.h"
+#include "graph_parts.h"
 #include "no_memory.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
@@ -25,9 +23,8 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, i
 
 /* ---- creation ---- */
 
-/* The output shape of a layer (-1: the network's input); flat where Darknet has no image shape. */
-static struct ampk_tensor shaped(const struct amp_graph *g, int i, void *data,
-                                 enum amp_format format)
+struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
+                                    enum amp_format format)
 {
     int n = g->net->batch;
     if (i < 0) {
@@ -50,20 +47,7 @@ static void *in_arena(const struct amp_graph *g, int buffer)
 static void make_copies(struct amp_graph *g, int i, const int *buffers, struct ampk_tensor *copy)
 {
     for (int f = 0; f < AMP_FORMATS; f++)
-        copy[f] = shaped(g, i, in_arena(g, buffers[f]), (enum amp_format)f);
-}
-
-static void mark_fp16(struct amp_graph *g, int i)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[i];
-    unsigned mask = 0;
-    if (p->ours && p->compute == AMPK_COMPUTE_FP16 && g->nodes[i].bind.n_params > 0)
-        mask |= 1u << AMP_WATCH_WEIGHTS;
-    if (p->in == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_Y | 1u << AMP_WATCH_DY;
-    if (p->out == AMP_FORMAT_FP16) mask |= 1u << AMP_WATCH_OUT | 1u << AMP_WATCH_DELTA;
-    if (p->copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_COPY;
-    if (i == 0 && g->plan->input_copy[AMP_FORMAT_FP16] >= 0) mask |= 1u << AMP_WATCH_INPUT;
-    g->fp16[i] = (uint16_t)mask;
+        copy[f] = amp_graph_shaped(g, i, in_arena(g, buffers[f]), (enum amp_format)f);
 }
 
 static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind)
@@ -75,22 +59,22 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     node->bind = *bind;
     void *out = p->out == AMP_FORMAT_BORDER ? bind->output : in_arena(g, p->buffer[AMP_BUFFER_OUT]);
     void *delta = p->ours ? in_arena(g, p->buffer[AMP_BUFFER_DELTA]) : bind->delta;
-    node->out = shaped(g, i, out, p->out);
-    node->delta = shaped(g, i, delta, p->out);
-    node->y = shaped(g, i, in_arena(g, p->buffer[AMP_BUFFER_Y]), p->in);
+    node->out = amp_graph_shaped(g, i, out, p->out);
+    node->delta = amp_graph_shaped(g, i, delta, p->out);
+    node->y = amp_graph_shaped(g, i, in_arena(g, p->buffer[AMP_BUFFER_Y]), p->in);
     int dy = p->buffer[AMP_BUFFER_DY];
-    node->dy = shaped(g, i, dy < 0 ? delta : in_arena(g, dy), p->in);
+    node->dy = amp_graph_shaped(g, i, dy < 0 ? delta : in_arena(g, dy), p->in);
     node->index = in_arena(g, p->buffer[AMP_BUFFER_INDEX]);
     node->dx = in_arena(g, p->buffer[AMP_BUFFER_DX]);
     make_copies(g, i, p->copy, node->copy);
     if (p->border_copy)
-        node->copy[AMP_FORMAT_BORDER] = shaped(g, i, bind->output, AMP_FORMAT_BORDER);
+        node->copy[AMP_FORMAT_BORDER] = amp_graph_shaped(g, i, bind->output, AMP_FORMAT_BORDER);
     struct amp_param *first = g->params + bind->first_param;
     node->weights = bind->n_params > 0 ? &first[0] : NULL;
     node->biases = bind->n_params > 1 ? &first[1] : NULL;
     node->scales = bind->n_params > 2 ? &first[2] : NULL;
     node->watch = g->watch[i];
-    mark_fp16(g, i);
+    amp_graph_mark_fp16(g, i);
 }
 
 /* A layer that writes into a route has its part of the route's output, and perhaps of its delta. */
@@ -102,82 +86,6 @@ static void make_slice(struct amp_graph *g, int i)
     const struct amp_node *route = &g->nodes[p->route];
     node->out = ampk_slice(&route->out, p->first_channel, node->out.c);
     if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
-}
-
-/* Whose gradient a convolution keeps. */
-static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
-{
-    return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
-}
-
-/* Floats for the gradient of a param. Each begins where vectors can; what is over stays 0. */
-static size_t room_for(const struct amp_param *p)
-{
-    const size_t vector = 4;
-    return (p->n + vector - 1) / vector * vector;
-}
-
-static void count_gradients(struct amp_graph *g)
-{
-    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        g->n_gradients += room_for(p);
-        if (!is_kept(g, p)) g->n_flat += room_for(p);
-    }
-}
-
-/* Floats in gradients: convolutions keep theirs where there are sums, or the update reads those. */
-static size_t gradients_of_pass(const struct amp_graph *g)
-{
-    return g->sums || g->own_gradients ? g->n_flat : g->n_gradients;
-}
-
-/* Gives every param its place in gradients and sums. */
-static void place_gradients(struct amp_graph *g)
-{
-    size_t flat = 0, kept = g->n_flat;
-    for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        size_t *next = is_kept(g, p) ? &kept : &flat;
-        bool has_place = g->gradients && *next < gradients_of_pass(g);
-        p->sum = g->sums ? g->sums + *next : NULL;
-        p->grad = has_place ? g->gradients + *next : NULL;
-        *next += room_for(p);
-    }
-}
-
-static int allocate_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
-{
-    count_gradients(g);
-    if (!g->plan->train || g->n_gradients == 0) return 0;
-    size_t all = g->n_gradients * sizeof(float);
-    g->own_gradients = !accumulate && amp_graph_updates_at_once(g);
-    if (accumulate) g->sums = g->backend->alloc(g->context, all);
-    size_t of_pass = gradients_of_pass(g) * sizeof(float);
-    g->gradients = g->backend->alloc(g->context, of_pass + 1);
-    if (!g->gradients || (accumulate && !g->sums)) {
-        snprintf(err, err_size, "no memory for %.1f MiB of gradients",
-                 (double)(accumulate ? all : of_pass) / (1 << 20));
-        return -1;
-    }
-    g->backend->fill_zero(g->context, g->gradients, of_pass);
-    if (accumulate) g->backend->fill_zero(g->context, g->sums, all);
-    place_gradients(g);
-    return 0;
-}
-
-/* Of the convolutions that learn: those before first_backward have none. */
-static void list_weight_gradients(struct amp_graph *g)
-{
-    g->n_learning = 0;
-    for (int i = g->plan->first_backward; i < g->n && g->gradients; i++) {
-        struct amp_node *node = &g->nodes[i];
-        if (!node->conv) continue;
-        const struct amp_param *p = node->weights;
-        int k = g->n_learning++;
-        g->of_pass[k] =
-            (struct ampk_weight_gradient){node->conv, p->grad, &node->watch[AMP_WATCH_DW]};
-        g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
-        node->gradient = &g->of_pass[k];
-    }
 }
 
 static int copy_lists(struct amp_graph *g, const struct amp_param *params,
@@ -216,23 +124,12 @@ static int allocate_loss(struct amp_graph *g, int i)
     return g->nodes[i].loss ? 0 : -1;
 }
 
-/* Of watch and loss_sums. */
-static size_t report_bytes(const struct amp_graph *g)
-{
-    return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
-}
-
-static size_t inspected_bytes(const struct amp_graph *g)
-{
-    return (size_t)g->n * AMP_INSPECTED * sizeof *g->inspected;
-}
-
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
-    g->watch = g->backend->alloc(g->context, report_bytes(g));
-    g->inspected = g->backend->alloc(g->context, inspected_bytes(g));
+    g->watch = g->backend->alloc(g->context, amp_graph_watch_bytes(g));
+    g->inspected = g->backend->alloc(g->context, amp_graph_inspected_bytes(g));
     g->grad_square = g->backend->alloc(g->context, ((size_t)g->n + 1) * sizeof *g->grad_square);
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
     if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses) {
@@ -241,8 +138,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
         return -1;
     }
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
-    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
-    if (allocate_gradients(g, accumulate, err, err_size)) return -1;
+    amp_graph_clear_watch(g);
+    if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
         make_node(g, i, &bindings[i]);
@@ -260,7 +157,7 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
             g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
                                                                &node->watch[AMP_WATCH_WEIGHTS]};
     }
-    list_weight_gradients(g);
+    amp_graph_list_weight_gradients(g);
     return 0;
 }
 
@@ -345,9 +242,9 @@ void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
     if (!from->sums) return;
     g->sums = from->sums;
     from->sums = sums;
-    g->summed = from->summed;
-    place_gradients(g);
-    list_weight_gradients(g);
+    g->has_accepted_pass = from->has_accepted_pass;
+    amp_graph_place_gradients(g);
+    amp_graph_list_weight_gradients(g);
 }
 
 /* ---- sources and contributions ---- */
@@ -361,50 +258,48 @@ const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer,
     return source->plan->out == p->in ? &source->out : &source->copy[p->in];
 }
 
-const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *g, int layer, int k,
-                                             bool *accumulate, struct ampk_tensor *scratch)
+bool amp_contribution_begin(struct amp_graph *g, int layer, int k, struct amp_contribution *c)
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];
-    if (!p->source_wanted[k]) return NULL;
+    *c =
+        (struct amp_contribution){.layer = layer, .k = k, .watch = amp_graph_dx_watch(g, layer, k)};
+    if (!p->source_wanted[k]) return false;
     const struct amp_node *source = &g->nodes[p->sources[k]];
-    *accumulate = !p->source_first[k];
-    if (p->in == source->plan->out) return &source->delta;
-    *scratch = shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
-    *accumulate = false;
-    return scratch;
+    if (p->in == source->plan->out) {
+        c->accumulate = !p->source_first[k];
+        c->dx = &source->delta;
+    } else {
+        c->scratch = amp_graph_shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
+        c->dx = &c->scratch;
+    }
+    return true;
 }
 
-void amp_graph_dx_end(struct amp_graph *g, int layer, int k, const struct ampk_tensor *written)
+void amp_contribution_end(struct amp_graph *g, const struct amp_contribution *c)
 {
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    if (!written) return;
-    struct amp_node *source = &g->nodes[p->sources[k]];
-    if (written->data == source->delta.data) return;
-    g->backend->convert(g->context, written, &source->delta, !p->source_first[k],
-                        &source->watch[AMP_WATCH_DELTA]);
+    const struct amp_plan_layer *p = &g->plan->layers[c->layer];
+    if (!c->dx) return;
+    struct amp_node *source = &g->nodes[p->sources[c->k]];
+    if (c->dx->data == source->delta.data) return;
+    g->backend->convert(g->context, c->dx, &source->delta, !p->source_first[c->k], c->watch);
 }
 
-uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
+bool amp_graph_makes_dy(const struct amp_graph *g)
 {
-    int s = g->plan->layers[layer].sources[k];
-    return s < 0 ? NULL : &g->nodes[s].watch[AMP_WATCH_DELTA];
+    return g->backend->conv_bias_backward != NULL;
 }
 
-/* The convolution whose bias gradient is the sum of all of that layer's delta; -1: none. */
-static int summed_by(const struct amp_graph *g, int layer)
+int amp_graph_loss_behind(const struct amp_graph *g, int i)
 {
-    int i = g->plan->layers[layer].fused ? layer - 1 : layer;
-    return g->nodes[i].conv && g->plan->layers[i].backward ? i : -1;
-}
-
-uint32_t *amp_graph_conv_dx_watch(struct amp_graph *g, int layer, const struct ampk_tensor *dx)
-{
-    int s = g->plan->layers[layer].sources[0];
-    bool shows = s >= 0 && dx && dx->data == g->nodes[s].delta.data && summed_by(g, s) >= 0;
-    return shows && g->backend->watching_costs ? NULL : amp_graph_dx_watch(g, layer, 0);
+    return amp_graph_makes_dy(g) ? amp_plan_loss_behind(g->plan, g->net, i) : -1;
 }
 
 /* ---- passes ---- */
+
+void amp_graph_weights_changed(struct amp_graph *g)
+{
+    g->weights_stale = true;
+}
 
 static void take_weights(struct amp_graph *g)
 {
@@ -417,21 +312,19 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    if (!train) g->weights_stale = true; /* whoever may have written to the masters */
-    g->inspecting = g->inspecting && train;
-    if (g->inspecting) g->backend->fill_zero(g->context, g->inspected, inspected_bytes(g));
-    g->input = shaped(g, -1, input, AMP_FORMAT_BORDER);
+    if (!train) g->weights_stale = true; /* anybody may have written to the masters */
+    amp_graph_begin_inspection(g);
+    g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
     struct ampk_tensor from = g->input;
     if (g->staged) {
         from.data = (void *)g->staged;
         from.dtype = amp_format_dtype(g->plan->input_format);
         g->staged = NULL;
     }
-    if (g->weights_stale || !g->watch_begun)
-        g->backend->fill_zero(g->context, g->watch, report_bytes(g));
+    if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* the next pass is to be told of them too */
+    g->weights_stale = !train; /* packed again: an inference's WEIGHTS words are its own */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -451,179 +344,15 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
                                 &node->watch[AMP_WATCH_COPY]);
 }
 
-/* ---- what a pass looks like ---- */
-
-static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int layer)
-{
-    return g->inspected + (int)row * g->n + layer;
-}
-
-static const char *storage_name(enum ampk_dtype dtype)
-{
-    return dtype == AMPK_FP16 ? "fp16" : dtype == AMPK_BF16 ? "bf16" : "fp32";
-}
-
-/* x: FP32 NCHW in backend memory. */
-static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const float *x, size_t n,
-                 const char *format)
-{
-    float *host = malloc((n + 1) * sizeof *host);
-    if (!host) return;
-    g->backend->read(g->context, host, x, n * sizeof *host);
-    g->see(&(struct amp_seen){layer, what, format, host, n}, g->see_user);
-    free(host);
-}
-
-void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
-                    const struct ampk_tensor *x)
-{
-    size_t n = (size_t)g->net->batch * (size_t)g->net->layers[layer].outputs;
-    float *copy = g->backend->alloc(g->context, n * sizeof *copy);
-    if (!copy) return;
-    struct ampk_tensor border = shaped(g, layer, copy, AMP_FORMAT_BORDER);
-    g->backend->convert(g->context, x, &border, false, NULL);
-    show(g, what, layer, copy, n, storage_name(x->dtype));
-    g->backend->free(g->context, copy);
-}
-
-static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
-                    int layer)
-{
-    if (g->see && x->data)
-        amp_graph_show(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
-    if (g->inspecting && x->data)
-        g->backend->inspect(g->context, x, inspected_word(g, row, layer),
-                            inspected_word(g, row + 1, layer));
-}
-
-bool amp_graph_looked_at(const struct amp_graph *g)
-{
-    return g->see || g->inspecting;
-}
-
-bool amp_graph_makes_dy(const struct amp_graph *g)
-{
-    return g->backend->conv_bias_backward != NULL;
-}
-
-int amp_graph_loss_behind(const struct amp_graph *g, int i)
-{
-    return amp_graph_makes_dy(g) ? amp_plan_loss_behind(g->plan, g->net, i) : -1;
-}
-
-void amp_graph_look_at_delta(struct amp_graph *g, int layer)
-{
-    if (amp_graph_has_delta(g, layer))
-        inspect(g, &g->nodes[layer].delta, AMP_INSPECTED_DELTA_MAX, layer);
-}
-
-static void show_gradient(struct amp_graph *g, int layer)
-{
-    const struct amp_node *node = &g->nodes[layer];
-    const struct amp_param *p = node->weights;
-    if (!g->see || !p) return;
-    if (!node->conv) {
-        show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
-        return;
-    }
-    float *copy = g->backend->alloc(g->context, p->n * sizeof *copy);
-    if (!copy) return;
-    struct ampk_weight_gradient to_copy = {node->conv, copy, NULL};
-    g->backend->conv_weight_gradients(g->context, &to_copy, 1, 1, false);
-    show(g, AMP_SEEN_GRADIENT, layer, copy, p->n, "fp32");
-    g->backend->free(g->context, copy);
-}
-
-void amp_graph_inspect(struct amp_graph *g, bool on)
-{
-    g->inspecting = on;
-}
-
-void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
-{
-    g->see = see;
-    g->see_user = user;
-}
-
-void amp_graph_watch_layers(struct amp_graph *g, amp_layer_function *at, void *user)
-{
-    g->at = at;
-    g->at_user = user;
-}
-
-static void tell_watcher(const struct amp_graph *g, int layer, bool backward, bool done)
-{
-    if (g->at) g->at(layer, backward, done, g->at_user);
-}
-
-bool amp_graph_has_delta(const struct amp_graph *g, int layer)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    return p->backward && !p->delta_from_nobody && g->nodes[layer].delta.data;
-}
-
-void amp_graph_inspected(struct amp_graph *g, uint32_t *rows[AMP_INSPECTED])
-{
-    for (int row = 0; row < AMP_INSPECTED; row++)
-        g->backend->read(g->context, rows[row], inspected_word(g, row, 0),
-                         (size_t)g->n * sizeof *g->inspected);
-}
-
-/* Room for any one gradient that a convolution keeps; false: there is no memory. */
-static bool make_norm_room(struct amp_graph *g)
-{
-    size_t most = 1;
-    for (int i = 0; i < g->n; i++)
-        if (g->nodes[i].gradient && g->nodes[i].weights->n > most) most = g->nodes[i].weights->n;
-    if (!g->norm_room) g->norm_room = g->backend->alloc(g->context, most * sizeof *g->norm_room);
-    return g->norm_room != NULL;
-}
-
-/* Puts the squares of those that convolutions keep, one by one, behind grad_square's first. */
-static int sum_own_gradients(struct amp_graph *g)
-{
-    int count = 0;
-    for (int i = 0; i < g->n; i++) {
-        const struct amp_node *node = &g->nodes[i];
-        struct ampk_weight_gradient to_room = {node->conv, g->norm_room, NULL};
-        if (!node->gradient) continue;
-        g->backend->conv_weight_gradients(g->context, &to_room, 1, 1, false);
-        g->backend->sum_squares(g->context, g->norm_room, node->weights->n,
-                                g->grad_square + ++count);
-    }
-    return count;
-}
-
-bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
-{
-    int own = 0;
-    bool reads_own = g->own_gradients && g->summed;
-    *norm = g->n_gradients ? NAN : 0;
-    if (!g->n_gradients) return true;
-    if (reads_own && !make_norm_room(g)) return false;
-    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
-                            g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
-    if (reads_own) own = sum_own_gradients(g);
-    float *squares = calloc((size_t)own + 1, sizeof *squares);
-    if (!squares) return false;
-    g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
-    double square = 0;
-    for (int i = 0; i <= own; i++)
-        square += squares[i];
-    free(squares);
-    *norm = sqrt(square) * (double)g->unscale;
-    return true;
-}
-
 /* ---- passes of one layer ---- */
 
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
-    tell_watcher(g, layer, false, false);
+    amp_graph_tell_tracer(g, layer, false, false);
     amp_executor_of(g, layer)->forward(g, layer);
-    inspect(g, &g->nodes[layer].out, AMP_INSPECTED_OUT_MAX, layer);
+    amp_graph_look_at_output(g, layer);
     copy_output(g, &g->nodes[layer]);
-    tell_watcher(g, layer, false, true);
+    amp_graph_tell_tracer(g, layer, false, true);
 }
 
 void amp_graph_forward(struct amp_graph *g, int layer)
@@ -640,9 +369,7 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
     g->scale = scale;
-    if (g->inspecting && g->backward_began)
-        be->fill_zero(g->context, inspected_word(g, AMP_INSPECTED_DELTA_MAX, 0),
-                      2 * (size_t)g->n * sizeof *g->inspected);
+    if (g->backward_began) amp_graph_inspect_deltas_anew(g);
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
         if (g->backward_began) /* amp_graph_begin has cleared the words for the first */
@@ -670,7 +397,7 @@ static bool starts_cost(const struct amp_graph *g)
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
-    tell_watcher(g, layer, true, false);
+    amp_graph_tell_tracer(g, layer, true, false);
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
@@ -679,8 +406,8 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     amp_executor_of(g, layer)->backward(g, layer);
     if (node->gradient && !starts_cost(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
-    show_gradient(g, layer);
-    tell_watcher(g, layer, true, true);
+    amp_graph_show_gradient(g, layer);
+    amp_graph_tell_tracer(g, layer, true, true);
     if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
@@ -690,123 +417,7 @@ void amp_graph_backward(struct amp_graph *g, int layer)
     amp_segment_backward(g, layer);
 }
 
-/* ---- gradients of a step ---- */
-
-void amp_graph_begin_step(struct amp_graph *g)
-{
-    g->summed = false;
-    if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_flat * sizeof(float));
-}
-
-void amp_graph_accept_pass(struct amp_graph *g, float scale)
-{
-    float unscale = 1 / scale; /* exact: a power of two */
-    if (g->sums) {
-        g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
-        g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale,
-                                          g->summed);
-    } else {
-        g->unscale = unscale;
-    }
-    g->summed = true;
-}
-
-void amp_graph_clear_gradients(struct amp_graph *g)
-{
-    float *read = g->sums ? g->sums : g->gradients;
-    size_t n = g->sums ? g->n_gradients : gradients_of_pass(g);
-    if (read) g->backend->fill_zero(g->context, read, n * sizeof(float));
-    g->summed = false;
-}
-
-/* ---- the update ---- */
-
-bool amp_graph_updates_at_once(const struct amp_graph *g)
-{
-    return g->backend->conv_update_sgd != NULL;
-}
-
-void amp_graph_begin_update(struct amp_graph *g)
-{
-    if (!amp_graph_updates_at_once(g)) {
-        g->weights_stale = true;
-        return;
-    }
-    g->backend->fill_zero(g->context, g->watch, report_bytes(g));
-    g->watch_begun = true;
-}
-
-/* ---- faults ---- */
-
-/* Whether the sums that the layer takes of its delta, or what it makes of a delta that others
- * summed before it was stored, show that something there is not finite. */
-static bool shows_refused(const struct amp_node *node, const uint32_t *watch)
-{
-    return !ampk_amax_is_finite(watch[AMP_WATCH_DBIAS]) ||
-           (node->gradient_sums && !ampk_amax_is_finite(watch[AMP_WATCH_DY]));
-}
-
-/* Deltas that nobody watched (amp_graph_conv_dx_watch). Sums of finite FP16 values are finite: what
- * they were made of was refused. In other formats it is the sum that is told. */
-static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCHES])
-{
-    static const uint32_t refused = 0x477ff000; /* 65520, which leaves inf */
-    for (int i = 0; i < g->n; i++) {
-        int by = summed_by(g, i);
-        bool fp16 = g->fp16[i] >> AMP_WATCH_DELTA & 1;
-        if (!fp16 || by < 0 || !shows_refused(&g->nodes[by], watch[by])) continue;
-        uint32_t *delta = &watch[i][AMP_WATCH_DELTA];
-        if (*delta < refused) *delta = refused;
-    }
-}
-
-/* With the losses on the device, in one piece. */
-static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
-{
-    uint32_t(*host)[AMP_WATCHES] = malloc(report_bytes(g));
-    size_t watch = (size_t)g->n * sizeof *host;
-    if (!host) return NULL;
-    g->backend->read(g->context, host, g->watch, g->device_losses ? report_bytes(g) : watch);
-    if (g->device_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
-    if (g->backend->watching_costs) judge_by_sums(g, host);
-    return host;
-}
-
-void amp_graph_read_losses(struct amp_graph *g)
-{
-    if (g->device_losses) free(read_watch(g));
-}
-
-const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *g, int layer)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    return g->device_losses && p->loss && p->ours ? &g->losses[layer] : NULL;
-}
-
-struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)
-{
-    uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
-    if (!watch) return (struct amp_fault){AMP_FAULT_DIVERGED, 0, AMP_WATCHES, 0};
-    struct amp_fault fault =
-        amp_fault_find((const uint32_t(*)[AMP_WATCHES])watch, g->fp16, g->n, backward);
-    free(watch);
-    return fault;
-}
-
-double amp_graph_refused(struct amp_graph *g)
-{
-    uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
-    double most = 0;
-    for (int i = 0; watch && i < g->n; i++)
-        for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DY; w++) {
-            float value;
-            memcpy(&value, &watch[i][w], sizeof value);
-            if (g->fp16[i] >> w & 1 && ampk_amax_is_finite(watch[i][w]) && value > most)
-                most = value;
-        }
-    free(watch);
-    return most > 65504 ? most : 0;
-}
+/* ---- running statistics ---- */
 
 /* Between the rolling statistics and where they are saved. */
 static void copy_rolling(struct amp_graph *g, bool save)

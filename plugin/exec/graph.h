@@ -25,9 +25,9 @@ struct amp_param {
     float *update; /* Darknet's weight_updates: the momentum */
     float *m, *v;  /* Adam's moments; NULL: plain SGD */
     float learning_rate_scale, clip;
-    float *grad; /* this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
-                    convolution, which keeps it, where nobody reads it here */
-    float *sum;  /* the step so far, unscaled */
+    float *grad; /* of this pass, times the loss scale; set by amp_graph_create. NULL: the weights
+                    of a convolution, which keeps it (kernels.h, conv_backward) */
+    float *sum;  /* of the step's accepted passes, unscaled; NULL where a step has one pass */
     bool due;    /* to be updated at the end of the step */
 };
 
@@ -67,12 +67,15 @@ struct amp_node {
     struct ampk_conv *conv;
     const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
     float *mean, *variance;                      /* of this batch */
-    float *gradient_sums; /* NULL, or the convolution that reads the output leaves in delta not that
-                             but the gradient at batch-norm's output, and its sums here
-                             (conv_backward_summed) */
-    bool at_once; /* batch-norm's backward leaves the weight gradient too (conv_bn_backward) */
-    float *loss;  /* unscaled copy of a loss layer's delta */
-    void *options, *constants; /* of a loss on the device (loss.h); constants: backend memory */
+    float *gradient_sums; /* not NULL: the next convolution's data gradient already went through
+                             this layer's activation (kernels.h, conv_backward_summed). `delta` then
+                             holds g, the gradient at batch-norm's output, and this array sum(g),
+                             sum(g * (y - mean)) of each channel */
+    bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
+                                   (conv_bn_backward): no dy is stored, and conv_backward is not
+                                   called */
+    float *loss;                /* unscaled copy of a loss layer's delta */
+    void *options, *constants;  /* of a loss on the device (loss.h); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
     struct amp_segment *segment; /* NULL: runs by itself */
@@ -98,8 +101,9 @@ struct amp_graph {
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
-    const void *staged;       /* the same, rounded to the plan's input_format, in NCHW; NULL: input
-                                 counts. Set before amp_graph_begin, which takes it */
+    const void *staged;       /* the same, rounded to the plan's input_format, in NCHW, read in
+                                 place of input. Set before amp_graph_begin, which puts it back to
+                                 NULL: none */
     const float *truth;       /* the network's, backend memory; NULL: none */
     size_t seen;              /* images so far, this pass's too; set before amp_graph_begin */
     struct ampk_tensor input_copy[AMP_FORMATS];
@@ -117,32 +121,37 @@ struct amp_graph {
     float *gradients, *sums; /* sums: NULL where a step has one pass */
     size_t n_gradients;      /* floats of all params */
     size_t n_flat;           /* of those before the convolutions' weights */
-    bool own_gradients;      /* the update reads those that convolutions keep: gradients has none */
-    bool summed;    /* a pass of this step counts; else what convolutions add to it means 0 */
-    float unscale;  /* of what the update reads: of sums 1, else 1 / loss scale of the gradients */
+    bool own_gradients;      /* a step has one pass, and the update reads the weight gradients where
+                                the convolutions keep them: `gradients` has no room for those */
+    bool has_accepted_pass;  /* of this step, at least one. While false, what the update would read
+                                of convolutions' weights is stale: it counts as 0, and the next
+                                accept overwrites it */
+    float unscale;  /* factor of what the update reads: 1 for sums, which are unscaled; without
+                       them 1 / loss scale of the one pass */
     int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
-    struct ampk_weight_gradient *of_pass; /* in backward: watched, stored if there are no sums */
-    struct ampk_weight_gradient *of_step; /* if the pass is accepted: to the sums */
+    struct ampk_weight_gradient *of_pass; /* in backward: raises the DW word; to grad, if any */
+    struct ampk_weight_gradient *of_step; /* once the pass is accepted: added to sum, if any */
     char *arena;
     uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */
     bool device_losses;               /* there are some; then, beside watch and read with it: */
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* as they were last read */
     uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
-    bool watch_begun;                 /* the words hold what the update said of new weights alone:
-                                         those of the pass that comes */
-    bool weights_stale;               /* masters changed since the convolutions took them */
+    bool watch_begun;                 /* the update has cleared the words and raised WEIGHTS ones:
+                                         they are the next pass's, whose begin keeps them */
+    bool weights_stale;               /* masters changed since the convolutions packed them: the
+                                         next begin packs them again and raises the WEIGHTS words */
     bool train;                       /* of the pass at hand */
     float scale;                      /* of the backward at hand */
     bool backward_began;              /* since the last forward */
     bool inspecting;                  /* the pass at hand */
     uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
     float *grad_square;               /* backend memory, n + 1 */
-    float *norm_room;                 /* the same, for a gradient that a convolution keeps; NULL as
-                                         long as no norm is asked for */
+    float *norm_room;                 /* backend memory, for amp_graph_grad_norm: a copy of a
+                                         gradient that a convolution keeps. NULL until then */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
-    amp_layer_function *at; /* NULL: nobody watches; set by amp_graph_watch_layers */
+    amp_layer_function *at; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *at_user;
     bool recordable;
     int n_segments;
@@ -176,15 +185,14 @@ void amp_graph_backward(struct amp_graph *, int layer);
 
 /* A step begins: its sums are 0. */
 void amp_graph_begin_step(struct amp_graph *);
-/* The pass whose backward has just ended counts. scale: its own. */
+/* The pass whose backward has just ended counts: its gradients go to the step's sums, if it keeps
+ * some. scale: the loss scale that it ran with. */
 void amp_graph_accept_pass(struct amp_graph *, float scale);
 /* What the update reads becomes 0. */
 void amp_graph_clear_gradients(struct amp_graph *);
-/* Whether weights of convolutions are updated and packed at once (kernels.h, conv_update_sgd). */
-bool amp_graph_updates_at_once(const struct amp_graph *);
-/* The masters are about to change: they are stale, or what updates them raises the words that
- * watch weights, which are then those of the next pass. */
-void amp_graph_begin_update(struct amp_graph *);
+/* Somebody wrote to the masters, or may have: the next pass packs them again and raises the WEIGHTS
+ * words. */
+void amp_graph_weights_changed(struct amp_graph *);
 
 /* Words of the pass -> what went wrong, if anything. */
 struct amp_fault amp_graph_fault(struct amp_graph *, bool backward);
@@ -199,7 +207,7 @@ void amp_graph_inspect(struct amp_graph *, bool on);
 void amp_graph_observe(struct amp_graph *, amp_see_function *see, void *user);
 /* From now on at is called around every layer's part of a pass, and layers run one by one; NULL: no
  * longer. */
-void amp_graph_watch_layers(struct amp_graph *, amp_layer_function *at, void *user);
+void amp_graph_trace_layers(struct amp_graph *, amp_layer_function *at, void *user);
 /* What was seen, n words in each row. Rows of deltas: of the last backward. */
 void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
@@ -224,22 +232,32 @@ void amp_graph_backward_layer(struct amp_graph *, int layer);
 /* Source k of a layer in the format it wants: the image it reads. */
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);
 
-/* Where source k's contribution goes. begin: the tensor to write and whether to add; end: converts
- * it into the source's delta where it had to go apart. NULL: nobody wants it. */
-const struct ampk_tensor *amp_graph_dx_begin(struct amp_graph *, int layer, int k, bool *accumulate,
-                                             struct ampk_tensor *scratch);
-void amp_graph_dx_end(struct amp_graph *, int layer, int k, const struct ampk_tensor *written);
-/* The word that watches that contribution. */
+/* The gradient that a layer contributes to its source k. Not to be copied: dx may point to scratch.
+ */
+struct amp_contribution {
+    int layer, k;
+    const struct ampk_tensor *dx; /* where it goes; NULL: the source wants none */
+    bool accumulate;              /* it is added to what is there */
+    uint32_t *watch;              /* the word that watches it */
+    struct ampk_tensor scratch;   /* dx, where the source's delta has another format */
+};
+
+/* False: the source wants none; dx is NULL then. */
+bool amp_contribution_begin(struct amp_graph *, int layer, int k, struct amp_contribution *);
+/* It is written, if it was wanted: from the scratch it is converted into the source's delta. */
+void amp_contribution_end(struct amp_graph *, const struct amp_contribution *);
+/* The word that watches what reaches the delta of source k. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
-/* The same for a convolution's, written to dx; NULL where the backend had better not watch it: what
- * is not finite in the source's delta then shows in the bias gradient that sums it, or where
- * another convolution summed it in the dy that is made of it. */
+/* The same for what a convolution writes to dx. NULL where watching costs the backend another pass
+ * over dx and what is not finite there shows without: dx is a convolution's delta, which its bias
+ * gradient sums (the DBIAS word) or, with gradient_sums, its dy is made of (the DY word). */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
 
 /* Whether convolutions with a bias make their dy themselves (kernels.h, conv_bias_backward). */
 bool amp_graph_makes_dy(const struct amp_graph *);
-/* The loss whose delta layer i, such a convolution, reads and scales itself: the loss hands it back
- * for those alone who look at deltas; -1: none. */
+/* The loss whose unscaled delta layer i, such a convolution, reads itself and multiplies by the
+ * loss scale; that loss's own backward writes layer i's delta only if somebody looks at deltas. -1:
+ * none. */
 int amp_graph_loss_behind(const struct amp_graph *, int i);
 
 bool amp_graph_looked_at(const struct amp_graph *);

@@ -107,23 +107,21 @@ bool amp_loss_wanted(struct amp_graph *g, int i)
 void amp_loss_backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
-    struct ampk_tensor scratch;
-    bool accumulate = false;
+    struct amp_contribution c;
     int s = node->plan->sources[0];
     bool read_itself = s >= 0 && amp_graph_loss_behind(g, s) == i;
     if (read_itself && !amp_graph_looked_at(g)) return;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx) return;
-    bool watched = dx->data != node->dx && !read_itself;
-    uint32_t *watch = watched ? amp_graph_dx_watch(g, i, 0) : NULL;
+    if (!amp_contribution_begin(g, i, 0, &c)) return;
+    bool watched = c.dx->data != node->dx && !read_itself, accumulate = c.accumulate;
+    uint32_t *watch = watched ? c.watch : NULL;
     if (node->delta.data) {
-        struct ampk_tensor delta = *dx;
+        struct ampk_tensor delta = *c.dx;
         delta.data = node->delta.data;
-        g->backend->convert(g->context, &delta, dx, accumulate, watch);
+        g->backend->convert(g->context, &delta, c.dx, accumulate, watch);
         accumulate = true;
     }
     if (node->loss)
-        g->backend->loss_backward(g->context, node->loss, count_of(node), g->scale, dx->data,
+        g->backend->loss_backward(g->context, node->loss, count_of(node), g->scale, c.dx->data,
                                   accumulate, watch);
-    amp_graph_dx_end(g, i, 0, dx);
+    amp_contribution_end(g, &c);
 }

@@ -28,13 +28,11 @@ static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     const struct amp_layer_desc *l = node->desc;
-    struct ampk_tensor scratch;
-    bool accumulate;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx || node->plan->fused) return;
+    struct amp_contribution c;
+    if (node->plan->fused || !amp_contribution_begin(g, i, 0, &c)) return;
     g->backend->maxpool_backward(g->context, &node->delta, node->index, l->size, l->stride, l->pad,
-                                 dx, accumulate, amp_graph_dx_watch(g, i, 0));
-    amp_graph_dx_end(g, i, 0, dx);
+                                 c.dx, c.accumulate, c.watch);
+    amp_contribution_end(g, &c);
 }
 
 const struct amp_executor amp_exec_maxpool = {create, forward, backward};

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-enum { TRUTHS = 30 }; /* Darknet's */
-
 static struct ampk_region_head describe(const struct amp_layer_desc *l)
 {
     const struct amp_loss_desc *o = &l->loss;
@@ -21,7 +19,7 @@ static struct ampk_region_head describe(const struct amp_layer_desc *l)
                                      .noobject_scale = o->noobject_scale,
                                      .class_scale = o->class_scale,
                                      .mask_scale = o->mask_scale,
-                                     .truths = TRUTHS};
+                                     .truths = AMP_REGION_TRUTHS};
 }
 
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)

@@ -42,18 +42,15 @@ static void forward(struct amp_graph *g, int i)
 static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
-    struct ampk_tensor scratch;
-    bool accumulate;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx) return;
-    uint32_t *watch = amp_graph_dx_watch(g, i, 0);
+    struct amp_contribution c;
+    if (!amp_contribution_begin(g, i, 0, &c)) return;
     if (node->desc->extra && !node->desc->flatten) {
         struct ampk_tensor part = without_extra(node, &node->delta);
-        g->backend->convert(g->context, &part, dx, accumulate, watch);
+        g->backend->convert(g->context, &part, c.dx, c.accumulate, c.watch);
     } else {
-        permute(g, node, &node->delta, false, dx, accumulate, watch);
+        permute(g, node, &node->delta, false, c.dx, c.accumulate, c.watch);
     }
-    amp_graph_dx_end(g, i, 0, dx);
+    amp_contribution_end(g, &c);
 }
 
 const struct amp_executor amp_exec_reorg = {.forward = forward, .backward = backward};

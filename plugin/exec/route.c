@@ -44,11 +44,10 @@ static void backward(struct amp_graph *g, int i)
         struct ampk_tensor part = part_of(g, i, &node->delta, first, amp_graph_source(g, i, k));
         first += part.c;
         if (is_slice(g, i, k, true)) continue;
-        struct ampk_tensor scratch;
-        bool accumulate;
-        const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, k, &accumulate, &scratch);
-        if (dx) g->backend->convert(g->context, &part, dx, accumulate, amp_graph_dx_watch(g, i, k));
-        amp_graph_dx_end(g, i, k, dx);
+        struct amp_contribution c;
+        if (!amp_contribution_begin(g, i, k, &c)) continue;
+        g->backend->convert(g->context, &part, c.dx, c.accumulate, c.watch);
+        amp_contribution_end(g, &c);
     }
 }
 

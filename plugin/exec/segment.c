@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "executor.h"
+#include "graph.h"
 
 static bool stands_apart(const struct amp_graph *g, int layer)
 {

@@ -18,15 +18,12 @@ static void backward(struct amp_graph *g, int i)
     struct amp_node *node = &g->nodes[i];
     const struct amp_layer_desc *l = node->desc;
     for (int k = 0; k < 2; k++) {
-        struct ampk_tensor scratch;
-        bool accumulate;
-        const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, k, &accumulate, &scratch);
-        if (!dx || dx->data == node->delta.data) continue;
-        uint32_t *watch = amp_graph_dx_watch(g, i, k);
+        struct amp_contribution c;
+        if (!amp_contribution_begin(g, i, k, &c) || c.dx->data == node->delta.data) continue;
         g->backend->shortcut_backward(g->context, &node->out, &node->delta, l->alpha, l->beta,
-                                      l->activation, k == 0 ? dx : NULL, accumulate,
-                                      k == 1 ? dx : NULL, accumulate, watch, watch);
-        amp_graph_dx_end(g, i, k, dx);
+                                      l->activation, k == 0 ? c.dx : NULL, c.accumulate,
+                                      k == 1 ? c.dx : NULL, c.accumulate, c.watch, c.watch);
+        amp_contribution_end(g, &c);
     }
 }
 

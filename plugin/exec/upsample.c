@@ -13,13 +13,11 @@ static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     const struct amp_layer_desc *l = node->desc;
-    struct ampk_tensor scratch;
-    bool accumulate;
-    const struct ampk_tensor *dx = amp_graph_dx_begin(g, i, 0, &accumulate, &scratch);
-    if (!dx) return;
-    g->backend->upsample(g->context, &node->delta, l->stride, l->scale, !l->reverse, dx, accumulate,
-                         amp_graph_dx_watch(g, i, 0));
-    amp_graph_dx_end(g, i, 0, dx);
+    struct amp_contribution c;
+    if (!amp_contribution_begin(g, i, 0, &c)) return;
+    g->backend->upsample(g->context, &node->delta, l->stride, l->scale, !l->reverse, c.dx,
+                         c.accumulate, c.watch);
+    amp_contribution_end(g, &c);
 }
 
 const struct amp_executor amp_exec_upsample = {.forward = forward, .backward = backward};

@@ -3,11 +3,10 @@
 
 #include <stdlib.h>
 
-enum { TRUTHS = 90 }; /* room in Darknet's net.truth, whatever max= says */
-
 static struct ampk_yolo_head describe(const struct amp_graph *g, int i)
 {
     const struct amp_layer_desc *l = &g->net->layers[i];
+    int max = l->max_boxes;
     return (struct ampk_yolo_head){.boxes = l->num,
                                    .anchors = l->total,
                                    .classes = l->classes,
@@ -15,8 +14,8 @@ static struct ampk_yolo_head describe(const struct amp_graph *g, int i)
                                    .truth_thresh = l->loss.truth_thresh,
                                    .net_w = g->net->w,
                                    .net_h = g->net->h,
-                                   .truths = TRUTHS,
-                                   .truths_used = l->max_boxes < TRUTHS ? l->max_boxes : TRUTHS};
+                                   .truths = AMP_YOLO_TRUTHS,
+                                   .truths_used = max < AMP_YOLO_TRUTHS ? max : AMP_YOLO_TRUTHS};
 }
 
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)

@@ -5,11 +5,13 @@
  * finite, no pass half done.
  *
  * The file, in the machine's byte order, as weights files are:
- *   head         fixed size: magic, format version, counts, weights file's size and hash, state
- *   rows         n_params: layer, kind, count and number of arrays of each parameter
- *   demoted      n_demoted layer indices, ascending
- *   arrays       per row: momentum, then Adam's m and v where it has them; 32-bit floats
- *   checksum     hash (plugin/data/hash.h) of everything before
+ *
+ * - head: fixed size: magic, format version, counts, weights file's size and hash, state
+ * - rows: n_params: layer, kind, count and number of arrays of each parameter
+ * - demoted: n_demoted layer indices, ascending
+ * - arrays: per row: momentum, then Adam's m and v where it has them; 32-bit floats
+ * - checksum: hash (plugin/data/hash.h) of everything before
+ *
  * Its size follows from head and rows and must be exact, so nothing is allocated on the word of a
  * damaged file beyond that file's own size.
  */

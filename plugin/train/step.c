@@ -124,7 +124,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         s->loss_sum = 0;
         s->passes = 0;
         amp_log_step(s->log);
-        if (!s->writers_tell) g->weights_stale = true;
+        if (!s->writers_tell) amp_graph_weights_changed(g);
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
     }
@@ -263,68 +263,6 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     if (layer == g->plan->first_backward) end_pass(s);
 }
 
-static struct ampk_param rule_of(const struct amp_graph *g, const struct amp_param *p,
-                                 const struct amp_update *u, bool adam)
-{
-    float rate = u->learning_rate * p->learning_rate_scale, batch = (float)u->batch;
-    bool decays = adam || p->kind == AMP_PARAM_WEIGHTS;
-    return (struct ampk_param){.value = p->value,
-                               .update = p->update,
-                               .m = p->m,
-                               .v = p->v,
-                               .grad = p->sum ? p->sum : p->grad,
-                               .n = p->n,
-                               .unscale = g->unscale,
-                               .rate = adam ? rate : rate / batch,
-                               .decay_batch = decays ? u->decay * batch : 0,
-                               .clip = p->clip};
-}
-
-/* Those of a convolution: by sums, or by the gradient that it keeps of the step's pass, if it
- * learns and there was one. */
-static struct ampk_weight_update update_of(const struct amp_graph *g, const struct amp_param *p,
-                                           struct ampk_param rule)
-{
-    const struct amp_node *node = &g->nodes[p->layer];
-    if (!rule.grad && !(g->summed && node->gradient)) rule.unscale = 0;
-    return (struct ampk_weight_update){node->conv, rule, &node->watch[AMP_WATCH_WEIGHTS]};
-}
-
-struct due {
-    int params, convs; /* in updates, in conv_updates */
-};
-
-/* Lists the parameters that are due, those with Adam's moments or the others. */
-static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
-{
-    struct due due = {0, 0};
-    bool at_once = amp_graph_updates_at_once(g);
-    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        if (!p->due || (u->adam && p->m) != adam) continue;
-        struct ampk_param rule = rule_of(g, p, u, adam);
-        if (at_once && p->kind == AMP_PARAM_WEIGHTS && g->nodes[p->layer].conv)
-            g->conv_updates[due.convs++] = update_of(g, p, rule);
-        else
-            g->updates[due.params++] = rule;
-    }
-    return due;
-}
-
-static void update_all_due(struct amp_graph *g, const struct amp_update *u)
-{
-    const struct ampk_backend *be = g->backend;
-    amp_graph_begin_update(g);
-    struct due due = list_due(g, u, true);
-    if (due.params) be->update_adam(g->context, g->updates, due.params, u->b1, u->b2, u->eps, u->t);
-    if (due.convs)
-        be->conv_update_adam(g->context, g->conv_updates, due.convs, u->b1, u->b2, u->eps, u->t);
-    due = list_due(g, u, false);
-    if (due.params) be->update_sgd(g->context, g->updates, due.params, u->momentum);
-    if (due.convs) be->conv_update_sgd(g->context, g->conv_updates, due.convs, u->momentum);
-    for (int i = 0; i < g->n_params; i++)
-        g->params[i].due = false;
-}
-
 static void begin_update(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
@@ -332,7 +270,9 @@ static void begin_update(struct amp_step *s)
     s->applying = !s->poisoned;
     if (!s->applying) {
         amp_graph_restore_rolling(g);
-        g->weights_stale = true; /* perhaps for what they are: the next step is told so again */
+        /* if the weights themselves are not finite, packing them again raises the WEIGHTS word in
+         * the next step too */
+        amp_graph_weights_changed(g);
     }
     if (s->passes == 0) amp_graph_clear_gradients(g);
 }
@@ -343,9 +283,7 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     bool first = !s->updating;
     if (first) begin_update(s);
     if (s->applying) {
-        const struct amp_node *node = &g->nodes[layer];
-        for (int k = 0; k < node->bind.n_params; k++)
-            g->params[node->bind.first_param + k].due = true;
+        amp_graph_set_due(g, layer);
         s->update = *u;
     }
     return first && !s->applying;
@@ -403,7 +341,7 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     int images = s->graph->net->batch * s->subdivisions;
     struct amp_numbers numbers = take_numbers(s);
     s->updating = false;
-    if (s->applying) update_all_due(s->graph, &s->update);
+    if (s->applying) amp_graph_update(s->graph, &s->update);
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;

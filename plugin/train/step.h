@@ -1,15 +1,17 @@
 /* The guarded training step: passes, replay, skip, update.
  *
- *   per subdivision   forward of every layer ─► backward of every layer ─► amp_step_backward sees
- * the last one: clean     gradients / scale are added to the step's sums overflow  lower scale,
- * backward again (scaler.h), or give the step up update            applied with Darknet's own rule
- * on the FP32 masters, or dropped without a trace
+ * - Per subdivision: forward of every layer, then backward of every layer. When amp_step_backward
+ *   has run the last one, the pass is judged.
+ * - Clean: gradients / scale are added to the step's sums.
+ * - Overflow: lower the scale and run backward again (scaler.h), or give the step up.
+ * - Update: applied with Darknet's own rule on the FP32 masters, or dropped without a trace.
  *
  * What must not happen, and why it does not:
- *  - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
- *  - batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
- * back when the step is skipped.
- *  - Adam's t was counted up before the first update call: a skip counts it down again.
+ *
+ * - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
+ * - batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
+ *   back when the step is skipped.
+ * - Adam's t was counted up before the first update call: a skip counts it down again.
  */
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
@@ -18,13 +20,7 @@
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
-
-struct amp_update {
-    float learning_rate, momentum, decay, b1, b2, eps;
-    int batch; /* images of the whole step */
-    bool adam;
-    int t;
-};
+#include "update.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {
@@ -44,9 +40,10 @@ struct amp_step {
     bool poisoned;  /* a pass of this step failed for good */
     bool cost_lost; /* the cost of this pass came out as inf or NaN; Darknet is told 0 (hooks.c) */
     bool cause_is_scale;
-    struct amp_fault fault; /* why */
-    bool bad_truth;         /* of the pass that has begun */
-    bool updating, applying;
+    struct amp_fault fault;   /* why */
+    bool bad_truth;           /* of the pass that has begun */
+    bool updating;            /* Darknet's update calls of this step have begun */
+    bool applying;            /* they count: the step is not skipped */
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
     struct amp_exodus exodus;
@@ -54,8 +51,8 @@ struct amp_step {
     bool carry_on;     /* amp_on_divergence=continue */
     bool told;         /* that it looks diverged */
     bool observed;     /* nobody is training: a fault is only kept */
-    bool writers_tell; /* who writes to the masters between steps sets weights_stale; else anybody
-                          may have */
+    bool writers_tell; /* who writes to the masters between steps calls amp_graph_weights_changed;
+                          else anybody may have */
     double loss_sum, pass_loss;
     int passes;
     /* Takes the costs of the losses on the device (amp_graph_loss) after each pass; returns the

@@ -359,7 +359,7 @@ void rig_forward_nudged(struct rig *r, int layer, size_t i, float h)
     for (int k = 0, at = 0; k < r->n_rolling; at += (int)r->rolling[k++].n)
         memcpy(r->rolling[k].value, r->rolling_start + at, r->rolling[k].n * sizeof(float));
     r->loss = r->loss_rounding = 0;
-    r->graph->weights_stale = true;
+    amp_graph_weights_changed(r->graph);
     amp_graph_begin(r->graph, r->input, r->labels, true);
     for (int k = 0; k < r->net->n; k++) {
         rig_seed_dropout((uint64_t)k);

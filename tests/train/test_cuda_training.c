@@ -176,9 +176,9 @@ static void reset_variables(void)
     unsetenv(GRADIENT_SUMS);
 }
 
-static bool is_at_once(const network *net, int layer)
+static bool fuses_weight_gradient(const network *net, int layer)
 {
-    return amp_session_of(net->layers)->graph->nodes[layer].at_once;
+    return amp_session_of(net->layers)->graph->nodes[layer].fuses_weight_gradient;
 }
 
 static network *train_first(const char *setting, const char *more, const char *layers)
@@ -186,7 +186,7 @@ static network *train_first(const char *setting, const char *more, const char *l
     setenv(IMAGE_GRADIENT, setting, 1);
     network *net = train(ON_CUDA, more, layers, 1);
     for (int i = 0; i < net->n; ++i)
-        CHECK_INT(is_at_once(net, i), i == 0 && setting[0] == '1');
+        CHECK_INT(fuses_weight_gradient(net, i), i == 0 && setting[0] == '1');
     return net;
 }
 
@@ -261,7 +261,7 @@ AMP_TEST(a_first_layer_of_another_type_keeps_its_kernels)
 {
     setenv(IMAGE_GRADIENT, "1", 1);
     network *net = train(ON_CUDA, "amp_dtype=fp32\n", BEFORE_POOL, 1);
-    CHECK(!is_at_once(net, 0));
+    CHECK(!fuses_weight_gradient(net, 0));
     free_network(net);
     reset_variables();
 }
@@ -292,7 +292,7 @@ static struct sight look(const char *setting, const char *layers)
     load_images(net, 3);
     amp_pass(net, keep_sight, &s, &pass);
     CHECK(pass.clean && pass.redone == 0);
-    CHECK_INT(is_at_once(net, 0), setting[0] == '1');
+    CHECK_INT(fuses_weight_gradient(net, 0), setting[0] == '1');
     free_network(net);
     return s;
 }

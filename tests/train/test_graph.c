@@ -900,10 +900,10 @@ static const struct ampk_backend *one_by_one(void)
 }
 
 /* The first layer alone, or what learns first. */
-static void check_at_once(const struct rig *r, int expected)
+static void check_fuses_weight_gradient(const struct rig *r, int expected)
 {
     for (int i = 0; i < r->net->n; i++)
-        CHECK_INT(r->graph->nodes[i].at_once, i == expected);
+        CHECK_INT(r->graph->nodes[i].fuses_weight_gradient, i == expected);
 }
 
 AMP_TEST(at_once_or_one_by_one_is_the_same)
@@ -927,8 +927,8 @@ AMP_TEST(at_once_or_one_by_one_is_the_same)
         struct rig *a = make(nets[i].cfg, &ampk_reference);
         test_random_state = state;
         struct rig *b = make(nets[i].cfg, one_by_one());
-        check_at_once(a, nets[i].layer);
-        check_at_once(b, -1);
+        check_fuses_weight_gradient(a, nets[i].layer);
+        check_fuses_weight_gradient(b, -1);
         rig_forward(a);
         rig_forward(b);
         struct result x = run_backward(a, 8), y = run_backward(b, 8);

@@ -183,13 +183,13 @@ AMP_TEST(watched_layers_run_one_by_one_though_they_were_recorded)
         pass(r, 1);
     int before = plays;
     watched[0] = 0;
-    amp_graph_watch_layers(r->graph, write_down, watched);
+    amp_graph_trace_layers(r->graph, write_down, watched);
     pass(r, 1);
     pass(plain, 1);
     CHECK_INT(plays, before);
     CHECK(!strcmp(watched, "F0( F0) F1( F1) F2( F2) F3( F3) B3( B3) B2( B2) B1( B1) B0( B0) "));
     check_same_gradients(r, plain, "watched");
-    amp_graph_watch_layers(r->graph, NULL, NULL);
+    amp_graph_trace_layers(r->graph, NULL, NULL);
     pass(r, 1);
     CHECK_INT(plays, before + 2);
     rig_free(r);

@@ -779,7 +779,7 @@ static void add_gradients(struct run *twin, struct exact *all, int step, int pas
 {
     struct rig *r = twin->rig;
     load_data(twin, step, pass);
-    if (pass == 0) r->graph->weights_stale = true;
+    if (pass == 0) amp_graph_weights_changed(r->graph);
     amp_graph_begin(r->graph, r->input, NULL, true);
     for (int i = 0; i < r->net->n; i++) {
         rig_seed_dropout((uint64_t)(step * 10000 + pass * 100 + i));

@@ -1,0 +1,156 @@
+/* The gradients of a pass and the sums of a step: where they are, and what becomes of them. */
+#include "graph_parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "update.h"
+
+/* Whose gradient a convolution keeps. */
+static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
+{
+    return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
+}
+
+/* Floats for the gradient of a param. Each begins where vectors can; what is over stays 0. */
+static size_t room_for(const struct amp_param *p)
+{
+    const size_t vector = 4;
+    return (p->n + vector - 1) / vector * vector;
+}
+
+static void count_gradients(struct amp_graph *g)
+{
+    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        g->n_gradients += room_for(p);
+        if (!is_kept(g, p)) g->n_flat += room_for(p);
+    }
+}
+
+/* Floats in gradients: convolutions keep theirs where there are sums, or the update reads those. */
+static size_t gradients_of_pass(const struct amp_graph *g)
+{
+    return g->sums || g->own_gradients ? g->n_flat : g->n_gradients;
+}
+
+void amp_graph_place_gradients(struct amp_graph *g)
+{
+    size_t flat = 0, kept = g->n_flat;
+    for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        size_t *next = is_kept(g, p) ? &kept : &flat;
+        bool has_place = g->gradients && *next < gradients_of_pass(g);
+        p->sum = g->sums ? g->sums + *next : NULL;
+        p->grad = has_place ? g->gradients + *next : NULL;
+        *next += room_for(p);
+    }
+}
+
+int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, size_t err_size)
+{
+    count_gradients(g);
+    if (!g->plan->train || g->n_gradients == 0) return 0;
+    size_t all = g->n_gradients * sizeof(float);
+    g->own_gradients = !accumulate && amp_graph_fuses_update(g);
+    if (accumulate) g->sums = g->backend->alloc(g->context, all);
+    size_t of_pass = gradients_of_pass(g) * sizeof(float);
+    g->gradients = g->backend->alloc(g->context, of_pass + 1);
+    if (!g->gradients || (accumulate && !g->sums)) {
+        snprintf(err, err_size, "no memory for %.1f MiB of gradients",
+                 (double)(accumulate ? all : of_pass) / (1 << 20));
+        return -1;
+    }
+    g->backend->fill_zero(g->context, g->gradients, of_pass);
+    if (accumulate) g->backend->fill_zero(g->context, g->sums, all);
+    amp_graph_place_gradients(g);
+    return 0;
+}
+
+/* Of the convolutions that learn: those before first_backward have none. */
+void amp_graph_list_weight_gradients(struct amp_graph *g)
+{
+    g->n_learning = 0;
+    for (int i = g->plan->first_backward; i < g->n && g->gradients; i++) {
+        struct amp_node *node = &g->nodes[i];
+        if (!node->conv) continue;
+        const struct amp_param *p = node->weights;
+        int k = g->n_learning++;
+        g->of_pass[k] =
+            (struct ampk_weight_gradient){node->conv, p->grad, &node->watch[AMP_WATCH_DW]};
+        g->of_step[k] = (struct ampk_weight_gradient){node->conv, p->sum, NULL};
+        node->gradient = &g->of_pass[k];
+    }
+}
+
+void amp_graph_begin_step(struct amp_graph *g)
+{
+    g->has_accepted_pass = false;
+    if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_flat * sizeof(float));
+}
+
+void amp_graph_accept_pass(struct amp_graph *g, float scale)
+{
+    float unscale = 1 / scale; /* exact: a power of two */
+    if (g->sums) {
+        g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
+        g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale,
+                                          g->has_accepted_pass);
+    } else {
+        g->unscale = unscale;
+    }
+    g->has_accepted_pass = true;
+}
+
+void amp_graph_clear_gradients(struct amp_graph *g)
+{
+    float *read = g->sums ? g->sums : g->gradients;
+    size_t n = g->sums ? g->n_gradients : gradients_of_pass(g);
+    if (read) g->backend->fill_zero(g->context, read, n * sizeof(float));
+    g->has_accepted_pass = false;
+}
+
+/* Room for any one gradient that a convolution keeps; false: there is no memory. */
+static bool make_norm_room(struct amp_graph *g)
+{
+    size_t most = 1;
+    for (int i = 0; i < g->n; i++)
+        if (g->nodes[i].gradient && g->nodes[i].weights->n > most) most = g->nodes[i].weights->n;
+    if (!g->norm_room) g->norm_room = g->backend->alloc(g->context, most * sizeof *g->norm_room);
+    return g->norm_room != NULL;
+}
+
+/* Puts the squares of those that convolutions keep, one by one, behind grad_square's first. */
+static int sum_own_gradients(struct amp_graph *g)
+{
+    int count = 0;
+    for (int i = 0; i < g->n; i++) {
+        const struct amp_node *node = &g->nodes[i];
+        struct ampk_weight_gradient to_room = {node->conv, g->norm_room, NULL};
+        if (!node->gradient) continue;
+        g->backend->conv_weight_gradients(g->context, &to_room, 1, 1, false);
+        g->backend->sum_squares(g->context, g->norm_room, node->weights->n,
+                                g->grad_square + ++count);
+    }
+    return count;
+}
+
+bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
+{
+    int own = 0;
+    bool reads_own = g->own_gradients && g->has_accepted_pass;
+    *norm = g->n_gradients ? NAN : 0;
+    if (!g->n_gradients) return true;
+    if (reads_own && !make_norm_room(g)) return false;
+    g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
+                            g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
+    if (reads_own) own = sum_own_gradients(g);
+    float *squares = calloc((size_t)own + 1, sizeof *squares);
+    if (!squares) return false;
+    g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
+    double square = 0;
+    for (int i = 0; i <= own; i++)
+        square += squares[i];
+    free(squares);
+    *norm = sqrt(square) * (double)g->unscale;
+    return true;
+}

@@ -1,0 +1,135 @@
+/* For those who look at a pass: its layers' largest magnitudes and zeros, their tensors, and when
+ * each layer runs. */
+#include "graph_parts.h"
+
+#include <stdlib.h>
+
+size_t amp_graph_inspected_bytes(const struct amp_graph *g)
+{
+    return (size_t)g->n * AMP_INSPECTED * sizeof *g->inspected;
+}
+
+static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int layer)
+{
+    return g->inspected + (int)row * g->n + layer;
+}
+
+static const char *storage_name(enum ampk_dtype dtype)
+{
+    return dtype == AMPK_FP16 ? "fp16" : dtype == AMPK_BF16 ? "bf16" : "fp32";
+}
+
+/* x: FP32 NCHW in backend memory. */
+static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const float *x, size_t n,
+                 const char *format)
+{
+    float *host = malloc((n + 1) * sizeof *host);
+    if (!host) return;
+    g->backend->read(g->context, host, x, n * sizeof *host);
+    g->see(&(struct amp_seen){layer, what, format, host, n}, g->see_user);
+    free(host);
+}
+
+void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
+                    const struct ampk_tensor *x)
+{
+    size_t n = (size_t)g->net->batch * (size_t)g->net->layers[layer].outputs;
+    float *copy = g->backend->alloc(g->context, n * sizeof *copy);
+    if (!copy) return;
+    struct ampk_tensor border = amp_graph_shaped(g, layer, copy, AMP_FORMAT_BORDER);
+    g->backend->convert(g->context, x, &border, false, NULL);
+    show(g, what, layer, copy, n, storage_name(x->dtype));
+    g->backend->free(g->context, copy);
+}
+
+static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
+                    int layer)
+{
+    if (g->see && x->data)
+        amp_graph_show(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
+    if (g->inspecting && x->data)
+        g->backend->inspect(g->context, x, inspected_word(g, row, layer),
+                            inspected_word(g, row + 1, layer));
+}
+
+bool amp_graph_looked_at(const struct amp_graph *g)
+{
+    return g->see || g->inspecting;
+}
+
+void amp_graph_begin_inspection(struct amp_graph *g)
+{
+    g->inspecting = g->inspecting && g->train;
+    if (g->inspecting)
+        g->backend->fill_zero(g->context, g->inspected, amp_graph_inspected_bytes(g));
+}
+
+void amp_graph_inspect_deltas_anew(struct amp_graph *g)
+{
+    if (g->inspecting)
+        g->backend->fill_zero(g->context, inspected_word(g, AMP_INSPECTED_DELTA_MAX, 0),
+                              2 * (size_t)g->n * sizeof *g->inspected);
+}
+
+void amp_graph_look_at_output(struct amp_graph *g, int layer)
+{
+    inspect(g, &g->nodes[layer].out, AMP_INSPECTED_OUT_MAX, layer);
+}
+
+void amp_graph_look_at_delta(struct amp_graph *g, int layer)
+{
+    if (amp_graph_has_delta(g, layer))
+        inspect(g, &g->nodes[layer].delta, AMP_INSPECTED_DELTA_MAX, layer);
+}
+
+void amp_graph_show_gradient(struct amp_graph *g, int layer)
+{
+    const struct amp_node *node = &g->nodes[layer];
+    const struct amp_param *p = node->weights;
+    if (!g->see || !p) return;
+    if (!node->conv) {
+        show(g, AMP_SEEN_GRADIENT, layer, p->grad, p->n, "fp32");
+        return;
+    }
+    float *copy = g->backend->alloc(g->context, p->n * sizeof *copy);
+    if (!copy) return;
+    struct ampk_weight_gradient to_copy = {node->conv, copy, NULL};
+    g->backend->conv_weight_gradients(g->context, &to_copy, 1, 1, false);
+    show(g, AMP_SEEN_GRADIENT, layer, copy, p->n, "fp32");
+    g->backend->free(g->context, copy);
+}
+
+void amp_graph_inspect(struct amp_graph *g, bool on)
+{
+    g->inspecting = on;
+}
+
+void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
+{
+    g->see = see;
+    g->see_user = user;
+}
+
+void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *user)
+{
+    g->at = at;
+    g->at_user = user;
+}
+
+void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
+{
+    if (g->at) g->at(layer, backward, done, g->at_user);
+}
+
+bool amp_graph_has_delta(const struct amp_graph *g, int layer)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    return p->backward && !p->delta_from_nobody && g->nodes[layer].delta.data;
+}
+
+void amp_graph_inspected(struct amp_graph *g, uint32_t *rows[AMP_INSPECTED])
+{
+    for (int row = 0; row < AMP_INSPECTED; row++)
+        g->backend->read(g->context, rows[row], inspected_word(g, row, 0),
+                         (size_t)g->n * sizeof *g->inspected);
+}
