@@ -7,23 +7,23 @@
  *
  * Rules that hold for every operation
  *  - Tensors are described by struct ampk_tensor; shapes are logical (n, c, h, w) whatever the
- * layout.
+ *    layout.
  *  - Storage may be FP16, BF16 or FP32; arithmetic is FP32. An operand of a convolution is first
- * rounded to the compute type of the plan (FP16: exactly what a Tensor Core reads), products are
- * summed in FP32.
+ *    rounded to the compute type of the plan (FP16: exactly what a Tensor Core reads), products are
+ *    summed in FP32.
  *  - Rounding to storage is to nearest even, once, at the store. A finite FP32 value that is too
- * large for FP16 becomes inf there; `amax` tells.
+ *    large for FP16 becomes inf there; `amax` tells.
  *  - `amax` (may be NULL) points to a word that is raised to the largest |v| among the FP32 values
- * about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
- * magnitude, with inf and NaN above every finite value. Operations only ever raise it.
+ *    about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
+ *    magnitude, with inf and NaN above every finite value. Operations only ever raise it.
  *    Where a library stores a convolution's result itself, amax may be of the rounded values, as
  *    that of what is stored already is; what FP16 cannot hold is then 65520, the smallest magnitude
  *    that becomes inf there.
  *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is overwritten
- * and its old contents (even NaN) do not matter.
+ *    and its old contents (even NaN) do not matter.
  *  - Inputs and outputs must not overlap, except where "may alias" is said.
  *  - Results do not depend on the number of threads: every sum is split in a way given by shapes
- * alone.
+ *    alone.
  *  - Operations cannot fail after creation; create functions return NULL with the reason in err.
  *  - A device backend runs operations in call order on its own stream; `read` waits for them.
  */
@@ -35,6 +35,10 @@
 #include <stdint.h>
 
 enum ampk_dtype { AMPK_FP32, AMPK_FP16, AMPK_BF16 };
+
+/* Magnitudes as amax has them: inf, and 65520, the smallest that FP16 rounds to inf. */
+#define AMPK_INF_BITS           0x7f800000u
+#define AMPK_FP16_OVERFLOW_BITS 0x477ff000u
 
 /* What a convolution rounds its operands to. TF32: 10 mantissa bits, FP32 range; stored as FP32. */
 enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16 };
@@ -124,9 +128,9 @@ struct ampk_gradient_sums {
     float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 
-/* The gradient behind a layer with batch-norm and an activation of two slopes, as one of three
- * operations takes it: bn_act_backward; with argmax bn_act_pool_backward, d being at the maxima;
- * with sums bn_backward_summed, d being g. */
+/* The gradient that comes back to a layer with batch-norm and an activation of two slopes, and by
+ * that the operation that takes it on: with argmax bn_act_pool_backward (d: gradient at the
+ * maxima), with sums bn_backward_summed (d: its g), with neither bn_act_backward. */
 struct ampk_layer_gradient {
     const struct ampk_tensor *y; /* batch-norm's input */
     const struct ampk_batchnorm *bn;
@@ -339,32 +343,33 @@ struct ampk_backend {
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
-    /* Whether conv_backward_summed is the better way to what bn_act_backward computes, with this
-     * activation. Asked once, after creation; it may take a while. This and the two operations that
-     * it speaks of are NULL where a backend knows no such way. */
+    /* Whether this convolution's data gradient and the batch-norm backward of the layer before it
+     * (with this activation) are computed faster by conv_backward_summed and bn_backward_summed
+     * than by conv_backward and bn_act_backward. Asked once, after creation; it may take a while.
+     * All three are NULL where a backend has no such fusion. */
     bool (*conv_sums_gradients)(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
-    /* conv_backward, where the library that computes dx goes on to g = dx * activation'(...), the
-     * gradient at batch-norm's output, and stores that, rounded once, and its sums: FP32, of g as
-     * stored or before it was rounded. Signs are those of what forward put into the activation, but
-     * for its last roundings. y, x and g: dense NHWC in the convolution's type of operands, at
-     * multiples of 16 bytes. */
+    /* Fused: conv_backward, whose epilogue multiplies dx by the activation's gradient in the layer
+     * before. Instead of dx it stores g, the gradient at that layer's batch-norm output, rounded
+     * once, and its sums: FP32, of g as stored or before it was rounded. The activation's slope
+     * follows the sign of its input in forward, but for the last roundings of that. y, x and g:
+     * dense NHWC in the convolution's type of operands, at multiples of 16 bytes. */
     void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
                                  const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                  const struct ampk_tensor *g, const struct ampk_gradient_sums *);
-    /* Whether conv_bn_backward can be given such tensors and is the better way. Asked once, after
-     * creation, with the tensors of every later call; what they hold, bn and sums do not count. It
-     * may take a while. NULL, as that is, where a backend knows no such way. */
+    /* Whether conv_bn_backward takes such tensors and is the faster way. Asked once, after
+     * creation, with the tensors of every later call; their contents, bn and sums are not looked
+     * at. It may take a while. Both are NULL where a backend has no such fusion. */
     bool (*conv_takes_gradient)(struct ampk_context *, struct ampk_conv *,
                                 const struct ampk_tensor *x, const struct ampk_layer_gradient *);
-    /* What the operation of this gradient and conv_backward without dx do, y being this
-     * convolution's output: dscale, dbias and the weight gradient. dy, as it would be stored in y's
-     * type, is stored nowhere. */
+    /* Fused: the batch-norm backward that the gradient selects (struct ampk_layer_gradient), y
+     * being this convolution's output, then the weight gradient of conv_backward, without dx. Each
+     * dy is rounded to y's type, but never stored. */
     void (*conv_bn_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                              const struct ampk_layer_gradient *, float *dscale, float *dbias,
                              uint32_t *dy_amax, uint32_t *db_amax);
-    /* bias_act_backward of factor * d, then conv_backward of the dy that it leaves, or with sums
-     * conv_backward_summed, where dx is g. dy: memory that may serve for it. NULL: a backend has
-     * only those. */
+    /* Fused: bias_act_backward of factor * d, then conv_backward of its dy; with sums (not NULL)
+     * conv_backward_summed instead, whose g goes to dx. dy: memory that the backend may use for
+     * that gradient. NULL where a backend has no such fusion. */
     void (*conv_bias_backward)(struct ampk_context *, struct ampk_conv *,
                                const struct ampk_tensor *x, const struct ampk_bias_gradient *,
                                const struct ampk_tensor *dy, const struct ampk_tensor *dx,
@@ -559,6 +564,11 @@ static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
     return t == AMPK_FP32 ? 4 : 2;
 }
 
+static inline const char *ampk_dtype_name(enum ampk_dtype t)
+{
+    return t == AMPK_FP16 ? "fp16" : t == AMPK_BF16 ? "bf16" : "fp32";
+}
+
 /* From one pixel of an NHWC tensor to the next. */
 static inline int ampk_pitch(const struct ampk_tensor *t)
 {
@@ -577,7 +587,7 @@ static inline struct ampk_tensor ampk_slice(const struct ampk_tensor *t, int fir
 
 static inline bool ampk_amax_is_finite(uint32_t amax)
 {
-    return amax < 0x7f800000u;
+    return amax < AMPK_INF_BITS;
 }
 
 #endif

@@ -159,7 +159,7 @@ static void use_everything(struct ampk_dnnl *dnnl)
     for (int step = AMPK_DNNL_FORWARD; step <= AMPK_DNNL_BACKWARD_WEIGHTS; step++)
         ampk_dnnl_plan_destroy(
             ampk_dnnl_plan_create(dnnl, (enum ampk_dnnl_step)step, &one, err, sizeof err));
-    ampk_dnnl_matmul(false, false, 1, 1, 1, &a, 1, &b, 1, &c, 1);
+    check(dnnl_sgemm('N', 'N', 1, 1, 1, 1, &a, 1, &b, 1, 0, &c, 1), "dnnl_sgemm");
 }
 
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size)
@@ -343,13 +343,6 @@ size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *plan)
     return dnnl_memory_desc_get_size(plan->scratch) + plan->overrun;
 }
 
-const char *ampk_dnnl_plan_code(const struct ampk_dnnl_plan *plan)
-{
-    const char *name = NULL;
-    dnnl_primitive_desc_query(plan->description, dnnl_query_impl_info_str, 0, &name);
-    return name ? name : "?";
-}
-
 /* ---- weights ---- */
 
 static dnnl_memory_t memory_of(dnnl_engine_t engine, layout_p layout, void *data)
@@ -431,13 +424,4 @@ void ampk_dnnl_execute(const struct ampk_dnnl_plan *plan, float *x,
     dnnl_memory_destroy(mx);
     dnnl_memory_destroy(my);
     dnnl_memory_destroy(ms);
-}
-
-void ampk_dnnl_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                      const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc)
-{
-    check(dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n,
-                     (dnnl_dim_t)k, 1, a, (dnnl_dim_t)lda, b, (dnnl_dim_t)ldb, 0, c,
-                     (dnnl_dim_t)ldc),
-          "dnnl_sgemm");
 }

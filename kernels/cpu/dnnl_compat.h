@@ -1,6 +1,6 @@
 /* The part of oneDNN that we use, the same for its C API 2.x (Debian 12) and 3.x (Debian 13, Ubuntu
  * 24.04): one FP32 convolution step on plain NHWC data with weights in the layout that oneDNN
- * prefers, and matrix products.
+ * prefers.
  *
  * A plan is immutable after its creation and uses one thread; every thread of a parallel region may
  * execute it at the same time. (oneDNN's own threads are not used: in some of its code the order of
@@ -28,9 +28,9 @@ struct ampk_dnnl; /* engine, and a stream for every thread */
 struct ampk_dnnl_plan;
 struct ampk_dnnl_weights; /* weights or their gradient in a plan's layout */
 
-/* threads: the most that a parallel region around any call below will have. */
-/* With the first, all that oneDNN has exit take apart is made: exit handlers that are registered
- * later find it whole. */
+/* threads: the most that a parallel region around any call below will have. The first call also
+ * makes oneDNN create everything that it destroys in exit handlers: those that are registered later
+ * run earlier, and still find it. */
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size);
 void ampk_dnnl_destroy(struct ampk_dnnl *);
 
@@ -40,8 +40,6 @@ struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *, enum ampk_dnnl_
 void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *);
 /* Bytes of scratch memory for one execution, to be 64-byte aligned. */
 size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *);
-/* oneDNN's name for the code that it will run; "ref..." is its slow fallback. */
-const char *ampk_dnnl_plan_code(const struct ampk_dnnl_plan *);
 
 struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *, char *err,
                                                    size_t err_size);
@@ -58,9 +56,5 @@ void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *, struct ampk_dnnl_we
  * y are dense NHWC. */
 void ampk_dnnl_execute(const struct ampk_dnnl_plan *, float *x, struct ampk_dnnl_weights *,
                        float *y, void *scratch);
-
-/* C[m][n] = op(A) * op(B), row-major with row lengths lda, ldb, ldc; op transposes where told. */
-void ampk_dnnl_matmul(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                      const float *a, size_t lda, const float *b, size_t ldb, float *c, size_t ldc);
 
 #endif

@@ -2,8 +2,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd.h"
 
-#include <string.h>
-
 struct seen {
     uint32_t largest, zeros;
 };
@@ -58,10 +56,9 @@ void AMPK_CPU(inspect)(struct ampk_context *ctx, const struct ampk_tensor *x, ui
 
 void AMPK_CPU(watch_stored)(struct ampk_context *ctx, const struct ampk_tensor *x, uint32_t *amax)
 {
-    static const uint32_t infinite = 0x7f800000, refused = 0x477ff000; /* 65520 */
     uint32_t largest = 0, zeros = 0;
     AMPK_CPU(inspect)(ctx, x, &largest, &zeros);
-    if (x->dtype == AMPK_FP16 && largest == infinite) largest = refused;
+    if (x->dtype == AMPK_FP16 && largest == AMPK_INF_BITS) largest = AMPK_FP16_OVERFLOW_BITS;
     ampk_amax_raise(amax, largest);
 }
 

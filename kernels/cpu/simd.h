@@ -51,7 +51,7 @@ AMPK_INLINE float ampk_fp16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff;
     if (magnitude >= 0x7c00) /* inf; a NaN becomes quiet and keeps its payload */
-        return ampk_from_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13 |
+        return ampk_from_bits(sign | AMPK_INF_BITS | (magnitude & 0x3ff) << 13 |
                               (magnitude > 0x7c00 ? 0x400000 : 0));
     if (magnitude >= 0x400) return ampk_from_bits(sign | ((magnitude << 13) + (112u << 23)));
     if (magnitude == 0) return ampk_from_bits(sign);
@@ -63,9 +63,9 @@ AMPK_INLINE float ampk_fp16_to_float(uint16_t h)
 AMPK_INLINE uint16_t ampk_float_to_fp16(float v)
 {
     uint32_t b = ampk_bits(v), sign = b >> 16 & 0x8000, magnitude = b & 0x7fffffff;
-    if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
-    if (magnitude >= 0x477ff000) return sign | 0x7c00; /* >= 65520: rounds to inf */
-    if (magnitude >= 0x38800000)                       /* a normal FP16 */
+    if (magnitude > AMPK_INF_BITS) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
+    if (magnitude >= AMPK_FP16_OVERFLOW_BITS) return sign | 0x7c00;
+    if (magnitude >= 0x38800000) /* a normal FP16 */
         return sign | (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     if (magnitude <= 0x33000000) return sign; /* <= 2^-25: half of the smallest denormal */
     uint32_t shift = 126 - (magnitude >> 23), m = (magnitude & 0x7fffff) | 0x800000;
@@ -81,14 +81,14 @@ AMPK_INLINE float ampk_bf16_to_float(uint16_t h)
 AMPK_INLINE uint16_t ampk_float_to_bf16(float v)
 {
     uint32_t b = ampk_bits(v);
-    if ((b & 0x7fffffff) > 0x7f800000) return b >> 16 | 0x40;
+    if ((b & 0x7fffffff) > AMPK_INF_BITS) return b >> 16 | 0x40;
     return (b + 0x7fff + (b >> 16 & 1)) >> 16;
 }
 
 AMPK_INLINE float ampk_round_tf32(float v)
 {
     uint32_t b = ampk_bits(v);
-    if ((b & 0x7fffffff) > 0x7f800000) return v;
+    if ((b & 0x7fffffff) > AMPK_INF_BITS) return v;
     return ampk_from_bits((b + 0xfff + (b >> 13 & 1)) & ~0x1fffu);
 }
 

@@ -54,9 +54,12 @@ static void release(struct ampk_context *ctx)
     ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
 }
 
-static bool give_up_recording(struct ampk_context *ctx)
+/* In a row. What another thread of the program does can spoil one: its wait for the device. */
+enum { MOST_FAILED_RECORDINGS = 3 };
+
+static bool recording_failed(struct ampk_context *ctx)
 {
-    ctx->cannot_record = true;
+    if (++ctx->failed_recordings < MOST_FAILED_RECORDINGS) return false;
     fprintf(stderr,
             "darknet-amp: the work of a pass cannot be recorded (%s); every operation is started "
             "by itself, which costs time where they are short\n",
@@ -66,8 +69,9 @@ static bool give_up_recording(struct ampk_context *ctx)
 
 static bool record_begin(struct ampk_context *ctx)
 {
-    if (!ampk_rt_can_record() || ctx->cannot_record) return false;
-    return ampk_rt_record_begin(ctx->stream) || give_up_recording(ctx);
+    bool given_up = ctx->failed_recordings >= MOST_FAILED_RECORDINGS;
+    if (given_up || !ampk_rt_can_record()) return false;
+    return ampk_rt_record_begin(ctx->stream) || recording_failed(ctx);
 }
 
 static struct ampk_recording *record_end(struct ampk_context *ctx)
@@ -75,8 +79,9 @@ static struct ampk_recording *record_end(struct ampk_context *ctx)
     ampk_rt_recording made = ampk_rt_record_end(ctx->stream);
     if (made) {
         ctx->recordings++;
+        ctx->failed_recordings = 0;
     } else {
-        give_up_recording(ctx);
+        recording_failed(ctx);
         if (ctx->side) ampk_rt_stream_wait(ctx->side); /* it may have run what was not recorded */
     }
     return (struct ampk_recording *)made;

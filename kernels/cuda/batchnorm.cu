@@ -141,7 +141,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
                 for (int i = 0; i < N; i++) {
                     float g = gradient.before_activation(layer, i, in);
                     x[i] += g;
-                    x[N + i] = fmaf(g, in.y[i] - layer.mean[i], x[N + i]);
+                    x[N + i] = fmaf(g, layer.distance(i, in.y[i]), x[N + i]);
                 }
             });
     }
@@ -205,7 +205,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 #pragma unroll
                 for (int i = 0; i < N; i++) {
                     float g = gradient.before_activation(layer, i, in);
-                    v[i] = factors.apply(i, in.y[i] - layer.mean[i], g);
+                    v[i] = factors.apply(i, layer.distance(i, in.y[i]), g);
                 }
                 largest = ampk_put<A>(dy, row, channel, v, false, largest);
             });

@@ -52,7 +52,9 @@ static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_stati
     return ampk_magnitude(to, largest);
 }
 
-/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. */
+/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU Darknet's rule is
+ * cuDNN's; its reciprocal root is within 2 ulp, in three instructions where a root and a division
+ * take forty, which every thread runs for eight channels. */
 template <int N> struct ampk_normalizer {
     float mean[N], factor[N], bias[N];
 
@@ -63,17 +65,21 @@ template <int N> struct ampk_normalizer {
         ampk_read_parameters(bn.variance, channel, variance);
         ampk_read_parameters(bn.scale, channel, scale);
         ampk_read_parameters(bn.bias, channel, bias);
+        bool as_cpu = bn.rule == AMPK_BN_DARKNET_CPU;
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float deviation = bn.rule == AMPK_BN_DARKNET_CPU ? sqrtf(variance[i]) + 1e-6f
-                                                             : sqrtf(variance[i] + 1e-5f);
-            factor[i] = scale[i] / deviation;
-        }
+        for (int i = 0; i < N; i++)
+            factor[i] = as_cpu ? scale[i] / (sqrtf(variance[i]) + 1e-6f)
+                               : scale[i] * rsqrtf(variance[i] + 1e-5f);
+    }
+    /* y - mean, as apply has it, so that the compiler computes it once for both. */
+    __device__ __forceinline__ float distance(int i, float y) const
+    {
+        return __fsub_rn(y, mean[i]);
     }
     /* What goes into the activation, the same bits wherever it is computed. */
     __device__ __forceinline__ float apply(int i, float y) const
     {
-        return __fmaf_rn(__fsub_rn(y, mean[i]), factor[i], bias[i]);
+        return __fmaf_rn(distance(i, y), factor[i], bias[i]);
     }
 };
 
@@ -159,7 +165,7 @@ template <int N> struct ampk_cell_gradient {
                                           const ampk_gradient_factors<N> &factors, int k,
                                           int i) const
     {
-        return factors.apply(i, y[k][i] - layer.mean[i], chosen[i] == (uint32_t)k ? g[i] : 0);
+        return factors.apply(i, layer.distance(i, y[k][i]), chosen[i] == (uint32_t)k ? g[i] : 0);
     }
 };
 

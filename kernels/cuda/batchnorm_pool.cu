@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 x[i] += in.g[i];
-                x[N + i] = fmaf(in.g[i], in.at[i] - layer.mean[i], x[N + i]);
+                x[N + i] = fmaf(in.g[i], layer.distance(i, in.at[i]), x[N + i]);
             }
         }
     }

@@ -21,7 +21,7 @@ struct ampk_context {
     size_t work_bytes;
     unsigned recordings; /* that use this context's memory */
     struct ampk_outgrown *outgrown;
-    bool cannot_record;
+    int failed_recordings; /* one after the other */
     /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
     unsigned *counters;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */

@@ -265,7 +265,7 @@ static bool is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int pa
 {
     bool is_nhwc = t->layout == AMPK_NHWC || t->h * t->w == 1;
     return t->dtype == dtype && is_nhwc && t->c == padded && (uintptr_t)t->data % ALIGNMENT == 0 &&
-           (t->n == 1 || t->image_stride == (size_t)t->c * t->h * t->w);
+           ampk_pitch(t) == t->c && (t->n == 1 || t->image_stride == (size_t)t->c * t->h * t->w);
 }
 
 /* Work memory of one operation is asked for at once: each piece is given its place first. */

@@ -9,9 +9,8 @@
  * image_conv    the kernel that computes convolutions of images
  *
  * Memory: weights packed once per update and their gradient, as the library wrote it, belong to the
- * convolution; everything else that does not
- * go straight from tensor to tensor (padded channels, other dtypes, gaps between images) passes
- * through the context's work memory.
+ * convolution; everything else that does not go straight from tensor to tensor (padded channels,
+ * other dtypes, gaps between images) passes through the context's work memory.
  */
 #ifndef AMPK_CUDA_CONV_H
 #define AMPK_CUDA_CONV_H

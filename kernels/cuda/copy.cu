@@ -74,12 +74,19 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t row = rest % m.down * height, column = across * width;
     src += image * src_stride;
     dst += image * dst_stride;
+    float loaded[TILE / THREADS] = {}; /* all before the first is stored, which waits for it */
 #pragma unroll
     for (int k = 0; k < TILE / THREADS; k++) {
         uint32_t i = k * THREADS + threadIdx.x;
         uint32_t r = i >> m.tile.column_places, c = i & (width - 1);
         if (row + r < m.rows && column + c < m.columns)
-            tile[r * (width + 1) + c] = ampk_to_float(src[(row + r) * m.src_step + column + c]);
+            loaded[k] = ampk_to_float(src[(row + r) * m.src_step + column + c]);
+    }
+#pragma unroll
+    for (int k = 0; k < TILE / THREADS; k++) {
+        uint32_t i = k * THREADS + threadIdx.x;
+        uint32_t r = i >> m.tile.column_places, c = i & (width - 1);
+        tile[r * (width + 1) + c] = loaded[k];
     }
     __syncthreads();
     uint32_t largest = 0;

@@ -42,7 +42,8 @@ void ampk_cudnn_attribute_descriptor(struct ampk_cudnn_set *, cudnnBackendDescri
 cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                                              const char *what);
 
-/* Properties from their JSON text (cuDNN 9.10.2 and later). False with the reason in the set. */
+/* For tests: properties from their JSON text (cuDNN 9.10.2 and later). False with the reason in the
+ * set. */
 bool ampk_cudnn_properties(struct ampk_cudnn_set *, const char *json,
                            cudnnBackendDescriptor_t *properties);
 

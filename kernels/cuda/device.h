@@ -224,7 +224,7 @@ static __device__ __forceinline__ uint32_t ampk_larger(uint32_t a, uint32_t b)
 }
 
 /* Words of amax: inf, and what an FP16 that is inf counts as where a library stored it (65520). */
-static const uint32_t AMPK_INF = 0x7f800000u, AMPK_FP16_OVERFLOW = 0x477ff000u;
+static const uint32_t AMPK_INF = AMPK_INF_BITS, AMPK_FP16_OVERFLOW = AMPK_FP16_OVERFLOW_BITS;
 
 /* |x| as kernels.h's amax wants it. */
 static __device__ __forceinline__ uint32_t ampk_magnitude(float x)

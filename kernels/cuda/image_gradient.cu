@@ -272,7 +272,7 @@ static __device__ __forceinline__ void make_dy(const plain_input<N> &in, const f
         unpack<T, N>(in.d[k], d);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            dy[k][i] = f.by.apply(i, y[i] - f.layer.mean[i],
+            dy[k][i] = f.by.apply(i, f.layer.distance(i, y[i]),
                                   f.activation.backward(d[i], f.layer.apply(i, y[i])));
     }
 }

@@ -126,7 +126,10 @@ void ampk_unreserve(void *range, size_t bytes, bool committed)
     CUdeviceptr address = (CUdeviceptr)range;
     size_t size = whole_pages(bytes);
     if (committed) {
-        cudaDeviceSynchronize(); /* as cudaFree does */
+        /* For what Darknet runs on it, and our streams before they hand over to it (release in
+         * kernels.h). A wait for the device would spoil what another thread records there. */
+        cudaStreamSynchronize(0);
+        cudaGetLastError(); /* Darknet takes a pending error for one of its own */
         driver.unmap(address, size);
     }
     driver.free(address, size);

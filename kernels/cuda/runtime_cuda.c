@@ -88,17 +88,6 @@ void ampk_rt_free(void *memory)
     expect(cudaFree(memory), "cudaFree");
 }
 
-void *ampk_rt_alloc_pinned(size_t bytes)
-{
-    void *memory = NULL;
-    return check(cudaMallocHost(&memory, bytes), "cudaMallocHost") ? memory : NULL;
-}
-
-void ampk_rt_free_pinned(void *memory)
-{
-    expect(cudaFreeHost(memory), "cudaFreeHost");
-}
-
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
 {
     return check(cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");

@@ -100,7 +100,7 @@ static __device__ __forceinline__ bool ampk_grid_sums(const ampk_cover &cover, f
     unsigned groups = blockDim.x / width, group = threadIdx.x / width;
     const float *column = partial + (size_t)blockIdx.x * width + threadIdx.x % width;
     float total = 0;
-#pragma unroll 8
+#pragma unroll 16
     for (unsigned i = group; i < gridDim.y; i += groups)
         total += column[(size_t)i * gridDim.x * width];
     shared[threadIdx.x] = total;

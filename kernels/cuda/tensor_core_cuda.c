@@ -128,8 +128,8 @@ struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
 
 /* ---- with the cache ---- */
 
-const char *ampk_tc_name_choice(const struct ampk_tc_plan *plan, const char *choice,
-                                char key[AMPK_TC_CHOICE_KEY])
+static const char *name_choice(const struct ampk_tc_plan *plan, const char *choice,
+                               char key[AMPK_TC_CHOICE_KEY])
 {
     int used = snprintf(key, AMPK_TC_CHOICE_KEY, "%s; ", plan->key);
     snprintf(key + used, AMPK_TC_CHOICE, "%s", choice);
@@ -142,7 +142,7 @@ const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *plan,
     char text[AMPK_TC_CHOICE] = "cudnn ";
     size_t used = strlen(text);
     ampk_cudnn_choice_write(choice, text + used, sizeof text - used);
-    return ampk_tc_name_choice(plan, text, key);
+    return name_choice(plan, text, key);
 }
 
 const char *ampk_tc_name_gemm(const struct ampk_tc_plan *plan,
@@ -150,7 +150,7 @@ const char *ampk_tc_name_gemm(const struct ampk_tc_plan *plan,
 {
     char text[AMPK_TC_CHOICE] = "gemm ";
     ampk_gemm_write(algorithm, text + strlen(text));
-    return ampk_tc_name_choice(plan, text, key);
+    return name_choice(plan, text, key);
 }
 
 static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
@@ -170,7 +170,7 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     int at = 0;
     bool chosen = false;
     if (!value || sscanf(value, "%f %n", &ms, &at) != 1 || !at) return false;
-    ampk_tc_name_choice(plan, value + at, key);
+    name_choice(plan, value + at, key);
     if (ampk_tc_has_faulted(tc, key)) return false;
     if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
         chosen = ampk_tc_set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);

@@ -65,7 +65,7 @@ struct ampk_tc_plan {
     struct ampk_tc_plan *next;
 };
 
-/* To the user; once that plans are timed. */
+/* Print to stderr; ..._timing prints its message once per context. */
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
@@ -89,8 +89,6 @@ int ampk_tc_list_gemms(struct ampk_tc *, const struct ampk_tc_problem *, size_t 
                        cublasLtMatmulAlgo_t *, int most, char *why, size_t why_size);
 
 /* A choice's own key: the plan's, then the choice, which is returned, as values have it. */
-const char *ampk_tc_name_choice(const struct ampk_tc_plan *, const char *choice,
-                                char key[AMPK_TC_CHOICE_KEY]);
 const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *, const struct ampk_cudnn_choice *,
                                char key[AMPK_TC_CHOICE_KEY]);
 const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulAlgo_t *,

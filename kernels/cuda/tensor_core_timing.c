@@ -16,8 +16,9 @@ enum {
     GEMM_TRIED = 64,
 };
 
-/* A way that takes so much longer than the best in its first run is not run again. */
-static const float HOPELESS = 1.3f;
+/* A way that takes so much longer than the best is not run again; the first run alone, which a busy
+ * host may have kept waiting, must be slower still. */
+static const float HOPELESS = 1.3f, HOPELESS_AT_FIRST = 3;
 /* What cuDNN names is left for what the search finds where it takes this much longer. */
 static const float WORTH = 1.01f;
 
@@ -32,7 +33,7 @@ static float time_way(struct ampk_tc_bench *b, const struct ampk_tc_way *way, fl
         float ms = ampk_tc_bench_stop(b);
         if (ms <= 0) return 0;
         if (i == 0 || ms < fastest) fastest = ms;
-        if (best > 0 && fastest > HOPELESS * best) break;
+        if (best > 0 && fastest > (i ? HOPELESS : HOPELESS_AT_FIRST) * best) break;
     }
     return fastest;
 }

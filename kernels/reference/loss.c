@@ -3,8 +3,6 @@
 #include "operations.h"
 #include "tensor.h"
 
-#include <string.h>
-
 /* ---- softmax ---- */
 
 static void softmax(const float *x, float *out, int n, size_t stride, double temperature)

@@ -9,7 +9,6 @@
 
 // AMP_CUDA_BACKEND: kernels/cuda is linked in.
 #ifdef AMP_CUDA_BACKEND
-extern const struct ampk_backend ampk_cuda;
 static const struct ampk_backend *const cuda = &ampk_cuda;
 #else
 static const struct ampk_backend *const cuda = NULL;

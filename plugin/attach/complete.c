@@ -9,9 +9,7 @@ void backward_lstm_layer(layer l, network net); // in no header
 
 static float *zeros(size_t n)
 {
-    float *p = calloc(n, sizeof(float));
-    if (!p) amp_fail("out of memory");
-    return p;
+    return amp_allocate(n, sizeof(float));
 }
 
 static void complete_batchnorm(layer *l)

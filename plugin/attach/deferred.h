@@ -24,7 +24,7 @@ bool amp_deferred_free(void *array);
 // Commits every deferred array of the owner but those that are unused. -1: no memory left;
 // *short_of is the size that could not be had.
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of);
-// Bytes that are addresses only.
+// Bytes that are addresses only; for tests.
 size_t amp_deferred_bytes(void);
 
 #endif

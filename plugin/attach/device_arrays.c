@@ -15,8 +15,7 @@ static __thread size_t *weight_sizes;
 void amp_session_defer(const struct amp_session *s)
 {
     if (!s->options.mixed_precision || !amp_darknet_on_device()) return;
-    weight_sizes = calloc((size_t)s->desc->n, sizeof *weight_sizes);
-    if (!weight_sizes) amp_fail("out of memory");
+    weight_sizes = amp_allocate((size_t)s->desc->n, sizeof *weight_sizes);
     for (int i = 0; i < s->desc->n; ++i)
         weight_sizes[i] = s->desc->layers[i].n_weights;
     amp_deferred_begin(s, weight_sizes, s->desc->n);
@@ -48,8 +47,7 @@ void amp_session_commit(struct amp_session *s)
     size_t short_of;
     char message[300];
     if (!s->device) return;
-    void **unused = calloc((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
-    if (!unused) amp_fail("out of memory");
+    void **unused = amp_allocate((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
     for (int i = 0; i < s->net->n; ++i) {
         const layer *l = &s->net->layers[i];
         const struct amp_plan_layer *p = &s->plan->layers[i];

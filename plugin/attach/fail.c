@@ -1,6 +1,7 @@
 #include "attach/fail.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 // Not exit(): loader threads are still at work in libraries that it would take apart.
@@ -18,4 +19,11 @@ _Noreturn void amp_fail_key(const struct amp_cfg_file *cfg, const char *key, con
     snprintf(message, sizeof message, "%s:%d: %s=%.80s: %s", cfg->path, e ? e->line : 0, key,
              e ? e->value : "", why);
     amp_fail(message);
+}
+
+void *amp_allocate(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) amp_fail("out of memory");
+    return p;
 }

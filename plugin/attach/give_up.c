@@ -2,6 +2,7 @@
 
 #include "attach/gpus.h"
 #include "attach/interrupt.h"
+#include "attach/iteration.h"
 #include "attach/save.h"
 
 #include <stdio.h>
@@ -23,23 +24,24 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
+static const char SEVERAL[] = "nothing was saved: several networks train";
+
 // first: what to do before training goes on.
 static _Noreturn void save_and_end(struct amp_session *failed, const char *first)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
     struct amp_session *s = amp_gpus_first(failed);
-    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
+    if (!amp_gpus_wait(failed)) amp_fail(SEVERAL);
     bool learned = s->log.iterations > 0;
     amp_gpus_close_logs(s);
     if (!learned || amp_backup_place(s, path))
         amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
     amp_gpus_average(s->net);
     amp_save_last(s, path);
-    size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
     snprintf(message, sizeof message,
              "the state after iteration %zu is saved. To go on from there, %s and give the same "
              "command with the weights file after the cfg, without -clear: %s %s",
-             *s->net->seen / images, first, s->cfg->path, path);
+             amp_iterations_in(s->net, *s->net->seen), first, s->cfg->path, path);
     amp_fail(message);
 }
 
@@ -57,7 +59,7 @@ _Noreturn void amp_give_up_loading(struct amp_session *s, const char *why)
 {
     fflush(stdout);
     fprintf(stderr, "darknet-amp: %s\n", why);
-    if (amp_interrupt_several()) amp_fail("nothing was saved: several networks train");
+    if (amp_interrupt_several()) amp_fail(SEVERAL);
     save_and_end(s, "put that right");
 }
 

@@ -15,11 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 16 }; // Darknet has room for the handles of so many GPUs
-
 // A program has one such group.
 static struct {
-    network *nets[MOST];
+    network *nets[AMP_MOST_GPUS];
     int n;        // 0: there is none
     bool running; // train_networks is
     int busy;     // how many are trained or resized now
@@ -187,8 +185,8 @@ void amp_gpu_leave(int before)
 
 static void begin(network **nets, int n)
 {
-    if (n > MOST && !amp_session_of(nets[0]->layers)) return;
-    if (n > MOST) amp_fail("-gpus: at most 16 GPUs");
+    if (n > AMP_MOST_GPUS && !amp_session_of(nets[0]->layers)) return;
+    if (n > AMP_MOST_GPUS) amp_fail("-gpus: at most 16 GPUs");
     pthread_mutex_lock(&lock);
     memcpy(group.nets, nets, (size_t)n * sizeof *nets);
     group.n = n;

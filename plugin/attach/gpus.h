@@ -7,6 +7,8 @@
 
 #include "attach/session.h"
 
+enum { AMP_MOST_GPUS = 16 }; // Darknet has room for the handles of so many
+
 #ifdef GPU
 
 // The first of those that the network trains with, its place among them (0: the first) and how many

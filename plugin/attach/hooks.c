@@ -3,6 +3,7 @@
 #include "attach/ending.h"
 #include "attach/gpus.h"
 #include "attach/interrupt.h"
+#include "attach/iteration.h"
 #include "attach/session.h"
 #include "attach/symbols.h"
 
@@ -15,13 +16,6 @@ static struct amp_session *session_of(const network *net)
     return s;
 }
 
-static bool is_finite(float f)
-{
-    unsigned bits;
-    memcpy(&bits, &f, sizeof bits);
-    return (bits & 0x7f800000u) != 0x7f800000u;
-}
-
 // A cost that is not finite belongs to a pass that will be given up. It would stay in Darknet's
 // running average for the rest of the run, so it is replaced by 0; the log says what happened.
 static void judge_costs(struct amp_session *s)
@@ -29,13 +23,13 @@ static void judge_costs(struct amp_session *s)
     bool finite = true;
     for (int i = 0; i < s->net->n; ++i) {
         const float *cost = s->net->layers[i].cost;
-        finite = finite && (!cost || is_finite(*cost));
+        finite = finite && (!cost || amp_all_finite(cost, 1));
     }
     if (finite) return;
     amp_step_judge_forward(&s->step);
     for (int i = 0; i < s->net->n; ++i) {
         float *cost = s->net->layers[i].cost;
-        if (cost && !is_finite(*cost)) *cost = 0;
+        if (cost && !amp_all_finite(cost, 1)) *cost = 0;
     }
 }
 
@@ -49,8 +43,8 @@ double amp_hook_take_losses(void *user)
         const struct ampk_loss_sums *loss = amp_graph_loss(s->graph, i);
         float *cost = s->net->layers[i].cost;
         if (!cost) continue;
-        if (loss) *cost = is_finite(loss->cost) ? loss->cost : 0;
-        finite = finite && (!loss || is_finite(loss->cost));
+        if (loss) *cost = amp_all_finite(&loss->cost, 1) ? loss->cost : 0;
+        finite = finite && (!loss || amp_all_finite(&loss->cost, 1));
         sum += *cost;
         ++count;
     }
@@ -154,8 +148,7 @@ static void update(const layer *l, const update_args *a)
                            .t = a->t};
     if (amp_step_update(&s->step, i, &u)) --*s->net->t;
     if (i != s->step.last_update) return;
-    size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
-    amp_step_end(&s->step, *s->net->seen / images, (size_t)s->net->max_batches);
+    amp_step_end(&s->step, amp_iterations_in(s->net, *s->net->seen), (size_t)s->net->max_batches);
     s->backend->release(s->context);
     if (amp_gpus_count(s->net) == 1)
         amp_interrupt_obey(s); // else when all have ended theirs

@@ -2,6 +2,7 @@
 #include "attach/interrupt.h"
 
 #include "attach/gpus.h"
+#include "attach/iteration.h"
 #include "attach/save.h"
 #include "attach/symbols.h"
 
@@ -224,8 +225,7 @@ void amp_interrupt_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
-    size_t images = (size_t)s->net->batch * (size_t)s->net->subdivisions;
-    size_t iteration = *s->net->seen / images;
+    size_t iteration = amp_iterations_in(s->net, *s->net->seen);
     if (iteration >= (size_t)s->net->max_batches) return; // Darknet ends by itself
     if (is_between_sizes(s, iteration)) {
         put_off(s, iteration, path);

@@ -84,7 +84,7 @@ static void drop(struct batch *b)
 static struct batch *hold_new_batch(int n)
 {
     struct batch *b = allocate(1, sizeof *b), **end = &feed.held;
-    b->iteration = *feed.net->seen / ((size_t)feed.net->batch * (size_t)feed.net->subdivisions);
+    b->iteration = amp_iterations_in(feed.net, *feed.net->seen);
     for (; *end; end = &(*end)->next)
         b->iteration = (*end)->iteration + 1;
     b->n = n;

@@ -4,6 +4,7 @@
 #include "attach/ending.h"
 #include "attach/gpus.h"
 #include "attach/interrupt.h"
+#include "attach/iteration.h"
 #include "attach/saving_line.h"
 #include "attach/symbols.h"
 #include "data/weights_file.h"
@@ -35,8 +36,7 @@ static struct amp_param *host_params(const struct amp_session *s, int *n)
 {
     int n_rolling;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, n, NULL, &n_rolling);
-    struct amp_param *params = calloc((size_t)*n + 1, sizeof *params);
-    if (!params) amp_fail("out of memory");
+    struct amp_param *params = amp_allocate((size_t)*n, sizeof *params);
     amp_native_params(s->net, s->saved, s->device, NULL, params, n, NULL, &n_rolling);
     for (struct amp_param *p = params; s->device && p < params + *n; ++p) {
         p->value = on_host(s, p->value, p->n);
@@ -83,8 +83,7 @@ static void to_device(const struct amp_session *s, const struct amp_run *r)
 {
     if (!s->device) return;
     int n, n_rolling;
-    struct amp_param *params = calloc((size_t)r->n_params + 1, sizeof *params);
-    if (!params) amp_fail("out of memory");
+    struct amp_param *params = amp_allocate((size_t)r->n_params, sizeof *params);
     amp_native_params(s->net, s->saved, true, NULL, params, &n, NULL, &n_rolling);
     for (int i = 0; i < n; ++i) {
         size_t bytes = params[i].n * sizeof(float);
@@ -98,11 +97,6 @@ static void to_device(const struct amp_session *s, const struct amp_run *r)
 
 // ---- resuming ----
 
-static uint64_t iteration_of(const struct amp_session *s, const struct amp_run *r)
-{
-    return r->seen / ((uint64_t)s->net->batch * (uint64_t)s->net->subdivisions);
-}
-
 static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
@@ -111,7 +105,7 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
-            amp_sidecar_path(s->sidecar), iteration_of(s, r),
+            amp_sidecar_path(s->sidecar), amp_iterations_in(s->net, r->seen),
             s->net->adam ? " and Adam moments" : "", amp_scale_text(r->scaler.scale, scale));
     if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
     fputc('\n', stderr);
@@ -161,7 +155,7 @@ static void restore(struct amp_session *s)
     s->replan = true;
     if (!amp_gpus_place(s->net)) {
         tell_resumed(s, &r);
-        tell_not_exact(s->desc, iteration_of(s, &r));
+        tell_not_exact(s->desc, amp_iterations_in(s->net, r.seen));
         tell_gpus(s);
     }
     free_run(s, &r);
@@ -316,9 +310,8 @@ static bool rolling_spoilt(const struct amp_session *s, char *what, size_t size)
     int n_params, n_rolling;
     bool spoilt = false;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_param *params = calloc((size_t)n_params + 1, sizeof *params);
-    struct amp_rolling *rolling = calloc((size_t)n_rolling + 1, sizeof *rolling);
-    if (!params || !rolling) amp_fail("out of memory");
+    struct amp_param *params = amp_allocate((size_t)n_params, sizeof *params);
+    struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
     amp_native_params(s->net, s->saved, s->device, NULL, params, &n_params, rolling, &n_rolling);
     for (const struct amp_rolling *r = rolling; r < rolling + n_rolling && !spoilt; ++r) {
         float *value = on_host(s, r->value, r->n);

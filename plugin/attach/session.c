@@ -17,21 +17,12 @@
 #include "exec/executor.h"
 
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *sessions;
-
-static void *allocate(size_t n, size_t size)
-{
-    void *p = calloc(n ? n : 1, size);
-    if (!p) amp_fail("out of memory");
-    return p;
-}
 
 // ---- the list of sessions ----
 
@@ -158,7 +149,7 @@ void amp_session_free(struct amp_session *s)
 struct amp_session *amp_session_read(const char *cfg_path)
 {
     char err[1024], notes[1024] = "";
-    struct amp_session *s = allocate(1, sizeof *s);
+    struct amp_session *s = amp_allocate(1, sizeof *s);
     s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
     if (!s->cfg) {
         if (mentions_our_keys(cfg_path)) amp_fail(err);
@@ -200,7 +191,7 @@ static void check_shapes(const struct amp_session *s)
 
 static enum amp_format *no_demotions(int n)
 {
-    enum amp_format *demoted = allocate((size_t)n, sizeof *demoted);
+    enum amp_format *demoted = amp_allocate((size_t)n, sizeof *demoted);
     for (int i = 0; i < n; ++i)
         demoted[i] = AMP_FORMATS;
     return demoted;
@@ -286,9 +277,9 @@ static void make_graph(struct amp_session *s)
     amp_session_commit(s);
     int n_params, n_rolling;
     amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_binding *bindings = allocate((size_t)s->net->n, sizeof *bindings);
-    struct amp_param *params = allocate((size_t)n_params, sizeof *params);
-    struct amp_rolling *rolling = allocate((size_t)n_rolling, sizeof *rolling);
+    struct amp_binding *bindings = amp_allocate((size_t)s->net->n, sizeof *bindings);
+    struct amp_param *params = amp_allocate((size_t)n_params, sizeof *params);
+    struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
     amp_native_params(s->net, s->saved, s->device, bindings, params, &n_params, rolling,
                       &n_rolling);
     struct amp_native native = {s, call_forward, call_backward};
@@ -430,7 +421,7 @@ void amp_session_check_inference(struct amp_session *s)
 static void save_pointers(struct amp_session *s)
 {
     bool dev = s->device;
-    s->saved = allocate((size_t)s->net->n, sizeof *s->saved);
+    s->saved = amp_allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; ++i) {
         layer *l = &s->net->layers[i];

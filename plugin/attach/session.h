@@ -36,7 +36,7 @@ struct amp_session {
     bool trained;                // counted by interrupt.c
     size_t pass_images;          // counted by `seen` for a pass that has not begun yet
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
-    char alone[PATH_MAX];        // they should have one, and have not: said by the first step
+    char alone[PATH_MAX];        // loaded weights whose .amp is missing: said by the first step
     size_t alone_seen;           // images, as they were loaded
     char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none
     struct amp_saved *saved;     // per layer
@@ -52,8 +52,6 @@ struct amp_session {
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a
 // message where a key is wrong.
 struct amp_session *amp_session_read(const char *cfg_path);
-// Frees a session that is not attached.
-void amp_session_free(struct amp_session *);
 // Attaches to the network that was parsed from that cfg: plan, report, hooks.
 void amp_session_attach(struct amp_session *, network *);
 // Frees a session that is attached to nothing.

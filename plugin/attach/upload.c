@@ -1,5 +1,6 @@
 #include "attach/upload.h"
 
+#include "attach/gpus.h"
 #include "attach/staging.h"
 #include "attach/symbols.h"
 
@@ -8,8 +9,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { MOST = 16 }; // networks at once; Darknet has one for each GPU
 
 // Room on the device for the images of a pass, and those that are there or on their way.
 struct lane {
@@ -28,14 +27,14 @@ static struct upload {
     bool taken;              // that pass has not begun yet
     int left;                // passes of its batch after it
     struct amp_staged start; // the batch's first pass
-} uploads[MOST];
+} uploads[AMP_MOST_GPUS];    // Darknet has one network for each
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 // That of x, or the first that is free (NULL); NULL: none.
 static struct upload *upload_of(const float *x)
 {
-    for (int i = 0; i < MOST; ++i)
+    for (int i = 0; i < AMP_MOST_GPUS; ++i)
         if (uploads[i].input == x) return &uploads[i];
     return NULL;
 }
@@ -93,9 +92,12 @@ void amp_upload_unpin(const network *net)
     struct upload *u = net->input ? upload_of(net->input) : NULL;
     if (u) {
         cudaSetDevice(u->device);
-        cudaDeviceSynchronize(); // for copies under way
+        // Copies under way. A wait for the device would spoil what another thread records there.
+        cudaStreamSynchronize(u->stream);
+        cudaStreamSynchronize(0);
         cudaHostUnregister(net->input);
         close_lanes(u);
+        cudaGetLastError(); // Darknet takes a pending error for one of its own
         *u = (struct upload){0};
     }
     pthread_mutex_unlock(&lock);
@@ -171,7 +173,7 @@ bool amp_upload_take(const float *input, data d, int n, int offset)
 void amp_upload_continue(void)
 {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < MOST; ++i) {
+    for (int i = 0; i < AMP_MOST_GPUS; ++i) {
         struct upload *u = &uploads[i];
         if (!u->input || u->left > 0) continue;
         if (cudaSetDevice(u->device) == cudaSuccess) bring_next(u);

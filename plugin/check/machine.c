@@ -2,6 +2,7 @@
 
 #include <dnnl.h>
 #include <omp.h>
+#include <stdio.h>
 
 #include "darknet.h"
 

@@ -2,8 +2,6 @@
 #ifndef AMP_MACHINE_H
 #define AMP_MACHINE_H
 
-#include <stdio.h>
-
 struct amp_machine {
     const char *backend; /* "cpu" or "cuda" */
     char device[256];    /* the GPU's name; "": the CPU */

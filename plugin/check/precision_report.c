@@ -53,19 +53,13 @@ static void print_layer(const struct amp_precision *p, int i, FILE *f)
     fputc('\n', f);
 }
 
-static const char *dtype_name(const struct amp_precision *p)
-{
-    static const char *const names[] = {"fp16", "bf16", "tf32", "fp32"};
-    return names[p->options.dtype];
-}
-
 static void print_scale(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     char scale[32], init[32];
     amp_scale_text(p->scale, scale);
     fprintf(f, "  loss scale  ");
     if (p->options.dtype != AMP_DTYPE_FP16)
-        fprintf(f, "1: %s needs no other\n", dtype_name(p));
+        fprintf(f, "1: %s needs no other\n", amp_dtype_word(p->options.dtype));
     else if (!p->batches)
         fprintf(f, "-\n");
     else if (!p->options.loss_scale_dynamic)
@@ -99,7 +93,7 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
                 s->images, p->batches);
     else
         fprintf(f, "  images      -: no batch could be compared\n");
-    fprintf(f, "  precision   %s%s\n", dtype_name(p),
+    fprintf(f, "  precision   %s%s\n", amp_dtype_word(p->options.dtype),
             p->options.mixed_precision ? ""
                                        : "; mixed_precision=1 is not under [net]: checked as if "
                                          "it were");
@@ -281,7 +275,8 @@ void amp_precision_print_json(const struct amp_precision *p, const struct amp_ch
     fprintf(f, "{\"status\": \"%s\", \"settled\": %s, ",
             p->n_advice || !s->settled ? "advice" : "fine", s->settled ? "true" : "false");
     json_inputs(s, f);
-    fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", dtype_name(p), p->batches);
+    fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", amp_dtype_word(p->options.dtype),
+            p->batches);
     json_number(f, ", \"images\": ", p->batches ? s->images : NAN);
     fprintf(f, ", \"images_per_iteration\": %d", s->images_per_iteration);
     json_number(f, ", \"loss_scale\": ", p->batches ? p->scale : NAN);

@@ -1,9 +1,8 @@
 #include "fault.h"
 
-#include <string.h>
+#include "kernels.h"
 
-#define FINITE_END   0x7f800000u
-#define FP16_REFUSED 0x477ff000u /* 65520: the smallest float that rounds to inf in FP16 */
+#include <string.h>
 
 static double magnitude_of(uint32_t bits)
 {
@@ -37,19 +36,19 @@ static struct amp_fault fault(enum amp_fault_class class, int layer, enum amp_wa
 
 static bool refused(uint16_t fp16, int w, uint32_t bits)
 {
-    return fp16 >> w & 1 && bits >= FP16_REFUSED;
+    return fp16 >> w & 1 && bits >= AMPK_FP16_OVERFLOW_BITS;
 }
 
 static struct amp_fault find_forward(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                      int n_layers)
 {
     for (int w = AMP_WATCH_INPUT; w <= AMP_WATCH_TRUTH; w++)
-        if (watch[0][w] >= FINITE_END)
+        if (watch[0][w] >= AMPK_INF_BITS)
             return fault(AMP_FAULT_INPUT, 0, (enum amp_watch)w, watch[0][w]);
     for (int i = 0; i < n_layers; i++)
         for (int w = AMP_WATCH_INPUT; w <= AMP_WATCH_LOSS; w++) {
             uint32_t bits = watch[i][w];
-            if (bits >= FINITE_END) return fault(AMP_FAULT_DIVERGED, i, (enum amp_watch)w, bits);
+            if (bits >= AMPK_INF_BITS) return fault(AMP_FAULT_DIVERGED, i, (enum amp_watch)w, bits);
             if (refused(fp16[i], w, bits))
                 return fault(AMP_FAULT_FORWARD, i, (enum amp_watch)w, bits);
         }
@@ -62,7 +61,7 @@ static struct amp_fault find_backward(const uint32_t (*watch)[AMP_WATCHES], cons
     for (int i = n_layers - 1; i >= 0; i--)
         for (int w = AMP_WATCH_DELTA; w <= AMP_WATCH_DBIAS; w++) {
             uint32_t bits = watch[i][w];
-            if (bits >= FINITE_END || refused(fp16[i], w, bits))
+            if (bits >= AMPK_INF_BITS || refused(fp16[i], w, bits))
                 return fault(AMP_FAULT_BACKWARD, i, (enum amp_watch)w, bits);
         }
     return fault(AMP_FAULT_NONE, -1, AMP_WATCHES, 0);
@@ -94,7 +93,7 @@ bool amp_all_finite(const float *x, size_t n)
             float f;
             uint32_t u;
         } v = {x[i]};
-        bad |= (v.u & 0x7f800000u) == 0x7f800000u;
+        bad |= (v.u & AMPK_INF_BITS) == AMPK_INF_BITS;
     }
     return !bad;
 }

@@ -103,7 +103,7 @@ struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h,
 void amp_net_desc_free(struct amp_net_desc *);
 
 const char *amp_layer_type_name(enum amp_layer_type);
-const char *amp_activation_name(enum ampk_activation);
+const char *amp_activation_name(enum ampk_activation); /* for tests */
 
 /* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
  * loss, logistic, iseg. */

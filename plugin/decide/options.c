@@ -60,11 +60,17 @@ static bool set_mixed_precision(struct amp_options *o, const char *value)
     return parse_switch(value, &o->mixed_precision);
 }
 
+static const char *const dtype_words[] = {"fp16", "bf16", "tf32", "fp32"};
+
+const char *amp_dtype_word(enum amp_dtype_choice dtype)
+{
+    return dtype_words[dtype];
+}
+
 static bool set_dtype(struct amp_options *o, const char *value)
 {
-    static const char *const words[] = {"fp16", "bf16", "tf32", "fp32"};
     int choice;
-    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
+    if (!parse_choice(value, dtype_words, LENGTH(dtype_words), &choice)) return false;
     o->dtype = (enum amp_dtype_choice)choice;
     return true;
 }

@@ -51,6 +51,8 @@ struct amp_option_row {
     bool (*set)(struct amp_options *, const char *value); /* false: value is outside range */
 };
 const struct amp_option_row *amp_option_rows(int *count);
+/* As the key amp_dtype has it. */
+const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours (so that Darknet's "Unused field" report leaves it out). */
 bool amp_option_is_key(const char *key);
 /* The table as Markdown, between the README's options:begin and options:end. */

@@ -167,8 +167,9 @@ void amp_ap_set_free(struct amp_ap_set *set)
 
 /* ---- matching ---- */
 
-/* The same operations in the same order as pycocotools' bbIou, so that both round alike. */
-double amp_box_iou(struct amp_box a, struct amp_box b)
+/* 0 where they do not overlap. The same operations in the same order as pycocotools' bbIou, so that
+ * both round alike. */
+static double box_iou(struct amp_box a, struct amp_box b)
 {
     double width = fmin(a.width + a.left, b.width + b.left) - fmax(a.left, b.left);
     if (width <= 0) return 0;
@@ -202,7 +203,7 @@ static bool match(const struct amp_prediction *p, const struct placed_truth *tru
     size_t best_at = n;
     for (size_t i = find_image(truths, n, p->image); i < n && truths[i].t.image == p->image; ++i) {
         if (coco && taken[i]) continue;
-        double overlap = amp_box_iou(p->box, truths[i].t.box);
+        double overlap = box_iou(p->box, truths[i].t.box);
         if (coco ? overlap >= best : overlap > best) {
             best = overlap;
             best_at = i;

@@ -83,9 +83,6 @@ struct amp_map_result {
 
 struct amp_ap_set;
 
-/* IoU of two boxes, 0 where they do not overlap. */
-double amp_box_iou(struct amp_box a, struct amp_box b);
-
 /* Sorts a copy of the input. NULL on failure with text in err: an image or class outside [0, n), a
  * score or box that is not finite, a negative size, no memory. The arrays may be NULL when empty.
  */

@@ -38,7 +38,7 @@ struct amp_chart;
  * ours, or cannot be written. The setup is copied, its title not. */
 struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool goes_on,
                                  char *err, size_t err_size);
-void amp_chart_free(struct amp_chart *);
+void amp_chart_free(struct amp_chart *); /* for tests: a program keeps its chart to the end */
 
 /* scale 0: none. average: of the losses, smoothed. */
 void amp_chart_add_loss(struct amp_chart *, size_t iteration, double loss, double average,

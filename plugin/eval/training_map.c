@@ -242,6 +242,13 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
     return 0;
 }
 
+static void free_map(struct amp_training_map *m)
+{
+    if (m->twin) free_network(m->twin);
+    amp_eval_set_free(&m->set);
+    free(m);
+}
+
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
                                                bool goes_on, int every)
 {
@@ -252,16 +259,8 @@ struct amp_training_map *amp_training_map_open(const char *data_path, const char
     }
     m->last = m->best = none;
     if (!prepare(m, data_path, cfg_path, goes_on, every)) return m;
-    amp_training_map_free(m);
+    free_map(m);
     return NULL;
-}
-
-void amp_training_map_free(struct amp_training_map *m)
-{
-    if (!m) return;
-    if (m->twin) free_network(m->twin);
-    amp_eval_set_free(&m->set);
-    free(m);
 }
 
 /* ---- measuring ---- */

@@ -21,7 +21,6 @@ struct amp_training_map;
  * stderr. */
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
                                                bool goes_on, int every);
-void amp_training_map_free(struct amp_training_map *);
 
 /* After burn-in every so many iterations, and at the end. */
 bool amp_training_map_due(const struct amp_training_map *, size_t iteration);

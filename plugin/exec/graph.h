@@ -153,7 +153,6 @@ struct amp_graph {
     void *see_user;
     amp_layer_function *at; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *at_user;
-    bool recordable;
     int n_segments;
     struct amp_segment *segments;
 };

@@ -14,11 +14,6 @@ static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int
     return g->inspected + (int)row * g->n + layer;
 }
 
-static const char *storage_name(enum ampk_dtype dtype)
-{
-    return dtype == AMPK_FP16 ? "fp16" : dtype == AMPK_BF16 ? "bf16" : "fp32";
-}
-
 /* x: FP32 NCHW in backend memory. */
 static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const float *x, size_t n,
                  const char *format)
@@ -38,7 +33,7 @@ void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
     if (!copy) return;
     struct ampk_tensor border = amp_graph_shaped(g, layer, copy, AMP_FORMAT_BORDER);
     g->backend->convert(g->context, x, &border, false, NULL);
-    show(g, what, layer, copy, n, storage_name(x->dtype));
+    show(g, what, layer, copy, n, ampk_dtype_name(x->dtype));
     g->backend->free(g->context, copy);
 }
 

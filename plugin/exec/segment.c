@@ -11,8 +11,7 @@ static bool stands_apart(const struct amp_graph *g, int layer)
 
 int amp_segments_create(struct amp_graph *g)
 {
-    g->recordable = g->backend->record_begin != NULL;
-    if (!g->recordable) return 0;
+    if (!g->backend->record_begin) return 0;
     g->segments = calloc((size_t)g->n, sizeof *g->segments);
     if (!g->segments) return -1;
     struct amp_segment *s = NULL;
@@ -80,10 +79,9 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_way way,
     }
     bool same = same_values(g, w, way == AMP_BACKWARD);
     if (!same) forget_recording(g, w);
-    if (same && !w->recording && g->recordable && be->record_begin(g->context)) {
+    if (same && !w->recording && be->record_begin(g->context)) {
         body(g, s);
         w->recording = be->record_end(g->context);
-        g->recordable = w->recording != NULL;
     }
     if (w->recording)
         be->record_play(g->context, w->recording);

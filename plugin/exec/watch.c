@@ -59,13 +59,12 @@ static bool shows_refused(const struct amp_node *node, const uint32_t *watch)
  * they were made of was refused. In other formats it is the sum that is told. */
 static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCHES])
 {
-    static const uint32_t refused = 0x477ff000; /* 65520, which leaves inf */
     for (int i = 0; i < g->n; i++) {
         int by = summed_by(g, i);
         bool fp16 = g->fp16[i] >> AMP_WATCH_DELTA & 1;
         if (!fp16 || by < 0 || !shows_refused(&g->nodes[by], watch[by])) continue;
         uint32_t *delta = &watch[i][AMP_WATCH_DELTA];
-        if (*delta < refused) *delta = refused;
+        if (*delta < AMPK_FP16_OVERFLOW_BITS) *delta = AMPK_FP16_OVERFLOW_BITS;
     }
 }
 

@@ -4,12 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *storage_name(enum amp_format format)
-{
-    static const char *const names[AMP_FORMATS] = {"fp32", "fp32", "fp16", "bf16"};
-    return names[format];
-}
-
 static double magnitude(uint32_t bits)
 {
     float value;
@@ -30,7 +24,7 @@ void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbe
         double elements = (double)g->net->batch * g->net->layers[i].outputs;
         layers[i] = (struct amp_layer_numbers){
             .type = amp_layer_type_name(g->net->layers[i].type),
-            .format = storage_name(g->plan->layers[i].out),
+            .format = ampk_dtype_name(amp_format_dtype(g->plan->layers[i].out)),
             .out_max = has_out ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
             .delta_max = has_delta ? magnitude(rows[AMP_INSPECTED_DELTA_MAX][i]) : NAN,
             .delta_zero = has_delta ? rows[AMP_INSPECTED_DELTA_ZEROS][i] / elements : NAN,

@@ -169,8 +169,9 @@ cudaError_t cudaGetLastError(void)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize(void)
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    (void)stream;
     return cudaSuccess;
 }
 

@@ -267,6 +267,12 @@ static inline float __fsqrt_rn(float a)
 {
     return sqrtf(a);
 }
+/* As far off as the device's may be, by 2 ulp. By another name: newer C libraries have this one. */
+static inline float emulation_rsqrtf(float a)
+{
+    return 1 / sqrtf(a) * (1 + 0x1p-22f);
+}
+#define rsqrtf emulation_rsqrtf
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);

@@ -145,6 +145,15 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    struct stream *s = (struct stream *)stream;
+    pthread_mutex_lock(&lock);
+    if (s) catch_up(s, s->started);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;

@@ -337,16 +337,6 @@ void ampk_rt_free(void *data)
     pthread_mutex_unlock(&memory_lock);
 }
 
-void *ampk_rt_alloc_pinned(size_t bytes)
-{
-    return malloc(bytes);
-}
-
-void ampk_rt_free_pinned(void *data)
-{
-    free(data);
-}
-
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
 {
     struct ampk_rt_device d;

@@ -57,7 +57,12 @@ AMP_TEST(the_largest_difference_and_value_are_found)
 {
     char err[300] = "";
     struct ampk_context *ctx = ampk_cuda.context_create(0, err, sizeof err);
-    if (!ctx && !strncmp(err, "no CUDA device: ", 16)) return;
+#ifndef CUDA_EMULATED
+    if (!ctx && !strncmp(err, "no CUDA device: ", 16)) {
+        printf("%s: not tested\n", err);
+        return;
+    }
+#endif
     REQUIRE(ctx != NULL);
     for (int round = 0; round < 9; round++)
         compare(ctx, (enum ampk_dtype)(round % 3), 1 + (int)(test_random() % MOST), round % 4 == 3);
