@@ -28,21 +28,55 @@ def heard_lines(record):
     return lines
 
 
-def memory_text(value):
-    return f"{value / 2**30:.2f}" if value else "-"
+WHAT_IS_TIMED = (
+    "fixed and torch: the batch lies on the device, head gradients are given, no loss. All others: Darknet's "
+    "`train_network_datum` with its loss; before each step it copies the FP32 images from the host, and nothing "
+    "runs meanwhile (`detector train` with the plugin copies them beside the step before). No loader in either.")
+
+
+def memory_text(contestant):
+    """In GiB."""
+    value, timing = contestant["memory_bytes"], contestant.get("memory_with_timing_bytes")
+    return ((f"{value / 2**30:.2f}" if value else "-")
+            + (f" ({timing / 2**30:.2f} with cuDNN's timing)" if timing else ""))
+
+
+def share_text(contestant, key):
+    return f"{contestant[key]:.1%}" if key in contestant else "-"
+
+
+def ceiling_lines(run):
+    """What the shares are of."""
+    ceilings = run.get("ceilings")
+    if not ceilings or not ceilings["data_sheet"]:
+        return []
+    tera, giga = (value / scale for value, scale in zip(ceilings["data_sheet"], (1e12, 1e9)))
+    sheet, measured = f"{tera:.0f} TFLOP/s and {giga:.0f} GB/s by data sheet", ceilings["measured"]
+    of_floor = sheet + f" (not measured: {measured['failed']})" if "failed" in measured else (
+        f"{measured['flops'] / 1e12:.0f} TFLOP/s and {measured['bytes_per_second'] / 1e9:.0f} GB/s, "
+        "measured before (a matrix product, a copy)")
+    return ["", f"Floor: arithmetic, then memory, at {of_floor}. Roofline: the longer of the two, at {sheet}."]
+
+
+def torch_lines(run):
+    """Where PyTorch did not do what it was asked for."""
+    return [f"\n**{name}: {told['cudagraph_skips']} compiled graphs run without CUDA graphs**"
+            for name, told in run["torch"].items() if told.get("cudagraph_skips")]
 
 
 def run_lines(run):
     """One model and batch as lines of Markdown."""
     lines = [f"## {run['model']}, batch {run['batch']}", ""]
     lines += bench_lib.table(
-        ["step", "ms", "images/s", "TFLOP/s", "share of the FP16 roofline", "memory, GiB"],
+        ["step", "ms", "images/s", "TFLOP/s", "share of the floor", "share of the roofline", "memory, GiB"],
         [[name, f"{c['seconds'] * 1e3:.2f}", f"{c['images_per_second']:.0f}",
           f"{c['tflops']:.1f}" if "tflops" in c else "-",
-          f"{c['roofline_share']:.1%}" if "roofline_share" in c else "-",
-          memory_text(c["memory_bytes"])] for name, c in run["contestants"].items()])
+          share_text(c, "floor_share"), share_text(c, "roofline_share"), memory_text(c)]
+         for name, c in run["contestants"].items()])
+    lines += ceiling_lines(run) + torch_lines(run)
     if run["ratios"]:
-        lines += ["", *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
+        lines += ["", f"Rounds: {len(run['rounds'])}.", "",
+                  *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
     if "end_to_end" in run:
         lines += ["", f"With the loader: {run['end_to_end']['images_per_second']:.0f} images/s (fp16)."]
     lines += [f"\n{name}: not measured: {why}" for name, why in run["failed"].items()]
@@ -53,7 +87,7 @@ def error_lines(model, errors):
     lines = []
     for name, e in errors.items():
         if "failed" in e:
-            lines.append(f"**{model}, {name} could not be compared**: "
+            lines.append(f"**{model}, {name}: no comparison with PyTorch**: "
                          + " ".join(e["failed"].splitlines()[-1:]))
             continue
         if "heads" in e:
@@ -80,6 +114,7 @@ def page(record):
                      if torch else "") + f"; commit {host['commit']}.", ""]
     lines += [line for model, errors in record["errors"].items()
               for line in error_lines(model, errors)]
+    lines += [WHAT_IS_TIMED, ""] if record["runs"] else []
     for run in record["runs"]:
         lines += run_lines(run)
     lines += heard_lines(record)

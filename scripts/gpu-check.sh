@@ -6,13 +6,14 @@
 #                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]
 #
 #   --budget     seconds in all (default: 530; --quick: 420)
-#   --stages     only these, each with an equal share of what time is left
+#   --stages     only these, each with an equal share of what time is left; before bench not more of it than
+#                usual, so that bench has the rest
 #   --binaries   what scripts/gpu-pack.sh made, or a build folder (default: build/cuda)
 #   --plans      begin with the plans of convolutions in this file, another run's GPU-DATE.plans
 #   --out        where the results go (default: measurements): GPU-DATE.json, .md, .log and .plans,
 #                written again after every stage, so that what is cut off keeps what it has. A further
-#                run on that day and machine adds to the record, a stage run again replaces itself; a
-#                run of another commit has a record of its own (GPU-DATE-2)
+#                run on that day and machine adds to the record, a stage run again replaces itself (bench with
+#                other contestants is beside it); a run of another commit has a record of its own (GPU-DATE-2)
 #   -- ...       arguments for scripts/bench-gpu, which replace the usual ones one by one
 #
 # Stages, in this order:
@@ -25,20 +26,30 @@
 #   leaky-slope        whether cuDNN's fused batch-norm engines honour one (only reported)
 #   engines            convolutions against the reference, by the engines that are fastest here
 #   memcheck racecheck compute-sanitizer where it is
-# A stage passes, fails, is skipped with a reason, or is cut off: stopped without an error before all of it
-# was done. After a failure the next ones run, and the exit status is 1 at the end; 75 where nothing failed
-# but something was cut off, which a program that hangs on the device is too. Without a GPU: one line,
-# exit status 77.
+# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but not all of it
+# was done, for lack of time or since PyTorch failed. After a failure the next ones run, and the exit status is
+# 1 at the end; 75 where nothing failed but something was cut off, which a program that hangs on the device is
+# too. Without a GPU: one line, exit status 77.
 #
-# Where the machine is there for half an hour, three runs, each with --budget 500, show most:
+# Where the machine is there for half an hour, three runs, each with --budget 480, show most:
 #   gpu-check.sh ... --stages device-properties,conformance,bench
-#   gpu-check.sh ... --plans FILE --stages loss-curves,invariants,profile,leaky-slope,engines,memcheck
-#   gpu-check.sh ... --plans FILE --stages bench -- --batches 64,4
+#   gpu-check.sh ... --plans FILE --stages loss-curves,invariants,profile,leaky-slope,engines,memcheck,racecheck
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 4,16 \
+#       --contestants fixed,fp16,stock,torch-compile,torch
+# The first compares with PyTorch and decides at 16 images against PyTorch eager, the third against
+# torch.compile and stock Darknet in FP32, with 4 images also against PyTorch eager. In another half hour:
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 64 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --models yolov3-tiny-416,yolov2-416,darknet53-256 \
+#       --contestants fixed,torch,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --contestants fp16,fp32,tf32,bf16,stock,stock-tf32
 # and --quick where it is there for less: yolov3-tiny, and none of the stages after bench but leaky-slope.
 # Where every run has a folder of its own, copy what the one before left there first: then there is one record.
 #
 # Plans are timed once, all engines for every convolution: tens of seconds for a network and a batch. They
-# are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone.
+# are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone. PyTorch keeps none: for
+# yolov3 each of its processes times cuDNN's engines for about half a minute, by estimate, and torch.compile
+# compiles for minutes.
 #
 # CUDA's libraries and cuDNN are also found in the nvidia/* packages of python3's environment, and
 # then those are used, so that PyTorch and Darknet run on the same cuDNN.
@@ -100,16 +111,10 @@ fi
 binaries=$(cd "$binaries" && pwd) || fail "no folder $binaries"
 [ -x "$binaries/bin/bench_step" ] || fail "$binaries/bin/bench_step is missing; build the preset cuda"
 
-python_libraries=$(
-    python3 - <<'PYTHON'
-import glob, importlib.util
-found = importlib.util.find_spec("nvidia")
-print(":".join(folder for path in (found.submodule_search_locations if found else [])
-               for folder in sorted(glob.glob(path + "/*/lib"))))
-PYTHON
-)
 # A library that PyTorch also uses is to be the one it came with.
-LD_LIBRARY_PATH=${python_libraries:+$python_libraries:}$binaries/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+LD_LIBRARY_PATH=$(PYTHONPATH=$root/scripts PYTHONDONTWRITEBYTECODE=1 \
+    python3 -c 'import bench_lib, sys; print(bench_lib.library_path(sys.argv[1]))' "$binaries") ||
+    fail "python3 cannot run scripts/bench_lib.py"
 XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}
 if [ -n "$plans" ]; then
     XDG_CACHE_HOME=$work/plans
@@ -131,6 +136,8 @@ failures=0
 cut=0
 reported=0
 asked=$(echo "$stages" | tr ',' '\n' | sort -u | grep -c .)
+awaited=0
+case ",$stages," in *,bench,*) awaited=1 ;; esac
 # What the tests' harness and the sanitizer say of an error, long before they end.
 error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)'
 : >"$work/stages"
@@ -139,13 +146,15 @@ left() {
     echo $((budget - $(date +%s) + started))
 }
 
-# share SECONDS: as many, or what is left; of --stages an equal part of that for each that is to come.
+# share SECONDS: as many, or what is left; of --stages an equal part of that for each that is to come, but
+# while bench is to come not more than so many.
 share() {
-    most=$(left)
-    if [ "$asked" -gt 0 ]; then
-        echo $((most / asked))
+    part=$(left)
+    [ "$asked" -le 0 ] || part=$((part / asked))
+    if [ "$asked" -gt 0 ] && [ $awaited = 0 ]; then
+        echo "$part"
     else
-        echo $(($1 < most ? $1 : most))
+        echo $(($1 < part ? $1 : part))
     fi
 }
 
@@ -215,6 +224,7 @@ stage() {
 # bench KEPT ARGUMENT...: with all the time left but so many seconds, for the stages after it. It ends by
 # itself, 30 s after its budget, and then writes its page.
 bench() {
+    awaited=0
     time=$(share $(($(left) - $1)))
     shift
     stage bench $((time > 5 ? time : 5)) python3 "$root/scripts/bench-gpu" --binaries "$binaries" \
@@ -226,15 +236,17 @@ darknet=$binaries/bin/darknet
 stage device-properties 30 sh "$part" properties
 if [ "$quick" = 1 ]; then
     stage conformance 120 sh "$part" conformance 1 0
-    bench 90 --models yolov3-tiny-416 --batches 16 --rounds 3 --seconds 0.5 \
-        --contestants stock-tf32,fp16,fixed,torch "$@"
+    bench 90 --models yolov3-tiny-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
+        --contestants fixed,torch,stock-tf32,fp16 "$@"
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes fp16 \
         --json "$work/losses.json"
 else
     stage conformance 150 sh "$part" conformance 3 40
-    # With 64 images, two stock Darknets of yolov3 beside ours (50 GB each) fill any card: --separate.
-    bench 120 --models yolov3-416 --batches 16 --rounds 3 --seconds 0.5 \
-        --contestants stock-tf32,fp16,fixed,torch,torch-graphs "$@"
+    # In order of what is to be known first. What is checked is what is timed, and its plans are timed once: the
+    # same batch. FP64 takes some 20 GB then. With 64 images, two stock Darknets of yolov3 beside ours (50 GB
+    # each) fill any card: --separate.
+    bench 120 --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
+        --contestants fixed,torch,torch-graphs,stock-tf32,fp16 "$@"
     stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
     stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
     stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"

@@ -3,8 +3,8 @@ into .log, and the plans of convolutions (of $XDG_CACHE_HOME) into .plans.
 
 usage: gpu_report.py WORK OUT
 
-A record that is there from the same day, commit and machine is added to: stages, runs of bench-gpu and
-plans of the same name are replaced, but not by a stage that was skipped. Beside another record it is
+A record that is there from the same day, commit and machine is added to: stages, runs of bench-gpu of the
+same contestants and plans of the same name are replaced, but not by a stage that was skipped. Beside another record it is
 <gpu>-<date>-2, and so on.
 """
 
@@ -138,7 +138,8 @@ def joined(old, new, key):
 
 
 def run_key(run):
-    return run["model"], run["batch"]
+    """Runs of other contestants are beside each other: ratios are of one run."""
+    return run["model"], run["batch"], tuple(sorted({**run["contestants"], **run["failed"]}))
 
 
 def add_to(old, record):

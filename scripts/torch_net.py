@@ -21,6 +21,9 @@ with momentum and decay) on one preloaded batch, and prints one JSON line about 
 at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned to FP32, as a loss
 would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
 graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
+On a GPU the first line has memory_bytes, the most device memory of --group steps after the warm-up, and
+memory_with_timing_bytes, that of the warm-up, in which cuDNN's engines are timed; with --compile also
+cudagraph_skips, compiled graphs that run without CUDA graphs.
 
 The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares
 head_<i>.bin and layer_<i>_dw.bin in each (raw float32; NCHW and OIHW) with heads and weight gradients in
@@ -36,6 +39,7 @@ channel the two differ by about 1/(2N) per layer; a comparison must allow for th
 """
 
 import argparse
+import contextlib
 import inspect
 import json
 import sys
@@ -350,8 +354,8 @@ def training_step(net, args):
     generator = torch.Generator().manual_seed(1)
     net = net.to(device, **layout)
     images = torch.rand(net.input_shape(), generator=generator).to(device, **layout)
-    deltas = [(torch.randn(len(images), *shape, generator=generator) * 0.01).to(device)
-              for shape in net.head_shapes]
+    deltas = [(torch.randn(len(images), *shape, generator=generator) * 0.01).to(device, **layout)
+              for shape in net.head_shapes]  # as the heads lie, so that nothing is turned around
     fused = device.type == "cuda" and "fused" in inspect.signature(torch.optim.SGD).parameters
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-6,
                                 momentum=float(net.options.get("momentum", 0.9)),
@@ -384,13 +388,13 @@ def training_step(net, args):
 
 
 class MemoryWatch:
-    """The most device memory in use while it runs; of other programs' use only changes count."""
+    """The most device memory in use inside `with`, less what was when this was made; of other programs'
+    use only changes count."""
 
     def __init__(self):
         self.before = self.peak = self.used()
         self.running = True
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
+        self.thread = threading.Thread(target=self.watch, daemon=True)  # an error ends the program
 
     @staticmethod
     def used():
@@ -402,9 +406,16 @@ class MemoryWatch:
             self.peak = max(self.peak, self.used())
             time.sleep(0.02)
 
-    def stop(self):
+    def __enter__(self):
+        self.peak = self.used()
+        self.thread.start()
+
+    def __exit__(self, *_):
         self.running = False
         self.thread.join()
+        self.peak = max(self.peak, self.used())
+
+    def bytes(self):
         return self.peak - self.before
 
 
@@ -431,6 +442,15 @@ def time_steps(step, args, limit=0):
             return seconds
 
 
+def cudagraph_skips():
+    """How many compiled graphs run without CUDA graphs; None where this PyTorch does not count them."""
+    try:
+        from torch._dynamo.utils import counters  # no public way
+        return counters["inductor"]["cudagraph_skips"]
+    except (ImportError, AttributeError, KeyError, TypeError):
+        return None
+
+
 def answer(value):
     print(json.dumps(value), flush=True)
 
@@ -439,18 +459,24 @@ def bench(args):
     if args.serve and not sys.stdin.readline():
         return
     use_device(args)
-    watch = MemoryWatch() if args.device != "cpu" else None
+    on_device = args.device != "cpu"
+    timing = MemoryWatch() if on_device else contextlib.nullcontext()
+    training = MemoryWatch() if on_device else None
     net = DarknetNet(args.cfg)
     net.load_weights(args.weights)
-    try:
+    with timing:
         step = training_step(net, args)
         run_steps(step, args.warmup, args)
-    finally:
-        memory = watch.stop() if watch else None
     about = {"torch": torch.__version__, "batch": net.input_shape()[0]}
-    if watch:
-        about.update(memory_bytes=memory, device={"name": torch.cuda.get_device_name(),
-                                                  "cudnn": torch.backends.cudnn.version()})
+    if on_device:
+        torch.cuda.empty_cache()  # of what only the timing of cuDNN's engines took
+        with training:
+            run_steps(step, args.group, args)
+        about.update(memory_bytes=training.bytes(), memory_with_timing_bytes=timing.bytes(),
+                     device={"name": torch.cuda.get_device_name(),
+                             "cudnn": torch.backends.cudnn.version()})
+    if args.compile:
+        about["cudagraph_skips"] = cudagraph_skips()
     answer(about)
     if not args.serve:
         answer({"seconds": time_steps(step, args)})

@@ -107,6 +107,23 @@ def test_all_stages(folder):
     assert "small160, batch 16: fixed failed" in done.stdout, done
 
 
+def test_benches(folder):
+    """What is before bench leaves it the time; runs of other contestants are beside each other."""
+    stand_ins(folder)
+    make_executable(folder / "binaries/tests/gpu_device_properties",
+                    "#!/bin/sh\necho until $AMP_END at $(date +%s)\n")
+    arguments = ["--budget", "500", "--stages", "device-properties,bench"]
+    more = ["--", "--no-check", "--models", "small160", "--contestants"]
+    check_with(folder, *arguments, more=[*more, "fixed,fp16"])
+    end, now = map(int, re.findall(r"\d+", log_of(folder)["device-properties"]))
+    assert 20 < end - now <= 30, (end, now)
+    for contestants in ("fixed", "fp16,fixed"):
+        check_with(folder, *arguments[:-1], "bench", more=[*more, contestants])
+    (record,) = (folder / "out").glob("h200-*.json")
+    runs = json.loads(record.read_text())["bench"]["runs"]
+    assert [sorted(run["failed"]) for run in runs] == [["fixed", "fp16"], ["fixed"]], runs
+
+
 def test_sanitizer(folder):
     stand_ins(folder)
     done, stages = check_with(folder, "--stages", "racecheck,memcheck")
@@ -297,7 +314,8 @@ def test_other_records(folder):
 
 test_no_gpu()
 test_arguments()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_sanitizer, test_added_to,
-             test_cut_off, test_fault, test_unpacking, test_pack, test_report, test_other_records):
+for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_benches, test_sanitizer,
+             test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report,
+             test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
