@@ -53,8 +53,8 @@ static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_stati
 }
 
 /* What forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU Darknet's rule is
- * cuDNN's; its reciprocal root is within 2 ulp, in three instructions where a root and a division
- * take forty, which every thread runs for eight channels. */
+ * cuDNN's; its reciprocal root is within 2 ulp, in six instructions where a root and a division
+ * take over twenty, one channel after the other: every thread does it for eight channels. */
 template <int N> struct ampk_normalizer {
     float mean[N], factor[N], bias[N];
 

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 #include <limits.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     NAMED = 128,       /* choices of cuDNN's heuristics at most */
