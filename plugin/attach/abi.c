@@ -2,8 +2,8 @@
 // CUDNN (layer: 1184, 1672 or 1752 bytes). A plugin compiled with other defines would read the
 // wrong memory, so the kind of Darknet is told from functions that only that kind has.
 
-#include "attach/abi.h"
-#include "attach/symbols.h"
+#include "abi.h"
+#include "symbols.h"
 
 #include "darknet.h"
 

@@ -1,7 +1,7 @@
-#include "attach/backend.h"
+#include "backend.h"
 
-#include "attach/fail.h"
-#include "attach/symbols.h"
+#include "fail.h"
+#include "symbols.h"
 
 #include "darknet.h"
 

@@ -3,7 +3,7 @@
 #include <exception>
 
 extern "C" {
-#include "attach/catching.h"
+#include "catching.h"
 }
 
 int amp_catching(void (*run)(void *argument), void *argument, char *why, size_t why_size)

@@ -1,7 +1,7 @@
-#include "attach/complete.h"
+#include "complete.h"
 
-#include "attach/fail.h"
-#include "attach/symbols.h"
+#include "fail.h"
+#include "symbols.h"
 
 #include "activations.h"
 

@@ -1,4 +1,4 @@
-#include "attach/deferred.h"
+#include "deferred.h"
 
 #include "kernels/cuda/reserve.h"
 

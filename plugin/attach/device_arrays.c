@@ -1,10 +1,10 @@
 // Which of Darknet's arrays on a device get memory, by the plan.
 
-#include "attach/backend.h"
-#include "attach/deferred.h"
-#include "attach/give_up.h"
-#include "attach/session.h"
-#include "attach/upload.h"
+#include "backend.h"
+#include "deferred.h"
+#include "give_up.h"
+#include "session.h"
+#include "upload.h"
 
 #include <stdio.h>
 #include <stdlib.h>

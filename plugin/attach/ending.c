@@ -1,4 +1,4 @@
-#include "attach/ending.h"
+#include "ending.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-#include "attach/fail.h"
+#include "fail.h"
 
 #include <stdio.h>
 #include <stdlib.h>

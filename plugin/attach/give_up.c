@@ -1,9 +1,9 @@
-#include "attach/give_up.h"
+#include "give_up.h"
 
-#include "attach/gpus.h"
-#include "attach/interrupt.h"
-#include "attach/iteration.h"
-#include "attach/save.h"
+#include "gpus.h"
+#include "interrupt.h"
+#include "iteration.h"
+#include "save.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 #ifndef AMP_GIVE_UP_H
 #define AMP_GIVE_UP_H
 
-#include "attach/session.h"
+#include "session.h"
 
 // Ends the program with status 1 and a message: why (which names the size), what to change, and
 // where the state is. That is saved as BACKUP_FOLDER/CFG.backup (interrupt.h) where this run has

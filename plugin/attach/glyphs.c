@@ -10,8 +10,8 @@
 // and a missing one is an error that names it.
 
 #define _GNU_SOURCE
-#include "attach/fail.h"
-#include "attach/symbols.h"
+#include "fail.h"
+#include "symbols.h"
 
 #include "darknet.h"
 

@@ -1,12 +1,12 @@
-#include "attach/gpus.h"
+#include "gpus.h"
 
-#include "attach/ending.h"
-#include "attach/interrupt.h"
-#include "attach/iteration.h"
-#include "attach/loader.h"
-#include "attach/no_gpu.h"
-#include "attach/seed.h"
-#include "attach/symbols.h"
+#include "ending.h"
+#include "interrupt.h"
+#include "iteration.h"
+#include "loader.h"
+#include "no_gpu.h"
+#include "seed.h"
+#include "symbols.h"
 
 #include "cuda.h"
 

@@ -5,7 +5,7 @@
 #ifndef AMP_GPUS_H
 #define AMP_GPUS_H
 
-#include "attach/session.h"
+#include "session.h"
 
 enum { AMP_MOST_GPUS = 16 }; // Darknet has room for the handles of so many
 

@@ -1,11 +1,11 @@
-#include "attach/hooks.h"
+#include "hooks.h"
 
-#include "attach/ending.h"
-#include "attach/gpus.h"
-#include "attach/interrupt.h"
-#include "attach/iteration.h"
-#include "attach/session.h"
-#include "attach/symbols.h"
+#include "ending.h"
+#include "gpus.h"
+#include "interrupt.h"
+#include "iteration.h"
+#include "session.h"
+#include "symbols.h"
 
 #include <math.h>
 

@@ -1,11 +1,11 @@
-#include "attach/image_file.h"
+#include "image_file.h"
 
 #include "amp.h"
 
-#include "attach/catching.h"
-#include "attach/ending.h"
-#include "attach/loading.h"
-#include "attach/symbols.h"
+#include "catching.h"
+#include "ending.h"
+#include "loading.h"
+#include "symbols.h"
 
 #include "darknet.h"
 

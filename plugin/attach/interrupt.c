@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
-#include "attach/interrupt.h"
+#include "interrupt.h"
 
-#include "attach/gpus.h"
-#include "attach/iteration.h"
-#include "attach/save.h"
-#include "attach/symbols.h"
+#include "gpus.h"
+#include "iteration.h"
+#include "save.h"
+#include "symbols.h"
 
 #include <errno.h>
 #include <pthread.h>

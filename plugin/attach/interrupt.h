@@ -21,7 +21,7 @@
 #ifndef AMP_INTERRUPT_H
 #define AMP_INTERRUPT_H
 
-#include "attach/session.h"
+#include "session.h"
 
 // A training pass of this session begins.
 void amp_interrupt_watch(struct amp_session *);

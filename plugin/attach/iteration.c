@@ -1,12 +1,12 @@
 // The end of an iteration, as seen from outside of a training loop that is Darknet's own: it trains
 // on a batch (train_network), prints and saves, and frees the batch (free_data, loader.c).
 
-#include "attach/iteration.h"
+#include "iteration.h"
 
 #include "amp.h"
-#include "attach/gpus.h"
-#include "attach/session.h"
-#include "attach/symbols.h"
+#include "gpus.h"
+#include "session.h"
+#include "symbols.h"
 
 static struct {
     amp_iteration_function *call;

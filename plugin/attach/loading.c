@@ -1,6 +1,6 @@
-#include "attach/loading.h"
+#include "loading.h"
 
-#include "attach/symbols.h"
+#include "symbols.h"
 
 #include "darknet.h"
 #include "utils.h"

@@ -1,7 +1,7 @@
-#include "attach/native.h"
+#include "native.h"
 
-#include "attach/complete.h"
-#include "attach/side.h"
+#include "complete.h"
+#include "side.h"
 
 #include <string.h>
 

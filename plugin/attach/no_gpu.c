@@ -6,14 +6,14 @@
 // takes its CPU path everywhere. With a device every function is Darknet's own, except that large
 // arrays may wait for their memory (deferred.h).
 
-#include "attach/no_gpu.h"
-#include "attach/deferred.h"
-#include "attach/fail.h"
-#include "attach/hooks.h"
-#include "attach/seed.h"
-#include "attach/session.h"
-#include "attach/symbols.h"
-#include "attach/upload.h"
+#include "no_gpu.h"
+#include "deferred.h"
+#include "fail.h"
+#include "hooks.h"
+#include "seed.h"
+#include "session.h"
+#include "symbols.h"
+#include "upload.h"
 
 #include "activations.h"
 #include "blas.h"

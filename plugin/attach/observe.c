@@ -2,10 +2,10 @@
 
 #include "amp_observe.h"
 
-#include "attach/fail.h"
-#include "attach/seed.h"
-#include "attach/session.h"
-#include "attach/symbols.h"
+#include "fail.h"
+#include "seed.h"
+#include "session.h"
+#include "symbols.h"
 
 static FILE *nowhere(void)
 {

@@ -1,14 +1,14 @@
-#include "attach/save.h"
+#include "save.h"
 
 #include "amp.h"
-#include "attach/ending.h"
-#include "attach/gpus.h"
-#include "attach/interrupt.h"
-#include "attach/iteration.h"
-#include "attach/saving_line.h"
-#include "attach/symbols.h"
-#include "data/weights_file.h"
-#include "train/checkpoint.h"
+#include "ending.h"
+#include "gpus.h"
+#include "interrupt.h"
+#include "iteration.h"
+#include "saving_line.h"
+#include "symbols.h"
+#include "plugin/data/weights_file.h"
+#include "plugin/train/checkpoint.h"
 
 #include "parser.h"
 

@@ -8,7 +8,7 @@
 #ifndef AMP_SAVE_H
 #define AMP_SAVE_H
 
-#include "attach/session.h"
+#include "session.h"
 
 // Before a training pass or a save: takes up the state of the sidecar that was found with the
 // loaded weights, if there is one. seen: images before this pass.

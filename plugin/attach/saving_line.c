@@ -4,9 +4,9 @@
 // since one of them may still hold it.
 
 #define _GNU_SOURCE
-#include "attach/saving_line.h"
+#include "saving_line.h"
 
-#include "attach/symbols.h"
+#include "symbols.h"
 
 #include <pthread.h>
 #include <stdio.h>

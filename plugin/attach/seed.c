@@ -1,6 +1,6 @@
-#include "attach/seed.h"
+#include "seed.h"
 
-#include "attach/symbols.h"
+#include "symbols.h"
 
 #include "utils.h"
 

@@ -14,7 +14,7 @@
 #define AMP_SEED_H
 
 #include "darknet.h"
-#include "data/stream.h"
+#include "plugin/data/stream.h"
 
 // Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
 // drawn from libc's, whatever else the thread trains.

@@ -3,12 +3,12 @@
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
-#include "attach/fail.h"
-#include "attach/native.h"
+#include "fail.h"
+#include "native.h"
 #include "darknet.h"
-#include "decide/options.h"
-#include "train/sidecar.h"
-#include "train/step.h"
+#include "plugin/decide/options.h"
+#include "plugin/train/sidecar.h"
+#include "plugin/train/step.h"
 
 #include <limits.h>
 #include <stdatomic.h>

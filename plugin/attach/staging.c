@@ -1,6 +1,6 @@
-#include "attach/staging.h"
+#include "staging.h"
 
-#include "attach/fail.h"
+#include "fail.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

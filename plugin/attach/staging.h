@@ -5,7 +5,7 @@
 #ifndef AMP_STAGING_H
 #define AMP_STAGING_H
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>

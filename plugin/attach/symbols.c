@@ -6,7 +6,7 @@
 #ifndef AMP_WRAP
 
 #define _GNU_SOURCE
-#include "attach/symbols.h"
+#include "symbols.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -10,7 +10,7 @@
 #ifndef AMP_SYMBOLS_H
 #define AMP_SYMBOLS_H
 
-#include "attach/interposed.h"
+#include "interposed.h"
 
 #ifdef AMP_WRAP
 

@@ -1,8 +1,8 @@
-#include "attach/upload.h"
+#include "upload.h"
 
-#include "attach/gpus.h"
-#include "attach/staging.h"
-#include "attach/symbols.h"
+#include "gpus.h"
+#include "staging.h"
+#include "symbols.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

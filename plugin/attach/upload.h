@@ -11,7 +11,7 @@
 #define AMP_UPLOAD_H
 
 #include "darknet.h"
-#include "plan.h"
+#include "plugin/decide/plan.h"
 
 #include <stdbool.h>
 

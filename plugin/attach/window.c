@@ -2,7 +2,7 @@
 // the program, after the work is done and the picture saved. A Darknet without OpenCV never opens a
 // window and is left alone.
 
-#include "attach/symbols.h"
+#include "symbols.h"
 
 #include "darknet.h"
 

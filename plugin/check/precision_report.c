@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "plugin/decide/json.h"
-#include "plugin/train/log.h"
+#include "plugin/decide/scaler.h"
 #include "precision.h"
 
 /* By a whole pass; of one that overflowed in between there is nothing to tell. */

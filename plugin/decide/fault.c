@@ -1,6 +1,6 @@
 #include "fault.h"
 
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "cfg_file.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 
 struct amp_loss_desc {
     /* yolo, region */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "cfg_file.h"
-#include "kernels.h"
+#include "kernels/kernels.h"
 #include "loss_desc.h"
 
 /* Same order as Darknet's LAYER_TYPE. */

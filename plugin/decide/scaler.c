@@ -1,6 +1,7 @@
 #include "scaler.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define FP16_MAX 65504.0
@@ -111,4 +112,14 @@ enum amp_verdict amp_scaler_step(struct amp_scaler *s, bool applied, bool cause_
     s->floor_skips = 0;
     if (s->dynamic && !lowered && ++s->tracker >= s->window) grow(s);
     return AMP_VERDICT_RETRY;
+}
+
+const char *amp_scale_text(double scale, char text[32])
+{
+    int exponent;
+    if (frexp(scale, &exponent) == 0.5)
+        snprintf(text, 32, "2^%d", exponent - 1);
+    else
+        snprintf(text, 32, "%g", scale);
+    return text;
 }

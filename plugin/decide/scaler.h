@@ -58,4 +58,7 @@ void amp_scaler_pass(struct amp_scaler *);
  * of the caller. */
 enum amp_verdict amp_scaler_step(struct amp_scaler *, bool applied, bool cause_is_scale);
 
+/* "2^13" for powers of two; returns text. */
+const char *amp_scale_text(double scale, char text[32]);
+
 #endif

@@ -5,7 +5,7 @@
 
 #include "executor.h"
 #include "graph_parts.h"
-#include "no_memory.h"
+#include "plugin/decide/no_memory.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
 {

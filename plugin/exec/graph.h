@@ -7,10 +7,10 @@
 #ifndef AMP_GRAPH_H
 #define AMP_GRAPH_H
 
-#include "fault.h"
-#include "kernels.h"
-#include "net_desc.h"
-#include "plan.h"
+#include "plugin/decide/fault.h"
+#include "kernels/kernels.h"
+#include "plugin/decide/net_desc.h"
+#include "plugin/decide/plan.h"
 #include "plugin/include/amp_observe.h"
 #include "segment.h"
 

@@ -3,7 +3,7 @@
 #ifndef AMP_LOSS_H
 #define AMP_LOSS_H
 
-#include "class_files.h"
+#include "plugin/decide/class_files.h"
 #include "executor.h"
 
 /* An array of the host that an operation reads; *where is set to its copy. NULL data: *where is

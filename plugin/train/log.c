@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "json.h"
+#include "plugin/decide/json.h"
 
 #define PROGRESS_SECONDS 10
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
@@ -18,16 +18,6 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-const char *amp_scale_text(double scale, char text[32])
-{
-    int exponent;
-    if (frexp(scale, &exponent) == 0.5)
-        snprintf(text, 32, "2^%d", exponent - 1);
-    else
-        snprintf(text, 32, "%g", scale);
-    return text;
 }
 
 void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "fault.h"
-#include "net_desc.h"
+#include "plugin/decide/fault.h"
+#include "plugin/decide/net_desc.h"
 #include "numbers.h"
-#include "scaler.h"
+#include "plugin/decide/scaler.h"
 
 struct amp_log {
     FILE *out;        /* lines for people */
@@ -67,8 +67,5 @@ void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t itera
  * took, which is nobody's training time. */
 void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
                             double map, double seconds);
-
-/* "2^13" for powers of two. */
-const char *amp_scale_text(double scale, char text[32]);
 
 #endif

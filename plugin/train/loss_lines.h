@@ -2,7 +2,7 @@
 #ifndef AMP_LOSS_LINES_H
 #define AMP_LOSS_LINES_H
 
-#include "graph.h"
+#include "plugin/exec/graph.h"
 
 #include <stdio.h>
 

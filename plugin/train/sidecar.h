@@ -18,9 +18,9 @@
 #ifndef AMP_SIDECAR_H
 #define AMP_SIDECAR_H
 
-#include "exec/graph.h"
+#include "plugin/exec/graph.h"
 #include "plugin/data/hash.h"
-#include "scaler.h"
+#include "plugin/decide/scaler.h"
 
 #define AMP_SIDECAR_VERSION 1
 

@@ -16,11 +16,11 @@
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
 
-#include "divergence.h"
-#include "graph.h"
+#include "plugin/decide/divergence.h"
+#include "plugin/exec/graph.h"
 #include "log.h"
-#include "scaler.h"
-#include "update.h"
+#include "plugin/decide/scaler.h"
+#include "plugin/exec/update.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {

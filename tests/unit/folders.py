@@ -1,0 +1,59 @@
+"""What includes what in plugin/ is what the table in plugin/README.md allows. Headers of the same folder are
+included by their names alone, those of others from the project's root.
+
+usage: folders.py ROOT
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+PLUGIN = ROOT / "plugin"
+
+
+def allowed():
+    """Of each folder, what stands between backticks in the row's last column."""
+    rows = re.findall(r"^\| `(\w+)/` \|.*\|(.*)\|$", (PLUGIN / "README.md").read_text(), re.M)
+    return {folder: re.findall(r"`([\w/.]+)`", uses) for folder, uses in rows}
+
+
+def reached(source):
+    """Of our own headers outside the source's folder, the paths as the table has them."""
+    for header in re.findall(r'^#include "(.+)"', source.read_text(), re.M):
+        if header.startswith("plugin/"):
+            assert (ROOT / header).is_file(), f"{source}: no {header}"
+            yield header.removeprefix("plugin/")
+        elif header.startswith("kernels/"):
+            yield header
+        elif (PLUGIN / "include" / header).is_file():
+            yield f"include/{header}"
+        elif (source.parent / header).is_file():
+            continue
+        else:  # a program's: Darknet's, or the libraries'
+            assert "/" not in header, f"{source}: {header} is not from the root"
+
+
+def main():
+    table = allowed()
+    folders = {path.name for path in PLUGIN.iterdir() if path.is_dir()} - {"include"}
+    assert set(table) == folders, f"plugin/README.md has {sorted(table)}, plugin/ has {sorted(folders)}"
+    used = set()
+    for folder in sorted(folders):
+        for source in sorted((PLUGIN / folder).glob("*.*")):
+            if source.suffix not in (".c", ".h", ".cc"):
+                continue
+            for header in reached(source):
+                into = header.split("/")[0] + "/"
+                fits = [use for use in table[folder] if use in (into, header)]
+                assert fits, f"{source} includes {header}; plugin/README.md allows {folder}/ {table[folder]}"
+                used |= {(folder, use) for use in fits}
+    for folder, uses in table.items():
+        for use in uses:
+            unused = ("/" in use) and (folder, use) not in used
+            assert not unused, f"plugin/README.md: {folder}/ does not use {use}"
+    print(f"{len(used)} ways between {len(folders)} folders")
+
+
+if __name__ == "__main__":
+    main()
