@@ -300,8 +300,9 @@ struct ampk_backend {
     void (*release)(struct ampk_context *);
     /* Operations between begin and end are recorded instead of run; play runs them all at once,
      * with the arguments they were recorded with. For devices where starting an operation takes
-     * longer than many an operation. False or NULL: not possible, now or ever; nothing has been
-     * run. The four functions are NULL where a backend never can. */
+     * longer than many an operation. False or NULL: not now, and nothing has been run; callers ask
+     * again for the next pass, and a backend that has given up answers false to begin. The four
+     * functions are NULL where a backend never can. */
     bool (*record_begin)(struct ampk_context *);
     struct ampk_recording *(*record_end)(struct ampk_context *);
     void (*record_play)(struct ampk_context *, struct ampk_recording *);

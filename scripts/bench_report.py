@@ -29,9 +29,10 @@ def heard_lines(record):
 
 
 WHAT_IS_TIMED = (
-    "fixed and torch: the batch lies on the device, head gradients are given, no loss. All others: Darknet's "
-    "`train_network_datum` with its loss; before each step it copies the FP32 images from the host, and nothing "
-    "runs meanwhile (`detector train` with the plugin copies them beside the step before). No loader in either.")
+    "fixed and torch: the batch lies on the device, head gradients are given, no loss. alexeyab: "
+    "an iteration of its `detector train`, loader included. All others: Darknet's `train_network_datum` with its loss; "
+    "before each step it copies the FP32 images from the host, and nothing runs meanwhile (`detector train` with the "
+    "plugin copies them beside the step before); no loader.")
 
 
 def memory_text(contestant):

@@ -112,7 +112,7 @@ binaries=$(cd "$binaries" && pwd) || fail "no folder $binaries"
 [ -x "$binaries/bin/bench_step" ] || fail "$binaries/bin/bench_step is missing; build the preset cuda"
 
 # A library that PyTorch also uses is to be the one it came with.
-LD_LIBRARY_PATH=$(PYTHONPATH=$root/scripts PYTHONDONTWRITEBYTECODE=1 \
+LD_LIBRARY_PATH=$(PYTHONPATH=$root/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 \
     python3 -c 'import bench_lib, sys; print(bench_lib.library_path(sys.argv[1]))' "$binaries") ||
     fail "python3 cannot run scripts/bench_lib.py"
 XDG_CACHE_HOME=${XDG_CACHE_HOME:-${HOME:-$work}/.cache}

@@ -139,14 +139,16 @@ def joined(old, new, key):
 
 def run_key(run):
     """Runs of other contestants are beside each other: ratios are of one run."""
-    return run["model"], run["batch"], tuple(sorted({**run["contestants"], **run["failed"]}))
+    return run["model"], run["batch"], str(run.get("asked"))
 
 
 def add_to(old, record):
     """The record with what only the old one has."""
     bench = record["bench"]
     if bench and old.get("bench"):
-        bench = {**bench, "errors": {**old["bench"]["errors"], **bench["errors"]},
+        compared = {model: errors for model, errors in bench["errors"].items()
+                    if "all" not in errors or model not in old["bench"]["errors"]}
+        bench = {**bench, "errors": {**old["bench"]["errors"], **compared},
                  "runs": joined(old["bench"]["runs"], bench["runs"], run_key)}
     known = {stage["name"] for stage in old["stages"]}
     stages = [stage for stage in record["stages"]

@@ -39,7 +39,7 @@ void amp_staging_close(struct amp_staging *, float *const *rows);
 void amp_staging_drop(float *const *rows);
 
 // The images that begin at *rows. False: they are not staged, or were changed since: the address
-// and 1024 numbers of each, by fours evenly apart, are compared.
+// and 1024 numbers of each, evenly apart, are compared.
 bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
 // The same images of the next batch. False: none is loaded yet.
 bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
