@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "scripts"))
+import gpu_report
 
 
 def test_no_gpu():
@@ -122,6 +124,32 @@ def test_benches(folder):
     (record,) = (folder / "out").glob("h200-*.json")
     runs = json.loads(record.read_text())["bench"]["runs"]
     assert [sorted(run["failed"]) for run in runs] == [["fixed", "fp16"], ["fixed"]], runs
+
+
+def test_libraries(folder):
+    """cuDNN is also found in packages that only the user's PYTHONPATH knows."""
+    stand_ins(folder)
+    (folder / "site/nvidia/cudnn/lib").mkdir(parents=True)
+    make_executable(folder / "binaries/tests/gpu_device_properties", "#!/bin/sh\necho $LD_LIBRARY_PATH\n")
+    usual = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(folder / "site")
+    check_with(folder, "--stages", "device-properties")
+    del os.environ["PYTHONPATH"]
+    if usual is not None:
+        os.environ["PYTHONPATH"] = usual
+    assert f"{folder}/site/nvidia/cudnn/lib:" in log_of(folder)["device-properties"], log_of(folder)
+
+
+def test_joined():
+    """A run made again replaces itself, however either ended; a comparison is not lost to a run without."""
+    def record(failed, errors):
+        run = {"model": "m", "batch": 4, "asked": ["fixed", "torch"], "contestants": {}, "failed": failed}
+        return {"stages": [], "bench": {"errors": errors, "runs": [run]}}
+
+    compared, alone = {"fp16": {"heads": 0.1, "disagrees": []}}, {"all": {"failed": "no", "disagrees": []}}
+    both = gpu_report.add_to(record({}, {"m": compared}), record({"torch": "no"}, {"m": alone, "n": alone}))["bench"]
+    assert [run["failed"] for run in both["runs"]] == [{"torch": "no"}], both
+    assert both["errors"] == {"m": compared, "n": alone}, both
 
 
 def test_sanitizer(folder):
@@ -314,8 +342,9 @@ def test_other_records(folder):
 
 test_no_gpu()
 test_arguments()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_benches, test_sanitizer,
-             test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report,
+test_joined()
+for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_benches, test_libraries,
+             test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report,
              test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))
