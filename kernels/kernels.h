@@ -481,6 +481,8 @@ struct ampk_backend {
      * Backward is the same call on the deltas. y may alias x when not accumulating. */
     void (*dropout)(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
                     float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+    /* Every element into [-limit, limit]; NaN stays. x is no slice. NULL: on a device only. */
+    void (*clip)(struct ampk_context *, const struct ampk_tensor *x, float limit);
     void (*activation_forward)(struct ampk_context *, const struct ampk_tensor *x,
                                enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
     void (*activation_backward)(struct ampk_context *, const struct ampk_tensor *out,

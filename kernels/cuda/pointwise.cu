@@ -1,4 +1,4 @@
-/* Dropout and activation: element by element. */
+/* Dropout, clipping and activation: element by element. */
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/rows.h"
 
@@ -24,6 +24,22 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
             largest = ampk_put<A>(y, row, channel, v, accumulate, largest);
         }
     ampk_raise_amax(amax, largest);
+}
+
+template <typename A>
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    keep_within(ampk_cover cover, ampk_view x, float limit)
+{
+    unsigned channel = ampk_channel<A>(cover);
+    if (channel < cover.channels)
+        for (unsigned row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+            float v[A::width];
+            A::load(x, row, channel, v);
+#pragma unroll
+            for (int i = 0; i < A::width; i++)
+                if (fabsf(v[i]) > limit) v[i] = copysignf(limit, v[i]); /* not NaN */
+            A::store(x, row, channel, v);
+        }
 }
 
 template <typename A, typename Activation>
@@ -81,6 +97,17 @@ extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_te
                     to, accumulate, amax);
     };
     ampk_with_access(run, from, to);
+}
+
+extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tensor *x, float limit)
+{
+    struct ampk_view v = ampk_flat(x);
+    auto run = [&](auto access) {
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(x->n, v.c);
+        AMPK_LAUNCH(keep_within<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, v, limit);
+    };
+    ampk_with_access(run, v);
 }
 
 extern "C" void ampk_cuda_activation_forward(struct ampk_context *ctx, const struct ampk_tensor *x,

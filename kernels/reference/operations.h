@@ -100,6 +100,7 @@ void ampk_ref_flatten(struct ampk_context *, const struct ampk_tensor *src, int 
 /* pointwise.c */
 void ampk_ref_dropout(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
                       float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
+void ampk_ref_clip(struct ampk_context *, const struct ampk_tensor *x, float limit);
 void ampk_ref_activation_forward(struct ampk_context *, const struct ampk_tensor *x,
                                  enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
 void ampk_ref_activation_backward(struct ampk_context *, const struct ampk_tensor *out,

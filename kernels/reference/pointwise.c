@@ -1,4 +1,4 @@
-/* Reference: dropout and activation, element by element. */
+/* Reference: dropout, clipping and activation, element by element. */
 #include "activation.h"
 #include "operations.h"
 #include "tensor.h"
@@ -13,6 +13,17 @@ void ampk_ref_dropout(struct ampk_context *context, const struct ampk_tensor *x,
         for (size_t j = 0; j < image; j++) {
             double v = keep[n * image + j] ? scale * ampk_ref_get_flat(x, n, j) : 0;
             ampk_ref_set_flat(y, n, j, v, accumulate, amax);
+        }
+}
+
+void ampk_ref_clip(struct ampk_context *context, const struct ampk_tensor *x, float limit)
+{
+    (void)context;
+    size_t image = ampk_ref_count(x) / x->n;
+    for (int n = 0; n < x->n; n++)
+        for (size_t j = 0; j < image; j++) {
+            double v = ampk_ref_get_flat(x, n, j);
+            if (fabs(v) > limit) ampk_ref_set_flat(x, n, j, copysign(limit, v), false, NULL);
         }
 }
 

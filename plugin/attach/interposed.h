@@ -43,6 +43,7 @@
 #ifdef GPU
 #define AMP_INTERPOSED_GPU(X)                                                                      \
     X(blas_handle)                                                                                 \
+    X(constrain_gpu)                                                                               \
     X(cuda_free)                                                                                   \
     X(cuda_make_array)                                                                             \
     X(cuda_make_int_array)                                                                         \

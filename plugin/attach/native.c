@@ -2,6 +2,9 @@
 
 #include "complete.h"
 #include "side.h"
+#include "symbols.h"
+
+#include "blas.h"
 
 #include <string.h>
 
@@ -184,8 +187,21 @@ static struct update_pointers swap_updates(layer *l, bool device, const struct a
     return old;
 }
 
+static _Thread_local float scale_of_deltas = 1; // of the layer that Darknet's code is in
+
+#ifdef GPU
+// The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
+// updates call this, of weights.
+AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
+{
+    AMP_REAL(constrain_gpu)(n, limit * scale_of_deltas, x, step);
+}
+
+#endif
+
 void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
-                         float *input, float *delta, const struct amp_param *params, int n_params)
+                         float *input, float *delta, float scale, const struct amp_param *params,
+                         int n_params)
 {
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
@@ -195,7 +211,10 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     AMP_SIDE(device, &view, delta) = delta;
+    copy.smooth *= scale; // of a convolution: it adds to the delta
+    scale_of_deltas = scale;
     (device ? saved->backward : amp_complete_backward(l, saved->backward))(copy, view);
+    scale_of_deltas = 1;
     for (int k = 0; k < n; ++k) {
         AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
         AMP_SIDE(device, parts[k], bias_updates) = old[k].biases;
@@ -203,11 +222,14 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     }
 }
 
-void amp_native_scale_carried(layer *l, bool device, const struct ampk_backend *backend,
-                              struct ampk_context *context, float factor)
+void amp_native_scale_kept(layer *l, bool device, const struct ampk_backend *backend,
+                           struct ampk_context *context, float factor)
 {
-    float *state[3];
-    if (l->type != LSTM) return;
-    lstm_state(l, device, state);
-    backend->scale(context, state[2], (size_t)l->batch * (size_t)l->outputs, factor);
+    float *state[3] = {NULL};
+    if (l->type == LSTM) lstm_state(l, device, state);
+    float *kept = state[2];
+#ifdef GPU
+    if (l->type == L2NORM && device) kept = l->scales_gpu;
+#endif
+    if (kept) backend->scale(context, kept, (size_t)l->batch * (size_t)l->outputs, factor);
 }

@@ -26,13 +26,16 @@ void amp_native_params(const network *net, const struct amp_saved *saved, bool d
 // Darknet's forward on a private copy of the layer. view: the network as the hook got it.
 void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,
                         float *input, bool train);
-// The same for backward; weight gradients land in the params' grad instead of Darknet's momentum.
+// The same for backward, whose deltas are times scale; weight gradients land in the params' grad
+// instead of Darknet's momentum.
 void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
-                         float *input, float *delta, const struct amp_param *params, int n_params);
+                         float *input, float *delta, float scale, const struct amp_param *params,
+                         int n_params);
 
-// The gradient that an LSTM carries into the backward of the next pass is kept unscaled, since the
-// loss scale may be another by then: times scale before a backward, divided by it after.
-void amp_native_scale_carried(layer *l, bool device, const struct ampk_backend *,
-                              struct ampk_context *, float factor);
+// The gradient that an LSTM carries into the backward of the next pass, and the one that an l2norm
+// on a device makes in forward, are kept unscaled, since the loss scale may be another by then:
+// times scale before a backward, divided by it after.
+void amp_native_scale_kept(layer *l, bool device, const struct ampk_backend *,
+                           struct ampk_context *, float factor);
 
 #endif

@@ -225,13 +225,13 @@ static void call_backward(void *user, int i, float *input, float *delta)
     network view = s->view;
     view.index = i;
     layer *l = &s->net->layers[i];
-    float scale = (float)s->step.scaler.scale;
-    amp_native_scale_carried(l, s->device, s->backend, s->context, scale);
+    float scale = s->graph->scale;
+    amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
     s->backend->release(s->context);
-    amp_native_backward(l, &s->saved[i], s->device, view, input, delta,
+    amp_native_backward(l, &s->saved[i], s->device, view, input, delta, scale,
                         s->graph->params + bind->first_param, bind->n_params);
     s->backend->acquire(s->context);
-    amp_native_scale_carried(l, s->device, s->backend, s->context, 1 / scale);
+    amp_native_scale_kept(l, s->device, s->backend, s->context, 1 / scale);
 }
 
 static float random_uniform(void)
@@ -296,6 +296,7 @@ static void make_graph(struct amp_session *s)
     amp_graph_free(unfinished);
     s->graph->random_uniform = random_uniform;
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
+    s->graph->clips_connected = s->device;                               // likewise
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_trace_layers(s->graph, s->at, s->at_user);

@@ -268,13 +268,13 @@ bool amp_staging_find(float *const *rows, int images, struct amp_staged *d)
     return found;
 }
 
-bool amp_staging_find_next(const struct amp_staged *now, struct amp_staged *next)
+bool amp_staging_foresee(uint64_t after, int first, int images, struct amp_staged *next)
 {
     pthread_mutex_lock(&lock);
     const struct amp_staging *found = NULL;
     for (const struct amp_staging *s = list; s; s = s->next)
-        if (s->batch > now->batch && s->rows && (!found || s->batch < found->batch)) found = s;
-    bool fits = describe(found, now->first, now->images, next);
+        if (s->batch > after && s->rows && (!found || s->batch < found->batch)) found = s;
+    bool loaded = describe(found, first, images, next);
     pthread_mutex_unlock(&lock);
-    return fits;
+    return loaded;
 }

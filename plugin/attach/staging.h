@@ -41,8 +41,9 @@ void amp_staging_drop(float *const *rows);
 // The images that begin at *rows. False: they are not staged, or were changed since: the address
 // and 1024 numbers of each, evenly apart, are compared.
 bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
-// The same images of the next batch. False: none is loaded yet.
-bool amp_staging_find_next(const struct amp_staged *, struct amp_staged *next);
+// Images [first, first + images) of the oldest batch after this one as they were loaded, without
+// that comparison. False: it is not loaded yet.
+bool amp_staging_foresee(uint64_t after, int first, int images, struct amp_staged *);
 
 // Frees memory that no batch is in; of the others when they go, unless one is opened before.
 void amp_staging_tidy(void);

@@ -138,14 +138,17 @@ static bool holds(const struct lane *lane, const struct amp_staged *images)
 }
 
 // The images after those of the newest pass, into the lane of the pass before it, which is over.
+// They may change yet: whoever takes them compares.
 static void bring_next(struct upload *u)
 {
     struct amp_staged next;
-    const struct amp_staged *now = &u->lanes[u->now].images;
+    const struct amp_staged *now = &u->lanes[u->now].images, *start = &u->start;
     if (!now->batch) return;
-    bool known = u->left > 0 ? amp_staging_find(now->rows + now->images, now->images, &next)
-                             : amp_staging_find_next(&u->start, &next);
-    if (known && !holds(&u->lanes[!u->now], &next)) bring(u, &next, !u->now);
+    bool loaded =
+        u->left > 0
+            ? amp_staging_foresee(now->batch - 1, now->first + now->images, now->images, &next)
+            : amp_staging_foresee(start->batch, start->first, start->images, &next);
+    if (loaded && !holds(&u->lanes[!u->now], &next)) bring(u, &next, !u->now);
 }
 
 bool amp_upload_take(const float *input, data d, int n, int offset)

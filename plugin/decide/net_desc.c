@@ -302,6 +302,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
     l->batch_normalize = key_int(d, "batch_normalize", 0);
     l->binary = key_int(d, "binary", 0);
     l->xnor = key_int(d, "xnor", 0);
+    l->smooth = amp_cfg_float(d->section, "smooth", 0) != 0;
     if (positive(d, "filters", l->filters) || positive(d, "size", l->size) ||
         positive(d, "stride", l->stride) || positive(d, "groups", l->groups) ||
         read_activation(d, l, "logistic"))

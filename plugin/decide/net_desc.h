@@ -62,6 +62,7 @@ struct amp_layer_desc {
     int n_sources, *sources;
     int filters, size, stride, pad, groups; /* pad: in cells, as Darknet's l.pad */
     bool batch_normalize, binary, xnor, reverse, flatten;
+    bool smooth; /* convolutional: on a GPU Darknet adds to the delta what smooths the output */
     enum ampk_activation activation;
     int extra;               /* reorg */
     int hidden;              /* crnn: hidden filters */

@@ -20,7 +20,7 @@ static bool has_executor(const struct amp_layer_desc *l)
 {
     switch (l->type) {
     case AMP_CONVOLUTIONAL:
-        return !l->binary && !l->xnor;
+        return !l->binary && !l->xnor && !l->smooth;
     case AMP_CONNECTED:
     case AMP_MAXPOOL:
     case AMP_ROUTE:
@@ -109,7 +109,10 @@ static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer
     if (p->loss)
         explain(p, "loss: stays FP32, its delta carries the loss scale");
     else if (l->type == AMP_CONVOLUTIONAL)
-        explain(p, "%s weights: Darknet's own FP32 code", l->xnor ? "xnor" : "binary");
+        explain(p, "%s: Darknet's own FP32 code",
+                l->xnor     ? "xnor weights"
+                : l->binary ? "binary weights"
+                            : "smooth");
     else if (l->type == AMP_GRU)
         explain(p, "Darknet's own FP32 code; it has no backward on the CPU: neither this layer nor "
                    "any before it learns");

@@ -19,13 +19,20 @@ static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer
            a->out_c == b->out_c;
 }
 
+/* What is done to the delta of a convolution can be done where it is made; that of a connected
+ * layer may have to be clipped first (exec/convolution.c). */
+static bool shares_delta(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL;
+}
+
 /* Whether the layer before j, which nobody else reads, could go on to what j makes: it normalizes,
  * and needs no output for its gradient. */
 static bool can_go_on(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
     const struct amp_layer_desc *before = &pl->net->layers[j - 1];
-    return p->ours && p->sources[0] == j - 1 && amp_layer_is_matrix(before) && writer->ours &&
+    return p->ours && p->sources[0] == j - 1 && shares_delta(before) && writer->ours &&
            before->batch_normalize && ampk_is_two_slopes(before->activation) &&
            readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
 }
@@ -166,8 +173,7 @@ int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net
         return -1;
     int s = p->sources[0];
     const struct amp_layer_desc *l = &net->layers[s];
-    bool normalized =
-        amp_layer_is_matrix(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
+    bool normalized = shares_delta(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
     bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16;
     return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
 }
@@ -175,7 +181,7 @@ int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net
 int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i];
-    bool bias = p->ours && amp_layer_is_matrix(&net->layers[i]) && !net->layers[i].batch_normalize;
+    bool bias = p->ours && shares_delta(&net->layers[i]) && !net->layers[i].batch_normalize;
     if (!bias || !p->backward || p->out != AMP_FORMAT_BORDER || readers(plan, net, i) != 1)
         return -1;
     for (int j = i + 1; j < plan->n; j++) {

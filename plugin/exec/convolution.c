@@ -279,10 +279,19 @@ static void backward_bias(struct amp_graph *g, int i)
     amp_contribution_end(g, &c);
 }
 
+/* As Darknet's backward_connected_layer_gpu. An inf of FP16 then is what it would have been in
+ * FP32; a scale beyond FP16 clips nothing that is finite. */
+static void clip_delta(struct amp_graph *g, const struct amp_node *node)
+{
+    if (g->clips_connected && node->desc->type == AMP_CONNECTED)
+        g->backend->clip(g->context, &node->delta, g->scale);
+}
+
 static void backward(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
     const struct ampk_backend *be = g->backend;
+    clip_delta(g, node);
     if (!node->desc->batch_normalize && amp_graph_makes_dy(g)) {
         backward_bias(g, i);
         return;

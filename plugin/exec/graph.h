@@ -97,7 +97,9 @@ struct amp_graph {
     const struct amp_plan *plan;
     struct amp_native native;
     float (*random_uniform)(void); /* in [0, 1): dropout */
-    enum ampk_bn_rule bn_rule;     /* of the FP32 build that this one stands in for */
+    /* Of the FP32 build that this one stands in for. */
+    enum ampk_bn_rule bn_rule;
+    bool clips_connected; /* the delta of a connected layer is kept within 1 */
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */

@@ -6,6 +6,8 @@
 
 /* Kernels of Darknet's own that were launched, and not run. */
 long darknet_device_launches(void);
+/* The second argument of the last one, taken for a float. */
+float darknet_device_argument(void);
 /* Bytes that Darknet copied from the device. */
 long darknet_device_bytes_out(void);
 /* Arrays that are page-locked. */

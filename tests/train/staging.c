@@ -293,7 +293,10 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
     for (size_t k = 0; k < 2; ++k)
         CHECK(!memcmp((const float *)d.memory + k * INPUTS, rows[1 + k], INPUTS * sizeof(float)));
     CHECK(!amp_staging_find(rows + 3, 2, &d));
-    CHECK(!amp_staging_find_next(&d, &next));
+    CHECK(!amp_staging_foresee(d.batch, d.first, 2, &next));
+    CHECK(amp_staging_foresee(d.batch - 1, d.first, 2, &next));
+    CHECK(next.memory == d.memory);
+    CHECK(!amp_staging_foresee(d.batch - 1, d.first + 2, 2, &next));
     rows[2][INPUTS - 1] += 1;
     CHECK(!amp_staging_find(rows + 1, 2, &d));
     CHECK(amp_staging_find(rows, 2, &d));

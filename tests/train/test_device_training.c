@@ -144,6 +144,77 @@ AMP_TEST(a_skipped_step_leaves_no_trace)
     free_network(without);
 }
 
+#define CONNECTED(more) "[connected]\noutput=5\nactivation=linear\n" more "[cost]\nscale=50\n"
+enum { OUTPUTS = 5 };
+
+// How far the biases move at most in a step, in units of the learning rate; they begin as 0.
+static double moved(int device, const char *keys, const char *layers)
+{
+    network *net = train_on(device, keys, layers, 1);
+    const layer *l = &net->layers[0];
+    double most = 0;
+    for (int k = 0; k < OUTPUTS; ++k)
+        most = fmax(most, fabs((double)(device < 0 ? l->biases : l->biases_gpu)[k]));
+    free_network(net);
+    return most / .01;
+}
+
+// Stock keeps them within 1 there, and not on the CPU. The sum over a batch, divided by its size,
+// then is within 1, too.
+AMP_TEST(deltas_of_connected_layers_are_clipped_as_on_a_gpu)
+{
+    static const char *const keys[] = {FIXED "momentum=0\n", FIXED "momentum=0\namp_dtype=fp32\n",
+                                       FIXED "momentum=0\nsubdivisions=1\n"};
+    static const char *const layers[] = {CONNECTED(""), CONNECTED(NORMALIZED)};
+    for (int i = 0; i < 3; ++i)
+        for (int k = 0; k < 2; ++k) {
+            double on_device = moved(0, keys[i], layers[k]);
+            CHECK(on_device > .25 && on_device <= 1 + 0x1p-10);
+            CHECK(moved(-1, keys[i], layers[k]) > 2);
+        }
+}
+
+void constrain_gpu(int n, float limit, float *x, int step);
+
+// What Darknet's code for a layer adds to deltas or keeps them within, as its backward gets it.
+static struct {
+    float limit, smooth, kept;
+} seen_by_darknet;
+
+static void look(layer l, network net)
+{
+    (void)net;
+    if (l.smooth != 0) seen_by_darknet.smooth = l.smooth;
+    if (l.type == L2NORM) seen_by_darknet.kept = l.scales_gpu[0];
+    constrain_gpu(1, 1, l.delta_gpu, 1);
+    seen_by_darknet.limit = darknet_device_argument();
+}
+
+static void leave(layer l, network net)
+{
+    (void)l, (void)net;
+}
+
+// Weights are not times the loss scale, and an l2norm's gradient is not between passes.
+AMP_TEST(darknets_own_code_follows_the_loss_scale)
+{
+    network *net = parse_on(0, FIXED, CONV(2, "smooth=.5\n") "[l2norm]\n[cost]\n");
+    struct amp_session *s = amp_session_of(net->layers);
+    for (int i = 0; i < 2; ++i) {
+        s->saved[i].forward = leave;
+        s->saved[i].backward = look;
+    }
+    net->layers[1].scales_gpu[0] = 3;
+    steps(net, 1);
+    CHECK(seen_by_darknet.limit == 64);
+    CHECK(seen_by_darknet.smooth == 32);
+    CHECK(seen_by_darknet.kept == 3 * 64);
+    CHECK(net->layers[1].scales_gpu[0] == 3);
+    constrain_gpu(1, 3, net->layers[0].weights_gpu, 1);
+    CHECK(darknet_device_argument() == 3);
+    free_network(net);
+}
+
 void pull_convolutional_layer(layer l);
 void push_convolutional_layer(layer l);
 

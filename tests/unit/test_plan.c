@@ -529,6 +529,15 @@ AMP_TEST(binary_and_xnor_stay_darknets)
     forget();
 }
 
+AMP_TEST(convolutions_that_smooth_stay_darknets)
+{
+    plan_layers("", "[conv]\nsmooth=0\n[conv]\nsmooth=.1\n[cost]\nsmooth=.1\n");
+    CHECK(plan->layers[0].ours && !plan->layers[1].ours);
+    CHECK_STR(plan->layers[1].reason, "smooth: Darknet's own FP32 code");
+    check_plan();
+    forget();
+}
+
 AMP_TEST(stopbackward_freezes_what_is_before_it)
 {
     plan_layers("", "[conv]\nbatch_normalize=1\n[dropout]\n[conv]\nstopbackward=1\n[conv]\n"
