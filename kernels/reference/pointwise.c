@@ -1,5 +1,6 @@
 /* Reference: dropout and activation, element by element. */
 #include "activation.h"
+#include "kernels/philox.h"
 #include "operations.h"
 #include "tensor.h"
 
@@ -14,6 +15,17 @@ void ampk_ref_dropout(struct ampk_context *context, const struct ampk_tensor *x,
             double v = keep[n * image + j] ? scale * ampk_ref_get_flat(x, n, j) : 0;
             ampk_ref_set_flat(y, n, j, v, accumulate, amax);
         }
+}
+
+void ampk_ref_dropout_draw(struct ampk_context *context, const struct ampk_draw *draw,
+                           float probability, uint8_t *keep, size_t n)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t numbers[4];
+        ampk_draw_four(draw, (uint32_t)(i / 4), numbers);
+        keep[i] = !(numbers[i % 4] * 0x1p-32 < (double)probability);
+    }
 }
 
 void ampk_ref_activation_forward(struct ampk_context *context, const struct ampk_tensor *x,
