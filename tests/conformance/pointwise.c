@@ -1,4 +1,5 @@
 /* Conformance: dropout and activation. */
+#include "kernels/philox.h"
 #include "tests/conformance/activation_error.h"
 
 /* ---- dropout ---- */
@@ -87,6 +88,31 @@ static void known_numbers_case(struct rig *r)
 AMP_TEST(dropout_draws_known_numbers)
 {
     run_cases(known_numbers_case, 1);
+}
+
+/* u equal to the probability is kept: of a number whose last 8 bits are 0, which FP32 holds. */
+static void equal_case(struct rig *r)
+{
+    enum { N = 64 };
+    struct ampk_draw draw = {{(uint32_t)test_random(), 0}, {0, 0, 0, 0}};
+    uint32_t numbers[4] = {1};
+    while (numbers[0] % 256 || numbers[0] > 0xfffffe00u) {
+        draw.counter[0]++;
+        ampk_draw_four(&draw, 0, numbers);
+    }
+    uint8_t keep[N], *tested = scratch_bytes(r, N);
+    float probability = (float)numbers[0] * 0x1p-32f;
+    r->backend->dropout_draw(r->context, &draw, probability, tested, N);
+    r->backend->read(r->context, keep, tested, N);
+    CHECK_INT(keep[0], 1);
+    r->backend->dropout_draw(r->context, &draw, probability + 0x1p-24f, tested, N);
+    r->backend->read(r->context, keep, tested, N);
+    CHECK_INT(keep[0], 0);
+}
+
+AMP_TEST(dropout_draw_keeps_what_equals_the_probability)
+{
+    run_cases(equal_case, 4);
 }
 
 /* ---- activation ---- */
