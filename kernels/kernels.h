@@ -185,6 +185,12 @@ struct ampk_weight_update {
     uint32_t *amax;
 };
 
+/* Random numbers of 32 bits that follow from key and counter alone (philox.h): number i is word
+ * i % 4 of what the counter, its first word raised by i / 4, becomes under the key. */
+struct ampk_draw {
+    uint32_t key[2], counter[4];
+};
+
 /* A copy of n floats. */
 struct ampk_span {
     float *dst;
@@ -483,6 +489,10 @@ struct ampk_backend {
                     float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
     /* Every element into [-limit, limit]; NaN stays. x is no slice. NULL: on a device only. */
     void (*clip)(struct ampk_context *, const struct ampk_tensor *x, float limit);
+    /* keep[i] = number i of the draw / 2^32 < probability ? 0 : 1, exactly; probability in [0, 1),
+     * n at most 2^34: from there on the numbers are the first ones again. */
+    void (*dropout_draw)(struct ampk_context *, const struct ampk_draw *, float probability,
+                         uint8_t *keep, size_t n);
     void (*activation_forward)(struct ampk_context *, const struct ampk_tensor *x,
                                enum ampk_activation, const struct ampk_tensor *y, uint32_t *amax);
     void (*activation_backward)(struct ampk_context *, const struct ampk_tensor *out,

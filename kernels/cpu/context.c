@@ -204,6 +204,10 @@ FORWARD(dropout,
         (struct ampk_context * ctx, const struct ampk_tensor *x, const uint8_t *keep, float scale,
          const struct ampk_tensor *y, bool accumulate, uint32_t *amax),
         (ctx, x, keep, scale, y, accumulate, amax))
+FORWARD(dropout_draw,
+        (struct ampk_context * ctx, const struct ampk_draw *draw, float probability, uint8_t *keep,
+         size_t n),
+        (ctx, draw, probability, keep, n))
 FORWARD(activation_forward,
         (struct ampk_context * ctx, const struct ampk_tensor *x, enum ampk_activation activation,
          const struct ampk_tensor *y, uint32_t *amax),

@@ -22,7 +22,7 @@
     X(bn_act_pool_forward) X(bn_act_pool_backward)                                                 \
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
-    X(dropout) X(activation_forward) X(activation_backward)                                        \
+    X(dropout) X(dropout_draw) X(activation_forward) X(activation_backward)                        \
     X(amax) X(scale) X(accumulate) X(copy_many) X(update_sgd)                      \
     X(update_adam) X(inspect) X(sum_squares)
 /* clang-format on */

@@ -1,6 +1,7 @@
 /* Dropout and activation: element by element, in memory order. */
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/philox.h"
 
 #include <assert.h>
 
@@ -58,6 +59,20 @@ void AMPK_CPU(dropout)(struct ampk_context *ctx, const struct ampk_tensor *x, co
         if (m > largest) largest = m;
     }
     ampk_amax_raise(amax, largest);
+}
+
+void AMPK_CPU(dropout_draw)(struct ampk_context *ctx, const struct ampk_draw *draw,
+                            float probability, uint8_t *keep, size_t n)
+{
+    uint32_t below = ampk_drops_below(probability);
+    size_t blocks = (n + 3) / 4;
+#pragma omp parallel for num_threads(ctx->threads) if (n > KEEP_BUFFER)
+    for (size_t block = 0; block < blocks; block++) {
+        uint32_t numbers[4];
+        ampk_draw_four(draw, (uint32_t)block, numbers);
+        for (size_t i = 4 * block; i < n && i < 4 * block + 4; i++)
+            keep[i] = numbers[i % 4] >= below;
+    }
 }
 
 /* ---- activation ---- */

@@ -26,7 +26,8 @@
     X(avgpool_forward) X(avgpool_backward)
 #define AMPK_CUDA_SHAPE(X)                                                                         \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)
-#define AMPK_CUDA_POINTWISE(X) X(dropout) X(clip) X(activation_forward) X(activation_backward)
+#define AMPK_CUDA_POINTWISE(X)                                                                     \
+    X(dropout) X(dropout_draw) X(clip) X(activation_forward) X(activation_backward)
 
 #define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
 #define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)

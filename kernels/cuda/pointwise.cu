@@ -1,6 +1,7 @@
 /* Dropout, clipping and activation: element by element. */
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/rows.h"
+#include "kernels/philox.h"
 
 /* ---- kernels ---- */
 
@@ -40,6 +41,41 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
                 if (fabsf(v[i]) > limit) v[i] = copysignf(limit, v[i]); /* not NaN */
             A::store(x, row, channel, v);
         }
+}
+
+/* Elements of a mask that a thread draws at once: 16 bytes. */
+static const int DRAWN = 16;
+
+/* Four elements of a mask, the first in the lowest byte; numbers below `below` drop theirs. */
+static __device__ __forceinline__ uint32_t draw_word(const ampk_draw &draw, uint32_t block,
+                                                     uint32_t below)
+{
+    uint32_t numbers[4], word = 0;
+    ampk_draw_four(&draw, block, numbers);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        word |= (uint32_t)(numbers[i] >= below) << 8 * i;
+    return word;
+}
+
+/* wide: keep begins at a multiple of 16 bytes. */
+static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
+    draw_mask(ampk_draw draw, uint32_t below, uint8_t *keep, size_t n, bool wide)
+{
+    for (size_t i = ampk_first() * DRAWN; i < n; i += ampk_stride() * DRAWN) {
+        ampk_vector<uint32_t, DRAWN / 4> words;
+#pragma unroll
+        for (int k = 0; k < DRAWN / 4; k++)
+            words.at[k] = draw_word(draw, (uint32_t)(i / 4) + k, below);
+        if (wide && n - i >= DRAWN) {
+            AMPK_CHECK_ALIGNED(keep + i, DRAWN);
+            ampk_store_words(keep + i, words);
+        } else {
+#pragma unroll
+            for (int k = 0; k < DRAWN; k++)
+                if (i + k < n) keep[i + k] = (uint8_t)(words.at[k / 4] >> 8 * (k % 4));
+        }
+    }
 }
 
 template <typename A, typename Activation>
@@ -108,6 +144,16 @@ extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tenso
         AMPK_LAUNCH(keep_within<A>, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, v, limit);
     };
     ampk_with_access(run, v);
+}
+
+extern "C" void ampk_cuda_dropout_draw(struct ampk_context *ctx, const struct ampk_draw *draw,
+                                       float probability, uint8_t *keep, size_t n)
+{
+    if (!n) return;
+    unsigned blocks = ampk_cuda_blocks(ctx, n, AMPK_MAP_THREADS * DRAWN, AMPK_MAP_THREADS);
+    bool wide = ampk_fits<uint8_t, DRAWN>(keep, 0);
+    AMPK_LAUNCH(draw_mask, blocks, AMPK_MAP_THREADS, 0, ctx->stream, *draw,
+                ampk_drops_below(probability), keep, n, wide);
 }
 
 extern "C" void ampk_cuda_activation_forward(struct ampk_context *ctx, const struct ampk_tensor *x,

@@ -98,6 +98,8 @@ void ampk_ref_flatten(struct ampk_context *, const struct ampk_tensor *src, int 
                       int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
 
 /* pointwise.c */
+void ampk_ref_dropout_draw(struct ampk_context *, const struct ampk_draw *, float probability,
+                           uint8_t *keep, size_t n);
 void ampk_ref_dropout(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
                       float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
 void ampk_ref_clip(struct ampk_context *, const struct ampk_tensor *x, float limit);

@@ -1,5 +1,6 @@
 /* Reference: dropout, clipping and activation, element by element. */
 #include "activation.h"
+#include "kernels/philox.h"
 #include "operations.h"
 #include "tensor.h"
 
@@ -25,6 +26,17 @@ void ampk_ref_clip(struct ampk_context *context, const struct ampk_tensor *x, fl
             double v = ampk_ref_get_flat(x, n, j);
             if (fabs(v) > limit) ampk_ref_set_flat(x, n, j, copysign(limit, v), false, NULL);
         }
+}
+
+void ampk_ref_dropout_draw(struct ampk_context *context, const struct ampk_draw *draw,
+                           float probability, uint8_t *keep, size_t n)
+{
+    (void)context;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t numbers[4];
+        ampk_draw_four(draw, (uint32_t)(i / 4), numbers);
+        keep[i] = !(numbers[i % 4] * 0x1p-32 < (double)probability);
+    }
 }
 
 void ampk_ref_activation_forward(struct ampk_context *context, const struct ampk_tensor *x,

@@ -95,6 +95,7 @@ const struct ampk_backend ampk_reference = {
     .avgpool_backward = ampk_ref_avgpool_backward,
     .dropout = ampk_ref_dropout,
     .clip = ampk_ref_clip,
+    .dropout_draw = ampk_ref_dropout_draw,
     .activation_forward = ampk_ref_activation_forward,
     .activation_backward = ampk_ref_activation_backward,
     .amax = ampk_ref_amax,

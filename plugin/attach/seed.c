@@ -5,6 +5,8 @@
 #include "utils.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 
@@ -83,6 +85,24 @@ bool amp_seed_reaches_darknet(void)
     AMP_USE(rand_uniform)(0, 1);
     thread.given = given;
     return probe.counter[0] > 0;
+}
+
+// Of places, as of layers, there is room for more than there are.
+struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen)
+{
+    struct amp_stream s;
+    struct ampk_draw draw;
+    amp_stream_open(&s, seed, AMP_STREAM_MASK, seen, place << 24);
+    memcpy(draw.key, s.key, sizeof draw.key);
+    memcpy(draw.counter, s.counter, sizeof draw.counter);
+    return draw;
+}
+
+uint64_t amp_seed_of_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 static int next_31_bits(struct amp_stream *stream)

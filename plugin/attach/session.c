@@ -9,6 +9,7 @@
 #include "interrupt.h"
 #include "loader.h"
 #include "save.h"
+#include "seed.h"
 #include "side.h"
 #include "staging.h"
 #include "symbols.h"
@@ -282,7 +283,8 @@ static void make_graph(struct amp_session *s)
     struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
     amp_native_params(s->net, s->saved, s->device, bindings, params, &n_params, rolling,
                       &n_rolling);
-    struct amp_native native = {s, call_forward, call_backward};
+    // As stock would draw: rand on the host, a generator of the device's own there.
+    struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
     struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
     if (!unfinished) amp_graph_free(s->graph);
     s->graph =
@@ -294,7 +296,6 @@ static void make_graph(struct amp_session *s)
     if (!s->graph) amp_give_up(s, err);
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
-    s->graph->random_uniform = random_uniform;
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->graph->clips_connected = s->device;                               // likewise
     s->step.graph = s->graph;
@@ -367,6 +368,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
     if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
+    s->graph->masks =
+        amp_seed_masks(s->mask_seed, (uint32_t)amp_gpus_place(s->net), s->graph->seen);
     judge_weights(s);
     if (view->train) {
         open_log(s);
@@ -519,6 +522,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->demoted = no_demotions(net->n);
     s->inference = no_demotions(net->n);
     s->device = amp_darknet_on_device();
+    s->mask_seed = s->options.seeded ? s->options.seed : amp_seed_of_clock();
     amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);

@@ -33,6 +33,7 @@ struct amp_session {
     bool moved;                  // Darknet may have moved its arrays
     bool sees_writes;            // what Darknet writes to a device passes through the plugin
     atomic_bool written;         // some of it to master weights, since the last pass began
+    uint64_t mask_seed;          // of dropout's masks on a device
     bool trained;                // counted by interrupt.c
     size_t pass_images;          // counted by `seen` for a pass that has not begun yet
     struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up

@@ -2,27 +2,7 @@
 
 #include <math.h>
 
-#define ROUNDS      10
-#define MULTIPLIER0 0xd2511f53u
-#define MULTIPLIER1 0xcd9e8d57u
-#define KEY_STEP0   0x9e3779b9u
-#define KEY_STEP1   0xbb67ae85u
-
-void amp_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-    uint32_t a = counter[0], b = counter[1], c = counter[2], d = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < ROUNDS; ++round) {
-        uint64_t p0 = (uint64_t)MULTIPLIER0 * a, p1 = (uint64_t)MULTIPLIER1 * c;
-        a = (uint32_t)(p1 >> 32) ^ b ^ k0;
-        b = (uint32_t)p1;
-        c = (uint32_t)(p0 >> 32) ^ d ^ k1;
-        d = (uint32_t)p0;
-        k0 += KEY_STEP0;
-        k1 += KEY_STEP1;
-    }
-    out[0] = a, out[1] = b, out[2] = c, out[3] = d;
-}
+#include "kernels/philox.h"
 
 void amp_stream_open(struct amp_stream *s, uint64_t seed, enum amp_stream_purpose purpose,
                      uint64_t i, uint32_t k)
@@ -37,7 +17,7 @@ void amp_stream_open(struct amp_stream *s, uint64_t seed, enum amp_stream_purpos
 uint32_t amp_stream_bits(struct amp_stream *s)
 {
     if (s->used == 4) {
-        amp_philox(s->counter, s->key, s->block);
+        ampk_philox(s->counter, s->key, s->block);
         ++s->counter[0];
         s->used = 0;
     }

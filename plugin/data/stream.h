@@ -2,8 +2,8 @@
 // before: stream (seed, purpose, i, k) always yields the same numbers, on every machine, in any
 // thread and in any order. Two streams that differ in seed, purpose, i or k share no counter.
 //
-// The generator is Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011. It encrypts a 128-bit counter under a 64-bit key; here
+// The generator is Philox4x32-10 (kernels/philox.h). It encrypts a 128-bit counter under a 64-bit
+// key; here
 //   key      seed
 //   counter  {block number, k, low 32 bits of i, 24 more bits of i and 8 bits of purpose}
 #ifndef AMP_STREAM_H
@@ -16,8 +16,9 @@ enum amp_stream_purpose {
     AMP_STREAM_WEIGHTS = 1, // initial weights of a network
     AMP_STREAM_IMAGE,       // image k of batch i: which one, and its augmentation
     AMP_STREAM_BETWEEN,     // drawn between two steps, at i images seen: the size of random=1
-    AMP_STREAM_PASS,        // drawn inside a pass, at i images seen: dropout masks
-    AMP_STREAM_DRAW         // drawing i of an evaluation's images, with replacement
+    AMP_STREAM_PASS,        // drawn inside a pass, at i images seen: dropout masks on the host
+    AMP_STREAM_DRAW,        // drawing i of an evaluation's images, with replacement
+    AMP_STREAM_MASK         // dropout masks on a device, at i images seen; k: network and layer
 };
 
 struct amp_stream {
@@ -35,8 +36,5 @@ void amp_stream_open(struct amp_stream *, uint64_t seed, enum amp_stream_purpose
 uint32_t amp_stream_bits(struct amp_stream *);
 // Normally distributed, mean 0, variance 1 (Box-Muller).
 double amp_stream_normal(struct amp_stream *);
-
-// The generator itself: out = the counter, encrypted.
-void amp_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 #endif

@@ -146,10 +146,11 @@ static int plan_layer_buffers(struct planner *pl, int i)
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
     int contribution = first_contribution(pl, amp_plan_last_sharer(pl, i));
-    int made = p->fused ? i - 1 : i; /* by the layer before */
+    int made = p->fused ? i - 1 : i;                 /* by the layer before */
+    int indexed = l->type == AMP_DROPOUT ? 0 : made; /* masks may be drawn before the first layer */
     int written = p->fused ? i - 1 : amp_plan_first_slice(pl, i, false);
     int consumed = p->fused ? b + 1 : backward_step(pl, amp_plan_first_slice(pl, i, true));
-    int first[AMP_BUFFER_KINDS] = {written, i, made, contribution, b, b};
+    int first[AMP_BUFFER_KINDS] = {written, i, indexed, contribution, b, b};
     int last[AMP_BUFFER_KINDS] = {
         last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {

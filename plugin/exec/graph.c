@@ -334,6 +334,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     }
     if (!watched)
         g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+    if (train) amp_dropout_draw(g);
 }
 
 static void copy_output(struct amp_graph *g, struct amp_node *node)

@@ -48,11 +48,13 @@ struct amp_binding {
 };
 
 /* Runs a layer with Darknet's code. input, delta: FP32 NCHW; delta NULL where the source wants
- * none. */
+ * none. random_uniform: numbers in [0, 1) for dropout's masks, one after the other; NULL: the
+ * backend draws these. */
 struct amp_native {
     void *user;
     void (*forward)(void *user, int layer, float *input, bool train);
     void (*backward)(void *user, int layer, float *input, float *delta);
+    float (*random_uniform)(void);
 };
 
 struct amp_node {
@@ -62,7 +64,7 @@ struct amp_node {
     struct ampk_tensor out, delta, y, dy;
     struct ampk_tensor copy[AMP_FORMATS];
     void *index, *own_index; /* maxpool, dropout */
-    uint8_t *drawn;          /* dropout: the mask on the host */
+    uint8_t *drawn;          /* dropout: the mask, where it is drawn on the host */
     void *dx;
     struct ampk_conv *conv;
     const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
@@ -96,7 +98,6 @@ struct amp_graph {
     const struct amp_net_desc *net;
     const struct amp_plan *plan;
     struct amp_native native;
-    float (*random_uniform)(void); /* in [0, 1): dropout */
     /* Of the FP32 build that this one stands in for. */
     enum ampk_bn_rule bn_rule;
     bool clips_connected; /* the delta of a connected layer is kept within 1 */
@@ -108,6 +109,8 @@ struct amp_graph {
                                  NULL: none */
     const float *truth;       /* the network's, backend memory; NULL: none */
     size_t seen;              /* images so far, this pass's too; set before amp_graph_begin */
+    struct ampk_draw masks;   /* where the backend draws dropout's masks: layer i's from here, the
+                                 second word of the counter raised by i. Set as seen is */
     struct ampk_tensor input_copy[AMP_FORMATS];
     int n_params;
     struct amp_param *params;

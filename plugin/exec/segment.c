@@ -6,7 +6,8 @@
 
 static bool stands_apart(const struct amp_graph *g, int layer)
 {
-    return !g->plan->layers[layer].ours || g->net->layers[layer].type == AMP_DROPOUT;
+    bool drawn_apart = g->net->layers[layer].type == AMP_DROPOUT && g->native.random_uniform;
+    return !g->plan->layers[layer].ours || drawn_apart;
 }
 
 int amp_segments_create(struct amp_graph *g)

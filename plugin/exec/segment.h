@@ -1,9 +1,8 @@
 /* Consecutive layers of ours that run in one go, recorded where the backend can: starting one
  * operation after the other costs more than many of them take.
  *
- * Not in a segment: layers that Darknet runs, and dropout, whose mask is drawn on the host anew for
- * every pass. A recording holds the values that its operations were given; with other values it is
- * made again.
+ * Not in a segment: layers that Darknet runs, and dropout where its masks are drawn on the host. A
+ * recording holds the values that its operations were given; with other values it is made again.
  */
 #ifndef AMP_SEGMENT_H
 #define AMP_SEGMENT_H

@@ -1,4 +1,5 @@
 /* Conformance: dropout, clipping and activation. */
+#include "kernels/philox.h"
 #include "tests/conformance/activation_error.h"
 
 /* ---- dropout ---- */
@@ -60,6 +61,87 @@ AMP_TEST(clip)
 }
 
 #endif
+
+/* Of any block of numbers, those around 2^32 too; where probability times 2^32 is no whole number;
+ * where hardly anything is kept. To the byte, and nothing around it. */
+static void dropout_draw_case(struct rig *r)
+{
+    struct ampk_draw draw;
+    for (int i = 0; i < 2; i++)
+        draw.key[i] = (uint32_t)(test_random() >> 32);
+    for (int i = 0; i < 4; i++)
+        draw.counter[i] = (uint32_t)(test_random() >> 32);
+    if (random_bool()) draw.counter[0] = 0u - (uint32_t)random_int(0, 40);
+    const float probabilities[] = {0,   1 - 0x1p-24f, .5f,
+                                   .3f, 0x1.8p-33f,   (float)test_uniform(0, 1)};
+    float probability = probabilities[random_int(0, 5)];
+    size_t n = RANDOM_OF(1, 3, 4, 5, 15, 16, 17, 31, 63, 64, 65, 1000, 4095, 4097, 70001);
+    uint8_t *keep = own(r, n), *expected = own(r, n);
+    memset(keep, GUARD, n);
+    int block = add_block(r, keep, n, random_bool() ? 0 : (size_t)random_int(1, 15), false);
+    r->backend->dropout_draw(r->context, &draw, probability, block_data(r, block), n);
+    ampk_reference.dropout_draw(NULL, &draw, probability, expected, n);
+    r->backend->read(r->context, keep, block_data(r, block), n);
+    for (size_t i = 0; i < n; i++)
+        if (keep[i] != expected[i]) {
+            TEST_FAIL("dropout_draw: element %zu of %zu is %d, expected %d", i, n, keep[i],
+                      expected[i]);
+            return;
+        }
+    digest_bytes(r, keep, n);
+}
+
+AMP_TEST(dropout_draw)
+{
+    run_cases(dropout_draw_case, 60);
+}
+
+/* Known answers of the generator (tests/unit/stream.c): number 0 to 3 of key and counter 0. */
+static void known_numbers_case(struct rig *r)
+{
+    static const uint32_t numbers[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    const struct ampk_draw draw = {{0, 0}, {0, 0, 0, 0}};
+    uint8_t keep[4], *tested = scratch_bytes(r, sizeof keep);
+    for (int i = 0; i < 4; i++)
+        for (int above = 0; above < 2; above++) {
+            float probability = (float)((numbers[i] >> 8) + (uint32_t)above) * 0x1p-24f;
+            r->backend->dropout_draw(r->context, &draw, probability, tested, sizeof keep);
+            r->backend->read(r->context, keep, tested, sizeof keep);
+            for (int k = 0; k < 4; k++)
+                CHECK_INT(keep[k], !(numbers[k] * 0x1p-32 < (double)probability));
+            CHECK_INT(keep[i], !above);
+        }
+}
+
+AMP_TEST(dropout_draws_known_numbers)
+{
+    run_cases(known_numbers_case, 1);
+}
+
+/* u equal to the probability is kept: of a number whose last 8 bits are 0, which FP32 holds. */
+static void equal_case(struct rig *r)
+{
+    enum { N = 64 };
+    struct ampk_draw draw = {{(uint32_t)test_random(), 0}, {0, 0, 0, 0}};
+    uint32_t numbers[4] = {1};
+    while (numbers[0] % 256 || numbers[0] > 0xfffffe00u) {
+        draw.counter[0]++;
+        ampk_draw_four(&draw, 0, numbers);
+    }
+    uint8_t keep[N], *tested = scratch_bytes(r, N);
+    float probability = (float)numbers[0] * 0x1p-32f;
+    r->backend->dropout_draw(r->context, &draw, probability, tested, N);
+    r->backend->read(r->context, keep, tested, N);
+    CHECK_INT(keep[0], 1);
+    r->backend->dropout_draw(r->context, &draw, probability + 0x1p-24f, tested, N);
+    r->backend->read(r->context, keep, tested, N);
+    CHECK_INT(keep[0], 0);
+}
+
+AMP_TEST(dropout_draw_keeps_what_equals_the_probability)
+{
+    run_cases(equal_case, 4);
+}
 
 /* ---- activation ---- */
 

@@ -245,14 +245,13 @@ static void bind_layers(struct rig *r)
 
 int rig_make_graph(struct rig *r, bool accumulate)
 {
-    struct amp_native native = {r, native_forward, native_backward};
+    struct amp_native native = {r, native_forward, native_backward,
+                                r->draws_masks ? NULL : dropout_uniform};
     amp_graph_free(r->graph);
     r->graph = amp_graph_create(r->backend, r->context, r->net, r->plan, r->bindings, r->params,
                                 r->n_params, r->rolling, r->n_rolling, native, accumulate, r->err,
                                 sizeof r->err);
-    if (!r->graph) return -1;
-    r->graph->random_uniform = dropout_uniform;
-    return 0;
+    return r->graph ? 0 : -1;
 }
 
 static int build(struct rig *r, const char *text)

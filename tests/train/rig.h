@@ -30,6 +30,7 @@ struct rig {
     float *input, **truth; /* truth: per layer, NULL where it is no loss */
     float *rolling_start;  /* what rig_forward begins with */
     unsigned device_losses;
+    bool draws_masks;     /* the backend draws dropout's; for a graph that is made anew */
     const float *labels;  /* net.truth */
     double loss;          /* of the last forward */
     double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */

@@ -5,6 +5,7 @@
 // emulation sees to: anything else ends the program.
 #include "tests/harness.h"
 #include "tests/train/attached.h"
+#include "tests/train/masks.h"
 #include "tests/train/small_set.h"
 
 #include "cuda.h"
@@ -404,6 +405,24 @@ AMP_TEST(what_goes_wrong_in_one_is_its_own)
     }
     end(&a);
     end(&b);
+}
+
+// Of one seed, and of as many images seen each.
+AMP_TEST(each_has_dropout_masks_of_its_own)
+{
+    struct nets a =
+        start(2, KEYS "seed=7\n", CONV(8, "") "[dropout]\nprobability=.4\n" YOLO("0,1"), NULL);
+    for (int k = 0; k < 3; ++k) {
+        data d = make_batch(a.net[0], 2);
+        train_together(&a, d);
+        free_data(d);
+        for (int i = 0; i < 2; ++i) {
+            cuda_set_device(i);
+            check_mask(a.net[i], 1, 7, (uint32_t)i);
+        }
+    }
+    CHECK_INT(*a.net[0]->seen, *a.net[1]->seen);
+    end(&a);
 }
 
 // Its group is over: what it does is its own.

@@ -4,11 +4,13 @@
 // memory late, saving, resuming.
 #include "tests/harness.h"
 #include "tests/train/attached.h"
+#include "tests/train/masks.h"
 
 #include "amp.h"
 #include "plugin/attach/deferred.h"
 #include "plugin/check/profile_time.h"
 #include "tests/emulation/darknet_device.h"
+#include "tests/emulation/emulation.h"
 
 #include <math.h>
 
@@ -253,14 +255,14 @@ AMP_TEST(weights_that_darknet_pushes_are_taken)
     free_network(other);
 }
 
-static void check_resumed(const char *keys)
+static void check_resumed(const char *keys, const char *layers)
 {
-    network *straight = train_on(0, keys, DETECTOR, 4), *stopped = train_on(0, keys, DETECTOR, 2);
+    network *straight = train_on(0, keys, layers, 4), *stopped = train_on(0, keys, layers, 2);
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", scratch("a.backup"));
     save_weights(stopped, path);
     free_network(stopped);
-    network *resumed = parse_on(0, keys, DETECTOR);
+    network *resumed = parse_on(0, keys, layers);
     load_weights(resumed, path);
     steps(resumed, 2);
     CHECK_SAME(resumed, straight);
@@ -270,8 +272,177 @@ static void check_resumed(const char *keys)
 
 AMP_TEST(a_run_goes_on_from_its_files)
 {
-    check_resumed(FIXED);
-    check_resumed(FIXED "adam=1\n");
+    check_resumed(FIXED, DETECTOR);
+    check_resumed(FIXED "adam=1\n", DETECTOR);
+}
+
+// ---- dropout ----
+
+#define SEED   7
+#define SEEDED FIXED "seed=7\n"
+// Masks of one size.
+#define DROPPED                                                                                    \
+    CONV(8, NORMALIZED)                                                                            \
+    "[dropout]\nprobability=.3\n" CONV(8, "") "[dropout]\nprobability=.6\n" YOLO("0,1")
+static const int dropped[] = {1, 3};
+
+static size_t mask_size(const network *net)
+{
+    return (size_t)(net->batch * net->layers[dropped[0]].outputs);
+}
+
+// Of n elements six standard deviations.
+static void check_share_of_kept(const network *net, int i)
+{
+    uint8_t *keep = mask_of(net, i);
+    double n = (double)mask_size(net), kept = 0, p = 1 - (double)net->layers[i].probability;
+    for (size_t k = 0; k < mask_size(net); ++k)
+        kept += keep[k];
+    CHECK_NEAR(kept, p * n, 6 * sqrt(p * (1 - p) * n));
+    free(keep);
+}
+
+static bool same_mask(const network *one, int i, const network *two, int k)
+{
+    uint8_t *a = mask_of(one, i), *b = mask_of(two, k);
+    bool same = !memcmp(a, b, mask_size(one));
+    free(a);
+    free(b);
+    return same;
+}
+
+static struct ampk_backend counting;
+static int writes, reads;
+
+static void count_write(struct ampk_context *context, void *dst, const void *host, size_t bytes)
+{
+    ++writes;
+    ampk_cuda.write(context, dst, host, bytes);
+}
+
+static void count_read(struct ampk_context *context, void *host, const void *src, size_t bytes)
+{
+    ++reads;
+    ampk_cuda.read(context, host, src, bytes);
+}
+
+// The whole pass is one segment; from host to device goes what Darknet copies, and back the words
+// at its end.
+AMP_TEST(dropout_draws_on_the_device_without_the_host)
+{
+    network *net = parse_on(0, SEEDED, DROPPED);
+    struct amp_session *s = amp_session_of(net->layers);
+    counting = *s->backend;
+    counting.write = count_write;
+    counting.read = count_read;
+    s->backend = &counting;
+    steps(net, 1);
+    const struct amp_graph *g = s->graph;
+    CHECK_INT(g->n_segments, 1);
+    CHECK(!g->nodes[dropped[0]].drawn && !g->nodes[dropped[1]].drawn);
+    writes = reads = 0;
+    long copies = darknet_device_asynchronous(), waits = darknet_device_waits();
+    long launches = darknet_device_launches();
+    size_t replays = emulation_replays();
+    steps(net, 3);
+    int passes = 3 * net->subdivisions;
+    CHECK_INT(writes, 0);
+    CHECK_INT(reads, passes);
+    CHECK_INT(darknet_device_asynchronous() - copies, passes); // of images
+    CHECK_INT(darknet_device_waits(), waits);
+    CHECK_INT(darknet_device_launches(), launches);
+    CHECK_INT(emulation_replays() - replays, 2 * passes);
+    free_network(net);
+}
+
+AMP_TEST(every_pass_and_every_layer_has_masks_of_its_own)
+{
+    network *net = parse_on(0, SEEDED, DROPPED), *other = parse_on(0, SEEDED, DROPPED);
+    uint8_t *last = NULL;
+    pass(other);
+    for (int k = 0; k < 4; ++k) {
+        pass(net);
+        for (int i = 0; i < 2; ++i) {
+            check_mask(net, dropped[i], SEED, 0);
+            check_share_of_kept(net, dropped[i]);
+            CHECK_INT(same_mask(net, dropped[i], other, dropped[i]), k == 0);
+        }
+        CHECK(!same_mask(net, dropped[0], net, dropped[1]));
+        uint8_t *keep = mask_of(net, dropped[0]);
+        CHECK(!last || memcmp(last, keep, mask_size(net)));
+        free(last);
+        last = keep;
+    }
+    free(last);
+    free_network(net);
+    free_network(other);
+}
+
+// The recording of a layer that leaves FP16 is thrown away; its mask stays.
+AMP_TEST(a_layer_that_leaves_fp16_keeps_its_masks)
+{
+    network *net = train_on(0, SEEDED, DROPPED, 2);
+    struct amp_session *s = amp_session_of(net->layers);
+    s->demoted[0] = s->demoted[dropped[0]] = AMP_FORMAT_FP32;
+    s->replan = true;
+    for (int k = 0; k < 4; ++k) {
+        pass(net);
+        check_mask(net, dropped[0], SEED, 0);
+        check_mask(net, dropped[1], SEED, 0);
+    }
+    CHECK_INT(s->plan->layers[dropped[0]].out, AMP_FORMAT_FP32);
+    free_network(net);
+}
+
+// Another scale, a step that is skipped, inference between the steps.
+static network *train_with_changes(void)
+{
+    network *net = parse_on(0, MIXED "seed=7\nloss_scale_init=16777216\n", DROPPED);
+    steps(net, 3);
+    bad_step(net);
+    predict(net);
+    steps(net, 2);
+    return net;
+}
+
+AMP_TEST(dropout_in_a_recording_is_that_of_layer_by_layer)
+{
+    network *recorded = train_with_changes();
+    emulation_allow_recordings(false);
+    network *plain = train_with_changes();
+    emulation_allow_recordings(true);
+    CHECK_SAME(recorded, plain);
+    free_network(recorded);
+    free_network(plain);
+}
+
+AMP_TEST(a_run_with_dropout_goes_on_with_the_masks_of_the_unbroken_one)
+{
+    check_resumed(SEEDED, DROPPED);
+    check_resumed(SEEDED "adam=1\n", DROPPED);
+}
+
+AMP_TEST(without_a_seed_every_run_has_masks_of_its_own)
+{
+    network *net = train_on(0, FIXED, DROPPED, 1), *other = train_on(0, FIXED, DROPPED, 1);
+    uint64_t seed = amp_session_of(net->layers)->mask_seed;
+    check_mask(net, dropped[0], seed, 0);
+    CHECK(!same_mask(net, dropped[0], other, dropped[0]));
+    CHECK(!is_same(net, other));
+    pass(net); // the key is drawn once
+    check_mask(net, dropped[1], seed, 0);
+    free_network(net);
+    free_network(other);
+}
+
+// With -nogpu a GPU build is a Darknet on the CPU.
+AMP_TEST(dropout_on_the_cpu_draws_as_darknet)
+{
+    network *net = train_on(-1, FIXED, DROPPED, 1), *same = train_on(-1, FIXED, DROPPED, 1);
+    CHECK(amp_session_of(net->layers)->graph->nodes[dropped[0]].drawn);
+    CHECK_SAME(net, same); // by srand
+    free_network(net);
+    free_network(same);
 }
 
 // No convolution: without a GPU Darknet's own stop at cuDNN.

@@ -5,6 +5,8 @@
 #include "tests/random_net.h"
 #include "tests/train/rig.h"
 
+#include <math.h>
+
 static char text[RANDOM_NET_SIZE];
 
 struct ampk_recording {
@@ -150,6 +152,111 @@ AMP_TEST(what_is_recorded_is_recorded_once_for_its_values)
     CHECK_INT(records, 3);
     rig_free(r);
     CHECK_INT(alive, 0);
+}
+
+/* ---- dropout ---- */
+
+enum { FIRST_DROPPED = 1, LAST_DROPPED = 3 }; /* layers of one shape */
+
+/* fp32: of the first convolution, and of the dropout that it passes it to. */
+static struct rig *make_dropped(const struct ampk_backend *backend, bool draws_masks, bool fp32)
+{
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=3\nsubdivisions=1\nwidth=9\nheight=7\nchannels=3\n"
+             "[convolutional]\nfilters=24\nsize=3\npad=1\nactivation=leaky\n%s"
+             "[dropout]\nprobability=.3\n[convolutional]\nfilters=24\nsize=1\nactivation=leaky\n"
+             "[dropout]\nprobability=.3\n[cost]\n",
+             fp32 ? "mixed_precision=0\n" : "");
+    struct rig *r = make(backend, 1);
+    if (draws_masks) {
+        r->draws_masks = true;
+        REQUIRE(rig_make_graph(r, false) == 0);
+    }
+    r->graph->masks = (struct ampk_draw){{7, 11}, {0, 0, 13, 17}};
+    graph = r->graph;
+    return r;
+}
+
+static bool same_mask(const struct rig *a, int i, const struct rig *b, int k)
+{
+    return !memcmp(a->graph->nodes[i].index, b->graph->nodes[k].index,
+                   rig_count(&a->graph->nodes[i].out));
+}
+
+/* Of n numbers six standard deviations. */
+static void check_share_of_kept(const struct rig *r, int i)
+{
+    size_t n = rig_count(&r->graph->nodes[i].out), kept = 0;
+    const uint8_t *keep = r->graph->nodes[i].index;
+    for (size_t k = 0; k < n; k++) {
+        CHECK(keep[k] < 2);
+        kept += keep[k];
+    }
+    CHECK_NEAR((double)kept, .7 * (double)n, 6 * sqrt(.7 * .3 * (double)n));
+}
+
+AMP_TEST(a_dropout_whose_mask_the_host_draws_stands_apart)
+{
+    struct ampk_backend backend = recorder();
+    struct rig *apart = make_dropped(&backend, false, false);
+    CHECK_INT(apart->graph->n_segments, 2);
+    CHECK(apart->graph->nodes[FIRST_DROPPED].drawn && !apart->graph->nodes[FIRST_DROPPED].segment);
+    rig_free(apart);
+    struct rig *within = make_dropped(&backend, true, false);
+    CHECK_INT(within->graph->n_segments, 1);
+    CHECK(!within->graph->nodes[FIRST_DROPPED].drawn);
+    rig_free(within);
+}
+
+static void next_images(struct rig *r)
+{
+    r->graph->masks.counter[2]++;
+}
+
+/* What is recorded reads the mask of the pass at hand. */
+AMP_TEST(masks_that_the_backend_draws_are_new_in_every_pass)
+{
+    struct ampk_backend backend = recorder();
+    struct rig *recorded = make_dropped(&backend, true, false),
+               *plain = make_dropped(&ampk_cpu, true, false);
+    size_t n = rig_count(&plain->graph->nodes[FIRST_DROPPED].out);
+    uint8_t *last = malloc(n);
+    REQUIRE(last);
+    graph = recorded->graph;
+    for (int k = 0; k < 5; k++) {
+        pass(recorded, 1);
+        pass(plain, 1);
+        check_same_gradients(recorded, plain, "a pass with dropout");
+        for (int i = FIRST_DROPPED; i <= LAST_DROPPED; i += LAST_DROPPED - FIRST_DROPPED) {
+            CHECK(same_mask(recorded, i, plain, i));
+            check_share_of_kept(recorded, i);
+        }
+        CHECK(!same_mask(plain, FIRST_DROPPED, plain, LAST_DROPPED));
+        CHECK(k == 0 || memcmp(last, plain->graph->nodes[FIRST_DROPPED].index, n));
+        memcpy(last, plain->graph->nodes[FIRST_DROPPED].index, n);
+        next_images(recorded);
+        next_images(plain);
+    }
+    CHECK_INT(plays, 8);
+    free(last);
+    rig_free(recorded);
+    rig_free(plain);
+}
+
+AMP_TEST(masks_that_the_backend_draws_depend_on_no_format_and_no_pass_before)
+{
+    struct rig *one = make_dropped(&ampk_cpu, true, false),
+               *two = make_dropped(&ampk_cpu, true, true);
+    CHECK(one->plan->layers[FIRST_DROPPED].out != two->plan->layers[FIRST_DROPPED].out);
+    next_images(one);
+    pass(one, 1);
+    one->graph->masks = two->graph->masks;
+    pass(one, 1);
+    pass(two, 1);
+    CHECK(same_mask(one, FIRST_DROPPED, two, FIRST_DROPPED));
+    CHECK(same_mask(one, LAST_DROPPED, two, LAST_DROPPED));
+    rig_free(one);
+    rig_free(two);
 }
 
 AMP_TEST(a_backend_that_cannot_record_is_not_asked_to_play)

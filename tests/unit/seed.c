@@ -118,6 +118,29 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     amp_seed_unfollow();
 }
 
+// No two of them have a counter in common, however many layers: the second word is a layer's to
+// raise.
+AMP_TEST(masks_differ_by_seed_place_and_images)
+{
+    struct ampk_draw one = amp_seed_masks(11, 0, 64);
+    struct ampk_draw others[] = {amp_seed_masks(12, 0, 64),
+                                 amp_seed_masks(11 + (1ull << 32), 0, 64),
+                                 amp_seed_masks(11, 1, 64), amp_seed_masks(11, 0, 72),
+                                 amp_seed_masks(11, 0, 64 + (1ull << 32))};
+    struct ampk_draw again = amp_seed_masks(11, 0, 64);
+    CHECK(!memcmp(&one, &again, sizeof one));
+    CHECK_INT(one.counter[0], 0);
+    for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+        const struct ampk_draw *other = &others[i];
+        CHECK_INT(other->counter[0], 0);
+        bool same_stream = !memcmp(one.key, other->key, sizeof one.key) &&
+                           !memcmp(&one.counter[2], &other->counter[2], 2 * sizeof(uint32_t));
+        CHECK(!same_stream || other->counter[1] - one.counter[1] >= 1u << 24);
+    }
+    uint64_t now = amp_seed_of_clock();
+    CHECK(amp_seed_of_clock() != now);
+}
+
 AMP_TEST(uniform_fills_from_the_stream)
 {
     float x[3] = {-1, -1, -1};

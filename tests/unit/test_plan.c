@@ -144,8 +144,8 @@ static void check_saved(int i)
         check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
                      p->backward ? end : i);
     if (l->type == AMP_MAXPOOL || (l->type == AMP_DROPOUT && plan->train))
-        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, made,
-                     p->backward ? end : i);
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements,
+                     l->type == AMP_DROPOUT ? 0 : made, p->backward ? end : i);
     if (!p->backward) {
         CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
