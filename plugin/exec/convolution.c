@@ -4,29 +4,13 @@
 
 #include <stdio.h>
 
+#include "plugin/decide/conv_shape.h"
+
 static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
 {
-    const struct amp_layer_desc *l = &g->net->layers[i];
-    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
-    struct ampk_conv_shape s = {.n = g->net->batch,
-                                .c = x->c,
-                                .h = x->h,
-                                .w = x->w,
-                                .k = l->filters,
-                                .kh = l->size,
-                                .kw = l->size,
-                                .stride = l->stride,
-                                .pad = l->pad,
-                                .groups = l->groups,
-                                .compute = g->plan->layers[i].compute,
-                                .forward_only = !g->plan->layers[i].backward};
-    if (l->type == AMP_CONNECTED) {
-        s.kh = x->h;
-        s.kw = x->w;
-        s.stride = 1;
-        s.pad = 0;
-        s.groups = 1;
-    }
+    struct ampk_conv_shape s = amp_conv_shape(g->net, i);
+    s.compute = g->plan->layers[i].compute;
+    s.forward_only = !g->plan->layers[i].backward;
     return s;
 }
 

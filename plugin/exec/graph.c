@@ -5,6 +5,7 @@
 
 #include "executor.h"
 #include "graph_parts.h"
+#include "plugin/decide/conv_shape.h"
 #include "plugin/decide/no_memory.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
@@ -26,17 +27,8 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, i
 struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
                                     enum amp_format format)
 {
-    int n = g->net->batch;
-    if (i < 0) {
-        const struct amp_net_desc *net = g->net;
-        bool image = (int64_t)net->c * net->h * net->w == net->inputs;
-        return image ? amp_graph_tensor(data, format, n, net->c, net->h, net->w)
-                     : amp_graph_tensor(data, format, n, net->inputs, 1, 1);
-    }
-    const struct amp_layer_desc *l = &g->net->layers[i];
-    if (l->out_w && l->out_h && l->out_c)
-        return amp_graph_tensor(data, format, n, l->out_c, l->out_h, l->out_w);
-    return amp_graph_tensor(data, format, n, l->outputs, 1, 1);
+    struct amp_image_shape s = amp_output_shape(g->net, i);
+    return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
 }
 
 static void *in_arena(const struct amp_graph *g, int buffer)
