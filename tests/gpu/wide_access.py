@@ -34,6 +34,7 @@ WIDE = {
     r"sum_cells<ampk_packed": (4, 4 + 1, 0),
     r"pass_back_cells<ampk_packed": (7, 4 + 1, 4),
     r"pool_max<ampk_packed": (0, 1, 1),
+    r"unpool_max<ampk_packed<float>": (0, 1, 1),  # for Blackwell nvcc takes the vectors of dy in two halves
     r"unpool_max<ampk_packed": (0, 1 + 1, 1),
     r"average<ampk_packed": (0, 1, 1),
     r"(spread|enlarge|reduce|drop)<ampk_packed": (0, 1 + 1, 1),
