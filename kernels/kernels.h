@@ -284,6 +284,9 @@ struct ampk_cost {
     float smooth;         /* truth becomes (1-smooth) * truth + smooth / (c*h*w) */
 };
 
+/* In a reason: that is it. */
+#define AMPK_NO_MEMORY "out of memory"
+
 struct ampk_backend {
     const char *name;
     /* A library stores what convolutions leave, and its amax takes another pass over it: not to be
@@ -323,7 +326,8 @@ struct ampk_backend {
     void (*convert)(struct ampk_context *, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
 
-    /* ---- convolution and inner product ---- */
+    /* ---- convolution and inner product ----
+     * conv_create: NULL with the reason in err; it holds AMPK_NO_MEMORY where it is that. */
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);

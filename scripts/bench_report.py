@@ -42,6 +42,60 @@ def memory_text(contestant):
             + (f" ({timing / 2**30:.2f} with cuDNN's timing)" if timing else ""))
 
 
+# Of an H200: (model, batch, what, the least or most that it may be). None: any.
+BARS = [
+    (None, 4, "torch / fixed", ">=", 2), (None, 16, "torch / fixed", ">=", 1.3),
+    (None, 64, "torch / fixed", ">=", 1.3),
+    (None, 4, "torch-compile / fixed", ">=", 1.2), (None, None, "torch-compile / fixed", ">=", 1.08),
+    (None, None, "alexeyab / fp16", ">=", 4), (None, None, "stock / fp16", ">=", 8),
+    (None, 64, "share of the floor, fixed", ">=", .5),
+    ("yolov3-416", 16, "memory, fp16 / stock", "<=", .40),
+    ("yolov3-416", 64, "memory, fp16 / stock", "<=", .33),
+    (None, None, "memory, fixed / torch", "<=", 1),
+    (None, None, "memory with timing, fixed / torch", "<=", 1),
+]
+
+
+def whole_memory(contestant):
+    """From reading the cfg on."""
+    return contestant.get("memory_with_timing_bytes") or contestant["memory_bytes"]
+
+
+def memory_ratios(contestants):
+    """Ours over others', where both are known."""
+    found = {}
+    for what, ours, other, bytes_of in (
+            ("memory, fp16 / stock", "fp16", "stock", whole_memory),
+            ("memory, fixed / torch", "fixed", "torch", lambda c: c["memory_bytes"]),
+            ("memory with timing, fixed / torch", "fixed", "torch", whole_memory)):
+        both = [bytes_of(contestants[name]) for name in (ours, other) if name in contestants]
+        if len(both) == 2 and all(both):
+            found[what] = both[0] / both[1]
+    return found
+
+
+def verdicts(model, batch, contestants, ratios):
+    """Every bar that something was measured for: {"what", "value", "bar", "met"}; the first one of a
+    name counts. Other memory ratios have no bar."""
+    values = {**{name: value["median"] for name, value in ratios.items()}, **memory_ratios(contestants)}
+    if "floor_share" in contestants.get("fixed", {}):
+        values["share of the floor, fixed"] = contestants["fixed"]["floor_share"]
+    found = {what: {"what": what, "value": values[what], "bar": None, "met": None}
+             for what in memory_ratios(contestants)}
+    for of_model, of_batch, what, sign, limit in reversed(BARS):
+        if what in values and of_model in (None, model) and of_batch in (None, batch):
+            met = values[what] >= limit if sign == ">=" else values[what] <= limit
+            found[what] = {"what": what, "value": values[what], "bar": f"{sign} {limit:g}", "met": met}
+    return list(found.values())
+
+
+def bar_lines(run):
+    rows = [[bar["what"], f"{bar['value']:.2f}", bar["bar"] or "-",
+             "-" if bar["met"] is None else "met" if bar["met"] else "**missed**"]
+            for bar in run.get("bars", [])]
+    return ["", *bench_lib.table(["bar (H200)", "measured", "wanted", ""], rows)] if rows else []
+
+
 def share_text(contestant, key):
     return f"{contestant[key]:.1%}" if key in contestant else "-"
 
@@ -78,6 +132,7 @@ def run_lines(run):
     if run["ratios"]:
         lines += ["", f"Rounds: {len(run['rounds'])}.", "",
                   *bench_lib.table(bench_lib.RATIO_HEADER, bench_lib.ratio_rows(run["ratios"]))]
+    lines += bar_lines(run)
     if "end_to_end" in run:
         lines += ["", f"With the loader: {run['end_to_end']['images_per_second']:.0f} images/s (fp16)."]
     lines += [f"\n{name}: not measured: {why}" for name, why in run["failed"].items()]

@@ -43,6 +43,36 @@
 #   gpu-check.sh ... --plans FILE --stages bench -- --models yolov3-tiny-416,yolov2-416,darknet53-256 \
 #       --contestants fixed,torch,fp16,stock
 #   gpu-check.sh ... --plans FILE --stages bench -- --no-check --contestants fp16,fp32,tf32,bf16,stock,stock-tf32
+# All models, batches, peers and the rate with the loader are twelve more, each with --budget 480, three in a half hour:
+#   gpu-check.sh ... --plans FILE --stages bench -- --models yolov3-608,darknet19-256 --batches 4 --contestants fixed
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 4 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 16 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 64 --separate --rounds 1 \
+#       --seconds 5 --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-tiny-416 --batches 4,16,64 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov2-416 --batches 4,16,64 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet19-256 --batches 4,16,64 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet53-256 --batches 4,16 --rounds 3 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet53-256 --batches 64 \
+#       --contestants fixed,torch,torch-compile,fp16,stock
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-416,yolov3-608,yolov3-tiny-416,yolov2-416 \
+#       --batches 4,16,64 --rounds 1 --contestants fp16 --end-to-end
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-416,yolov3-tiny-416 \
+#       --batches 4,16,64 --rounds 1 --contestants fp16 --alexeyab CHECKOUT/darknet
+#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608,yolov2-416 \
+#       --batches 4,16,64 --rounds 1 --contestants fp16 --alexeyab CHECKOUT/darknet
+# By estimate 280 s for each batch of yolov3-608 (our plans 40, PyTorch's timing 30, torch.compile 150, the others 20,
+# five rounds 40), 230 s for darknet53, 140 s for the others, 35 s for a rate with the loader and 45 s beside
+# AlexeyAB's program; what does not fit is named, and the same call with less of it goes on. yolov3-608 with 64
+# images fills the card with two contestants: there they run one after the other.
+# CHECKOUT is yours, of AlexeyAB's Darknet, built for the card (90: its compute capability) with
+#   make GPU=1 CUDNN=1 CUDNN_HALF=1 OPENCV=0 ARCH="-gencode arch=compute_90,code=[sm_90,compute_90]"
 # and --quick where it is there for less: yolov3-tiny, and none of the stages after bench but leaky-slope.
 # Where every run has a folder of its own, copy what the one before left there first: then there is one record.
 #

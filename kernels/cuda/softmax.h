@@ -29,6 +29,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
             largest = fmaxf(largest, x[first + (size_t)k * p.area]);
         for (int k = 0; k < size; k++)
             sum += expf(x[first + (size_t)k * p.area] - largest);
+#pragma unroll 2
         for (int k = 0; k < size; k++) {
             float v = expf(x[first + (size_t)k * p.area] - largest) / sum;
             out[first + (size_t)k * p.area] = v;

@@ -15,8 +15,18 @@ static int largest_layer(const struct amp_net_desc *net)
     return largest;
 }
 
-/* Images of a pass whose activations fit beside the gradients: the convolutions' own and what the
- * update reads, at most 4 bytes each. */
+/* What grows with the images of a pass: activations, and the losses' own deltas. */
+static size_t bytes_of_pass(const struct amp_net_desc *net, const struct amp_plan *plan)
+{
+    size_t bytes = plan->arena_bytes;
+    for (int i = 0; i < net->n && plan->train; i++)
+        if (plan->layers[i].loss)
+            bytes += (size_t)net->batch * (size_t)net->layers[i].outputs * sizeof(float);
+    return bytes;
+}
+
+/* Images of a pass that fit beside the gradients: the convolutions' own and what the update reads,
+ * at most 4 bytes each. */
 static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
 {
     size_t gradients = 0;
@@ -24,8 +34,8 @@ static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan
         gradients += net->layers[i].n_weights * 2 * sizeof(float);
     if (!plan->train) gradients = 0;
     if (left <= gradients) return 0;
-    double share = (double)(left - gradients) / (double)plan->arena_bytes;
-    return (int)(share * net->batch);
+    double share = (double)(left - gradients) / (double)bytes_of_pass(net, plan);
+    return share < 1 ? (int)(share * net->batch) : net->batch;
 }
 
 /* The fewest subdivisions that leave so many images to a pass. */
@@ -40,28 +50,32 @@ static int subdivisions_for(int images_of_step, int images_of_pass)
 static void advise(const struct amp_net_desc *net, int fit, char *text, size_t size)
 {
     int all = net->batch * net->subdivisions;
-    if (fit >= net->batch) /* in pieces, or taken by somebody else by now */
-        snprintf(text, size, "which is just too little; lower batch or raise subdivisions");
-    else if (fit < 1)
+    char enough[50];
+    snprintf(enough, sizeof enough, "enough for %d", fit);
+    if (fit >= net->batch) { /* in pieces, or taken by somebody else by now, or work memory */
+        snprintf(enough, sizeof enough, "which is just too little");
+        fit = net->batch - 1;
+    }
+    if (fit < 1)
         snprintf(text, size, "too little for one image; lower width and height");
     else if (net->subdivisions < 1 || net->time_steps > 1)
-        snprintf(text, size, "enough for %d; lower batch", fit);
+        snprintf(text, size, "%s; lower batch", enough);
     else
-        snprintf(text, size, "enough for %d; set batch=%d, subdivisions=%d", fit, all,
+        snprintf(text, size, "%s; set batch=%d, subdivisions=%d", enough, all,
                  subdivisions_for(all, fit));
 }
 
-void amp_no_memory(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left,
-                   char *err, size_t err_size)
+void amp_no_memory(const struct amp_net_desc *net, const struct amp_plan *plan, const char *what,
+                   size_t left, char *err, size_t err_size)
 {
     int i = largest_layer(net);
     const struct amp_layer_desc *l = &net->layers[i];
     char advice[200] = "lower batch or raise subdivisions";
     if (left) advise(net, images_that_fit(net, plan, left), advice, sizeof advice);
     int n = snprintf(err, err_size,
-                     "no memory for %.1f MiB of activations (%d images of %dx%d in a pass; the "
+                     "no memory for %s (%d images of %dx%d in a pass, %.1f MiB of activations; the "
                      "largest output is that of layer %d (%s), %dx%dx%d): ",
-                     mib(plan->arena_bytes), net->batch, net->w, net->h, i,
+                     what, net->batch, net->w, net->h, mib(plan->arena_bytes), i,
                      amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c);
     if (n < 0 || (size_t)n >= err_size) return;
     if (left)

@@ -36,17 +36,27 @@ static bool has_executor(const struct amp_layer_desc *l)
     }
 }
 
-/* A loss (or softmax) that the backend computes itself. Not where its section says
- * mixed_precision=0, where the truth is another layer's output, or with onlyforward=1, which
- * Darknet's two builds take differently. */
-static bool is_on_device(const struct planner *pl, int i)
+/* Why a loss (or softmax) that the backend has is Darknet's all the same; NULL: it is not.
+ * Darknet's two builds take onlyforward=1 differently. */
+static const char *why_not_on_device(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
-    bool can = pl->device_losses >> l->type & 1;
-    if (!can || l->onlyforward || l->override == 0) return false;
+    if (l->override == 0) return "mixed_precision=0 in its section";
+    if (l->onlyforward) return "onlyforward=1 in its section";
     for (int k = 0; k < i; k++)
-        if (pl->net->layers[k].truth) return false;
-    return true;
+        if (pl->net->layers[k].truth) return "its truth is the output of a layer with truth=1";
+    return NULL;
+}
+
+static bool backend_has(const struct planner *pl, int i)
+{
+    return pl->device_losses >> pl->net->layers[i].type & 1;
+}
+
+/* A loss (or softmax) that the backend computes itself. */
+static bool is_on_device(const struct planner *pl, int i)
+{
+    return backend_has(pl, i) && !why_not_on_device(pl, i);
 }
 
 static enum amp_format island_of(const struct amp_options *o)
@@ -170,6 +180,8 @@ static int choose_layer(struct planner *pl, int i)
     p->loss = amp_layer_is_loss(l);
     if (!p->ours) {
         choose_darknet(l, p);
+        if (backend_has(pl, i))
+            amp_plan_add_reason(p, "; not on the device: %s", why_not_on_device(pl, i));
         return 0;
     }
     if (is_on_device(pl, i)) {

@@ -3,30 +3,15 @@
 #include "executor.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "plugin/decide/conv_shape.h"
 
 static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
 {
-    const struct amp_layer_desc *l = &g->net->layers[i];
-    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
-    struct ampk_conv_shape s = {.n = g->net->batch,
-                                .c = x->c,
-                                .h = x->h,
-                                .w = x->w,
-                                .k = l->filters,
-                                .kh = l->size,
-                                .kw = l->size,
-                                .stride = l->stride,
-                                .pad = l->pad,
-                                .groups = l->groups,
-                                .compute = g->plan->layers[i].compute,
-                                .forward_only = !g->plan->layers[i].backward};
-    if (l->type == AMP_CONNECTED) {
-        s.kh = x->h;
-        s.kw = x->w;
-        s.stride = 1;
-        s.pad = 0;
-        s.groups = 1;
-    }
+    struct ampk_conv_shape s = amp_conv_shape(g->net, i);
+    s.compute = g->plan->layers[i].compute;
+    s.forward_only = !g->plan->layers[i].backward;
     return s;
 }
 
@@ -84,9 +69,11 @@ static bool choose_fused_gradient(struct amp_graph *g, int i)
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
-    char why[200] = "";
+    char why[400] = "";
     struct ampk_conv_shape shape = shape_of(g, i);
     node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
+    if (!node->conv && strstr(why, AMPK_NO_MEMORY))
+        return amp_graph_no_memory(g, i, "weights and work of its convolution", err, err_size);
     if (!node->conv) {
         snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
         return -1;
@@ -97,8 +84,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     node->mean = alloc_floats(g, shape.k);
     node->variance = alloc_floats(g, shape.k);
     if (node->mean && node->variance) return 0;
-    snprintf(err, err_size, "layer %d: no memory for batch-norm statistics", i);
-    return -1;
+    return amp_graph_no_memory(g, i, "batch-norm's statistics", err, err_size);
 }
 
 static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struct amp_node *node,

@@ -5,7 +5,8 @@
 #include "graph.h"
 
 struct amp_executor {
-    /* Makes what the layer needs beyond its tensors; NULL: nothing. -1 with the reason in err. */
+    /* Makes what the layer needs beyond its tensors; NULL: nothing. -1 with the reason in err, by
+     * amp_graph_no_memory where it is that. */
     int (*create)(struct amp_graph *, int layer, char *err, size_t err_size);
     void (*forward)(struct amp_graph *, int layer);
     void (*backward)(struct amp_graph *, int layer);

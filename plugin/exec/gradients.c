@@ -56,9 +56,10 @@ int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, s
     size_t of_pass = gradients_of_pass(g) * sizeof(float);
     g->gradients = g->backend->alloc(g->context, of_pass + 1);
     if (!g->gradients || (accumulate && !g->sums)) {
-        snprintf(err, err_size, "no memory for %.1f MiB of gradients",
+        char what[50];
+        snprintf(what, sizeof what, "%.1f MiB of gradients",
                  (double)(accumulate ? all : of_pass) / (1 << 20));
-        return -1;
+        return amp_graph_no_memory(g, -1, what, err, err_size);
     }
     g->backend->fill_zero(g->context, g->gradients, of_pass);
     if (accumulate) g->backend->fill_zero(g->context, g->sums, all);

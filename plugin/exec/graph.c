@@ -5,6 +5,7 @@
 
 #include "executor.h"
 #include "graph_parts.h"
+#include "plugin/decide/conv_shape.h"
 #include "plugin/decide/no_memory.h"
 
 struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
@@ -26,17 +27,8 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, i
 struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
                                     enum amp_format format)
 {
-    int n = g->net->batch;
-    if (i < 0) {
-        const struct amp_net_desc *net = g->net;
-        bool image = (int64_t)net->c * net->h * net->w == net->inputs;
-        return image ? amp_graph_tensor(data, format, n, net->c, net->h, net->w)
-                     : amp_graph_tensor(data, format, n, net->inputs, 1, 1);
-    }
-    const struct amp_layer_desc *l = &g->net->layers[i];
-    if (l->out_w && l->out_h && l->out_c)
-        return amp_graph_tensor(data, format, n, l->out_c, l->out_h, l->out_w);
-    return amp_graph_tensor(data, format, n, l->outputs, 1, 1);
+    struct amp_image_shape s = amp_output_shape(g->net, i);
+    return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
 }
 
 static void *in_arena(const struct amp_graph *g, int buffer)
@@ -124,6 +116,17 @@ static int allocate_loss(struct amp_graph *g, int i)
     return g->nodes[i].loss ? 0 : -1;
 }
 
+int amp_graph_no_memory(struct amp_graph *g, int i, const char *what, char *err, size_t err_size)
+{
+    g->no_memory = true;
+    if (i < 0)
+        snprintf(err, err_size, "%s", what);
+    else
+        snprintf(err, err_size, "layer %d (%s), %s", i, amp_layer_type_name(g->net->layers[i].type),
+                 what);
+    return -1;
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
@@ -132,11 +135,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->inspected = g->backend->alloc(g->context, amp_graph_inspected_bytes(g));
     g->grad_square = g->backend->alloc(g->context, ((size_t)g->n + 1) * sizeof *g->grad_square);
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
-    if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses) {
-        size_t left = g->backend->free_bytes ? g->backend->free_bytes(g->context) : 0;
-        amp_no_memory(g->net, g->plan, left, err, err_size);
-        return -1;
-    }
+    if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses)
+        return amp_graph_no_memory(g, -1, "activations", err, err_size);
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
     amp_graph_clear_watch(g);
     if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
@@ -148,16 +148,24 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     for (int i = 0; i < g->n; i++) {
         const struct amp_executor *e = amp_executor_of(g, i);
         if (e->create && e->create(g, i, err, err_size)) return -1;
-        if (allocate_loss(g, i)) {
-            snprintf(err, err_size, "no memory for the loss of layer %d", i);
-            return -1;
-        }
+        if (allocate_loss(g, i)) return amp_graph_no_memory(g, i, "its loss", err, err_size);
         const struct amp_node *node = &g->nodes[i];
         if (node->conv)
             g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
                                                                &node->watch[AMP_WATCH_WEIGHTS]};
     }
     amp_graph_list_weight_gradients(g);
+    return 0;
+}
+
+static int make(struct amp_graph *g, const struct amp_binding *bindings,
+                const struct amp_param *params, const struct amp_rolling *rolling, bool accumulate,
+                char *err, size_t err_size)
+{
+    if (copy_lists(g, params, rolling))
+        return amp_graph_no_memory(g, -1, "rolling statistics and lists", err, err_size);
+    if (build(g, bindings, accumulate, err, err_size)) return -1;
+    if (amp_segments_create(g)) return amp_graph_no_memory(g, -1, "lists", err, err_size);
     return 0;
 }
 
@@ -184,11 +192,15 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n_rolling = n_rolling;
     g->weights_stale = true;
     g->unscale = 1;
-    snprintf(err, err_size, "out of memory");
-    if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0 &&
-        amp_segments_create(g) == 0)
-        return g;
+    char why[400];
+    if (make(g, bindings, params, rolling, accumulate, why, sizeof why) == 0) return g;
+    bool no_memory = g->no_memory;
     amp_graph_free(g);
+    if (no_memory)
+        amp_no_memory(net, plan, why, backend->free_bytes ? backend->free_bytes(context) : 0, err,
+                      err_size);
+    else
+        snprintf(err, err_size, "%s", why);
     return NULL;
 }
 

@@ -160,6 +160,7 @@ struct amp_graph {
     void *at_user;
     int n_segments;
     struct amp_segment *segments;
+    bool no_memory; /* why it could not be created */
 };
 
 /* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
@@ -232,6 +233,11 @@ void amp_graph_restore_rolling(struct amp_graph *);
 
 void amp_graph_forward_layer(struct amp_graph *, int layer);
 void amp_graph_backward_layer(struct amp_graph *, int layer);
+
+/* An executor's create has no memory for `what` (layer -1: none's): -1, and amp_graph_create says
+ * what would fit. */
+int amp_graph_no_memory(struct amp_graph *, int layer, const char *what, char *err,
+                        size_t err_size);
 
 /* Source k of a layer in the format it wants: the image it reads. */
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);

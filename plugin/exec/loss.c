@@ -11,11 +11,9 @@ static size_t padded(size_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-static int no_memory(const struct amp_graph *g, int i, char *err, size_t err_size)
+static int no_memory(struct amp_graph *g, int i, char *err, size_t err_size)
 {
-    snprintf(err, err_size, "layer %d (%s): out of memory", i,
-             amp_layer_type_name(g->net->layers[i].type));
-    return -1;
+    return amp_graph_no_memory(g, i, "what its loss reads", err, err_size);
 }
 
 int amp_loss_constants(struct amp_graph *g, int i, const struct amp_constant *c, int n, char *err,

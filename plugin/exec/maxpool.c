@@ -1,8 +1,6 @@
 /* Of a fused one (plan.h) the convolution before it does both passes. */
 #include "executor.h"
 
-#include <stdio.h>
-
 /* A backend whose index is larger than the plan's gets memory of its own. */
 static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
@@ -11,8 +9,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     if (need <= g->plan->buffers[node->plan->buffer[AMP_BUFFER_INDEX]].bytes) return 0;
     node->index = node->own_index = g->backend->alloc(g->context, need);
     if (node->index) return 0;
-    snprintf(err, err_size, "layer %d (maxpool): no memory for %zu bytes of index", i, need);
-    return -1;
+    return amp_graph_no_memory(g, i, "its index", err, err_size);
 }
 
 static void forward(struct amp_graph *g, int i)

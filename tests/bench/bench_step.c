@@ -122,7 +122,7 @@ static struct {
     pthread_t thread;
     atomic_int stop;
     int gpu;
-    size_t before, peak;
+    size_t before, first, peak; /* first: the peak up to the end of the warm-up */
 } memory;
 
 static void *watch_memory(void *unused)
@@ -138,6 +138,13 @@ static void *watch_memory(void *unused)
     return NULL;
 }
 
+static void start_watching_memory(void)
+{
+    memory.peak = memory_used();
+    atomic_store(&memory.stop, 0);
+    if (pthread_create(&memory.thread, NULL, watch_memory, NULL)) die("no", "thread");
+}
+
 static void open_device(int gpu)
 {
     gpu_index = -1;
@@ -147,8 +154,8 @@ static void open_device(int gpu)
     cuda_set_device(gpu);
     on_device = 1;
     memory.gpu = gpu;
-    memory.before = memory.peak = memory_used();
-    if (pthread_create(&memory.thread, NULL, watch_memory, NULL)) die("no", "thread");
+    memory.before = memory_used();
+    start_watching_memory();
 }
 
 static void stop_watching_memory(void)
@@ -156,6 +163,15 @@ static void stop_watching_memory(void)
     if (!on_device) return;
     atomic_store(&memory.stop, 1);
     pthread_join(memory.thread, NULL);
+}
+
+/* What comes is watched by itself, without the timing of plans. */
+static void end_of_warm_up(void)
+{
+    stop_watching_memory();
+    if (!on_device) return;
+    memory.first = memory.peak;
+    start_watching_memory();
 }
 
 static void wait_for_device(void)
@@ -178,14 +194,16 @@ static void print_device(void)
     check(cudaGetDeviceProperties(&p, memory.gpu), "cudaGetDeviceProperties:");
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion:");
     check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion:");
-    printf(", \"memory_bytes\": %zu, \"device\": {\"name\": \"%s\", "
+    printf(", \"memory_bytes\": %zu, \"memory_with_timing_bytes\": %zu, \"device\": {\"name\": "
+           "\"%s\", "
            "\"compute_capability\": %d, \"multiprocessors\": %d, \"clock_khz\": %d, "
            "\"memory_clock_khz\": %d, \"memory_bus_bits\": %d, \"memory_bytes\": %zu, "
            "\"driver\": %d, \"runtime\": %d, \"cudnn\": %zu}",
-           memory.peak - memory.before, p.name, 10 * p.major + p.minor, p.multiProcessorCount,
-           attribute(cudaDevAttrClockRate), attribute(cudaDevAttrMemoryClockRate),
-           attribute(cudaDevAttrGlobalMemoryBusWidth), p.totalGlobalMem, driver, runtime,
-           cudnnGetVersion());
+           memory.peak - memory.before,
+           (memory.first > memory.peak ? memory.first : memory.peak) - memory.before, p.name,
+           10 * p.major + p.minor, p.multiProcessorCount, attribute(cudaDevAttrClockRate),
+           attribute(cudaDevAttrMemoryClockRate), attribute(cudaDevAttrGlobalMemoryBusWidth),
+           p.totalGlobalMem, driver, runtime, cudnnGetVersion());
 }
 
 static void pull(float *host, float *dev, size_t n)
@@ -311,6 +329,7 @@ static void open_device(int gpu)
 }
 
 static void stop_watching_memory(void) {}
+static void end_of_warm_up(void) {}
 static void wait_for_device(void) {}
 static void print_device(void) {}
 
@@ -522,6 +541,8 @@ int main(int argc, char **argv)
     if (a.dump) dump(net, a.dump);
     if (a.fixed) keep_batch_on_device(net);
     warm_up(net, a.warmup);
+    end_of_warm_up();
+    warm_up(net, a.group);
     stop_watching_memory();
     describe(net, a.cfg);
     if (!a.serve) time_steps(net, a.steps, a.group, 0);

@@ -11,6 +11,7 @@
  * Not proved: that the numbers are right, or fast. */
 #include "kernels/cuda/conv_problem.h"
 #include "kernels/cuda/cudnn_plan.h"
+#include "plugin/decide/conv_shape.h"
 #include "plugin/decide/net_desc.h"
 
 #include <dirent.h>
@@ -66,17 +67,11 @@ static void remove_doubles(struct shapes *s)
     s->count = kept;
 }
 
-/* The convolution that the plugin makes of a layer (exec/convolution.c). */
-static void add_layer(struct shapes *s, const struct amp_layer_desc *l)
+static void add_layer(struct shapes *s, const struct amp_net_desc *net, int layer)
 {
-    struct ampk_conv_shape shape = {
-        0,       l->c,      l->h,   l->w,      l->filters,        l->size,
-        l->size, l->stride, l->pad, l->groups, AMPK_COMPUTE_FP16, false};
-    if (l->type == AMP_CONNECTED)
-        shape = (struct ampk_conv_shape){0, l->inputs, 1, 1, l->outputs,        1,
-                                         1, 1,         0, 1, AMPK_COMPUTE_FP16, false};
-    else if (l->type != AMP_CONVOLUTIONAL)
-        return;
+    if (!amp_layer_is_matrix(&net->layers[layer])) return;
+    struct ampk_conv_shape shape = amp_conv_shape(net, layer);
+    shape.compute = AMPK_COMPUTE_FP16;
     for (int i = 0; i < BATCHES; i++) {
         shape.n = batches[i];
         add_shape(s, shape);
@@ -90,7 +85,7 @@ static bool add_net(struct shapes *s, const struct amp_cfg_file *cfg, int side, 
     struct amp_net_desc *net = amp_net_describe(cfg, side, side, false, err, sizeof err);
     *random = false;
     for (int i = 0; net && i < net->n; i++) {
-        add_layer(s, &net->layers[i]);
+        add_layer(s, net, i);
         *random |= net->layers[i].random != 0;
     }
     if (!net) fprintf(stderr, "not tested: %s\n", err);
@@ -140,6 +135,7 @@ static const struct ampk_conv_shape some_shapes[] = {
     {16, 512, 14, 14, 512, 3, 3, 1, 1, 32, AMPK_COMPUTE_FP16, 0}, /* and of 16 */
     {16, 64, 28, 28, 64, 3, 3, 1, 1, 64, AMPK_COMPUTE_FP16, 0},   /* depthwise */
     {64, 4096, 1, 1, 1470, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, 0},  /* connected */
+    {16, 256, 6, 6, 4096, 6, 6, 1, 0, 1, AMPK_COMPUTE_FP16, 0},   /* the same, after an image */
     {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_BF16, 0},
     {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_TF32, 0},
     {4, 256, 26, 26, 512, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP32, 0},

@@ -1,6 +1,11 @@
 """The kernels that move most of the data read and write 16 bytes at a time: looked up in what the
 compiler made of them, for every architecture in the library.
 
+A kernel of WIDE or OF_TYPES has at least as many accesses of 16 bytes as its source has vectors to load and to
+store, so that none of its tensors is read in smaller pieces unseen; those that are for tensors
+alone, whose channels fill 16 bytes, have none of 2 bytes beside them. HALF are those with 8 bytes.
+Every other kernel is in NARROW, with why: a new one has to be put somewhere.
+
 usage: wide_access.py LIBRARY
 
 Exit status 77 where there is no cuobjdump.
@@ -12,18 +17,75 @@ import shutil
 import subprocess
 import sys
 
-# Instances for tensors whose channels fill 16 bytes (ampk_packed), and those that take so many
-# elements at once; some only sum up what they read, and one reads pixels of 6 bytes.
-WIDE = re.compile(r"<ampk_packed<|^(accumulate_to|scale_by|find_amax)<4>|^copy_rows<8,"
-                  r"|^find_stored_amax<|^(watch|add)_gradients<|^update_weights<|^apply<"
-                  r"|^unpack_nhwc<.*, 8>|^convolve_image<.*, 4, ")
-ONLY_READS = re.compile(r"^(take_statistics|sum_gradients|sum_cells|find_amax|find_stored_amax"
-                        r"|watch_gradients)<")
-ONLY_WRITES = re.compile(r"^convolve_image<")
+# Kernel: (vectors of parameters, of tensors, stored). A vector of tensors is 16 bytes, or 8 elements
+# where a name says how many; one of parameters has the same number of FP32. Rows in flight count, and
+# once more for the rows that are left over (ampk_for_rows), and what is added to (ampk_put).
+ROWS = 2 + 1
+WIDE = {
+    r"take_statistics<ampk_packed": (1, 4 + 1, 0),
+    r"normalize<ampk_packed<\w+>, \w+, false>": (4, ROWS, ROWS),
+    r"normalize<ampk_packed<\w+>, \w+, true>": (4, 2 * ROWS, ROWS),
+    r"sum_gradients<ampk_packed<\w+>, ampk_slope>": (4, 2, 0),
+    r"sum_gradients<ampk_packed<\w+>, ampk_curve>": (1, 3, 0),
+    r"pass_back<ampk_packed<\w+>, ampk_slope>.*layer_gradient": (7, 2 * ROWS, ROWS),
+    r"pass_back<ampk_packed<\w+>, ampk_curve>.*layer_gradient": (4, 3 * ROWS, ROWS),
+    r"pass_back_bias<ampk_packed": (0, 2 * ROWS, ROWS),
+    r"pool_normalized<ampk_packed": (4, 4, 1),
+    r"sum_cells<ampk_packed": (4, 4 + 1, 0),
+    r"pass_back_cells<ampk_packed": (7, 4 + 1, 4),
+    r"pool_max<ampk_packed": (0, 1, 1),
+    r"unpool_max<ampk_packed<float>": (0, 1, 1),  # for Blackwell nvcc takes the vectors of dy in two halves
+    r"unpool_max<ampk_packed": (0, 1 + 1, 1),
+    r"average<ampk_packed": (0, 1, 1),
+    r"(spread|enlarge|reduce|drop)<ampk_packed": (0, 1 + 1, 1),
+    r"add_same<ampk_packed": (0, 2 * ROWS, ROWS),
+    r"pass_same<ampk_packed": (0, 3 * ROWS, ROWS),
+    r"activate<ampk_packed": (0, 1, 1),
+    r"pass_back<ampk_packed<\w+>, \w+>\(ampk_cover, ampk_view,": (0, 2 + 1, 1),
+    r"pack<.*, 8>|convolve_image<.*, 4, ": (0, 0, 1),  # pixels of 3 channels, or another odd number
+    r"find_amax<4>|find_stored_amax<|watch_gradients<": (0, 1, 0),
+    r"compare<": (0, 2, 0),
+    r"accumulate_to<4>|add_gradients<": (0, 2, 1),
+    r"scale_by<4>|apply<copy_item": (0, 1, 1),
+    r"update_weights<.*ampk_sgd>": (0, 4, 3),
+    r"update_weights<.*ampk_adam>": (0, 5, 4),
+    r"apply<update_item<ampk_sgd>": (0, 3, 2),
+    r"apply<update_item<ampk_adam>": (0, 4, 3),
+}
+# Those that read one type and store another: (read, stored, added to), of their types.
+OF_TYPES = {
+    r"copy_rows<8, (\w+), (\w+)>": (2, 1, 1),
+    r"unpack_nhwc<add_or_not, (\w+), (\w+), 8>": (1, 2, 2),
+    r"unpack_nhwc<activate<\w+>, (\w+), (\w+), 8>": (1, 2, None),
+}
+# By 8 bytes: a lane's part of the mma's operand, four filters of each pixel of a cell. The lanes of a
+# pixel read a line of it.
+HALF = {
+    r"multiply_gradient<.*, plain_input<4>": 4 + 4,
+    r"multiply_gradient<.*, pooled_input<4>": 4 + 1,
+}
+NARROW = {
+    r".*ampk_any|add_sampled<|pass_sampled<|permute<":
+        "any layout, dtype and number of channels, element by element",
+    r"(accumulate_to|find_amax|scale_by)<1>|copy_rows<1,|(pack|unpack_nhwc)<.*, 1>":
+        "the same of what begins at any address",
+    r"convolve_image<.*, [123], ": "fewer filters than fill 16 bytes of each lane of an mma's result",
+    r"multiply_gradient<.*_input<2>": "16 filters, 4 bytes of a pixel a lane: its part of an mma's operand",
+    r"add_blocks<|ampk_add_parts|add_parts": "sums of blocks, a few for a convolution",
+    r"(transpose|regroup|unpack_nchw|pass_planes)<|pass_delta|ampk_activate_planes<":
+        "planes of pixels at least on one side: a warp reads and writes lines of them",
+    r"look<": "what amp_log and `amp check` count",
+    r"ampk_(pass_back|judge_boxes|take_truths|lose|softmax_cells)|softmax_groups":
+        "losses, FP32 planes: a warp reads lines",
+    r"finish_sums|list_parameters|take_sums": "numbers of channels",
+    r"square": "the gradient's norm, for amp_log",
+    r"pack_weights<": "once a step, where somebody else wrote the weights",
+    r"fill_with_numbers<": "before timing",
+}
 
 
 def kernels(library):
-    """(architecture, mangled name) -> the wide accesses in it."""
+    """(architecture, mangled name) -> how often it has "LDG 16", "STG 2" ..., by bytes."""
     found, arch, current = {}, None, None
     dump = subprocess.Popen(["cuobjdump", "-sass", library], stdout=subprocess.PIPE, text=True)
     for line in dump.stdout:
@@ -32,17 +94,59 @@ def kernels(library):
             arch = words[2]
         elif words[:2] == ["Function", ":"]:
             current = found.setdefault((arch, words[2]), collections.Counter())
-        elif ".128" in line:
-            current.update(re.findall(r"\b(LDG|STG)\.[\w.]*128\b", line))
+        elif access := re.search(r"\b(LDG|STG)\.([\w.]+)", line):
+            bits = re.search(r"\b[US]?(8|16|64|128|256)\b", access[2])
+            width = int(bits[1]) // 8 if bits else 4
+            # Blackwell has 32 bytes, of which two vectors make one.
+            current[f"{access[1]} {min(width, 16)}"] += max(width // 16, 1)
     assert dump.wait() == 0, "cuobjdump failed"
     return found
 
 
 def readable(names):
-    """Mangled names -> what they stand for, without result and arguments."""
+    """Mangled names -> what they stand for, without the result."""
     said = subprocess.run(["c++filt"], input="\n".join(names), text=True, capture_output=True,
                           check=True).stdout.split("\n")
-    return {name: text.split("(")[0].removeprefix("void ") for name, text in zip(names, said)}
+    return {name: text.removeprefix("void ") for name, text in zip(names, said)}
+
+
+def matching(table, kernel):
+    """(what the table has for the kernel, the match), or twice None."""
+    for pattern, value in table.items():
+        if match := re.match(pattern, kernel):
+            return value, match
+    return None, None
+
+
+def vectors(dtype):
+    """16-byte vectors that 8 elements take."""
+    return 2 if dtype == "float" else 1
+
+
+def wanted(kernel):
+    """{"LDG 16": the least number, ...}; None for a kernel in no table but NARROW's."""
+    if least := matching(WIDE, kernel)[0]:
+        parameters, loads, stores = least
+        return {"LDG 16": loads + parameters * (1 if "packed<float>" in kernel else 2),
+                "STG 16": stores}
+    least, types = matching(OF_TYPES, kernel)
+    if least:
+        read, stored, added = (number and vectors(types[number]) for number in least)
+        return {"LDG 16": read + (added or 0), "STG 16": stored}
+    least = matching(HALF, kernel)[0]
+    return {"LDG 8": least} if least else None
+
+
+def faults(kernel, access):
+    """What is wrong with a kernel's accesses, in words."""
+    least = wanted(kernel)
+    if least is None:
+        return [] if matching(NARROW, kernel)[0] else ["is in no table of this test"]
+    found = [f"{access[kind]} {kind}, not {number}" for kind, number in least.items()
+             if access[kind] < number]
+    if "<ampk_packed<" in kernel:
+        found += [f"{access[kind]} {kind}" for kind in ("LDG 2", "STG 2") if access[kind]]
+    return found
 
 
 def main(library):
@@ -51,19 +155,15 @@ def main(library):
         return 77
     found = kernels(library)
     names = readable(sorted({name for _, name in found}))
-    counts, narrow = collections.Counter(), []
+    counts, wrong = collections.Counter(), []
     for (arch, name), access in found.items():
         kernel = names[name]
-        if not WIDE.search(kernel):
-            continue
-        counts[arch] += 1
-        wanted = [w for w, other in (("LDG", ONLY_WRITES), ("STG", ONLY_READS))
-                  if not other.search(kernel)]
-        narrow += ["%s, %s: no 16-byte %s" % (kernel, arch, w) for w in wanted if not access[w]]
-    print("16-byte accesses: " + ", ".join("%d kernels for %s" % (counts[a], a)
-                                           for a in sorted(counts)))
-    assert counts and min(counts.values()) >= 40, "kernels are missing in %s" % library
-    assert not narrow, "\n".join(narrow)
+        counts[arch] += wanted(kernel) is not None
+        wrong += [f"{arch}, {kernel}: {fault}" for fault in faults(kernel, access)]
+    print("8 and 16 bytes at a time: " + ", ".join(f"{counts[arch]} kernels for {arch}"
+                                                    for arch in sorted(counts)))
+    assert counts and min(counts.values()) >= 40, f"kernels are missing in {library}"
+    assert not wrong, "\n".join(wrong)
     return 0
 
 

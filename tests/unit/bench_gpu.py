@@ -258,6 +258,8 @@ def test_beside_torch(folder):
     assert list(run["contestants"]) == ["fixed", "torch", "stock-tf32", "fp16"], run["contestants"]
     near(run["ratios"]["torch / fixed"]["median"], 1.3)
     assert "| 2.00 (5.00 with cuDNN's timing) |" in page and "| 3.00 |" in page, page
+    assert "| memory, fixed / torch | 1.50 | <= 1 | **missed** |" in page, page
+    assert "| torch / fixed | 1.30 | >= 1.3 |" in page and run["bars"], page
     assert "at 790 TFLOP/s and 4300 GB/s, measured before" in page, page
     assert "at 989 TFLOP/s and 4800 GB/s by data sheet." in page and "no loss. alexeyab" in page, page
     near(run["contestants"]["fixed"]["floor_share"], bench_lib.rates(
@@ -277,6 +279,35 @@ def test_beside_torch(folder):
     assert f"torch-graphs: not measured: {said}" in page, page
     assert done.stdout.splitlines()[-1] == f"Not measured: small160 batch 4: torch-graphs: {said}", done
     assert list(record["runs"][0]["contestants"]) == ["fixed", "torch-compile"], record["runs"]
+
+
+def test_bars():
+    """The bars of speed and memory: which hold for what, and how they are told."""
+    def at(model, batch, ours, stock, torch, **speeds):
+        names = {"fp16": ours, "stock": stock, "fixed": ours, "torch": torch}
+        contestants = {name: {"memory_bytes": steps, "memory_with_timing_bytes": whole}
+                       for name, (steps, whole) in names.items()}
+        ratios = {name.replace("_", " / "): {"median": value} for name, value in speeds.items()}
+        contestants["fixed"]["floor_share"] = .45
+        bars = bench_report.verdicts(model, batch, contestants, ratios)
+        return {bar["what"]: (round(bar["value"], 3), bar["bar"], bar["met"]) for bar in bars}, bars
+
+    # Stock is compared from reading the cfg on; PyTorch both ways.
+    bars, listed = at("yolov3-416", 16, (30, 39), (90, 100), (31, 38), torch_fixed=1.3, stock_fp16=7.9)
+    assert bars == {"memory, fp16 / stock": (.39, "<= 0.4", True),
+                    "memory, fixed / torch": (.968, "<= 1", True),
+                    "memory with timing, fixed / torch": (1.026, "<= 1", False),
+                    "torch / fixed": (1.3, ">= 1.3", True), "stock / fp16": (7.9, ">= 8", False)}, bars
+    bars, _ = at("yolov3-416", 64, (30, 39), (90, 100), (31, 38), torch_fixed=1.2)
+    assert bars["memory, fp16 / stock"] == (.39, "<= 0.33", False), bars
+    assert bars["share of the floor, fixed"] == (.45, ">= 0.5", False), bars
+    bars, _ = at("yolov2-416", 4, (30, 39), (90, 100), (31, 38), torch_fixed=1.9)
+    assert bars["memory, fp16 / stock"] == (.39, None, None), bars
+    assert bars["torch / fixed"] == (1.9, ">= 2", False), bars
+    lines = bench_report.bar_lines({"bars": listed})
+    assert "| memory, fp16 / stock | 0.39 | <= 0.4 | met |" in lines, lines
+    assert "| memory with timing, fixed / torch | 1.03 | <= 1 | **missed** |" in lines, lines
+    assert bench_report.verdicts("yolov3-416", 16, {"fp16": {"memory_bytes": 1}}, {}) == []
 
 
 def test_no_torch(folder):
@@ -432,6 +463,7 @@ test_roofline()
 test_output()
 test_defaults()
 test_judge()
+test_bars()
 for tests in ([test_run, test_not_recorded, test_beside_torch, test_fault, test_cut_off], [test_no_torch],
               [test_libraries], [test_torch]):
     with tempfile.TemporaryDirectory() as scratch:

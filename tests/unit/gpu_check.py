@@ -4,6 +4,8 @@ programs; and its report from canned stages.
 usage: gpu_check.py ROOT
 """
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import re
@@ -107,6 +109,39 @@ def test_all_stages(folder):
     assert "small160, batch 16: fp16 failed" in done.stdout, done
     assert "small160, batch 16: torch-graphs failed" not in done.stdout, done  # not ours
     assert "small160, batch 16: fixed failed" in done.stdout, done
+
+
+def recipes():
+    """What bench-gpu is given by the calls that the head of gpu-check.sh names."""
+    head = (ROOT / "scripts/gpu-check.sh").read_text().replace(" \\\n#", "")
+    return [call.split(" -- ")[1].split() for call in re.findall(r"(?m)^#   gpu-check.sh (.*)$", head)
+            if " -- " in call]
+
+
+def test_recipes(folder):
+    """Together the calls measure every model and batch beside every peer; bench-gpu takes each."""
+    loader = importlib.machinery.SourceFileLoader("bench_gpu", str(ROOT / "scripts/bench-gpu"))
+    bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_gpu", loader))
+    loader.exec_module(bench)
+    stand_ins(folder)
+    measured, end_to_end, alexeyab, compared = set(), set(), set(), set()
+    for words in recipes():
+        sys.argv = ["bench-gpu", "--binaries", str(folder / "binaries"),
+                    "--models", "yolov3-416", "--batches", "16", *words]  # as gpu-check.sh calls it
+        args = bench.parse()
+        pairs = {(model, batch) for model in args.models for batch in args.batches}
+        measured |= {(*pair, name) for pair in pairs for name in args.contestants}
+        end_to_end |= pairs if args.end_to_end else set()
+        alexeyab |= pairs if args.alexeyab else set()
+        compared |= set() if args.no_check else set(args.models)
+    models = set(bench.MODELS) - {"small160"}
+    detectors = {model for model in models if model.startswith(bench.DETECTORS)}
+    wanted = {(model, batch, name) for model in models for batch in (4, 16, 64)
+              for name in ("fixed", "fp16", "torch", "torch-compile", "stock")}
+    assert wanted <= measured, sorted(wanted - measured)
+    pairs = {(model, batch) for model in detectors for batch in (4, 16, 64)}
+    assert pairs == end_to_end == alexeyab, (end_to_end, alexeyab)
+    assert models - {"yolov3-416"} <= compared, compared  # and that by the usual call
 
 
 def test_benches(folder):
@@ -263,7 +298,9 @@ data = pathlib.Path(sys.argv[3])
 cfg = (data.parent / "toy.cfg").read_text()
 for i in range(1, int(re.search("max_batches=(.*)", cfg)[1]) + 1):
     print(f"{{i}}: {{10 / i}}, {{10 / i}} avg, 0.1 rate, 0.1 seconds, 1 images")
-(data.parent / "backup/toy_final.weights").write_bytes(bytes(20) + b"abcd")
+(data.parent / "backup").mkdir(exist_ok=True)
+(data.parent / "backup/toy_final.weights").write_bytes(
+    bytes(20) + bytes([1, 2, "seed=2" in cfg, "probability=0.5" in cfg]))
 if "amp_dtype=fp16" in cfg:
     print("darknet-amp: the work of a pass CAN be recorded (x)", file=sys.stderr)
 """
@@ -285,7 +322,7 @@ def test_recordings(folder):
 def test_other_weights(folder):
     """Another way to come by the same weights that has others is named."""
     make_executable(folder / "darknet", DARKNET.replace("CAN", "can").replace(
-        'b"abcd")', 'b"abc" + bytes([__import__("os").environ.get("AMPK_CUDA_SIDE_STREAM") == "1"]))'))
+        "bytes([1, ", 'bytes([__import__("os").environ.get("AMPK_CUDA_SIDE_STREAM") == "1", '))
     done = subprocess.run([sys.executable, ROOT / "tests/gpu/invariants.py", folder / "darknet"],
                           text=True, capture_output=True)
     assert done.returncode == 1 and "{'AMPK_CUDA_SIDE_STREAM': '1'} differs by" in done.stdout, done
@@ -343,8 +380,8 @@ def test_other_records(folder):
 test_no_gpu()
 test_arguments()
 test_joined()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_benches, test_libraries,
-             test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report,
+for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_recipes, test_benches,
+             test_libraries, test_sanitizer, test_added_to, test_cut_off, test_fault, test_unpacking, test_pack, test_report,
              test_other_records):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

@@ -9,7 +9,7 @@ struct planned {
     struct amp_cfg_file *cfg;
     struct amp_net_desc *net;
     struct amp_plan *plan;
-    size_t bytes; /* activations and gradients */
+    size_t bytes; /* activations, gradients and the loss */
 };
 
 static struct planned make_plan(int batch, int subdivisions)
@@ -32,6 +32,7 @@ static struct planned make_plan(int batch, int subdivisions)
     p.bytes = p.plan->arena_bytes;
     for (int i = 0; i < p.net->n; i++)
         p.bytes += p.net->layers[i].n_weights * 2 * sizeof(float);
+    p.bytes += (size_t)p.net->batch * (size_t)p.net->layers[p.net->n - 1].outputs * sizeof(float);
     return p;
 }
 
@@ -45,14 +46,14 @@ static void drop(struct planned *p)
 static const char *advice(size_t left)
 {
     struct planned p = make_plan(64, 2);
-    amp_no_memory(p.net, p.plan, left, text, sizeof text);
+    amp_no_memory(p.net, p.plan, "tea", left, text, sizeof text);
     drop(&p);
     return text;
 }
 
 AMP_TEST(the_layer_and_sizes_are_named)
 {
-    CHECK(strstr(advice(1 << 20), "32 images of 64x48 in a pass") != NULL);
+    CHECK(strstr(advice(1 << 20), "no memory for tea (32 images of 64x48 in a pass") != NULL);
     CHECK(strstr(text, "layer 0 (convolutional), 64x48x40") != NULL);
     CHECK(strstr(text, "1.0 MiB are free") != NULL);
 }
@@ -74,7 +75,7 @@ AMP_TEST(what_is_advised_fits_and_the_next_larger_does_not)
 AMP_TEST(where_nothing_helps_it_says_so)
 {
     CHECK(strstr(advice(1000), "too little for one image") != NULL);
-    CHECK(strstr(advice((size_t)1 << 40), "just too little") != NULL);
+    CHECK(strstr(advice((size_t)1 << 40), "just too little; set batch=64, subdivisions=4") != NULL);
     CHECK(strstr(advice(0), "lower batch or raise subdivisions") != NULL);
     CHECK(strstr(text, "are free") == NULL);
 }

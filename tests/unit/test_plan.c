@@ -626,15 +626,22 @@ AMP_TEST(losses_on_the_device)
     forget();
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nonlyforward=1\n");
     CHECK(!plan->layers[1].ours);
+    CHECK_STR(plan->layers[1].reason,
+              "loss: stays FP32, its delta carries the loss scale; not on the "
+              "device: onlyforward=1 in its section");
     forget();
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
     CHECK(!plan->layers[1].ours && plan->layers[1].loss);
+    CHECK(strstr(plan->layers[1].reason, "not on the device: mixed_precision=0") != NULL);
     forget();
     plan_layers("", "[conv]\nfilters=7\ntruth=1\n[yolo]\nclasses=2\n");
     CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "not on the device: its truth is the output of a layer "
+                                         "with truth=1") != NULL);
     forget();
     plan_layers("", "[conv]\nfilters=7\n[region]\nclasses=2\n");
     CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "device") == NULL);
     forget();
     device_losses = 0;
 }
