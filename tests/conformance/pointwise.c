@@ -34,34 +34,6 @@ AMP_TEST(dropout)
     run_cases(dropout_case, 50);
 }
 
-/* ---- clipping ---- */
-
-#ifdef CONFORMANCE_CUDA
-
-static double any_value(void)
-{
-    static const double special[] = {INFINITY, -INFINITY, NAN};
-    return test_random() % 8 ? random_value() : special[test_random() % 3];
-}
-
-/* A power of two within the range of values, or beyond that of FP16. */
-static void clip_case(struct rig *r)
-{
-    struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
-    struct pair x = output_tensor_of(r, shape, any_value);
-    float limit = ldexpf(1, RANDOM_OF(-3, -1, 0, 1, 15, 16, 24));
-    r->backend->clip(r->context, &x.tested, limit);
-    ampk_reference.clip(NULL, &x.exact, limit);
-    check_output(r, "clip", &x, exactly);
-}
-
-AMP_TEST(clip)
-{
-    run_cases(clip_case, 40);
-}
-
-#endif
-
 /* Of any block of numbers, those around 2^32 too; where probability times 2^32 is no whole number;
  * where hardly anything is kept. To the byte, and nothing around it. */
 static void dropout_draw_case(struct rig *r)
@@ -142,6 +114,34 @@ AMP_TEST(dropout_draw_keeps_what_equals_the_probability)
 {
     run_cases(equal_case, 4);
 }
+
+/* ---- clipping ---- */
+
+#ifdef CONFORMANCE_CUDA
+
+static double any_value(void)
+{
+    static const double special[] = {INFINITY, -INFINITY, NAN};
+    return test_random() % 8 ? random_value() : special[test_random() % 3];
+}
+
+/* A power of two within the range of values, or beyond that of FP16. */
+static void clip_case(struct rig *r)
+{
+    struct ampk_tensor shape = random_shape(random_dtype(), AMPK_NHWC);
+    struct pair x = output_tensor_of(r, shape, any_value);
+    float limit = ldexpf(1, RANDOM_OF(-3, -1, 0, 1, 15, 16, 24));
+    r->backend->clip(r->context, &x.tested, limit);
+    ampk_reference.clip(NULL, &x.exact, limit);
+    check_output(r, "clip", &x, exactly);
+}
+
+AMP_TEST(clip)
+{
+    run_cases(clip_case, 40);
+}
+
+#endif
 
 /* ---- activation ---- */
 

@@ -40,7 +40,8 @@ WIDE = {
     r"(spread|enlarge|reduce|drop)<ampk_packed": (0, 1 + 1, 1),
     r"add_same<ampk_packed": (0, 2 * ROWS, ROWS),
     r"pass_same<ampk_packed": (0, 3 * ROWS, ROWS),
-    r"activate<ampk_packed": (0, 1, 1),
+    r"(activate|keep_within)<ampk_packed": (0, 1, 1),
+    r"draw_mask": (0, 0, 1),
     r"pass_back<ampk_packed<\w+>, \w+>\(ampk_cover, ampk_view,": (0, 2 + 1, 1),
     r"pack<.*, 8>|convolve_image<.*, 4, ": (0, 0, 1),  # pixels of 3 channels, or another odd number
     r"find_amax<4>|find_stored_amax<|watch_gradients<": (0, 1, 0),
