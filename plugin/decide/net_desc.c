@@ -136,6 +136,11 @@ bool amp_layer_is_loss(const struct amp_layer_desc *l)
     }
 }
 
+bool amp_layer_is_head(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
+}
+
 /* ---- helpers ---- */
 
 static int key_int(const struct describer *d, const char *key, int def)
@@ -143,16 +148,10 @@ static int key_int(const struct describer *d, const char *key, int def)
     return amp_cfg_int(d->section, key, def);
 }
 
-static int line_of(const struct describer *d, const char *key)
-{
-    const struct amp_cfg_entry *e = amp_cfg_find(d->section, key);
-    return e ? e->line : d->section->line;
-}
-
 static int positive(struct describer *d, const char *key, int value)
 {
     if (value > 0) return 0;
-    return fail(d, line_of(d, key), "%s=%d in %s: must be at least 1", key, value,
+    return fail(d, amp_cfg_line(d->section, key), "%s=%d in %s: must be at least 1", key, value,
                 d->section->name);
 }
 
@@ -166,7 +165,7 @@ static int read_activation(struct describer *d, struct amp_layer_desc *l, const 
     }
     if (d->strict)
         return fail(
-            d, line_of(d, "activation"),
+            d, amp_cfg_line(d->section, "activation"),
             "activation=%s: this Darknet does not know it and would train ReLU instead; allowed: "
             "logistic, "
             "relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, lhtan, selu",
@@ -307,7 +306,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
         read_activation(d, l, "logistic"))
         return -1;
     if (l->c % l->groups || l->filters % l->groups)
-        return fail(d, line_of(d, "groups"),
+        return fail(d, amp_cfg_line(d->section, "groups"),
                     "groups=%d in %s: must divide its %d input channels and %d filters", l->groups,
                     d->section->name, l->c, l->filters);
     if (l->pad < 0 || l->pad > MAX_SIZE || l->size > MAX_SIZE || l->stride > MAX_SIZE)
@@ -466,7 +465,7 @@ static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
     l->stride = abs(stride);
     if (l->stride == 0) return positive(d, "stride", 0);
     if (l->reverse && d->strict && (l->w % l->stride || l->h % l->stride))
-        return fail(d, line_of(d, "stride"),
+        return fail(d, amp_cfg_line(d->section, "stride"),
                     "stride=-%d in %s: must divide the %d x %d input; this Darknet would add up "
                     "cells of different rows",
                     l->stride, d->section->name, l->w, l->h);
@@ -483,26 +482,27 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
     l->extra = key_int(d, "extra", 0);
     if (positive(d, "stride", l->stride)) return -1;
     if (l->stride > MAX_REORG)
-        return fail(d, line_of(d, "stride"), "stride=%d in %s: allowed is up to %d", l->stride,
-                    d->section->name, MAX_REORG);
+        return fail(d, amp_cfg_line(d->section, "stride"), "stride=%d in %s: allowed is up to %d",
+                    l->stride, d->section->name, MAX_REORG);
     int s = l->stride;
     bool permutes = !l->flatten && !l->extra;
     if ((l->reverse || permutes) && l->c % (s * s))
-        return fail(d, line_of(d, "stride"),
+        return fail(d, amp_cfg_line(d->section, "stride"),
                     "stride=%d in %s: its square must divide the %d channels", s, d->section->name,
                     l->c);
     int result = l->reverse ? set_output(d, l, (int64_t)l->w * s, (int64_t)l->h * s, l->c / (s * s))
                             : set_output(d, l, l->w / s, l->h / s, (int64_t)l->c * s * s);
     if (result) return -1;
     if (l->extra < 0 || l->extra > MAX_ELEMENTS - l->inputs)
-        return fail(d, line_of(d, "extra"), "extra=%d in %s: allowed is 0 to %d", l->extra,
-                    d->section->name, MAX_ELEMENTS - l->inputs);
+        return fail(d, amp_cfg_line(d->section, "extra"), "extra=%d in %s: allowed is 0 to %d",
+                    l->extra, d->section->name, MAX_ELEMENTS - l->inputs);
     if (l->extra) {
         l->out_w = l->out_h = l->out_c = 0;
         l->outputs = l->inputs + l->extra;
     } else if (l->outputs != l->inputs) {
-        return fail(d, line_of(d, "stride"), "stride=%d in %s: must divide the %d x %d input", s,
-                    d->section->name, l->w, l->h);
+        return fail(d, amp_cfg_line(d->section, "stride"),
+                    "stride=%d in %s: must divide the %d x %d input", s, d->section->name, l->w,
+                    l->h);
     }
     return 0;
 }
@@ -541,7 +541,7 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
     int from;
     if (read_sources(d, l, "from")) return -1;
     if (l->n_sources != 1)
-        return fail(d, line_of(d, "from"),
+        return fail(d, amp_cfg_line(d->section, "from"),
                     "from= in [shortcut]: this Darknet adds exactly one layer, %d are given",
                     l->n_sources);
     from = l->sources[0];
@@ -561,7 +561,7 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
     if (read_activation(d, l, "linear") || set_output(d, l, w, h, c)) return -1;
     l->inputs = l->outputs;
     if (!l->w || !l->h || !l->c || l->w / w != l->h / h || w / l->w != h / l->h)
-        return fail(d, line_of(d, "from"),
+        return fail(d, amp_cfg_line(d->section, "from"),
                     "from=%d in [shortcut]: %d x %d x %d cannot be added to %d x %d x %d; width "
                     "and height must have "
                     "the same ratio",
@@ -581,7 +581,7 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
     if (l->type == AMP_DROPOUT) {
         l->probability = (float)amp_cfg_float(d->section, "probability", .5);
         if (!(l->probability >= 0 && l->probability < 1))
-            return fail(d, line_of(d, "probability"),
+            return fail(d, amp_cfg_line(d->section, "probability"),
                         "probability=%g in [dropout]: must be at least 0 and below 1",
                         l->probability);
         if (d->index == 0) return fail(d, d->section->line, "[dropout] cannot be the first layer");
@@ -589,8 +589,9 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
     if (l->type == AMP_SOFTMAX) l->noloss = key_int(d, "noloss", 0);
     int size = l->type == AMP_NORMALIZATION ? key_int(d, "size", 5) : 1;
     if (size < 1 || size / 2 > l->c)
-        return fail(d, line_of(d, "size"), "size=%d in %s: allowed: 1 to %lld, with %d channels",
-                    size, d->section->name, 2LL * l->c + 1, l->c);
+        return fail(d, amp_cfg_line(d->section, "size"),
+                    "size=%d in %s: allowed: 1 to %lld, with %d channels", size, d->section->name,
+                    2LL * l->c + 1, l->c);
     if (l->type == AMP_BATCHNORM) l->batch_normalize = true;
     if (l->type == AMP_ACTIVATION) return read_activation(d, l, "linear");
     return 0;
@@ -709,11 +710,12 @@ static int describe_loss(struct describer *d, struct amp_layer_desc *l)
         return fail(d, d->section->line, "out of memory");
     for (int i = 0; l->loss.mask && i < l->num; i++)
         if (l->loss.mask[i] < 0 || l->loss.mask[i] >= l->total)
-            return fail(d, line_of(d, "mask"), "mask= in [yolo] names anchor %d, allowed: 0 to %d",
-                        l->loss.mask[i], l->total - 1);
+            return fail(d, amp_cfg_line(d->section, "mask"),
+                        "mask= in [yolo] names anchor %d, allowed: 0 to %d", l->loss.mask[i],
+                        l->total - 1);
     if (l->type == AMP_SOFTMAX && (l->loss.groups < 1 || l->inputs % l->loss.groups))
-        return fail(d, line_of(d, "groups"), "groups=%d in [softmax]: must divide its %d inputs",
-                    l->loss.groups, l->inputs);
+        return fail(d, amp_cfg_line(d->section, "groups"),
+                    "groups=%d in [softmax]: must divide its %d inputs", l->loss.groups, l->inputs);
     return 0;
 }
 
@@ -761,12 +763,12 @@ static int describe_net(struct describer *d, int w, int h)
     if (positive(d, "batch", batch)) return -1;
     int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
     if (pass > MAX_INTEGER)
-        return fail(d, line_of(d, "batch"),
+        return fail(d, amp_cfg_line(d->section, "batch"),
                     "batch=%d with time_steps=%d: a pass of more than %d images", batch,
                     net->time_steps, MAX_INTEGER);
     net->batch = (int)pass;
     if (net->batch < 1)
-        return fail(d, line_of(d, "subdivisions"),
+        return fail(d, amp_cfg_line(d->section, "subdivisions"),
                     "batch=%d with subdivisions=%d leaves no image for a pass", batch,
                     net->subdivisions);
     net->max_batches = key_int(d, "max_batches", 0);
@@ -780,7 +782,7 @@ static int describe_net(struct describer *d, int w, int h)
     int image = net->inputs;
     if (!w) net->inputs = key_int(d, "inputs", net->inputs);
     if (image && net->inputs != image)
-        return fail(d, line_of(d, "inputs"),
+        return fail(d, amp_cfg_line(d->section, "inputs"),
                     "inputs=%d in %s: allowed: width * height * channels = %d, or none of these",
                     net->inputs, d->section->name, image);
     if (net->inputs < 1)

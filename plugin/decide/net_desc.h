@@ -108,6 +108,8 @@ const char *amp_activation_name(enum ampk_activation); /* for tests */
 /* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
  * loss, logistic, iseg. */
 bool amp_layer_is_loss(const struct amp_layer_desc *);
+/* Gives boxes: yolo, region, detection. */
+bool amp_layer_is_head(const struct amp_layer_desc *);
 /* A matrix product: convolutional or connected. */
 bool amp_layer_is_matrix(const struct amp_layer_desc *);
 /* Has a state from one time step to the next: rnn, gru, lstm, crnn. */
