@@ -31,68 +31,61 @@ static float *on_host(const struct amp_session *s, const float *x, size_t n)
     return copy;
 }
 
-// The params' arrays, copied to the host where they stand on a device.
-static struct amp_param *host_params(const struct amp_session *s, int *n)
+// What Darknet owns, copied to the host where it stands on a device. Free with free_host_list.
+static struct amp_owned host_list(const struct amp_session *s)
 {
-    int n_rolling;
-    amp_native_params(s->net, s->saved, s->device, NULL, NULL, n, NULL, &n_rolling);
-    struct amp_param *params = amp_allocate((size_t)*n, sizeof *params);
-    amp_native_params(s->net, s->saved, s->device, NULL, params, n, NULL, &n_rolling);
-    for (struct amp_param *p = params; s->device && p < params + *n; ++p) {
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    if (!s->device) return own;
+    for (struct amp_param *p = own.params; p < own.params + own.n_params; ++p) {
         p->value = on_host(s, p->value, p->n);
         p->update = on_host(s, p->update, p->n);
         if (!p->m) continue;
         p->m = on_host(s, p->m, p->n);
         p->v = on_host(s, p->v, p->n);
     }
-    return params;
+    for (struct amp_rolling *r = own.rolling; r < own.rolling + own.n_rolling; ++r)
+        r->value = on_host(s, r->value, r->n);
+    return own;
 }
 
-static void free_params(const struct amp_session *s, struct amp_param *params, int n)
+static void free_host_list(const struct amp_session *s, struct amp_owned *own)
 {
-    for (struct amp_param *p = params; s->device && p < params + n; ++p) {
+    for (struct amp_param *p = own->params; s->device && p < own->params + own->n_params; ++p) {
         free(p->value);
         free(p->update);
         free(p->m);
         free(p->v);
     }
-    free(params);
+    for (struct amp_rolling *r = own->rolling; s->device && r < own->rolling + own->n_rolling; ++r)
+        free(r->value);
+    amp_native_free_list(own);
 }
 
-// Free with free_run.
-static struct amp_run run_of(const struct amp_session *s)
+static struct amp_run run_of(const struct amp_session *s, const struct amp_owned *host)
 {
-    int n_params;
-    struct amp_param *params = host_params(s, &n_params);
     return (struct amp_run){.seen = *s->net->seen,
                             .t = *s->net->t,
                             .scaler = s->step.scaler,
                             .n_layers = s->net->n,
                             .demoted = s->demoted,
-                            .n_params = n_params,
-                            .params = params};
-}
-
-static void free_run(const struct amp_session *s, struct amp_run *r)
-{
-    free_params(s, (struct amp_param *)r->params, r->n_params);
+                            .n_params = host->n_params,
+                            .params = host->params};
 }
 
 // Brings the momentum and the moments of a restored run to where Darknet has them.
-static void to_device(const struct amp_session *s, const struct amp_run *r)
+static void to_device(const struct amp_session *s, const struct amp_owned *host)
 {
     if (!s->device) return;
-    int n, n_rolling;
-    struct amp_param *params = amp_allocate((size_t)r->n_params, sizeof *params);
-    amp_native_params(s->net, s->saved, true, NULL, params, &n, NULL, &n_rolling);
-    for (int i = 0; i < n; ++i) {
-        size_t bytes = params[i].n * sizeof(float);
-        s->backend->write(s->context, params[i].update, r->params[i].update, bytes);
-        if (!params[i].m) continue;
-        s->backend->write(s->context, params[i].m, r->params[i].m, bytes);
-        s->backend->write(s->context, params[i].v, r->params[i].v, bytes);
+    struct amp_owned own = amp_native_list(s->net, s->saved, true);
+    for (int i = 0; i < own.n_params; ++i) {
+        const struct amp_param *to = &own.params[i], *from = &host->params[i];
+        size_t bytes = to->n * sizeof(float);
+        s->backend->write(s->context, to->update, from->update, bytes);
+        if (!to->m) continue;
+        s->backend->write(s->context, to->m, from->m, bytes);
+        s->backend->write(s->context, to->v, from->v, bytes);
     }
-    free(params);
+    amp_native_free_list(&own);
 }
 
 // ---- resuming ----
@@ -147,9 +140,10 @@ static void tell_gpus(const struct amp_session *s)
 static void restore(struct amp_session *s)
 {
     char err[ERR_SIZE];
-    struct amp_run r = run_of(s);
+    struct amp_owned host = host_list(s);
+    struct amp_run r = run_of(s, &host);
     if (amp_sidecar_restore(s->sidecar, &r, err, sizeof err)) amp_fail(err);
-    to_device(s, &r);
+    to_device(s, &host);
     *s->net->t = (int)r.t;
     s->step.scaler = r.scaler;
     s->replan = true;
@@ -158,7 +152,7 @@ static void restore(struct amp_session *s)
         tell_not_exact(s->desc, amp_iterations_in(s->net, r.seen));
         tell_gpus(s);
     }
-    free_run(s, &r);
+    free_host_list(s, &host);
 }
 
 // With another count of images (-clear) nothing was to be kept.
@@ -278,9 +272,10 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     char path[PATH_MAX + sizeof AMP_SIDECAR_SUFFIX], why[256];
     snprintf(path, sizeof path, "%s" AMP_SIDECAR_SUFFIX, weights);
     if (amp_whole_begin(f, path, err, err_size)) return -1;
-    struct amp_run r = run_of(s);
+    struct amp_owned host = host_list(s);
+    struct amp_run r = run_of(s, &host);
     int failed = amp_sidecar_write(f->fd, &r, id, why, sizeof why);
-    free_run(s, &r);
+    free_host_list(s, &host);
     if (failed) snprintf(err, err_size, "%s: %s", path, why);
     return failed;
 }
@@ -305,32 +300,12 @@ static bool name_spoilt(const struct amp_session *s, const char *array, int laye
     return true;
 }
 
-static bool rolling_spoilt(const struct amp_session *s, char *what, size_t size)
-{
-    int n_params, n_rolling;
-    bool spoilt = false;
-    amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_param *params = amp_allocate((size_t)n_params, sizeof *params);
-    struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
-    amp_native_params(s->net, s->saved, s->device, NULL, params, &n_params, rolling, &n_rolling);
-    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling && !spoilt; ++r) {
-        float *value = on_host(s, r->value, r->n);
-        spoilt = !amp_all_finite(value, r->n) &&
-                 name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
-        free(value);
-    }
-    free(params);
-    free(rolling);
-    return spoilt;
-}
-
 static bool is_spoilt(const struct amp_session *s, char *what, size_t size)
 {
     static const char *const names[] = {"weights", "biases", "batch-norm scales"};
-    int n;
     bool spoilt = false;
-    struct amp_param *params = host_params(s, &n);
-    for (const struct amp_param *p = params; p < params + n && !spoilt; ++p) {
+    struct amp_owned host = host_list(s);
+    for (const struct amp_param *p = host.params; p < host.params + host.n_params && !spoilt; ++p) {
         const char *array = !amp_all_finite(p->value, p->n)    ? names[p->kind]
                             : !amp_all_finite(p->update, p->n) ? "momentum"
                             : p->m && (!amp_all_finite(p->m, p->n) || !amp_all_finite(p->v, p->n))
@@ -338,8 +313,13 @@ static bool is_spoilt(const struct amp_session *s, char *what, size_t size)
                                 : NULL;
         spoilt = array && name_spoilt(s, array, p->layer, what, size);
     }
-    free_params(s, params, n);
-    return spoilt || rolling_spoilt(s, what, size);
+    for (int i = 0; i < host.n_rolling && !spoilt; ++i) {
+        const struct amp_rolling *r = &host.rolling[i];
+        spoilt = !amp_all_finite(r->value, r->n) &&
+                 name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
+    }
+    free_host_list(s, &host);
+    return spoilt;
 }
 
 // Training cannot go on from such weights, and good ones must not be lost to them.
@@ -474,10 +454,11 @@ static void load(struct amp_session *s, const char *name)
     char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
     amp_gpu_use(s);
-    struct amp_run r = run_of(s);
+    struct amp_owned host = host_list(s);
+    struct amp_run r = run_of(s, &host);
     const char *place = behind(name, path);
     amp_checkpoint_find(place, &r, &found, warning, sizeof warning);
-    free_run(s, &r);
+    free_host_list(s, &host);
     if (*warning) fprintf(stderr, "darknet-amp: %s\n", warning);
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);

@@ -275,22 +275,13 @@ static void make_graph(struct amp_session *s)
 {
     char err[512];
     amp_session_commit(s);
-    int n_params, n_rolling;
-    amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_binding *bindings = amp_allocate((size_t)s->net->n, sizeof *bindings);
-    struct amp_param *params = amp_allocate((size_t)n_params, sizeof *params);
-    struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
-    amp_native_params(s->net, s->saved, s->device, bindings, params, &n_params, rolling,
-                      &n_rolling);
+    struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
     struct amp_native native = {s, call_forward, call_backward};
     struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
     if (!unfinished) amp_graph_free(s->graph);
-    s->graph =
-        amp_graph_create(s->backend, s->context, s->desc, s->plan, bindings, params, n_params,
-                         rolling, n_rolling, native, s->desc->subdivisions > 1, err, sizeof err);
-    free(bindings);
-    free(params);
-    free(rolling);
+    s->graph = amp_graph_create(s->backend, s->context, s->desc, s->plan, &owned, native,
+                                s->desc->subdivisions > 1, err, sizeof err);
+    amp_native_free_list(&owned);
     if (!s->graph) amp_give_up(s, err);
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);

@@ -88,8 +88,7 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
 }
 
-static int copy_lists(struct amp_graph *g, const struct amp_param *params,
-                      const struct amp_rolling *rolling)
+static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
 {
     size_t floats = 0;
     g->nodes = calloc((size_t)g->n, sizeof *g->nodes);
@@ -106,10 +105,10 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
         !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
-        g->params[i] = params[i];
+        g->params[i] = owned->params[i];
     for (int i = 0; i < g->n_rolling; i++) {
-        g->rolling[i] = rolling[i];
-        floats += rolling[i].n;
+        g->rolling[i] = owned->rolling[i];
+        floats += owned->rolling[i].n;
     }
     g->rolling_saved = g->backend->alloc(g->context, (floats + 1) * sizeof(float));
     return g->rolling_saved ? 0 : -1;
@@ -163,11 +162,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
 
 struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct ampk_context *context,
                                    const struct amp_net_desc *net, const struct amp_plan *plan,
-                                   const struct amp_binding *bindings,
-                                   const struct amp_param *params, int n_params,
-                                   const struct amp_rolling *rolling, int n_rolling,
-                                   struct amp_native native, bool accumulate, char *err,
-                                   size_t err_size)
+                                   const struct amp_owned *owned, struct amp_native native,
+                                   bool accumulate, char *err, size_t err_size)
 {
     struct amp_graph *g = calloc(1, sizeof *g);
     if (!g) {
@@ -180,12 +176,12 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->plan = plan;
     g->native = native;
     g->n = net->n;
-    g->n_params = n_params;
-    g->n_rolling = n_rolling;
+    g->n_params = owned->n_params;
+    g->n_rolling = owned->n_rolling;
     g->weights_stale = true;
     g->unscale = 1;
     snprintf(err, err_size, "out of memory");
-    if (copy_lists(g, params, rolling) == 0 && build(g, bindings, accumulate, err, err_size) == 0 &&
+    if (copy_lists(g, owned) == 0 && build(g, owned->bindings, accumulate, err, err_size) == 0 &&
         amp_segments_create(g) == 0)
         return g;
     amp_graph_free(g);
