@@ -56,7 +56,7 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_owned owned; // arrays NULL: only counts
+    struct amp_owned owned; // params or rolling NULL: only counts them
     int layer;
     bool device;
 };
@@ -131,15 +131,14 @@ static void list_carried(struct lister *out, layer *l)
 static void list_binding(struct lister *out, layer *l, float *delta, int first_param)
 {
     bool dev = out->device;
-    if (out->owned.bindings)
-        out->owned.bindings[out->layer] = (struct amp_binding){
-            .output = AMP_SIDE(dev, l, output),
-            .delta = delta,
-            .rolling_mean = AMP_SIDE(dev, l, rolling_mean),
-            .rolling_variance = AMP_SIDE(dev, l, rolling_variance),
-            .first_param = first_param,
-            .n_params = out->owned.n_params - first_param,
-        };
+    out->owned.bindings[out->layer] = (struct amp_binding){
+        .output = AMP_SIDE(dev, l, output),
+        .delta = delta,
+        .rolling_mean = AMP_SIDE(dev, l, rolling_mean),
+        .rolling_variance = AMP_SIDE(dev, l, rolling_variance),
+        .first_param = first_param,
+        .n_params = out->owned.n_params - first_param,
+    };
 }
 
 static void list_layer(struct lister *out, layer *l, float *delta)
@@ -169,8 +168,8 @@ struct amp_owned amp_native_list(const network *net, const struct amp_saved *sav
 {
     struct lister out = {.device = device};
     struct amp_owned *o = &out.owned;
-    list_layers(&out, net, saved); // counts
     o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
+    list_layers(&out, net, saved); // counts
     o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
     o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
     list_layers(&out, net, saved);

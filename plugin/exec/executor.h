@@ -18,6 +18,7 @@ extern const struct amp_executor amp_exec_yolo, amp_exec_region, amp_exec_softma
     amp_exec_logistic;                             /* where the backend has them */
 extern const struct amp_executor amp_exec_darknet; /* Darknet's own code, borders converted */
 
+/* NULL: the plan says that the layer is ours, but no executor is. */
 const struct amp_executor *amp_executor_of(const struct amp_graph *, int layer);
 /* The losses that a backend computes, as amp_plan_make wants them. */
 unsigned amp_device_losses(const struct ampk_backend *);

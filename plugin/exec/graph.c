@@ -123,6 +123,26 @@ static int allocate_loss(struct amp_graph *g, int i)
     return g->nodes[i].loss ? 0 : -1;
 }
 
+static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    const struct amp_executor *e = amp_executor_of(g, i);
+    if (!e) {
+        snprintf(err, err_size, "layer %d (%s): the plan has an executor for it, there is none", i,
+                 amp_layer_type_name(g->net->layers[i].type));
+        return -1;
+    }
+    if (e->create && e->create(g, i, err, err_size)) return -1;
+    if (allocate_loss(g, i)) {
+        snprintf(err, err_size, "no memory for the loss of layer %d", i);
+        return -1;
+    }
+    const struct amp_node *node = &g->nodes[i];
+    if (node->conv)
+        g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
+                                                           &node->watch[AMP_WATCH_WEIGHTS]};
+    return 0;
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
@@ -144,18 +164,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
         make_node(g, i, &bindings[i]);
     for (int i = 0; i < g->n; i++)
         make_slice(g, i);
-    for (int i = 0; i < g->n; i++) {
-        const struct amp_executor *e = amp_executor_of(g, i);
-        if (e->create && e->create(g, i, err, err_size)) return -1;
-        if (allocate_loss(g, i)) {
-            snprintf(err, err_size, "no memory for the loss of layer %d", i);
-            return -1;
-        }
-        const struct amp_node *node = &g->nodes[i];
-        if (node->conv)
-            g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
-                                                               &node->watch[AMP_WATCH_WEIGHTS]};
-    }
+    for (int i = 0; i < g->n; i++)
+        if (prepare_layer(g, i, err, err_size)) return -1;
     amp_graph_list_weight_gradients(g);
     return 0;
 }
