@@ -8,7 +8,7 @@
 #include "hooks.h"
 #include "interrupt.h"
 #include "loader.h"
-#include "save.h"
+#include "resume.h"
 #include "side.h"
 #include "staging.h"
 #include "symbols.h"

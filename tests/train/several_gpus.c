@@ -11,7 +11,7 @@
 #include "option_list.h"
 #include "plugin/attach/gpus.h"
 #include "plugin/attach/loader.h"
-#include "plugin/attach/save.h"
+#include "plugin/attach/resume.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 
