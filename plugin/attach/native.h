@@ -12,7 +12,7 @@ struct amp_saved {
     void (*backward)(layer, network);
     void (*update)(layer, update_args);
     float *delta;
-    const void *identity; // of a layer with an update: see amp_session_of_update
+    const void *identity; // of a layer with an update: see amp_session_identity (sessions.h)
     const float *weights; // the master weights, NULL: none
     size_t n_weights;
 };

@@ -4,7 +4,7 @@
 
 #include "fail.h"
 #include "seed.h"
-#include "session.h"
+#include "sessions.h"
 #include "symbols.h"
 
 static FILE *nowhere(void)

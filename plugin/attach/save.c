@@ -7,6 +7,7 @@
 #include "resume.h"
 #include "run_state.h"
 #include "saving_line.h"
+#include "sessions.h"
 #include "symbols.h"
 #include "plugin/data/weights_file.h"
 #include "plugin/data/weights_name.h"

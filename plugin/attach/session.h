@@ -59,52 +59,9 @@ void amp_session_free(struct amp_session *);
 // Puts every pointer back and frees the session.
 void amp_session_detach(struct amp_session *);
 
-struct amp_session *amp_session_of(const layer *layers);
-// The session and index of the layer that an update call got by value; NULL where it is none of
-// ours.
-struct amp_session *amp_session_of_update(const layer *l, int *index);
-// Darknet has written to x on the device; any thread may.
-void amp_session_see_write(const float *x);
-
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use
 // changed.
 void amp_session_begin(struct amp_session *, const network *view);
-// After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
-// inference (whose running statistics may be young), and the pass is run again.
-void amp_session_check_inference(struct amp_session *);
-// Darknet's arrays on a device (device_arrays.c): between defer and stop_deferring Darknet makes
-// them without memory; commit gives it to those that somebody touches while the session's plan
-// runs, commit_all to all. pin and unpin: its input (upload.h). Nothing in a Darknet without GPU.
-#ifdef GPU
-void amp_session_defer(const struct amp_session *);
-void amp_session_stop_deferring(void);
-void amp_session_commit(struct amp_session *);
-void amp_session_commit_all(const struct amp_session *);
-void amp_session_pin(const struct amp_session *);
-void amp_session_unpin(const struct amp_session *);
-#else
-static inline void amp_session_defer(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_stop_deferring(void) {}
-static inline void amp_session_commit(struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_commit_all(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_pin(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_unpin(const struct amp_session *s)
-{
-    (void)s;
-}
-#endif
 
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);

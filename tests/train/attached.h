@@ -5,7 +5,7 @@
 
 #include <darknet.h>
 
-#include "plugin/attach/session.h"
+#include "plugin/attach/sessions.h"
 #include "tests/unit/scratch_folder.h"
 
 #define MIXED "mixed_precision=1\n"

@@ -5,7 +5,7 @@
 
 #include "tests/train/small_set.h"
 
-#include "plugin/attach/session.h"
+#include "plugin/attach/sessions.h"
 
 #include <errno.h>
 #include <fcntl.h>
