@@ -304,4 +304,24 @@ static inline void stop_listening(network *net)
     s->log.out = stderr;
 }
 
+// How often that stands in the text.
+static inline int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        ++n;
+    return n;
+}
+
+// For amp_step.stop, where training would end the program: back to setjmp(stopped).
+static jmp_buf stopped;
+static char why[1024];
+
+static inline void stop(void *user, const char *message)
+{
+    (void)user;
+    snprintf(why, sizeof why, "%s", message);
+    longjmp(stopped, 1);
+}
+
 #endif

@@ -485,14 +485,6 @@ AMP_TEST(they_go_on_from_the_file_of_the_first)
     end(&d);
 }
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what))
-        ++n;
-    return n;
-}
-
 AMP_TEST(the_log_is_that_of_the_first)
 {
     char keys[PATH_MAX + 100], path[PATH_MAX], text[1 << 14], line[100];
