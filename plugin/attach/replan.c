@@ -54,7 +54,8 @@ void amp_session_make_plan(struct amp_session *s, bool train)
     char err[512];
     enum amp_format *demoted = amp_session_no_demotions(s->net->n);
     for (int i = 0; i < s->net->n; ++i)
-        demoted[i] = train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference[i];
+        demoted[i] =
+            train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
     s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(s->backend), demoted, train,
                             err, sizeof err);
@@ -114,8 +115,8 @@ static void tell_note(const struct amp_session *s, int first)
 
 static void tell_notes(struct amp_session *s)
 {
-    if (s->noted || !s->plan->train || !s->backend->conv_note) return;
-    s->noted = true;
+    if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
+    s->told_notes = true;
     for (int i = 0; i < s->net->n; ++i) {
         const char *note = note_of(s, i);
         int before = 0;
@@ -143,7 +144,7 @@ void amp_session_make_graph(struct amp_session *s)
     s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
-    amp_graph_trace_layers(s->graph, s->at, s->at_user);
+    amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
     tell_notes(s);
 }
 
@@ -177,8 +178,8 @@ void amp_session_check_inference(struct amp_session *s)
                 "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
                 "in FP32 from now on\n",
                 amp_watch_name(f.tensor), f.layer, f.magnitude);
-        demote(s, &f, s->inference);
-        s->inference_apart = true;
+        demote(s, &f, s->inference_demoted);
+        s->inference_demotes = true;
         network view = s->view;
         AMP_SIDE(s->device, &view, input) = s->graph->input.data;
         amp_session_begin(s, &view);

@@ -70,21 +70,21 @@ static void restore(struct amp_session *s)
 }
 
 // With another count of images (-clear) nothing was to be kept.
-static void tell_alone(struct amp_session *s, size_t seen)
+static void tell_without_sidecar(struct amp_session *s, size_t seen)
 {
-    if (*s->alone && s->trained && s->alone_seen == seen && seen > 0)
+    if (*s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0)
         fprintf(stderr,
                 "mixed precision: %s" AMP_SIDECAR_SUFFIX
                 " is not there: momentum%s, loss scale and the list of layers that left FP16 start "
                 "anew, and it is not exactly the run that stopped. If the weights were copied "
                 "without it, copy it too and start again\n",
-                s->alone, s->net->adam ? ", Adam moments" : "");
-    *s->alone = 0;
+                s->without_sidecar, s->net->adam ? ", Adam moments" : "");
+    *s->without_sidecar = 0;
 }
 
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
-    tell_alone(s, seen);
+    tell_without_sidecar(s, seen);
     if (!s->sidecar) return;
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);

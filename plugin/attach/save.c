@@ -229,9 +229,9 @@ static void load(struct amp_session *s, const char *name)
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
-    bool alone = !s->sidecar && !*warning && should_have_sidecar(s, name);
-    snprintf(s->alone, sizeof s->alone, "%s", alone ? place : "");
-    s->alone_seen = *s->net->seen;
+    bool missing = !s->sidecar && !*warning && should_have_sidecar(s, name);
+    snprintf(s->without_sidecar, sizeof s->without_sidecar, "%s", missing ? place : "");
+    s->without_sidecar_seen = *s->net->seen;
     if (s->graph) amp_graph_weights_changed(s->graph);
     if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
     if (!amp_run_is_spoilt(s, what, sizeof what)) return;

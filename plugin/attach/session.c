@@ -105,7 +105,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     s->net = net;
     amp_session_describe(s, net); // its size need not be the cfg's any more
     s->demoted = amp_session_no_demotions(net->n);
-    s->inference = amp_session_no_demotions(net->n);
+    s->inference_demoted = amp_session_no_demotions(net->n);
     s->device = amp_darknet_on_device();
     amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
@@ -131,7 +131,7 @@ void amp_session_free(struct amp_session *s)
     amp_cfg_free(s->cfg);
     amp_sidecar_close(s->sidecar);
     free(s->demoted);
-    free(s->inference);
+    free(s->inference_demoted);
     free(s->saved);
     free(s);
 }
@@ -210,7 +210,7 @@ static bool is_resized(const struct amp_session *s, const network *view)
 // A layer that was demoted waits for the next step.
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
-    bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_apart;
+    bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;
     return !s->graph || s->moved || wrong_use || (s->replan && subdivision == 0);
 }
 

@@ -26,27 +26,27 @@ struct amp_session {
     bool device; // Darknet computes on a GPU: side.h
     struct amp_step step;
     struct amp_log log;
-    enum amp_format *demoted;    // per layer; AMP_FORMATS = not
-    enum amp_format *inference;  // the same for inference, beyond what training demoted
-    bool inference_apart;        // there are such: inference has a plan of its own
-    bool replan;                 // a layer was demoted
-    bool moved;                  // Darknet may have moved its arrays
-    bool sees_writes;            // what Darknet writes to a device passes through the plugin
-    atomic_bool written;         // some of it to master weights, since the last pass began
-    bool trained;                // counted by interrupt.c
-    size_t pass_images;          // counted by `seen` for a pass that has not begun yet
-    struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
-    char alone[PATH_MAX];        // loaded weights whose .amp is missing: said by the first step
-    size_t alone_seen;           // images, as they were loaded
-    char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none
-    struct amp_saved *saved;     // per layer
-    network view;                // as the last hook got it
-    bool observed;               // a pass of observe.c runs: nobody is training
-    bool noted;                  // what the backend has to say of convolutions has been said
-    amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
+    enum amp_format *demoted;           // per layer; AMP_FORMATS = not
+    enum amp_format *inference_demoted; // the same for inference, beyond what training demoted
+    bool inference_demotes;             // there are such: inference has a plan of its own
+    bool replan;                        // a layer was demoted
+    bool moved;                         // Darknet may have moved its arrays
+    bool sees_writes;                   // what Darknet writes to a device passes through the plugin
+    atomic_bool written;                // some of it to master weights, since the last pass began
+    bool trained;                       // counted by interrupt.c
+    size_t pass_images;                 // counted by `seen` for a pass that has not begun yet
+    struct amp_sidecar *sidecar;    // of the weights that were loaded last; NULL: none, or taken up
+    char without_sidecar[PATH_MAX]; // loaded weights whose .amp is missing: said by the first step
+    size_t without_sidecar_seen;    // images, as they were loaded
+    char backup[PATH_MAX];          // the last NAME.backup that this run loaded or saved; "": none
+    struct amp_saved *saved;        // per layer
+    network view;                   // as the last hook got it
+    bool observed;                  // a pass of observe.c runs: nobody is training
+    bool told_notes;                // what the backend has to say of convolutions has been said
+    amp_see_function *see;          // who looks into the passes (observe.c), NULL: nobody
     void *see_user;
-    amp_layer_function *at; // who is called around every layer (observe.c), NULL: nobody
-    void *at_user;
+    amp_layer_function *trace; // who is called around every layer (observe.c), NULL: nobody
+    void *trace_user;
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a

@@ -393,9 +393,8 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->backward_began = true;
 }
 
-/* Weight gradients of a pass are then dealt with all at once; else one by one, while the cache has
- * them. */
-static bool starts_cost(const struct amp_graph *g)
+/* Those of a pass are then dealt with all at once; else one by one, while the cache has them. */
+static bool weight_gradients_wait(const struct amp_graph *g)
 {
     return g->backend->record_begin != NULL;
 }
@@ -410,11 +409,12 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     }
     if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else it has been */
     amp_executor_of(g, layer)->backward(g, layer);
-    if (node->gradient && !starts_cost(g))
+    if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
     amp_graph_tell_tracer(g, layer, true, true);
-    if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
+    /* after the last one: no layer's own time */
+    if (layer == g->plan->first_backward && weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 

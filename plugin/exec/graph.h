@@ -159,8 +159,8 @@ struct amp_graph {
                                          gradient that a convolution keeps. NULL until then */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
-    amp_layer_function *at; /* NULL: nobody traces; set by amp_graph_trace_layers */
-    void *at_user;
+    amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
+    void *trace_user;
     int n_segments;
     struct amp_segment *segments;
 };
