@@ -23,7 +23,7 @@
 #   --report-only        trains nothing, reports on what is in --out
 #   --gpu N              which GPU, -1: none
 #   --preset NAME        what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one
-#                        line says why), cpu, release, cuda
+#                        line says why), cpu, cuda
 #   -y                   install missing packages without asking
 #
 # Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and

@@ -9,7 +9,7 @@
 #                  *.data file, or one *.names file with train.txt and valid.txt; relative paths in
 #                  them are relative to DIR
 #   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one line
-#                  says why), cpu, release, cuda
+#                  says why), cpu, cuda
 #
 # Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and
 # the plugin, makes the data set, trains, evaluates. Everything it makes is in build/, darknet/upstream/

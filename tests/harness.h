@@ -88,6 +88,13 @@ static pid_t test_process;       // its children may end as they like
                       test_e);                                                                     \
     } while (0)
 
+// words: what must stand somewhere in the text.
+#define CHECK_SAYS(text, words)                                                                    \
+    do {                                                                                           \
+        const char *test_a = (text), *test_w = (words);                                            \
+        if (!strstr(test_a, test_w)) TEST_FAIL("\"%s\" does not say \"%s\"", test_a, test_w);      \
+    } while (0)
+
 // The next 64 random bits (splitmix64).
 __attribute__((unused)) static uint64_t test_random(void)
 {

@@ -11,6 +11,26 @@ from pathlib import Path
 
 COLOURS = [(250, 60, 40), (40, 90, 250)]
 
+# A scale's last layers, by the anchors that its head has.
+SCALE = """
+[convolutional]
+size=1
+stride=1
+pad=1
+filters=14
+activation=linear
+
+[yolo]
+mask={mask}
+anchors=12,12, 20,20, 6,6, 9,9
+classes=2
+num=4
+jitter=.2
+ignore_thresh=.7
+truth_thresh=1
+random={{random}}
+"""
+
 # Contains what a yolo net is made of: strides, 1x1, residual, two heads, route, upsample.
 CFG = """
 [net]
@@ -66,24 +86,7 @@ size=3
 stride=2
 pad=1
 activation=leaky
-
-[convolutional]
-size=1
-stride=1
-pad=1
-filters=14
-activation=linear
-
-[yolo]
-mask=0,1
-anchors=12,12, 20,20, 6,6, 9,9
-classes=2
-num=4
-jitter=.2
-ignore_thresh=.7
-truth_thresh=1
-random={random}
-
+""" + SCALE.format(mask="0,1") + """
 [route]
 layers=-3
 
@@ -92,24 +95,7 @@ stride=2
 
 [route]
 layers=-1, 4
-
-[convolutional]
-size=1
-stride=1
-pad=1
-filters=14
-activation=linear
-
-[yolo]
-mask=2,3
-anchors=12,12, 20,20, 6,6, 9,9
-classes=2
-num=4
-jitter=.2
-ignore_thresh=.7
-truth_thresh=1
-random={random}
-"""
+""" + SCALE.format(mask="2,3")
 
 
 def write_png(path, width, height, pixels):

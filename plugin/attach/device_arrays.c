@@ -1,9 +1,8 @@
-// Which of Darknet's arrays on a device get memory, by the plan.
+#include "device_arrays.h"
 
 #include "backend.h"
 #include "deferred.h"
 #include "give_up.h"
-#include "session.h"
 #include "upload.h"
 
 #include <stdio.h>

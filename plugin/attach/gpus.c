@@ -6,6 +6,7 @@
 #include "loader.h"
 #include "no_gpu.h"
 #include "seed.h"
+#include "sessions.h"
 #include "symbols.h"
 
 #include "cuda.h"

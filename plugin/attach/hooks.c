@@ -4,7 +4,8 @@
 #include "gpus.h"
 #include "interrupt.h"
 #include "iteration.h"
-#include "session.h"
+#include "replan.h"
+#include "sessions.h"
 #include "symbols.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 
 #include "amp.h"
 #include "gpus.h"
-#include "session.h"
+#include "sessions.h"
 #include "symbols.h"
 
 static struct {

@@ -9,7 +9,7 @@
 #include "fail.h"
 #include "give_up.h"
 #include "loading.h"
-#include "session.h"
+#include "sessions.h"
 #include "staging.h"
 #include "symbols.h"
 #include "upload.h"

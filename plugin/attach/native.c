@@ -1,11 +1,13 @@
 #include "native.h"
 
 #include "complete.h"
+#include "fail.h"
 #include "side.h"
 #include "symbols.h"
 
 #include "blas.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_PARTS 8
@@ -57,17 +59,17 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_param *params;
-    struct amp_rolling *rolling;
-    int n_params, n_rolling, layer;
+    struct amp_owned owned; // params or rolling NULL: only counts them
+    int layer;
     bool device;
 };
 
 static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, float *value,
                        float *update, float *m, float *v, const layer *l)
 {
-    if (out->params)
-        out->params[out->n_params] = (struct amp_param){
+    struct amp_owned *o = &out->owned;
+    if (o->params)
+        o->params[o->n_params] = (struct amp_param){
             .kind = kind,
             .layer = out->layer,
             .n = n,
@@ -78,13 +80,14 @@ static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, f
             .learning_rate_scale = l->learning_rate_scale,
             .clip = kind == AMP_PARAM_WEIGHTS && l->type == CONVOLUTIONAL ? l->clip : 0,
         };
-    ++out->n_params;
+    ++o->n_params;
 }
 
 static void list_rolling(struct lister *out, float *value, size_t n)
 {
-    if (out->rolling) out->rolling[out->n_rolling] = (struct amp_rolling){value, n, out->layer};
-    ++out->n_rolling;
+    struct amp_owned *o = &out->owned;
+    if (o->rolling) o->rolling[o->n_rolling] = (struct amp_rolling){value, n, out->layer};
+    ++o->n_rolling;
 }
 
 static void list_weight_layer(struct lister *out, layer *l)
@@ -128,34 +131,59 @@ static void list_carried(struct lister *out, layer *l)
         list_rolling(out, state[k], n);
 }
 
-void amp_native_params(const network *net, const struct amp_saved *saved, bool device,
-                       struct amp_binding *bindings, struct amp_param *params, int *n_params,
-                       struct amp_rolling *rolling, int *n_rolling)
+static void list_binding(struct lister *out, layer *l, float *delta, int first_param)
 {
-    struct lister out = {.params = params, .rolling = rolling, .device = device};
-    for (int i = 0; i < net->n; ++i) {
-        layer *l = &net->layers[i], *parts[MAX_PARTS];
-        int first = out.n_params, n = weight_layers(l, parts);
-        out.layer = i;
-        for (int k = 0; k < n; ++k)
-            list_weight_layer(&out, parts[k]);
-        list_carried(&out, l);
-        if (l->type == BATCHNORM) {
-            list_rolling(&out, AMP_SIDE(device, l, rolling_mean), (size_t)l->out_c);
-            list_rolling(&out, AMP_SIDE(device, l, rolling_variance), (size_t)l->out_c);
-        }
-        if (bindings)
-            bindings[i] = (struct amp_binding){
-                .output = AMP_SIDE(device, l, output),
-                .delta = saved[i].delta,
-                .rolling_mean = AMP_SIDE(device, l, rolling_mean),
-                .rolling_variance = AMP_SIDE(device, l, rolling_variance),
-                .first_param = first,
-                .n_params = out.n_params - first,
-            };
+    bool dev = out->device;
+    out->owned.bindings[out->layer] = (struct amp_binding){
+        .output = AMP_SIDE(dev, l, output),
+        .delta = delta,
+        .rolling_mean = AMP_SIDE(dev, l, rolling_mean),
+        .rolling_variance = AMP_SIDE(dev, l, rolling_variance),
+        .first_param = first_param,
+        .n_params = out->owned.n_params - first_param,
+    };
+}
+
+static void list_layer(struct lister *out, layer *l, float *delta)
+{
+    layer *parts[MAX_PARTS];
+    int first = out->owned.n_params, n = weight_layers(l, parts);
+    for (int k = 0; k < n; ++k)
+        list_weight_layer(out, parts[k]);
+    list_carried(out, l);
+    if (l->type == BATCHNORM) {
+        list_rolling(out, AMP_SIDE(out->device, l, rolling_mean), (size_t)l->out_c);
+        list_rolling(out, AMP_SIDE(out->device, l, rolling_variance), (size_t)l->out_c);
     }
-    *n_params = out.n_params;
-    *n_rolling = out.n_rolling;
+    list_binding(out, l, delta, first);
+}
+
+static void list_layers(struct lister *out, const network *net, const struct amp_saved *saved)
+{
+    out->owned.n_params = out->owned.n_rolling = 0;
+    for (out->layer = 0; out->layer < net->n; ++out->layer) {
+        layer *l = &net->layers[out->layer];
+        list_layer(out, l, saved ? saved[out->layer].delta : AMP_SIDE(out->device, l, delta));
+    }
+}
+
+struct amp_owned amp_native_list(const network *net, const struct amp_saved *saved, bool device)
+{
+    struct lister out = {.device = device};
+    struct amp_owned *o = &out.owned;
+    o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
+    list_layers(&out, net, saved); // counts
+    o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
+    o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
+    list_layers(&out, net, saved);
+    return *o;
+}
+
+void amp_native_free_list(struct amp_owned *o)
+{
+    free(o->bindings);
+    free(o->params);
+    free(o->rolling);
 }
 
 void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,

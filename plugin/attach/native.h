@@ -12,16 +12,15 @@ struct amp_saved {
     void (*backward)(layer, network);
     void (*update)(layer, update_args);
     float *delta;
-    const void *identity; // of a layer with an update: see amp_session_of_update
+    const void *identity; // of a layer with an update: see amp_session_identity (sessions.h)
     const float *weights; // the master weights, NULL: none
     size_t n_weights;
 };
 
-// Counts, then fills (arrays may be NULL to count only). bindings: net->n. device: Darknet computes
-// on a GPU, and all pointers are to its memory.
-void amp_native_params(const network *net, const struct amp_saved *saved, bool device,
-                       struct amp_binding *bindings, struct amp_param *params, int *n_params,
-                       struct amp_rolling *rolling, int *n_rolling);
+// What Darknet owns of the network; free with amp_native_free_list. saved: per layer; NULL: it is
+// as it was parsed. device: Darknet computes on a GPU, and all pointers are to its memory.
+struct amp_owned amp_native_list(const network *net, const struct amp_saved *saved, bool device);
+void amp_native_free_list(struct amp_owned *);
 
 // Darknet's forward on a private copy of the layer. view: the network as the hook got it.
 void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,

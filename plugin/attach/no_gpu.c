@@ -11,7 +11,7 @@
 #include "fail.h"
 #include "hooks.h"
 #include "seed.h"
-#include "session.h"
+#include "sessions.h"
 #include "symbols.h"
 #include "upload.h"
 

@@ -4,7 +4,7 @@
 
 #include "fail.h"
 #include "seed.h"
-#include "session.h"
+#include "sessions.h"
 #include "symbols.h"
 
 static FILE *nowhere(void)
@@ -69,8 +69,8 @@ void amp_watch_layers(network *net, amp_layer_function *at, void *user)
 {
     struct amp_session *s = amp_session_of(net->layers);
     if (!s) amp_fail("amp_watch_layers: the network is not attached");
-    s->at = at;
-    s->at_user = user;
+    s->trace = at;
+    s->trace_user = user;
     s->log.out = at ? nowhere() : stderr;
     if (s->graph) amp_graph_trace_layers(s->graph, at, user);
 }

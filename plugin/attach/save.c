@@ -4,15 +4,17 @@
 #include "ending.h"
 #include "gpus.h"
 #include "interrupt.h"
-#include "iteration.h"
+#include "resume.h"
+#include "run_state.h"
 #include "saving_line.h"
+#include "sessions.h"
 #include "symbols.h"
 #include "plugin/data/weights_file.h"
+#include "plugin/data/weights_name.h"
 #include "plugin/train/checkpoint.h"
 
 #include "parser.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -20,228 +22,18 @@
 
 #define ERR_SIZE (3 * PATH_MAX)
 
-// ---- a session's state as a sidecar knows it ----
-
-static float *on_host(const struct amp_session *s, const float *x, size_t n)
-{
-    float *copy = malloc((n + 1) * sizeof *copy);
-    if (!copy) amp_fail("out of memory");
-    s->backend->acquire(s->context); // Darknet may have written it just now
-    if (x) s->backend->read(s->context, copy, x, n * sizeof *copy);
-    return copy;
-}
-
-// The params' arrays, copied to the host where they stand on a device.
-static struct amp_param *host_params(const struct amp_session *s, int *n)
-{
-    int n_rolling;
-    amp_native_params(s->net, s->saved, s->device, NULL, NULL, n, NULL, &n_rolling);
-    struct amp_param *params = amp_allocate((size_t)*n, sizeof *params);
-    amp_native_params(s->net, s->saved, s->device, NULL, params, n, NULL, &n_rolling);
-    for (struct amp_param *p = params; s->device && p < params + *n; ++p) {
-        p->value = on_host(s, p->value, p->n);
-        p->update = on_host(s, p->update, p->n);
-        if (!p->m) continue;
-        p->m = on_host(s, p->m, p->n);
-        p->v = on_host(s, p->v, p->n);
-    }
-    return params;
-}
-
-static void free_params(const struct amp_session *s, struct amp_param *params, int n)
-{
-    for (struct amp_param *p = params; s->device && p < params + n; ++p) {
-        free(p->value);
-        free(p->update);
-        free(p->m);
-        free(p->v);
-    }
-    free(params);
-}
-
-// Free with free_run.
-static struct amp_run run_of(const struct amp_session *s)
-{
-    int n_params;
-    struct amp_param *params = host_params(s, &n_params);
-    return (struct amp_run){.seen = *s->net->seen,
-                            .t = *s->net->t,
-                            .scaler = s->step.scaler,
-                            .n_layers = s->net->n,
-                            .demoted = s->demoted,
-                            .n_params = n_params,
-                            .params = params};
-}
-
-static void free_run(const struct amp_session *s, struct amp_run *r)
-{
-    free_params(s, (struct amp_param *)r->params, r->n_params);
-}
-
-// Brings the momentum and the moments of a restored run to where Darknet has them.
-static void to_device(const struct amp_session *s, const struct amp_run *r)
-{
-    if (!s->device) return;
-    int n, n_rolling;
-    struct amp_param *params = amp_allocate((size_t)r->n_params, sizeof *params);
-    amp_native_params(s->net, s->saved, true, NULL, params, &n, NULL, &n_rolling);
-    for (int i = 0; i < n; ++i) {
-        size_t bytes = params[i].n * sizeof(float);
-        s->backend->write(s->context, params[i].update, r->params[i].update, bytes);
-        if (!params[i].m) continue;
-        s->backend->write(s->context, params[i].m, r->params[i].m, bytes);
-        s->backend->write(s->context, params[i].v, r->params[i].v, bytes);
-    }
-    free(params);
-}
-
-// ---- resuming ----
-
-static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
-{
-    char scale[32];
-    int demoted = 0;
-    for (int i = 0; i < r->n_layers; ++i)
-        demoted += r->demoted[i] != AMP_FORMATS;
-    fprintf(stderr,
-            "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
-            amp_sidecar_path(s->sidecar), amp_iterations_in(s->net, r->seen),
-            s->net->adam ? " and Adam moments" : "", amp_scale_text(r->scaler.scale, scale));
-    if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
-    fputc('\n', stderr);
-}
-
-// between: Darknet draws sizes every ten iterations, counted from where a run starts.
-static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
-{
-    if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
-        return "the cfg keeps parameters of it out of the weights file";
-    if (l->random && between) return "random=1 draws its sizes at other iterations";
-    return amp_layer_is_recurrent(l) ? "its recurrent state starts from zero" : NULL;
-}
-
-static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
-{
-    for (int i = 0; i < net->n; ++i) {
-        const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
-        if (!why) continue;
-        fprintf(stderr,
-                "mixed precision: not exactly the run that stopped, because of layer %d (%s): %s\n",
-                i, amp_layer_type_name(net->layers[i].type), why);
-        return;
-    }
-}
-
-// Without them, the others would begin with none.
-static void tell_gpus(const struct amp_session *s)
-{
-    int gpus = amp_gpus_count(s->net);
-    if (gpus > 1)
-        fprintf(stderr,
-                "mixed precision: not exactly the run that stopped, because of %d GPUs: momentum, "
-                "loss scale and running statistics in the file are the first one's, and all go on "
-                "with them\n",
-                gpus);
-}
-
-static void restore(struct amp_session *s)
-{
-    char err[ERR_SIZE];
-    struct amp_run r = run_of(s);
-    if (amp_sidecar_restore(s->sidecar, &r, err, sizeof err)) amp_fail(err);
-    to_device(s, &r);
-    *s->net->t = (int)r.t;
-    s->step.scaler = r.scaler;
-    s->replan = true;
-    if (!amp_gpus_place(s->net)) {
-        tell_resumed(s, &r);
-        tell_not_exact(s->desc, amp_iterations_in(s->net, r.seen));
-        tell_gpus(s);
-    }
-    free_run(s, &r);
-}
-
-// With another count of images (-clear) nothing was to be kept.
-static void tell_alone(struct amp_session *s, size_t seen)
-{
-    if (*s->alone && s->trained && s->alone_seen == seen && seen > 0)
-        fprintf(stderr,
-                "mixed precision: %s" AMP_SIDECAR_SUFFIX
-                " is not there: momentum%s, loss scale and the list of layers that left FP16 start "
-                "anew, and it is not exactly the run that stopped. If the weights were copied "
-                "without it, copy it too and start again\n",
-                s->alone, s->net->adam ? ", Adam moments" : "");
-    *s->alone = 0;
-}
-
-void amp_session_resume(struct amp_session *s, size_t seen)
-{
-    tell_alone(s, seen);
-    if (!s->sidecar) return;
-    if (seen == amp_sidecar_seen(s->sidecar)) {
-        restore(s);
-    } else {
-        *s->backup = 0; // it is another run's
-        if (!amp_gpus_place(s->net))
-            fprintf(
-                stderr,
-                "mixed precision: %s is not used, because the count of images seen was set to %zu "
-                "after loading (-clear does that): momentum and loss scale start anew\n",
-                amp_sidecar_path(s->sidecar), seen);
-    }
-    amp_sidecar_close(s->sidecar);
-    s->sidecar = NULL;
-}
-
-// ---- names ----
-
-// The file behind the name, if that is a link: what Darknet itself would write or read.
-static const char *behind(const char *name, char path[PATH_MAX])
-{
-    struct stat info;
-    bool is_link = !lstat(name, &info) && S_ISLNK(info.st_mode);
-    return is_link && realpath(name, path) ? path : name;
-}
-
-// A device or a pipe cannot be replaced.
-static bool is_special(const char *name)
-{
-    struct stat info;
-    return !stat(name, &info) && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
-}
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
-// What is written when training is over: any NAME.weights but the numbered NAME_1000.weights.
-static bool is_final(const char *name)
-{
-    size_t stem = strlen(name) - strlen(".weights");
-    if (!ends_with(name, ".weights")) return false;
-    size_t digits = 0;
-    while (digits < stem && isdigit((unsigned char)name[stem - 1 - digits]))
-        ++digits;
-    return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
-}
-
-static bool is_numbered(const char *name)
-{
-    return ends_with(name, ".weights") && !is_final(name);
-}
+// ---- which files get a sidecar ----
 
 static bool wants_sidecar(const struct amp_session *s, const char *name)
 {
     if (s->options.sidecar != AMP_SIDECAR_BACKUP) return s->options.sidecar == AMP_SIDECAR_ALL;
-    return ends_with(name, ".backup") || is_final(name);
+    return amp_weights_is_backup(name) || amp_weights_is_final(name);
 }
 
 // A final file may be anybody's, to start from.
 static bool should_have_sidecar(const struct amp_session *s, const char *name)
 {
-    return wants_sidecar(s, name) && (ends_with(name, ".backup") || is_numbered(name));
+    return wants_sidecar(s, name) && (amp_weights_is_backup(name) || amp_weights_is_numbered(name));
 }
 
 // ---- saving ----
@@ -278,9 +70,9 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     char path[PATH_MAX + sizeof AMP_SIDECAR_SUFFIX], why[256];
     snprintf(path, sizeof path, "%s" AMP_SIDECAR_SUFFIX, weights);
     if (amp_whole_begin(f, path, err, err_size)) return -1;
-    struct amp_run r = run_of(s);
-    int failed = amp_sidecar_write(f->fd, &r, id, why, sizeof why);
-    free_run(s, &r);
+    struct amp_run_state state = amp_run_state_of(s);
+    int failed = amp_sidecar_write(f->fd, &state.run, id, why, sizeof why);
+    amp_run_state_free(s, &state);
     if (failed) snprintf(err, err_size, "%s: %s", path, why);
     return failed;
 }
@@ -296,57 +88,11 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-// Says which array of the run's state is not finite; false: none is.
-static bool name_spoilt(const struct amp_session *s, const char *array, int layer, char *what,
-                        size_t size)
-{
-    snprintf(what, size, "%s of layer %d (%s)", array, layer,
-             amp_layer_type_name(s->desc->layers[layer].type));
-    return true;
-}
-
-static bool rolling_spoilt(const struct amp_session *s, char *what, size_t size)
-{
-    int n_params, n_rolling;
-    bool spoilt = false;
-    amp_native_params(s->net, s->saved, s->device, NULL, NULL, &n_params, NULL, &n_rolling);
-    struct amp_param *params = amp_allocate((size_t)n_params, sizeof *params);
-    struct amp_rolling *rolling = amp_allocate((size_t)n_rolling, sizeof *rolling);
-    amp_native_params(s->net, s->saved, s->device, NULL, params, &n_params, rolling, &n_rolling);
-    for (const struct amp_rolling *r = rolling; r < rolling + n_rolling && !spoilt; ++r) {
-        float *value = on_host(s, r->value, r->n);
-        spoilt = !amp_all_finite(value, r->n) &&
-                 name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
-        free(value);
-    }
-    free(params);
-    free(rolling);
-    return spoilt;
-}
-
-static bool is_spoilt(const struct amp_session *s, char *what, size_t size)
-{
-    static const char *const names[] = {"weights", "biases", "batch-norm scales"};
-    int n;
-    bool spoilt = false;
-    struct amp_param *params = host_params(s, &n);
-    for (const struct amp_param *p = params; p < params + n && !spoilt; ++p) {
-        const char *array = !amp_all_finite(p->value, p->n)    ? names[p->kind]
-                            : !amp_all_finite(p->update, p->n) ? "momentum"
-                            : p->m && (!amp_all_finite(p->m, p->n) || !amp_all_finite(p->v, p->n))
-                                ? "Adam moments"
-                                : NULL;
-        spoilt = array && name_spoilt(s, array, p->layer, what, size);
-    }
-    free_params(s, params, n);
-    return spoilt || rolling_spoilt(s, what, size);
-}
-
 // Training cannot go on from such weights, and good ones must not be lost to them.
 static void refuse_non_finite(struct amp_session *s, const char *name)
 {
     char message[PATH_MAX + 300], what[100];
-    if (!is_spoilt(s, what, sizeof what)) return;
+    if (!amp_run_is_spoilt(s, what, sizeof what)) return;
     snprintf(message, sizeof message,
              "training diverged: the %s are no longer finite; %s is not written, older files "
              "are left as they were. Lower learning_rate, or lengthen burn_in",
@@ -360,7 +106,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     char path[PATH_MAX];
     struct amp_whole_file weights = {.fd = -1}, sidecar = {.fd = -1};
     struct amp_file_id id;
-    const char *place = behind(name, path);
+    const char *place = amp_weights_behind(name, path);
     bool pair = wants_sidecar(s, name) && !in_a_step(s, name);
     int failed = amp_whole_begin(&weights, place, err, err_size) ||
                  write_weights(s, &weights, name, &id, err, err_size) ||
@@ -392,9 +138,10 @@ static bool lost_more(const struct amp_session *s)
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
-    if (s->step.carry_on || (is_numbered(name) && access(name, F_OK))) return false;
+    if (s->step.carry_on || (amp_weights_is_numbered(name) && access(name, F_OK))) return false;
     // After the final file there will be no other.
-    const struct amp_session *bad = amp_gpus_find(s, is_final(name) ? lost_more : looks_diverged);
+    const struct amp_session *bad =
+        amp_gpus_find(s, amp_weights_is_final(name) ? lost_more : looks_diverged);
     if (!bad) return false;
     amp_divergence_describe(&bad->step.divergence, losses, sizeof losses);
     snprintf(err, err_size, "%s: %s%s (amp_on_divergence=continue would write it)", name,
@@ -425,13 +172,13 @@ void amp_save_last(struct amp_session *s, const char *path)
 void amp_save_weights(network *net, const char *path)
 {
     struct amp_session *s = amp_session_of(net->layers);
-    if (!s || is_special(path)) {
+    if (!s || amp_weights_is_special(path)) {
         AMP_REAL(save_weights)(net, (char *)path);
         return;
     }
-    save_or_tell(s, path, is_final(path));
-    if (ends_with(path, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", path);
-    if (!is_final(path)) amp_interrupt_obey(s);
+    save_or_tell(s, path, amp_weights_is_final(path));
+    if (amp_weights_is_backup(path)) snprintf(s->backup, sizeof s->backup, "%s", path);
+    if (!amp_weights_is_final(path)) amp_interrupt_obey(s);
 }
 
 AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
@@ -474,20 +221,20 @@ static void load(struct amp_session *s, const char *name)
     char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
     amp_gpu_use(s);
-    struct amp_run r = run_of(s);
-    const char *place = behind(name, path);
-    amp_checkpoint_find(place, &r, &found, warning, sizeof warning);
-    free_run(s, &r);
+    struct amp_run_state state = amp_run_state_of(s);
+    const char *place = amp_weights_behind(name, path);
+    amp_checkpoint_find(place, &state.run, &found, warning, sizeof warning);
+    amp_run_state_free(s, &state);
     if (*warning) fprintf(stderr, "darknet-amp: %s\n", warning);
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
-    bool alone = !s->sidecar && !*warning && should_have_sidecar(s, name);
-    snprintf(s->alone, sizeof s->alone, "%s", alone ? place : "");
-    s->alone_seen = *s->net->seen;
+    bool missing = !s->sidecar && !*warning && should_have_sidecar(s, name);
+    snprintf(s->without_sidecar, sizeof s->without_sidecar, "%s", missing ? place : "");
+    s->without_sidecar_seen = *s->net->seen;
     if (s->graph) amp_graph_weights_changed(s->graph);
-    if (ends_with(name, ".backup")) snprintf(s->backup, sizeof s->backup, "%s", name);
-    if (!is_spoilt(s, what, sizeof what)) return;
+    if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
+    if (!amp_run_is_spoilt(s, what, sizeof what)) return;
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
              found.weights, what);
     amp_fail(warning);

@@ -26,28 +26,28 @@ struct amp_session {
     bool device; // Darknet computes on a GPU: side.h
     struct amp_step step;
     struct amp_log log;
-    enum amp_format *demoted;    // per layer; AMP_FORMATS = not
-    enum amp_format *inference;  // the same for inference, beyond what training demoted
-    bool inference_apart;        // there are such: inference has a plan of its own
-    bool replan;                 // a layer was demoted
-    bool moved;                  // Darknet may have moved its arrays
-    bool sees_writes;            // what Darknet writes to a device passes through the plugin
-    atomic_bool written;         // some of it to master weights, since the last pass began
-    uint64_t mask_seed;          // of dropout's masks on a device
-    bool trained;                // counted by interrupt.c
-    size_t pass_images;          // counted by `seen` for a pass that has not begun yet
-    struct amp_sidecar *sidecar; // of the weights that were loaded last; NULL: none, or taken up
-    char alone[PATH_MAX];        // loaded weights whose .amp is missing: said by the first step
-    size_t alone_seen;           // images, as they were loaded
-    char backup[PATH_MAX];       // the last NAME.backup that this run loaded or saved; "": none
-    struct amp_saved *saved;     // per layer
-    network view;                // as the last hook got it
-    bool observed;               // a pass of observe.c runs: nobody is training
-    bool noted;                  // what the backend has to say of convolutions has been said
-    amp_see_function *see;       // who looks into the passes (observe.c), NULL: nobody
+    enum amp_format *demoted;           // per layer; AMP_FORMATS = not
+    enum amp_format *inference_demoted; // the same for inference, beyond what training demoted
+    bool inference_demotes;             // there are such: inference has a plan of its own
+    bool replan;                        // a layer was demoted
+    bool moved;                         // Darknet may have moved its arrays
+    bool sees_writes;                   // what Darknet writes to a device passes through the plugin
+    atomic_bool written;                // some of it to master weights, since the last pass began
+    uint64_t mask_seed;                 // of dropout's masks on a device
+    bool trained;                       // counted by interrupt.c
+    size_t pass_images;                 // counted by `seen` for a pass that has not begun yet
+    struct amp_sidecar *sidecar;    // of the weights that were loaded last; NULL: none, or taken up
+    char without_sidecar[PATH_MAX]; // loaded weights whose .amp is missing: said by the first step
+    size_t without_sidecar_seen;    // images, as they were loaded
+    char backup[PATH_MAX];          // the last NAME.backup that this run loaded or saved; "": none
+    struct amp_saved *saved;        // per layer
+    network view;                   // as the last hook got it
+    bool observed;                  // a pass of observe.c runs: nobody is training
+    bool told_notes;                // what the backend has to say of convolutions has been said
+    amp_see_function *see;          // who looks into the passes (observe.c), NULL: nobody
     void *see_user;
-    amp_layer_function *at; // who is called around every layer (observe.c), NULL: nobody
-    void *at_user;
+    amp_layer_function *trace; // who is called around every layer (observe.c), NULL: nobody
+    void *trace_user;
 };
 
 // Reads the cfg and its keys. NULL where it asks for nothing of ours; ends the program with a
@@ -60,52 +60,9 @@ void amp_session_free(struct amp_session *);
 // Puts every pointer back and frees the session.
 void amp_session_detach(struct amp_session *);
 
-struct amp_session *amp_session_of(const layer *layers);
-// The session and index of the layer that an update call got by value; NULL where it is none of
-// ours.
-struct amp_session *amp_session_of_update(const layer *l, int *index);
-// Darknet has written to x on the device; any thread may.
-void amp_session_see_write(const float *x);
-
 // Before the first layer's forward: makes or remakes plan and graph where size, batch or use
 // changed.
 void amp_session_begin(struct amp_session *, const network *view);
-// After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
-// inference (whose running statistics may be young), and the pass is run again.
-void amp_session_check_inference(struct amp_session *);
-// Darknet's arrays on a device (device_arrays.c): between defer and stop_deferring Darknet makes
-// them without memory; commit gives it to those that somebody touches while the session's plan
-// runs, commit_all to all. pin and unpin: its input (upload.h). Nothing in a Darknet without GPU.
-#ifdef GPU
-void amp_session_defer(const struct amp_session *);
-void amp_session_stop_deferring(void);
-void amp_session_commit(struct amp_session *);
-void amp_session_commit_all(const struct amp_session *);
-void amp_session_pin(const struct amp_session *);
-void amp_session_unpin(const struct amp_session *);
-#else
-static inline void amp_session_defer(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_stop_deferring(void) {}
-static inline void amp_session_commit(struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_commit_all(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_pin(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline void amp_session_unpin(const struct amp_session *s)
-{
-    (void)s;
-}
-#endif
 
 // Around resize_network: Darknet must find its own delta pointers to grow them.
 void amp_session_give_deltas(struct amp_session *);

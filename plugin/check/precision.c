@@ -166,11 +166,10 @@ static struct amp_advice *advise(struct amp_precision *p, int section, const cha
                                  const char *value)
 {
     const struct amp_cfg_section *s = &p->cfg->sections[section];
-    const struct amp_cfg_entry *there = amp_cfg_find(s, key);
     struct amp_advice *a = &p->advice[p->n_advice++];
     *a = (struct amp_advice){.layer = section - 1,
-                             .line = there ? there->line : s->line,
-                             .replace = there,
+                             .line = amp_cfg_line(s, key),
+                             .replace = amp_cfg_find(s, key),
                              .key = key,
                              .value = value};
     return a;

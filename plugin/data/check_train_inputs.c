@@ -51,12 +51,6 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
     tell(k, message);
 }
 
-static int line_of(const struct amp_cfg_section *section, const char *key)
-{
-    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
-    return entry ? entry->line : section->line;
-}
-
 /* ---- the cfg ---- */
 
 static void read_cfg(struct checker *k, const char *path)
@@ -69,16 +63,6 @@ static void read_cfg(struct checker *k, const char *path)
     }
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);
-}
-
-static bool is_head(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
-}
-
-static const struct amp_cfg_section *section_of(const struct checker *k, int layer)
-{
-    return &k->cfg->sections[layer + 1];
 }
 
 /* ---- classes ---- */
@@ -133,11 +117,12 @@ static int check_head_classes(struct checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; ++i) {
         const struct amp_layer_desc *l = &k->net->layers[i];
-        if (!is_head(l)) continue;
+        if (!amp_layer_is_head(l)) continue;
         if (!classes) classes = l->classes;
         if (l->classes != classes)
             fault(k, "%s:%d: classes=%d in %s, but %s %d", k->cfg->path,
-                  line_of(section_of(k, i), "classes"), l->classes, section_of(k, i)->name,
+                  amp_cfg_line(amp_cfg_layer(k->cfg, i), "classes"), l->classes,
+                  amp_cfg_layer(k->cfg, i)->name,
                   k->data && amp_cfg_find(&k->data->sections[0], "classes") ? "the data file says"
                                                                             : "the first head has",
                   classes);
@@ -149,8 +134,8 @@ static int check_head_classes(struct checker *k, int classes)
 static int count_label_classes(const struct checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; ++i) {
-        const struct amp_cfg_entry *map = amp_cfg_find(section_of(k, i), "map");
-        int lines = map && is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
+        const struct amp_cfg_entry *map = amp_cfg_find(amp_cfg_layer(k->cfg, i), "map");
+        int lines = map && amp_layer_is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
         if (lines > 0) return lines;
     }
     return classes ? classes : INT_MAX;

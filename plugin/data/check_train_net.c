@@ -28,38 +28,23 @@ __attribute__((format(printf, 3, 4))) static void fault(const struct checker *k,
     k->tell(k->context, message);
 }
 
-static const struct amp_cfg_section *section_of(const struct checker *k, int layer)
-{
-    return &k->cfg->sections[layer + 1];
-}
-
-static int line_of(const struct amp_cfg_section *section, const char *key)
-{
-    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
-    return entry ? entry->line : section->line;
-}
-
-static bool is_head(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
-}
-
 /* ---- heads ---- */
 
 /* Darknet makes room for this many boxes whatever max says, but strides by max. */
 static void check_head(const struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
-    const struct amp_cfg_section *s = section_of(k, layer);
+    const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, layer);
     int boxes = l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS;
     if (l->max_boxes != boxes)
-        fault(k, line_of(s, "max"), "max=%d in %s; allowed: %d, the room that this Darknet makes",
-              l->max_boxes, s->name, boxes);
+        fault(k, amp_cfg_line(s, "max"),
+              "max=%d in %s; allowed: %d, the room that this Darknet makes", l->max_boxes, s->name,
+              boxes);
     if (l->type == AMP_REGION && l->coords != 4)
-        fault(k, line_of(s, "coords"), "coords=%d in %s; allowed: 4, what detector train loads",
-              l->coords, s->name);
+        fault(k, amp_cfg_line(s, "coords"),
+              "coords=%d in %s; allowed: 4, what detector train loads", l->coords, s->name);
     if (l->classes < 1)
-        fault(k, line_of(s, "classes"), "classes=%d in %s; allowed: at least 1", l->classes,
+        fault(k, amp_cfg_line(s, "classes"), "classes=%d in %s; allowed: at least 1", l->classes,
               s->name);
 }
 
@@ -104,7 +89,7 @@ static void check_named_files(const struct checker *k, int layer)
     static const char *const keys[] = {"tree", "map"};
     const struct amp_layer_desc *l = &k->net->layers[layer];
     for (int i = 0; i < 2; ++i) {
-        const struct amp_cfg_entry *e = amp_cfg_find(section_of(k, layer), keys[i]);
+        const struct amp_cfg_entry *e = amp_cfg_find(amp_cfg_layer(k->cfg, layer), keys[i]);
         const char *why = e ? amp_text_unreadable(e->value) : NULL;
         if (why)
             fault(k, e->line, "%s=%s: %s", e->key, e->value, why);
@@ -126,7 +111,7 @@ static void check_truths(const struct checker *k, int layer)
               "allowed: losses of one kind",
               l->type_name, last->type_name);
     if (l->truth)
-        fault(k, line_of(section_of(k, layer), "truth"),
+        fault(k, amp_cfg_line(amp_cfg_layer(k->cfg, layer), "truth"),
               "truth=1 in %s: the layers after it would read their truths out of bounds",
               l->type_name);
 }
@@ -139,16 +124,17 @@ static void check_above_zero(const struct checker *k, const char *key)
     const struct amp_cfg_section *net = &k->cfg->sections[0];
     double value = amp_cfg_float(net, key, 1);
     if (!(value > 0))
-        fault(k, line_of(net, key), "%s=%g in %s; allowed: above 0", key, value, net->name);
+        fault(k, amp_cfg_line(net, key), "%s=%g in %s; allowed: above 0", key, value, net->name);
 }
 
 /* The part of an image's width and height that may be cut off or added. */
 static void check_jitter(const struct checker *k)
 {
-    const struct amp_cfg_section *s = section_of(k, k->net->n - 1);
+    const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, k->net->n - 1);
     double jitter = amp_cfg_float(s, "jitter", .2);
     if (!(jitter >= 0 && jitter < 1))
-        fault(k, line_of(s, "jitter"), "jitter=%g in %s; allowed: 0 to below 1", jitter, s->name);
+        fault(k, amp_cfg_line(s, "jitter"), "jitter=%g in %s; allowed: 0 to below 1", jitter,
+              s->name);
 }
 
 /* ---- random=1 ---- */
@@ -177,7 +163,7 @@ static bool can_resize(enum amp_layer_type type)
 /* The sizes that detector train draws from: 320, 352 .. 608. */
 static void check_sizes(const struct checker *k)
 {
-    int line = line_of(section_of(k, k->net->n - 1), "random");
+    int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random");
     for (int side = 320; side <= 608; side += 32) {
         char err[2 * PATH_MAX];
         struct amp_net_desc *net = amp_net_describe(k->cfg, side, side, true, err, sizeof err);
@@ -191,7 +177,7 @@ static void check_sizes(const struct checker *k)
 
 static void check_resizing(const struct checker *k)
 {
-    int last = k->net->n - 1, line = line_of(section_of(k, last), "random");
+    int last = k->net->n - 1, line = amp_cfg_line(amp_cfg_layer(k->cfg, last), "random");
     if (!k->net->layers[last].random) return;
     for (int i = 0; i <= last; ++i) {
         if (can_resize(k->net->layers[i].type)) continue;
@@ -268,11 +254,11 @@ static void check_net_keys(const struct checker *k)
         fault(k, last->line, "the last layer is %s; detector train needs [yolo] or [region] there",
               last->type_name);
     if (k->net->c != 3)
-        fault(k, line_of(net, "channels"), "channels=%d; allowed: 3, what detector train loads",
-              k->net->c);
+        fault(k, amp_cfg_line(net, "channels"),
+              "channels=%d; allowed: 3, what detector train loads", k->net->c);
     if (k->net->max_batches < 1)
-        fault(k, line_of(net, "max_batches"), "max_batches=%d: nothing to train: raise max_batches",
-              k->net->max_batches);
+        fault(k, amp_cfg_line(net, "max_batches"),
+              "max_batches=%d: nothing to train: raise max_batches", k->net->max_batches);
     check_above_zero(k, "saturation");
     check_above_zero(k, "exposure");
     check_jitter(k);
@@ -284,11 +270,11 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     struct checker k = {cfg, net, tell, context};
     for (int i = 0; i < net->n; ++i) {
         const struct amp_layer_desc *l = &net->layers[i];
-        if (is_head(l)) check_head(&k, i);
-        if (is_head(l) || l->type == AMP_SOFTMAX) check_named_files(&k, i);
+        if (amp_layer_is_head(l)) check_head(&k, i);
+        if (amp_layer_is_head(l) || l->type == AMP_SOFTMAX) check_named_files(&k, i);
     }
     check_net_keys(&k);
-    if (!is_head(&net->layers[net->n - 1])) return;
+    if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
     for (int i = 0; i < net->n; ++i)
         check_truths(&k, i);
     check_resizing(&k);

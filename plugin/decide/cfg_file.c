@@ -206,11 +206,22 @@ void amp_cfg_free(struct amp_cfg_file *file)
     free(file);
 }
 
+const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *file, int i)
+{
+    return &file->sections[i + 1];
+}
+
 const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *section, const char *key)
 {
     for (int i = 0; i < section->n_entries; ++i)
         if (!strcmp(section->entries[i].key, key)) return &section->entries[i];
     return NULL;
+}
+
+int amp_cfg_line(const struct amp_cfg_section *section, const char *key)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? entry->line : section->line;
 }
 
 int amp_cfg_int(const struct amp_cfg_section *section, const char *key, int def)

@@ -45,8 +45,14 @@ struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t si
 struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size);
 void amp_cfg_free(struct amp_cfg_file *);
 
+/* The section of layer i, which must be there: the first section is the net's. */
+const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *, int i);
+
 /* The FIRST entry with this key (as Darknet's option_find), or NULL. */
 const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *, const char *key);
+
+/* The line of a key, or of its section where it is absent. */
+int amp_cfg_line(const struct amp_cfg_section *, const char *key);
 
 /* Value of a key, or def where it is absent, converted as Darknet does (atoi, atof). */
 int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);

@@ -13,41 +13,8 @@
 
 #include "cfg_file.h"
 #include "kernels/kernels.h"
+#include "layer_type.h"
 #include "loss_desc.h"
-
-/* Same order as Darknet's LAYER_TYPE. */
-enum amp_layer_type {
-    AMP_CONVOLUTIONAL,
-    AMP_DECONVOLUTIONAL,
-    AMP_CONNECTED,
-    AMP_MAXPOOL,
-    AMP_SOFTMAX,
-    AMP_DETECTION,
-    AMP_DROPOUT,
-    AMP_CROP,
-    AMP_ROUTE,
-    AMP_COST,
-    AMP_NORMALIZATION,
-    AMP_AVGPOOL,
-    AMP_LOCAL,
-    AMP_SHORTCUT,
-    AMP_ACTIVATION,
-    AMP_RNN,
-    AMP_GRU,
-    AMP_LSTM,
-    AMP_CRNN,
-    AMP_BATCHNORM,
-    AMP_NETWORK,
-    AMP_XNOR,
-    AMP_REGION,
-    AMP_YOLO,
-    AMP_ISEG,
-    AMP_REORG,
-    AMP_UPSAMPLE,
-    AMP_LOGISTIC,
-    AMP_L2NORM,
-    AMP_BLANK
-};
 
 /* Boxes of an image that Darknet makes room for in net.truth, whatever max= says, and its defaults
  * of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's default. */
@@ -102,16 +69,5 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
-
-const char *amp_layer_type_name(enum amp_layer_type);
-const char *amp_activation_name(enum ampk_activation); /* for tests */
-
-/* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
- * loss, logistic, iseg. */
-bool amp_layer_is_loss(const struct amp_layer_desc *);
-/* A matrix product: convolutional or connected. */
-bool amp_layer_is_matrix(const struct amp_layer_desc *);
-/* Has a state from one time step to the next: rnn, gru, lstm, crnn. */
-bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 
 #endif

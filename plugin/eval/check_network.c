@@ -32,21 +32,11 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
 
 /* ---- heads ---- */
 
-static bool is_head(const struct amp_layer_desc *l)
-{
-    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
-}
-
-static const struct amp_cfg_section *section_of(const struct checker *k, int layer)
-{
-    return &k->cfg->sections[layer + 1];
-}
-
 /* The head's entry with this key, or NULL; what it names must be readable, Darknet does not look.
  */
 static const struct amp_cfg_entry *named_file(struct checker *k, int layer, const char *key)
 {
-    const struct amp_cfg_entry *e = amp_cfg_find(section_of(k, layer), key);
+    const struct amp_cfg_entry *e = amp_cfg_find(amp_cfg_layer(k->cfg, layer), key);
     const char *why = e ? amp_text_unreadable(e->value) : NULL;
     if (why) fault(k, "%s:%d: %s=%s: %s", k->cfg->path, e->line, key, e->value, why);
     return e;
@@ -94,13 +84,13 @@ static void check_heads(struct checker *k)
     if (k->net->c != 3)
         fault(k, "%s:%d: channels=%d; allowed: 3, what images are loaded with", k->cfg->path,
               k->cfg->sections[0].line, k->net->c);
-    if (!is_head(last)) {
+    if (!amp_layer_is_head(last)) {
         fault(k, "%s:%d: the last layer is %s; allowed: [yolo], [region], [detection]",
               k->cfg->path, last->line, last->type_name);
         return;
     }
     for (int i = 0; i < k->net->n; ++i) {
-        if (is_head(&k->net->layers[i])) check_head(k, i);
+        if (amp_layer_is_head(&k->net->layers[i])) check_head(k, i);
     }
 }
 

@@ -1,41 +1,27 @@
 #include "executor.h"
 
+/* What plan.c may say is ours: its has_executor, and amp_device_losses below. */
+static const struct amp_executor *const by_type[AMP_BLANK + 1] = {
+    [AMP_CONVOLUTIONAL] = &amp_exec_convolution,
+    [AMP_CONNECTED] = &amp_exec_convolution,
+    [AMP_MAXPOOL] = &amp_exec_maxpool,
+    [AMP_AVGPOOL] = &amp_exec_avgpool,
+    [AMP_ROUTE] = &amp_exec_route,
+    [AMP_SHORTCUT] = &amp_exec_shortcut,
+    [AMP_UPSAMPLE] = &amp_exec_upsample,
+    [AMP_REORG] = &amp_exec_reorg,
+    [AMP_DROPOUT] = &amp_exec_dropout,
+    [AMP_ACTIVATION] = &amp_exec_activation,
+    [AMP_YOLO] = &amp_exec_yolo,
+    [AMP_REGION] = &amp_exec_region,
+    [AMP_SOFTMAX] = &amp_exec_softmax,
+    [AMP_COST] = &amp_exec_cost,
+    [AMP_LOGISTIC] = &amp_exec_logistic,
+};
+
 const struct amp_executor *amp_executor_of(const struct amp_graph *g, int layer)
 {
-    if (!g->plan->layers[layer].ours) return &amp_exec_darknet;
-    switch (g->net->layers[layer].type) {
-    case AMP_CONVOLUTIONAL:
-    case AMP_CONNECTED:
-        return &amp_exec_convolution;
-    case AMP_MAXPOOL:
-        return &amp_exec_maxpool;
-    case AMP_AVGPOOL:
-        return &amp_exec_avgpool;
-    case AMP_ROUTE:
-        return &amp_exec_route;
-    case AMP_SHORTCUT:
-        return &amp_exec_shortcut;
-    case AMP_UPSAMPLE:
-        return &amp_exec_upsample;
-    case AMP_REORG:
-        return &amp_exec_reorg;
-    case AMP_DROPOUT:
-        return &amp_exec_dropout;
-    case AMP_ACTIVATION:
-        return &amp_exec_activation;
-    case AMP_YOLO:
-        return &amp_exec_yolo;
-    case AMP_REGION:
-        return &amp_exec_region;
-    case AMP_SOFTMAX:
-        return &amp_exec_softmax;
-    case AMP_COST:
-        return &amp_exec_cost;
-    case AMP_LOGISTIC:
-        return &amp_exec_logistic;
-    default:
-        return &amp_exec_darknet;
-    }
+    return g->plan->layers[layer].ours ? by_type[g->net->layers[layer].type] : &amp_exec_darknet;
 }
 
 unsigned amp_device_losses(const struct ampk_backend *b)

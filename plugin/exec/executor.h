@@ -22,6 +22,7 @@ extern const struct amp_executor amp_exec_darknet; /* Darknet's own code, border
 /* A training pass begins: its dropout masks, where the backend draws them. */
 void amp_dropout_draw(struct amp_graph *);
 
+/* NULL: the plan says that the layer is ours, but no executor is. */
 const struct amp_executor *amp_executor_of(const struct amp_graph *, int layer);
 /* The losses that a backend computes, as amp_plan_make wants them. */
 unsigned amp_device_losses(const struct ampk_backend *);

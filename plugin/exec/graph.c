@@ -80,8 +80,7 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
 }
 
-static int copy_lists(struct amp_graph *g, const struct amp_param *params,
-                      const struct amp_rolling *rolling)
+static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
 {
     size_t floats = 0;
     g->nodes = calloc((size_t)g->n, sizeof *g->nodes);
@@ -98,10 +97,10 @@ static int copy_lists(struct amp_graph *g, const struct amp_param *params,
         !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
-        g->params[i] = params[i];
+        g->params[i] = owned->params[i];
     for (int i = 0; i < g->n_rolling; i++) {
-        g->rolling[i] = rolling[i];
-        floats += rolling[i].n;
+        g->rolling[i] = owned->rolling[i];
+        floats += owned->rolling[i].n;
     }
     g->rolling_saved = g->backend->alloc(g->context, (floats + 1) * sizeof(float));
     return g->rolling_saved ? 0 : -1;
@@ -127,6 +126,24 @@ int amp_graph_no_memory(struct amp_graph *g, int i, const char *what, char *err,
     return -1;
 }
 
+static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    const struct amp_executor *e = amp_executor_of(g, i);
+    if (!e) {
+        snprintf(err, err_size, "layer %d (%s): the plan has an executor for it, there is none", i,
+                 amp_layer_type_name(g->net->layers[i].type));
+        return -1;
+    }
+    if (e->create && e->create(g, i, err, err_size)) return -1;
+    if (allocate_loss(g, i)) return amp_graph_no_memory(g, i, "its loss", err, err_size);
+    const struct amp_node *node = &g->nodes[i];
+    if (node->conv)
+        g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
+                                                           &node->watch[AMP_WATCH_WEIGHTS]};
+    return 0;
+}
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
@@ -145,37 +162,26 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
         make_node(g, i, &bindings[i]);
     for (int i = 0; i < g->n; i++)
         make_slice(g, i);
-    for (int i = 0; i < g->n; i++) {
-        const struct amp_executor *e = amp_executor_of(g, i);
-        if (e->create && e->create(g, i, err, err_size)) return -1;
-        if (allocate_loss(g, i)) return amp_graph_no_memory(g, i, "its loss", err, err_size);
-        const struct amp_node *node = &g->nodes[i];
-        if (node->conv)
-            g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
-                                                               &node->watch[AMP_WATCH_WEIGHTS]};
-    }
+    for (int i = 0; i < g->n; i++)
+        if (prepare_layer(g, i, err, err_size)) return -1;
     amp_graph_list_weight_gradients(g);
     return 0;
 }
 
-static int make(struct amp_graph *g, const struct amp_binding *bindings,
-                const struct amp_param *params, const struct amp_rolling *rolling, bool accumulate,
-                char *err, size_t err_size)
+static int make(struct amp_graph *g, const struct amp_owned *owned, bool accumulate, char *err,
+                size_t err_size)
 {
-    if (copy_lists(g, params, rolling))
+    if (copy_lists(g, owned))
         return amp_graph_no_memory(g, -1, "rolling statistics and lists", err, err_size);
-    if (build(g, bindings, accumulate, err, err_size)) return -1;
+    if (build(g, owned->bindings, accumulate, err, err_size)) return -1;
     if (amp_segments_create(g)) return amp_graph_no_memory(g, -1, "lists", err, err_size);
     return 0;
 }
 
 struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct ampk_context *context,
                                    const struct amp_net_desc *net, const struct amp_plan *plan,
-                                   const struct amp_binding *bindings,
-                                   const struct amp_param *params, int n_params,
-                                   const struct amp_rolling *rolling, int n_rolling,
-                                   struct amp_native native, bool accumulate, char *err,
-                                   size_t err_size)
+                                   const struct amp_owned *owned, struct amp_native native,
+                                   bool accumulate, char *err, size_t err_size)
 {
     struct amp_graph *g = calloc(1, sizeof *g);
     if (!g) {
@@ -188,12 +194,12 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->plan = plan;
     g->native = native;
     g->n = net->n;
-    g->n_params = n_params;
-    g->n_rolling = n_rolling;
+    g->n_params = owned->n_params;
+    g->n_rolling = owned->n_rolling;
     g->weights_stale = true;
     g->unscale = 1;
     char why[400];
-    if (make(g, bindings, params, rolling, accumulate, why, sizeof why) == 0) return g;
+    if (make(g, owned, accumulate, why, sizeof why) == 0) return g;
     bool no_memory = g->no_memory;
     amp_graph_free(g);
     if (no_memory)
@@ -400,9 +406,8 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->backward_began = true;
 }
 
-/* Weight gradients of a pass are then dealt with all at once; else one by one, while the cache has
- * them. */
-static bool starts_cost(const struct amp_graph *g)
+/* Those of a pass are then dealt with all at once; else one by one, while the cache has them. */
+static bool weight_gradients_wait(const struct amp_graph *g)
 {
     return g->backend->record_begin != NULL;
 }
@@ -417,11 +422,12 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
     }
     if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else it has been */
     amp_executor_of(g, layer)->backward(g, layer);
-    if (node->gradient && !starts_cost(g))
+    if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
     amp_graph_tell_tracer(g, layer, true, true);
-    if (layer == g->plan->first_backward && starts_cost(g)) /* the last one: no layer's own time */
+    /* after the last one: no layer's own time */
+    if (layer == g->plan->first_backward && weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 

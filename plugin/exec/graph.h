@@ -47,6 +47,14 @@ struct amp_binding {
     int first_param, n_params; /* weights, biases, scales in that order where the layer is ours */
 };
 
+/* What Darknet owns of a network. */
+struct amp_owned {
+    struct amp_binding *bindings; /* per layer */
+    struct amp_param *params;
+    struct amp_rolling *rolling;
+    int n_params, n_rolling;
+};
+
 /* Runs a layer with Darknet's code. input, delta: FP32 NCHW; delta NULL where the source wants
  * none. random_uniform: numbers in [0, 1) for dropout's masks, one after the other; NULL: the
  * backend draws these. */
@@ -156,21 +164,19 @@ struct amp_graph {
                                          gradient that a convolution keeps. NULL until then */
     amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
-    amp_layer_function *at; /* NULL: nobody traces; set by amp_graph_trace_layers */
-    void *at_user;
+    amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
+    void *trace_user;
     int n_segments;
     struct amp_segment *segments;
     bool no_memory; /* why it could not be created */
 };
 
-/* bindings: n. params, rolling: copied. accumulate: keep sums over several passes (subdivisions >
+/* owned: copied. accumulate: keep sums over several passes (subdivisions >
  * 1). NULL with the reason in err. The plan and the net must outlive the graph. */
 struct amp_graph *amp_graph_create(const struct ampk_backend *, struct ampk_context *,
                                    const struct amp_net_desc *, const struct amp_plan *,
-                                   const struct amp_binding *bindings,
-                                   const struct amp_param *params, int n_params,
-                                   const struct amp_rolling *, int n_rolling, struct amp_native,
-                                   bool accumulate, char *err, size_t err_size);
+                                   const struct amp_owned *, struct amp_native, bool accumulate,
+                                   char *err, size_t err_size);
 void amp_graph_free(struct amp_graph *);
 /* Takes an unfinished step over from another graph of the same network, with the same layers ours:
  * its sums and the rolling statistics of its start. */

@@ -107,13 +107,13 @@ void amp_graph_observe(struct amp_graph *g, amp_see_function *see, void *user)
 
 void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *user)
 {
-    g->at = at;
-    g->at_user = user;
+    g->trace = at;
+    g->trace_user = user;
 }
 
 void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
 {
-    if (g->at) g->at(layer, backward, done, g->at_user);
+    if (g->trace) g->trace(layer, backward, done, g->trace_user);
 }
 
 bool amp_graph_has_delta(const struct amp_graph *g, int layer)

@@ -74,7 +74,7 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_way way,
 {
     const struct ampk_backend *be = g->backend;
     struct amp_segment_way *w = &s->way[way];
-    if (g->inspecting || g->see || g->at) { /* more than was recorded */
+    if (g->inspecting || g->see || g->trace) { /* more than was recorded */
         body(g, s);
         return;
     }

@@ -58,10 +58,8 @@ static void stop_for_loss(struct amp_step *s)
 static bool has_boxes(const struct amp_net_desc *net)
 {
     bool boxes = false;
-    for (int i = 0; i < net->n; i++) {
-        enum amp_layer_type type = net->layers[i].type;
-        boxes |= type == AMP_YOLO || type == AMP_REGION || type == AMP_DETECTION;
-    }
+    for (int i = 0; i < net->n; i++)
+        boxes |= amp_layer_is_head(&net->layers[i]);
     return boxes;
 }
 

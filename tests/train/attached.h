@@ -5,7 +5,7 @@
 
 #include <darknet.h>
 
-#include "plugin/attach/session.h"
+#include "plugin/attach/sessions.h"
 #include "tests/unit/scratch_folder.h"
 
 #define MIXED "mixed_precision=1\n"
@@ -150,20 +150,18 @@ static inline int list_kept(const network *net, struct kept list[256])
 {
     const struct amp_session *s = amp_session_of(net->layers);
     bool device = s && s->device;
-    struct amp_param params[64];
-    struct amp_rolling rolling[64];
-    int n_params, n_rolling, n = 0;
-    amp_native_params(net, NULL, device, NULL, NULL, &n_params, NULL, &n_rolling);
-    REQUIRE(n_params <= 51 && n_rolling <= 51);
-    amp_native_params(net, NULL, device, NULL, params, &n_params, rolling, &n_rolling);
-    for (const struct amp_param *p = params; p < params + n_params; ++p) {
+    int n = 0;
+    struct amp_owned own = amp_native_list(net, NULL, device);
+    REQUIRE(own.n_params <= 51 && own.n_rolling <= 51);
+    for (const struct amp_param *p = own.params; p < own.params + own.n_params; ++p) {
         list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
         list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's m", p->layer, p->m, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's v", p->layer, p->v, p->n};
     }
-    for (int i = 0; i < n_rolling; ++i)
-        list[n++] = (struct kept){"running statistics", i, rolling[i].value, rolling[i].n};
+    for (int i = 0; i < own.n_rolling; ++i)
+        list[n++] = (struct kept){"running statistics", i, own.rolling[i].value, own.rolling[i].n};
+    amp_native_free_list(&own);
     return n;
 }
 
@@ -304,6 +302,26 @@ static inline void stop_listening(network *net)
     struct amp_session *s = amp_session_of(net->layers);
     fclose(s->log.out);
     s->log.out = stderr;
+}
+
+// How often that stands in the text.
+static inline int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        ++n;
+    return n;
+}
+
+// For amp_step.stop, where training would end the program: back to setjmp(stopped).
+static jmp_buf stopped;
+static char why[1024];
+
+static inline void stop(void *user, const char *message)
+{
+    (void)user;
+    snprintf(why, sizeof why, "%s", message);
+    longjmp(stopped, 1);
 }
 
 #endif

@@ -8,7 +8,7 @@
 #include "tests/train/attached.h"
 #include "tests/train/saved.h"
 
-#include "plugin/attach/save.h"
+#include "plugin/attach/resume.h"
 
 #include <dlfcn.h>
 #include <errno.h>

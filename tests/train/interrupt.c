@@ -43,11 +43,6 @@ static int run(void (*program)(void))
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void check_said(const char *what)
-{
-    if (!strstr(text, what)) TEST_FAIL("\"%s\" is not said, but:\n%s", what, text);
-}
-
 static void check_ends_as_without_plugin(void (*program)(void))
 {
     CHECK_INT(run(program), -SIGTERM);
@@ -111,9 +106,9 @@ AMP_TEST(the_step_is_finished_and_saved)
         signal_number = numbers[i];
         CHECK_INT(run(in_the_middle_of_a_step), 128 + numbers[i]);
         snprintf(expected, sizeof expected, "stopped by %s after iteration 3. ", names[i]);
-        check_said(expected);
-        check_said("a.cfg ./a.backup\n");
-        check_said("mixed precision: 3 iterations");
+        CHECK_SAYS(text, expected);
+        CHECK_SAYS(text, "a.cfg ./a.backup\n");
+        CHECK_SAYS(text, "mixed precision: 3 iterations");
         check_same_pair("a.backup", "three.backup");
         CHECK_INT(run(resumed), ALIVE);
         check_same_pair("resumed.backup", "seven.backup");
@@ -128,7 +123,7 @@ AMP_TEST(another_runs_backup_stays)
     char bytes[10];
     scratch_write("a.backup", "older", 5);
     CHECK_INT(run(in_the_middle_of_a_step), 128 + SIGTERM);
-    check_said("a.cfg ./a_stopped.backup\n");
+    CHECK_SAYS(text, "a.cfg ./a_stopped.backup\n");
     CHECK(exists("a_stopped.backup") && exists("a_stopped.backup.amp"));
     CHECK(scratch_read("a.backup", bytes, sizeof bytes) == 5 && !memcmp(bytes, "older", 5));
     scratch_empty();
@@ -149,8 +144,8 @@ AMP_TEST(the_backup_it_went_on_from_is_replaced)
 {
     CHECK_INT(run(in_the_middle_of_a_step), 128 + SIGTERM);
     CHECK_INT(run(goes_on_and_stops), 128 + SIGTERM);
-    check_said("stopped by SIGTERM after iteration 5. ");
-    check_said("a.cfg ./a.backup\n");
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 5. ");
+    CHECK_SAYS(text, "a.cfg ./a.backup\n");
     CHECK(!exists("a_stopped.backup"));
     scratch_empty();
 }
@@ -184,7 +179,7 @@ static void in_the_first_pass(void)
 AMP_TEST(before_the_first_iteration_ends)
 {
     CHECK_INT(run(in_the_first_pass), 128 + SIGTERM);
-    check_said("stopped by SIGTERM after iteration 1. ");
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 1. ");
     CHECK(exists("a.backup") && exists("a.backup.amp"));
     scratch_empty();
 }
@@ -291,15 +286,15 @@ static void unseeded(void)
 AMP_TEST(random_sizes_end_where_they_are_drawn)
 {
     CHECK_INT(run(until_the_tenth), 128 + SIGTERM);
-    check_said("the state after iteration 4 is saved. This run goes on to iteration 10 ");
-    check_said("stopped by SIGTERM after iteration 10. ");
+    CHECK_SAYS(text, "the state after iteration 4 is saved. This run goes on to iteration 10 ");
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 10. ");
     CHECK(exists("a.backup"));
     scratch_empty();
     CHECK_INT(run(before_the_tenth), ALIVE);
     CHECK(exists("a.backup") && !strstr(text, "stopped by"));
     scratch_empty();
     CHECK_INT(run(unseeded), 128 + SIGTERM);
-    check_said("stopped by SIGTERM after iteration 4. ");
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 4. ");
     scratch_empty();
 }
 
@@ -318,7 +313,7 @@ AMP_TEST(a_save_that_fails)
 {
     CHECK_INT(run(unbroken), ALIVE);
     CHECK_INT(run(failing_to_save), 1);
-    check_said("weights are not saved: ");
+    CHECK_SAYS(text, "weights are not saved: ");
     CHECK(!strstr(text, "stopped by"));
     check_same_pair("a.backup", "three.backup");
     scratch_empty();
@@ -336,7 +331,7 @@ static void diverged(void)
 AMP_TEST(weights_that_are_not_finite)
 {
     CHECK_INT(run(diverged), 1);
-    check_said("training diverged: ");
+    CHECK_SAYS(text, "training diverged: ");
     CHECK(!exists("a.backup"));
     scratch_empty();
 }
@@ -397,7 +392,7 @@ AMP_TEST(one_signal_that_comes_twice)
     CHECK_INT(run(unbroken), ALIVE);
     for (size_t i = 0; i < sizeof once / sizeof *once; ++i) {
         CHECK_INT(run_twice(once[i].first, once[i].ms, once[i].second), 128 + once[i].first);
-        check_said(" after iteration 4. ");
+        CHECK_SAYS(text, " after iteration 4. ");
     }
     CHECK_INT(run(resumed), ALIVE);
     scratch_empty();
@@ -478,7 +473,7 @@ static void one_of_two_is_left(void)
 AMP_TEST(the_last_of_several_networks_is_saved)
 {
     CHECK_INT(run(one_of_two_is_left), 128 + SIGTERM);
-    check_said("stopped by SIGTERM after iteration 2. ");
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 2. ");
     CHECK(exists("a.backup"));
     scratch_empty();
 }
@@ -529,7 +524,7 @@ static void own_handlers(void)
 AMP_TEST(handlers_of_the_program_and_ignored_signals_stay)
 {
     CHECK_INT(run(own_handlers), 128 + SIGINT);
-    check_said("stopped by SIGINT after iteration 2. ");
+    CHECK_SAYS(text, "stopped by SIGINT after iteration 2. ");
     scratch_empty();
 }
 

@@ -5,7 +5,7 @@
 
 #include "tests/train/small_set.h"
 
-#include "plugin/attach/session.h"
+#include "plugin/attach/sessions.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -119,11 +119,6 @@ static int run(void (*program)(void))
     return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void check_said(const char *what)
-{
-    if (!strstr(text, what)) TEST_FAIL("\"%s\" is not said, but:\n%s", what, text);
-}
-
 static bool same_file(const char *a, const char *b)
 {
     char command[200];
@@ -234,8 +229,9 @@ static void check_saves(void (*what)(network *), const char *why)
     restore();
     CHECK_INT(run(unbroken), ALIVE);
     CHECK_INT(run(stopped), 1);
-    check_said(why);
-    check_said("after iteration 3 is saved. To go on from there, put that right and give the same "
+    CHECK_SAYS(text, why);
+    CHECK_SAYS(text,
+               "after iteration 3 is saved. To go on from there, put that right and give the same "
                "command with the weights file after the cfg, without -clear: small.cfg "
                "./small.backup\n");
     check_same_pair("small.backup", "three.backup");
@@ -249,7 +245,7 @@ static void check_saves(void (*what)(network *), const char *why)
 AMP_TEST(labels)
 {
     check_saves(lose_labels, ".txt: cannot be opened: No such file or directory; ");
-    check_said("resumed from small.backup.amp: iteration 3");
+    CHECK_SAYS(text, "resumed from small.backup.amp: iteration 3");
 }
 
 AMP_TEST(images)
@@ -273,8 +269,8 @@ static void check_saves_at_once(void (*what)(network *), const char *why)
     lose = what;
     restore();
     CHECK_INT(run(stopped), 1);
-    check_said(why);
-    check_said("after iteration 2 is saved. ");
+    CHECK_SAYS(text, why);
+    CHECK_SAYS(text, "after iteration 2 is saved. ");
     CHECK(exists("small.backup") && exists("small.backup.amp"));
 }
 
@@ -305,7 +301,7 @@ AMP_TEST(a_program_without_a_batch_in_hand)
     restore();
     CHECK_INT(run(unbroken), ALIVE);
     CHECK_INT(run(one_batch_after_the_other), 1);
-    check_said(".txt: cannot be opened: ");
+    CHECK_SAYS(text, ".txt: cannot be opened: ");
     check_same_pair("small.backup", "three.backup");
 }
 
@@ -317,7 +313,7 @@ AMP_TEST(another_runs_backup_stays)
     restore();
     write_text("small.backup", "older");
     CHECK_INT(run(stopped), 1);
-    check_said("small.cfg ./small_stopped.backup\n");
+    CHECK_SAYS(text, "small.cfg ./small_stopped.backup\n");
     write_text("older", "older");
     CHECK(exists("small_stopped.backup.amp") && same_file("small.backup", "older"));
 }
@@ -327,8 +323,8 @@ AMP_TEST(nothing_is_saved_of_a_run_that_may_have_diverged)
     lose = be_suspect_and_lose_labels;
     restore();
     CHECK_INT(run(one_batch_after_the_other), 1);
-    check_said(".txt: cannot be opened: ");
-    check_said("weights are not saved: ");
+    CHECK_SAYS(text, ".txt: cannot be opened: ");
+    CHECK_SAYS(text, "weights are not saved: ");
     CHECK(!exists("small.backup"));
 }
 
@@ -343,8 +339,8 @@ AMP_TEST(nothing_is_saved_where_nothing_was_trained)
 {
     restore();
     CHECK_INT(run(before_the_first_iteration), 1);
-    check_said(".txt: cannot be opened: ");
-    check_said("nothing was trained\n");
+    CHECK_SAYS(text, ".txt: cannot be opened: ");
+    CHECK_SAYS(text, "nothing was trained\n");
     CHECK(!exists("small.backup"));
 }
 
@@ -360,7 +356,7 @@ AMP_TEST(nothing_is_saved_of_several_networks)
 {
     restore();
     CHECK_INT(run(one_of_two), 1);
-    check_said("nothing was saved: several networks train\n");
+    CHECK_SAYS(text, "nothing was saved: several networks train\n");
     CHECK(!exists("small.backup"));
 }
 

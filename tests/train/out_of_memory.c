@@ -4,7 +4,7 @@
 #include "tests/harness.h"
 #include "tests/train/attached.h"
 
-#include "plugin/attach/save.h"
+#include "plugin/attach/resume.h"
 
 #include <fcntl.h>
 #include <option_list.h>

@@ -247,10 +247,10 @@ int rig_make_graph(struct rig *r, bool accumulate)
 {
     struct amp_native native = {r, native_forward, native_backward,
                                 r->draws_masks ? NULL : dropout_uniform};
+    struct amp_owned owned = {r->bindings, r->params, r->rolling, r->n_params, r->n_rolling};
     amp_graph_free(r->graph);
-    r->graph = amp_graph_create(r->backend, r->context, r->net, r->plan, r->bindings, r->params,
-                                r->n_params, r->rolling, r->n_rolling, native, accumulate, r->err,
-                                sizeof r->err);
+    r->graph = amp_graph_create(r->backend, r->context, r->net, r->plan, &owned, native, accumulate,
+                                r->err, sizeof r->err);
     return r->graph ? 0 : -1;
 }
 

@@ -121,14 +121,6 @@ static void *chatter(void *p)
     return p;
 }
 
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what))
-        ++n;
-    return n;
-}
-
 AMP_TEST(nothing_printed_while_saving_is_lost)
 {
     static char text[1 << 20];

@@ -12,7 +12,7 @@
 #include "option_list.h"
 #include "plugin/attach/gpus.h"
 #include "plugin/attach/loader.h"
-#include "plugin/attach/save.h"
+#include "plugin/attach/resume.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 
@@ -502,14 +502,6 @@ AMP_TEST(they_go_on_from_the_file_of_the_first)
     end(&b);
     end(&c);
     end(&d);
-}
-
-static int count(const char *text, const char *what)
-{
-    int n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what))
-        ++n;
-    return n;
 }
 
 AMP_TEST(the_log_is_that_of_the_first)

@@ -12,16 +12,6 @@ static struct amp_step *step_of(network *net)
     return &amp_session_of(net->layers)->step;
 }
 
-static jmp_buf stopped;
-static char why[1024];
-
-static void stop(void *user, const char *message)
-{
-    (void)user;
-    snprintf(why, sizeof why, "%s", message);
-    longjmp(stopped, 1);
-}
-
 static int steps_learnt = 30;
 
 // A network that has learnt a little, and its weights. At ten times this rate whether the first

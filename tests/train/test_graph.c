@@ -1048,6 +1048,18 @@ AMP_TEST(a_delta_that_is_summed_along_is_seen_all_the_same)
             free(watched[k].values[what]);
 }
 
+/* ---- executors ---- */
+
+/* Darknet's code would run such a layer, with tensors that are not Darknet's. */
+AMP_TEST(a_layer_that_no_executor_runs_is_refused)
+{
+    struct rig *r = make(FP32_NET(8, CONV(4, 3, 1) "[lrn]\n[cost]\n"), &ampk_reference);
+    r->plan->layers[1].ours = true;
+    CHECK_INT(rig_make_graph(r, false), -1);
+    CHECK_STR(r->err, "layer 1 (normalization): the plan has an executor for it, there is none");
+    rig_free(r);
+}
+
 /* ---- memory ---- */
 
 /* All buffers apart: nothing can overwrite anything. */

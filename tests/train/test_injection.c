@@ -100,16 +100,6 @@ struct bench {
     int demoted; // layer of AFTER_DEMOTION
 };
 
-static jmp_buf stopped;
-static char why[1024];
-
-static void stop(void *user, const char *message)
-{
-    (void)user;
-    snprintf(why, sizeof why, "%s", message);
-    longjmp(stopped, 1);
-}
-
 static struct amp_session *session(network *net)
 {
     return amp_session_of(net->layers);

@@ -176,15 +176,6 @@ AMP_TEST(a_step_that_begins_in_its_middle_and_fails_leaves_no_trace)
 
 // ---- divergence ----
 
-static jmp_buf stopped;
-
-static void stop(void *user, const char *message)
-{
-    (void)user;
-    (void)message;
-    longjmp(stopped, 1);
-}
-
 AMP_TEST(a_huge_learning_rate_is_called_by_its_name)
 {
     network *net = parse(MIXED "learning_rate=1000\n", DETECTOR);

@@ -538,7 +538,7 @@ static void check_refused(struct map_case c, const char *what)
     struct amp_ap_set *set = amp_ap_set_new(c.predictions, c.n_predictions, c.truths, c.n_truths,
                                             c.images, c.classes, err, sizeof err);
     CHECK(!set);
-    if (!strstr(err, what)) TEST_FAIL("\"%s\" does not say \"%s\"", err, what);
+    CHECK_SAYS(err, what);
     amp_ap_set_free(set);
 }
 

@@ -53,21 +53,16 @@ static const char *sparse(const char *name, const void *bytes, size_t n, off_t s
     return scratch(name);
 }
 
-static void check_said(const char *words)
-{
-    if (!strstr(err, words)) TEST_FAIL("\"%s\" does not say \"%s\"", err, words);
-}
-
 AMP_TEST(cfg_and_data)
 {
     const char *path = sparse("x.cfg", "[net]\n", 6, (off_t)1 << 40);
     CHECK(!amp_cfg_read(path, err, sizeof err));
-    check_said("larger than 16 MiB");
+    CHECK_SAYS(err, "larger than 16 MiB");
     CHECK(!amp_cfg_read_data(path, err, sizeof err));
     CHECK(largest < MIB);
     sparse("x.cfg", "[net]\n", 6, 16 * MIB);
     CHECK(!amp_cfg_read(scratch("x.cfg"), err, sizeof err));
-    check_said("NUL byte");
+    CHECK_SAYS(err, "NUL byte");
     CHECK(largest <= 16 * MIB + 1);
 }
 
@@ -100,7 +95,7 @@ AMP_TEST(sidecar)
         memset(head + field, 0xff, 4);
         CHECK(
             !amp_sidecar_open(sparse("x.amp", head, sizeof head, (off_t)1 << 40), err, sizeof err));
-        check_said("more than any network");
+        CHECK_SAYS(err, "more than any network");
         CHECK(largest < MIB);
     }
 }
@@ -116,7 +111,7 @@ AMP_TEST(labels)
     struct amp_labels labels = {0};
     const char *path = sparse("x.txt", "0 .5 .5 .1 .1\n", 14, (off_t)1 << 40);
     CHECK_INT(amp_labels_read(path, 2, &labels, tell, NULL), -1);
-    check_said("larger than 16 MiB");
+    CHECK_SAYS(err, "larger than 16 MiB");
     CHECK(largest < MIB);
     amp_labels_free(&labels);
 }
@@ -142,7 +137,7 @@ AMP_TEST(lists_and_names)
                   -1);
         CHECK(largest < MIB);
         fclose(log);
-        check_said(i ? "not a regular file" : "larger than 1 GiB");
+        CHECK_SAYS(err, i ? "not a regular file" : "larger than 1 GiB");
         if (!strstr(said, i ? "not a regular file" : "larger than 1 GiB")) TEST_FAIL("%s", said);
         free(said);
     }

@@ -101,7 +101,7 @@ static void check_refused(const char *name, const char *reason)
     set_up(&before);
     *err = 0;
     CHECK_INT(read_sidecar(name, &now.run), -1);
-    if (!strstr(err, reason)) TEST_FAIL("\"%s\" does not say \"%s\"", err, reason);
+    CHECK_SAYS(err, reason);
     if (!strstr(err, name)) TEST_FAIL("\"%s\" does not name the file", err);
     check_equal(&now, &before);
 }
@@ -271,7 +271,7 @@ static void check_other_net(void (*change)(struct state *), const char *reason)
     change(&now);
     before = now;
     CHECK_INT(read_sidecar("good", &now.run), -1);
-    if (!strstr(err, reason)) TEST_FAIL("\"%s\" does not say \"%s\"", err, reason);
+    CHECK_SAYS(err, reason);
     CHECK(!memcmp(now.values, before.values, sizeof now.values));
     CHECK(now.run.t == before.run.t && now.run.scaler.scale == before.run.scaler.scale);
 }

@@ -1,0 +1,192 @@
+#include "replan.h"
+
+#include "device_arrays.h"
+#include "give_up.h"
+#include "side.h"
+#include "symbols.h"
+#include "plugin/exec/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+// ---- what the cfg describes ----
+
+static void check_shapes(const struct amp_session *s)
+{
+    char message[300];
+    if (s->desc->n != s->net->n)
+        amp_fail("the cfg and the network have different numbers of layers");
+    for (int i = 0; i < s->net->n; ++i) {
+        const layer *l = &s->net->layers[i];
+        const struct amp_layer_desc *d = &s->desc->layers[i];
+        if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
+        snprintf(
+            message, sizeof message,
+            "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
+            i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
+        amp_fail(message);
+    }
+}
+
+void amp_session_describe(struct amp_session *s, const network *view)
+{
+    char err[512];
+    amp_net_desc_free(s->desc);
+    s->desc = amp_net_describe(s->cfg, view->w, view->h, true, err, sizeof err);
+    if (!s->desc) amp_fail(err);
+    s->desc->batch = view->batch;
+    s->log.net = s->desc;
+    check_shapes(s);
+}
+
+// ---- plan ----
+
+enum amp_format *amp_session_no_demotions(int n)
+{
+    enum amp_format *demoted = amp_allocate((size_t)n, sizeof *demoted);
+    for (int i = 0; i < n; ++i)
+        demoted[i] = AMP_FORMATS;
+    return demoted;
+}
+
+void amp_session_make_plan(struct amp_session *s, bool train)
+{
+    char err[512];
+    enum amp_format *demoted = amp_session_no_demotions(s->net->n);
+    for (int i = 0; i < s->net->n; ++i)
+        demoted[i] =
+            train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
+    amp_plan_free(s->plan);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(s->backend), demoted, train,
+                            err, sizeof err);
+    free(demoted);
+    if (!s->plan) amp_fail(err);
+}
+
+// ---- graph ----
+
+static void call_forward(void *user, int i, float *input, bool train)
+{
+    struct amp_session *s = user;
+    s->backend->release(s->context);
+    amp_native_forward(&s->net->layers[i], &s->saved[i], s->device, s->view, input, train);
+    s->backend->acquire(s->context);
+}
+
+static void call_backward(void *user, int i, float *input, float *delta)
+{
+    struct amp_session *s = user;
+    const struct amp_binding *bind = &s->graph->nodes[i].bind;
+    network view = s->view;
+    view.index = i;
+    layer *l = &s->net->layers[i];
+    float scale = s->graph->scale;
+    amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
+    s->backend->release(s->context);
+    amp_native_backward(l, &s->saved[i], s->device, view, input, delta, scale,
+                        s->graph->params + bind->first_param, bind->n_params);
+    s->backend->acquire(s->context);
+    amp_native_scale_kept(l, s->device, s->backend, s->context, 1 / scale);
+}
+
+static float random_uniform(void)
+{
+    return AMP_USE(rand_uniform)(0, 1);
+}
+
+// The backend's note on the convolution of layer i, if there is one.
+static const char *note_of(const struct amp_session *s, int i)
+{
+    const struct ampk_conv *conv = s->graph->nodes[i].conv;
+    return conv ? s->backend->conv_note(conv) : NULL;
+}
+
+// The layers from the first on that have its note.
+static void tell_note(const struct amp_session *s, int first)
+{
+    const char *note = note_of(s, first);
+    flockfile(stderr); // other networks' threads have lines, too
+    fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
+    for (int i = first; i < s->net->n; ++i)
+        if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
+    fprintf(stderr, "\n");
+    funlockfile(stderr);
+}
+
+static void tell_notes(struct amp_session *s)
+{
+    if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
+    s->told_notes = true;
+    for (int i = 0; i < s->net->n; ++i) {
+        const char *note = note_of(s, i);
+        int before = 0;
+        while (before < i && note_of(s, before) != note)
+            ++before;
+        if (note && before == i) tell_note(s, i);
+    }
+}
+
+void amp_session_make_graph(struct amp_session *s)
+{
+    char err[512];
+    amp_session_commit(s);
+    struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
+    // As stock would draw: rand on the host, a generator of the device's own there.
+    struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
+    struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
+    if (!unfinished) amp_graph_free(s->graph);
+    s->graph = amp_graph_create(s->backend, s->context, s->desc, s->plan, &owned, native,
+                                s->desc->subdivisions > 1, err, sizeof err);
+    amp_native_free_list(&owned);
+    if (!s->graph) amp_give_up(s, err);
+    if (unfinished) amp_graph_take_step(s->graph, unfinished);
+    amp_graph_free(unfinished);
+    s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
+    s->graph->clips_connected = s->device;                               // likewise
+    s->step.graph = s->graph;
+    amp_graph_observe(s->graph, s->see, s->see_user);
+    amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
+    tell_notes(s);
+}
+
+// ---- layers that leave FP16 ----
+
+static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
+{
+    bool of_readers = f->tensor == AMP_WATCH_COPY;
+    for (int i = 0; i < s->net->n; ++i) {
+        bool concerned = i == f->layer && !of_readers;
+        for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; ++k)
+            concerned |= s->plan->layers[i].sources[k] == f->layer &&
+                         s->plan->layers[i].in == AMP_FORMAT_FP16;
+        if (concerned) list[i] = AMP_FORMAT_FP32;
+    }
+    s->replan = true;
+}
+
+void amp_session_demote(void *user, const struct amp_fault *f)
+{
+    struct amp_session *s = user;
+    demote(s, f, s->demoted);
+}
+
+void amp_session_check_inference(struct amp_session *s)
+{
+    for (;;) {
+        struct amp_fault f = amp_graph_fault(s->graph, false);
+        if (f.class != AMP_FAULT_FORWARD) return;
+        fprintf(stderr,
+                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
+                "in FP32 from now on\n",
+                amp_watch_name(f.tensor), f.layer, f.magnitude);
+        demote(s, &f, s->inference_demoted);
+        s->inference_demotes = true;
+        network view = s->view;
+        AMP_SIDE(s->device, &view, input) = s->graph->input.data;
+        amp_session_begin(s, &view);
+        for (int i = 0; i < s->net->n; ++i) {
+            s->view.index = i;
+            amp_graph_forward(s->graph, i);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+#include "sessions.h"
+
+#include "ending.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *sessions;
+
+void amp_session_enlist(struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    s->next = sessions;
+    sessions = s;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+void amp_session_delist(struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    struct amp_session **p = &sessions;
+    while (*p && *p != s)
+        p = &(*p)->next;
+    if (*p) *p = s->next;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+struct amp_session *amp_session_of(const layer *layers)
+{
+    pthread_mutex_lock(&sessions_lock);
+    struct amp_session *s = sessions;
+    while (s && s->net->layers != layers)
+        s = s->next;
+    pthread_mutex_unlock(&sessions_lock);
+    return s;
+}
+
+const void *amp_session_identity(const layer *l)
+{
+    const void *parts[] = {l->weights, l->input_layer, l->uf, l->uz};
+    for (int i = 0; i < 4; ++i)
+        if (parts[i]) return parts[i];
+    return NULL;
+}
+
+struct amp_session *amp_session_of_update(const layer *l, int *index)
+{
+    struct amp_session *found = NULL;
+    const void *identity = amp_session_identity(l);
+    pthread_mutex_lock(&sessions_lock);
+    for (struct amp_session *s = sessions; s && !found; s = s->next)
+        for (int i = 0; i < s->net->n && !found; ++i) {
+            if (!identity || s->saved[i].identity != identity) continue;
+            found = s;
+            *index = i;
+        }
+    pthread_mutex_unlock(&sessions_lock);
+    return found;
+}
+
+bool amp_session_is_planned_alike(const struct amp_session *s)
+{
+    pthread_mutex_lock(&sessions_lock);
+    const struct amp_session *other = s->device ? sessions : NULL;
+    while (other && (!other->device || other->net->gpu_index == s->net->gpu_index ||
+                     strcmp(other->cfg->path, s->cfg->path) != 0))
+        other = other->next;
+    pthread_mutex_unlock(&sessions_lock);
+    return other;
+}
+
+void amp_sessions_close_logs(void)
+{
+    amp_ending_wait();
+    pthread_mutex_lock(&sessions_lock);
+    for (struct amp_session *s = sessions; s; s = s->next)
+        amp_log_close(&s->log, &s->step.scaler);
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+// ---- who writes to the masters ----
+//
+// On a device that is Darknet's cuda_push_array, or our update: the convolutions take the weights
+// anew only after the former. A Darknet whose calls do not pass through the plugin shows itself by
+// images that come without one. On the host anybody may write.
+
+static __thread bool write_seen; // by this thread
+
+static bool has_master(const struct amp_session *s, const float *x)
+{
+    for (int i = 0; i < s->net->n; ++i) {
+        uintptr_t first = (uintptr_t)s->saved[i].weights, at = (uintptr_t)x;
+        if (first && at >= first && at < first + s->saved[i].n_weights * sizeof *x) return true;
+    }
+    return false;
+}
+
+void amp_session_see_write(const float *x)
+{
+    write_seen = true;
+    pthread_mutex_lock(&sessions_lock);
+    for (struct amp_session *s = sessions; s; s = s->next)
+        if (has_master(s, x)) s->written = true;
+    pthread_mutex_unlock(&sessions_lock);
+}
+
+void amp_session_judge_weights(struct amp_session *s)
+{
+    s->sees_writes |= s->device && write_seen;
+    s->step.writers_tell = s->sees_writes;
+    if (atomic_exchange(&s->written, false)) amp_graph_weights_changed(s->graph);
+}

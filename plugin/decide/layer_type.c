@@ -1,0 +1,113 @@
+#include "layer_type.h"
+
+#include <string.h>
+
+#include "net_desc.h"
+
+static const struct {
+    const char *name;
+    enum amp_layer_type type;
+} type_names[] = {
+    {"convolutional", AMP_CONVOLUTIONAL},
+    {"conv", AMP_CONVOLUTIONAL},
+    {"deconvolutional", AMP_DECONVOLUTIONAL},
+    {"deconv", AMP_DECONVOLUTIONAL},
+    {"connected", AMP_CONNECTED},
+    {"conn", AMP_CONNECTED},
+    {"maxpool", AMP_MAXPOOL},
+    {"max", AMP_MAXPOOL},
+    {"softmax", AMP_SOFTMAX},
+    {"soft", AMP_SOFTMAX},
+    {"detection", AMP_DETECTION},
+    {"dropout", AMP_DROPOUT},
+    {"crop", AMP_CROP},
+    {"route", AMP_ROUTE},
+    {"cost", AMP_COST},
+    {"normalization", AMP_NORMALIZATION},
+    {"lrn", AMP_NORMALIZATION},
+    {"avgpool", AMP_AVGPOOL},
+    {"avg", AMP_AVGPOOL},
+    {"local", AMP_LOCAL},
+    {"shortcut", AMP_SHORTCUT},
+    {"activation", AMP_ACTIVATION},
+    {"rnn", AMP_RNN},
+    {"gru", AMP_GRU},
+    {"lstm", AMP_LSTM},
+    {"crnn", AMP_CRNN},
+    {"batchnorm", AMP_BATCHNORM},
+    {"region", AMP_REGION},
+    {"yolo", AMP_YOLO},
+    {"iseg", AMP_ISEG},
+    {"reorg", AMP_REORG},
+    {"upsample", AMP_UPSAMPLE},
+    {"logistic", AMP_LOGISTIC},
+    {"l2norm", AMP_L2NORM},
+};
+#define N_TYPE_NAMES (sizeof type_names / sizeof type_names[0])
+
+static const char *const activation_names[AMPK_ACTIVATIONS] = {
+    "logistic", "relu", "relie", "linear", "ramp",    "tanh",  "plse",
+    "leaky",    "elu",  "loggy", "stair",  "hardtan", "lhtan", "selu"};
+
+enum amp_layer_type amp_layer_type_from_name(const char *name)
+{
+    size_t inside = strlen(name) - 2;
+    for (size_t i = 0; name[0] == '[' && i < N_TYPE_NAMES; i++)
+        if (strlen(type_names[i].name) == inside && !strncmp(name + 1, type_names[i].name, inside))
+            return type_names[i].type;
+    return AMP_BLANK;
+}
+
+const char *amp_layer_type_name(enum amp_layer_type type)
+{
+    for (size_t i = 0; i < N_TYPE_NAMES; i++)
+        if (type_names[i].type == type) return type_names[i].name;
+    return "unknown";
+}
+
+const char *amp_activation_name(enum ampk_activation activation)
+{
+    return activation < AMPK_ACTIVATIONS ? activation_names[activation] : "unknown";
+}
+
+bool amp_activation_from_name(const char *name, enum ampk_activation *activation)
+{
+    for (int i = 0; i < AMPK_ACTIVATIONS; i++) {
+        if (strcmp(name, activation_names[i])) continue;
+        *activation = (enum ampk_activation)i;
+        return true;
+    }
+    return false;
+}
+
+bool amp_layer_is_matrix(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
+}
+
+bool amp_layer_is_recurrent(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;
+}
+
+bool amp_layer_is_loss(const struct amp_layer_desc *l)
+{
+    switch (l->type) {
+    case AMP_YOLO:
+    case AMP_REGION:
+    case AMP_DETECTION:
+    case AMP_COST:
+    case AMP_LOGISTIC:
+    case AMP_ISEG:
+        return true;
+    case AMP_SOFTMAX:
+        return !l->noloss;
+    default:
+        return false;
+    }
+}
+
+bool amp_layer_is_head(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
+}

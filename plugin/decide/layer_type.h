@@ -1,0 +1,62 @@
+/* Types of layers and activations: how a cfg names them, and what follows from a type alone. */
+#ifndef AMP_LAYER_TYPE_H
+#define AMP_LAYER_TYPE_H
+
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+
+struct amp_layer_desc;
+
+/* Same order as Darknet's LAYER_TYPE. */
+enum amp_layer_type {
+    AMP_CONVOLUTIONAL,
+    AMP_DECONVOLUTIONAL,
+    AMP_CONNECTED,
+    AMP_MAXPOOL,
+    AMP_SOFTMAX,
+    AMP_DETECTION,
+    AMP_DROPOUT,
+    AMP_CROP,
+    AMP_ROUTE,
+    AMP_COST,
+    AMP_NORMALIZATION,
+    AMP_AVGPOOL,
+    AMP_LOCAL,
+    AMP_SHORTCUT,
+    AMP_ACTIVATION,
+    AMP_RNN,
+    AMP_GRU,
+    AMP_LSTM,
+    AMP_CRNN,
+    AMP_BATCHNORM,
+    AMP_NETWORK,
+    AMP_XNOR,
+    AMP_REGION,
+    AMP_YOLO,
+    AMP_ISEG,
+    AMP_REORG,
+    AMP_UPSAMPLE,
+    AMP_LOGISTIC,
+    AMP_L2NORM,
+    AMP_BLANK
+};
+
+const char *amp_layer_type_name(enum amp_layer_type);
+/* name: with its brackets. AMP_BLANK: this Darknet has no such layer. */
+enum amp_layer_type amp_layer_type_from_name(const char *name);
+const char *amp_activation_name(enum ampk_activation); /* for tests */
+/* False: this Darknet does not know it. */
+bool amp_activation_from_name(const char *name, enum ampk_activation *);
+
+/* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
+ * loss, logistic, iseg. */
+bool amp_layer_is_loss(const struct amp_layer_desc *);
+/* Gives boxes: yolo, region, detection. */
+bool amp_layer_is_head(const struct amp_layer_desc *);
+/* A matrix product: convolutional or connected. */
+bool amp_layer_is_matrix(const struct amp_layer_desc *);
+/* Has a state from one time step to the next: rnn, gru, lstm, crnn. */
+bool amp_layer_is_recurrent(const struct amp_layer_desc *);
+
+#endif
