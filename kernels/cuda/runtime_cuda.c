@@ -109,11 +109,6 @@ void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream 
     copy(host, dev, bytes, cudaMemcpyDeviceToHost, stream);
 }
 
-void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream stream)
-{
-    copy(dst_dev, src_dev, bytes, cudaMemcpyDeviceToDevice, stream);
-}
-
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
     expect(cudaMemsetAsync(dev, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
