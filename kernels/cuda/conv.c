@@ -54,16 +54,13 @@ static bool is_set(const char *name)
 }
 
 /* A context's libraries are opened by its first convolution. 1 in the environment:
- * AMPK_CUDA_FP32_GRADIENTS  weight gradients of all convolutions come as FP32 where there are
- *                           kernels for it, which are compiled at every start
- * AMPK_CUDA_SEARCH          plans are searched beyond what cuDNN's heuristics name
- * AMPK_CUDA_UNTIMED         plans that are not known yet are guessed, not timed (tests) */
+ * AMPK_CUDA_SEARCH   plans are searched beyond what cuDNN's heuristics name
+ * AMPK_CUDA_UNTIMED  plans that are not known yet are guessed, not timed (tests) */
 static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err_size)
 {
     char path[PATH_MAX];
     struct ampk_tc_settings settings = {.workspace_limit =
                                             ctx->device.memory_bytes / WORKSPACE_SHARE,
-                                        .compile = is_set("AMPK_CUDA_FP32_GRADIENTS"),
                                         .search = is_set("AMPK_CUDA_SEARCH"),
                                         .untimed = is_set("AMPK_CUDA_UNTIMED")};
     if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;

@@ -21,7 +21,7 @@ enum { ENGINES = 16, SETTINGS = 8 };
 static struct scene {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
-    bool tensor_cores, compiled, no_memory, untimed, search;
+    bool tensor_cores, no_memory, untimed, search;
     bool last_resort; /* the first engine is one, without Tensor Cores */
     size_t workspace; /* of every engine */
     size_t more;      /* of cuDNN's, times the engine's number */
@@ -346,6 +346,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
                           int most, char *why, size_t why_size)
 {
     (void)device, (void)most;
+    CHECK(!ampk_tc_is_wide(p));
     const float *times = p->sums ? scene.summed : scene.cudnn;
     if (mode == CUDNN_HEUR_MODE_B) return count;
     snprintf(why, why_size, "cuDNN has none");
@@ -355,8 +356,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
             choices[count++] =
                 (struct ampk_cudnn_choice){.engine = i,
                                            .knobs = scene.settings[0] > 0,
-                                           .tensor_cores = scene.tensor_cores && !fallback,
-                                           .compiled = scene.compiled};
+                                           .tensor_cores = scene.tensor_cores && !fallback};
     }
     return count;
 }
@@ -423,7 +423,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                                  struct ampk_cudnn_choice *chosen, char *why,
                                                  size_t why_size)
 {
-    CHECK_INT(terms->compile, ampk_tc_is_wide(p));
+    CHECK(!ampk_tc_is_wide(p));
     const float *times = p->sums ? scene.summed : scene.cudnn;
     for (int i = 0; i < ENGINES; i++) {
         if (!times[i]) continue;
@@ -761,14 +761,6 @@ AMP_TEST(fp32_results_are_inner_products_only)
     scene.cudnn[0] = 1, scene.gemm[3] = 2;
     check_choice(forward(1, AMPK_FP32), 2, NULL);
     check_choice(forward(3, AMPK_FP32), -1, NULL);
-    end();
-}
-
-AMP_TEST(compiled_kernels_are_left_out)
-{
-    begin();
-    scene.cudnn[0] = 1, scene.compiled = true;
-    check_choice(forward(3, AMPK_FP16), 0, NULL); /* as here the guess knows no better */
     end();
 }
 
@@ -1404,10 +1396,6 @@ AMP_TEST(that_no_engine_has_sums_is_kept)
     scene.summed[2] = 1; /* of which nobody asks */
     check_choice(with_sums(3), -1, NULL);
     scene.untimed = true;
-    check_choice(with_sums(3), -1, NULL);
-    end();
-    begin();
-    scene.summed[2] = 1, scene.compiled = true; /* when timed; a guess knows no better here */
     check_choice(with_sums(3), -1, NULL);
     end();
     begin();
