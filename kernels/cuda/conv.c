@@ -10,6 +10,7 @@
 #include "kernels/cuda/image_gradient.h"
 #include "kernels/cuda/plan_cache.h"
 #include "kernels/cuda/plane_gradient.h"
+#include "kernels/cuda/settings.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -48,21 +49,19 @@ struct ampk_conv {
 
 /* ---- plans ---- */
 
-static bool is_set(const char *name)
+static bool is_set(enum ampk_switch of)
 {
-    return ampk_cuda_setting(name) == AMPK_ALWAYS;
+    return ampk_cuda_setting(of) == AMPK_ALWAYS;
 }
 
-/* A context's libraries are opened by its first convolution. 1 in the environment:
- * AMPK_CUDA_SEARCH   plans are searched beyond what cuDNN's heuristics name
- * AMPK_CUDA_UNTIMED  plans that are not known yet are guessed, not timed (tests) */
+/* A context's libraries are opened by its first convolution. */
 static struct ampk_tc *libraries(struct ampk_context *ctx, char *err, size_t err_size)
 {
     char path[PATH_MAX];
     struct ampk_tc_settings settings = {.workspace_limit =
                                             ctx->device.memory_bytes / WORKSPACE_SHARE,
-                                        .search = is_set("AMPK_CUDA_SEARCH"),
-                                        .untimed = is_set("AMPK_CUDA_UNTIMED")};
+                                        .search = is_set(AMPK_CUDA_SEARCH),
+                                        .untimed = is_set(AMPK_CUDA_UNTIMED)};
     if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
     if (!ctx->tensor_core)
         ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);
@@ -136,12 +135,12 @@ static struct ampk_tc_plan *library_gradient(struct ampk_context *ctx, struct am
 }
 
 /* One answer for every backward pass, by the plans for tensors as islands have them, dx not added.
- * AMPK_CUDA_SIDE_STREAM in the environment: 0 never (context.c), 1 always, unset: where it pays. */
+ * Never is context.c's: no stream for it. */
 static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
     if (!ctx->side || conv->shape.forward_only) return false;
-    if (is_set("AMPK_CUDA_SIDE_STREAM")) return true;
+    if (is_set(AMPK_CUDA_SIDE_STREAM)) return true;
     return ampk_tc_pays_beside(
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
         library_gradient(ctx, conv), ctx->stream, ctx->side);
@@ -149,9 +148,7 @@ static bool choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 
 /* Batch-norm's sums from the epilogue of a forward pass or a data gradient. Only for FP16 without
  * groups does cuDNN have engines that it need not compile, and the result has to be without
- * padding. AMPK_CUDA_EPILOGUE_SUMS, of data gradients AMPK_CUDA_GRADIENT_SUMS in the environment: 0
- * never, 1 wherever there is an engine, which is then not checked (tests), unset: where they are
- * right and it pays. */
+ * padding. */
 static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk_conv *conv,
                                            enum ampk_tc_pass pass, enum ampk_activation activation)
 {
@@ -159,7 +156,7 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
     bool data = pass == AMPK_TC_DATA;
     const struct ampk_conv_shape *s = &conv->shape;
     enum ampk_setting setting =
-        ampk_cuda_setting(data ? "AMPK_CUDA_GRADIENT_SUMS" : "AMPK_CUDA_EPILOGUE_SUMS");
+        ampk_cuda_setting(data ? AMPK_CUDA_GRADIENT_SUMS : AMPK_CUDA_EPILOGUE_SUMS);
     bool padded = data ? conv->c != s->c : conv->k != s->k;
     bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
     if (!possible || s->forward_only || setting == AMPK_NEVER) return NULL;
@@ -175,13 +172,12 @@ static struct ampk_tc_plan *choose_summing(struct ampk_context *ctx, struct ampk
     return pays ? plan : NULL;
 }
 
-/* Against what forward with statistics would be otherwise. AMPK_CUDA_IMAGE_FORWARD in the
- * environment: 0 never, 1 wherever the kernel fits the shape, unset: where it is right and pays. */
+/* Against what forward with statistics would be otherwise. */
 static bool choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
     const struct ampk_conv_shape *s = &conv->shape;
-    enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_FORWARD");
+    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_FORWARD);
     bool possible = !s->forward_only && ampk_image_conv_fits(ctx, s);
     if (!possible || setting == AMPK_NEVER) return false;
     if (setting == AMPK_ALWAYS) return true;
@@ -562,13 +558,11 @@ void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *
     run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
-/* The weight gradient of a first layer made by a kernel of ours together with dy, in FP32.
- * AMPK_CUDA_IMAGE_GRADIENT in the environment: 0 never, 1 wherever the kernel can, unchecked
- * (tests), unset: where it is right and it pays. */
+/* The weight gradient of a first layer made by a kernel of ours together with dy, in FP32. */
 bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                                    const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
-    enum ampk_setting setting = ampk_cuda_setting("AMPK_CUDA_IMAGE_GRADIENT");
+    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_GRADIENT);
     if (setting == AMPK_NEVER || !ampk_image_gradient_fits(ctx, &conv->shape, x, g)) return false;
     size_t had = ctx->work_bytes;
     bool taken = setting == AMPK_ALWAYS ||
