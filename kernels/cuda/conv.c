@@ -2,6 +2,7 @@
 #include "conv.h"
 #include "conv_parts.h"
 
+#include "kernels/conv_shape.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/conv_problem.h"
 #include "kernels/cuda/image_conv.h"
@@ -275,8 +276,8 @@ static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
     struct ampk_conv *conv = calloc(1, sizeof *conv);
     if (!conv) return NULL;
     conv->shape = *s;
-    conv->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
-    conv->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    conv->oh = ampk_conv_out(s, s->h, s->kh);
+    conv->ow = ampk_conv_out(s, s->w, s->kw);
     conv->padded_c = ampk_conv_padded(s, s->c);
     conv->padded_k = ampk_conv_padded(s, s->k);
     conv->operand = ampk_tc_operand(s->compute);
