@@ -31,8 +31,8 @@
 AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
 {
     if (a == AMPK_LINEAR) return x;
-    if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, ampk_vec_mul(x, ampk_vec_set(.1f)));
-    if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, ampk_vec_mul(x, ampk_vec_set(0)));
+    if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, x * ampk_vec_set(.1f));
+    if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, x * ampk_vec_set(0));
     float lanes[AMPK_LANES];
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, x);
     for (int i = 0; i < AMPK_LANES; i++)
@@ -44,13 +44,13 @@ AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
 AMPK_INLINE ampk_vec ampk_vec_activation_backward(ampk_vec d, ampk_vec out, enum ampk_activation a)
 {
     if (a == AMPK_LINEAR) return d;
-    if (a == AMPK_LEAKY) return ampk_vec_if_positive(out, d, ampk_vec_mul(d, ampk_vec_set(.1f)));
-    if (a == AMPK_RELU) return ampk_vec_if_positive(out, d, ampk_vec_mul(d, ampk_vec_set(0)));
+    if (a == AMPK_LEAKY) return ampk_vec_if_positive(out, d, d * ampk_vec_set(.1f));
+    if (a == AMPK_RELU) return ampk_vec_if_positive(out, d, d * ampk_vec_set(0));
     float lanes[AMPK_LANES];
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, out);
     for (int i = 0; i < AMPK_LANES; i++)
         lanes[i] = ampk_activation_gradient(lanes[i], a);
-    return ampk_vec_mul(d, ampk_vec_load(lanes, 0, AMPK_FP32, AMPK_LANES));
+    return d * ampk_vec_load(lanes, 0, AMPK_FP32, AMPK_LANES);
 }
 
 #endif

@@ -259,7 +259,7 @@ AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, i
 AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t left, ampk_vec sum)
 {
     float *sums = tile->sums[which];
-    sum = ampk_vec_add(ampk_vec_load(sums, i, AMPK_FP32, left), sum);
+    sum = ampk_vec_load(sums, i, AMPK_FP32, left) + sum;
     ampk_vec_store(sums, i, AMPK_FP32, left, sum);
 }
 
@@ -272,8 +272,8 @@ COLUMN(sums)
     ampk_vec squares = ampk_vec_set(0);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->in[0], p * tile->stride + i, t, left);
-        v = ampk_vec_sub(v, shift);
-        sum = ampk_vec_add(sum, v);
+        v -= shift;
+        sum += v;
         squares = ampk_vec_fma(v, v, squares);
     }
     raise_sum(tile, 0, i, left, sum);
@@ -292,8 +292,8 @@ COLUMN(store_sums)
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
         ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
-        v = ampk_vec_sub(ampk_vec_round(v, t), shift);
-        sum = ampk_vec_add(sum, v);
+        v = ampk_vec_round(v, t) - shift;
+        sum += v;
         squares = ampk_vec_fma(v, v, squares);
     }
     raise_sum(tile, 0, i, left, sum);
@@ -308,7 +308,7 @@ COLUMN(store_bias)
     ampk_vec bias = parameter(job, tile, 0, i, left);
     for (size_t p = 0; p < tile->pixels; p++) {
         ampk_vec v = ampk_vec_load(tile->source, p * tile->source_stride + i, AMPK_FP32, left);
-        v = ampk_vec_activate(ampk_vec_add(v, bias), a);
+        v = ampk_vec_activate(v + bias, a);
         ampk_vec_store_amax(tile->out, p * tile->stride + i, t, left, v, &largest);
     }
     return largest;
@@ -331,7 +331,7 @@ AMPK_INLINE ampk_vec_amax normalize_column(const struct job *job, const struct t
         size_t at = p * tile->stride + i;
         ampk_vec v = ampk_vec_load(tile->in[0], at, t, left);
         v = ampk_vec_activate(ampk_normalized(&n, v), a);
-        if (residual) v = ampk_vec_add(v, ampk_vec_load(tile->in[1], at, t, left));
+        if (residual) v += ampk_vec_load(tile->in[1], at, t, left);
         ampk_vec_store_amax(tile->out, p * tile->pitch + i, t, left, v, &largest);
     }
     return largest;
@@ -371,8 +371,8 @@ COLUMN(gradient_sums)
         size_t at = p * tile->stride + i;
         ampk_vec y = ampk_vec_load(tile->in[0], at, t, left);
         ampk_vec g = before_activation(tile, &n, y, p, i, left, t, a);
-        sum = ampk_vec_add(sum, g);
-        product = ampk_vec_fma(g, ampk_vec_sub(y, n.mean), product);
+        sum += g;
+        product = ampk_vec_fma(g, y - n.mean, product);
     }
     raise_sum(tile, 0, i, left, sum);
     raise_sum(tile, 1, i, left, product);
@@ -406,7 +406,7 @@ COLUMN(bias_gradient)
         ampk_vec out = ampk_vec_load(tile->in[0], at, t, left);
         ampk_vec g = ampk_vec_load(tile->in[1], at, t, left);
         g = ampk_vec_activation_backward(g, out, a);
-        sum = ampk_vec_add(sum, g);
+        sum += g;
         ampk_vec_store_amax(tile->out, at, t, left, g, &largest);
     }
     raise_sum(tile, 0, i, left, sum);

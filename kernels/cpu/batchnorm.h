@@ -32,7 +32,7 @@ AMPK_INLINE struct ampk_normalizer ampk_normalizer_at(const float *const *parame
 
 AMPK_INLINE ampk_vec ampk_normalized(const struct ampk_normalizer *n, ampk_vec y)
 {
-    return ampk_vec_fma(ampk_vec_sub(y, n->mean), n->factor, n->bias);
+    return ampk_vec_fma(y - n->mean, n->factor, n->bias);
 }
 
 /* The gradient at y is g*of_g + ((y - mean)*of_y + constant), g: before the activation. */
@@ -51,7 +51,7 @@ AMPK_INLINE struct ampk_gradient_factors ampk_gradient_factors_at(const float *c
 AMPK_INLINE ampk_vec ampk_gradient_at(const struct ampk_gradient_factors *f, ampk_vec mean,
                                       ampk_vec y, ampk_vec g)
 {
-    ampk_vec v = ampk_vec_fma(ampk_vec_sub(y, mean), f->of_y, f->constant);
+    ampk_vec v = ampk_vec_fma(y - mean, f->of_y, f->constant);
     return ampk_vec_fma(g, f->of_g, v);
 }
 

@@ -115,7 +115,7 @@ AMPK_INLINE size_t place(const struct tile *tile, size_t cell, int k)
 AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t left, ampk_vec sum)
 {
     float *sums = tile->sums[which];
-    sum = ampk_vec_add(ampk_vec_load(sums, i, AMPK_FP32, left), sum);
+    sum = ampk_vec_load(sums, i, AMPK_FP32, left) + sum;
     ampk_vec_store(sums, i, AMPK_FP32, left, sum);
 }
 
@@ -194,8 +194,8 @@ COLUMN(gradient_sums)
     ampk_vec sum = ampk_vec_set(0), product = ampk_vec_set(0);
     for (size_t which = 0; which < tile->cells; which++) {
         const struct cell cell = read_cell(tile, &n, which, i, left, t, a, rows, columns);
-        sum = ampk_vec_add(sum, cell.g);
-        product = ampk_vec_fma(cell.g, ampk_vec_sub(cell.at, n.mean), product);
+        sum += cell.g;
+        product = ampk_vec_fma(cell.g, cell.at - n.mean, product);
     }
     raise_sum(tile, 0, i, left, sum);
     raise_sum(tile, 1, i, left, product);

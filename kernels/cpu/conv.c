@@ -12,6 +12,7 @@
  * stays in the cache too. A task takes several units in one call; the partial gradients of a tile
  * are then added in order.
  */
+#include "kernels/conv_shape.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/dnnl_compat.h"
 
@@ -147,11 +148,6 @@ static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes
 
 /* ---- creation ---- */
 
-static size_t weight_count(const struct ampk_conv_shape *s)
-{
-    return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
-}
-
 static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_size,
                       size_t y_size)
 {
@@ -254,8 +250,8 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
     size_t x_size = x_row * g->bands.in_rows, y_size = y_row * g->bands.rows;
     int all = s->n * g->bands.count;
-    g->units =
-        task_units(all, tiles, sizeof(float) * (x_size + y_size), sizeof(float) * weight_count(s));
+    g->units = task_units(all, tiles, sizeof(float) * (x_size + y_size),
+                          sizeof(float) * ampk_conv_weight_count(s));
     g->groups = all / g->units;
     struct ampk_dnnl_shape shape = unit_shape(s, &g->bands);
     shape.n = g->units;
@@ -279,7 +275,7 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
                            size_t err_size)
 {
     size_t bytes = conv->lane_bytes * ctx->threads + sums_bytes(conv);
-    size_t weights = weight_count(&conv->shape) * sizeof(float);
+    size_t weights = ampk_conv_weight_count(&conv->shape) * sizeof(float);
     if (bytes < weights) bytes = weights;
     if (ampk_memory_reserve(ctx, bytes)) return true;
     snprintf(err, err_size, "out of memory: %zu bytes of work memory for a convolution", bytes);
@@ -295,8 +291,8 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     conv->shape = *s;
-    conv->oh = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
-    conv->ow = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    conv->oh = ampk_conv_out(s, s->h, s->kh);
+    conv->ow = ampk_conv_out(s, s->w, s->kw);
     bool backward = !s->forward_only;
     if (create_forward(ctx, conv, err, err_size) &&
         (!backward || create_data(ctx, conv, err, err_size)) &&
@@ -327,7 +323,7 @@ static void set_weights(struct ampk_context *ctx, struct ampk_conv *conv, const 
                         uint32_t *amax)
 {
     const struct ampk_conv_shape *s = &conv->shape;
-    size_t count = weight_count(s), pieces = ampk_pieces(count);
+    size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
     size_t filters = count / conv->forward.slices; /* forward slices by k, data by c */
     size_t channels = (size_t)s->c / larger(conv->data.slices, 1) * s->kh * s->kw;
     float *rounded = ampk_memory(ctx, count * sizeof *rounded);
@@ -596,7 +592,7 @@ static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, floa
 {
     struct gradient *g = &conv->gradient;
     int tiles = g->slices_k * g->slices_c;
-    float *plain = ampk_memory(ctx, weight_count(&conv->shape) * sizeof *plain);
+    float *plain = ampk_memory(ctx, ampk_conv_weight_count(&conv->shape) * sizeof *plain);
     uint32_t largest = g->added ? g->amax : 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int tile = 0; tile < tiles; tile++) {

@@ -20,7 +20,7 @@ AMPK_INLINE uint32_t copy_rows_as(struct rows to, enum ampk_dtype D, struct rows
         for (size_t i = 0; i < length; i += AMPK_LANES) {
             size_t left = length - i, at = r * to.step + i;
             ampk_vec v = ampk_vec_load(from.data, r * from.step + i, S, left);
-            if (accumulate) v = ampk_vec_add(ampk_vec_load(to.data, at, D, left), v);
+            if (accumulate) v = ampk_vec_load(to.data, at, D, left) + v;
             ampk_vec_store_amax(to.data, at, D, left, v, &largest);
         }
     return ampk_vec_amax_get(largest);

@@ -42,7 +42,7 @@ void AMPK_CPU(amax)(struct ampk_context *ctx, const float *x, size_t n, uint32_t
 static void scale_piece(float *x, size_t n, float factor)
 {
     for (size_t i = 0; i < n; i += AMPK_LANES)
-        store(x, i, n, ampk_vec_mul(load(x, i, n), ampk_vec_set(factor)));
+        store(x, i, n, load(x, i, n) * ampk_vec_set(factor));
 }
 
 void AMPK_CPU(scale)(struct ampk_context *ctx, float *x, size_t n, float factor)
@@ -56,8 +56,8 @@ void AMPK_CPU(scale)(struct ampk_context *ctx, float *x, size_t n, float factor)
 static void accumulate_piece(const float *g, size_t n, float factor, float *sum)
 {
     for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec v = ampk_vec_mul(load(g, i, n), ampk_vec_set(factor));
-        store(sum, i, n, ampk_vec_add(load(sum, i, n), v));
+        ampk_vec v = load(g, i, n) * ampk_vec_set(factor);
+        store(sum, i, n, load(sum, i, n) + v);
     }
 }
 
@@ -89,13 +89,12 @@ static void sgd_piece(const struct ampk_param *p, float momentum, size_t first, 
     const float *g = p->grad + first;
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n);
-        ampk_vec gradient = ampk_vec_mul(ampk_vec_set(p->unscale), load(g, i, n));
-        ampk_vec velocity = ampk_vec_add(load(v, i, n), gradient);
-        if (p->decay_batch != 0)
-            velocity = ampk_vec_sub(velocity, ampk_vec_mul(ampk_vec_set(p->decay_batch), weight));
-        weight = ampk_vec_add(weight, ampk_vec_mul(ampk_vec_set(p->rate), velocity));
+        ampk_vec gradient = ampk_vec_set(p->unscale) * load(g, i, n);
+        ampk_vec velocity = load(v, i, n) + gradient;
+        if (p->decay_batch != 0) velocity -= ampk_vec_set(p->decay_batch) * weight;
+        weight += ampk_vec_set(p->rate) * velocity;
         store(w, i, n, clamp(weight, p->clip));
-        store(v, i, n, ampk_vec_mul(velocity, ampk_vec_set(momentum)));
+        store(v, i, n, velocity * ampk_vec_set(momentum));
     }
 }
 
@@ -121,20 +120,17 @@ static void adam_piece(const struct ampk_param *p, struct adam a, size_t from, s
     const float *g = p->grad + from;
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec weight = load(w, i, n), first = load(m, i, n), second = load(v, i, n);
-        ampk_vec decay = ampk_vec_mul(ampk_vec_set(p->decay_batch), weight);
-        ampk_vec gradient = ampk_vec_mul(ampk_vec_set(p->unscale), load(g, i, n));
-        ampk_vec d = ampk_vec_sub(gradient, decay);
-        first = ampk_vec_add(ampk_vec_mul(first, ampk_vec_set(a.b1)),
-                             ampk_vec_mul(d, ampk_vec_set(1 - a.b1)));
-        second = ampk_vec_add(ampk_vec_mul(second, ampk_vec_set(a.b2)),
-                              ampk_vec_mul(ampk_vec_mul(d, d), ampk_vec_set(1 - a.b2)));
-        ampk_vec mean = ampk_vec_div(first, ampk_vec_set(a.unbias1));
-        ampk_vec spread = ampk_vec_sqrt(ampk_vec_div(second, ampk_vec_set(a.unbias2)));
-        ampk_vec step = ampk_vec_div(ampk_vec_mul(ampk_vec_set(p->rate), mean),
-                                     ampk_vec_add(spread, ampk_vec_set(a.eps)));
+        ampk_vec decay = ampk_vec_set(p->decay_batch) * weight;
+        ampk_vec gradient = ampk_vec_set(p->unscale) * load(g, i, n);
+        ampk_vec d = gradient - decay;
+        first = first * ampk_vec_set(a.b1) + d * ampk_vec_set(1 - a.b1);
+        second = second * ampk_vec_set(a.b2) + d * d * ampk_vec_set(1 - a.b2);
+        ampk_vec mean = first / ampk_vec_set(a.unbias1);
+        ampk_vec spread = ampk_vec_sqrt(second / ampk_vec_set(a.unbias2));
+        ampk_vec step = ampk_vec_set(p->rate) * mean / (spread + ampk_vec_set(a.eps));
         store(m, i, n, first);
         store(v, i, n, second);
-        store(w, i, n, clamp(ampk_vec_add(weight, step), p->clip));
+        store(w, i, n, clamp(weight + step, p->clip));
     }
 }
 

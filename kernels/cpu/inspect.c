@@ -16,7 +16,7 @@ AMPK_INLINE struct seen look(const void *data, enum ampk_dtype t, size_t n)
     for (; i + AMPK_LANES <= n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(data, i, t, AMPK_LANES);
         largest = ampk_vec_amax_raise(largest, v, AMPK_LANES);
-        zeros = ampk_vec_add(zeros, ampk_vec_if_equal(v, zero, one, zero));
+        zeros += ampk_vec_if_equal(v, zero, one, zero);
     }
     float lanes[AMPK_LANES], count = 0;
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, zeros);
@@ -68,7 +68,7 @@ static double squares(const float *x, size_t n)
     ampk_vec sums = ampk_vec_set(0);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        sums = ampk_vec_add(sums, ampk_vec_mul(v, v));
+        sums += v * v;
     }
     float lanes[AMPK_LANES];
     double sum = 0;

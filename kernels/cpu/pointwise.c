@@ -14,9 +14,9 @@ AMPK_INLINE uint32_t drop_span(enum ampk_dtype T, const void *x, const uint8_t *
     ampk_vec_amax largest = ampk_vec_amax_zero();
     ampk_vec zero = ampk_vec_set(0);
     for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec v = ampk_vec_mul(ampk_vec_load(x, i, T, n - i), ampk_vec_set(scale));
+        ampk_vec v = ampk_vec_load(x, i, T, n - i) * ampk_vec_set(scale);
         v = ampk_vec_if_equal(ampk_vec_load_bytes(keep + i, n - i), zero, zero, v);
-        if (accumulate) v = ampk_vec_add(ampk_vec_load(y, i, T, n - i), v);
+        if (accumulate) v = ampk_vec_load(y, i, T, n - i) + v;
         ampk_vec_store_amax(y, i, T, n - i, v, &largest);
     }
     return ampk_vec_amax_get(largest);
@@ -118,7 +118,7 @@ AMPK_INLINE uint32_t gradient_span(enum ampk_dtype T, const void *out, const voi
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec y = ampk_vec_load(out, i, T, n - i);
         ampk_vec v = ampk_vec_activation_backward(ampk_vec_load(d, i, T, n - i), y, A);
-        if (accumulate) v = ampk_vec_add(ampk_vec_load(dx, i, T, n - i), v);
+        if (accumulate) v = ampk_vec_load(dx, i, T, n - i) + v;
         ampk_vec_store_amax(dx, i, T, n - i, v, &largest);
     }
     return ampk_vec_amax_get(largest);

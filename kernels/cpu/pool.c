@@ -134,7 +134,7 @@ AMPK_INLINE void put(enum ampk_dtype T, const struct unpool *u, int row, int col
                      ampk_vec v, ampk_vec_amax *largest)
 {
     size_t c = u->dx->c, at = ((size_t)row * u->dx->w + column) * c + i;
-    if (u->accumulate) v = ampk_vec_add(ampk_vec_load(u->to, at, T, c - i), v);
+    if (u->accumulate) v = ampk_vec_load(u->to, at, T, c - i) + v;
     ampk_vec_store_amax(u->to, at, T, c - i, v, largest);
 }
 
@@ -170,7 +170,7 @@ AMPK_INLINE void unpool_pixel(struct pool p, enum ampk_dtype T, const struct unp
         for (int h = down.first; h < down.last; h++)
             for (int w = across.first; w < across.last; w++) {
                 int y = row + p.offset - h * p.stride, x = column + p.offset - w * p.stride;
-                sum = ampk_vec_add(sum, share_of(p, T, u, h, w, i, y * p.size + x));
+                sum += share_of(p, T, u, h, w, i, y * p.size + x);
             }
         put(T, u, row, column, i, sum, largest);
     }
@@ -244,8 +244,8 @@ AMPK_INLINE uint32_t average_image(enum ampk_dtype T, const void *x, size_t area
     for (size_t i = 0; i < c; i += AMPK_LANES) {
         ampk_vec sum = ampk_vec_set(0);
         for (size_t pixel = 0; pixel < area; pixel++)
-            sum = ampk_vec_add(sum, ampk_vec_load(x, pixel * c + i, T, c - i));
-        sum = ampk_vec_div(sum, ampk_vec_set((float)area));
+            sum += ampk_vec_load(x, pixel * c + i, T, c - i);
+        sum /= ampk_vec_set((float)area);
         ampk_vec_store_amax(y, i, T, c - i, sum, &largest);
     }
     return ampk_vec_amax_get(largest);
@@ -276,8 +276,8 @@ AMPK_INLINE uint32_t spread_image(enum ampk_dtype T, const void *dy, size_t area
     for (size_t pixel = 0; pixel < area; pixel++)
         for (size_t i = 0; i < c; i += AMPK_LANES) {
             size_t at = pixel * c + i;
-            ampk_vec v = ampk_vec_div(ampk_vec_load(dy, i, T, c - i), count);
-            if (accumulate) v = ampk_vec_add(ampk_vec_load(dx, at, T, c - i), v);
+            ampk_vec v = ampk_vec_load(dy, i, T, c - i) / count;
+            if (accumulate) v = ampk_vec_load(dx, at, T, c - i) + v;
             ampk_vec_store_amax(dx, at, T, c - i, v, &largest);
         }
     return ampk_vec_amax_get(largest);

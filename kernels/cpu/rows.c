@@ -83,7 +83,7 @@ AMPK_INLINE uint32_t store(void *dst, enum ampk_dtype t, size_t stride, const fl
         for (size_t i = 0; i < length; i += AMPK_LANES) {
             size_t at = r * stride + i, left = length - i;
             ampk_vec v = ampk_vec_load(src, r * length + i, AMPK_FP32, left);
-            if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, at, t, left), v);
+            if (accumulate) v = ampk_vec_load(dst, at, t, left) + v;
             ampk_vec_store_amax(dst, at, t, left, v, &largest);
         }
     return ampk_vec_amax_get(largest);
@@ -107,8 +107,8 @@ uint32_t AMPK_CPU(rows_store)(void *dst, enum ampk_dtype t, size_t stride, const
 void AMPK_CPU(rows_add)(float *dst, const float *src, size_t n)
 {
     for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec sum = ampk_vec_add(ampk_vec_load(dst, i, AMPK_FP32, n - i),
-                                    ampk_vec_load(src, i, AMPK_FP32, n - i));
+        ampk_vec sum =
+            ampk_vec_load(dst, i, AMPK_FP32, n - i) + ampk_vec_load(src, i, AMPK_FP32, n - i);
         ampk_vec_store(dst, i, AMPK_FP32, n - i, sum);
     }
 }
@@ -118,8 +118,8 @@ void AMPK_CPU(rows_add_scaled)(float *dst, const float *src, size_t n, float fac
 {
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec v = ampk_vec_load(src, i, AMPK_FP32, n - i);
-        v = ampk_vec_mul(v, ampk_vec_set(factor));
-        if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, i, AMPK_FP32, n - i), v);
+        v *= ampk_vec_set(factor);
+        if (accumulate) v = ampk_vec_load(dst, i, AMPK_FP32, n - i) + v;
         ampk_vec_store(dst, i, AMPK_FP32, n - i, v);
     }
 }

@@ -19,7 +19,7 @@ static inline void *pixel_at(const struct ampk_tensor *t, size_t image, int h, i
 AMPK_INLINE void put(void *dst, size_t i, enum ampk_dtype T, size_t left, ampk_vec v,
                      bool accumulate, ampk_vec_amax *largest)
 {
-    if (accumulate) v = ampk_vec_add(ampk_vec_load(dst, i, T, left), v);
+    if (accumulate) v = ampk_vec_load(dst, i, T, left) + v;
     ampk_vec_store_amax(dst, i, T, left, v, largest);
 }
 
@@ -38,7 +38,7 @@ AMPK_INLINE uint32_t enlarge_row(enum ampk_dtype T, const struct ampk_tensor *x,
             void *to = pixel_at(y, image, h * stride + i, w);
             for (size_t k = 0; k < c; k += AMPK_LANES) {
                 ampk_vec v = ampk_vec_load(from, k, T, c - k);
-                put(to, k, T, c - k, ampk_vec_mul(v, ampk_vec_set(scale)), accumulate, &largest);
+                put(to, k, T, c - k, v * ampk_vec_set(scale), accumulate, &largest);
             }
         }
     return ampk_vec_amax_get(largest);
@@ -57,10 +57,10 @@ AMPK_INLINE uint32_t reduce_row(enum ampk_dtype T, const struct ampk_tensor *x, 
             for (int i = 0; i < stride; i++)
                 for (int j = 0; j < stride; j++) {
                     const void *from = pixel_at(x, image, h * stride + i, w * stride + j);
-                    sum = ampk_vec_add(sum, ampk_vec_load(from, k, T, c - k));
+                    sum += ampk_vec_load(from, k, T, c - k);
                 }
-            put(pixel_at(y, image, h, w), k, T, c - k, ampk_vec_mul(sum, ampk_vec_set(scale)),
-                accumulate, &largest);
+            put(pixel_at(y, image, h, w), k, T, c - k, sum * ampk_vec_set(scale), accumulate,
+                &largest);
         }
     return ampk_vec_amax_get(largest);
 }
@@ -95,9 +95,9 @@ AMPK_INLINE uint32_t add_span_as(void *out, const void *x, const void *add, enum
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
     for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec a = ampk_vec_mul(ampk_vec_load(x, i, T, n - i), ampk_vec_set(alpha));
-        ampk_vec b = ampk_vec_mul(ampk_vec_load(add, i, T, n - i), ampk_vec_set(beta));
-        ampk_vec_store_amax(out, i, T, n - i, ampk_vec_activate(ampk_vec_add(a, b), A), &largest);
+        ampk_vec a = ampk_vec_load(x, i, T, n - i) * ampk_vec_set(alpha);
+        ampk_vec b = ampk_vec_load(add, i, T, n - i) * ampk_vec_set(beta);
+        ampk_vec_store_amax(out, i, T, n - i, ampk_vec_activate(a + b, A), &largest);
     }
     return ampk_vec_amax_get(largest);
 }
@@ -123,7 +123,7 @@ AMPK_INLINE uint32_t gradient_span_as(void *dst, const void *out, const void *d,
     for (size_t i = 0; i < n; i += AMPK_LANES) {
         ampk_vec y = ampk_vec_load(out, i, T, n - i);
         ampk_vec g = ampk_vec_activation_backward(ampk_vec_load(d, i, T, n - i), y, A);
-        put(dst, i, T, n - i, ampk_vec_mul(g, ampk_vec_set(factor)), accumulate, &largest);
+        put(dst, i, T, n - i, g * ampk_vec_set(factor), accumulate, &largest);
     }
     return ampk_vec_amax_get(largest);
 }

@@ -1,11 +1,10 @@
 /* The CUDA backend's context. */
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/conv.h"
+#include "kernels/cuda/settings.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
 
@@ -47,19 +46,6 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
     return true;
 }
 
-enum ampk_setting ampk_cuda_setting(const char *name)
-{
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    const char *value = getenv(name);
-    if (!value || !value[0]) return AMPK_UNSET;
-    if (!strcmp(value, "0")) return AMPK_NEVER;
-    if (!strcmp(value, "1")) return AMPK_ALWAYS;
-    if (!atomic_flag_test_and_set(&said))
-        fprintf(stderr, "darknet-amp: %s=%s in the environment: 0 or 1 are allowed; ignored\n",
-                name, value);
-    return AMPK_UNSET;
-}
-
 static bool make_counters(struct ampk_context *ctx)
 {
     size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
@@ -68,12 +54,12 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
-/* AMPK_CUDA_SIDE_STREAM=0 in the environment: no convolution uses a stream beside. */
+/* Without the side stream no convolution has one beside. */
 static bool make_streams(struct ampk_context *ctx)
 {
     ctx->stream = ampk_rt_stream_create();
     ctx->turn = ampk_rt_event_create(false);
-    if (ampk_cuda_setting("AMPK_CUDA_SIDE_STREAM") == AMPK_NEVER) return ctx->stream && ctx->turn;
+    if (ampk_cuda_setting(AMPK_CUDA_SIDE_STREAM) == AMPK_NEVER) return ctx->stream && ctx->turn;
     ctx->side = ampk_rt_stream_create();
     ctx->fork = ampk_rt_event_create(false);
     ctx->join = ampk_rt_event_create(false);

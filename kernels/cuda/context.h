@@ -29,11 +29,6 @@ struct ampk_context {
 
 enum { AMPK_COUNTERS = 256 };
 
-/* Of a variable in the environment: 0, 1, or left to us. Any other value is named, the first one.
- */
-enum ampk_setting { AMPK_UNSET, AMPK_NEVER, AMPK_ALWAYS };
-enum ampk_setting ampk_cuda_setting(const char *name);
-
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);
 void ampk_cuda_context_destroy(struct ampk_context *);
 

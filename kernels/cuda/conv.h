@@ -1,8 +1,12 @@
 /* Convolutions of the CUDA backend: the operations of kernels.h on top of tensor_core.h.
  *
  * conv_problem  what padded problems a shape makes
- * conv.c        which operands are passed on as they are and which are packed first, in which type
+ * conv.c        creation and the passes
+ * conv_choice   which plans a convolution has, which of the ways to use them is taken
+ * conv_work     which operands are passed on as they are and which are packed first, in which type
  *               results are asked for, what they are added to
+ * conv_weights  lists of weights and their gradients
+ * conv_parts    what these four share
  * conv_layout   the kernels that pack and unpack
  * conv_gradient those that read weight gradients
  * conv_update   those that update weights by them

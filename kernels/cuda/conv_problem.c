@@ -1,17 +1,6 @@
 /* Shapes of convolutions, as the Tensor Core libraries want them. */
 #include "conv_problem.h"
 
-const char *ampk_conv_shape_fault(const struct ampk_conv_shape *s)
-{
-    if (s->n < 1 || s->c < 1 || s->h < 1 || s->w < 1 || s->k < 1) return "an empty tensor";
-    if (s->kh < 1 || s->kw < 1 || s->stride < 1 || s->pad < 0) return "an impossible window";
-    if (s->groups < 1 || s->c % s->groups || s->k % s->groups)
-        return "groups that do not divide the channels";
-    if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
-        return "a window larger than the padded input";
-    return NULL;
-}
-
 int ampk_conv_padded(const struct ampk_conv_shape *s, int channels)
 {
     int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(s->compute));

@@ -6,9 +6,6 @@
 
 #include "tensor_core.h"
 
-/* NULL if the shape can be computed, else what is wrong with it. */
-const char *ampk_conv_shape_fault(const struct ampk_conv_shape *);
-
 /* Channels as they are stored for the library: up to the next multiple of 16 bytes, which Tensor
  * Cores need. Groups are left as they are: padding each would take a gap in x and y. */
 int ampk_conv_padded(const struct ampk_conv_shape *, int channels);

@@ -84,22 +84,6 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *set,
     return failed(set, cudnnBackendFinalize(descriptor), what) ? NULL : descriptor;
 }
 
-bool ampk_cudnn_properties(struct ampk_cudnn_set *set, const char *json,
-                           cudnnBackendDescriptor_t *properties)
-{
-#if CUDNN_VERSION >= 91002
-    cudnnBackendDescriptor_t d = ampk_cudnn_make(set, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-    ampk_cudnn_attribute(set, d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                         (int64_t)strlen(json), json);
-    *properties = ampk_cudnn_finalize(set, d, "device properties");
-#else
-    (void)json;
-    failed(set, CUDNN_STATUS_NOT_SUPPORTED, "device properties need cuDNN 9.10.2");
-    *properties = NULL;
-#endif
-    return *properties != NULL;
-}
-
 /* ---- tensors and operations ---- */
 
 static cudnnDataType_t data_type(enum ampk_dtype t)

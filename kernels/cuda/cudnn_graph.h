@@ -42,11 +42,6 @@ void ampk_cudnn_attribute_descriptor(struct ampk_cudnn_set *, cudnnBackendDescri
 cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                                              const char *what);
 
-/* For tests: properties from their JSON text (cuDNN 9.10.2 and later). False with the reason in the
- * set. */
-bool ampk_cudnn_properties(struct ampk_cudnn_set *, const char *json,
-                           cudnnBackendDescriptor_t *properties);
-
 /* The tensors of a problem's graph; with them a plan is told their addresses. What follows the
  * first three are the vectors of ampk_tc_sums, those that are written first, and its y. */
 enum {

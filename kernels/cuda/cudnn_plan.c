@@ -150,8 +150,8 @@ static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compu
         unsigned notes = engine_notes(engine);
         choice->engine = get_int(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
         choice->tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-        choice->compiled = is_compiled(engine);
-        taken = is_acceptable(notes, compute) && read_knobs(&set, config, choice);
+        taken = is_acceptable(notes, compute) && !is_compiled(engine) &&
+                read_knobs(&set, config, choice);
     }
     ampk_cudnn_clear(&set);
     return taken;
@@ -202,7 +202,9 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
     if (set.error[0])
         snprintf(why, why_size, "%s", set.error);
     else if (!count && listed)
-        snprintf(why, why_size, "cuDNN's engines for this are not deterministic or not precise");
+        snprintf(why, why_size,
+                 "cuDNN's engines for this are not deterministic, not precise, or compiled at "
+                 "every start");
     ampk_cudnn_clear(&set);
     return count;
 }
@@ -391,7 +393,6 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                       why, why_size);
         for (int last = tried + EXPECTED; tried < count && tried < last; tried++) {
             if (best && !choices[tried].tensor_cores) continue;
-            if (choices[tried].compiled && !terms->compile) continue;
             struct ampk_cudnn_plan *plan =
                 create_accepted(device, p, terms, &choices[tried], why, why_size);
             if (!plan) continue;

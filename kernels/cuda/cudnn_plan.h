@@ -2,7 +2,8 @@
  *
  * Engines whose results we could not stand by are never candidates: those that round operands or
  * sums below FP32 on the way (down-converting, Winograd, FFT), and those whose sums come in another
- * order each time.
+ * order each time. Nor are those that are compiled when a plan is made: a second or so at every
+ * start.
  */
 #ifndef AMPK_CUDA_CUDNN_PLAN_H
 #define AMPK_CUDA_CUDNN_PLAN_H
@@ -19,7 +20,6 @@ struct ampk_cudnn_choice {
         int64_t type, value;
     } knob[AMPK_CUDNN_KNOBS];
     bool tensor_cores;
-    bool compiled; /* when the plan is made, which takes a second or so */
 };
 
 /* cuDNN's ways to guess what is fast, best first: two models, and what works for most. */
@@ -63,7 +63,6 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *,
 /* What a plan that was not timed has to be like. */
 struct ampk_cudnn_terms {
     size_t workspace_limit;
-    bool compile; /* also those that are compiled */
     /* Whether a plan will do, else the reason; NULL: each does. */
     bool (*accepts)(void *by, const struct ampk_cudnn_choice *, struct ampk_cudnn_plan *, char *why,
                     size_t why_size);

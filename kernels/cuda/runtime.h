@@ -54,7 +54,6 @@ bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes);
 /* In stream order. Host memory may be used again once the stream was waited for. */
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream);
-void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream); /* for tests */
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream);
 
 ampk_rt_stream ampk_rt_stream_create(void); /* does not synchronise with the default stream */

@@ -1,11 +1,10 @@
 /* runtime.h on the CUDA runtime. libcuda is not linked: without a driver the runtime finds no
  * device, and that is all that happens. */
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/settings.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static _Thread_local char last_error[256];
 static _Thread_local bool failed; /* something that had no way to say so */
@@ -109,11 +108,6 @@ void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream 
     copy(host, dev, bytes, cudaMemcpyDeviceToHost, stream);
 }
 
-void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream stream)
-{
-    copy(dst_dev, src_dev, bytes, cudaMemcpyDeviceToDevice, stream);
-}
-
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
     expect(cudaMemsetAsync(dev, 0, bytes, (cudaStream_t)stream), "cudaMemsetAsync");
@@ -176,11 +170,9 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 
 /* ---- recordings: stream capture, then an executable graph ---- */
 
-/* AMPK_CUDA_UNRECORDED=1 in the environment: to tell what goes wrong in recordings alone. */
 bool ampk_rt_can_record(void)
 {
-    const char *unrecorded = getenv("AMPK_CUDA_UNRECORDED");
-    return !unrecorded || strcmp(unrecorded, "1") != 0;
+    return ampk_cuda_setting(AMPK_CUDA_UNRECORDED) != AMPK_ALWAYS;
 }
 
 /* What other threads copy and start (Darknet's loaders) does not disturb a capture of this mode. */

@@ -80,10 +80,7 @@ struct ampk_tc_plan;
 struct ampk_tc_settings {
     size_t workspace_limit; /* the most a plan may ask for; less where a library can do with less */
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
-    /* Also kernels that the library compiles when a plan is made, about a second each. Without
-     * them there are no FP32 results of 16-bit operands but for inner products. */
-    bool compile;
-    bool search;  /* on from what the library names, among the settings of its engines */
+    bool search;            /* on from what the library names, among the settings of its engines */
     bool untimed; /* what is not in the cache is computed as the library expects to be fast, and on
                      one stream */
 };

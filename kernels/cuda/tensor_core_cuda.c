@@ -46,12 +46,6 @@ bool ampk_tc_is_wide(const struct ampk_tc_problem *p)
     return p->result != ampk_tc_operand(p->compute);
 }
 
-/* Added to in FP32, nothing of cuDNN's is. */
-bool ampk_tc_uses_cudnn(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
-{
-    return !ampk_tc_is_wide(p) || (tc->settings.compile && !p->accumulate);
-}
-
 void ampk_tc_clear_way(struct ampk_tc_way *way)
 {
     ampk_cudnn_plan_destroy(way->cudnn);

@@ -73,9 +73,9 @@ void ampk_tc_save_cache(struct ampk_tc *);
 size_t ampk_tc_workspace_limit(const struct ampk_tc *, const struct ampk_tc_problem *);
 const char *ampk_tc_name_of(enum ampk_dtype);
 
-/* Results that only kernels compiled by cuDNN have. */
+/* FP32 results of 16-bit operands: cuBLASLt's alone, of inner products. cuDNN has them only by
+ * kernels that it compiles. */
 bool ampk_tc_is_wide(const struct ampk_tc_problem *);
-bool ampk_tc_uses_cudnn(const struct ampk_tc *, const struct ampk_tc_problem *);
 
 /* An empty way becomes one by that library; false where it refuses. */
 bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,

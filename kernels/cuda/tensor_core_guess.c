@@ -84,8 +84,7 @@ static bool choose_cudnn(struct guess *g, char *why, size_t why_size)
     const struct ampk_tc_problem *p = &g->plan->problem;
     struct ampk_tc_way *way = &g->plan->way;
     struct ampk_cudnn_choice choice;
-    const struct ampk_cudnn_terms terms = {ampk_tc_workspace_limit(g->tc, p), ampk_tc_is_wide(p),
-                                           accepts, g};
+    const struct ampk_cudnn_terms terms = {ampk_tc_workspace_limit(g->tc, p), accepts, g};
     way->cudnn = ampk_cudnn_plan_expected(&g->tc->cudnn, p, &terms, &choice, why, why_size);
     if (way->cudnn) way->workspace = way->cudnn->workspace;
     return way->cudnn != NULL;
@@ -98,8 +97,9 @@ bool ampk_tc_choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk
     const struct ampk_tc_problem *p = &plan->problem;
     struct guess g = {.tc = tc, .plan = plan, .stream = stream};
     bool image = p->kh == p->h && p->kw == p->w;
-    bool chosen = (image || ampk_tc_is_wide(p)) && choose_gemm(&g, why, why_size);
-    if (!chosen && ampk_tc_uses_cudnn(tc, p)) chosen = choose_cudnn(&g, why, why_size);
+    bool wide = ampk_tc_is_wide(p);
+    bool chosen = (image || wide) && choose_gemm(&g, why, why_size);
+    if (!chosen && !wide) chosen = choose_cudnn(&g, why, why_size);
     if (g.begun) ampk_tc_bench_end(&g.bench);
     return chosen;
 }

@@ -130,7 +130,7 @@ static void time_named(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struc
                                          t->count, NAMED, why, why_size);
         while (t->tried < t->count) {
             const struct ampk_cudnn_choice *choice = &t->choices[t->tried];
-            if (choice->compiled != ampk_tc_is_wide(p) || is_last_resort(choice, mode, plan))
+            if (is_last_resort(choice, mode, plan))
                 t->tried++;
             else
                 try_next(b, plan, t, value, why, why_size);
@@ -242,9 +242,7 @@ static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct tr
     char why[400];
     int named = t->fastest, from = -1;
     float ms = t->ms;
-    if (!b->tc->settings.search || named < 0 || t->choices[named].compiled ||
-        ms > HOPELESS * plan->way.ms)
-        return;
+    if (!b->tc->settings.search || named < 0 || ms > HOPELESS * plan->way.ms) return;
     void *other = ampk_rt_alloc(second_result_bytes(b));
     if (!other) ampk_tc_say("no memory to search for faster settings of a convolution");
     for (int round = 0; other && round < SEARCH_ROUNDS && t->fastest != from; round++) {
@@ -279,13 +277,12 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
     struct ampk_tc_bench b = {.tc = tc, .stream = stream, .what = plan->key};
     struct ampk_tc_matrix m;
     char value[AMPK_TC_VALUE];
-    if (tc->settings.untimed || (!ampk_tc_uses_cudnn(tc, p) && !ampk_tc_is_matrix(p, &m)))
-        return false;
+    if (tc->settings.untimed || (ampk_tc_is_wide(p) && !ampk_tc_is_matrix(p, &m))) return false;
     ampk_tc_say_timing(tc);
     bool begun = ampk_tc_bench_begin(&b, p);
     if (begun) {
         time_gemms(&b, plan, value);
-        if (ampk_tc_uses_cudnn(tc, p)) time_cudnn(&b, plan, value, why, why_size);
+        if (!ampk_tc_is_wide(p)) time_cudnn(&b, plan, value, why, why_size);
     }
     ampk_tc_bench_end(&b);
     if (plan->way.ms > 0)

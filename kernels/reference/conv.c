@@ -4,6 +4,8 @@
 #include "operations.h"
 #include "tensor.h"
 
+#include "kernels/conv_shape.h"
+
 struct ampk_conv {
     struct ampk_conv_shape shape;
     int out_h, out_w;
@@ -12,28 +14,11 @@ struct ampk_conv {
     float *gradient; /* the same order */
 };
 
-static size_t count_weights(const struct ampk_conv_shape *s)
-{
-    return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
-}
-
-/* NULL if the shape can be computed, else what is wrong. */
-static const char *find_fault(const struct ampk_conv_shape *s)
-{
-    if (s->n < 1 || s->c < 1 || s->h < 1 || s->w < 1 || s->k < 1) return "an empty tensor";
-    if (s->kh < 1 || s->kw < 1 || s->stride < 1 || s->pad < 0) return "an impossible window";
-    if (s->groups < 1 || s->c % s->groups || s->k % s->groups)
-        return "groups that do not divide the channels";
-    if (s->h + 2 * s->pad < s->kh || s->w + 2 * s->pad < s->kw)
-        return "a window larger than the padded input";
-    return NULL;
-}
-
 struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
                                        const struct ampk_conv_shape *s, char *err, size_t err_size)
 {
     (void)context;
-    const char *fault = find_fault(s);
+    const char *fault = ampk_conv_shape_fault(s);
     if (fault) {
         snprintf(err, err_size,
                  "convolution of %dx%dx%dx%d by %d filters of %dx%d, stride %d, pad %d, groups %d: "
@@ -47,11 +32,11 @@ struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
         return NULL;
     }
     conv->shape = *s;
-    conv->out_h = (s->h + 2 * s->pad - s->kh) / s->stride + 1;
-    conv->out_w = (s->w + 2 * s->pad - s->kw) / s->stride + 1;
+    conv->out_h = ampk_conv_out(s, s->h, s->kh);
+    conv->out_w = ampk_conv_out(s, s->w, s->kw);
     conv->operand = ampk_ref_compute_format(s->compute);
-    conv->weights = ampk_ref_zeros(count_weights(s));
-    conv->gradient = calloc(count_weights(s), sizeof *conv->gradient);
+    conv->weights = ampk_ref_zeros(ampk_conv_weight_count(s));
+    conv->gradient = calloc(ampk_conv_weight_count(s), sizeof *conv->gradient);
     if (conv->gradient) return conv;
     snprintf(err, err_size, "convolution: no memory");
     ampk_ref_conv_destroy(context, conv);
@@ -72,7 +57,7 @@ void ampk_ref_conv_set_weights(struct ampk_context *context, const struct ampk_n
 {
     (void)context;
     for (const struct ampk_new_weights *w = list; w < list + count; w++)
-        for (size_t i = 0; i < count_weights(&w->conv->shape); i++) {
+        for (size_t i = 0; i < ampk_conv_weight_count(&w->conv->shape); i++) {
             ampk_ref_raise(w->amax, w->weights[i]);
             w->conv->weights[i] = ampk_ref_round(w->weights[i], w->conv->operand);
         }
@@ -175,7 +160,7 @@ static double *find_data_gradient(const struct ampk_conv *conv, double *dy,
 
 static void find_weight_gradient(struct ampk_conv *conv, const struct ampk_tensor *x, double *dy)
 {
-    size_t count = count_weights(&conv->shape);
+    size_t count = ampk_conv_weight_count(&conv->shape);
     struct operands a = {load_operand(conv, x), ampk_ref_zeros(count), dy};
     for_each_product(conv, WEIGHT_GRADIENT, a);
     for (size_t i = 0; i < count; i++)
@@ -254,7 +239,7 @@ void ampk_ref_conv_weight_gradients(struct ampk_context *context,
 {
     (void)context;
     for (const struct ampk_weight_gradient *g = list; g < list + count; g++)
-        for (size_t i = 0; i < count_weights(&g->conv->shape); i++) {
+        for (size_t i = 0; i < ampk_conv_weight_count(&g->conv->shape); i++) {
             double value = g->conv->gradient[i];
             ampk_ref_raise(g->amax, value);
             if (g->dst) g->dst[i] = (float)(factor * value + (accumulate ? g->dst[i] : 0));

@@ -265,7 +265,8 @@ static void hand_out_fixed(struct ampk_context *ctx, float *delta)
     while (next < 1000 && !fixed_delta_dev[next])
         next++;
     if (next == 1000) die("fixed heads:", "the network was made anew");
-    ampk_rt_copy(delta, fixed_delta_dev[next], fixed_count[next] * sizeof(float), ctx->stream);
+    ampk_cuda_copy_many(ctx, &(struct ampk_span){delta, fixed_delta_dev[next], fixed_count[next]},
+                        1);
     written[next++] = delta;
 }
 

@@ -33,10 +33,8 @@
 
 #define __global__
 #define __device__
-#define __host__
 #define __forceinline__ inline
 #define __shared__      static
-#define __constant__    static const
 #define __restrict__ __restrict
 #define __launch_bounds__(...)
 
@@ -214,11 +212,6 @@ template <typename T> static inline T atomicMax(T *p, T value)
     return atomicExch(p, *p < value ? value : *p);
 }
 
-template <typename T> static inline T atomicCAS(T *p, T expected, T value)
-{
-    return atomicExch(p, *p == expected ? value : *p);
-}
-
 /* ---- numbers ---- */
 
 template <typename To, typename From> static inline To emulation_bits(From from)
@@ -234,14 +227,6 @@ static inline unsigned __float_as_uint(float x)
     return emulation_bits<unsigned>(x);
 }
 static inline float __uint_as_float(unsigned x)
-{
-    return emulation_bits<float>(x);
-}
-static inline int __float_as_int(float x)
-{
-    return emulation_bits<int>(x);
-}
-static inline float __int_as_float(int x)
 {
     return emulation_bits<float>(x);
 }
@@ -276,16 +261,6 @@ static inline float emulation_rsqrtf(float a)
 static inline float __fmaf_rn(float a, float b, float c)
 {
     return fmaf(a, b, c);
-}
-
-template <typename T> static inline T __ldg(const T *p)
-{
-    return *p;
-}
-
-static inline int __popc(unsigned x)
-{
-    return __builtin_popcount(x);
 }
 
 /* fp16 and bf16 as stored. Integers only, so that no mode of the processor matters. */

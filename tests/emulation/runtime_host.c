@@ -354,30 +354,18 @@ static void copy(void *dst, const void *src, size_t bytes)
     emulation_device_end();
 }
 
-/* On the device. src NULL: zeros. */
+/* On the device. */
 struct span {
     void *dst;
-    const void *src;
     size_t bytes;
 };
 
-static void fill(void *data)
+static void zero(void *data)
 {
     const struct span *s = data;
     emulation_device_begin();
-    if (s->src && s->bytes) memcpy(s->dst, s->src, s->bytes);
-    if (!s->src && s->bytes) memset(s->dst, 0, s->bytes);
+    if (s->bytes) memset(s->dst, 0, s->bytes);
     emulation_device_end();
-}
-
-static void fill_or_record(struct span span)
-{
-    struct span *kept = malloc(sizeof *kept);
-    if (!kept) abort();
-    *kept = span;
-    if (emulation_record(fill, kept, free)) return;
-    fill(kept);
-    free(kept);
 }
 
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream stream)
@@ -396,19 +384,16 @@ void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream 
     copy(host, dev, bytes);
 }
 
-void ampk_rt_copy(void *dst_dev, const void *src_dev, size_t bytes, ampk_rt_stream stream)
-{
-    emulation_check_stream(stream, "a copy on a stream");
-    emulation_check_memory(dst_dev, "a copy to memory");
-    emulation_check_memory(src_dev, "a copy from memory");
-    fill_or_record((struct span){dst_dev, src_dev, bytes});
-}
-
 void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 {
     emulation_check_stream(stream, "a filling on a stream");
     emulation_check_memory(dev, "a filling of memory");
-    fill_or_record((struct span){dev, NULL, bytes});
+    struct span *span = malloc(sizeof *span);
+    if (!span) abort();
+    *span = (struct span){dev, bytes};
+    if (emulation_record(zero, span, free)) return;
+    zero(span);
+    free(span);
 }
 
 /* ---- streams, events ---- */
