@@ -142,7 +142,6 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
                                                            &node->watch[AMP_WATCH_WEIGHTS]};
     return 0;
 }
-}
 
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
