@@ -85,6 +85,7 @@ struct ampk_conv_shape {
     int k, kh, kw, stride, pad, groups;
     enum ampk_compute compute;
     bool forward_only; /* no backward call will come: keep no weights and no gradient for it */
+    bool biased;       /* conv_bias_forward will be called: have what it needs from the start */
 };
 
 struct ampk_context; /* a backend's threads, streams, workspace */

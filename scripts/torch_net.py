@@ -22,7 +22,7 @@ at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned
 would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
 graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
 On a GPU the first line has memory_bytes, the most device memory of --group steps after the warm-up, and
-memory_with_timing_bytes, that of the warm-up, in which cuDNN's engines are timed; with --compile also
+memory_from_start_bytes, that of the warm-up, in which cuDNN's engines are timed; with --compile also
 cudagraph_skips, compiled graphs that run without CUDA graphs.
 
 The second reads input.bin and delta_<i>.bin, the head gradients, from the first DIR and compares
@@ -472,7 +472,7 @@ def bench(args):
         torch.cuda.empty_cache()  # of what only the timing of cuDNN's engines took
         with training:
             run_steps(step, args.group, args)
-        about.update(memory_bytes=training.bytes(), memory_with_timing_bytes=timing.bytes(),
+        about.update(memory_bytes=training.bytes(), memory_from_start_bytes=timing.bytes(),
                      device={"name": torch.cuda.get_device_name(),
                              "cudnn": torch.backends.cudnn.version()})
     if args.compile:

@@ -160,7 +160,7 @@ static struct ampk_dnnl_weights **create_weights(const struct ampk_dnnl_plan *pl
                                                  char *err, size_t err_size)
 {
     struct ampk_dnnl_weights **all = calloc((size_t)count, sizeof *all);
-    if (!all) snprintf(err, err_size, "out of memory");
+    if (!all) snprintf(err, err_size, AMPK_NO_MEMORY);
     for (int i = 0; all && i < count; i++) {
         all[i] = ampk_dnnl_weights_create(plan, err, err_size);
         if (all[i]) continue;
@@ -278,7 +278,7 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
     size_t weights = ampk_conv_weight_count(&conv->shape) * sizeof(float);
     if (bytes < weights) bytes = weights;
     if (ampk_memory_reserve(ctx, bytes)) return true;
-    snprintf(err, err_size, "out of memory: %zu bytes of work memory for a convolution", bytes);
+    snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes of work memory for a convolution", bytes);
     return false;
 }
 
@@ -287,7 +287,7 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
 {
     struct ampk_conv *conv = calloc(1, sizeof *conv);
     if (!conv) {
-        snprintf(err, err_size, "out of memory");
+        snprintf(err, err_size, AMPK_NO_MEMORY);
         return NULL;
     }
     conv->shape = *s;

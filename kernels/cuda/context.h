@@ -12,7 +12,7 @@ extern "C" {
 struct ampk_context {
     ampk_rt_stream stream; /* of every operation */
     ampk_rt_event turn;    /* for the order with the default stream */
-    /* Where weight gradients may run beside data gradients; NULL: nowhere (conv.c). */
+    /* Where weight gradients may run beside data gradients; NULL: nowhere (conv_choice.c). */
     ampk_rt_stream side;
     ampk_rt_event fork, join;
     struct ampk_rt_device device;

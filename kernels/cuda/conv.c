@@ -89,13 +89,19 @@ void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
         ampk_cuda_bn_statistics(ctx, y, statistics);
 }
 
+static struct ampk_conv_output choose_biased(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    struct ampk_conv_output o = {.dtype = AMPK_FP32};
+    o.plan = ampk_conv_find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
+    return o;
+}
+
 void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                                  const struct ampk_tensor *x, const float *bias,
                                  enum ampk_activation activation, const struct ampk_tensor *y,
                                  uint32_t *amax)
 {
-    struct ampk_conv_output o = {.dtype = AMPK_FP32};
-    o.plan = ampk_conv_find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
+    struct ampk_conv_output o = choose_biased(ctx, conv);
     const void *packed = run_forward(ctx, conv, o, x, y).result;
     ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->padded_k, bias, activation, y, amax);
 }
@@ -329,6 +335,10 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
         struct ampk_conv_output o = choose_forward(ctx, conv, &y, statistics);
         if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
     }
+    if (conv->shape.biased) {
+        struct ampk_conv_output o = choose_biased(ctx, conv);
+        if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
+    }
     return conv->shape.forward_only || reserve_backward(ctx, conv, NULL);
 }
 
@@ -368,10 +378,10 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     if (fault)
         snprintf(why, sizeof why, "%s", fault);
     else if (ampk_conv_libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
-        snprintf(why, sizeof why, "out of memory");
+        snprintf(why, sizeof why, AMPK_NO_MEMORY);
     if (conv && ampk_conv_make_plans(ctx, conv, why, sizeof why)) {
         if (allocate_gradient(conv) && choose_ways(ctx, conv)) return conv;
-        snprintf(why, sizeof why, "out of memory");
+        snprintf(why, sizeof why, AMPK_NO_MEMORY);
     }
     ampk_cuda_conv_destroy(ctx, conv);
     snprintf(err, err_size,

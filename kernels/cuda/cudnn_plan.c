@@ -344,7 +344,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
 {
     struct ampk_cudnn_plan *plan = calloc(1, sizeof *plan);
     if (!plan) {
-        snprintf(why, why_size, "out of memory");
+        snprintf(why, why_size, AMPK_NO_MEMORY);
         return NULL;
     }
     plan->engine = choice->engine;

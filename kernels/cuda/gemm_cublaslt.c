@@ -69,7 +69,7 @@ struct ampk_gemm *ampk_gemm_create(const struct ampk_tc_problem *p, char *why, s
         g->beta = p->accumulate ? 1 : 0;
         return g;
     }
-    snprintf(why, why_size, "cuBLASLt: no memory");
+    snprintf(why, why_size, "cuBLASLt: " AMPK_NO_MEMORY);
     ampk_gemm_destroy(g);
     return NULL;
 }

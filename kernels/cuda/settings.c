@@ -1,6 +1,7 @@
 #include "settings.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +14,15 @@ static const char *const names[] = {
     NAMED(AMPK_CUDA_UNTIMED),       NAMED(AMPK_CUDA_UNRECORDED),
 };
 
+static atomic_bool said[sizeof names / sizeof *names]; /* that its value is neither */
+
 enum ampk_setting ampk_cuda_setting(enum ampk_switch of)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
     const char *value = getenv(names[of]);
     if (!value || !value[0]) return AMPK_UNSET;
     if (!strcmp(value, "0")) return AMPK_NEVER;
     if (!strcmp(value, "1")) return AMPK_ALWAYS;
-    if (!atomic_flag_test_and_set(&said))
+    if (!atomic_exchange(&said[of], true))
         fprintf(stderr, "darknet-amp: %s=%s in the environment: 0 or 1 are allowed; ignored\n",
                 names[of], value);
     return AMPK_UNSET;

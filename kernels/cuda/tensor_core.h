@@ -3,7 +3,7 @@
  *
  * Two implementations: tensor_core_cuda.c on cuDNN and cuBLASLt, and
  * tests/emulation/tensor_core_host.c, plain loops on the host's memory. Padding, packing, scratch
- * memory and what is asked for in which type is above this line (conv.c) and the same with both.
+ * memory and what is asked for in which type is above this line (conv*.c) and the same with both.
  *
  * Operands. x [n][h][w][c] and y [n][oh][ow][k] are dense, weights are [k][kh][kw][c/groups]; c and
  * k count padding (conv_problem.h). x, dy and weights are stored in ampk_tc_operand(compute) and

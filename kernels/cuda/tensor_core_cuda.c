@@ -240,13 +240,16 @@ static bool open_libraries(struct ampk_tc *tc, char *err, size_t err_size)
     cudnnStatus_t cudnn = cudnnCreate(&tc->cudnn.handle);
     if (cudnn != CUDNN_STATUS_SUCCESS) {
         tc->cudnn.handle = NULL;
-        snprintf(err, err_size, "cuDNN cannot be used: %s", cudnnGetErrorString(cudnn));
+        snprintf(err, err_size, "cuDNN cannot be used: %s",
+                 cudnn == CUDNN_STATUS_ALLOC_FAILED ? AMPK_NO_MEMORY : cudnnGetErrorString(cudnn));
         return false;
     }
     cublasStatus_t cublaslt = cublasLtCreate(&tc->cublaslt);
     if (cublaslt == CUBLAS_STATUS_SUCCESS) return true;
     tc->cublaslt = NULL;
-    snprintf(err, err_size, "cuBLASLt cannot be used: %s", cublasLtGetStatusString(cublaslt));
+    snprintf(err, err_size, "cuBLASLt cannot be used: %s",
+             cublaslt == CUBLAS_STATUS_ALLOC_FAILED ? AMPK_NO_MEMORY
+                                                    : cublasLtGetStatusString(cublaslt));
     return false;
 }
 
@@ -271,7 +274,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
     struct ampk_tc *tc = calloc(1, sizeof *tc);
     if (tc) tc->cache = ampk_plan_cache_open(settings->cache, warning, sizeof warning);
     if (!tc || !tc->cache) {
-        snprintf(err, err_size, "out of memory");
+        snprintf(err, err_size, AMPK_NO_MEMORY);
         free(tc);
         return NULL;
     }

@@ -28,7 +28,7 @@ struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
     }
     struct ampk_conv *conv = calloc(1, sizeof *conv);
     if (!conv) {
-        snprintf(err, err_size, "convolution: no memory");
+        snprintf(err, err_size, "convolution: " AMPK_NO_MEMORY);
         return NULL;
     }
     conv->shape = *s;
@@ -38,7 +38,7 @@ struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
     conv->weights = ampk_ref_zeros(ampk_conv_weight_count(s));
     conv->gradient = calloc(ampk_conv_weight_count(s), sizeof *conv->gradient);
     if (conv->gradient) return conv;
-    snprintf(err, err_size, "convolution: no memory");
+    snprintf(err, err_size, "convolution: " AMPK_NO_MEMORY);
     ampk_ref_conv_destroy(context, conv);
     return NULL;
 }

@@ -100,9 +100,10 @@ struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen)
 
 uint64_t amp_seed_of_clock(void)
 {
+    static _Atomic uint64_t calls;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    return ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec) ^ (++calls << 44);
 }
 
 static int next_31_bits(struct amp_stream *stream)

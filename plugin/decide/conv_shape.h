@@ -13,7 +13,8 @@ struct amp_image_shape {
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
 
 /* Layer i, [convolutional] or [connected], on a pass of net's batch: the window of a connected
- * layer is the whole image that it reads. compute and forward_only are left to the caller. */
+ * layer is the whole image that it reads. compute, forward_only and biased are left to the caller.
+ */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 #endif

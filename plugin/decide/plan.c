@@ -128,6 +128,8 @@ static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer
                    "any before it learns");
     else if (amp_layer_is_recurrent(l))
         explain(p, "recurrent state stays FP32 in Darknet's own code");
+    else if (amp_layer_is_loss(l) || l->type == AMP_SOFTMAX)
+        explain(p, "Darknet's own FP32 code, conversions at its border");
     else
         explain(p, "no executor of ours: Darknet's own FP32 code, conversions at its border");
     if (l->override == 1 && !p->loss)

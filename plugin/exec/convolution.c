@@ -12,6 +12,7 @@ static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
     struct ampk_conv_shape s = amp_conv_shape(g->net, i);
     s.compute = g->plan->layers[i].compute;
     s.forward_only = !g->plan->layers[i].backward;
+    s.biased = !g->net->layers[i].batch_normalize;
     return s;
 }
 
@@ -265,8 +266,8 @@ static void backward_bias(struct amp_graph *g, int i)
     amp_contribution_end(g, &c);
 }
 
-/* As Darknet's backward_connected_layer_gpu. An inf of FP16 then is what it would have been in
- * FP32; a scale beyond FP16 clips nothing that is finite. */
+/* As Darknet's backward_connected_layer_gpu. Whether a delta had left FP16 before that, its watch
+ * knows; a scale beyond FP16 clips nothing that is finite. */
 static void clip_delta(struct amp_graph *g, const struct amp_node *node)
 {
     if (g->clips_connected && node->desc->type == AMP_CONNECTED)

@@ -6,7 +6,6 @@
  * are. */
 #include "executor.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static size_t count_of(const struct amp_node *node)
@@ -25,8 +24,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     if (!g->plan->train || !g->native.random_uniform) return 0;
     node->drawn = malloc(count_of(node));
     if (node->drawn) return 0;
-    snprintf(err, err_size, "layer %d (dropout): no memory for its mask", i);
-    return -1;
+    return amp_graph_no_memory(g, i, "its mask", err, err_size);
 }
 
 static void draw_on_host(struct amp_graph *g, struct amp_node *node)

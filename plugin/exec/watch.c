@@ -33,10 +33,12 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
     return s < 0 ? NULL : &g->nodes[s].watch[AMP_WATCH_DELTA];
 }
 
-/* The convolution whose bias gradient is the sum of all of that layer's delta; -1: none. */
+/* The convolution whose bias gradient is the sum of all of that layer's delta; -1: none, or it is
+ * clipped first. */
 static int summed_by(const struct amp_graph *g, int layer)
 {
     int i = g->plan->layers[layer].fused ? layer - 1 : layer;
+    if (g->clips_connected && g->net->layers[i].type == AMP_CONNECTED) return -1;
     return g->nodes[i].conv && g->plan->layers[i].backward ? i : -1;
 }
 

@@ -194,7 +194,7 @@ static void print_device(void)
     check(cudaGetDeviceProperties(&p, memory.gpu), "cudaGetDeviceProperties:");
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion:");
     check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion:");
-    printf(", \"memory_bytes\": %zu, \"memory_with_timing_bytes\": %zu, \"device\": {\"name\": "
+    printf(", \"memory_bytes\": %zu, \"memory_from_start_bytes\": %zu, \"device\": {\"name\": "
            "\"%s\", "
            "\"compute_capability\": %d, \"multiprocessors\": %d, \"clock_khz\": %d, "
            "\"memory_clock_khz\": %d, \"memory_bus_bits\": %d, \"memory_bytes\": %zu, "

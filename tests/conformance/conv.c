@@ -10,37 +10,37 @@
 
 /* n c h w, k kh kw stride pad groups */
 static const struct ampk_conv_shape usual_shapes[] = {
-    {1, 3, 9, 9, 8, 3, 3, 1, 1, 1, 0, 0},      /* first layer */
-    {2, 3, 16, 16, 16, 3, 3, 2, 1, 1, 0, 0},   /* and downsampling */
-    {1, 16, 13, 13, 255, 1, 1, 1, 0, 1, 0, 0}, /* detection head */
-    {2, 32, 8, 8, 16, 1, 1, 1, 0, 1, 0, 0},
-    {2, 16, 8, 8, 32, 3, 3, 1, 1, 1, 0, 0},
-    {2, 8, 7, 7, 8, 1, 1, 2, 0, 1, 0, 0},
-    {2, 8, 6, 6, 16, 3, 3, 1, 1, 2, 0, 0},   /* groups */
-    {2, 17, 5, 5, 17, 3, 3, 2, 1, 17, 0, 0}, /* depthwise */
-    {1, 6, 6, 7, 9, 3, 3, 1, 1, 3, 0, 0},
-    {2, 5, 6, 6, 7, 2, 2, 1, 0, 1, 0, 0}, /* even windows */
-    {2, 5, 6, 6, 7, 2, 2, 2, 1, 1, 0, 0},
-    {1, 4, 8, 8, 6, 4, 4, 2, 1, 1, 0, 0},
-    {1, 3, 12, 12, 8, 7, 7, 2, 3, 1, 0, 0},
-    {2, 4, 7, 7, 5, 5, 5, 1, 2, 1, 0, 0},
-    {2, 4, 5, 5, 5, 3, 3, 1, 2, 1, 0, 0},  /* padded by more than half a window */
-    {3, 7, 4, 5, 11, 4, 5, 1, 0, 1, 0, 0}, /* connected */
-    {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0},
-    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0},
-    {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0},
-    {1, 8, 9, 9, 128, 3, 3, 1, 1, 1, 0, 0}, /* many filters, many channels: work that is cut */
-    {1, 128, 9, 5, 8, 3, 3, 1, 1, 1, 0, 0},
-    {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0},
-    {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0},
-    {1, 1100, 2, 1, 5, 1, 1, 1, 0, 1, 0, 0},
-    {1, 450, 3, 2, 3, 3, 3, 1, 1, 1, 0, 0}, /* a filter of several tiles */
-    {2, 70, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0},
-    {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0}, /* many images */
-    {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0},
-    {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0}, /* many rows */
-    {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0},
-    {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0},
+    {1, 3, 9, 9, 8, 3, 3, 1, 1, 1, 0, 0, 0},      /* first layer */
+    {2, 3, 16, 16, 16, 3, 3, 2, 1, 1, 0, 0, 0},   /* and downsampling */
+    {1, 16, 13, 13, 255, 1, 1, 1, 0, 1, 0, 0, 0}, /* detection head */
+    {2, 32, 8, 8, 16, 1, 1, 1, 0, 1, 0, 0, 0},
+    {2, 16, 8, 8, 32, 3, 3, 1, 1, 1, 0, 0, 0},
+    {2, 8, 7, 7, 8, 1, 1, 2, 0, 1, 0, 0, 0},
+    {2, 8, 6, 6, 16, 3, 3, 1, 1, 2, 0, 0, 0},   /* groups */
+    {2, 17, 5, 5, 17, 3, 3, 2, 1, 17, 0, 0, 0}, /* depthwise */
+    {1, 6, 6, 7, 9, 3, 3, 1, 1, 3, 0, 0, 0},
+    {2, 5, 6, 6, 7, 2, 2, 1, 0, 1, 0, 0, 0}, /* even windows */
+    {2, 5, 6, 6, 7, 2, 2, 2, 1, 1, 0, 0, 0},
+    {1, 4, 8, 8, 6, 4, 4, 2, 1, 1, 0, 0, 0},
+    {1, 3, 12, 12, 8, 7, 7, 2, 3, 1, 0, 0, 0},
+    {2, 4, 7, 7, 5, 5, 5, 1, 2, 1, 0, 0, 0},
+    {2, 4, 5, 5, 5, 3, 3, 1, 2, 1, 0, 0, 0},  /* padded by more than half a window */
+    {3, 7, 4, 5, 11, 4, 5, 1, 0, 1, 0, 0, 0}, /* connected */
+    {2, 100, 1, 1, 10, 1, 1, 1, 0, 1, 0, 0, 0},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0},
+    {1, 1, 5, 3, 1, 3, 3, 3, 1, 1, 0, 0, 0},
+    {1, 8, 9, 9, 128, 3, 3, 1, 1, 1, 0, 0, 0}, /* many filters, many channels: work that is cut */
+    {1, 128, 9, 5, 8, 3, 3, 1, 1, 1, 0, 0, 0},
+    {1, 8, 3, 3, 512, 1, 1, 1, 0, 1, 0, 0, 0},
+    {1, 512, 3, 3, 8, 1, 1, 1, 0, 1, 0, 0, 0},
+    {1, 1100, 2, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0},
+    {1, 450, 3, 2, 3, 3, 3, 1, 1, 1, 0, 0, 0}, /* a filter of several tiles */
+    {2, 70, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0},
+    {64, 3, 5, 5, 4, 3, 3, 1, 1, 1, 0, 0, 0}, /* many images */
+    {67, 2, 4, 4, 3, 3, 3, 2, 1, 1, 0, 0, 0},
+    {1, 3, 40, 6, 4, 3, 3, 1, 1, 1, 0, 0, 0}, /* many rows */
+    {1, 2, 41, 7, 3, 5, 5, 2, 2, 1, 0, 0, 0},
+    {2, 4, 33, 5, 4, 3, 3, 3, 0, 1, 0, 0, 0},
 };
 
 static struct ampk_conv_shape random_conv_shape(void)
@@ -324,7 +324,7 @@ static size_t library_forwards(void)
 
 static void check_large_images(struct rig *r, int n, int c, int h, int w)
 {
-    struct ampk_conv_shape s = {n, c, h, w, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
+    struct ampk_conv_shape s = {n, c, h, w, 8, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false};
     r->aligned = true;
     size_t before = library_forwards();
     struct convs convs = make_convs(r, s);
@@ -357,7 +357,9 @@ AMP_TEST(conv_forward_of_large_images)
 
 static void bias_forward_case(struct rig *r)
 {
-    struct convs c = make_convs(r, choose_shape(true));
+    struct ampk_conv_shape drawn = choose_shape(true);
+    drawn.biased = random_bool();
+    struct convs c = make_convs(r, drawn);
     struct pair x = input_tensor(r, shape_x(&c.shape)), bias = input_array(r, c.shape.k);
     struct ampk_tensor shape = shape_y(&c.shape);
     shape.layout = random_int(AMPK_NHWC, AMPK_NCHW);
@@ -432,7 +434,7 @@ struct taking {
     struct amax amax;
 };
 
-enum { MOST_TAKINGS = 300 }; /* more than conv.c of the CUDA backend describes at once */
+enum { MOST_TAKINGS = 300 }; /* more than conv_weights.c of the CUDA backend describes at once */
 
 static void check_takings(struct rig *r, struct taking *all, int count)
 {
@@ -591,7 +593,7 @@ static void one_overflow_case(struct rig *r)
     enum ampk_compute compute = RANDOM_OF(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
     struct convs c =
         make_convs(r, (struct ampk_conv_shape){1, groups * channels, 1, 1, groups * filters, 1, 1,
-                                               1, 0, groups, compute, false});
+                                               1, 0, groups, compute, false, false});
     bool last = random_bool();
     int filter = last ? groups * filters - 1 : random_int(0, groups * filters - 1);
     int channel = last ? channels - 1 : random_int(0, channels - 1);
@@ -652,8 +654,8 @@ AMP_TEST(conv_backward)
  * one task of the weight gradient. Large for the reference, hence once. */
 static void large_backward_case(struct rig *r)
 {
-    compare_backward(
-        r, (struct ampk_conv_shape){16, 64, 8, 1, 950, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false});
+    compare_backward(r, (struct ampk_conv_shape){16, 64, 8, 1, 950, 3, 3, 1, 1, 1,
+                                                 AMPK_COMPUTE_FP16, false, false});
 }
 
 AMP_TEST(conv_backward_of_many_weights)
@@ -804,7 +806,7 @@ AMP_TEST(conv_backward_where_libraries_add_nothing)
 static void overflowing_case(struct rig *r)
 {
     struct convs c = make_convs(
-        r, (struct ampk_conv_shape){1, 3, 4, 4, 5, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false});
+        r, (struct ampk_conv_shape){1, 3, 4, 4, 5, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false});
     run_backward(r, &c, large);
     CHECK(isinf(stored_gradient(r, &c)[7]));
     struct taking t = {&c,          stored_gradient(r, &c), output_array(r, 15, true), 0, true,
@@ -891,7 +893,8 @@ static void check_short_memory(const char *variable, const struct ampk_conv_shap
 
 AMP_TEST(gradients_that_have_no_memory_beside_each_other_run_one_after_the_other)
 {
-    struct ampk_conv_shape s = {4, 100, 64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false};
+    struct ampk_conv_shape s = {4,     100,  64, 64, 500, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16,
+                                false, false};
     check_short_memory(SIDE_STREAM, &s);
 }
 
@@ -984,7 +987,7 @@ AMP_TEST(images_by_a_kernel_where_it_pays)
 /* So many filters that their sums are more than any other work memory. */
 AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
 {
-    struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    struct ampk_conv_shape s = {1, 8, 1, 1, 600000, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
     check_short_memory(EPILOGUE_SUMS, &s);
 }
 
@@ -992,7 +995,7 @@ AMP_TEST(a_kernel_takes_the_sums_for_which_there_is_no_memory)
 AMP_TEST(a_kernel_takes_the_sums_of_gradients_for_which_there_is_no_memory)
 {
     static const struct ampk_conv_shape s = {
-        1, 600000, 1, 1, 8, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+        1, 600000, 1, 1, 8, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
     char err[300];
     bool forced = set_variable(GRADIENT_SUMS, "1");
     for (int limited = 0; limited < 2; limited++) {
@@ -1062,8 +1065,8 @@ static void operand_case(struct rig *r, enum ampk_compute compute, int bits)
     float value[OPERANDS], expected[OPERANDS], one = 1;
     int may_cut = compute == AMPK_COMPUTE_TF32 ? bits : 0;
     make_operands(bits, value, expected);
-    struct ampk_conv_shape row = {1, 1, 1, OPERANDS, 1, 1, 1, 1, 0, 1, compute, false};
-    struct ampk_conv_shape column = {1, 1, 1, 1, OPERANDS, 1, 1, 1, 0, 1, compute, false};
+    struct ampk_conv_shape row = {1, 1, 1, OPERANDS, 1, 1, 1, 1, 0, 1, compute, false, false};
+    struct ampk_conv_shape column = {1, 1, 1, 1, OPERANDS, 1, 1, 1, 0, 1, compute, false, false};
     struct ampk_tensor wide = describe(AMPK_FP32, AMPK_NHWC, 1, 1, 1, OPERANDS);
     struct ampk_tensor deep = describe(AMPK_FP32, AMPK_NHWC, 1, OPERANDS, 1, 1);
     struct pair x = output_tensor(r, wide, false), y = output_tensor(r, wide, false);
@@ -1116,9 +1119,12 @@ AMP_TEST(operands_are_rounded_to_the_compute_type)
 static void refusal_case(struct rig *r)
 {
     static const struct ampk_conv_shape impossible[] = {
-        {1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false}, /* window larger than input */
-        {1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false}, /* groups do not divide c */
-        {1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false}, /* groups do not divide k */
+        {1, 4, 3, 3, 4, 5, 5, 1, 0, 1, AMPK_COMPUTE_FP32, false,
+         false}, /* window larger than input */
+        {1, 4, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false,
+         false}, /* groups do not divide c */
+        {1, 6, 3, 3, 4, 1, 1, 1, 0, 3, AMPK_COMPUTE_FP32, false,
+         false}, /* groups do not divide k */
     };
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
         char err[200] = "";

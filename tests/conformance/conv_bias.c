@@ -207,7 +207,8 @@ AMP_TEST(conv_bias_backward)
 static void large_case(struct rig *r)
 {
     check_bias_backward(
-        r, (struct ampk_conv_shape){2, 8, 76, 76, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false},
+        r,
+        (struct ampk_conv_shape){2, 8, 76, 76, 255, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false},
         true);
 }
 

@@ -183,7 +183,8 @@ AMP_TEST(convolution)
         int c = one_to(4), k = one_to(5), size = one_to(3), h = size + one_to(5),
             w = size + one_to(5);
         struct ampk_conv_shape s = {
-            1, c, h, w, k, size, size, one_to(2), one_to(2) - 1, 1, AMPK_COMPUTE_FP32, false};
+            1,     c,    h, w, k, size, size, one_to(2), one_to(2) - 1, 1, AMPK_COMPUTE_FP32,
+            false, false};
         int out_h = (h + 2 * s.pad - size) / s.stride + 1,
             out_w = (w + 2 * s.pad - size) / s.stride + 1;
         int area = out_h * out_w, taps = c * size * size;

@@ -87,20 +87,20 @@ static void check_convolution(struct ampk_conv_shape s, float *x, const float *w
 AMP_TEST(convolutions_by_hand)
 {
     float square[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 1, 0, 1, 0, 0}, square,
+    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 1, 0, 1, 0, 0, 0}, square,
                       (float[]){1, 2, 3, 4}, 2, 2, (float[]){37, 47, 67, 77});
     /* padded: the corner windows see one number each */
-    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 3, 1, 1, 0, 0}, square,
+    check_convolution((struct ampk_conv_shape){1, 1, 3, 3, 1, 2, 2, 3, 1, 1, 0, 0, 0}, square,
                       (float[]){1, 2, 3, 4}, 2, 2, (float[]){4, 9, 14, 9});
     /* two channels, two filters over both: pixels (1,2) and (3,4) */
     float pixels[] = {1, 2, 3, 4};
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 1, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 1, 0, 0, 0}, pixels,
                       (float[]){10, 1, 0, 5}, 1, 2, (float[]){12, 10, 34, 20});
     /* the same in two groups: each filter has its own channel */
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 2, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 2, 1, 1, 1, 0, 2, 0, 0, 0}, pixels,
                       (float[]){10, 5}, 1, 2, (float[]){10, 10, 30, 20});
     /* connected: weights are [k][c][h][w], the input c = (1,3), (2,4) */
-    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 1, 1, 2, 1, 0, 1, 0, 0}, pixels,
+    check_convolution((struct ampk_conv_shape){1, 2, 1, 2, 1, 1, 2, 1, 0, 1, 0, 0, 0}, pixels,
                       (float[]){1, 10, 100, 1000}, 1, 1, (float[]){1 + 30 + 200 + 4000});
 }
 
@@ -140,6 +140,7 @@ AMP_TEST(convolution_gradients_are_adjoint)
                                     one_to(3) - 1,
                                     groups,
                                     AMPK_COMPUTE_FP32,
+                                    false,
                                     false};
         check_conv_adjoint(s);
     }

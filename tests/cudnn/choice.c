@@ -199,7 +199,7 @@ AMP_TEST(a_guess_that_refuses_to_run_gives_way_to_the_next)
 /* A connected layer's, or an FP32 result: cuBLASLt's first. */
 AMP_TEST(a_guess_of_cublaslt_that_refuses_to_run_gives_way)
 {
-    struct ampk_conv_shape s = {4, 8, 1, 1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false};
+    struct ampk_conv_shape s = {4, 8, 1, 1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
     struct ampk_tc_problem connected = ampk_conv_problem(&s, AMPK_TC_FORWARD, AMPK_FP16, false);
     begin();
     scene.cudnn[4] = 3, scene.gemm[1] = 1, scene.gemm[2] = 1, scene.untimed = true;

@@ -13,6 +13,8 @@
 #include "tests/emulation/emulation.h"
 
 #include <math.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define FIXED MIXED "loss_scale=64\n"
 
@@ -176,6 +178,18 @@ AMP_TEST(deltas_of_connected_layers_are_clipped_as_on_a_gpu)
         }
 }
 
+void push_connected_layer(layer l);
+
+AMP_TEST(what_leaves_fp16_before_it_is_clipped_is_seen)
+{
+    network *net = parse_on(0, FIXED, "[connected]\noutput=5\nactivation=linear\n" CONNECTED(""));
+    net->layers[1].weights[0] = 5000;
+    push_connected_layer(net->layers[1]);
+    steps(net, 1);
+    CHECK_INT(amp_session_of(net->layers)->step.scaler.skipped, 1);
+    free_network(net);
+}
+
 void constrain_gpu(int n, float limit, float *x, int step);
 
 // What Darknet's code for a layer adds to deltas or keeps them within, as its backward gets it.
@@ -215,6 +229,28 @@ AMP_TEST(darknets_own_code_follows_the_loss_scale)
     constrain_gpu(1, 3, net->layers[0].weights_gpu, 1);
     CHECK(darknet_device_argument() == 3);
     free_network(net);
+}
+
+// The exit status of a run with a Darknet whose calls do not arrive.
+static int train_unseen(const char *keys)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        network *net = parse_on(0, keys, "[rnn]\noutput=4\nhidden=4\n[cost]\n");
+        struct amp_saved *rnn = amp_session_of(net->layers)->saved;
+        rnn->forward = rnn->backward = leave;
+        steps(net, 1);
+        _exit(0);
+    }
+    REQUIRE(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+AMP_TEST(deltas_that_would_be_cut_off_end_the_run)
+{
+    CHECK_INT(train_unseen(FIXED), 1);
+    CHECK_INT(train_unseen(MIXED "loss_scale=1\n"), 0);
 }
 
 void pull_convolutional_layer(layer l);

@@ -300,7 +300,7 @@ for i in range(1, int(re.search("max_batches=(.*)", cfg)[1]) + 1):
     print(f"{{i}}: {{10 / i}}, {{10 / i}} avg, 0.1 rate, 0.1 seconds, 1 images")
 (data.parent / "backup").mkdir(exist_ok=True)
 (data.parent / "backup/toy_final.weights").write_bytes(
-    bytes(20) + bytes([1, 2, "seed=2" in cfg, "probability=0.5" in cfg]))
+    bytes(20) + bytes([1, 2, 3, "probability=0.5" in cfg]))
 if "amp_dtype=fp16" in cfg:
     print("darknet-amp: the work of a pass CAN be recorded (x)", file=sys.stderr)
 """
