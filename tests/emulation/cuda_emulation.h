@@ -112,6 +112,17 @@ template <typename T> static inline size_t emulation_used_bytes(const T &x, ...)
     return sizeof x;
 }
 
+/* What lies between the members of an argument is what was there before, an address of another
+ * device's perhaps. Compilers without this builtin leave it. */
+template <typename T> static inline void emulation_clear_padding(T &x)
+{
+#ifdef __has_builtin
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&x);
+#endif
+#endif
+}
+
 template <typename... P, typename... A>
 static inline void emulation_start(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
                                    const struct ampk_rt_a_stream *stream, void (*kernel)(P...),
@@ -123,6 +134,7 @@ static inline void emulation_start(const char *name, dim3 grid, dim3 block, size
         {kernel, std::tuple<P...>(arguments...)}};
     r->launch.call = &r->call;
     emulation_check_stream(stream, name);
+    (emulation_clear_padding(arguments), ...);
     (emulation_check_words(&arguments, emulation_used_bytes(arguments, 0), name), ...);
     if (emulation_record(emulation_run_recorded<P...>, r, emulation_drop_recorded<P...>)) return;
     emulation_run(&r->launch);

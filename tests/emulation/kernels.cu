@@ -193,6 +193,25 @@ void kernels_wrong(enum kernels_mistake mistake)
     ampk_rt_free(x);
 }
 
+/* ---- arguments ---- */
+
+struct padded {
+    alignas(8) char set;
+};
+
+static __global__ void take_padded(padded p)
+{
+    (void)p;
+}
+
+void kernels_padded(const void *address)
+{
+    padded p;
+    memcpy(static_cast<void *>(&p), &address, sizeof p);
+    p.set = 1;
+    AMPK_LAUNCH(take_padded, 1, 32, 0, NULL, p);
+}
+
 /* ---- numbers ---- */
 
 uint32_t kernels_quotient(uint32_t x, uint32_t by)

@@ -44,6 +44,9 @@ struct kernels_large {
     char bytes[4097];
 };
 
+/* A kernel with an argument that has this address in it, but for the lowest byte, as padding. */
+void kernels_padded(const void *address);
+
 /* x / by, with what device.h makes of by. */
 uint32_t kernels_quotient(uint32_t x, uint32_t by);
 

@@ -160,6 +160,19 @@ AMP_TEST(launches_that_a_device_refuses_end_the_program)
     check_mistake(TOO_LARGE_ARGUMENTS, "4 KiB of arguments\n  kernel take_argument,");
 }
 
+AMP_TEST(padding_of_arguments_is_no_address)
+{
+    emulation_devices(2);
+    emulation_use_device(1);
+    char *others = ampk_rt_alloc(256);
+    emulation_use_device(0);
+    kernels_padded(others);
+    emulation_use_device(1);
+    ampk_rt_free(others);
+    emulation_use_device(0);
+    emulation_devices(1);
+}
+
 /* ---- fp16 and bf16, from the definition of the formats ---- */
 
 struct format {
