@@ -216,30 +216,28 @@ static struct update_pointers swap_updates(layer *l, bool device, const struct a
 }
 
 static _Thread_local float scale_of_deltas = 1; // of the layer that Darknet's code is in
+static _Thread_local unsigned limited;          // calls of constrain_gpu that came here
 
 #ifdef GPU
-
-static _Thread_local bool constrained; // since it was put back
-
 // The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
 // updates call this, of weights.
 AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
 {
-    constrained = true;
+    ++limited;
     AMP_REAL(constrain_gpu)(n, limit * scale_of_deltas, x, step);
 }
 
-// A backward of Darknet's on a device has run.
-static void check_limit(const layer *l, float scale)
+#endif
+
+// A backward of Darknet's on a device has run, with so many such calls.
+static void check_limit(const layer *l, unsigned calls, float scale)
 {
     bool limits = l->type == RNN || l->type == GRU || l->type == LSTM;
-    if (limits && !constrained && scale != 1)
+    if (limits && !calls && scale != 1)
         amp_fail("rnn, gru, lstm: this Darknet's calls do not pass through the plugin, so that it "
                  "cuts deltas off below the loss scale; start the program with "
                  "LD_PRELOAD=libdarknet_amp.so, or set loss_scale=1");
 }
-
-#endif
 
 void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, network view,
                          float *input, float *delta, float scale, const struct amp_param *params,
@@ -255,13 +253,9 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     AMP_SIDE(device, &view, delta) = delta;
     copy.smooth *= scale; // of a convolution: it adds to the delta
     scale_of_deltas = scale;
-#ifdef GPU
-    constrained = false;
-#endif
+    unsigned before = limited;
     (device ? saved->backward : amp_complete_backward(l, saved->backward))(copy, view);
-#ifdef GPU
-    if (device) check_limit(l, scale);
-#endif
+    if (device) check_limit(l, limited - before, scale);
     scale_of_deltas = 1;
     for (int k = 0; k < n; ++k) {
         AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
