@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "kernels/kernels.h"
+#include "kernels.h"
 
 #ifdef __CUDACC__
 #define AMPK_FORMULA static __device__ __noinline__ /* large: exp and tanh */

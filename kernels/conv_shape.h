@@ -2,7 +2,7 @@
 #ifndef AMPK_CONV_SHAPE_H
 #define AMPK_CONV_SHAPE_H
 
-#include "kernels/kernels.h"
+#include "kernels.h"
 
 /* NULL if the shape can be computed, else what is wrong with it. */
 static inline const char *ampk_conv_shape_fault(const struct ampk_conv_shape *s)

@@ -1,13 +1,13 @@
 /* Random numbers that follow from a counter and a key alone, so that any thread finds any of them:
  * Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3",
- * SC 2011, which encrypts a 128-bit counter under a 64-bit key. tests/unit/stream.c has the
+ * SC 2011, which encrypts a 128-bit counter under a 64-bit key. tests/core/stream.c has the
  * authors' known answers. For C and for CUDA. */
 #ifndef AMPK_PHILOX_H
 #define AMPK_PHILOX_H
 
 #include <math.h>
 
-#include "kernels/kernels.h"
+#include "kernels.h"
 
 #ifdef __CUDACC__
 #define AMPK_RANDOM static __device__ __forceinline__

@@ -21,7 +21,7 @@ stopped        | python3 -B tests/train/stopped.py $PWD/build/bin/darknet $PWD/b
 injection      | AMP_TEST_SEED={seed} build/tests/test_injection
 divergence     | AMP_TEST_SEED={seed} build/tests/test_divergence
 two_networks   | AMP_TEST_SEED={seed} build/tests/test_two_networks
-cfg_hunt       | python3 -B tests/inputs/cfg_hunt.py build/bin/darknet darknet/upstream/cfg --rounds 25 --seed {seed}
+cfg_hunt       | python3 -B tests/input/cfg_hunt.py build/bin/darknet darknet/upstream/cfg --rounds 25 --seed {seed}
 graph          | AMP_TEST_SEED={seed} build/tests/test_graph
 conformance    | AMP_TEST_SEED={seed} ctest --preset cpu -L conformance
 '

@@ -7,7 +7,7 @@
 #define AMPK_CPU_ACTIVATION_H
 
 #include "kernels/activation.h"
-#include "kernels/cpu/simd.h"
+#include "simd.h"
 
 /* Runs the statement with A a constant for the fast activations, a variable for the others. */
 #define AMPK_WITH_ACTIVATION(activation, A, statement)                                             \

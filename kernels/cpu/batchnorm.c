@@ -6,7 +6,7 @@
  * Operands of one dtype in NHWC are used where they are; any other mixture goes through small FP32
  * blocks.
  */
-#include "kernels/cpu/batchnorm.h"
+#include "batchnorm.h"
 
 #include <string.h>
 

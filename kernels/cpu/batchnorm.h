@@ -5,8 +5,8 @@
 #ifndef AMPK_CPU_BATCHNORM_H
 #define AMPK_CPU_BATCHNORM_H
 
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/cpu.h"
+#include "activation.h"
+#include "cpu.h"
 
 #include <math.h>
 

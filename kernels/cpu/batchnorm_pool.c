@@ -5,7 +5,7 @@
  * last cells may be of no window. Vectors run along the channels. A piece of the work is some rows
  * of cells of one image, their number given by the shape alone; sums over a piece are FP32, over
  * pieces double. */
-#include "kernels/cpu/batchnorm.h"
+#include "batchnorm.h"
 
 #include <assert.h>
 #include <float.h>

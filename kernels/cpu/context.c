@@ -3,8 +3,8 @@
  * Environment: AMPK_CPU_ISA=avx512|avx2|base takes another instruction set for the element-wise
  * operations than the best one (tests run all of them).
  */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnnl_compat.h"
+#include "cpu.h"
+#include "dnnl_compat.h"
 
 #ifdef __x86_64__
 #include <cpuid.h>

@@ -13,8 +13,8 @@
  * are then added in order.
  */
 #include "kernels/conv_shape.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/dnnl_compat.h"
+#include "cpu.h"
+#include "dnnl_compat.h"
 
 #include <omp.h>
 #include <stdio.h>

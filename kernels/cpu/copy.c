@@ -1,6 +1,6 @@
 /* Copies between dtypes, layouts and slices. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "cpu.h"
+#include "simd.h"
 
 /* ---- rows ---- */
 

@@ -1,7 +1,7 @@
 /* See dnnl_compat.h. Memory objects of x, y and scratch are made per execution (they hold a
  * pointer); those of weights live as long as the weights, because creating one clears the padding
  * of its layout. */
-#include "kernels/cpu/dnnl_compat.h"
+#include "dnnl_compat.h"
 
 #include <dnnl.h>
 #include <omp.h>

@@ -1,8 +1,8 @@
 /* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules, copies. Products and
  * sums are rounded one by one (no fused multiply-add), so that every instruction set gives the same
  * bits. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "cpu.h"
+#include "simd.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What the log wants to know of tensors and gradients: largest magnitude, zeros, sum of squares. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "cpu.h"
+#include "simd.h"
 
 struct seen {
     uint32_t largest, zeros;

@@ -1,5 +1,5 @@
 /* The table of one instruction set; compiled once for each. */
-#include "kernels/cpu/cpu.h"
+#include "cpu.h"
 
 #define AMPK_TEXT_(x) #x
 #define AMPK_TEXT(x)  AMPK_TEXT_(x)

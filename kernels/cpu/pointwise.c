@@ -1,6 +1,6 @@
 /* Dropout and activation: element by element, in memory order. */
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/cpu.h"
+#include "activation.h"
+#include "cpu.h"
 #include "kernels/philox.h"
 
 #include <assert.h>

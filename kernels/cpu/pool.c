@@ -1,6 +1,6 @@
 /* Max-pooling and global average pooling, NHWC: vectors run along the channels. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "cpu.h"
+#include "simd.h"
 
 #include <assert.h>
 #include <float.h>

@@ -1,6 +1,6 @@
 /* Rows of elements between storage and FP32 (struct ampk_rows). */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/simd.h"
+#include "cpu.h"
+#include "simd.h"
 
 AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
 {

@@ -1,6 +1,6 @@
 /* Upsample, shortcut, reorg, flatten. */
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/cpu.h"
+#include "activation.h"
+#include "cpu.h"
 
 #include <assert.h>
 

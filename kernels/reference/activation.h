@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 static inline double ampk_ref_stair(double x)
 {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 /* A binary format: bits of precision (hidden bit included), exponent of the smallest subnormal,
  * largest finite value. */

@@ -3,7 +3,7 @@
 #ifndef AMPK_REFERENCE_OPERATIONS_H
 #define AMPK_REFERENCE_OPERATIONS_H
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 /* copy.c */
 void ampk_ref_convert(struct ampk_context *, const struct ampk_tensor *src,

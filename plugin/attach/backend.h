@@ -2,7 +2,7 @@
 #ifndef AMP_BACKEND_H
 #define AMP_BACKEND_H
 
-#include "plugin/decide/options.h"
+#include "plugin/core/options.h"
 #include "kernels/kernels.h"
 
 // True where this Darknet computes on a GPU: its arrays are then the ones with _gpu.

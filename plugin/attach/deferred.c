@@ -1,6 +1,6 @@
 #include "deferred.h"
 
-#include "kernels/cuda/reserve.h"
+#include "kernels/cuda/runtime/reserve.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 //
 // Darknet asks for every FP32 activation, delta and copy while it parses the cfg. Where the plugin
 // runs a layer, nobody touches them. During the parse and during a resize every large array is an
-// address without memory (kernels/cuda/reserve.h); once the plan is made, the arrays that Darknet's
-// own code will touch are committed, and the others stay as they are.
+// address without memory (kernels/cuda/runtime/reserve.h); once the plan is made, the arrays that
+// Darknet's own code will touch are committed, and the others stay as they are.
 #ifndef AMP_DEFERRED_H
 #define AMP_DEFERRED_H
 

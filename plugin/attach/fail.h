@@ -2,7 +2,7 @@
 #ifndef AMP_FAIL_H
 #define AMP_FAIL_H
 
-#include "plugin/decide/cfg_file.h"
+#include "plugin/core/cfg_file.h"
 
 #include <stddef.h>
 

@@ -4,7 +4,7 @@
 #define AMP_NATIVE_H
 
 #include "darknet.h"
-#include "plugin/exec/graph.h"
+#include "plugin/core/graph.h"
 
 // Darknet's own entries of one layer, as they were before attaching; of the side that computes.
 struct amp_saved {

@@ -4,7 +4,7 @@
 #include "give_up.h"
 #include "side.h"
 #include "symbols.h"
-#include "plugin/exec/executor.h"
+#include "plugin/core/executor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

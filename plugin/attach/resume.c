@@ -3,7 +3,7 @@
 #include "gpus.h"
 #include "iteration.h"
 #include "run_state.h"
-#include "plugin/train/checkpoint.h"
+#include "plugin/core/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // What a run has in Darknet's arrays and in the session, as a sidecar keeps it
-// (plugin/train/sidecar.h): read, put back, and looked at.
+// (plugin/core/sidecar.h): read, put back, and looked at.
 #ifndef AMP_RUN_STATE_H
 #define AMP_RUN_STATE_H
 

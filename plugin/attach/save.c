@@ -9,9 +9,9 @@
 #include "saving_line.h"
 #include "sessions.h"
 #include "symbols.h"
-#include "plugin/data/weights_file.h"
-#include "plugin/data/weights_name.h"
-#include "plugin/train/checkpoint.h"
+#include "plugin/core/weights_file.h"
+#include "plugin/core/weights_name.h"
+#include "plugin/core/checkpoint.h"
 
 #include "parser.h"
 

@@ -1,4 +1,4 @@
-// Weights files of attached networks and their sidecars (plugin/train/checkpoint.h).
+// Weights files of attached networks and their sidecars (plugin/core/checkpoint.h).
 //
 // Darknet's save_weights and load_weights, for a network with mixed_precision=1: files are written
 // whole or not at all, get a sidecar where amp_sidecar says so, and are loaded with it (resume.h

@@ -1,7 +1,7 @@
 // Random numbers of a run with seed=N.
 //
 // Darknet draws everything from libc's rand, most of it on the thread that trains, the images on
-// loader threads. In a thread that has a stream (plugin/data/stream.h), rand and Darknet's
+// loader threads. In a thread that has a stream (plugin/core/stream.h), rand and Darknet's
 // rand_normal give the stream's numbers and srand does nothing; in every other thread all three are
 // libc's and Darknet's own.
 //
@@ -15,7 +15,7 @@
 
 #include "darknet.h"
 #include "kernels/kernels.h"
-#include "plugin/data/stream.h"
+#include "plugin/core/stream.h"
 
 // Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
 // drawn from libc's, whatever else the thread trains.

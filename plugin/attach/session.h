@@ -6,9 +6,9 @@
 #include "fail.h"
 #include "native.h"
 #include "darknet.h"
-#include "plugin/decide/options.h"
-#include "plugin/train/sidecar.h"
-#include "plugin/train/step.h"
+#include "plugin/core/options.h"
+#include "plugin/core/sidecar.h"
+#include "plugin/core/step.h"
 
 #include <limits.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 // A session's beginning: what the cfg asks for.
 #include "session.h"
 
-#include "plugin/decide/named_files.h"
+#include "plugin/core/named_files.h"
 
 #include <stdio.h>
 #include <string.h>

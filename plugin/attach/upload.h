@@ -11,7 +11,7 @@
 #define AMP_UPLOAD_H
 
 #include "darknet.h"
-#include "plugin/decide/plan.h"
+#include "plugin/core/plan.h"
 
 #include <stdbool.h>
 

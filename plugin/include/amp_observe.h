@@ -53,7 +53,7 @@ typedef void amp_layer_function(int layer, int backward, int done, void *user);
 // run one by one. Meanwhile nothing of what training tells is printed. NULL: no longer.
 AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
 
-// What runs where in an attached network (plugin/decide/plan.h), until its next pass.
+// What runs where in an attached network (plugin/core/plan.h), until its next pass.
 AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 
 // Whether layer left FP16 since the network was attached.

@@ -1,7 +1,7 @@
 // A program linked to the plugin and to libdarknet.so, in that order: Darknet's own call of
 // parse_network_cfg, inside load_network, arrives in the plugin and then in Darknet.
 
-#include "tests/harness.h"
+#include "tests/rig/harness.h"
 
 #include "amp.h"
 #include "darknet.h"

@@ -1,7 +1,7 @@
 // plugin/attach/interposed.h is the only list: libdarknet_amp.so defines what it names, and
 // scripts/amp-ldflags wraps exactly that.
 
-#include "tests/harness.h"
+#include "tests/rig/harness.h"
 
 #include "plugin/attach/interposed.h"
 

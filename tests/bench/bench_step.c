@@ -37,8 +37,8 @@
 #ifndef BENCH_STOCK
 #include "amp.h"
 #ifdef GPU
-#include "kernels/cuda/backend.h"
-#include "kernels/cuda/context.h"
+#include "kernels/cuda/runtime/backend.h"
+#include "kernels/cuda/runtime/context.h"
 #endif
 #endif
 

@@ -1,7 +1,7 @@
 /* The scheduler of the emulation: fibers, barriers, warps. One launch at a time, also where several
  * threads of the host launch. */
-#include "tests/emulation/cuda_emulation.h"
-#include "tests/emulation/emulation.h"
+#include "cuda_emulation.h"
+#include "emulation.h"
 
 #include <mutex>
 #include <setjmp.h>

@@ -2,9 +2,9 @@
  * on the host's memory (emulation_devices: how many). Its kernels are counted, not run, so that a
  * test sees whether the plugin leaves any of them in a pass. Linked into a program, these come
  * before those of libcudart. */
-#include "tests/emulation/darknet_device.h"
+#include "darknet_device.h"
 
-#include "tests/emulation/emulation.h"
+#include "emulation.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

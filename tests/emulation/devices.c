@@ -1,6 +1,6 @@
 /* Several devices in one host memory (emulation.h): whose a piece of memory is, and which device a
  * thread uses. */
-#include "tests/emulation/emulation.h"
+#include "emulation.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Kernels for the emulation's own test, some of them wrong on purpose. */
-#include "kernels/cuda/mma.h"
-#include "tests/emulation/kernels.h"
+#include "kernels/cuda/conv/mma.h"
+#include "kernels.h"
 
 /* ---- a sum over a block, in shared memory; the wrong one lacks the barriers ---- */
 

@@ -1,7 +1,7 @@
-/* kernels/cuda/reserve.h in the host's memory. */
-#include "kernels/cuda/reserve.h"
-#include "kernels/cuda/runtime.h"
-#include "tests/emulation/emulation.h"
+/* kernels/cuda/runtime/reserve.h in the host's memory. */
+#include "kernels/cuda/runtime/reserve.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "emulation.h"
 
 #include <string.h>
 #include <sys/mman.h>

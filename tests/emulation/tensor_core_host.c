@@ -5,8 +5,8 @@
  * whatever the number of threads. */
 #include "tensor_core_host.h"
 
-#include "kernels/cuda/tensor_core.h"
-#include "tests/emulation/emulation.h"
+#include "kernels/cuda/libs/tensor_core.h"
+#include "emulation.h"
 
 #include <math.h>
 #include <stdatomic.h>

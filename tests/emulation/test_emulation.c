@@ -1,8 +1,8 @@
 /* The emulation of CUDA itself: it runs what is right, shows what is wrong, and rounds exactly. */
-#include "kernels/cuda/runtime.h"
-#include "tests/emulation/emulation.h"
-#include "tests/emulation/kernels.h"
-#include "tests/harness.h"
+#include "kernels/cuda/runtime/runtime.h"
+#include "emulation.h"
+#include "kernels.h"
+#include "tests/rig/harness.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

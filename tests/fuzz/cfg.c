@@ -1,7 +1,7 @@
 /* A cfg from text to plan: reader, options, net description with losses, plan, both reports. */
 #include "fuzz.h"
-#include "plugin/decide/named_files.h"
-#include "plugin/decide/plan.h"
+#include "plugin/core/named_files.h"
+#include "plugin/core/plan.h"
 
 static void check_shapes(const struct amp_net_desc *net)
 {

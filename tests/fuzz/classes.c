@@ -1,6 +1,6 @@
 /* A head's tree= or map= file, as the first byte says. */
 #include "fuzz.h"
-#include "plugin/decide/class_files.h"
+#include "plugin/core/class_files.h"
 
 static void read_tree(const char *path)
 {

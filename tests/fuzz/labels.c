@@ -1,6 +1,6 @@
 /* A label file; the same bytes as an image's name. The first byte chooses the count of classes. */
 #include "fuzz.h"
-#include "plugin/data/labels.h"
+#include "plugin/input/labels.h"
 
 static void note(void *context, const char *message)
 {

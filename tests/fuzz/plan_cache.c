@@ -1,6 +1,6 @@
 /* A user's file of plans: read, added to, saved, and read again. */
 #include "fuzz.h"
-#include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/libs/plan_cache.h"
 
 static void add_and_save(struct ampk_plan_cache *cache)
 {

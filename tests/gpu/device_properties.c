@@ -1,7 +1,7 @@
 /* Prints the device's properties as cuDNN reads them: the JSON from which plans can be made on a
  * machine without that device. Exit status 77 without a GPU. An argument is a file of such JSON to
  * read instead of the device. */
-#include "tests/gpu/graph.h"
+#include "graph.h"
 
 #if CUDNN_VERSION >= 91002
 static void set_from_file(struct graph *g, cudnnBackendDescriptor_t d, const char *path)

@@ -10,7 +10,7 @@
  * 77 without a GPU. --properties: makes the plans for the device whose properties FILE has
  * (device_properties.c), runs none.
  */
-#include "tests/gpu/graph.h"
+#include "graph.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 // several threads at once, each on a device of its own, are each what they are alone, byte for
 // byte. For TSan, which looks for what the threads share in our code.
 #include "tests/emulation/emulation.h"
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include <pthread.h>
 

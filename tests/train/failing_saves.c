@@ -4,9 +4,9 @@
 // The functions below stand before the C library's, for Darknet's own writing too.
 
 #define _GNU_SOURCE
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/saved.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/saved.h"
 
 #include "plugin/attach/resume.h"
 

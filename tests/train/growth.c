@@ -4,8 +4,8 @@
 //   test_growth [TEST] [--rounds N]
 //
 // Without --rounds the short forms; CTest runs the full ones under the label slow.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include "amp.h"
 

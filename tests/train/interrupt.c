@@ -1,9 +1,9 @@
 // Signals while training, each case in a process of its own: what is saved, how it ends, and when a
 // signal does what it does without the plugin.
 
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/saved.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/saved.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // Batches that are loaded image by image: the same bytes with any number of loader threads, the
 // right iteration also after a resize or a resume, names, and images that cannot be decoded.
 
-#include "tests/train/small_set.h"
+#include "tests/rig/small_set.h"
 
 #include "plugin/attach/loader.h"
 #include "plugin/attach/seed.h"

@@ -3,7 +3,7 @@
 // go on, and the run that goes on is the one that lost nothing. Linked with --wrap for
 // pthread_create and calloc.
 
-#include "tests/train/small_set.h"
+#include "tests/rig/small_set.h"
 
 #include "plugin/attach/sessions.h"
 

@@ -1,8 +1,8 @@
 // Memory that ends when a network grows: the message names the size and what to change, the state
 // after the last step is saved before the program ends, and training goes on from there with less.
 // With the CPU backend, and compiled a second time with the CUDA backend emulated.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include "plugin/attach/resume.h"
 

@@ -1,9 +1,9 @@
 // Saving and loading inside one process: in the middle of a step, back and forth, before any
 // training, beside a network that is not attached, and what other threads print meanwhile.
 
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/saved.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/saved.h"
 
 #include <fcntl.h>
 #include <pthread.h>

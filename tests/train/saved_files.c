@@ -8,7 +8,7 @@
 //
 // Anything else is an error, as are weights or a sidecar without a pair, unless NAME.prev has one.
 
-#include "plugin/train/checkpoint.h"
+#include "plugin/core/checkpoint.h"
 
 #include <dirent.h>
 #include <stdarg.h>

@@ -3,10 +3,10 @@
 // trains in a thread of its own; each must be, to the bit, what the same arithmetic gives one
 // network after the other in one thread. That every call reaches the device of its network the
 // emulation sees to: anything else ends the program.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/masks.h"
-#include "tests/train/small_set.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/masks.h"
+#include "tests/rig/small_set.h"
 
 #include "cuda.h"
 #include "option_list.h"

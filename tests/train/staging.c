@@ -1,9 +1,9 @@
 // Batches that go to the device ahead of their pass, in a GPU build of Darknet on an emulated
 // device (test_device_training.c). A run gets the same weights, to the last bit, as one whose
 // images go through net->input.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/small_set.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/small_set.h"
 
 #include "amp.h"
 #include "plugin/attach/loader.h"

@@ -1,8 +1,8 @@
 // Images and labels that are not finite, loaded as `detector train` loads them: the image is named,
 // its step is skipped, and the loss scale stays.
-#include "tests/train/small_set.h"
+#include "tests/rig/small_set.h"
 
-#include "tests/train/attached.h"
+#include "tests/rig/attached.h"
 
 #include "plugin/attach/loader.h"
 

@@ -9,8 +9,8 @@
 // gradient that is missing, doubled or misplaced moves its layer by all of it.
 #include "tests/emulation/emulation.h"
 #include "tests/emulation/tensor_core_host.h"
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 // Weights of convolutions that are updated and packed at once, by the gradients that convolutions
 // keep: training with the CUDA backend, on the emulation, gives the bits of one that does it step
 // by step, and what was packed is not packed again.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 // amp_detach gives Darknet back what it had: every byte of the network and its layers, and training
 // that goes on as plain Darknet's from that state.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include "amp.h"
 

@@ -2,13 +2,13 @@
 // tests/emulation, Darknet's calls of the CUDA runtime by darknet_device.c. Everything that Darknet
 // has goes to the device and back as on a GPU: hooks of the _gpu functions, device arrays that get
 // memory late, saving, resuming.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/masks.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/masks.h"
 
 #include "amp.h"
 #include "plugin/attach/deferred.h"
-#include "plugin/check/profile_time.h"
+#include "plugin/app/profile_time.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 

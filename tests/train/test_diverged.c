@@ -1,7 +1,7 @@
 // A run that blows up, through Darknet: it is stopped, it says since when, and what it would save
 // meanwhile replaces no good weights.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include <sys/wait.h>
 

@@ -3,11 +3,11 @@
 // that have every executor, in an ordinary run, after a layer has left FP16, and after resizing.
 //
 // Without arguments a sample of the cases (AMP_TEST_SEED); with --full all of them.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/poison.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/poison.h"
 
-#include "plugin/exec/loss.h"
+#include "plugin/core/loss.h"
 
 // ---- nets ----
 

@@ -1,10 +1,10 @@
 /* Losses on the device within a graph: heads of the emulated CUDA backend, all else by the
  * reference, against stock Darknet's own layers on the same input. */
 #include "kernels/reference/head.h"
-#include "plugin/train/loss_lines.h"
-#include "plugin/train/step.h"
-#include "tests/harness.h"
-#include "tests/train/rig.h"
+#include "plugin/core/loss_lines.h"
+#include "plugin/core/step.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/rig.h"
 
 #include "darknet.h"
 
@@ -13,7 +13,7 @@
 
 #include <ctype.h>
 
-#include "tests/printed.h"
+#include "tests/rig/printed.h"
 
 /* The emulated device's memory is the host's, so the reference can work in it. */
 static const struct ampk_backend *backend(void)

@@ -2,12 +2,12 @@
 // same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
 // with a step that is skipped, and in FP16.
 
-#include "tests/harness.h"
+#include "tests/rig/harness.h"
 
 #include <darknet.h>
 #include <stdbool.h>
 
-#include "tests/unit/scratch_folder.h"
+#include "tests/rig/scratch_folder.h"
 
 #define STEPS        4
 #define SUBDIVISIONS 2

@@ -1,7 +1,7 @@
 // What a run's state must not depend on: the loss scale, the number of threads; and in FP32, on
 // the plugin.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 #include <omp.h>
 

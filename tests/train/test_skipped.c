@@ -1,7 +1,7 @@
 // Steps that do not count, through Darknet: no trace of them in weights, momentum, running
 // statistics or Adam's t; and steps that begin in their middle.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 static struct amp_step *step_of(network *net)
 {

@@ -1,7 +1,7 @@
 // Nothing is ever stale: whatever changes between two passes (batch, size, weights, another
 // network), the next pass sees it, and inference in between leaves no trace in training.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
 
 AMP_TEST(inference_between_passes_changes_nothing)
 {

@@ -5,12 +5,12 @@
 // A network with a seed draws from streams of its own thread. Without one, initial weights, images
 // and dropout come from libc's rand, which all threads share: there only networks that draw nothing
 // are what they are alone.
-#include "tests/harness.h"
-#include "tests/train/attached.h"
-#include "tests/train/small_set.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+#include "tests/rig/small_set.h"
 
 #include "amp.h"
-#include "plugin/eval/detect.h"
+#include "plugin/app/detect.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

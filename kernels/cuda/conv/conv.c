@@ -1,0 +1,400 @@
+/* Convolutions: creation and the passes, each a few calls of kernels and a library. */
+#include "conv.h"
+#include "conv_parts.h"
+
+#include "kernels/conv_shape.h"
+#include "kernels/cuda/runtime/backend.h"
+#include "conv_problem.h"
+#include "image_conv.h"
+#include "image_gradient.h"
+#include "plane_gradient.h"
+#include "kernels/cuda/runtime/settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- forward ---- */
+
+struct forward_work {
+    struct ampk_conv_output y;
+    size_t x_at, y_at, sums_at, workspace_at, bytes;
+};
+
+/* statistics: those of y are wanted. */
+static struct ampk_conv_output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                              const struct ampk_tensor *y, bool statistics)
+{
+    struct ampk_conv_output o =
+        ampk_conv_choose_output(ctx, conv, AMPK_TC_FORWARD, y, conv->padded_k, false);
+    o.sums = statistics && conv->summing && o.direct && o.dtype == conv->operand;
+    if (o.sums) o.plan = conv->summing;
+    return o;
+}
+
+static struct forward_work plan_forward(const struct ampk_conv *conv, struct ampk_conv_output o,
+                                        const struct ampk_tensor *x, const struct ampk_tensor *y)
+{
+    struct forward_work f = {.y = o};
+    f.x_at = ampk_conv_place_operand(conv, &f.bytes, x, conv->padded_c);
+    f.y_at = ampk_conv_place_output(&o, &f.bytes, y, conv->padded_k);
+    f.sums_at = ampk_conv_place_vectors(&f.bytes, o.sums ? AMPK_TC_SUMS : 0, conv->padded_k);
+    f.workspace_at = ampk_conv_place_workspace(o.plan, &f.bytes);
+    return f;
+}
+
+/* What is in y, or packed in work memory; and its sums, if there are any. */
+struct forwarded {
+    void *result;
+    float *sums;
+};
+
+static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    struct ampk_conv_output o, const struct ampk_tensor *x,
+                                    const struct ampk_tensor *y)
+{
+    struct forward_work f = plan_forward(conv, o, x, y);
+    char *work = ampk_cuda_work(ctx, f.bytes);
+    const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_c, work + f.x_at);
+    struct forwarded to = {o.direct ? y->data : work + f.y_at,
+                           o.sums ? (float *)(work + f.sums_at) : NULL};
+    struct ampk_tc_sums sums = {.sums = to.sums};
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, to.result, o.sums ? &sums : NULL,
+                work + f.workspace_at, ctx->stream);
+    return to;
+}
+
+/* Tensors as islands have them. */
+static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *x,
+                        const struct ampk_tensor *y)
+{
+    return conv->image && ampk_conv_is_direct(x, conv->operand, conv->shape.c) &&
+           ampk_conv_is_direct(y, conv->operand, conv->shape.k);
+}
+
+void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                            const struct ampk_tensor *x, const struct ampk_tensor *y,
+                            const struct ampk_bn_statistics *statistics, uint32_t *amax)
+{
+    if (statistics && reads_image(conv, x, y)) {
+        ampk_image_conv(ctx, x, conv->weights, y, statistics);
+        ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
+        return;
+    }
+    struct ampk_conv_output o = choose_forward(ctx, conv, y, statistics != NULL);
+    struct forwarded f = run_forward(ctx, conv, o, x, y);
+    ampk_conv_store_output(ctx, &o, f.result, y, conv->padded_k, false, amax);
+    if (f.sums)
+        ampk_cuda_summed_statistics(ctx, f.sums, y, statistics);
+    else if (statistics)
+        ampk_cuda_bn_statistics(ctx, y, statistics);
+}
+
+static struct ampk_conv_output choose_biased(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    struct ampk_conv_output o = {.dtype = AMPK_FP32};
+    o.plan = ampk_conv_find_plan_like(ctx, conv, AMPK_TC_FORWARD, &o.dtype);
+    return o;
+}
+
+void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                 const struct ampk_tensor *x, const float *bias,
+                                 enum ampk_activation activation, const struct ampk_tensor *y,
+                                 uint32_t *amax)
+{
+    struct ampk_conv_output o = choose_biased(ctx, conv);
+    const void *packed = run_forward(ctx, conv, o, x, y).result;
+    ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->padded_k, bias, activation, y, amax);
+}
+
+/* ---- backward ---- */
+
+/* A backward pass and where its pieces of work memory are. Where the two gradients come one after
+ * the other, what they need beside the operands shares a place. */
+struct backward_work {
+    const struct ampk_bias_gradient *bias; /* dy is made of it, in its place; NULL: it is there */
+    struct ampk_conv_output dx;
+    struct ampk_tc_plan *gradient;
+    bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
+    size_t x_at, dy_at, sums_at, dx_at, parameters_at, unread_at, dx_workspace_at, dw_workspace_at,
+        bytes;
+};
+
+/* Where the data gradient goes. */
+struct destination {
+    const struct ampk_tensor *dx; /* NULL: nowhere */
+    bool accumulate;
+    uint32_t *amax;
+    const struct ampk_gradient_sums *sums; /* NULL: no more than that */
+};
+
+static struct ampk_conv_output choose_gradient_output(struct ampk_context *ctx,
+                                                      struct ampk_conv *conv,
+                                                      const struct destination *to)
+{
+    if (!to->sums)
+        return ampk_conv_choose_output(ctx, conv, AMPK_TC_DATA, to->dx, conv->padded_c,
+                                       to->accumulate);
+    return (struct ampk_conv_output){conv->summing_gradients, conv->operand, .direct = true,
+                                     .sums = true};
+}
+
+static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                          const struct ampk_bias_gradient *bias,
+                                          const struct destination *to)
+{
+    const struct ampk_tensor *dx = to->dx;
+    struct backward_work b = {.bias = bias, .beside = conv->beside && dx};
+    b.gradient = ampk_conv_library_gradient(ctx, conv);
+    size_t used = 0;
+    b.x_at = ampk_conv_place_operand(conv, &used, x, conv->padded_c);
+    b.dy_at = ampk_conv_place_operand(conv, &used, dy, conv->padded_k);
+    b.sums_at = ampk_conv_place(&used, bias ? ampk_plane_sums_bytes(bias->d, conv->padded_k) : 0);
+    size_t shared = used;
+    if (dx) {
+        b.dx = choose_gradient_output(ctx, conv, to);
+        b.dx_at = ampk_conv_place_output(&b.dx, &used, dx, conv->padded_c);
+        b.parameters_at =
+            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_PARAMETERS : 0, conv->padded_c);
+        b.unread_at =
+            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->padded_c);
+        b.dx_workspace_at = ampk_conv_place_workspace(b.dx.plan, &used);
+    }
+    b.bytes = used;
+    if (!b.beside) used = shared;
+    b.dw_workspace_at = ampk_conv_place_workspace(b.gradient, &used);
+    if (used > b.bytes) b.bytes = used;
+    return b;
+}
+
+static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *conv,
+                              const struct backward_work *b, const void *dy,
+                              const struct destination *to, char *work)
+{
+    void *result = b->dx.direct ? to->dx->data : work + b->dx_at;
+    struct ampk_tc_sums sums = {0};
+    if (b->dx.sums) {
+        float *parameters = (float *)(work + b->parameters_at);
+        ampk_cuda_list_parameters(ctx, to->sums->bn, to->sums->y, parameters);
+        sums = (struct ampk_tc_sums){to->sums->sums, to->sums->y->data, parameters,
+                                     (float *)(work + b->unread_at)};
+    }
+    ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, b->dx.sums ? &sums : NULL,
+                work + b->dx_workspace_at, ctx->stream);
+    ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_c, to->accumulate, to->amax);
+}
+
+static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *conv,
+                           const struct backward_work *b, const struct ampk_tensor *dy, char *work)
+{
+    if (!b->bias) return ampk_conv_load_operand(ctx, conv, dy, conv->padded_k, work + b->dy_at);
+    void *to = ampk_conv_is_direct(dy, conv->operand, conv->padded_k) ? dy->data : work + b->dy_at;
+    ampk_pass_planes(ctx, b->bias, conv->operand, conv->padded_k, to, work + b->sums_at);
+    return to;
+}
+
+static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                         const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                         const struct ampk_bias_gradient *bias, const struct destination *to)
+{
+    struct backward_work b = plan_backward(ctx, conv, x, dy, bias, to);
+    char *work = ampk_cuda_work(ctx, b.bytes);
+    conv->gradient = conv->library_gradient;
+    const void *from_dy = load_dy(ctx, conv, &b, dy, work);
+    const void *from_x = ampk_conv_load_operand(ctx, conv, x, conv->padded_c, work + b.x_at);
+    if (b.beside) {
+        ampk_rt_order(ctx->fork, ctx->stream, ctx->side);
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+                    work + b.dw_workspace_at, ctx->side);
+    }
+    if (to->dx) run_data_gradient(ctx, conv, &b, from_dy, to, work);
+    if (b.beside)
+        ampk_rt_order(ctx->join, ctx->side, ctx->stream);
+    else
+        ampk_tc_run(ctx->tensor_core, b.gradient, from_x, from_dy, conv->dw, NULL,
+                    work + b.dw_workspace_at, ctx->stream);
+}
+
+void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                             const struct ampk_tensor *dx, bool accumulate, uint32_t *dx_amax)
+{
+    struct destination to = {dx, accumulate, dx_amax, NULL};
+    run_backward(ctx, conv, x, dy, NULL, &to);
+}
+
+void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                  const struct ampk_tensor *x,
+                                  const struct ampk_bias_gradient *bias,
+                                  const struct ampk_tensor *dy, const struct ampk_tensor *dx,
+                                  bool accumulate, const struct ampk_gradient_sums *sums,
+                                  uint32_t *dx_amax)
+{
+    struct destination to = {dx, accumulate, dx_amax, sums};
+    bool planes = conv->operand != AMPK_FP32 && ampk_passes_planes(bias);
+    if (!planes) ampk_cuda_bias_backward(ctx, bias, dy);
+    run_backward(ctx, conv, x, dy, planes ? bias : NULL, &to);
+}
+
+void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    const struct ampk_tensor *x, const struct ampk_tensor *dy,
+                                    const struct ampk_tensor *g,
+                                    const struct ampk_gradient_sums *sums)
+{
+    struct destination to = {g, false, NULL, sums};
+    run_backward(ctx, conv, x, dy, NULL, &to);
+}
+
+/* The weight gradient of a first layer made by a kernel of ours together with dy, in FP32. */
+bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
+{
+    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_GRADIENT);
+    if (setting == AMPK_NEVER || !ampk_image_gradient_fits(ctx, &conv->shape, x, g)) return false;
+    size_t had = ctx->work_bytes;
+    bool taken =
+        setting == AMPK_ALWAYS ||
+        ampk_tc_pays_image_gradient(ctx, ampk_conv_library_gradient(ctx, conv), &conv->shape, g);
+    void *dw = taken ? ampk_rt_alloc(ampk_conv_padded_weights(conv) * sizeof(float)) : NULL;
+    if (!dw || !ampk_cuda_work_reserve(ctx, ampk_image_gradient_work(x, conv->shape.k))) {
+        ampk_rt_free(dw);
+        ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
+        return false;
+    }
+    ampk_rt_free(conv->dw);
+    conv->dw = dw;
+    return true;
+}
+
+void ampk_cuda_conv_bn_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                const struct ampk_tensor *x, const struct ampk_layer_gradient *g,
+                                float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
+{
+    struct ampk_conv_weights layout = ampk_conv_weights_layout(conv);
+    conv->gradient = AMPK_FP32;
+    ampk_image_gradient(ctx, &layout, x, g, conv->dw, dscale, dbias, dy_amax, db_amax);
+}
+
+/* ---- creation ---- */
+
+static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
+{
+    struct ampk_conv *conv = calloc(1, sizeof *conv);
+    if (!conv) return NULL;
+    conv->shape = *s;
+    conv->oh = ampk_conv_out(s, s->h, s->kh);
+    conv->ow = ampk_conv_out(s, s->w, s->kw);
+    conv->padded_c = ampk_conv_padded(s, s->c);
+    conv->padded_k = ampk_conv_padded(s, s->k);
+    conv->operand = ampk_tc_operand(s->compute);
+    conv->weights = ampk_rt_alloc(ampk_conv_padded_weights(conv) * ampk_dtype_bytes(conv->operand));
+    if (conv->weights) return conv;
+    free(conv);
+    return NULL;
+}
+
+static bool allocate_gradient(struct ampk_conv *conv)
+{
+    if (conv->shape.forward_only) return true;
+    conv->dw = ampk_rt_alloc(ampk_conv_padded_weights(conv) * ampk_dtype_bytes(conv->gradient));
+    return conv->dw != NULL;
+}
+
+/* Tensors as islands have them. */
+static struct ampk_tensor island_x(const struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const size_t image = (size_t)s->c * s->h * s->w;
+    return (struct ampk_tensor){NULL, conv->operand, AMPK_NHWC, s->n, s->c, s->h, s->w, image, 0};
+}
+
+static struct ampk_tensor island_y(const struct ampk_conv *conv)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const size_t image = (size_t)s->k * conv->oh * conv->ow;
+    return (struct ampk_tensor){NULL,     conv->operand, AMPK_NHWC, s->n, s->k,
+                                conv->oh, conv->ow,      image,     0};
+}
+
+static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
+                             const struct ampk_gradient_sums *sums)
+{
+    struct ampk_tensor x = island_x(conv), y = island_y(conv);
+    struct destination to = {&x, !sums, NULL, sums};
+    struct ampk_bias_gradient bias = {.d = &y};
+    return ampk_cuda_work_reserve(
+        ctx,
+        plan_backward(ctx, conv, &x, &y, conv->operand != AMPK_FP32 ? &bias : NULL, &to).bytes);
+}
+
+/* Work memory. */
+static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    struct ampk_tensor x = island_x(conv), y = island_y(conv);
+    for (int statistics = 0; statistics < 2; statistics++) {
+        struct ampk_conv_output o = choose_forward(ctx, conv, &y, statistics);
+        if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
+    }
+    if (conv->shape.biased) {
+        struct ampk_conv_output o = choose_biased(ctx, conv);
+        if (!ampk_cuda_work_reserve(ctx, plan_forward(conv, o, &x, &y).bytes)) return false;
+    }
+    return conv->shape.forward_only || reserve_backward(ctx, conv, NULL);
+}
+
+/* Ways that are taken for speed alone; without memory for them, the usual ones. */
+static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    size_t had = ctx->work_bytes;
+    conv->beside = ampk_conv_choose_beside(ctx, conv);
+    conv->summing = ampk_conv_choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
+    conv->image = ampk_conv_choose_image(ctx, conv); /* what work memory there always is will do */
+    if (reserve_work(ctx, conv)) return true;
+    if (!conv->beside && !conv->summing) return false;
+    conv->beside = false;
+    conv->summing = NULL;
+    return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
+}
+
+bool ampk_cuda_conv_sums_gradients(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   enum ampk_activation activation)
+{
+    static const struct ampk_gradient_sums wanted;
+    size_t had = ctx->work_bytes;
+    conv->summing_gradients = ampk_conv_choose_summing(ctx, conv, AMPK_TC_DATA, activation);
+    if (!conv->summing_gradients || reserve_backward(ctx, conv, &wanted))
+        return conv->summing_gradients != NULL;
+    conv->summing_gradients = NULL;
+    ampk_cuda_work_reserve(ctx, had); /* where that fails too, the next operation says so */
+    return false;
+}
+
+struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
+                                        char *err, size_t err_size)
+{
+    char why[400] = "";
+    const char *fault = ampk_conv_shape_fault(s);
+    struct ampk_conv *conv = NULL;
+    if (fault)
+        snprintf(why, sizeof why, "%s", fault);
+    else if (ampk_conv_libraries(ctx, why, sizeof why) && !(conv = make_conv(s)))
+        snprintf(why, sizeof why, AMPK_NO_MEMORY);
+    if (conv && ampk_conv_make_plans(ctx, conv, why, sizeof why)) {
+        if (allocate_gradient(conv) && choose_ways(ctx, conv)) return conv;
+        snprintf(why, sizeof why, AMPK_NO_MEMORY);
+    }
+    ampk_cuda_conv_destroy(ctx, conv);
+    snprintf(err, err_size,
+             "convolution of %dx%dx%dx%d by %d filters of %dx%d, stride %d, pad %d, groups %d: %s",
+             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad, s->groups, why);
+    return NULL;
+}
+
+void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    if (!conv) return;
+    ampk_cuda_wait(ctx);
+    ampk_rt_free(conv->weights);
+    ampk_rt_free(conv->dw);
+    free(conv);
+}

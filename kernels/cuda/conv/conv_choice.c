@@ -1,0 +1,170 @@
+/* Which plans of the libraries a convolution has, and which of the ways to use them is taken. */
+#include "conv.h"
+#include "conv_parts.h"
+
+#include "kernels/activation.h"
+#include "conv_problem.h"
+#include "image_conv.h"
+#include "kernels/cuda/libs/plan_cache.h"
+#include "kernels/cuda/runtime/settings.h"
+
+#include <limits.h>
+
+enum { WORKSPACE_SHARE = 16 }; /* a plan gets no more than this part of the device's memory */
+
+/* An FP32 weight gradient is taken unless it is this much slower than one in 16 bits. */
+static const float FP32_GRADIENT_WORTH = 1.03f;
+
+static bool is_set(enum ampk_switch of)
+{
+    return ampk_cuda_setting(of) == AMPK_ALWAYS;
+}
+
+struct ampk_tc *ampk_conv_libraries(struct ampk_context *ctx, char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    struct ampk_tc_settings settings = {.workspace_limit =
+                                            ctx->device.memory_bytes / WORKSPACE_SHARE,
+                                        .search = is_set(AMPK_CUDA_SEARCH),
+                                        .untimed = is_set(AMPK_CUDA_UNTIMED)};
+    if (ampk_plan_cache_default_path(path, sizeof path)) settings.cache = path;
+    if (!ctx->tensor_core)
+        ctx->tensor_core = ampk_tc_create(&ctx->device, &settings, err, err_size);
+    return ctx->tensor_core;
+}
+
+void ampk_cuda_conv_end(struct ampk_context *ctx)
+{
+    ampk_tc_destroy(ctx->tensor_core);
+    ctx->tensor_core = NULL;
+}
+
+struct ampk_tc_plan *ampk_conv_find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
+                                         enum ampk_tc_pass pass, enum ampk_dtype result,
+                                         bool accumulate, char *why, size_t why_size)
+{
+    struct ampk_conv_slot *slot = &conv->slots[pass][result == AMPK_FP32][accumulate];
+    if (slot->tried) return slot->plan;
+    slot->tried = true;
+    struct ampk_tc_problem p = ampk_conv_problem(&conv->shape, pass, result, accumulate);
+    return slot->plan = ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, why_size);
+}
+
+struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct ampk_conv *conv,
+                                              enum ampk_tc_pass pass, enum ampk_dtype *result)
+{
+    char why[400];
+    struct ampk_tc_plan *plan =
+        ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+    if (plan) return plan;
+    *result = *result == conv->operand ? AMPK_FP32 : conv->operand;
+    return ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+}
+
+/* FP32 loses nothing; but where it takes longer, 16 bits and a conversion do, as frameworks have
+ * it. */
+static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                            size_t err_size)
+{
+    struct ampk_tc_plan *wide =
+        ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, AMPK_FP32, false, err, err_size);
+    conv->gradient = conv->library_gradient = AMPK_FP32;
+    if (conv->operand == AMPK_FP32) return wide != NULL;
+    struct ampk_tc_plan *narrow =
+        ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->operand, false, err, err_size);
+    if (!wide && !narrow) return false;
+    if (wide && narrow) {
+        float ms = ampk_tc_plan_info(wide).ms, other = ampk_tc_plan_info(narrow).ms;
+        if (ms > 0 && other > 0 && ms > FP32_GRADIENT_WORTH * other) wide = NULL;
+    }
+    if (!wide) conv->gradient = conv->library_gradient = conv->operand;
+    return true;
+}
+
+bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                          size_t err_size)
+{
+    enum ampk_dtype operand = conv->operand;
+    if (!ampk_conv_find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size))
+        return false;
+    if (conv->shape.forward_only) return true;
+    char why[400]; /* without it, results are added by a kernel */
+    ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
+    return ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
+           choose_gradient(ctx, conv, err, err_size);
+}
+
+struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    return ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why,
+                               sizeof why);
+}
+
+/* One answer for every backward pass, by the plans for tensors as islands have them, dx not added.
+ * Never is context.c's: no stream for it. */
+bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    if (!ctx->side || conv->shape.forward_only) return false;
+    if (is_set(AMPK_CUDA_SIDE_STREAM)) return true;
+    return ampk_tc_pays_beside(
+        ctx->tensor_core,
+        ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
+        ampk_conv_library_gradient(ctx, conv), ctx->stream, ctx->side);
+}
+
+/* Batch-norm's sums from the epilogue of a forward pass or a data gradient. Only for FP16 without
+ * groups does cuDNN have engines that it need not compile, and the result has to be without
+ * padding. */
+struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv,
+                                              enum ampk_tc_pass pass,
+                                              enum ampk_activation activation)
+{
+    char why[400];
+    bool data = pass == AMPK_TC_DATA;
+    const struct ampk_conv_shape *s = &conv->shape;
+    enum ampk_setting setting =
+        ampk_cuda_setting(data ? AMPK_CUDA_GRADIENT_SUMS : AMPK_CUDA_EPILOGUE_SUMS);
+    bool padded = data ? conv->padded_c != s->c : conv->padded_k != s->k;
+    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
+    if (!possible || s->forward_only || setting == AMPK_NEVER) return NULL;
+    struct ampk_tc_problem p = ampk_conv_problem(s, pass, conv->operand, false);
+    p.sums = true;
+    if (data) p.slope = ampk_slope_below(activation);
+    struct ampk_tc_plan *plan =
+        ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
+    if (!plan || setting == AMPK_ALWAYS) return plan;
+    struct ampk_tc_plan *apart =
+        ampk_conv_find_plan(ctx, conv, pass, conv->operand, false, why, sizeof why);
+    bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
+                     : ampk_tc_pays_sums(ctx, apart, plan);
+    return pays ? plan : NULL;
+}
+
+/* Against what forward with statistics would be otherwise. */
+bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
+{
+    char why[400];
+    const struct ampk_conv_shape *s = &conv->shape;
+    enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_FORWARD);
+    bool possible = !s->forward_only && ampk_image_conv_fits(ctx, s);
+    if (!possible || setting == AMPK_NEVER) return false;
+    if (setting == AMPK_ALWAYS) return true;
+    struct ampk_tc_plan *usual = conv->summing;
+    if (!usual)
+        usual =
+            ampk_conv_find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
+    return ampk_tc_pays_image(ctx, usual, s->c);
+}
+
+const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
+{
+    if (conv->shape.compute == AMPK_COMPUTE_FP32) return NULL;
+    for (int pass = 0; pass < AMPK_CONV_PASSES; pass++) {
+        const struct ampk_conv_slot *slot = &conv->slots[pass][conv->operand == AMPK_FP32][0];
+        const char *note = slot->plan ? ampk_tc_plan_info(slot->plan).no_tensor_cores : NULL;
+        if (note) return note;
+    }
+    return NULL;
+}

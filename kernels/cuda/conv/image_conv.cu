@@ -1,0 +1,407 @@
+/* Convolutions that read images: windows of 3 x 3 by 1, padded by 1, at most 4 channels, few
+ * filters.
+ *
+ * With so few products a byte, memory sets the pace: x is read once, without padded channels, y
+ * written once, and batch-norm's sums of y, rounded as it is stored, are taken from registers.
+ *
+ * A block goes through a run of tiles of 16 x 32 pixels of y. What a tile needs of x lies in shared
+ * memory with 4 channels a pixel; the next tile's part is on its way from memory meanwhile. A warp
+ * computes 16 pixels of a row at a time: a product on Tensor Cores for each row of the window, 4
+ * pixels x 4 channels deep, of which the fourth pixel is not in the window. The weights stay in
+ * registers. */
+#include "image_conv.h"
+
+#include "kernels/cuda/ops/batchnorm.h"
+#include "mma.h"
+
+static const int THREADS = 256, WARPS = THREADS / AMPK_WARP;
+static const int ROWS = 16, COLUMNS = 32, ACROSS = 16; /* of a tile of y; a product's pixels */
+static const int WINDOW = 3, PACKED_CHANNELS = 8;      /* of the weights */
+static const int MOST_FILTERS = 32; /* of a block: their weights and sums fill registers */
+/* Around a tile, of which the window needs 1: so that runs of 4 pixels begin at multiples of 4. */
+static const int MARGIN = 4;
+static const int STAGED_ROWS = ROWS + 2, STAGED_COLUMNS = COLUMNS + 2 * MARGIN;
+static const int PIXEL = 2; /* words of a staged pixel */
+
+/* Blocks leave their sums in work memory in groups, whose last blocks add them up, and the last
+ * group's block adds up what these left: at most so many loads in a row. */
+static const unsigned GROUP = 32, MOST_BLOCKS = GROUP * GROUP;
+static const unsigned FILL = 256; /* blocks that keep a large GPU busy */
+
+struct image_tiles {
+    int c, h, w, k;
+    int down, across;     /* tiles of an image */
+    unsigned count, each; /* of all images, of a block */
+    unsigned pixels;
+};
+
+/* A tile's first pixel. */
+struct tile_place {
+    int image, row, column;
+
+    __device__ __forceinline__ tile_place(const image_tiles &t, unsigned tile)
+    {
+        unsigned line = tile / (unsigned)t.across;
+        column = (int)(tile - line * t.across) * COLUMNS;
+        image = (int)(line / t.down);
+        row = (int)(line - (unsigned)image * t.down) * ROWS;
+    }
+    __device__ __forceinline__ void advance(const image_tiles &t)
+    {
+        column += COLUMNS;
+        if (column < t.w) return;
+        column = 0;
+        row += ROWS;
+        if (row < t.h) return;
+        row = 0;
+        image++;
+    }
+};
+
+/* ---- x, from memory to shared memory: first loaded into registers, then put ---- */
+
+static __device__ __forceinline__ const uint16_t *pixel_at(const image_tiles &t, const uint16_t *x,
+                                                           int image, int row, int column)
+{
+    return x + (((size_t)image * t.h + row) * t.w + column) * t.c;
+}
+
+static __device__ __forceinline__ bool is_inside(const image_tiles &t, int row, int column)
+{
+    return (unsigned)row < (unsigned)t.h && (unsigned)column < (unsigned)t.w;
+}
+
+/* 4 pixels of 3 channels a thread, 24 bytes: of rows whose length is a multiple of 4. */
+struct by_fours {
+    static const int LINE = STAGED_COLUMNS / 4, COUNT = STAGED_ROWS * LINE;
+    static_assert(COUNT <= THREADS, "a thread has one piece");
+    uint32_t words[6];
+
+    __device__ __forceinline__ void load(const image_tiles &t, const uint16_t *x,
+                                         const tile_place &at)
+    {
+        int row = at.row - 1 + (int)threadIdx.x / LINE;
+        int column = at.column - MARGIN + (int)threadIdx.x % LINE * 4;
+        bool wanted = threadIdx.x < COUNT && is_inside(t, row, column);
+        const uint16_t *from = pixel_at(t, x, at.image, row, column);
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            ampk_vector<uint32_t, 2> two = {};
+            if (wanted) {
+                AMPK_CHECK_ALIGNED(from + 4 * i, sizeof two);
+                two = reinterpret_cast<const ampk_vector<uint32_t, 2> *>(from)[i];
+            }
+            words[2 * i] = two.at[0];
+            words[2 * i + 1] = two.at[1];
+        }
+    }
+    __device__ __forceinline__ void put(ampk_vector<uint32_t, 4> *staged) const
+    {
+        if (threadIdx.x >= COUNT) return;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t *w = words + 3 * i;
+            staged[2 * threadIdx.x + i] = {
+                {w[0], w[1] & 0xffff, w[1] >> 16 | w[2] << 16, w[2] >> 16}};
+        }
+    }
+};
+
+/* Pixel by pixel, whatever their channels and rows. */
+struct by_ones {
+    static const int LINE = COLUMNS + 2, COUNT = STAGED_ROWS * LINE;
+    static const int EACH = (COUNT + THREADS - 1) / THREADS;
+    uint32_t words[EACH][PIXEL];
+
+    __device__ __forceinline__ void load(const image_tiles &t, const uint16_t *x,
+                                         const tile_place &at)
+    {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int piece = (int)threadIdx.x + i * THREADS;
+            int row = at.row - 1 + piece / LINE, column = at.column - 1 + piece % LINE;
+            bool wanted = piece < COUNT && is_inside(t, row, column);
+            const uint16_t *from = pixel_at(t, x, at.image, row, column);
+            uint32_t channels[4];
+#pragma unroll
+            for (int c = 0; c < 4; c++)
+                channels[c] = wanted && c < t.c ? from[c] : 0;
+            words[i][0] = channels[0] | channels[1] << 16;
+            words[i][1] = channels[2] | channels[3] << 16;
+        }
+    }
+    __device__ __forceinline__ void put(ampk_vector<uint32_t, 4> *staged) const
+    {
+        auto *pixels = reinterpret_cast<ampk_vector<uint32_t, 2> *>(staged);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int piece = (int)threadIdx.x + i * THREADS;
+            if (piece < COUNT)
+                pixels[piece / LINE * STAGED_COLUMNS + MARGIN - 1 + piece % LINE] = {
+                    {words[i][0], words[i][1]}};
+        }
+    }
+};
+
+/* ---- products ---- */
+
+/* Of the pixels' 16 x 16 numbers and 8 filters for one row of the window (mma.h): a pixel's columns
+ * are its own and the next three staged pixels. Column 2i + e of product j is filter 2 (i J + j) +
+ * e, so that a lane's results are 2 J filters in a row. */
+template <int J> struct filters {
+    uint32_t b[WINDOW][J][2];
+
+    __device__ __forceinline__ void load(const uint32_t *weights)
+    {
+        const int tap = PACKED_CHANNELS / 2; /* words */
+        int lane = threadIdx.x % AMPK_WARP, group = lane / 4, quarter = lane % 4;
+#pragma unroll
+        for (int row = 0; row < WINDOW; row++)
+#pragma unroll
+            for (int j = 0; j < J; j++) {
+                int filter = group / 2 * 2 * J + 2 * j + group % 2;
+                const uint32_t *from = weights + (filter * WINDOW + row) * WINDOW * tap;
+                b[row][j][0] = from[quarter / 2 * tap + quarter % 2];
+                b[row][j][1] = quarter < 2 ? from[2 * tap + quarter] : 0;
+            }
+    }
+};
+
+/* d of 16 pixels; from: the lane's word of the first row's. What is not in the window is not
+ * multiplied by 0: it may be infinite. */
+template <typename T, int J>
+static __device__ __forceinline__ void multiply(const uint32_t *from, const filters<J> &weights,
+                                                float (&d)[J][4])
+{
+    bool in_window = threadIdx.x % 4 < 2;
+#pragma unroll
+    for (int row = 0; row < WINDOW; row++, from += STAGED_COLUMNS * PIXEL) {
+        uint32_t a[4] = {from[0], from[8 * PIXEL], in_window ? from[2 * PIXEL] : 0,
+                         in_window ? from[10 * PIXEL] : 0};
+#pragma unroll
+        for (int j = 0; j < J; j++)
+            ampk_mma<T>(d[j], a, weights.b[row][j]);
+    }
+}
+
+/* ---- results ---- */
+
+template <typename T, int J>
+static __device__ __forceinline__ void store_filters(const uint32_t (&words)[J], T *to)
+{
+    const int piece = J % 4 == 0 ? 4 : J % 2 == 0 ? 2 : 1;
+#pragma unroll
+    for (int i = 0; i < J; i += piece) {
+        ampk_vector<uint32_t, piece> some;
+#pragma unroll
+        for (int j = 0; j < piece; j++)
+            some.at[j] = words[i + j];
+        AMPK_CHECK_ALIGNED(to + 2 * i, sizeof some);
+        ampk_store_words(to + 2 * i, some);
+    }
+}
+
+/* A pixel's filters, of one lane: stored, and summed as they are stored. */
+template <typename T, int J>
+static __device__ __forceinline__ void finish_pixel(const float (&d)[J][4], int first, T *to,
+                                                    const float (&shift)[2 * J],
+                                                    float (&sums)[4 * J])
+{
+    uint32_t words[J];
+#pragma unroll
+    for (int j = 0; j < J; j++)
+        words[j] = ampk_pack<T>(d[j][first], d[j][first + 1]);
+    store_filters(words, to);
+#pragma unroll
+    for (int j = 0; j < J; j++) {
+        float v[2];
+        ampk_unpack<T>(words[j], &v[0], &v[1]);
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int i = 2 * j + e;
+            float distance = v[e] - shift[i];
+            sums[i] += distance;
+            sums[2 * J + i] = fmaf(distance, distance, sums[2 * J + i]);
+        }
+    }
+}
+
+/* Leaves width sums of the block in its row, and where it is the last of count blocks adds up all
+ * rows: true there, and in shared are the totals. */
+static __device__ __forceinline__ bool gather(float *shared, unsigned width, float *rows,
+                                              unsigned own, unsigned count, unsigned *counter)
+{
+    if (threadIdx.x < width) rows[own * width + threadIdx.x] = shared[threadIdx.x];
+    if (!ampk_is_last(counter, count)) return false;
+    unsigned lines = THREADS / width, line = threadIdx.x / width;
+    float total = 0;
+#pragma unroll 8
+    for (unsigned i = line; i < count && line < lines; i += lines)
+        total += rows[i * width + threadIdx.x % width];
+    shared[threadIdx.x] = total;
+    ampk_add_up(shared, lines, width);
+    return true;
+}
+
+/* The same over all blocks, by way of groups. */
+static __device__ __forceinline__ bool gather_all(float *shared, unsigned width, float *partial,
+                                                  unsigned *counters)
+{
+    unsigned group = blockIdx.x / GROUP, groups = (gridDim.x + GROUP - 1) / GROUP;
+    unsigned left = gridDim.x - group * GROUP, members = left < GROUP ? left : GROUP;
+    partial += blockIdx.y * (gridDim.x + groups) * width;
+    counters += blockIdx.y * (GROUP + 1);
+    float *of_group = partial + group * GROUP * width, *of_groups = partial + gridDim.x * width;
+    return gather(shared, width, of_group, blockIdx.x % GROUP, members, counters + group) &&
+           gather(shared, width, of_groups, group, groups, counters + GROUP);
+}
+
+/* What a lane keeps from tile to tile: of its 2 * J filters, sums of y - shift and of its square.
+ */
+template <int J> struct lane_sums {
+    static const int OWN = 2 * J;
+    float shift[OWN], sums[2 * OWN];
+};
+
+/* A tile whose part of x is staged; first: the lane's first filter. Two rows of every warp, each in
+ * two parts: places in shared memory are constants then, but for the lane's own. */
+template <typename T, int J>
+static __device__ __forceinline__ void
+convolve_tile(const image_tiles &t, const tile_place &at, const ampk_vector<uint32_t, 4> *staged,
+              const filters<J> &weights, T *y, int first, lane_sums<J> &lane)
+{
+    int warp = threadIdx.x / AMPK_WARP, group = threadIdx.x % AMPK_WARP / 4;
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(staged) + threadIdx.x % 4 +
+                            (warp * STAGED_COLUMNS + MARGIN - 1 + group) * PIXEL;
+    int rows = t.h - at.row - warp, columns = t.w - at.column; /* that are left */
+    size_t row = (size_t)at.image * t.h + at.row + warp;
+    T *to = y + (row * t.w + at.column + group) * t.k + first;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += WARPS, to += (size_t)WARPS * t.w * t.k) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += ACROSS) {
+            if (i >= rows || j >= columns) break;
+            float d[J][4] = {};
+            multiply<T>(words + (i * STAGED_COLUMNS + j) * PIXEL, weights, d);
+            if (j + group < columns) finish_pixel(d, 0, to + j * t.k, lane.shift, lane.sums);
+            if (j + 8 + group < columns)
+                finish_pixel(d, 2, to + (j + 8) * t.k, lane.shift, lane.sums);
+        }
+    }
+}
+
+/* A block's filters begin at blockIdx.y * 8 * J. */
+template <int J>
+static __device__ __forceinline__ void leave_statistics(const image_tiles &t, lane_sums<J> &lane,
+                                                        const ampk_bn_statistics &s, float *partial,
+                                                        unsigned *counters)
+{
+    const unsigned OWN = 2 * J, LANES = 4, LANE_BITS = 2, ROOM = WARPS * 2 * OWN * LANES;
+    __shared__ float shared[ROOM > THREADS ? ROOM : THREADS];
+    ampk_cover cover = {};
+    cover.lane_bits = LANE_BITS;
+    ampk_block_sums(cover, lane.sums, shared);
+    if (!gather_all(shared, 2 * OWN * LANES, partial, counters)) return;
+    uint32_t largest = 0;
+    unsigned place = threadIdx.x; /* ampk_block_sums */
+    if (place < OWN * LANES) {
+        unsigned c = blockIdx.y * 8 * J + place % LANES * OWN + place / LANES;
+        largest = ampk_take_channel(s, c, t.pixels, s.rolling_mean[c], shared[place],
+                                    shared[place + OWN * LANES], 0);
+    }
+    ampk_raise_amax(s.amax, largest);
+}
+
+template <typename T, int J, typename Pieces>
+static __global__ void __launch_bounds__(THREADS, 2)
+    convolve_image(image_tiles t, const uint16_t *x, const uint32_t *weights, T *y,
+                   ampk_bn_statistics s, float *partial, unsigned *counters)
+{
+    __shared__ ampk_vector<uint32_t, 4> staged[2][STAGED_ROWS * STAGED_COLUMNS * PIXEL / 4];
+    int first = blockIdx.y * 8 * J + threadIdx.x % 4 * 2 * J;
+    filters<J> of_block;
+    lane_sums<J> lane = {};
+    of_block.load(weights + blockIdx.y * 8 * J * WINDOW * WINDOW * (PACKED_CHANNELS / 2));
+    ampk_read_parameters(s.rolling_mean, first, lane.shift);
+
+    unsigned tile = blockIdx.x * t.each, end = tile + t.each < t.count ? tile + t.each : t.count;
+    tile_place at(t, tile);
+    Pieces next;
+    next.load(t, x, at);
+#pragma unroll 1
+    for (int turn = 0; tile < end; tile++, turn ^= 1) {
+        tile_place here = at;
+        next.put(staged[turn]);
+        __syncthreads(); /* and the other half is read no more */
+        at.advance(t);
+        if (tile + 1 < end) next.load(t, x, at);
+        convolve_tile(t, here, staged[turn], of_block, y, first, lane);
+    }
+    leave_statistics(t, lane, s, partial, counters);
+}
+
+/* ---- operations ---- */
+
+extern "C" bool ampk_image_conv_fits(const struct ampk_context *ctx,
+                                     const struct ampk_conv_shape *s)
+{
+    bool window = s->kh == WINDOW && s->kw == WINDOW && s->stride == 1 && s->pad == 1;
+    bool filters = s->k % 8 == 0 && (s->k <= MOST_FILTERS || s->k == 48 || s->k == 64);
+    bool narrow = s->compute == AMPK_COMPUTE_FP16 || s->compute == AMPK_COMPUTE_BF16;
+    return window && filters && narrow && s->groups == 1 && s->c <= 4 &&
+           ampk_has_mma(ctx, s->compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16);
+}
+
+/* Runs of tiles, given by the shape alone, as sums are split by them: several a block, so that
+ * reading the weights pays; fewer where work is short. */
+static struct image_tiles cut(const struct ampk_tensor *x, int k)
+{
+    struct image_tiles t = {};
+    t.c = x->c, t.h = x->h, t.w = x->w, t.k = k;
+    t.pixels = ampk_pixel_count(x);
+    t.down = (x->h + ROWS - 1) / ROWS;
+    t.across = (x->w + COLUMNS - 1) / COLUMNS;
+    t.count = (unsigned)x->n * t.down * t.across;
+    t.each = 4;
+    while (t.each > 1 && t.count / t.each < FILL)
+        t.each /= 2;
+    unsigned least = (t.count + MOST_BLOCKS - 1) / MOST_BLOCKS;
+    if (t.each < least) t.each = least;
+    return t;
+}
+
+template <typename T, int J>
+static void run(struct ampk_context *ctx, const struct ampk_tensor *x, const void *weights,
+                const struct ampk_tensor *y, const struct ampk_bn_statistics *statistics)
+{
+    struct image_tiles t = cut(x, y->c);
+    dim3 grid((t.count + t.each - 1) / t.each, y->c / (8 * J));
+    unsigned rows = grid.x + (grid.x + GROUP - 1) / GROUP;
+    float *partial =
+        (float *)ampk_cuda_work(ctx, (size_t)rows * grid.y * 2 * 8 * J * sizeof(float));
+    bool fours = x->c == 3 && x->w % 4 == 0;
+    auto kernel = fours ? convolve_image<T, J, by_fours> : convolve_image<T, J, by_ones>;
+    AMPK_LAUNCH(kernel, grid, THREADS, 0, ctx->stream, t, (const uint16_t *)x->data,
+                (const uint32_t *)weights, (T *)y->data, *statistics, partial, ctx->counters);
+}
+
+template <typename T>
+static void run_for_filters(struct ampk_context *ctx, const struct ampk_tensor *x,
+                            const void *weights, const struct ampk_tensor *y,
+                            const struct ampk_bn_statistics *statistics)
+{
+    int products = y->c > MOST_FILTERS ? y->c / 16 : y->c / 8;
+    auto way = products == 1   ? run<T, 1>
+               : products == 2 ? run<T, 2>
+               : products == 3 ? run<T, 3>
+                               : run<T, 4>;
+    way(ctx, x, weights, y, statistics);
+}
+
+extern "C" void ampk_image_conv(struct ampk_context *ctx, const struct ampk_tensor *x,
+                                const void *weights, const struct ampk_tensor *y,
+                                const struct ampk_bn_statistics *statistics)
+{
+    auto way = y->dtype == AMPK_FP16 ? run_for_filters<ampk_fp16> : run_for_filters<ampk_bf16>;
+    way(ctx, x, weights, y, statistics);
+}

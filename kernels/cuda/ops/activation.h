@@ -1,0 +1,63 @@
+/* Activations in kernels. Which family is a template argument: those that nets use are two slopes
+ * and cost an instruction; all others share one instantiation. */
+#ifndef AMPK_CUDA_ACTIVATION_H
+#define AMPK_CUDA_ACTIVATION_H
+
+#include "kernels/activation.h"
+#include "device.h"
+
+/* x > 0 ? x : slope*x */
+struct ampk_slope {
+    static const bool by_sign = true; /* backward needs to know only whether out > 0 */
+    float slope;
+
+    __device__ __forceinline__ float forward(float x) const
+    {
+        return x > 0 ? x : slope * x;
+    }
+    /* d * activation'(out) */
+    __device__ __forceinline__ float backward(float d, float out) const
+    {
+        return out > 0 ? d : slope * d;
+    }
+    /* Whether backward looks at out. */
+    __device__ __forceinline__ bool needs_output() const
+    {
+        return slope != 1;
+    }
+};
+
+struct ampk_curve {
+    static const bool by_sign = false;
+    enum ampk_activation activation;
+
+    __device__ __forceinline__ float forward(float x) const
+    {
+        return ampk_activate(x, activation);
+    }
+    __device__ __forceinline__ float backward(float d, float out) const
+    {
+        return d * ampk_activation_gradient(out, activation);
+    }
+    __device__ __forceinline__ bool needs_output() const
+    {
+        return true;
+    }
+};
+
+static inline struct ampk_slope ampk_slope_of(enum ampk_activation two_slopes)
+{
+    return {ampk_slope_below(two_slopes)};
+}
+
+/* Calls run with the activation as an object of its family. */
+template <typename Run>
+static inline void ampk_with_activation(enum ampk_activation activation, Run run)
+{
+    if (ampk_is_two_slopes(activation))
+        run(ampk_slope_of(activation));
+    else
+        run(ampk_curve{activation});
+}
+
+#endif

@@ -1,0 +1,313 @@
+/* What every kernel file (.cu) includes first: the CUDA language, or the emulation of it.
+ *
+ * nvcc compiles a kernel file for the device. Without nvcc, or for the tests, the host's C++
+ * compiler does, with tests/emulation/cuda_emulation.h in front, which supplies __global__,
+ * threadIdx, __syncthreads, shuffles and atomics; AMPK_LAUNCH then runs the threads one after
+ * another in random order. Kernel files use no header of CUDA and nothing but what this file and
+ * that one offer.
+ *
+ * A kernel file has three parts: device functions and kernels; how each is launched; the
+ * operations of the contract, extern "C", declared in backend.h. Blocks have a multiple of 32
+ * threads, all of which reach every barrier and ampk_raise_amax: a thread without work goes along
+ * with magnitude 0.
+ */
+#ifndef AMPK_CUDA_DEVICE_H
+#define AMPK_CUDA_DEVICE_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "kernels/cuda/runtime/backend.h"
+#include "kernels/cuda/runtime/context.h"
+#include "kernels/cuda/runtime/runtime.h"
+
+/* AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, argument...): a kernel with a comma in its
+ * template arguments goes in parentheses.
+ * AMPK_SHARED_MEMORY(type, name): in a kernel, `type *name`, the shared_bytes of the launch. */
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#define AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
+    (kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__),             \
+     ampk_rt_launched(#kernel))
+#define AMPK_SHARED_MEMORY(type, name)                                                             \
+    extern __shared__ __align__(16) unsigned char ampk_shared_memory[];                            \
+    type *name = reinterpret_cast<type *>(ampk_shared_memory)
+#define AMPK_CHECK_ALIGNED(p, bytes) ((void)0)
+#else
+#include "tests/emulation/cuda_emulation.h"
+#define AMPK_SHARED_MEMORY(type, name) type *name = static_cast<type *>(emulation_shared_memory())
+#define AMPK_CHECK_ALIGNED(p, bytes)   emulation_check_aligned((p), (bytes))
+#endif
+
+/* ---- element types: fp16 and bf16 as stored, arithmetic in float ---- */
+
+#ifdef __CUDACC__
+typedef __half ampk_fp16;
+typedef __nv_bfloat16 ampk_bf16;
+static __device__ __forceinline__ float ampk_to_float(ampk_fp16 x)
+{
+    return __half2float(x);
+}
+static __device__ __forceinline__ float ampk_to_float(ampk_bf16 x)
+{
+    return __bfloat162float(x);
+}
+/* To nearest even; too large becomes inf. */
+static __device__ __forceinline__ void ampk_from_float(float x, ampk_fp16 *to)
+{
+    *to = __float2half_rn(x);
+}
+static __device__ __forceinline__ void ampk_from_float(float x, ampk_bf16 *to)
+{
+    *to = __float2bfloat16_rn(x);
+}
+#endif
+static __device__ __forceinline__ float ampk_to_float(float x)
+{
+    return x;
+}
+static __device__ __forceinline__ void ampk_from_float(float x, float *to)
+{
+    *to = x;
+}
+
+/* Two 16-bit elements in a word, the first one below. */
+template <typename T> static __device__ __forceinline__ uint32_t ampk_pack(float a, float b)
+{
+    T x[2];
+    uint32_t word;
+    ampk_from_float(a, &x[0]);
+    ampk_from_float(b, &x[1]);
+    memcpy(&word, x, sizeof word);
+    return word;
+}
+
+template <typename T>
+static __device__ __forceinline__ void ampk_unpack(uint32_t word, float *a, float *b)
+{
+    T x[2];
+    memcpy(x, &word, sizeof word);
+    *a = ampk_to_float(x[0]);
+    *b = ampk_to_float(x[1]);
+}
+
+/* Does `statement` with `type` as the element type of a dtype. */
+#define AMPK_WITH_TYPE(dtype, type, ...)                                                           \
+    do {                                                                                           \
+        switch (dtype) {                                                                           \
+        case AMPK_FP32: {                                                                          \
+            typedef float type;                                                                    \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        case AMPK_FP16: {                                                                          \
+            typedef ampk_fp16 type;                                                                \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        case AMPK_BF16: {                                                                          \
+            typedef ampk_bf16 type;                                                                \
+            __VA_ARGS__;                                                                           \
+            break;                                                                                 \
+        }                                                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* ---- vectors: N elements loaded and stored at once, in pieces of at most 16 bytes ---- */
+
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) ampk_vector {
+    T at[N];
+};
+
+/* Elements of T in 16 bytes. */
+template <typename T> struct ampk_wide {
+    static const int elements = 16 / sizeof(T);
+};
+
+/* Words to device memory, in one instruction: left alone, nvcc takes words made of halves apart and
+ * stores them two by two. */
+#ifdef __CUDACC__
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 1> &words)
+{
+    __stwb(static_cast<unsigned *>(p), words.at[0]);
+}
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 2> &words)
+{
+    __stwb(static_cast<uint2 *>(p), make_uint2(words.at[0], words.at[1]));
+}
+static __device__ __forceinline__ void ampk_store_words(void *p,
+                                                        const ampk_vector<uint32_t, 4> &words)
+{
+    __stwb(static_cast<uint4 *>(p), make_uint4(words.at[0], words.at[1], words.at[2], words.at[3]));
+}
+#else
+template <int N> static inline void ampk_store_words(void *p, const ampk_vector<uint32_t, N> &words)
+{
+    *static_cast<ampk_vector<uint32_t, N> *>(p) = words;
+}
+#endif
+
+/* N elements of device memory as floats, N a power of two; p is aligned as ampk_vector<T, N> is.
+ * 16-bit elements: N at most 8. */
+template <int N, typename T>
+static __device__ __forceinline__ void ampk_load(const T *p, float (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 2> *>(p);
+#pragma unroll
+        for (int i = 0; i < N; i += 2)
+            ampk_unpack<T>(words.at[i / 2], &x[i], &x[i + 1]);
+    } else {
+        const auto v = *reinterpret_cast<const ampk_vector<T, N> *>(p);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = ampk_to_float(v.at[i]);
+    }
+}
+
+template <int N, typename T>
+static __device__ __forceinline__ void ampk_store(T *p, const float (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(p, alignof(ampk_vector<T, N>));
+    if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+        ampk_vector<uint32_t, N / 2> words;
+#pragma unroll
+        for (int i = 0; i < N; i += 2)
+            words.at[i / 2] = ampk_pack<T>(x[i], x[i + 1]);
+        ampk_store_words(p, words);
+    } else {
+        ampk_vector<T, N> v;
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            ampk_from_float(x[i], &v.at[i]);
+        *reinterpret_cast<ampk_vector<T, N> *>(p) = v;
+    }
+}
+
+/* Whether address and stride allow vectors of N elements everywhere. */
+template <typename T, int N> static inline bool ampk_fits(const void *p, size_t stride)
+{
+    return (uintptr_t)p % alignof(ampk_vector<T, N>) == 0 && stride % N == 0;
+}
+
+/* ---- reductions ---- */
+
+static const int AMPK_WARP = 32;
+
+/* The sum over a warp, in every lane; all 32 lanes must call. */
+static __device__ __forceinline__ float ampk_warp_sum(float x)
+{
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, lanes);
+    return x;
+}
+
+static __device__ __forceinline__ uint32_t ampk_warp_max(uint32_t x)
+{
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2) {
+        uint32_t other = __shfl_xor_sync(0xffffffffu, x, lanes);
+        x = x > other ? x : other;
+    }
+    return x;
+}
+
+static __device__ __forceinline__ uint32_t ampk_larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Words of amax: inf, and what an FP16 that is inf counts as where a library stored it (65520). */
+static const uint32_t AMPK_INF = AMPK_INF_BITS, AMPK_FP16_OVERFLOW = AMPK_FP16_OVERFLOW_BITS;
+
+/* |x| as kernels.h's amax wants it. */
+static __device__ __forceinline__ uint32_t ampk_magnitude(float x)
+{
+    return __float_as_uint(x) & 0x7fffffffu;
+}
+
+/* The larger of `largest` and all magnitudes in x. */
+template <int N>
+static __device__ __forceinline__ uint32_t ampk_magnitude(const float (&x)[N], uint32_t largest)
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        largest = ampk_larger(largest, ampk_magnitude(x[i]));
+    return largest;
+}
+
+/* Raises *amax (may be NULL) to the largest magnitude in the block; all threads of it must call.
+ * One of them looks at the word: one place in the cache answers to all blocks. */
+static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t magnitude)
+{
+    __shared__ uint32_t of_warps[AMPK_WARP];
+    unsigned lane = threadIdx.x % AMPK_WARP, warps = blockDim.x / AMPK_WARP;
+    if (!amax) return;
+    magnitude = ampk_warp_max(magnitude);
+    __syncthreads(); /* the call before this one has read */
+    if (lane == 0) of_warps[threadIdx.x / AMPK_WARP] = magnitude;
+    __syncthreads();
+    if (threadIdx.x >= AMPK_WARP) return;
+    magnitude = ampk_warp_max(lane < warps ? of_warps[lane] : 0);
+    if (lane == 0 && magnitude > *(volatile uint32_t *)amax) atomicMax(amax, magnitude);
+}
+
+/* ---- tensors ---- */
+
+/* Elements of one image. */
+static inline size_t ampk_image_size(const struct ampk_tensor *t)
+{
+    return (size_t)t->c * t->h * t->w;
+}
+
+/* ---- indices ---- */
+
+/* For grid-stride loops over items of one-dimensional grids:
+ *     for (size_t i = ampk_first(); i < n; i += ampk_stride()) */
+static __device__ __forceinline__ size_t ampk_first(void)
+{
+    return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ size_t ampk_stride(void)
+{
+    return (size_t)gridDim.x * blockDim.x;
+}
+
+/* Division of 32-bit numbers by one that the host knows: a product, a sum and a shift (Granlund and
+ * Montgomery 1994, figure 4.1). */
+struct ampk_divisor {
+    uint32_t value, factor, places;
+};
+
+static inline struct ampk_divisor ampk_divide_by(uint32_t value)
+{
+    uint32_t places = 0;
+    while (places < 32 && (uint64_t)1 << places < value)
+        places++;
+    uint64_t rest = ((uint64_t)1 << places) - value;
+    return {value, (uint32_t)((rest << 32) / value + 1), places};
+}
+
+static __device__ __forceinline__ uint32_t ampk_quotient(uint32_t x, struct ampk_divisor by)
+{
+    uint64_t high = (uint64_t)x * by.factor >> 32;
+    return (uint32_t)((high + x) >> by.places);
+}
+
+/* x / by and the remainder. */
+static __device__ __forceinline__ uint32_t ampk_split(uint32_t x, struct ampk_divisor by,
+                                                      uint32_t *remainder)
+{
+    uint32_t quotient = ampk_quotient(x, by);
+    *remainder = x - quotient * by.value;
+    return quotient;
+}
+
+#endif

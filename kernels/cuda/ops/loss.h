@@ -1,0 +1,133 @@
+/* Sums of losses: every one is split into parts by shape alone, and the parts are added in a fixed
+ * order, so that the same pass gives the same bits. */
+#ifndef AMPK_CUDA_LOSS_H
+#define AMPK_CUDA_LOSS_H
+
+#include "device.h"
+
+static const int AMPK_LOSS_THREADS = 256;
+
+/* The sum over the block, in every thread; all must call. */
+static __device__ __forceinline__ float ampk_block_sum(float x)
+{
+    __shared__ float warps[AMPK_WARP];
+    int lane = threadIdx.x % AMPK_WARP, n = blockDim.x / AMPK_WARP;
+    x = ampk_warp_sum(x);
+    __syncthreads(); /* the sum before this one has been read */
+    if (lane == 0) warps[threadIdx.x / AMPK_WARP] = x;
+    __syncthreads();
+    return ampk_warp_sum(lane < n ? warps[lane] : 0.f);
+}
+
+static __device__ __forceinline__ float ampk_block_max(float x)
+{
+    __shared__ float warps[AMPK_WARP];
+    int lane = threadIdx.x % AMPK_WARP, n = blockDim.x / AMPK_WARP;
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    __syncthreads();
+    if (lane == 0) warps[threadIdx.x / AMPK_WARP] = x;
+    __syncthreads();
+    x = warps[lane < n ? lane : 0];
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
+static __device__ __forceinline__ float ampk_logistic(float x)
+{
+    return 1.f / (1.f + expf(-x));
+}
+
+/* ---- parts ---- */
+
+/* Parts of a sum over n elements: enough blocks to fill a device, of at least eight elements a
+ * thread. */
+static inline unsigned ampk_loss_parts(size_t n)
+{
+    size_t parts = n / (8 * AMPK_LOSS_THREADS) + 1;
+    return (unsigned)(parts < 256 ? parts : 256);
+}
+
+/* The parts of what a struct ampk_loss_sums holds: of cost, of any_object, and for every image the
+ * other seven, as rows of `images` floats in the struct's order. */
+struct ampk_loss_parts_of {
+    float *cost, *any_object, *image;
+    unsigned costs, any_objects, images;
+};
+
+/* The parts in the context's work memory. */
+static inline struct ampk_loss_parts_of ampk_loss_work(struct ampk_context *ctx, unsigned costs,
+                                                       unsigned any_objects, unsigned images)
+{
+    float *work = (float *)ampk_cuda_work(ctx, ((size_t)costs + any_objects + 7 * (size_t)images) *
+                                                   sizeof(float));
+    return {work, work + costs, work + costs + any_objects, costs, any_objects, images};
+}
+
+/* One warp for each of the nine numbers. */
+static __global__ void __launch_bounds__(9 * 32)
+    ampk_add_parts(struct ampk_loss_parts_of p, struct ampk_loss_sums *sums)
+{
+    static_assert(sizeof *sums == 9 * sizeof(float), "nine numbers");
+    int field = threadIdx.x / AMPK_WARP, row = field - (field < 4 ? 1 : 2);
+    const float *x = field == 0   ? p.cost
+                     : field == 4 ? p.any_object
+                                  : p.image + (size_t)row * p.images;
+    unsigned n = field == 0 ? p.costs : field == 4 ? p.any_objects : p.images;
+    float sum = 0;
+    for (unsigned i = threadIdx.x % AMPK_WARP; i < n; i += AMPK_WARP)
+        sum += x[i];
+    sum = ampk_warp_sum(sum);
+    if (threadIdx.x % AMPK_WARP == 0) reinterpret_cast<float *>(sums)[field] = sum;
+}
+
+static inline void ampk_finish_loss(struct ampk_context *ctx, struct ampk_loss_parts_of parts,
+                                    struct ampk_loss_sums *sums)
+{
+    AMPK_LAUNCH(ampk_add_parts, 1, 9 * AMPK_WARP, 0, ctx->stream, parts, sums);
+}
+
+/* ---- losses of one element each ---- */
+
+struct ampk_element_loss {
+    float delta, error;
+};
+
+/* error may be NULL. */
+template <typename Loss>
+static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
+    ampk_lose(Loss loss, size_t n, const float *__restrict__ x, const float *__restrict__ truth,
+              float *__restrict__ delta, float *__restrict__ error, float *cost, uint32_t *amax,
+              uint32_t *delta_amax)
+{
+    float sum = 0;
+    uint32_t largest_error = 0, largest_delta = 0;
+    for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
+        ampk_element_loss e = loss(x[i], truth[i]);
+        delta[i] = e.delta;
+        if (error) error[i] = e.error;
+        sum += e.error;
+        largest_error = ampk_larger(largest_error, ampk_magnitude(e.error));
+        largest_delta = ampk_larger(largest_delta, ampk_magnitude(e.delta));
+    }
+    sum = ampk_block_sum(sum);
+    if (threadIdx.x == 0) cost[blockIdx.x] = sum;
+    ampk_raise_amax(amax, largest_error);
+    ampk_raise_amax(delta_amax, largest_delta);
+}
+
+template <typename Loss>
+static inline void ampk_element_losses(struct ampk_context *ctx, Loss loss,
+                                       const struct ampk_tensor *x, const float *truth,
+                                       float *delta, float *error, struct ampk_loss_sums *sums,
+                                       uint32_t *amax, uint32_t *delta_amax)
+{
+    size_t n = (size_t)x->n * x->c * x->h * x->w;
+    struct ampk_loss_parts_of parts = ampk_loss_work(ctx, ampk_loss_parts(n), 0, 0);
+    AMPK_LAUNCH(ampk_lose<Loss>, parts.costs, AMPK_LOSS_THREADS, 0, ctx->stream, loss, n,
+                (const float *)x->data, truth, delta, error, parts.cost, amax, delta_amax);
+    ampk_finish_loss(ctx, parts, sums);
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* Loops over tensors as rows of channels, what most kernels are: a row is a pixel (NHWC), or an
+ * image taken as flat.
+ *
+ * How elements are read is a template argument, struct ampk_packed (vectors of 16 bytes, all
+ * tensors NHWC of one dtype without gaps between images) or ampk_any (one element, any mixture of
+ * dtypes and layouts); ampk_with_access chooses. The threads of a block stand in lanes along the
+ * channels and in lines along the rows, so that a thread keeps its channels, and their parameters
+ * stay in registers:
+ *
+ *     float bias[A::width]; ...
+ *     for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+ *         float v[A::width];
+ *         A::load(x, row, channel, v);
+ */
+#ifndef AMPK_CUDA_ROWS_H
+#define AMPK_CUDA_ROWS_H
+
+#include "device.h"
+
+/* ---- tensors in kernels ----
+ * A batch has fewer than 2^31 pixels and an image fewer than 2^31 elements, as in Darknet, so that
+ * rows and channels are 32-bit numbers; places in memory are not. */
+
+struct ampk_view {
+    void *data;
+    enum ampk_dtype dtype;
+    bool is_planar;              /* NCHW */
+    unsigned c, area;            /* area: rows in an image */
+    size_t image_stride, stride; /* stride: from row to row where that is the same everywhere */
+};
+
+/* ampk_raise_amax of what is stored in v: inf in FP16 counts as the smallest that becomes it. */
+static __device__ __forceinline__ void ampk_raise_stored_amax(uint32_t *amax, uint32_t magnitude,
+                                                              const ampk_view &v)
+{
+    bool refused = v.dtype == AMPK_FP16 && magnitude == AMPK_INF;
+    ampk_raise_amax(amax, refused ? AMPK_FP16_OVERFLOW : magnitude);
+}
+
+/* Row i is pixel i, counted over all images. */
+static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
+{
+    struct ampk_view v = {};
+    v.data = t->data;
+    v.dtype = t->dtype;
+    v.c = (unsigned)t->c;
+    v.area = (unsigned)t->h * (unsigned)t->w;
+    v.is_planar = t->layout == AMPK_NCHW && v.area > 1;
+    v.image_stride = t->image_stride;
+    v.stride = v.area == 1 ? t->image_stride : (size_t)ampk_pitch(t);
+    return v;
+}
+
+/* Row i is image i in memory order; of no slice. */
+static inline struct ampk_view ampk_flat(const struct ampk_tensor *t)
+{
+    struct ampk_view v = ampk_pixels(t);
+    v.c *= v.area;
+    v.area = 1;
+    v.is_planar = false;
+    v.stride = v.image_stride;
+    return v;
+}
+
+static inline unsigned ampk_pixel_count(const struct ampk_tensor *t)
+{
+    return (unsigned)t->n * (unsigned)t->h * (unsigned)t->w;
+}
+
+/* ---- pixels ---- */
+
+struct ampk_sides {
+    int h, w;
+};
+
+/* Where a row is in its image. */
+struct ampk_pixel {
+    int image, h, w;
+
+    __device__ __forceinline__ ampk_pixel(unsigned row, ampk_sides sides)
+    {
+        int line = (int)row / sides.w;
+        image = line / sides.h;
+        h = line - image * sides.h;
+        w = (int)row - line * sides.w;
+    }
+};
+
+static __device__ __forceinline__ unsigned ampk_row_of(int image, int h, int w, ampk_sides sides)
+{
+    return (unsigned)((image * sides.h + h) * sides.w + w);
+}
+
+/* ---- access ---- */
+
+template <typename T> struct ampk_packed {
+    static const int width = ampk_wide<T>::elements;
+    static const int lanes = 8; /* 128 bytes of a row, a line of the cache */
+
+    static __device__ __forceinline__ T *at(const ampk_view &v, unsigned row, unsigned channel)
+    {
+        return (T *)v.data + row * v.stride + channel;
+    }
+    static __device__ __forceinline__ void load(const ampk_view &v, unsigned row, unsigned channel,
+                                                float (&x)[width])
+    {
+        ampk_load(at(v, row, channel), x);
+    }
+    static __device__ __forceinline__ void store(const ampk_view &v, unsigned row, unsigned channel,
+                                                 const float (&x)[width])
+    {
+        ampk_store(at(v, row, channel), x);
+    }
+    /* What a load would give after a store. */
+    static __device__ __forceinline__ float rounded(const ampk_view &, float x)
+    {
+        T stored;
+        ampk_from_float(x, &stored);
+        return ampk_to_float(stored);
+    }
+};
+
+struct ampk_any {
+    static const int width = 1;
+    static const int lanes = 32;
+
+    static __device__ __forceinline__ size_t index(const ampk_view &v, unsigned row,
+                                                   unsigned channel)
+    {
+        unsigned image = row / v.area, pixel = row - image * v.area;
+        return image * v.image_stride +
+               (v.is_planar ? channel * v.area + pixel : pixel * v.stride + channel);
+    }
+    static __device__ __forceinline__ void load(const ampk_view &v, unsigned row, unsigned channel,
+                                                float (&x)[1])
+    {
+        size_t i = index(v, row, channel);
+        x[0] = 0;
+        AMPK_WITH_TYPE(v.dtype, T, x[0] = ampk_to_float(((const T *)v.data)[i]));
+    }
+    static __device__ __forceinline__ void store(const ampk_view &v, unsigned row, unsigned channel,
+                                                 const float (&x)[1])
+    {
+        size_t i = index(v, row, channel);
+        AMPK_WITH_TYPE(v.dtype, T, ampk_from_float(x[0], (T *)v.data + i));
+    }
+    static __device__ __forceinline__ float rounded(const ampk_view &v, float x)
+    {
+        AMPK_WITH_TYPE(v.dtype, T, x = ampk_packed<T>::rounded(v, x));
+        return x;
+    }
+};
+
+/* Stores x, or adds it to what is there; returns the larger of `largest` and the magnitudes. */
+template <typename A>
+static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, unsigned row,
+                                                    unsigned channel, float (&x)[A::width],
+                                                    bool accumulate, uint32_t largest)
+{
+    if (accumulate) {
+        float old[A::width];
+        A::load(v, row, channel, old);
+#pragma unroll
+        for (int i = 0; i < A::width; i++)
+            x[i] = old[i] + x[i];
+    }
+    A::store(v, row, channel, x);
+    return ampk_magnitude(x, largest);
+}
+
+template <typename T> static inline bool ampk_is_packed(const struct ampk_view &v)
+{
+    const int width = ampk_wide<T>::elements;
+    bool has_gaps = v.area > 1 && v.image_stride != v.stride * v.area;
+    return (ampk_dtype_bytes(v.dtype) == sizeof(T)) && !v.is_planar && !has_gaps &&
+           v.c % width == 0 && ampk_fits<T, width>(v.data, v.stride);
+}
+
+template <enum ampk_dtype dtype, typename T, typename... Views>
+static inline bool ampk_are_packed(const Views &...views)
+{
+    return ((views.dtype == dtype && ampk_is_packed<T>(views)) && ...);
+}
+
+/* Calls run with an object of the access type that fits all the views. */
+template <typename Run, typename... Views>
+static inline void ampk_with_access(Run run, const Views &...views)
+{
+    if (ampk_are_packed<AMPK_FP16, ampk_fp16>(views...))
+        run(ampk_packed<ampk_fp16>());
+    else if (ampk_are_packed<AMPK_BF16, ampk_bf16>(views...))
+        run(ampk_packed<ampk_bf16>());
+    else if (ampk_are_packed<AMPK_FP32, float>(views...))
+        run(ampk_packed<float>());
+    else
+        run(ampk_any());
+}
+
+/* ---- threads ---- */
+
+/* How a grid covers rows x channels. Given by the shape alone, as sums are split by it. */
+struct ampk_cover {
+    unsigned rows, channels;
+    unsigned lane_bits; /* a line of a block has 2^lane_bits threads */
+    dim3 grid;
+};
+
+/* threads: of a block, a power of two. most_blocks: about; a thread then does several rows. */
+template <typename A>
+static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels, unsigned threads,
+                                                unsigned most_blocks, bool long_lines)
+{
+    const unsigned fill = 256; /* blocks that keep a large GPU busy */
+    unsigned vectors = (channels + A::width - 1) / A::width;
+    struct ampk_cover cover = {rows, channels, 0, dim3()};
+    unsigned lanes = 1;
+    while (lanes < vectors && lanes < threads &&
+           (lanes < A::lanes || (long_lines && threads / lanes > rows)))
+        lanes *= 2, cover.lane_bits++;
+    unsigned across = (vectors + lanes - 1) / lanes, lines = threads / lanes;
+    unsigned most = across < most_blocks ? most_blocks / across : 1;
+    unsigned each = 4; /* rows, so that reading the parameters pays; fewer where work is short */
+    while (each > 1 && rows / (lines * each) * across < fill)
+        each /= 2;
+    unsigned down = (rows + lines * each - 1) / (lines * each);
+    cover.grid = dim3(across, down < most ? down : most);
+    return cover;
+}
+
+/* For kernels that only map: 256 threads, so that 2048 blocks are about 4 waves of the largest GPU;
+ * few rows get long lines. A second launch bound of 4 grants 64 registers, where nvcc by itself
+ * would spill some for more blocks. */
+static const int AMPK_MAP_THREADS = 256;
+
+template <typename A>
+static inline struct ampk_cover ampk_cover_map(unsigned rows, unsigned channels)
+{
+    return ampk_cover_with<A>(rows, channels, AMPK_MAP_THREADS, 2048, true);
+}
+
+/* First of a thread's A::width channels; none of its own if it is not below cover.channels. */
+template <typename A>
+static __device__ __forceinline__ unsigned ampk_channel(const ampk_cover &cover)
+{
+    unsigned lane = threadIdx.x & ((1u << cover.lane_bits) - 1);
+    return ((blockIdx.x << cover.lane_bits) + lane) * A::width;
+}
+
+static __device__ __forceinline__ unsigned ampk_row(const ampk_cover &cover)
+{
+    unsigned lines = blockDim.x >> cover.lane_bits;
+    return blockIdx.y * lines + (threadIdx.x >> cover.lane_bits);
+}
+
+static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover)
+{
+    return gridDim.y * (blockDim.x >> cover.lane_bits);
+}
+
+/* Where a kernel begins. What was read or written last is still in the cache, so a kernel of
+ * batch-norm that maps begins there; and it ends with the first rows, where the convolution that
+ * comes next begins. */
+enum ampk_order { AMPK_FIRST_ROW_FIRST, AMPK_LAST_ROW_FIRST };
+
+/* The row that comes in this place. */
+static __device__ __forceinline__ unsigned ampk_row_at(const ampk_cover &cover, unsigned place,
+                                                       enum ampk_order order)
+{
+    return order == AMPK_LAST_ROW_FIRST ? cover.rows - 1 - place : place;
+}
+
+/* load(row, input) and then use(row, input) for every row of the thread. `ahead` rows are loaded
+ * before the first is used: a store in `use` would hold up the next load. */
+template <int ahead, typename Input, enum ampk_order order = AMPK_FIRST_ROW_FIRST, typename Load,
+          typename Use>
+static __device__ __forceinline__ void ampk_for_rows(const ampk_cover &cover, Load load, Use use)
+{
+    unsigned i = ampk_row(cover), step = ampk_row_step(cover);
+#pragma unroll 1
+    for (; i + (ahead - 1) * step < cover.rows; i += ahead * step) {
+        Input input[ahead];
+#pragma unroll
+        for (int k = 0; k < ahead; k++)
+            load(ampk_row_at(cover, i + k * step, order), input[k]);
+#pragma unroll
+        for (int k = 0; k < ahead; k++)
+            use(ampk_row_at(cover, i + k * step, order), input[k]);
+    }
+#pragma unroll 1
+    for (; ahead > 1 && i < cover.rows; i += step) {
+        Input input;
+        load(ampk_row_at(cover, i, order), input);
+        use(ampk_row_at(cover, i, order), input);
+    }
+}
+
+#endif

@@ -1,0 +1,121 @@
+/* The CUDA backend's table. */
+#include "backend.h"
+#include "context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
+{
+    (void)ctx;
+    return ampk_rt_alloc(bytes ? bytes : 1);
+}
+
+static void memory_free(struct ampk_context *ctx, void *memory)
+{
+    if (memory) ampk_cuda_wait(ctx);
+    ampk_rt_free(memory);
+}
+
+static size_t free_bytes(struct ampk_context *ctx)
+{
+    size_t left = 0, all;
+    (void)ctx;
+    return ampk_rt_memory(&left, &all) ? left : 0;
+}
+
+static void memory_read(struct ampk_context *ctx, void *host, const void *src, size_t bytes)
+{
+    if (bytes) ampk_rt_copy_out(host, src, bytes, ctx->stream);
+    ampk_cuda_wait(ctx);
+}
+
+static void memory_write(struct ampk_context *ctx, void *dst, const void *host, size_t bytes)
+{
+    if (!bytes) return;
+    ampk_rt_copy_in(dst, host, bytes, ctx->stream);
+    ampk_cuda_wait(ctx);
+}
+
+static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
+{
+    if (bytes) ampk_rt_zero(dst, bytes, ctx->stream);
+}
+
+#define DEFAULT_STREAM NULL
+
+static void acquire(struct ampk_context *ctx)
+{
+    ampk_rt_order(ctx->turn, DEFAULT_STREAM, ctx->stream);
+}
+
+static void release(struct ampk_context *ctx)
+{
+    ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
+}
+
+/* In a row. What another thread of the program does can spoil one: its wait for the device. */
+enum { MOST_FAILED_RECORDINGS = 3 };
+
+static bool recording_failed(struct ampk_context *ctx)
+{
+    if (++ctx->failed_recordings < MOST_FAILED_RECORDINGS) return false;
+    fprintf(stderr,
+            "darknet-amp: the work of a pass cannot be recorded (%s); every operation is started "
+            "by itself, which costs time where they are short\n",
+            ampk_rt_error());
+    return false;
+}
+
+static bool record_begin(struct ampk_context *ctx)
+{
+    bool given_up = ctx->failed_recordings >= MOST_FAILED_RECORDINGS;
+    if (given_up || !ampk_rt_can_record()) return false;
+    return ampk_rt_record_begin(ctx->stream) || recording_failed(ctx);
+}
+
+static struct ampk_recording *record_end(struct ampk_context *ctx)
+{
+    ampk_rt_recording made = ampk_rt_record_end(ctx->stream);
+    if (made) {
+        ctx->recordings++;
+        ctx->failed_recordings = 0;
+    } else {
+        recording_failed(ctx);
+        if (ctx->side) ampk_rt_stream_wait(ctx->side); /* it may have run what was not recorded */
+    }
+    return (struct ampk_recording *)made;
+}
+
+static void record_play(struct ampk_context *ctx, struct ampk_recording *recording)
+{
+    if (ampk_rt_replay((ampk_rt_recording)recording, ctx->stream)) return;
+    fprintf(stderr, "CUDA backend: a recording cannot be played: %s\n", ampk_rt_error());
+    abort();
+}
+
+static void record_free(struct ampk_context *ctx, struct ampk_recording *recording)
+{
+    ampk_cuda_wait(ctx);
+    ampk_rt_recording_destroy((ampk_rt_recording)recording);
+    if (--ctx->recordings == 0) ampk_cuda_work_tidy(ctx);
+}
+
+#define ENTRY(operation) .operation = ampk_cuda_##operation,
+const struct ampk_backend ampk_cuda = {.name = "cuda",
+                                       .watching_costs = true,
+                                       .context_create = ampk_cuda_context_create,
+                                       .context_destroy = ampk_cuda_context_destroy,
+                                       .alloc = memory_alloc,
+                                       .free = memory_free,
+                                       .acquire = acquire,
+                                       .release = release,
+                                       .record_begin = record_begin,
+                                       .record_end = record_end,
+                                       .record_play = record_play,
+                                       .record_free = record_free,
+                                       .read = memory_read,
+                                       .write = memory_write,
+                                       .free_bytes = free_bytes,
+                                       .fill_zero = fill_zero,
+                                       AMPK_CUDA_OPERATIONS(ENTRY)};

@@ -1,0 +1,167 @@
+/* The CUDA backend's context. */
+#include "context.h"
+#include "kernels/cuda/conv/conv.h"
+#include "settings.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
+
+/* AMPK_CUDA_COMPILED: compute capabilities that kernels are compiled for, the lowest first. What
+ * the device runs: the code for the nearest below it of its own generation; where there is none,
+ * what the driver makes of the portable code, of which there is that for the last and for the
+ * first. 0: none. */
+static int compiled_for(int capability)
+{
+    static const int of[] = {AMPK_CUDA_COMPILED};
+    const int last = of[sizeof of / sizeof *of - 1];
+    int found = 0;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i] <= capability && of[i] / 10 == capability / 10) found = of[i];
+    if (found) return found;
+    return last <= capability ? last : of[0] <= capability ? of[0] : 0;
+}
+
+static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
+{
+    if (ampk_rt_device_count() < 1) {
+        snprintf(err, err_size, "no CUDA device: %s", ampk_rt_error());
+        return false;
+    }
+    int device = ampk_rt_device_current();
+    if (device < 0 || !ampk_rt_device_read(device, &ctx->device)) {
+        snprintf(err, err_size, "CUDA device %d cannot be used: %s", device, ampk_rt_error());
+        return false;
+    }
+    int capability = ctx->device.compute_capability;
+    ctx->compiled = compiled_for(capability);
+    if (!ctx->compiled) {
+        const int oldest = (const int[]){AMPK_CUDA_COMPILED}[0];
+        snprintf(err, err_size,
+                 "%s has compute capability %d.%d; the kernels are compiled for %d.%d and higher",
+                 ctx->device.name, capability / 10, capability % 10, oldest / 10, oldest % 10);
+        return false;
+    }
+    return true;
+}
+
+static bool make_counters(struct ampk_context *ctx)
+{
+    size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
+    ctx->counters = (unsigned *)ampk_rt_alloc(bytes);
+    if (ctx->counters) ampk_rt_zero(ctx->counters, bytes, ctx->stream);
+    return ctx->counters != NULL;
+}
+
+/* Without the side stream no convolution has one beside. */
+static bool make_streams(struct ampk_context *ctx)
+{
+    ctx->stream = ampk_rt_stream_create();
+    ctx->turn = ampk_rt_event_create(false);
+    if (ampk_cuda_setting(AMPK_CUDA_SIDE_STREAM) == AMPK_NEVER) return ctx->stream && ctx->turn;
+    ctx->side = ampk_rt_stream_create();
+    ctx->fork = ampk_rt_event_create(false);
+    ctx->join = ampk_rt_event_create(false);
+    return ctx->stream && ctx->turn && ctx->side && ctx->fork && ctx->join;
+}
+
+void ampk_cuda_context_destroy(struct ampk_context *ctx)
+{
+    if (!ctx) return;
+    ampk_cuda_conv_end(ctx);
+    ampk_rt_event events[] = {ctx->turn, ctx->fork, ctx->join};
+    ampk_rt_stream streams[] = {ctx->stream, ctx->side};
+    for (int i = 0; i < 3; i++)
+        if (events[i]) ampk_rt_event_destroy(events[i]);
+    for (int i = 0; i < 2; i++)
+        if (streams[i]) ampk_rt_stream_destroy(streams[i]);
+    ampk_cuda_work_tidy(ctx);
+    ampk_rt_free(ctx->work);
+    ampk_rt_free(ctx->counters);
+    free(ctx);
+}
+
+struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size)
+{
+    (void)threads;
+    struct ampk_context *ctx = calloc(1, sizeof *ctx);
+    if (!ctx) {
+        snprintf(err, err_size, "out of memory");
+        return NULL;
+    }
+    if (!open_device(ctx, err, err_size)) {
+        free(ctx);
+        return NULL;
+    }
+    if (make_streams(ctx) && make_counters(ctx) && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
+        return ctx;
+    snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
+    ampk_cuda_context_destroy(ctx);
+    return NULL;
+}
+
+void ampk_cuda_wait(struct ampk_context *ctx)
+{
+    if (ampk_rt_spoil_recording("the host waits for the device")) return;
+    if (ampk_rt_stream_wait(ctx->stream)) return;
+    fprintf(stderr, "CUDA backend: %s: %s\n", ctx->device.name, ampk_rt_error());
+    abort();
+}
+
+/* Work memory that recordings still use. */
+struct ampk_outgrown {
+    struct ampk_outgrown *next;
+    void *work;
+};
+
+void ampk_cuda_work_tidy(struct ampk_context *ctx)
+{
+    while (ctx->outgrown) {
+        struct ampk_outgrown *o = ctx->outgrown;
+        ctx->outgrown = o->next;
+        ampk_rt_free(o->work);
+        free(o);
+    }
+}
+
+static bool leave_to_recordings(struct ampk_context *ctx)
+{
+    struct ampk_outgrown *o = malloc(sizeof *o);
+    if (!o) return false;
+    *o = (struct ampk_outgrown){ctx->outgrown, ctx->work};
+    ctx->outgrown = o;
+    return true;
+}
+
+bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
+{
+    if (bytes <= ctx->work_bytes) return true;
+    if (ctx->recordings) {
+        if (!leave_to_recordings(ctx)) return false;
+    } else {
+        ampk_cuda_wait(ctx); /* for whoever uses the old one */
+        ampk_rt_free(ctx->work);
+    }
+    ctx->work = ampk_rt_alloc(bytes);
+    ctx->work_bytes = ctx->work ? bytes : 0;
+    return ctx->work != NULL;
+}
+
+void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
+{
+    if (bytes <= ctx->work_bytes) return ctx->work;
+    if (ampk_rt_spoil_recording("work memory is short")) return ctx->work; /* by nobody used */
+    if (ampk_cuda_work_reserve(ctx, bytes)) return ctx->work;
+    fprintf(stderr, "CUDA backend: out of memory: %zu bytes of work memory\n", bytes);
+    abort();
+}
+
+unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_block, int threads)
+{
+    size_t needed = (items + per_block - 1) / per_block;
+    size_t resident =
+        (size_t)ctx->device.multiprocessors * (ctx->device.threads_per_multiprocessor / threads);
+    if (needed < 1) return 1;
+    return (unsigned)(needed < resident ? needed : resident);
+}

@@ -1,0 +1,505 @@
+#define _GNU_SOURCE
+#include "chart.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plugin/core/whole_file.h"
+
+#define MARKER "darknet-amp chart 1"
+
+/* Some neighbouring iterations. */
+struct point {
+    size_t iteration; /* the last of them; 0: none was seen */
+    double low, high; /* of their losses */
+    double average, scale;
+    size_t map_iteration; /* 0: none was measured */
+    double map50, map;
+};
+
+struct amp_chart {
+    char path[PATH_MAX];
+    struct amp_chart_setup setup;
+    struct point points[AMP_CHART_POINTS];
+    bool began; /* this run has added a loss */
+};
+
+/* ---- points ---- */
+
+static struct point *point_of(struct amp_chart *c, size_t iteration)
+{
+    size_t total = c->setup.total ? c->setup.total : 1, i = iteration ? iteration - 1 : 0;
+    size_t at =
+        total <= AMP_CHART_POINTS ? i : (size_t)((double)i * AMP_CHART_POINTS / (double)total);
+    return &c->points[at < AMP_CHART_POINTS ? at : AMP_CHART_POINTS - 1];
+}
+
+static void add_loss(struct amp_chart *c, size_t iteration, double low, double high, double average,
+                     double scale)
+{
+    struct point *p = point_of(c, iteration);
+    if (!isfinite(low + high + average)) return;
+    p->low = p->iteration ? fmin(p->low, low) : low;
+    p->high = p->iteration ? fmax(p->high, high) : high;
+    p->iteration = iteration;
+    p->average = average;
+    p->scale = scale;
+}
+
+/* What an earlier run saw of iterations that are now run again. */
+static void forget_from(struct amp_chart *c, size_t iteration)
+{
+    for (struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+        if (p->iteration >= iteration) p->iteration = 0;
+        if (p->map_iteration >= iteration) p->map_iteration = 0;
+    }
+}
+
+void amp_chart_add_loss(struct amp_chart *c, size_t iteration, double loss, double average,
+                        double scale)
+{
+    if (!c->began) forget_from(c, iteration);
+    c->began = true;
+    add_loss(c, iteration, loss, loss, average, scale);
+}
+
+void amp_chart_add_map(struct amp_chart *c, size_t iteration, double map50, double map)
+{
+    struct point *p = point_of(c, iteration);
+    if (!isfinite(map50)) return;
+    p->map_iteration = iteration;
+    p->map50 = map50;
+    p->map = map;
+}
+
+/* ---- the points in the file ---- */
+
+static void write_points(const struct amp_chart *c, FILE *f)
+{
+    fprintf(f, "<metadata>" MARKER "\n");
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+        if (p->iteration)
+            fprintf(f, "loss %zu %.9g %.9g %.9g %.9g\n", p->iteration, p->low, p->high, p->average,
+                    p->scale);
+        if (p->map_iteration) fprintf(f, "map %zu %.9g %.9g\n", p->map_iteration, p->map50, p->map);
+    }
+    fprintf(f, "</metadata>\n");
+}
+
+static void read_point(struct amp_chart *c, const char *line)
+{
+    size_t iteration;
+    double low, high, average, scale, map50, map;
+    if (sscanf(line, "loss %zu %lf %lf %lf %lf", &iteration, &low, &high, &average, &scale) == 5)
+        add_loss(c, iteration, low, high, average, scale);
+    else if (sscanf(line, "map %zu %lf %lf", &iteration, &map50, &map) == 3)
+        amp_chart_add_map(c, iteration, map50, map);
+}
+
+/* False: the file is none of ours. */
+static bool read_file(struct amp_chart *c, FILE *f, bool goes_on)
+{
+    char line[512];
+    bool ours = false, any = false;
+    while (!ours && fgets(line, sizeof line, f)) {
+        any = true;
+        ours = strstr(line, MARKER);
+    }
+    while (ours && goes_on && fgets(line, sizeof line, f) && !strstr(line, "</metadata>"))
+        read_point(c, line);
+    return ours || !any;
+}
+
+static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size)
+{
+    FILE *f = fopen(c->path, "r");
+    if (!f && errno == ENOENT) return 0;
+    bool ours = f && read_file(c, f, goes_on);
+    if (!f)
+        snprintf(err, err_size, "%s: %s", c->path, strerror(errno));
+    else if (!ours)
+        snprintf(err, err_size, "%s: is there and is no chart; choose another name", c->path);
+    if (f) fclose(f);
+    return ours ? 0 : -1;
+}
+
+/* Tried before anything depends on it. */
+static int try_to_write(const char *path, char *err, size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    int failed = amp_whole_begin(&f, path, err, err_size);
+    amp_whole_drop(&f);
+    return failed;
+}
+
+struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *setup,
+                                 bool goes_on, char *err, size_t err_size)
+{
+    struct amp_chart *c = calloc(1, sizeof *c);
+    if (!c) {
+        snprintf(err, err_size, "out of memory");
+        return NULL;
+    }
+    c->setup = *setup;
+    int length = snprintf(c->path, sizeof c->path, "%s", path);
+    if (length >= (int)sizeof c->path)
+        snprintf(err, err_size, "%.60s...: the name is too long", path);
+    else if (!take_up(c, goes_on, err, err_size) && !try_to_write(path, err, err_size))
+        return c;
+    free(c);
+    return NULL;
+}
+
+void amp_chart_free(struct amp_chart *c)
+{
+    free(c);
+}
+
+/* ---- axes ---- */
+
+enum {
+    WIDTH = 1100,
+    LEFT = 78,
+    RIGHT = 1030,
+    TOP = 96,
+    BOTTOM = 452,
+    SCALE_TOP = 486,
+    SCALE_BOTTOM = 566,
+    HEIGHT = 624
+};
+
+/* From values to places; log: of positive values. */
+struct axis {
+    double from, to;
+    int at_from, at_to;
+    bool log;
+};
+
+static double place(const struct axis *a, double value)
+{
+    double from = a->log ? log(a->from) : a->from, to = a->log ? log(a->to) : a->to;
+    double share = ((a->log ? log(fmax(value, a->from)) : value) - from) / (to - from);
+    return a->at_from + fmin(fmax(share, 0), 1) * (a->at_to - a->at_from);
+}
+
+static struct axis iterations(const struct amp_chart *c)
+{
+    return (struct axis){0, c->setup.total ? (double)c->setup.total : 1, LEFT, RIGHT, false};
+}
+
+/* The averages, and the losses unless a few of them are far out. */
+static struct axis losses(const struct amp_chart *c)
+{
+    double low = INFINITY, high = 0, out = 0;
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+        if (!p->iteration) continue;
+        low = fmin(low, fmin(p->low > 0 ? p->low : INFINITY, p->average));
+        high = fmax(high, p->average);
+        out = fmax(out, p->high);
+    }
+    if (!(high > 0) || !(low > 0) || !isfinite(low)) return (struct axis){0, 1, BOTTOM, TOP, false};
+    high = fmin(out, 4 * high);
+    if (high > 10 * low) return (struct axis){low / 1.1, high * 1.1, BOTTOM, TOP, true};
+    return (struct axis){0, high * 1.1, BOTTOM, TOP, false};
+}
+
+/* 1, 2 or 5 times a power of ten, so that about `parts` of them make up the range. */
+static double nice_step(double range, int parts)
+{
+    double rough = range / parts, power = pow(10, floor(log10(rough))), digit = rough / power;
+    return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
+}
+
+static void write_grid_line(FILE *f, double y, const char *label)
+{
+    fprintf(f,
+            "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" class=\"end loss\">"
+            "%s</text>\n",
+            LEFT, y, RIGHT, LEFT - 8, y + 4, label);
+}
+
+static void write_loss_axis(FILE *f, const struct axis *a)
+{
+    static const double digits[] = {1, 2, 5};
+    char label[32];
+    double step = nice_step(a->to - a->from, 6);
+    for (double v = 0; !a->log && v <= a->to; v += step) {
+        snprintf(label, sizeof label, "%g", v);
+        write_grid_line(f, place(a, v), label);
+    }
+    int decades = a->log ? (int)ceil(log10(a->to / a->from)) : 0;
+    for (int e = a->log ? (int)floor(log10(a->from)) : 1; a->log && pow(10, e) <= a->to; ++e)
+        for (int k = 0; k < (decades > 3 ? 1 : 3); ++k) {
+            double v = digits[k] * pow(10, e);
+            if (v < a->from || v > a->to) continue;
+            snprintf(label, sizeof label, "%g", v);
+            write_grid_line(f, place(a, v), label);
+        }
+}
+
+static void write_map_axis(FILE *f, const struct amp_chart *c)
+{
+    bool any = false;
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p)
+        any = any || p->map_iteration;
+    for (int percent = 0; any && percent <= 100; percent += 20)
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" class=\"map\">%d %%</text>\n", RIGHT + 8,
+                BOTTOM - (BOTTOM - TOP) * percent / 100. + 4, percent);
+}
+
+static void write_iteration_axis(FILE *f, const struct amp_chart *c, int bottom)
+{
+    struct axis x = iterations(c);
+    double step = fmax(nice_step(x.to, 10), 1);
+    for (double v = 0; v <= x.to; v += step)
+        fprintf(f,
+                "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" class=\"mid\">"
+                "%.0f</text>\n",
+                place(&x, v), TOP, bottom, place(&x, v), bottom + 18, v);
+    fprintf(f, "<text x=\"%d\" y=\"%d\" class=\"mid\">iteration</text>\n", (LEFT + RIGHT) / 2,
+            bottom + 40);
+}
+
+static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
+{
+    struct axis x = iterations(c);
+    if (c->setup.burn_in)
+        fprintf(f,
+                "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"#f3f1ea\"/>"
+                "<text x=\"%d\" y=\"%d\" class=\"small\">burn-in</text>\n",
+                LEFT, TOP, place(&x, (double)c->setup.burn_in) - LEFT, bottom - TOP, LEFT + 4,
+                TOP + 14);
+}
+
+static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
+{
+    struct axis x = iterations(c);
+    for (int i = 0; i < c->setup.n_marks; ++i) {
+        double at = place(&x, (double)c->setup.mark[i]);
+        fprintf(f,
+                "<path class=\"mark\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" class=\"small\">"
+                "rate x %g</text>\n",
+                at, TOP, bottom, at + 4, TOP + 14 + 14 * (i % 2), c->setup.factor[i]);
+    }
+}
+
+/* ---- curves ---- */
+
+static void write_band(FILE *f, const struct amp_chart *c, const struct axis *x,
+                       const struct axis *y)
+{
+    const struct point *end = c->points + AMP_CHART_POINTS;
+    char command = 'M';
+    fprintf(f, "<path class=\"band\" d=\"");
+    for (const struct point *p = c->points; p < end; ++p)
+        if (p->iteration) {
+            fprintf(f, "%c%.1f %.1f", command, place(x, (double)p->iteration), place(y, p->high));
+            command = 'L';
+        }
+    for (const struct point *p = end - 1; p >= c->points; --p)
+        if (p->iteration)
+            fprintf(f, "L%.1f %.1f", place(x, (double)p->iteration), place(y, p->low));
+    fprintf(f, "%s\"/>\n", command == 'L' ? "Z" : "");
+}
+
+static double average_of(const struct point *p)
+{
+    return p->iteration ? p->average : NAN;
+}
+
+static double map50_of(const struct point *p)
+{
+    return p->map_iteration ? p->map50 : NAN;
+}
+
+static double map_of(const struct point *p)
+{
+    return p->map_iteration ? p->map : NAN;
+}
+
+static double scale_of(const struct point *p)
+{
+    return p->iteration && p->scale > 0 ? p->scale : NAN;
+}
+
+/* steps: a value holds until the next. */
+static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x,
+                        const struct axis *y, double (*value)(const struct point *),
+                        const char *class, bool steps)
+{
+    bool first = true;
+    fprintf(f, "<path class=\"%s\" d=\"", class);
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+        double v = value(p);
+        bool is_map = value == map50_of || value == map_of;
+        if (!isfinite(v)) continue;
+        double across = place(x, (double)(is_map ? p->map_iteration : p->iteration));
+        double down = place(y, v);
+        if (first)
+            fprintf(f, "M%.1f %.1f", across, down);
+        else if (steps)
+            fprintf(f, "H%.1fV%.1f", across, down);
+        else
+            fprintf(f, "L%.1f %.1f", across, down);
+        first = false;
+    }
+    fprintf(f, "\"/>\n");
+}
+
+static void write_map_dots(FILE *f, const struct amp_chart *c, const struct axis *x,
+                           const struct axis *y)
+{
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p)
+        if (p->map_iteration)
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c1272d\"/>\n",
+                    place(x, (double)p->map_iteration), place(y, p->map50));
+}
+
+static void write_best(FILE *f, const struct amp_chart_state *s, const struct axis *x,
+                       const struct axis *y)
+{
+    if (!isfinite(s->best50)) return;
+    double across = place(x, (double)s->best_iteration), down = place(y, s->best50);
+    bool at_end = across > RIGHT - 120;
+    fprintf(
+        f,
+        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"6\" fill=\"none\" stroke=\"#c1272d\" "
+        "stroke-width=\"1.6\"/><text x=\"%.1f\" y=\"%.1f\" class=\"map%s\">best %.1f %%</text>\n",
+        across, down, across + (at_end ? -10 : 10), down - 8, at_end ? " end" : "",
+        100 * s->best50);
+}
+
+/* True: there is a loss scale to be drawn. */
+static bool scale_axis(const struct amp_chart *c, struct axis *a)
+{
+    double low = INFINITY, high = 0;
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+        double v = scale_of(p);
+        if (!isfinite(v)) continue;
+        low = fmin(low, v);
+        high = fmax(high, v);
+    }
+    *a = (struct axis){low / 2, high * 2, SCALE_BOTTOM, SCALE_TOP, true};
+    return high > 0;
+}
+
+static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x,
+                        const struct axis *y)
+{
+    int low = (int)lround(log2(y->from)) + 1, high = (int)lround(log2(y->to)) - 1;
+    int step = (high - low) / 3 + 1;
+    fprintf(f, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT,
+            SCALE_TOP, RIGHT - LEFT, SCALE_BOTTOM - SCALE_TOP);
+    for (int e = low; e <= high; e += step)
+        fprintf(f, "<text x=\"%d\" y=\"%.1f\" class=\"end scale\">2^%d</text>\n", LEFT - 8,
+                place(y, exp2(e)) + 4, e);
+    fprintf(f, "<text x=\"%d\" y=\"%d\" class=\"scale\">loss scale</text>\n", LEFT + 6,
+            SCALE_TOP - 6);
+    write_curve(f, c, x, y, scale_of, "curve scale-curve", true);
+}
+
+/* ---- words ---- */
+
+static void write_text(FILE *f, const char *text)
+{
+    for (; *text; ++text) {
+        const char *special = *text == '<'   ? "&lt;"
+                              : *text == '&' ? "&amp;"
+                              : *text == '>' ? "&gt;"
+                                             : NULL;
+        if (special)
+            fputs(special, f);
+        else
+            fputc((unsigned char)*text < 32 || (unsigned char)*text > 126 ? '?' : *text, f);
+    }
+}
+
+static void write_time_left(FILE *f, double seconds)
+{
+    long s = lround(seconds);
+    if (seconds >= 0) fprintf(f, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
+}
+
+static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
+{
+    fprintf(f, "<text x=\"%d\" y=\"34\" class=\"title\">", LEFT);
+    write_text(f, c->setup.title);
+    fprintf(f, "</text>\n<text x=\"%d\" y=\"34\" class=\"end\">iteration %zu of %zu (%.1f %%)",
+            RIGHT, s->iteration, c->setup.total,
+            c->setup.total ? 100. * (double)s->iteration / (double)c->setup.total : 0);
+    write_time_left(f, s->seconds_left);
+    fprintf(f,
+            "</text>\n<text x=\"%d\" y=\"58\" class=\"loss\">loss %.4g, average %.4g</text>"
+            "<text x=\"%d\" y=\"58\" class=\"end\">learning rate %.4g</text>\n",
+            LEFT, s->loss, s->average, RIGHT, s->rate);
+    if (isfinite(s->map50))
+        fprintf(f,
+                "<text x=\"%d\" y=\"78\" class=\"map\">mAP@0.5 %.2f %%, best %.2f %% at iteration "
+                "%zu; thin: mAP@[.5:.95]</text>\n",
+                LEFT, 100 * s->map50, 100 * s->best50, s->best_iteration);
+}
+
+static const char style[] =
+    "<style>text{font:13px sans-serif;fill:#444}.title{font-size:18px;font-weight:bold;fill:#111}"
+    ".small{font-size:11px;fill:#888}.end{text-anchor:end}.mid{text-anchor:middle}"
+    ".loss{fill:#1f5f95}.map{fill:#c1272d}.scale{fill:#2b7a3d}"
+    ".grid{stroke:#e8e8e8}.mark{stroke:#b59a3c;stroke-dasharray:5 4}"
+    ".band{fill:#1f77b4;stroke:#1f77b4;opacity:.18}.frame{fill:none;stroke:#999}.curve{fill:none;"
+    "stroke-linejoin:round}"
+    ".loss-curve{stroke:#1f5f95;stroke-width:1.8}.map50-curve{stroke:#c1272d;stroke-width:1.8}"
+    ".map-curve{stroke:#c1272d;stroke-width:1;opacity:.7}"
+    ".scale-curve{stroke:#2b7a3d;stroke-width:1.5}</style>\n";
+
+static void write_picture(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
+{
+    struct axis x = iterations(c), loss = losses(c), map = {0, 1, BOTTOM, TOP, false}, scale;
+    bool has_scale = scale_axis(c, &scale);
+    int bottom = has_scale ? SCALE_BOTTOM : BOTTOM, height = HEIGHT - (SCALE_BOTTOM - bottom);
+    fprintf(f,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+            "width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n",
+            WIDTH, height, WIDTH, height);
+    write_points(c, f);
+    fputs(style, f);
+    fprintf(f, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
+    write_words(f, c, s);
+    write_burn_in(f, c, bottom);
+    write_iteration_axis(f, c, bottom);
+    write_loss_axis(f, &loss);
+    write_marks(f, c, bottom);
+    write_map_axis(f, c);
+    fprintf(f, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT, TOP,
+            RIGHT - LEFT, BOTTOM - TOP);
+    write_band(f, c, &x, &loss);
+    write_curve(f, c, &x, &loss, average_of, "curve loss-curve", false);
+    write_curve(f, c, &x, &map, map_of, "curve map-curve", false);
+    write_curve(f, c, &x, &map, map50_of, "curve map50-curve", false);
+    write_map_dots(f, c, &x, &map);
+    write_best(f, s, &x, &map);
+    if (has_scale) write_scale(f, c, &x, &scale);
+    fputs("</svg>\n", f);
+}
+
+int amp_chart_write(const struct amp_chart *c, const struct amp_chart_state *s, char *err,
+                    size_t err_size)
+{
+    struct amp_whole_file whole = {.fd = -1};
+    if (amp_whole_begin(&whole, c->path, err, err_size)) return -1;
+    int copy = dup(whole.fd), failed = 1;
+    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+    if (f) {
+        write_picture(f, c, s);
+        failed = ferror(f);
+        failed = fclose(f) || failed;
+    }
+    if (failed)
+        snprintf(err, err_size, "%s: cannot be written: %s", c->path, strerror(errno));
+    else
+        failed = amp_whole_place(&whole, err, err_size);
+    amp_whole_drop(&whole);
+    return failed ? -1 : 0;
+}

@@ -1,0 +1,319 @@
+#define _GNU_SOURCE
+#include "comparison.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/core/cfg_variant.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/plan.h"
+#include "quiet.h"
+
+enum { BATCHES = 4, LEAST_BATCHES = 2, MOST_ROUNDS = 16, LEAST_ROUNDS = 4, TRIES = 4 };
+static const double enough_seconds = 20, most_seconds = 300; /* of a round; of all */
+
+static int complain(const char *what)
+{
+    fprintf(stderr, "error: %s\n", what);
+    return -1;
+}
+
+void amp_comparison_tell(struct amp_comparison *c, const char *what, ...)
+{
+    double now = amp_clock_seconds();
+    va_list args;
+    if (now - c->told < AMP_PROGRESS_SECONDS) return;
+    c->told = now;
+    va_start(args, what);
+    fprintf(stderr, "amp check: ");
+    vfprintf(stderr, what, args);
+    fprintf(stderr, " (%.0f s)\n", now - c->began);
+    va_end(args);
+}
+
+/* ---- two networks ---- */
+
+enum { NET_KEYS = 16, NUMBER = 32 };
+
+/* The keys under [net] that a network of the comparison has instead of the cfg's. */
+struct net_keys {
+    struct amp_cfg_key keys[NET_KEYS];
+    int n;
+    char numbers[NET_KEYS][NUMBER];
+};
+
+static void set(struct net_keys *k, const char *key, const char *value)
+{
+    k->keys[k->n++] = (struct amp_cfg_key){.key = key, .value = value};
+}
+
+static void set_number(struct net_keys *k, const char *key, double value)
+{
+    snprintf(k->numbers[k->n], NUMBER, "%.0f", value);
+    set(k, key, k->numbers[k->n]);
+}
+
+/* One that has no effect would be told of. */
+static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool scaled)
+{
+    bool dynamic = scaled && o->loss_scale_dynamic;
+    if (scaled && !dynamic)
+        set_number(k, "loss_scale", o->loss_scale);
+    else
+        set(k, "loss_scale", dynamic ? "dynamic" : NULL);
+    set(k, "loss_scale_init", NULL); /* what is searched is found */
+    if (dynamic) {
+        set_number(k, "loss_scale_min", o->loss_scale_min);
+        set_number(k, "loss_scale_max", o->loss_scale_max);
+        return;
+    }
+    static const char *const others[] = {"loss_scale_min", "loss_scale_max", "loss_scale_window",
+                                         "loss_scale_growth", "loss_scale_backoff"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
+        set(k, others[i], NULL);
+}
+
+/* One pass is a whole step; the same initial weights and images for both. */
+static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool fp32)
+{
+    const struct amp_net_desc *net = p->net;
+    const struct amp_options *o = &p->options;
+    k->n = 0;
+    set(k, "mixed_precision", "1");
+    set_number(k, "batch", net->batch / (net->time_steps > 1 ? net->time_steps : 1));
+    set(k, "subdivisions", "1");
+    snprintf(k->numbers[k->n], NUMBER, "%llu", (unsigned long long)o->seed);
+    set(k, "seed", k->numbers[k->n]);
+    set(k, "amp_log", NULL);
+    set(k, "amp_log_layers", NULL);
+    if (fp32) set(k, "amp_dtype", "fp32");
+    set_scale_keys(k, o, !fp32 && o->dtype == AMP_DTYPE_FP16);
+}
+
+/* As the user's cfg with the advice followed. */
+static int build(struct amp_comparison *c, bool fp32, network **net)
+{
+    char err[2 * PATH_MAX];
+    const struct amp_precision *p = c->precision;
+    struct net_keys own;
+    struct amp_cfg_variant variant;
+    struct amp_cfg_key *keys = calloc(NET_KEYS + (size_t)p->net->n, sizeof *keys);
+    if (!keys) return complain("out of memory");
+    set_net_keys(&own, p, fp32);
+    int n = own.n;
+    memcpy(keys, own.keys, (size_t)n * sizeof *keys);
+    for (int i = 0; i < p->net->n; ++i)
+        if (p->advised[i]) keys[n++] = (struct amp_cfg_key){"mixed_precision", "0", i + 1};
+    int failed = amp_cfg_variant_open(&variant, c->cfg, keys, n, err, sizeof err);
+    free(keys);
+    if (failed) return complain(err);
+    amp_hush_begin();
+    *net = load_network(variant.path, (char *)c->weights, 1);
+    amp_hush_end();
+    amp_cfg_variant_close(&variant);
+    return 0;
+}
+
+static int build_mixed(struct amp_comparison *c)
+{
+    if (c->mixed) free_network(c->mixed);
+    c->mixed = NULL;
+    return build(c, false, &c->mixed);
+}
+
+static void see_weights(struct amp_comparison *c)
+{
+    const struct amp_plan *plan = amp_plan_in_use(c->mixed);
+    for (int i = 0; plan && i < plan->n; ++i) {
+        const layer *l = &c->mixed->layers[i];
+        bool connected = l->type == CONNECTED;
+        if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
+            (l->type != CONVOLUTIONAL && !connected))
+            continue;
+        size_t n = connected ? (size_t)l->inputs * (size_t)l->outputs : (size_t)l->nweights;
+        amp_precision_weights(c->precision, i, l->weights, n);
+    }
+}
+
+/* ---- batches ---- */
+
+static void read_paths(struct amp_comparison *c)
+{
+    list *options = read_data_cfg((char *)c->data);
+    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
+    c->paths = (char **)list_to_array(paths);
+    c->n_paths = paths->size;
+}
+
+/* Every fourth image of the list from number k on; of a very short one all. */
+static char **choose_paths(const struct amp_comparison *c, int k, int *n)
+{
+    bool few = c->n_paths < BATCHES;
+    char **chosen = calloc((size_t)c->n_paths, sizeof *chosen);
+    *n = 0;
+    for (int i = few ? 0 : k; chosen && i < c->n_paths; i += few ? 1 : BATCHES)
+        chosen[(*n)++] = c->paths[i];
+    return chosen;
+}
+
+/* As detector train loads it: drawn from its images, augmented. */
+static int load_batch(struct amp_comparison *c, int k)
+{
+    network *net = c->mixed;
+    layer head = net->layers[net->n - 1];
+    data loaded;
+    load_args args = get_base_args(net);
+    args.paths = choose_paths(c, k, &args.m);
+    if (!args.paths) return complain("out of memory");
+    args.coords = head.coords;
+    args.n = net->batch;
+    args.classes = head.classes;
+    args.jitter = head.jitter;
+    args.num_boxes = head.max_boxes;
+    args.d = &loaded;
+    args.type = DETECTION_DATA;
+    args.threads = 8;
+    *net->seen = (size_t)k * (size_t)net->batch; /* tells one batch of the seed from another */
+    pthread_join(load_data(args), NULL);
+    get_next_batch(loaded, net->batch, 0, c->fp32->input, c->fp32->truth);
+    get_next_batch(loaded, net->batch, 0, net->input, net->truth);
+    free_data(loaded);
+    free(args.paths);
+    return 0;
+}
+
+/* ---- passes over one batch ---- */
+
+/* All passes over a batch draw the same: at the same number of images seen. */
+static void pass_over(struct amp_comparison *c, network *net, amp_see_function *see,
+                      struct amp_pass *pass)
+{
+    *net->seen = (size_t)c->precision->batches * (size_t)net->batch;
+    amp_pass(net, see, c->precision, pass);
+}
+
+static int tell_not_clean(const char *what, const struct amp_pass *pass)
+{
+    char message[300];
+    snprintf(message, sizeof message,
+             "a pass in %s is not finite: %s of layer %d, largest magnitude %.3g. Training would "
+             "fail there: check the weights file and the labels",
+             what, pass->tensor, pass->layer, pass->magnitude);
+    return complain(message);
+}
+
+static void note_left(struct amp_comparison *c, const struct amp_pass *pass)
+{
+    struct amp_precision *p = c->precision;
+    if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
+        amp_precision_left(p, pass->layer, pass->tensor, pass->magnitude);
+    for (int i = 0; i < p->net->n; ++i)
+        if (amp_left_fp16(c->mixed, i)) amp_precision_left(p, i, "input's copy", pass->magnitude);
+}
+
+/* Until every value fits: layers leave FP16 one after the other, and the loss scale falls. */
+static void settle(struct amp_comparison *c, struct amp_pass *pass)
+{
+    double scale = INFINITY;
+    bool again = true;
+    while (again) {
+        pass_over(c, c->mixed, NULL, pass);
+        c->redone += pass->redone;
+        if (!pass->clean && pass->left_fp16) note_left(c, pass);
+        bool falls = c->precision->options.loss_scale_dynamic && pass->scale < scale;
+        again = !pass->clean && (pass->left_fp16 || (pass->gradient && falls));
+        scale = pass->scale;
+    }
+    c->precision->scale = scale;
+}
+
+/* 0, 1: gradients overflow and there is nothing to compare, or -1. */
+static int compare_batch(struct amp_comparison *c)
+{
+    struct amp_precision *p = c->precision;
+    struct amp_pass pass, seen = {0};
+    pass_over(c, c->fp32, amp_precision_see_fp32, &pass);
+    if (!pass.clean) return tell_not_clean("FP32", &pass);
+    for (int i = 0; i < TRIES && !seen.clean; ++i) {
+        settle(c, &pass);
+        pass_over(c, c->mixed, amp_precision_see_mixed, &seen);
+        if (!pass.clean) break;
+        seen.clean = seen.clean && seen.scale == p->scale;
+    }
+    if (seen.clean) {
+        amp_precision_end_batch(p);
+        c->images += c->mixed->batch;
+        return 0;
+    }
+    if (!pass.gradient) return tell_not_clean("mixed precision", &pass);
+    amp_precision_overflow(p, pass.layer, pass.tensor, pass.magnitude);
+    return 1;
+}
+
+/* ---- rounds ---- */
+
+static void tell_batch(struct amp_comparison *c, int batch, int n)
+{
+    if (c->precision->n_advice)
+        amp_comparison_tell(c, "comparing batch %d of %d, lines of the cfg changed: %d", batch, n,
+                            c->precision->n_advice);
+    else
+        amp_comparison_tell(c, "comparing batch %d of %d", batch, n);
+}
+
+/* As compare_batch. All rounds have the same batches. */
+static int compare_batches(struct amp_comparison *c)
+{
+    struct amp_precision *p = c->precision;
+    double start = amp_clock_seconds();
+    int n = c->batches ? c->batches : BATCHES, result = 0;
+    amp_precision_restart(p);
+    c->images = c->redone = 0;
+    for (int k = 0; k < n && !result; ++k) {
+        if (!c->batches && k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds)
+            break;
+        tell_batch(c, k + 1, n);
+        result = load_batch(c, k) ? -1 : compare_batch(c);
+    }
+    if (result) return result;
+    c->batches = p->batches;
+    amp_precision_judge(p);
+    return 0;
+}
+
+static bool may_go_on(const struct amp_comparison *c, int rounds)
+{
+    bool in_time = amp_clock_seconds() - c->began < most_seconds;
+    return rounds < MOST_ROUNDS && (rounds < LEAST_ROUNDS || in_time);
+}
+
+int amp_comparison_run(struct amp_comparison *c)
+{
+    struct amp_precision *p = c->precision;
+    c->began = c->told = amp_clock_seconds();
+    read_paths(c);
+    if (build(c, true, &c->fp32)) return -1;
+    for (int round = 0; may_go_on(c, round); ++round) {
+        int before = p->n_advice;
+        if (build_mixed(c)) return -1;
+        see_weights(c);
+        if (p->n_advice > before) continue; /* to be followed before anything is compared */
+        int result = compare_batches(c);
+        if (result < 0) return -1;
+        if (p->n_advice > before) continue;
+        c->settled = !result && p->left < 0;
+        return result && !before ? complain("gradients are not finite, whatever the precision: "
+                                            "check the weights file and the labels")
+                                 : 0;
+    }
+    return 0;
+}
+
+void amp_comparison_free(struct amp_comparison *c)
+{
+    if (c->mixed) free_network(c->mixed);
+    if (c->fp32) free_network(c->fp32);
+}

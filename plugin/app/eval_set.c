@@ -1,0 +1,272 @@
+#define _GNU_SOURCE
+#include "eval_set.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/core/file_check.h"
+#include "plugin/input/labels.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/cfg_file.h"
+
+/* Where faults go, and how many there were. */
+struct fault_log {
+    FILE *file;
+    size_t count;
+};
+
+static void tell(void *context, const char *message)
+{
+    struct fault_log *log = context;
+    fprintf(log->file, "error: %s\n", message);
+    ++log->count;
+}
+
+__attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, const char *format,
+                                                      ...)
+{
+    char message[AMP_LABEL_PATH_MAX + 512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    tell(log, message);
+    return -1;
+}
+
+/* ---- text files line by line ---- */
+
+static void free_lines(struct amp_lines *lines)
+{
+    for (int i = 0; i < lines->count; ++i)
+        free(lines->line[i]);
+    free(lines->line);
+    free(lines->number);
+    *lines = (struct amp_lines){0};
+}
+
+static int append_line(struct amp_lines *lines, const char *text, int number)
+{
+    int n = lines->count;
+    if ((n & (n - 1)) == 0) { /* grows at 0 and at every power of two */
+        size_t capacity = n ? 2 * (size_t)n : 1;
+        char **line = realloc(lines->line, capacity * sizeof *line);
+        if (line) lines->line = line;
+        int *numbers = realloc(lines->number, capacity * sizeof *numbers);
+        if (numbers) lines->number = numbers;
+        if (!line || !numbers) return -1;
+    }
+    lines->line[n] = strdup(text);
+    lines->number[n] = number;
+    lines->count += lines->line[n] != NULL;
+    return lines->line[n] ? 0 : -1;
+}
+
+static size_t trim_end(char *text)
+{
+    size_t n = strlen(text);
+    while (n > 0 && strchr(" \t\r\n", text[n - 1]))
+        text[--n] = '\0';
+    return n;
+}
+
+/* All lines of a file, white space cut from their ends; those left empty only with keep_blank, and
+ * never at the end of the file. */
+static int read_lines(struct fault_log *log, const char *what, const char *path, bool keep_blank,
+                      struct amp_lines *lines)
+{
+    const char *why = amp_text_unreadable(path);
+    FILE *file = why ? NULL : fopen(path, "r");
+    if (!file) return fail(log, "%s %s: %s", what, path, why ? why : strerror(errno));
+    char *text = NULL;
+    size_t size = 0;
+    int number = 0, blanks = 0, failed = 0;
+    while (!failed && getline(&text, &size, file) >= 0) {
+        ++number;
+        if (trim_end(text) == 0) {
+            ++blanks;
+            continue;
+        }
+        for (; keep_blank && blanks > 0 && !failed; --blanks)
+            failed = append_line(lines, "", number - blanks);
+        blanks = 0;
+        if (!failed) failed = append_line(lines, text, number);
+    }
+    if (failed) fail(log, "%s %s: no memory", what, path);
+    if (ferror(file)) failed = fail(log, "%s %s: %s", what, path, strerror(errno));
+    free(text);
+    fclose(file);
+    if (!failed && lines->count == 0) failed = fail(log, "%s %s: is empty", what, path);
+    return failed;
+}
+
+/* ---- the data file ---- */
+
+static const struct amp_cfg_entry *require_key(struct fault_log *log,
+                                               const struct amp_cfg_file *data, const char *key,
+                                               const char *meaning)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(&data->sections[0], key);
+    if (!entry) fail(log, "%s: no key \"%s\" (%s)", data->path, key, meaning);
+    return entry;
+}
+
+static int read_count(struct fault_log *log, const struct amp_cfg_file *data,
+                      const struct amp_cfg_entry *entry, int *count)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(entry->value, &end, 10);
+    if (*end || errno || value < 1 || value > INT_MAX)
+        return fail(log, "%s:%d: %s=%s: must be a whole number from 1 to %d", data->path,
+                    entry->line, entry->key, entry->value, INT_MAX);
+    *count = (int)value;
+    return 0;
+}
+
+static int read_map_line(struct fault_log *log, const char *path, const struct amp_lines *lines,
+                         int i, int n_head_classes, int *class_id)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(lines->line[i], &end, 10);
+    if (*end || errno || value < 0 || value >= n_head_classes)
+        return fail(log, "%s:%d: \"%s\": must be a class from 0 to %d", path, lines->number[i],
+                    lines->line[i], n_head_classes - 1);
+    *class_id = (int)value;
+    return 0;
+}
+
+static int read_map(struct fault_log *log, const char *path, struct amp_eval_set *set)
+{
+    struct amp_lines lines = {0};
+    int failed = read_lines(log, "class map", path, false, &lines);
+    if (!failed && lines.count != AMP_MAP_CLASSES)
+        failed = fail(log, "class map %s: %d classes, Darknet reads exactly %d", path, lines.count,
+                      AMP_MAP_CLASSES);
+    set->n_classes = AMP_MAP_CLASSES;
+    set->map = calloc(AMP_MAP_CLASSES, sizeof *set->map);
+    if (!failed && !set->map) failed = fail(log, "class map %s: no memory", path);
+    for (int i = 0; !failed && i < AMP_MAP_CLASSES; ++i)
+        failed = read_map_line(log, path, &lines, i, set->n_head_classes, &set->map[i]);
+    free_lines(&lines);
+    return failed;
+}
+
+/* Every key is looked at before it gives up. */
+static int read_data(struct fault_log *log, const struct amp_cfg_file *data,
+                     struct amp_eval_set *set)
+{
+    const struct amp_cfg_entry *classes = require_key(log, data, "classes", "number of classes");
+    const struct amp_cfg_entry *names = require_key(log, data, "names", "file of class names");
+    const struct amp_cfg_entry *valid = require_key(log, data, "valid", "list of images");
+    const struct amp_cfg_entry *map = amp_cfg_find(&data->sections[0], "map");
+    if (classes && read_count(log, data, classes, &set->n_head_classes) == 0)
+        set->n_classes = set->n_head_classes;
+    if (names && read_lines(log, "names", names->value, true, &set->names) == 0 &&
+        set->n_head_classes && set->names.count != set->n_head_classes)
+        fail(log, "%s:%d: classes=%d, but %s has %d names", data->path, classes->line,
+             set->n_head_classes, names->value, set->names.count);
+    if (map && set->n_head_classes) read_map(log, map->value, set);
+    if (valid) {
+        set->valid_path = strdup(valid->value);
+        if (!set->valid_path) return fail(log, "%s: no memory", data->path);
+        read_lines(log, "image list", valid->value, false, &set->images);
+    }
+    return log->count ? -1 : 0;
+}
+
+/* ---- images and labels ---- */
+
+static struct amp_box to_box(struct amp_label l)
+{
+    return (struct amp_box){l.x - l.width / 2, l.y - l.height / 2, l.width, l.height};
+}
+
+static int append_truths(struct amp_eval_set *set, int image, const struct amp_labels *labels)
+{
+    size_t n = set->n_truths + labels->count;
+    if (n > set->truth_capacity) {
+        struct amp_truth *truths = realloc(set->truths, 2 * n * sizeof *truths);
+        if (!truths) return -1;
+        set->truths = truths;
+        set->truth_capacity = 2 * n;
+    }
+    for (size_t i = 0; i < labels->count; ++i)
+        set->truths[set->n_truths++] =
+            (struct amp_truth){image, labels->rows[i].class_id, to_box(labels->rows[i])};
+    set->over_edge += labels->over_edge;
+    set->no_area += labels->no_area;
+    return 0;
+}
+
+static void check_image(struct fault_log *log, const struct amp_eval_set *set, int image)
+{
+    const char *path = set->images.line[image];
+    struct stat info;
+    bool found = stat(path, &info) == 0 && access(path, R_OK) == 0;
+    if (!found || !S_ISREG(info.st_mode))
+        fail(log, "%s:%d: image %s: %s", set->valid_path, set->images.number[image], path,
+             found ? "is not a file" : strerror(errno));
+}
+
+static int read_truths(struct fault_log *log, struct amp_eval_set *set)
+{
+    struct amp_labels labels = {0};
+    struct amp_progress progress;
+    int failed = 0;
+    amp_progress_start(&progress, stderr, "checking images and labels", (size_t)set->images.count);
+    for (int i = 0; !failed && i < set->images.count; ++i) {
+        char path[AMP_LABEL_PATH_MAX], err[AMP_LABEL_PATH_MAX + 512];
+        check_image(log, set, i);
+        if (amp_label_path(set->images.line[i], path, sizeof path, err, sizeof err))
+            fail(log, "%s:%d: %s", set->valid_path, set->images.number[i], err);
+        else if (amp_labels_read(path, set->n_classes, &labels, tell, log) == 0 &&
+                 append_truths(set, i, &labels))
+            failed = fail(log, "no memory for %zu truth boxes", set->n_truths);
+        amp_progress_update(&progress, (size_t)i + 1);
+    }
+    amp_labels_free(&labels);
+    return log->count ? -1 : 0;
+}
+
+int amp_eval_set_load(const char *data_path, struct amp_eval_set *set, FILE *log_file)
+{
+    struct fault_log log = {.file = log_file};
+    char err[AMP_LABEL_PATH_MAX + 512];
+    *set = (struct amp_eval_set){0};
+    struct amp_cfg_file *data = amp_cfg_read_data(data_path, err, sizeof err);
+    if (!data)
+        tell(&log, err);
+    else if (read_data(&log, data, set) == 0)
+        read_truths(&log, set);
+    amp_cfg_free(data);
+    if (log.count) {
+        fprintf(log_file, "error: %s: %zu fault%s, nothing was evaluated\n", data_path, log.count,
+                log.count == 1 ? "" : "s");
+        amp_eval_set_free(set);
+        return -1;
+    }
+    return 0;
+}
+
+void amp_eval_set_free(struct amp_eval_set *set)
+{
+    free(set->valid_path);
+    free_lines(&set->images);
+    free_lines(&set->names);
+    free(set->map);
+    free(set->truths);
+    *set = (struct amp_eval_set){0};
+}
+
+const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id)
+{
+    return set->names.line[set->map ? set->map[class_id] : class_id];
+}

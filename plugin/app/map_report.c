@@ -1,0 +1,265 @@
+#define _GNU_SOURCE
+#include "map_report.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "plugin/core/json.h"
+
+/* ---- the table ---- */
+
+static size_t count_predictions(const struct amp_map_result *result)
+{
+    size_t n = 0;
+    for (int k = 0; k < result->n_classes; ++k)
+        n += result->classes[k].predictions;
+    return n;
+}
+
+/* Percent with two decimals, or a dash where there is no number. */
+static const char *percent(double value, char text[16])
+{
+    if (isnan(value))
+        strcpy(text, "-");
+    else
+        snprintf(text, 16, "%.2f %%", 100 * value);
+    return text;
+}
+
+static void print_settings(FILE *out, const struct amp_map_settings *s,
+                           const struct amp_eval_set *set, const struct amp_map_result *result)
+{
+    fprintf(out, "\ndetector map: %s, %s, %s\n", s->data, s->cfg, s->weights);
+    fprintf(out, "  images        %d from %s\n", set->images.count, set->valid_path);
+    fprintf(out, "  network       %d x %d, images %s\n", s->width, s->height, s->resize);
+    fprintf(out, "  detections    %zu, thresh %g, nms %g\n", count_predictions(result), s->thresh,
+            s->nms);
+    fprintf(out, "  truth boxes   %zu, neither they nor detections are clipped\n", set->n_truths);
+    if (set->over_edge)
+        fprintf(out, "  warning       %zu truth boxes reach over the edge of their image\n",
+                set->over_edge);
+    fprintf(out,
+            "  matching      by falling score, ties by input order; VOC rule for AP@one IoU,\n"
+            "                COCO rule (maxDets %d, area all) for AP@[.5:.95]\n",
+            AMP_COCO_MAX_DETECTIONS);
+}
+
+static void print_classes(FILE *out, const struct amp_map_settings *s,
+                          const struct amp_eval_set *set, const struct amp_map_result *result)
+{
+    char a[16], b[16], c[16], title[16];
+    snprintf(title, sizeof title, "AP@%.4g", s->iou);
+    fprintf(out, "\n%-24s %8s %10s %10s %10s %11s\n", "class", "truths", "detections", title,
+            "AP@0.75", "AP@[.5:.95]");
+    for (int k = 0; k < result->n_classes; ++k) {
+        const struct amp_class_result *r = &result->classes[k];
+        fprintf(out, "%-24s %8zu %10zu %10s %10s %11s\n", amp_eval_set_class_name(set, k),
+                r->truths, r->predictions, percent(r->row.ap_iou, a), percent(r->row.ap75, b),
+                percent(r->row.ap, c));
+    }
+}
+
+static void print_mean(FILE *out, const char *name, const char *how, double value)
+{
+    char text[16];
+    fprintf(out, "%-16s %10s   %s\n", name, percent(value, text), how);
+}
+
+void amp_map_print(FILE *out, const struct amp_map_settings *settings,
+                   const struct amp_eval_set *set, const struct amp_map_result *result,
+                   bool all_ious)
+{
+    const struct amp_map_row *mean = &result->mean;
+    char name[32];
+    print_settings(out, settings, set, result);
+    print_classes(out, settings, set, result);
+    fputc('\n', out);
+    print_mean(out, "mAP@0.5", "area under the curve", mean->ap50);
+    print_mean(out, "mAP@0.5", "VOC 11 points", mean->ap50_11pt);
+    print_mean(out, "mAP@0.75", "area under the curve", mean->ap75);
+    if (settings->iou != 0.5 && settings->iou != 0.75) {
+        snprintf(name, sizeof name, "mAP@%.4g", settings->iou);
+        print_mean(out, name, "area under the curve", mean->ap_iou);
+        print_mean(out, name, "VOC 11 points", mean->ap_iou_11pt);
+    }
+    print_mean(out, "mAP@[.5:.95]", "COCO, 101 points", mean->ap);
+    for (int t = 0; all_ious && t < AMP_COCO_IOUS; ++t) {
+        snprintf(name, sizeof name, "  COCO AP@%.2f", amp_coco_iou(t));
+        print_mean(out, name, "COCO, 101 points", mean->coco[t]);
+    }
+    if (set->n_truths == 0) fprintf(out, "There are no truth boxes at all: nothing is defined.\n");
+}
+
+/* ---- JSON ---- */
+
+static void write_number(FILE *out, const char *key, double value)
+{
+    fprintf(out, "\"%s\": ", key);
+    amp_json_number(out, value, AMP_JSON_EXACT);
+}
+
+static void write_string(FILE *out, const char *key, const char *text)
+{
+    fprintf(out, "\"%s\": ", key);
+    amp_json_string(out, text);
+}
+
+static void write_settings(FILE *out, const struct amp_map_settings *s,
+                           const struct amp_eval_set *set)
+{
+    fprintf(out, "  \"settings\": {\n    ");
+    write_string(out, "data", s->data);
+    fprintf(out, ",\n    ");
+    write_string(out, "cfg", s->cfg);
+    fprintf(out, ",\n    ");
+    write_string(out, "weights", s->weights);
+    fprintf(out, ",\n    ");
+    write_string(out, "valid", set->valid_path);
+    fprintf(out,
+            ",\n    \"images\": %d, \"truths\": %zu, \"truths_over_edge\": %zu, "
+            "\"truths_no_area\": %zu,\n",
+            set->images.count, set->n_truths, set->over_edge, set->no_area);
+    fprintf(out, "    \"width\": %d, \"height\": %d, ", s->width, s->height);
+    write_string(out, "resize", s->resize);
+    fprintf(out, ",\n    ");
+    write_number(out, "iou", s->iou);
+    fprintf(out, ", ");
+    write_number(out, "thresh", s->thresh);
+    fprintf(out, ", ");
+    write_number(out, "nms", s->nms);
+    fprintf(out,
+            ",\n    \"coco_max_detections\": %d, \"area\": \"all\", \"boxes\": \"not clipped\", "
+            "\"ties\": \"input order\"\n  },\n",
+            AMP_COCO_MAX_DETECTIONS);
+}
+
+static void write_class(FILE *out, const char *name, const struct amp_class_result *r)
+{
+    fprintf(out, "    {");
+    write_string(out, "name", name);
+    fprintf(out, ", ");
+    write_number(out, "ap50", r->row.ap50);
+    fprintf(out, ", ");
+    write_number(out, "ap50_11pt", r->row.ap50_11pt);
+    fprintf(out, ", ");
+    write_number(out, "ap75", r->row.ap75);
+    fprintf(out, ", ");
+    write_number(out, "ap_iou", r->row.ap_iou);
+    fprintf(out, ", ");
+    write_number(out, "ap", r->row.ap);
+    fprintf(out, ", \"truths\": %zu, \"detections\": %zu}", r->truths, r->predictions);
+}
+
+static void write_means(FILE *out, const struct amp_map_row *mean)
+{
+    const struct {
+        const char *key;
+        double value;
+    } numbers[] = {{"map50", mean->ap50},     {"map50_11pt", mean->ap50_11pt},
+                   {"map75", mean->ap75},     {"map", mean->ap},
+                   {"map_iou", mean->ap_iou}, {"map_iou_11pt", mean->ap_iou_11pt}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+        fprintf(out, "  ");
+        write_number(out, numbers[i].key, numbers[i].value);
+        fprintf(out, ",\n");
+    }
+    fprintf(out, "  \"coco\": [\n");
+    for (int t = 0; t < AMP_COCO_IOUS; ++t) {
+        fprintf(out, "    {\"iou\": %.2f, ", amp_coco_iou(t));
+        write_number(out, "map", mean->coco[t]);
+        fprintf(out, "}%s\n", t + 1 < AMP_COCO_IOUS ? "," : "");
+    }
+    fprintf(out, "  ],\n");
+}
+
+/* One of the three means of every drawing. */
+static void write_drawings(FILE *out, const char *key, const struct amp_bootstrap *bootstrap,
+                           size_t offset)
+{
+    fprintf(out, "    \"%s\": [", key);
+    for (int b = 0; b < bootstrap->count; ++b) {
+        double value;
+        memcpy(&value, (const char *)&bootstrap->means[b] + offset, sizeof value);
+        if (b) fputs(", ", out);
+        amp_json_number(out, value, 10);
+    }
+    fputc(']', out);
+}
+
+static void write_bootstrap(FILE *out, const struct amp_bootstrap *bootstrap)
+{
+    if (bootstrap->count == 0) return;
+    fprintf(out, "  \"bootstrap\": {\n");
+    write_drawings(out, "map50", bootstrap, offsetof(struct amp_map_means, map50));
+    fprintf(out, ",\n");
+    write_drawings(out, "map75", bootstrap, offsetof(struct amp_map_means, map75));
+    fprintf(out, ",\n");
+    write_drawings(out, "map", bootstrap, offsetof(struct amp_map_means, map));
+    fprintf(out, "\n  },\n");
+}
+
+static void write_object(FILE *out, const struct amp_map_settings *settings,
+                         const struct amp_eval_set *set, const struct amp_map_result *result,
+                         const struct amp_bootstrap *bootstrap)
+{
+    fprintf(out, "{\n");
+    write_means(out, &result->mean);
+    fprintf(out, "  \"classes\": [\n");
+    for (int k = 0; k < result->n_classes; ++k) {
+        write_class(out, amp_eval_set_class_name(set, k), &result->classes[k]);
+        fprintf(out, "%s\n", k + 1 < result->n_classes ? "," : "");
+    }
+    fprintf(out, "  ],\n");
+    write_bootstrap(out, bootstrap);
+    write_settings(out, settings, set);
+    fprintf(out, "  \"format\": \"darknet-amp detector map 1\"\n}\n");
+}
+
+/* ---- the file ---- */
+
+/* Opens a new file beside path; its name goes to temporary (PATH_MAX bytes). */
+static FILE *open_temporary(const char *path, char *temporary, char *err, size_t err_size)
+{
+    int length = snprintf(temporary, PATH_MAX, "%s.%ld.tmp", path, (long)getpid());
+    FILE *file = length < PATH_MAX ? fopen(temporary, "wx") : NULL;
+    if (!file)
+        snprintf(err, err_size, "cannot write %s: %s", path,
+                 strerror(length < PATH_MAX ? errno : ENAMETOOLONG));
+    return file;
+}
+
+int amp_map_check_json(const char *path, char *err, size_t err_size)
+{
+    char temporary[PATH_MAX];
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        snprintf(err, err_size, "cannot write %s: exists and is not a regular file", path);
+        return -1;
+    }
+    FILE *file = open_temporary(path, temporary, err, err_size);
+    if (!file) return -1;
+    fclose(file);
+    unlink(temporary);
+    return 0;
+}
+
+int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
+                       const struct amp_eval_set *set, const struct amp_map_result *result,
+                       const struct amp_bootstrap *bootstrap, char *err, size_t err_size)
+{
+    char temporary[PATH_MAX];
+    FILE *file = open_temporary(path, temporary, err, err_size);
+    if (!file) return -1;
+    write_object(file, settings, set, result, bootstrap);
+    bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
+    written = fclose(file) == 0 && written;
+    if (written && rename(temporary, path) == 0) return 0;
+    snprintf(err, err_size, "cannot write %s: %s", path, strerror(errno));
+    unlink(temporary);
+    return -1;
+}

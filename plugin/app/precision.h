@@ -1,0 +1,108 @@
+/* Passes in mixed precision beside the same passes in FP32, layer by layer, and what follows from
+ * it. Pure C.
+ *
+ * Several batches, one after the other: FP32's pass, mixed precision's, amp_precision_end_batch.
+ * Largest values are those of all batches; errors, cosines and shares are taken over all their
+ * elements together. Errors, cosines and what is lost come from at most AMP_PRECISION_SAMPLE
+ * elements of a tensor and batch, evenly spread; largest values and zeros from all. */
+#ifndef AMP_PRECISION_H
+#define AMP_PRECISION_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "plugin/core/net_desc.h"
+#include "plugin/core/options.h"
+#include "plugin/include/amp_observe.h"
+
+#define AMP_PRECISION_SAMPLE 65536
+#define AMP_FP16_LARGEST     65504.0
+#define AMP_BF16_LARGEST     3.3895313892515355e38
+
+struct amp_sums {
+    double n, zeros;                         /* of all elements in mixed precision */
+    double difference, fp32, mixed, product; /* squares and products of the sample */
+    double nonzero, n_lost, lost; /* not zero in FP32; zero only in mixed: number, squares */
+};
+
+/* One tensor of one layer. */
+struct amp_compared {
+    bool seen; /* in both passes */
+    const char *format;
+    double largest;      /* in mixed precision, as stored: deltas times the loss scale */
+    double fp32_largest; /* in FP32; without a scale */
+    double error;        /* relative: |mixed - fp32| / |fp32|, L2 */
+    double cosine;       /* between the two */
+    double zero;         /* share of elements that are zero in mixed precision */
+    double lost;         /* share of those that are not zero in FP32 and are in mixed precision */
+    double lost_norm;    /* |those| / |fp32|, L2, in FP32: what their loss matters */
+    float *sample;       /* of the FP32 pass */
+    size_t n_sample;
+    struct amp_sums batch, all; /* of the pass that was seen last, of the batches before it */
+    double batch_largest;
+};
+
+/* A line to write into the cfg. */
+struct amp_advice {
+    int layer;    /* that it is about; -1: none, the loss scale */
+    int line;     /* of the cfg */
+    bool replace; /* what stands in that line; else: a new line below it */
+    const char *key, *value;
+    char why[240];
+};
+
+struct amp_precision {
+    const struct amp_net_desc *net;
+    const struct amp_cfg_file *cfg;
+    struct amp_options options;             /* the cfg's, then as advised */
+    double scale;                           /* of the mixed pass; set before it */
+    int batches;                            /* that ended */
+    struct amp_compared *tensors[AMP_SEEN]; /* n each */
+    bool *advised;        /* the layer is to stay FP32, as advised or as the cfg says */
+    bool *rounds_weights; /* to FP16 */
+    int n_advice;         /* in the order in which it was found */
+    struct amp_advice *advice;
+    int left; /* a layer whose gradients are wrong though there is nothing more to advise; or -1 */
+    char left_why[240];
+};
+
+/* cfg: what net was read from. 0, or -1: out of memory. */
+int amp_precision_init(struct amp_precision *, const struct amp_net_desc *,
+                       const struct amp_cfg_file *cfg, const struct amp_options *);
+void amp_precision_free(struct amp_precision *);
+/* Forgets all batches, but no advice. */
+void amp_precision_restart(struct amp_precision *);
+
+/* amp_see_functions, user: the struct; the FP32 pass first. A pass that is seen again counts once.
+ */
+void amp_precision_see_fp32(const struct amp_seen *, void *precision);
+void amp_precision_see_mixed(const struct amp_seen *, void *precision);
+void amp_precision_end_batch(struct amp_precision *);
+
+/* A layer's weights in FP32, which it rounds to FP16: it is named where they do not survive that.
+ */
+void amp_precision_weights(struct amp_precision *, int layer, const float *weights, size_t n);
+/* A layer left FP16 in a forward pass. */
+void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);
+/* Gradients overflow at p->scale, which the options do not let fall any further: the options are to
+ * let it, and if they do, layers are named. The pass, which is not clean, may have been seen. */
+void amp_precision_overflow(struct amp_precision *, int layer, const char *tensor,
+                            double magnitude);
+/* Adds to the advice what the batches show. A layer is named for what it does itself, not for what
+ * it is given. Gradients of weights that are wrong are never left unsaid. */
+void amp_precision_judge(struct amp_precision *);
+
+/* What stands around the comparison in the report. */
+struct amp_check_summary {
+    const char *data, *cfg, *weights; /* weights NULL: random ones */
+    int images, images_per_iteration, redone;
+    bool settled; /* with all advice followed, there is no more of it */
+    double stock_seconds, fp32_seconds, mixed_seconds; /* an iteration's passes; 0: not measured */
+    size_t fp32_bytes, mixed_bytes;                    /* activations of a pass */
+    bool random_size; /* training changes the network's size: these are the cfg's */
+};
+void amp_precision_print(const struct amp_precision *, const struct amp_check_summary *, FILE *);
+void amp_precision_print_json(const struct amp_precision *, const struct amp_check_summary *,
+                              FILE *);
+
+#endif

@@ -1,0 +1,294 @@
+/* The result of `amp check` in words and as JSON. */
+#include <math.h>
+#include <string.h>
+
+#include "plugin/core/json.h"
+#include "plugin/core/scaler.h"
+#include "precision.h"
+
+/* By a whole pass; of one that overflowed in between there is nothing to tell. */
+static bool is_measured(const struct amp_compared *t)
+{
+    return t->seen && t->all.n > 0;
+}
+
+/* How often the largest value would still fit; of what is stored as FP32 nobody asks. */
+static double headroom(const struct amp_compared *t)
+{
+    bool fp16 = t->seen && !strcmp(t->format, "fp16"), bf16 = t->seen && !strcmp(t->format, "bf16");
+    if ((!fp16 && !bf16) || t->largest <= 0) return INFINITY;
+    return (fp16 ? AMP_FP16_LARGEST : AMP_BF16_LARGEST) / t->largest;
+}
+
+/* ---- words ---- */
+
+static void print_number(FILE *f, int width, const char *format, const struct amp_compared *t,
+                         double value)
+{
+    char text[32];
+    if (is_measured(t) && isfinite(value))
+        snprintf(text, sizeof text, format, value);
+    else
+        snprintf(text, sizeof text, "-");
+    fprintf(f, " %*s", width, text);
+}
+
+static void print_layer(const struct amp_precision *p, int i, FILE *f)
+{
+    const struct amp_compared *out = &p->tensors[AMP_SEEN_OUT][i],
+                              *delta = &p->tensors[AMP_SEEN_DELTA][i],
+                              *gradient = &p->tensors[AMP_SEEN_GRADIENT][i];
+    fprintf(f, "%5d %-14s %-6s", i, amp_layer_type_name(p->net->layers[i].type),
+            out->format ? out->format : "-");
+    print_number(f, 9, "%.3g", out, out->largest);
+    print_number(f, 8, "%.2g", out, headroom(out));
+    print_number(f, 8, "%.1e", out, out->error);
+    print_number(f, 9, "%.3g", delta, delta->largest);
+    print_number(f, 8, "%.1e", delta, delta->error);
+    print_number(f, 6, "%.1f", delta, 100 * delta->zero);
+    print_number(f, 6, "%.1f", delta, 100 * delta->lost);
+    print_number(f, 8, "%.1e", gradient, gradient->error);
+    print_number(f, 8, "%.5f", gradient, gradient->cosine);
+    print_number(f, 6, "%.1f", gradient, 100 * gradient->lost);
+    fputc('\n', f);
+}
+
+static void print_scale(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
+{
+    char scale[32], init[32];
+    amp_scale_text(p->scale, scale);
+    fprintf(f, "  loss scale  ");
+    if (p->options.dtype != AMP_DTYPE_FP16)
+        fprintf(f, "1: %s needs no other\n", amp_dtype_word(p->options.dtype));
+    else if (!p->batches)
+        fprintf(f, "-\n");
+    else if (!p->options.loss_scale_dynamic)
+        fprintf(f, "%s, as the cfg fixes it\n", scale);
+    else if (p->options.loss_scale_init > 0)
+        fprintf(f, "%s, found by %d repeated backward passes; loss_scale_init begins with %s\n",
+                scale, s->redone, amp_scale_text(p->options.loss_scale_init, init));
+    else
+        fprintf(f, "%s, found by %d repeated backward passes\n", scale, s->redone);
+}
+
+static void print_speed(const struct amp_check_summary *s, FILE *f)
+{
+    if (s->mixed_seconds > 0)
+        fprintf(f,
+                "  speed       passes of an iteration (%d images): Darknet's FP32 %.3g s, mixed "
+                "%.3g s (%.1fx); the plugin in FP32 %.3g s.\n"
+                "              Loading the images and the update come on top\n",
+                s->images_per_iteration, s->stock_seconds, s->mixed_seconds,
+                s->stock_seconds / s->mixed_seconds, s->fp32_seconds);
+    else
+        fprintf(f, "  speed       not measured: no pass in mixed precision was clean\n");
+}
+
+static void print_summary(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
+{
+    fprintf(f, "\namp check: %s, %s, %s\n", s->data, s->cfg,
+            s->weights ? s->weights : "random weights");
+    if (p->batches)
+        fprintf(f, "  images      %d of the training list in %d batches, as training loads them\n",
+                s->images, p->batches);
+    else
+        fprintf(f, "  images      -: no batch could be compared\n");
+    fprintf(f, "  precision   %s%s\n", amp_dtype_word(p->options.dtype),
+            p->options.mixed_precision ? ""
+                                       : "; mixed_precision=1 is not under [net]: checked as if "
+                                         "it were");
+    print_scale(p, s, f);
+    print_speed(s, f);
+    fprintf(f, "  memory      activations of a pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)%s\n\n",
+            (double)s->fp32_bytes / (1 << 20), (double)s->mixed_bytes / (1 << 20),
+            (double)s->mixed_bytes / (double)s->fp32_bytes,
+            s->random_size ? ", at the cfg's size: random=1 trains at others too" : "");
+}
+
+static bool is_loss_scale(const struct amp_advice *a)
+{
+    return !strcmp(a->key, "loss_scale");
+}
+
+static void print_one_advice(const struct amp_precision *p, const struct amp_advice *a,
+                             bool settled, const char *cfg, FILE *f)
+{
+    if (a->layer < 0)
+        fprintf(f, "  loss scale: %s\n", a->why);
+    else
+        fprintf(f, "  layer %d (%s) should stay FP32: %s\n", a->layer,
+                amp_layer_type_name(p->net->layers[a->layer].type), a->why);
+    if (a->replace)
+        fprintf(f, "    %s:%d: replace the line by", cfg, a->line);
+    else
+        fprintf(f, "    %s:%d: below %s add the line", cfg, a->line,
+                p->net->layers[a->layer].type_name);
+    if (is_loss_scale(a) && settled)
+        fprintf(f, " (or by loss_scale=%.0f, the largest found to work)", p->scale);
+    fprintf(f, "\n    %s=%s\n", a->key, a->value);
+}
+
+static void print_unsettled(const struct amp_precision *p, FILE *f)
+{
+    if (p->left >= 0)
+        fprintf(f,
+                "\nNot solved%s: layer %d (%s): %s.\nWrite amp_dtype=bf16 under [net], which "
+                "holds whatever FP32 holds.\n",
+                p->n_advice ? " by these lines" : "", p->left,
+                amp_layer_type_name(p->net->layers[p->left].type), p->left_why);
+    else
+        fprintf(f,
+                "\nThat is not all: with these lines mixed precision still differs too much. Write "
+                "them and run this\nagain, or write amp_dtype=bf16 under [net], which holds "
+                "whatever FP32 holds.\n");
+}
+
+/* Leaves little that is reduced. */
+static bool most_leave(const struct amp_precision *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->net->n; ++i)
+        n += p->advised[i];
+    return 2 * n > p->net->n;
+}
+
+static void print_advice(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
+{
+    if (!p->n_advice && s->settled)
+        fprintf(f, "\nEvery layer can train in mixed precision as planned.\n");
+    if (p->n_advice)
+        fprintf(f, "\n%d line%s to write into %s%s:\n", p->n_advice, p->n_advice == 1 ? "" : "s",
+                s->cfg, s->settled ? "; the numbers above are those with them" : "");
+    for (int k = 0; k < p->n_advice; ++k)
+        print_one_advice(p, &p->advice[k], s->settled, s->cfg, f);
+    if (!s->settled)
+        print_unsettled(p, f);
+    else if (p->n_advice && most_leave(p) && p->options.dtype == AMP_DTYPE_FP16)
+        fprintf(f, "\nThat leaves few layers in FP16. amp_dtype=bf16 under [net], instead of these "
+                   "lines, may do: BF16\nholds whatever FP32 holds.\n");
+}
+
+void amp_precision_print(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
+{
+    print_summary(p, s, f);
+    fprintf(
+        f,
+        "                            |--------- output --------| |------------ delta -----------| "
+        "|----- weight grad ----|\n%5s %-14s %-6s %9s %8s %8s %9s %8s %6s %6s %8s %8s %6s\n",
+        "layer", "type", "stored", "largest", "headroom", "error", "largest", "error", "zero%",
+        "lost%", "error", "cosine", "lost%");
+    for (int i = 0; i < p->net->n; ++i)
+        print_layer(p, i, f);
+    print_advice(p, s, f);
+}
+
+/* ---- JSON ---- */
+
+static void json_number(FILE *f, const char *before, double value)
+{
+    fputs(before, f);
+    amp_json_number(f, value, 9);
+}
+
+static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
+{
+    fprintf(f, ", \"%s\": ", name);
+    if (!is_measured(t)) {
+        fprintf(f, "null");
+        return;
+    }
+    json_number(f, "{\"largest\": ", t->largest);
+    json_number(f, ", \"relative_error\": ", t->error);
+    json_number(f, ", \"cosine\": ", t->cosine);
+    json_number(f, ", \"zero\": ", t->zero);
+    json_number(f, ", \"lost\": ", t->lost);
+    json_number(f, ", \"lost_norm\": ", t->lost_norm);
+    json_number(f, ", \"headroom\": ", headroom(t));
+    fputc('}', f);
+}
+
+static void json_layers(const struct amp_precision *p, FILE *f)
+{
+    for (int i = 0; i < p->net->n; ++i) {
+        const char *format = p->tensors[AMP_SEEN_OUT][i].format;
+        fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"", i ? "," : "", i,
+                amp_layer_type_name(p->net->layers[i].type), format ? format : "fp32");
+        json_tensor(f, "output", &p->tensors[AMP_SEEN_OUT][i]);
+        json_tensor(f, "delta", &p->tensors[AMP_SEEN_DELTA][i]);
+        json_tensor(f, "weight_gradient", &p->tensors[AMP_SEEN_GRADIENT][i]);
+        fputc('}', f);
+    }
+}
+
+static void json_advice(const struct amp_precision *p, FILE *f)
+{
+    for (int k = 0; k < p->n_advice; ++k) {
+        const struct amp_advice *a = &p->advice[k];
+        fprintf(f, "%s\n  {\"layer\": ", k ? "," : "");
+        json_number(f, "", a->layer < 0 ? NAN : a->layer);
+        fprintf(f, ", \"line\": %d, \"%s\": \"%s=%s\", ", a->line, a->replace ? "replace" : "add",
+                a->key, a->value);
+        if (is_loss_scale(a)) fprintf(f, "\"largest_fixed\": %.0f, ", p->scale);
+        fprintf(f, "\"why\": ");
+        amp_json_string(f, a->why);
+        fputc('}', f);
+    }
+}
+
+static void json_not_solved(const struct amp_precision *p, FILE *f)
+{
+    if (p->left < 0) {
+        fprintf(f, "null");
+        return;
+    }
+    fprintf(f, "{\"layer\": %d, \"why\": ", p->left);
+    amp_json_string(f, p->left_why);
+    fputc('}', f);
+}
+
+static void json_seconds(const struct amp_check_summary *s, FILE *f)
+{
+    bool measured = s->mixed_seconds > 0;
+    json_number(
+        f, "\"seconds_per_iteration\": {\"darknet_fp32\": ", measured ? s->stock_seconds : NAN);
+    json_number(f, ", \"fp32\": ", measured ? s->fp32_seconds : NAN);
+    json_number(f, ", \"mixed\": ", measured ? s->mixed_seconds : NAN);
+    fputc('}', f);
+}
+
+static void json_inputs(const struct amp_check_summary *s, FILE *f)
+{
+    fprintf(f, "\"data\": ");
+    amp_json_string(f, s->data);
+    fprintf(f, ", \"cfg\": ");
+    amp_json_string(f, s->cfg);
+    fprintf(f, ", \"weights\": ");
+    if (s->weights)
+        amp_json_string(f, s->weights);
+    else
+        fprintf(f, "null");
+}
+
+void amp_precision_print_json(const struct amp_precision *p, const struct amp_check_summary *s,
+                              FILE *f)
+{
+    fprintf(f, "{\"status\": \"%s\", \"settled\": %s, ",
+            p->n_advice || !s->settled ? "advice" : "fine", s->settled ? "true" : "false");
+    json_inputs(s, f);
+    fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", amp_dtype_word(p->options.dtype),
+            p->batches);
+    json_number(f, ", \"images\": ", p->batches ? s->images : NAN);
+    fprintf(f, ", \"images_per_iteration\": %d", s->images_per_iteration);
+    json_number(f, ", \"loss_scale\": ", p->batches ? p->scale : NAN);
+    json_number(f, ", \"redone\": ", p->batches ? s->redone : NAN);
+    fprintf(f, ",\n ");
+    json_seconds(s, f);
+    fprintf(f, ",\n \"activation_bytes\": {\"fp32\": %zu, \"mixed\": %zu},\n \"advice\": [",
+            s->fp32_bytes, s->mixed_bytes);
+    json_advice(p, f);
+    fprintf(f, "],\n \"not_solved\": ");
+    json_not_solved(p, f);
+    fprintf(f, ",\n \"layers\": [");
+    json_layers(p, f);
+    fprintf(f, "]}\n");
+}

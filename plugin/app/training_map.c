@@ -1,0 +1,322 @@
+#define _GNU_SOURCE
+#include "training_map.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_network.h"
+#include "detect.h"
+#include "eval_set.h"
+#include "plugin/core/file_check.h"
+#include "plugin/core/hash.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/weights_file.h"
+#include "plugin/core/whole_file.h"
+#include "plugin/core/options.h"
+#include "twin.h"
+
+#include "utils.h"
+
+/* As `detector map` measures unless it is told otherwise. */
+static const float thresh = .005f, nms = .45f;
+enum { LEAST_EVERY = 100 };
+
+struct amp_training_map {
+    struct amp_eval_set set;
+    network *twin;
+    size_t every, burn_in, total, step; /* step: images of an iteration */
+    unsigned long long weights_bytes;
+    char weights[PATH_MAX], record[PATH_MAX];
+    struct amp_evaluation last, best;
+};
+
+/* ---- the best so far ---- */
+
+static const struct amp_evaluation none = {.map50 = NAN, .map75 = NAN, .map = NAN};
+
+/* weights: which file's, by its hash (hash.h). */
+#define RECORD(number, hash)                                                                       \
+    "{\"iteration\": %lu, \"map50\": " number ", \"map75\": " number ", \"map\": " number          \
+    ", \"weights\": \"" hash "\"}\n"
+#define RECORD_READ    RECORD("%lf", "%" SCNx64)
+#define RECORD_WRITTEN RECORD("%.9g", "%016" PRIx64)
+
+/* 0: the record is there, and of these weights. */
+static int read_record(struct amp_training_map *m, const struct amp_file_id *weights)
+{
+    uint64_t hash = 0;
+    struct amp_evaluation e = none;
+    FILE *f = fopen(m->record, "r");
+    int n = f ? fscanf(f, RECORD_READ, &e.iteration, &e.map50, &e.map75, &e.map, &hash) : 0;
+    if (f) fclose(f);
+    if (n != 5 || hash != weights->hash) return -1;
+    m->best = e;
+    return 0;
+}
+
+static int write_record(const struct amp_training_map *m, char *err, size_t err_size)
+{
+    struct amp_whole_file f = {.fd = -1};
+    struct amp_file_id id;
+    const struct amp_evaluation *b = &m->best;
+    int failed = amp_file_identify(m->weights, &id, err, err_size) ||
+                 amp_whole_begin(&f, m->record, err, err_size);
+    if (!failed &&
+        dprintf(f.fd, RECORD_WRITTEN, b->iteration, b->map50, b->map75, b->map, id.hash) < 0) {
+        snprintf(err, err_size, "%s: cannot be written: %s", m->record, strerror(errno));
+        failed = -1;
+    }
+    failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
+             amp_folder_flush(m->record, err, err_size);
+    amp_whole_drop(&f);
+    return failed ? -1 : 0;
+}
+
+static bool is_better(double map50, double than)
+{
+    return isnan(than) || map50 > than;
+}
+
+static int measure_twin(struct amp_training_map *m, size_t iteration, struct amp_evaluation *e)
+{
+    char err[512];
+    struct amp_map_result result = {0};
+    double start = amp_clock_seconds();
+    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
+    int failed = !ap || amp_map_compute(ap, .5, &result, err, sizeof err);
+    if (ap && failed) fprintf(stderr, "error: %s\n", err);
+    amp_ap_set_free(ap);
+    if (!failed)
+        *e = (struct amp_evaluation){.iteration = (unsigned long)iteration,
+                                     .map50 = result.mean.ap50,
+                                     .map75 = result.mean.ap75,
+                                     .map = result.mean.ap,
+                                     .seconds = amp_clock_seconds() - start};
+    amp_map_result_free(&result);
+    return failed ? -1 : 0;
+}
+
+/* The best of the run that goes on: as its record says, else (a program may be killed between the
+ * two files) measured again. */
+static void take_up_best(struct amp_training_map *m)
+{
+    char err[3 * PATH_MAX];
+    struct amp_file_id id;
+    if (amp_file_unreadable(m->weights) || amp_file_identify(m->weights, &id, err, sizeof err))
+        return;
+    if (!read_record(m, &id)) return;
+    if (id.bytes != m->weights_bytes) {
+        fprintf(stderr, "darknet-amp: %s is another network's; the best is looked for anew\n",
+                m->weights);
+        return;
+    }
+    fprintf(stderr, "darknet-amp: %s is not of %s, which are measured again\n", m->record,
+            m->weights);
+    load_weights(m->twin, m->weights);
+    size_t iteration = *m->twin->seen / m->step;
+    *m->twin->seen = 0;
+    measure_twin(m, iteration, &m->best);
+}
+
+/* Training goes on if that fails: there will be other weights. */
+static bool keep_best(struct amp_training_map *m, network *trained)
+{
+    char err[3 * PATH_MAX];
+    struct amp_evaluation before = m->best;
+    m->best = m->last;
+    if (!amp_save_whole(trained, m->weights, m->weights_bytes, err, sizeof err) &&
+        !write_record(m, err, sizeof err))
+        return true;
+    fprintf(stderr, "darknet-amp: the best weights are not kept: %s\n", err);
+    m->best = before;
+    return false;
+}
+
+/* ---- what is needed ---- */
+
+static size_t count_lines(const char *path)
+{
+    char *line = NULL;
+    size_t size = 0, lines = 0;
+    FILE *f = fopen(path, "r");
+    while (f && getline(&line, &size, f) >= 0)
+        ++lines;
+    free(line);
+    if (f) fclose(f);
+    return lines;
+}
+
+static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file *data,
+                          const struct amp_net_desc *net, int every)
+{
+    size_t step = (size_t)net->batch * (size_t)net->subdivisions;
+    size_t images = count_lines(amp_cfg_string(data->sections, "train", "data/train.list"));
+    size_t epoch = (images + step - 1) / step;
+    m->every = every ? (size_t)every : epoch > LEAST_EVERY ? epoch : LEAST_EVERY;
+    m->step = step;
+    m->burn_in = (size_t)net->burn_in;
+    m->total = (size_t)net->max_batches;
+    m->weights_bytes = amp_weights_saved_bytes(net);
+}
+
+static void name_files(struct amp_training_map *m, const struct amp_cfg_file *data,
+                       const char *cfg_path)
+{
+    const char *folder = amp_cfg_string(data->sections, "backup", "/backup/");
+    char *base = basecfg((char *)cfg_path);
+    snprintf(m->weights, sizeof m->weights, "%s/%s_best.weights", folder, base);
+    snprintf(m->record, sizeof m->record, "%s/%s_best.json", folder, base);
+    free(base);
+}
+
+static int read_files(struct amp_training_map *m, const char *data_path, const char *cfg_path,
+                      int every, char *err, size_t err_size)
+{
+    struct amp_options options;
+    struct amp_net_desc *net = NULL;
+    struct amp_cfg_file *data = amp_cfg_read_data(data_path, err, err_size);
+    struct amp_cfg_file *cfg = data ? amp_cfg_read(cfg_path, err, err_size) : NULL;
+    if (cfg && !amp_options_read(cfg, &options, NULL, 0, err, err_size))
+        net = amp_net_describe(cfg, 0, 0, options.mixed_precision, err, err_size);
+    if (net) {
+        read_schedule(m, data, net, every);
+        name_files(m, data, cfg_path);
+    }
+    int result = net ? 0 : -1;
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    amp_cfg_free(data);
+    return result;
+}
+
+/* While training, a file that cannot be decoded would end it. */
+static int check_images(const struct amp_eval_set *set)
+{
+    int bad = 0;
+    struct amp_progress progress;
+    amp_progress_start(&progress, stderr, "decoding the valid images", (size_t)set->images.count);
+    for (int i = 0; i < set->images.count; ++i) {
+        image im = load_image_color(set->images.line[i], 0, 0);
+        if (!amp_detect_is_decoded(im, set->images.line[i])) {
+            fprintf(stderr, "error: %s: cannot be decoded as an image\n", set->images.line[i]);
+            ++bad;
+        }
+        free_image(im);
+        amp_progress_update(&progress, (size_t)i + 1);
+    }
+    return bad ? -1 : 0;
+}
+
+static int check_set(const struct amp_training_map *m, const char *data_path, const char *cfg_path)
+{
+    if (amp_map_check_network(cfg_path, NULL, &m->set, gpu_index >= 0, stderr)) return -1;
+    if (!m->set.n_truths) {
+        fprintf(stderr, "error: %s: the valid list has no boxes at all, so -map has no result\n",
+                data_path);
+        return -1;
+    }
+    return check_images(&m->set);
+}
+
+static int prepare(struct amp_training_map *m, const char *data_path, const char *cfg_path,
+                   bool goes_on, int every)
+{
+    char err[3 * PATH_MAX];
+    if (read_files(m, data_path, cfg_path, every, err, sizeof err)) {
+        fprintf(stderr, "error: %s\n", err);
+        return -1;
+    }
+    if (amp_eval_set_load(data_path, &m->set, stderr)) return -1;
+    if (check_set(m, data_path, cfg_path)) return -1;
+    fprintf(stderr, "-map: the network that evaluates, one image at a time:\n");
+    if (amp_twin_create(cfg_path, &m->twin, err, sizeof err)) {
+        fprintf(stderr, "error: %s\n", err);
+        return -1;
+    }
+    if (goes_on) take_up_best(m);
+    return 0;
+}
+
+static void free_map(struct amp_training_map *m)
+{
+    if (m->twin) free_network(m->twin);
+    amp_eval_set_free(&m->set);
+    free(m);
+}
+
+struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
+                                               bool goes_on, int every)
+{
+    struct amp_training_map *m = calloc(1, sizeof *m);
+    if (!m) {
+        fprintf(stderr, "error: out of memory\n");
+        return NULL;
+    }
+    m->last = m->best = none;
+    if (!prepare(m, data_path, cfg_path, goes_on, every)) return m;
+    free_map(m);
+    return NULL;
+}
+
+/* ---- measuring ---- */
+
+bool amp_training_map_due(const struct amp_training_map *m, size_t iteration)
+{
+    if (iteration >= m->total) return true;
+    return iteration > m->burn_in && iteration % m->every == 0;
+}
+
+static void print_percent(double value)
+{
+    if (isnan(value))
+        printf("-");
+    else
+        printf("%.2f %%", 100 * value);
+}
+
+static void print_line(const struct amp_training_map *m, bool kept)
+{
+    printf("mAP at iteration %lu: mAP@0.5 ", m->last.iteration);
+    print_percent(m->last.map50);
+    printf(", mAP@0.75 ");
+    print_percent(m->last.map75);
+    printf(", mAP@[.5:.95] ");
+    print_percent(m->last.map);
+    if (kept) {
+        printf("; the best so far, saved to %s", m->weights);
+    } else {
+        printf("; best so far ");
+        print_percent(m->best.map50);
+        printf(" at iteration %lu", m->best.iteration);
+    }
+    printf("; %.1f s\n", m->last.seconds);
+    fflush(stdout);
+}
+
+int amp_training_map_measure(struct amp_training_map *m, network *trained, size_t iteration)
+{
+    amp_twin_take_weights(m->twin, trained);
+    if (measure_twin(m, iteration, &m->last)) {
+        fprintf(stderr, "darknet-amp: no mAP at iteration %zu; training goes on\n", iteration);
+        return -1;
+    }
+    bool kept = is_better(m->last.map50, m->best.map50) && keep_best(m, trained);
+    amp_log_evaluation(trained, &m->last);
+    print_line(m, kept);
+    return 0;
+}
+
+const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *m)
+{
+    return &m->last;
+}
+
+const struct amp_evaluation *amp_training_map_best(const struct amp_training_map *m)
+{
+    return &m->best;
+}

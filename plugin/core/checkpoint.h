@@ -1,0 +1,39 @@
+/* A weights file and its sidecar, kept as a pair: at every moment, whenever the program is killed
+ * or the disk fills up, one matching pair is in the folder.
+ *
+ *   NAME        NAME.amp          the pair that training resumes from
+ *   NAME.prev   NAME.prev.amp     the one before it, while NAME's is being replaced
+ *
+ *   both new files are on the disk, under other names
+ *   NAME, NAME.amp  ─► also NAME.prev, NAME.prev.amp      (unless NAME's do not match)
+ *   new sidecar     ─► NAME.amp                           from here NAME's do not match,
+ *   new weights     ─► NAME                               from here they do
+ *   NAME.prev, NAME.prev.amp removed
+ */
+#ifndef AMP_CHECKPOINT_H
+#define AMP_CHECKPOINT_H
+
+#include "whole_file.h"
+#include "sidecar.h"
+
+#define AMP_SIDECAR_SUFFIX ".amp"
+
+/* Puts the new files in the place of the old; the whole files are begun and written. sidecar NULL:
+ * the weights get none, and one that belonged to the old weights is removed. 0, or -1 with text in
+ * err: a matching pair, old or new, is still there. Drop the files afterwards. */
+int amp_checkpoint_place(struct amp_whole_file *weights, struct amp_whole_file *sidecar, char *err,
+                         size_t err_size);
+
+struct amp_checkpoint {
+    char weights[PATH_MAX]; /* the file to load */
+    struct amp_sidecar
+        *sidecar; /* that belongs to it and to the network; NULL: none. The caller's */
+};
+
+/* What to load for the weights file NAME: NAME with its sidecar, if it has one; the previous pair,
+ * where NAME's sidecar is damaged or belongs to other weights; NAME alone otherwise. warning: "",
+ * or why the sidecar is not used and what is done instead. */
+void amp_checkpoint_find(const char *name, const struct amp_run *, struct amp_checkpoint *,
+                         char *warning, size_t warning_size);
+
+#endif

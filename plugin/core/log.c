@@ -1,0 +1,348 @@
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "json.h"
+
+#define PROGRESS_SECONDS 10
+#define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
+{
+    memset(log, 0, sizeof *log);
+    log->out = stderr;
+    log->net = net;
+    log->last_fault.class = AMP_FAULT_NONE;
+}
+
+/* Whether it begins as our lines do, or is empty; a full disk may have cut the line off. If not, or
+ * if it cannot be read, errno says so. */
+static bool is_log(const char *path)
+{
+    char begin[sizeof LINE_BEGINS - 1];
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, begin, sizeof begin);
+    if (fd >= 0) close(fd);
+    if (n >= 0) errno = EEXIST;
+    return n >= 0 && !memcmp(begin, LINE_BEGINS, (size_t)n);
+}
+
+static bool is_behind(int fd, const struct stat *file)
+{
+    struct stat info;
+    return !fstat(fd, &info) && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
+}
+
+/* Where the program prints to a file, and the log is that file (/dev/stdout): the descriptor that
+ * it prints to, so that nothing is written over; -1: elsewhere. */
+static int find_output(const struct stat *file)
+{
+    return is_behind(STDOUT_FILENO, file)   ? STDOUT_FILENO
+           : is_behind(STDERR_FILENO, file) ? STDERR_FILENO
+                                            : -1;
+}
+
+/* A descriptor that appends; *own: to a regular file that is the log's alone. -1 with errno. Never
+ * waits: a pipe must have its reader. */
+static int open_to_append(const char *path, bool *own)
+{
+    struct stat info;
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0) return -1;
+    if (fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) {
+        close(fd);
+        return -1;
+    }
+    *own = false;
+    if (!S_ISREG(info.st_mode)) return fd;
+    int output = find_output(&info);
+    *own = output < 0;
+    if (*own && is_log(path)) return fd;
+    close(fd);
+    return *own ? -1 : fcntl(output, F_DUPFD_CLOEXEC, 0);
+}
+
+static const char *why_not_opened(const char *path)
+{
+    struct stat info;
+    if (errno == EEXIST)
+        return "there is a file that is no log (one begins with " LINE_BEGINS
+               "); it is left as it is. Give another name, or remove that file";
+    if (errno == ENXIO && !stat(path, &info) && S_ISFIFO(info.st_mode))
+        return "it is a pipe that nobody reads";
+    return strerror(errno);
+}
+
+int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
+{
+    if (!path[0] || log->place || log->json || log->json_failed) return 0;
+    int fd = open_to_append(path, &log->json_is_own);
+    log->json = fd < 0 ? NULL : fdopen(fd, "a");
+    if (log->json) return 0;
+    snprintf(err, err_size, "cannot be written: %s", why_not_opened(path));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static void print_summary(struct amp_log *log, const struct amp_scaler *s)
+{
+    char scale[32];
+    double seconds = log->last_iteration - log->started;
+    fprintf(
+        log->out,
+        "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
+        "raised %lld times, "
+        "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+        log->who, (long long)log->iterations, seconds,
+        seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
+        amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
+        (long long)s->redone, (long long)s->skipped);
+}
+
+static void flush_repeats(struct amp_log *log)
+{
+    char scale[32];
+    if (log->repeats)
+        fprintf(log->out, "mixed precision: %sthe same %lld more times; loss scale now %s\n",
+                log->who, (long long)log->repeats, amp_scale_text(log->repeat_scale, scale));
+    log->repeats = 0;
+}
+
+void amp_log_share(struct amp_log *log, int place, int together, int gpu)
+{
+    log->place = place;
+    log->together = together;
+    log->who[0] = 0;
+    if (together > 1) snprintf(log->who, sizeof log->who, "GPU %d: ", gpu);
+}
+
+void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
+{
+    flush_repeats(log);
+    if (log->iterations) print_summary(log, s);
+    if (log->json) fclose(log->json);
+    log->json = NULL;
+    log->iterations = 0;
+}
+
+static const char *consequence(const struct amp_fault *f, enum amp_verdict verdict)
+{
+    if (verdict == AMP_VERDICT_RETRY) return "backward pass redone";
+    switch (f->class) {
+    case AMP_FAULT_INPUT:
+        return "step skipped; the loss scale is not to blame and stays";
+    case AMP_FAULT_FORWARD:
+        return "step skipped; this layer continues in FP32, the loss scale stays";
+    default:
+        return "step skipped";
+    }
+}
+
+static const char *description(const struct amp_fault *f)
+{
+    switch (f->class) {
+    case AMP_FAULT_INPUT:
+        return isfinite(f->magnitude) ? "is no box" : "is not finite";
+    case AMP_FAULT_FORWARD:
+        return "does not fit FP16";
+    case AMP_FAULT_DIVERGED:
+        return "is not finite although all its operands are";
+    default:
+        return "overflowed";
+    }
+}
+
+static int same_place(const struct amp_fault *a, const struct amp_fault *b)
+{
+    if (a->class == AMP_FAULT_INPUT) return 0; /* another image */
+    return a->class == b->class && a->layer == b->layer && a->tensor == b->tensor;
+}
+
+void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verdict verdict,
+                   double old_scale, double new_scale, int subdivision, const char *image)
+{
+    if (same_place(f, &log->last_fault) && verdict == log->last_verdict) {
+        log->repeats++;
+        log->repeat_scale = new_scale;
+        return;
+    }
+    flush_repeats(log);
+    log->last_fault = *f;
+    log->last_verdict = verdict;
+    char from[32], to[32];
+    flockfile(log->out); /* other networks' threads have lines, too */
+    fprintf(log->out,
+            "mixed precision: %s%s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
+            log->who, amp_watch_name(f->tensor), f->layer,
+            amp_layer_type_name(log->net->layers[f->layer].type), description(f), f->magnitude,
+            subdivision, image ? ", image " : "", image ? image : "");
+    if (new_scale != old_scale)
+        fprintf(log->out, "; loss scale %s -> %s", amp_scale_text(old_scale, from),
+                amp_scale_text(new_scale, to));
+    fprintf(log->out, "; %s\n", consequence(f, verdict));
+    funlockfile(log->out);
+}
+
+void amp_log_exodus(struct amp_log *log, int iterations, int window)
+{
+    fprintf(log->out,
+            "mixed precision: %slayers left FP16 in %d of the last %d iterations: values that grow "
+            "like this look like divergence; lower learning_rate, or lengthen burn_in\n",
+            log->who, iterations, window);
+}
+
+void amp_log_carry_on(struct amp_log *log, const char *why)
+{
+    flush_repeats(log);
+    fprintf(log->out, "mixed precision: %s%s; going on, as amp_on_divergence=continue says\n",
+            log->who, why);
+}
+
+void amp_log_without_norm(struct amp_log *log)
+{
+    if (!log->said_no_norm)
+        fputs("mixed precision: no memory for a copy of the largest gradient, grad_norm in amp_log "
+              "is "
+              "null; larger subdivisions would leave some\n",
+              log->out);
+    log->said_no_norm = true;
+}
+
+void amp_log_scale(struct amp_log *log, const char *why, double old_scale, double new_scale)
+{
+    char from[32], to[32];
+    flush_repeats(log);
+    log->last_fault.class = AMP_FAULT_NONE; /* the next overflow is told in full */
+    fprintf(log->out, "mixed precision: %sloss scale %s -> %s (%s)\n", log->who,
+            amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
+}
+
+static void print_left(FILE *f, double seconds)
+{
+    long s = (long)(seconds + 0.5);
+    fprintf(f, "%ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
+}
+
+static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
+{
+    char scale[32];
+    int together =
+        log->together ? log->together : 1; /* `iteration` counts the others' images too */
+    double per_iteration = (time - log->window_start) / (double)log->window_iterations / together;
+    double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
+    size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
+    flush_repeats(log);
+    flockfile(log->out);
+    fprintf(log->out,
+            "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
+            "%lld skipped, ",
+            log->iteration, log->total, share, log->images_per_iteration / per_iteration, log->loss,
+            amp_scale_text(s->scale, scale), (long long)s->redone, (long long)s->skipped);
+    print_left(log->out, per_iteration * (double)left);
+    fputc('\n', log->out);
+    funlockfile(log->out);
+    log->last_progress = log->window_start = time;
+    log->window_iterations = 0;
+}
+
+bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
+{
+    return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
+}
+
+static void print_number(FILE *f, const char *key, double value)
+{
+    fprintf(f, ", \"%s\": ", key);
+    amp_json_number(f, value, 9);
+}
+
+static void write_layers(FILE *f, const struct amp_numbers *numbers)
+{
+    for (int i = 0; i < numbers->n_layers; i++) {
+        const struct amp_layer_numbers *l = &numbers->layers[i];
+        fprintf(f, "%s{\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"",
+                i ? ", " : ", \"layers\": [", i, l->type, l->format);
+        print_number(f, "out_max", l->out_max);
+        print_number(f, "delta_max", l->delta_max);
+        print_number(f, "delta_zero", l->delta_zero);
+        fputc('}', f);
+    }
+    if (numbers->n_layers) fputc(']', f);
+}
+
+/* What was written is in the file, or it is given up. */
+static void flush_json(struct amp_log *log)
+{
+    if (!fflush(log->json)) return;
+    fprintf(log->out, "mixed precision: amp_log can no longer be written: %s\n", strerror(errno));
+    fclose(log->json);
+    log->json = NULL;
+    log->json_failed = true;
+}
+
+static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds,
+                       const struct amp_numbers *numbers)
+{
+    bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
+    bool emptied = begins && !ftruncate(fileno(log->json), 0);
+    (void)emptied; /* where that fails, so does the writing */
+    fprintf(log->json, LINE_BEGINS "%zu", log->iteration);
+    print_number(log->json, "loss", log->loss);
+    print_number(log->json, "loss_scale", s->scale);
+    fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
+            (long long)s->skipped);
+    print_number(log->json, "seconds", seconds);
+    print_number(log->json, "grad_norm", numbers->grad_norm);
+    write_layers(log->json, numbers);
+    fputs("}\n", log->json);
+    flush_json(log);
+}
+
+void amp_log_step(struct amp_log *log)
+{
+    if (log->started > 0) return;
+    log->started = log->window_start = log->last_progress = log->last_iteration = now();
+}
+
+void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
+                       size_t total, double loss, int images, const struct amp_numbers *numbers)
+{
+    double time = now(), seconds = time - log->last_iteration;
+    log->last_iteration = time;
+    log->iterations++;
+    log->window_iterations++;
+    log->loss = loss;
+    log->iteration = iteration;
+    log->total = total;
+    log->images_per_iteration = images;
+    if (log->json) write_json(log, s, seconds, numbers);
+    if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
+}
+
+void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
+                            double map, double seconds)
+{
+    log->last_iteration += seconds;
+    log->window_start += seconds;
+    log->started += seconds;
+    if (!log->json) return;
+    fprintf(log->json, LINE_BEGINS "%zu, \"evaluation\": {\"seconds\": %.9g", iteration, seconds);
+    print_number(log->json, "map50", map50);
+    print_number(log->json, "map75", map75);
+    print_number(log->json, "map", map);
+    fputs("}}\n", log->json);
+    flush_json(log);
+}

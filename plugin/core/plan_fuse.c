@@ -1,0 +1,194 @@
+/* Which layers share memory and work: residual sums and pools that the convolution before them
+ * computes, slices of concatenations. */
+#include "planner.h"
+
+/* ---- layers that the convolution before them computes: residual sums, pools ---- */
+
+static int readers(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
+{
+    int count = 0;
+    for (int j = i + 1; j < plan->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            count += plan->layers[j].sources[k] == i;
+    return count;
+}
+
+static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer_desc *b)
+{
+    return a->outputs == b->outputs && a->out_w == b->out_w && a->out_h == b->out_h &&
+           a->out_c == b->out_c;
+}
+
+/* What is done to the delta of a convolution can be done where it is made; that of a connected
+ * layer may have to be clipped first (convolution.c). */
+static bool shares_delta(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_CONVOLUTIONAL;
+}
+
+/* Whether the layer before j, which nobody else reads, could go on to what j makes: it normalizes,
+ * and needs no output for its gradient. */
+static bool can_go_on(const struct planner *pl, int j)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
+    const struct amp_layer_desc *before = &pl->net->layers[j - 1];
+    return p->ours && p->sources[0] == j - 1 && shares_delta(before) && writer->ours &&
+           before->batch_normalize && ampk_is_two_slopes(before->activation) &&
+           readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
+}
+
+/* Whether layer j only adds to what the layer before it makes. */
+static bool is_plain_sum(const struct planner *pl, int j)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    int added = l->type == AMP_SHORTCUT ? pl->plan->layers[j].sources[1] : -1;
+    return added >= 0 && l->activation == AMPK_LINEAR && l->alpha == 1 && l->beta == 1 &&
+           is_same_shape(&pl->net->layers[added], l);
+}
+
+/* Windows of 2 x 2 by 2 from the corner on, which is what nets have; others, which overlap or begin
+ * outside of the image, are small. */
+static bool is_halving(const struct amp_layer_desc *l)
+{
+    return l->type == AMP_MAXPOOL && l->size == 2 && l->stride == 2 && (l->pad == 0 || l->pad == 1);
+}
+
+/* The delta of a sum is that of both its terms: the convolution's always, and the other's where no
+ * other reader has contributed before. */
+static int find_delta_owner(const struct planner *pl, int j)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (!p->source_wanted[1] || !p->source_first[1]) return j - 1;
+    const struct amp_plan_layer *added = &pl->plan->layers[p->sources[1]];
+    return added->ours && added->out == p->out ? added->delta_owner : j - 1;
+}
+
+static void fuse(struct planner *pl, int j, const char *how)
+{
+    struct amp_plan_layer *p = &pl->plan->layers[j];
+    p->fused = true;
+    amp_plan_add_reason(p, "; %s by layer %d as it writes its output", how, j - 1);
+}
+
+void amp_plan_fuse_layers(struct planner *pl)
+{
+    struct amp_plan_layer *layers = pl->plan->layers;
+    for (int j = 0; j < pl->plan->n; j++) {
+        layers[j].delta_owner = j;
+        if (j == 0 || !can_go_on(pl, j)) continue;
+        if (is_plain_sum(pl, j)) {
+            fuse(pl, j, "added");
+            if (layers[j - 1].backward)
+                layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
+        } else if (is_halving(&pl->net->layers[j])) {
+            fuse(pl, j, "pooled");
+            layers[j - 1].delta_owner = -1;
+        }
+    }
+}
+
+/* ---- slices of concatenations ---- */
+
+/* Whether layer i can write its output with gaps between pixels. */
+static bool can_be_slice(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    if (pl->plan->layers[i].fused || amp_plan_writes(pl->plan, i) != i) return false;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+        return l->batch_normalize;
+    case AMP_REORG:
+        return !l->extra;
+    case AMP_MAXPOOL:
+    case AMP_UPSAMPLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_slice(const struct planner *pl, int j, int source)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[j];
+    const struct amp_plan_layer *p = &pl->plan->layers[j];
+    if (source < 0 || !can_be_slice(pl, source) || readers(pl->plan, pl->net, source) != 1)
+        return false;
+    const struct amp_layer_desc *from = &pl->net->layers[source];
+    const struct amp_plan_layer *writer = &pl->plan->layers[source];
+    return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
+           l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
+}
+
+/* What only a concatenation of channels reads is written there at once, and its delta is read
+ * there: but a convolution's, which its gradient takes the place of. */
+void amp_plan_find_slices(struct planner *pl)
+{
+    struct amp_plan_layer *layers = pl->plan->layers;
+    for (int j = 0; j < pl->plan->n; j++) {
+        layers[j].route = -1;
+        if (pl->net->layers[j].type != AMP_ROUTE) continue;
+        int first = 0;
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
+            int s = layers[j].sources[k];
+            if (is_slice(pl, j, s)) {
+                layers[s].route = j;
+                layers[s].first_channel = first;
+                layers[s].delta_slice =
+                    layers[s].backward && !amp_layer_is_matrix(&pl->net->layers[s]);
+                amp_plan_add_reason(&layers[s], "; writes into route %d", j);
+            }
+            if (s >= 0) first += pl->net->layers[s].out_c;
+        }
+    }
+}
+
+int amp_plan_first_slice(const struct planner *pl, int i, bool delta)
+{
+    for (int s = 0; s < i; s++) {
+        const struct amp_plan_layer *p = &pl->plan->layers[s];
+        if (p->route == i && (p->delta_slice || !delta)) return s;
+    }
+    return i;
+}
+
+/* ---- what follows from it ---- */
+
+int amp_plan_last_sharer(const struct planner *pl, int i)
+{
+    int last = i;
+    for (int j = i + 1; j < pl->plan->n; j++)
+        if (pl->plan->layers[j].delta_owner == i) last = j;
+    return last;
+}
+
+int amp_plan_writes(const struct amp_plan *plan, int i)
+{
+    return i + 1 < plan->n && plan->layers[i + 1].fused ? i + 1 : i;
+}
+
+int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    if (!amp_layer_is_matrix(&net->layers[i]) || p->in != AMP_FORMAT_FP16 || !p->source_wanted[0])
+        return -1;
+    int s = p->sources[0];
+    const struct amp_layer_desc *l = &net->layers[s];
+    bool normalized = shares_delta(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
+    bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16;
+    return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
+}
+
+int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    bool bias = p->ours && shares_delta(&net->layers[i]) && !net->layers[i].batch_normalize;
+    if (!bias || !p->backward || p->out != AMP_FORMAT_BORDER || readers(plan, net, i) != 1)
+        return -1;
+    for (int j = i + 1; j < plan->n; j++) {
+        const struct amp_plan_layer *loss = &plan->layers[j];
+        if (loss->sources[0] != i) continue;
+        bool alone = loss->loss && loss->ours && loss->delta_from_nobody;
+        return alone && loss->source_wanted[0] ? j : -1;
+    }
+    return -1;
+}

@@ -1,0 +1,45 @@
+/* A Darknet weights file against the network that is to load it: sizes only, nothing is loaded.
+ *
+ * The file: three 32-bit version numbers, the count of images seen (64 bits from version 0.2 on, 32
+ * before), then each layer's tensors as 32-bit floats, without names or sizes: whether a file
+ * belongs to a network shows only in where it ends. Darknet itself checks no read.
+ */
+#ifndef AMP_WEIGHTS_FILE_H
+#define AMP_WEIGHTS_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "net_desc.h"
+
+#define AMP_LAYER_TENSORS_MAX 40 /* lstm: 8 matrices of up to 5 tensors */
+
+struct amp_weight_tensor {
+    char name[32];   /* "weights", "wz biases" */
+    uint64_t floats; /* UINT64_MAX: too many to count */
+};
+
+enum amp_weights_use { AMP_WEIGHTS_LOAD, AMP_WEIGHTS_SAVE };
+
+/* The layer's tensors in file order, as Darknet's load_weights (which honours dontload, numload and
+ * dontloadscales) or save_weights (dontsave) handles them. Returns how many. */
+int amp_weights_layer_tensors(const struct amp_layer_desc *, enum amp_weights_use,
+                              struct amp_weight_tensor[AMP_LAYER_TENSORS_MAX]);
+
+/* Bytes of the file that save_weights writes; UINT64_MAX: too many to count. */
+uint64_t amp_weights_saved_bytes(const struct amp_net_desc *);
+
+struct amp_weights_info {
+    uint64_t seen;
+    int layers;       /* layers that load weights */
+    int layers_found; /* so many of them, the first ones, are in the file */
+    int first_absent; /* index of the first layer that is not, or -1 */
+};
+
+/* 0, or -1 with text in err: unreadable, ends inside a layer, has bytes left over, has no layer at
+ * all, or the network has a layer that Darknet crashes on when it loads weights. A file that ends
+ * exactly between layers is accepted. */
+int amp_weights_check(const char *path, const struct amp_net_desc *, struct amp_weights_info *,
+                      char *err, size_t err_size);
+
+#endif

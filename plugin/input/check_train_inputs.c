@@ -1,0 +1,294 @@
+#define _GNU_SOURCE
+#include "check_train_inputs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check_train_net.h"
+#include "plugin/core/file_check.h"
+#include "plugin/core/cfg_file.h"
+#include "plugin/core/net_desc.h"
+#include "plugin/core/options.h"
+#include "train_list.h"
+#include "plugin/core/weights_file.h"
+
+/* Of the buffer in which Darknet puts together a weights file's name. */
+#define DARKNET_NAME_SIZE 256
+
+struct checker {
+    struct amp_cfg_file *data, *cfg; /* NULL where unreadable */
+    struct amp_net_desc *net;        /* NULL without a valid cfg */
+    struct amp_options options;      /* of that cfg */
+    FILE *progress, *warn;
+    char *err;
+    size_t err_size, err_used;
+    bool failed;
+};
+
+/* ---- faults ---- */
+
+/* Also the amp_tell of the others. */
+static void tell(void *context, const char *message)
+{
+    struct checker *k = context;
+    k->failed = true;
+    size_t room = k->err_size - k->err_used;
+    int n = snprintf(k->err + k->err_used, room, "%s%s", k->err_used ? "\n" : "", message);
+    k->err_used += (size_t)n < room ? (size_t)n : room ? room - 1 : 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const char *format, ...)
+{
+    char message[2 * PATH_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    tell(k, message);
+}
+
+/* ---- the cfg ---- */
+
+static void read_cfg(struct checker *k, const char *path)
+{
+    char err[2 * PATH_MAX];
+    k->cfg = amp_cfg_read(path, err, sizeof err);
+    if (!k->cfg || amp_options_read(k->cfg, &k->options, NULL, 0, err, sizeof err)) {
+        tell(k, err);
+        return;
+    }
+    k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
+    if (!k->net) tell(k, err);
+}
+
+/* ---- classes ---- */
+
+/* Lines up to the last that is not empty, or -1. */
+static int count_names(const char *path)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t length;
+    int lines = 0, names = 0;
+    FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
+    if (!file) return -1;
+    while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
+        ++lines;
+        if (line[strspn(line, " \t\r\n")]) names = lines;
+    }
+    free(line);
+    fclose(file);
+    return names;
+}
+
+/* The data file's classes, 0 where it has none. */
+static int read_classes(struct checker *k)
+{
+    const struct amp_cfg_entry *e = k->data ? amp_cfg_find(&k->data->sections[0], "classes") : NULL;
+    if (!e) return 0;
+    char *end;
+    errno = 0;
+    long classes = strtol(e->value, &end, 10);
+    if (!*end && !errno && classes >= 1 && classes <= INT_MAX) return (int)classes;
+    fault(k, "%s:%d: classes=%.80s; allowed: a whole number, at least 1", k->data->path, e->line,
+          e->value);
+    return 0;
+}
+
+static void check_names(struct checker *k, int classes)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(&k->data->sections[0], "names");
+    if (!e) return;
+    int names = count_names(e->value);
+    if (names < 0)
+        fault(k, "%s:%d: names=%s: %s", k->data->path, e->line, e->value,
+              amp_text_unreadable(e->value));
+    else if (classes && names != classes)
+        fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
+              e->value, names, classes);
+}
+
+/* Every head must have so many classes; 0: as many as the first. Returns how many. */
+static int check_head_classes(struct checker *k, int classes)
+{
+    for (int i = 0; k->net && i < k->net->n; ++i) {
+        const struct amp_layer_desc *l = &k->net->layers[i];
+        if (!amp_layer_is_head(l)) continue;
+        if (!classes) classes = l->classes;
+        if (l->classes != classes)
+            fault(k, "%s:%d: classes=%d in %s, but %s %d", k->cfg->path,
+                  amp_cfg_line(amp_cfg_layer(k->cfg, i), "classes"), l->classes,
+                  amp_cfg_layer(k->cfg, i)->name,
+                  k->data && amp_cfg_find(&k->data->sections[0], "classes") ? "the data file says"
+                                                                            : "the first head has",
+                  classes);
+    }
+    return classes;
+}
+
+/* Labels name the lines of a head's map where there is one. */
+static int count_label_classes(const struct checker *k, int classes)
+{
+    for (int i = 0; k->net && i < k->net->n; ++i) {
+        const struct amp_cfg_entry *map = amp_cfg_find(amp_cfg_layer(k->cfg, i), "map");
+        int lines = map && amp_layer_is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
+        if (lines > 0) return lines;
+    }
+    return classes ? classes : INT_MAX;
+}
+
+/* ---- weights and backup ---- */
+
+static void check_seen(struct checker *k, const char *path, uint64_t seen)
+{
+    uint64_t batch = (uint64_t)k->net->batch * (uint64_t)k->net->subdivisions;
+    uint64_t iterations = seen / batch;
+    if (k->net->max_batches < 1 || iterations < (uint64_t)k->net->max_batches) return;
+    fault(k,
+          "weights file %s: has seen %" PRIu64 " images, %" PRIu64 " batches, and max_batches is "
+          "%d: nothing to train: use -clear or raise max_batches",
+          path, seen, iterations, k->net->max_batches);
+}
+
+static void check_weights(struct checker *k, const char *path, bool clear)
+{
+    char err[2 * PATH_MAX];
+    struct amp_weights_info info;
+    const char *why = amp_file_unreadable(path);
+    if (why) {
+        fault(k, "weights file %s: %s", path, why);
+        return;
+    }
+    if (!k->net) return;
+    if (amp_weights_check(path, k->net, &info, err, sizeof err)) {
+        tell(k, err);
+        return;
+    }
+    if (info.layers_found < info.layers && k->progress)
+        fprintf(k->progress,
+                "weights file %s ends before layer %d: %d of %d layers with weights are loaded, "
+                "layer %d and later ones start anew\n",
+                path, info.first_absent, info.layers_found, info.layers, info.first_absent);
+    if (!clear) check_seen(k, path, info.seen);
+}
+
+/* The cfg's name in those of the weights files; *length of it. */
+static const char *base_name(const struct checker *k, int *length)
+{
+    const char *slash = strrchr(k->cfg->path, '/'), *base = slash ? slash + 1 : k->cfg->path;
+    *length = (int)strcspn(base, ".");
+    return base;
+}
+
+/* The longest name that Darknet puts together in its fixed buffer. */
+static void check_name_length(struct checker *k, const char *folder)
+{
+    int length;
+    const char *base = base_name(k, &length);
+    int numbered =
+        snprintf(NULL, 0, "%s/%.*s_%d.weights", folder, length, base, k->net->max_batches);
+    int final = snprintf(NULL, 0, "%s/%.*s_final.weights", folder, length, base);
+    int longest = numbered > final ? numbered : final;
+    if (longest >= DARKNET_NAME_SIZE)
+        fault(k,
+              "backup folder %s: its weights files would have names of %d bytes; Darknet has "
+              "room for %d",
+              folder, longest, DARKNET_NAME_SIZE - 1);
+}
+
+static bool has_backup(const struct checker *k, const char *folder)
+{
+    char path[PATH_MAX];
+    int length;
+    const char *base = base_name(k, &length);
+    snprintf(path, sizeof path, "%s/%.*s.backup", folder, length, base);
+    return !amp_file_unreadable(path);
+}
+
+/* A weights file, and the sidecar that is written beside it: an array as long as the weights, with
+ * adam three. Returns how many files. */
+static int list_save(const struct checker *k, uint64_t bytes[2])
+{
+    bytes[0] = amp_weights_saved_bytes(k->net);
+    if (__builtin_mul_overflow(bytes[0], k->net->adam ? 3 : 1, &bytes[1])) bytes[1] = UINT64_MAX;
+    return k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE ? 2 : 1;
+}
+
+/* Mixed precision replaces no file before the next one is whole. */
+static void check_room(struct checker *k, const char *folder)
+{
+    static const char *const what[][2] = {
+        {"weights files", "weights and sidecar"},
+        {"weights, twice (the old stay until the new are whole; numbered files come on top),",
+         "weights and sidecar, twice (the old stay until the new are whole; numbered files come on "
+         "top),"},
+    };
+    char err[2 * PATH_MAX];
+    uint64_t bytes[4] = {1};
+    int files = k->net ? list_save(k, bytes) : 1;
+    bool twice = k->net && k->options.mixed_precision && !has_backup(k, folder);
+    memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);
+    if (amp_folder_check(folder, bytes, twice ? 2 * files : files, what[twice][files - 1], err,
+                         sizeof err))
+        fault(k, "backup %s", err);
+}
+
+static void check_backup(struct checker *k)
+{
+    const char *folder = amp_cfg_string(&k->data->sections[0], "backup", "/backup/");
+    check_room(k, folder);
+    if (k->net) check_name_length(k, folder);
+}
+
+/* ---- images ---- */
+
+static void check_list(struct checker *k, int classes)
+{
+    struct amp_train_list list;
+    const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
+    amp_train_list_check(path, classes, k->progress, &list, tell, k);
+    if (list.over_edge && k->warn)
+        fprintf(k->warn,
+                "warning: %s: boxes that reach over an edge of their image (%zu): Darknet clips "
+                "them\n",
+                path, list.over_edge);
+    if (list.no_area && k->warn)
+        fprintf(k->warn, "warning: %s: boxes without area (%zu): Darknet leaves them out\n", path,
+                list.no_area);
+}
+
+int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
+                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+                           size_t err_size)
+{
+    struct checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
+    char data_err[2 * PATH_MAX];
+    if (err_size) *err = '\0';
+    read_cfg(&k, cfg_path);
+    k.data = amp_cfg_read_data(data_path, data_err, sizeof data_err);
+    if (!k.data) tell(&k, data_err);
+
+    int classes = check_head_classes(&k, read_classes(&k));
+    if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
+    if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
+    if (k.data) {
+        check_names(&k, classes);
+        check_backup(&k);
+        check_list(&k, count_label_classes(&k, classes));
+    }
+    amp_net_desc_free(k.net);
+    amp_cfg_free(k.cfg);
+    amp_cfg_free(k.data);
+    return k.failed ? -1 : 0;
+}
+
+void amp_print_faults(char *err, FILE *f)
+{
+    /* Indented lines belong to the one before. */
+    for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
+        fprintf(f, "%s%s\n", *line == ' ' ? "" : "error: ", line);
+}

@@ -1,0 +1,155 @@
+/* The chart of a run: bounded, taken up by the run that goes on, and nobody else's file. */
+#include "tests/rig/harness.h"
+#include "tests/rig/scratch_folder.h"
+
+#include "plugin/app/chart.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+static char err[9000];
+
+static struct amp_chart_setup setup_of(size_t total)
+{
+    return (struct amp_chart_setup){.title = "a <net> & more",
+                                    .total = total,
+                                    .burn_in = total / 10,
+                                    .mark = {total / 2},
+                                    .factor = {.1},
+                                    .n_marks = 1};
+}
+
+static struct amp_chart *open_chart(size_t total, bool goes_on)
+{
+    struct amp_chart_setup setup = setup_of(total);
+    return amp_chart_open(scratch("c.svg"), &setup, goes_on, err, sizeof err);
+}
+
+static void run(struct amp_chart *c, size_t from, size_t to, size_t map_every)
+{
+    for (size_t i = from; i <= to; ++i) {
+        double loss = 1 + 100. / (double)i + test_uniform(0, 1);
+        amp_chart_add_loss(c, i, loss, loss, exp2((double)(8 + i % 3)));
+        if (i % map_every == 0) amp_chart_add_map(c, i, test_uniform(0, 1), test_uniform(0, .5));
+    }
+}
+
+static void save(struct amp_chart *c, size_t iteration)
+{
+    struct amp_chart_state s = {iteration, 1.5, 1.4, .001, .5, .6, iteration / 2, 3661};
+    CHECK_INT(amp_chart_write(c, &s, err, sizeof err), 0);
+}
+
+static char *text(void)
+{
+    char *all = calloc(1, 1 << 20);
+    REQUIRE(all && scratch_read("c.svg", all, (1 << 20) - 1) >= 0);
+    return all;
+}
+
+static bool says(const char *what)
+{
+    char *all = text();
+    bool found = strstr(all, what);
+    free(all);
+    return found;
+}
+
+AMP_TEST(stays_small)
+{
+    struct stat info;
+    struct amp_chart *c = open_chart(500200, false);
+    REQUIRE(c);
+    run(c, 1, 500200, 100);
+    save(c, 500200);
+    REQUIRE(!stat(scratch("c.svg"), &info));
+    CHECK(info.st_size > 20000 && info.st_size < 200000);
+    CHECK(says("iteration 500200 of 500200 (100.0 %), 1:01:01 left"));
+    CHECK(says("a &lt;net&gt; &amp; more"));
+    amp_chart_free(c);
+}
+
+/* What is read back and written again is the same file. */
+AMP_TEST(is_taken_up)
+{
+    struct amp_chart *c = open_chart(1000, false);
+    REQUIRE(c);
+    run(c, 1, 600, 50);
+    save(c, 600);
+    amp_chart_free(c);
+    char *before = text();
+    c = open_chart(1000, true);
+    REQUIRE(c);
+    save(c, 600);
+    char *after = text();
+    CHECK_STR(after, before);
+    amp_chart_free(c);
+    free(before);
+    free(after);
+}
+
+/* Iterations that are run again replace what an earlier run saw of them. */
+AMP_TEST(goes_on_from_where_it_starts)
+{
+    struct amp_chart *c = open_chart(100, false);
+    REQUIRE(c);
+    run(c, 1, 60, 20);
+    save(c, 60);
+    CHECK(says("\nloss 50 ") && says("\nmap 60 "));
+    amp_chart_free(c);
+    c = open_chart(100, true);
+    REQUIRE(c);
+    run(c, 41, 41, 1000);
+    save(c, 41);
+    CHECK(says("\nloss 40 ") && says("\nloss 41 ") && says("\nmap 40 "));
+    CHECK(!says("\nloss 50 ") && !says("\nmap 60 "));
+    amp_chart_free(c);
+}
+
+AMP_TEST(a_new_run_starts_anew)
+{
+    struct amp_chart *c = open_chart(100, false);
+    REQUIRE(c);
+    run(c, 1, 60, 20);
+    save(c, 60);
+    amp_chart_free(c);
+    c = open_chart(100, false);
+    REQUIRE(c);
+    run(c, 1, 2, 1000);
+    save(c, 2);
+    CHECK(says("\nloss 2 ") && !says("\nloss 3 "));
+    amp_chart_free(c);
+}
+
+AMP_TEST(leaves_other_files_alone)
+{
+    scratch_write("c.svg", "<svg>mine</svg>\n", 16);
+    CHECK(!open_chart(100, false));
+    CHECK(strstr(err, "c.svg") && strstr(err, "is no chart"));
+    CHECK(says("mine"));
+    struct amp_chart_setup setup = setup_of(10);
+    CHECK(!amp_chart_open(scratch("no/such/c.svg"), &setup, false, err, sizeof err));
+    CHECK(strstr(err, "no/such/c.svg"));
+    CHECK(!amp_chart_open(scratch(""), &setup, false, err, sizeof err));
+    CHECK(strstr(err, "irectory") != NULL);
+}
+
+/* Neither is an axis possible for nothing, nor for what is not finite. */
+AMP_TEST(odd_values)
+{
+    unlink(scratch("c.svg"));
+    struct amp_chart *c = open_chart(100, false);
+    REQUIRE(c);
+    save(c, 0);
+    CHECK(!says("nan") && !says("inf"));
+    amp_chart_add_loss(c, 1, NAN, NAN, 0);
+    amp_chart_add_loss(c, 2, INFINITY, 1, 0);
+    amp_chart_add_loss(c, 3, 0, 0, 0);
+    amp_chart_add_loss(c, 4, -1, 2, 0);
+    amp_chart_add_map(c, 4, NAN, NAN);
+    save(c, 4);
+    CHECK(!says("nan") && !says("inf") && !says("loss 1 "));
+    amp_chart_free(c);
+}
+
+AMP_TEST_MAIN

@@ -1,0 +1,124 @@
+// What `amp profile` takes for whose time, by a clock that goes on by a tick whenever it is read:
+// the work of a layer is one tick, whatever it does.
+#include "tests/rig/harness.h"
+#include "tests/rig/attached.h"
+
+#include "plugin/app/profile_time.h"
+
+static double clock_seconds, tick = 1;
+
+double __wrap_amp_clock_seconds(void);
+double __wrap_amp_clock_seconds(void)
+{
+    return clock_seconds += tick;
+}
+
+struct timing {
+    network *nets[AMP_PROFILE_WAYS];
+    struct amp_profile_layer layers[32];
+    struct amp_profile p;
+    char *told;
+    size_t told_size;
+};
+
+static void time_detector(struct timing *t, bool no_fp32)
+{
+    char err[256] = "";
+    struct amp_profile_progress progress;
+    *t = (struct timing){.p.layers = t->layers};
+    t->nets[AMP_PROFILE_MIXED] = parse(MIXED "subdivisions=1\n", DETECTOR);
+    if (!no_fp32) t->nets[AMP_PROFILE_FP32] = parse("subdivisions=1\n", DETECTOR);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+        if (t->nets[way]) load_images(t->nets[way], 1);
+    t->p.net = amp_session_of(t->nets[AMP_PROFILE_MIXED]->layers)->desc;
+    REQUIRE(t->p.net->n <= 32);
+    FILE *out = open_memstream(&t->told, &t->told_size);
+    REQUIRE(out);
+    const struct amp_net_desc net = {.cfg_path = "a.cfg",
+                                     .batch = t->nets[AMP_PROFILE_MIXED]->batch};
+    amp_profile_begin(&progress, &net, no_fp32, out);
+    CHECK_INT(amp_profile_time(&t->p, t->nets, &progress, err, sizeof err), 0);
+    CHECK(!err[0]);
+    fclose(out);
+}
+
+static void end_timing(struct timing *t)
+{
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+        if (t->nets[way]) free_network(t->nets[way]);
+    free(t->told);
+}
+
+AMP_TEST(layers_and_what_is_beside_them_make_up_the_step)
+{
+    struct timing t;
+    tick = 1;
+    time_detector(&t, false);
+    CHECK_INT(t.p.rounds, 3); // so many ticks are more than enough seconds
+    CHECK(t.p.plan == amp_session_of(t.nets[AMP_PROFILE_MIXED]->layers)->plan);
+    struct amp_profile_layer total = amp_profile_total(&t.p);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
+        for (int i = 0; i < t.p.net->n; ++i)
+            for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass)
+                CHECK_NEAR(t.layers[i].seconds[way][pass], 1, 0);
+        CHECK(t.p.other.seconds[way][AMP_PROFILE_FORWARD] > 0);
+        CHECK_NEAR(amp_profile_both(total.seconds[way]) + t.p.update[way], t.p.step[way], 0);
+    }
+    end_timing(&t);
+}
+
+AMP_TEST(pointers_of_darknet_are_put_back)
+{
+    struct timing t;
+    network *plain = parse("subdivisions=1\n", DETECTOR);
+    time_detector(&t, false);
+    for (int i = 0; i < plain->n; ++i) {
+        CHECK(t.nets[AMP_PROFILE_FP32]->layers[i].forward == plain->layers[i].forward);
+        CHECK(t.nets[AMP_PROFILE_FP32]->layers[i].backward == plain->layers[i].backward);
+    }
+    free_network(plain);
+    end_timing(&t);
+}
+
+AMP_TEST(mixed_precision_alone)
+{
+    struct timing t;
+    time_detector(&t, true);
+    CHECK(isnan(t.p.step[AMP_PROFILE_FP32]) && isnan(t.p.update[AMP_PROFILE_FP32]));
+    CHECK(isnan(t.layers[0].seconds[AMP_PROFILE_FP32][0]));
+    CHECK_NEAR(t.layers[0].seconds[AMP_PROFILE_MIXED][0], 1, 0);
+    CHECK(strstr(t.told, "mixed precision alone"));
+    end_timing(&t);
+}
+
+AMP_TEST(progress_is_told_every_five_seconds_at_most)
+{
+    struct timing t;
+    double last = -5;
+    int lines = 0;
+    tick = 1;
+    time_detector(&t, false);
+    CHECK(!strncmp(t.told, "amp profile: a.cfg, 8 images a pass: Darknet's FP32 and mixed", 60));
+    CHECK(strstr(t.told, "at most 15 rounds"));
+    for (char *line = strchr(t.told, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
+        double seconds = atof(strstr(line, " of 15, ") + 8);
+        CHECK(seconds - last >= 5);
+        last = seconds;
+        ++lines;
+    }
+    CHECK(lines > 10 && strstr(t.told, "warming up") && strstr(t.told, "round 3 of at most 15"));
+    CHECK(strstr(t.told, ", mixed precision, backward of layer"));
+    end_timing(&t);
+}
+
+AMP_TEST(a_fast_profile_tells_no_progress)
+{
+    struct timing t;
+    tick = 1e-6;
+    time_detector(&t, false);
+    CHECK_INT(t.p.rounds, 15);
+    CHECK(strchr(t.told, '\n') == t.told + t.told_size - 1);
+    end_timing(&t);
+}
+
+AMP_TEST_MAIN

@@ -1,0 +1,120 @@
+/* Memory that ends anywhere while a graph is made: the reason names what it was for, a layer where
+ * it is one's, the sizes and what to change; nothing is left behind. */
+#include "tests/emulation/emulation.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/rig.h"
+
+#include <limits.h>
+
+static const char detector[] =
+    "[net]\nmixed_precision=1\nbatch=8\nsubdivisions=2\nwidth=40\nheight=40\n"
+    "channels=3\n"
+    "[convolutional]\nbatch_normalize=1\nfilters=8\nsize=3\npad=1\n"
+    "activation=leaky\n"
+    "[maxpool]\nsize=2\nstride=2\n"
+    "[dropout]\nprobability=.5\n"
+    "[convolutional]\nfilters=18\nsize=1\nactivation=linear\n"
+    "[yolo]\nmask=0,1,2\nclasses=1\nnum=3\nanchors=1,2,3,4,5,6\n";
+
+static struct ampk_backend limited;
+static int left; /* allocations that succeed */
+
+static void *limited_alloc(struct ampk_context *context, size_t bytes)
+{
+    return left-- > 0 ? ampk_cuda.alloc(context, bytes) : NULL;
+}
+
+static struct rig *make(const char *text)
+{
+    limited = ampk_cuda;
+    limited.alloc = limited_alloc;
+    left = INT_MAX;
+    struct rig *r = rig_create_with_losses(text, &limited, test_random);
+    REQUIRE(r);
+    amp_graph_free(r->graph);
+    r->graph = NULL;
+    return r;
+}
+
+/* One without work memory. */
+static void renew_context(struct rig *r)
+{
+    r->backend->context_destroy(r->context);
+    r->context = r->backend->context_create(0, r->err, sizeof r->err);
+    REQUIRE(r->context);
+}
+
+/* The reason is said as it should be; returns whether it names `what`. */
+static bool says(const struct rig *r, const char *what)
+{
+    bool sizes = strstr(r->err, "no memory for ") == r->err &&
+                 strstr(r->err, "4 images of 40x40 in a pass") &&
+                 strstr(r->err, "layer 0 (convolutional), 40x40x8") &&
+                 strstr(r->err, "MiB are free");
+    bool advice = strstr(r->err, "set batch=8, subdivisions=") || strstr(r->err, "lower width");
+    if (!sizes || !advice) TEST_FAIL("it said: %s", r->err);
+    return strstr(r->err, what) != NULL;
+}
+
+/* What has memory by `alloc`. */
+AMP_TEST(every_allocation)
+{
+    static const char *const wanted[] = {"no memory for activations",
+                                         "MiB of gradients",
+                                         "rolling statistics",
+                                         "layer 0 (convolutional), batch-norm's statistics",
+                                         "layer 4 (yolo), what its loss reads",
+                                         "layer 4 (yolo), its loss"};
+    enum { WANTED = sizeof wanted / sizeof *wanted };
+    bool said[WANTED] = {false};
+    struct rig *r = make(detector);
+    struct emulation_memory before = emulation_memory();
+    int n = 0;
+    for (; left = n, rig_make_graph(r, true); n++) {
+        for (int k = 0; k < WANTED; k++)
+            said[k] |= says(r, wanted[k]);
+        CHECK_INT(emulation_memory().bytes, before.bytes);
+        REQUIRE(n < 1000);
+    }
+    for (int k = 0; k < WANTED; k++)
+        if (!said[k]) TEST_FAIL("none of %d failures said %s", n, wanted[k]);
+    rig_free(r);
+}
+
+/* And what the backend takes itself: a device with more and more memory. */
+AMP_TEST(a_device_that_is_too_small)
+{
+    struct rig *r = make(detector);
+    size_t before = emulation_memory().bytes;
+    size_t step = r->plan->arena_bytes / 97;
+    bool convolution = false;
+    for (size_t room = step, enough = 0; !enough; room += step) {
+        renew_context(r);
+        left = INT_MAX;
+        emulation_memory_limit(emulation_memory().bytes + room);
+        enough = rig_make_graph(r, true) == 0;
+        if (!enough) convolution |= says(r, "weights and work of its convolution");
+        emulation_memory_limit(SIZE_MAX);
+        REQUIRE(room < 100 * r->plan->arena_bytes);
+    }
+    CHECK(convolution);
+    CHECK(emulation_memory().bytes > before);
+    rig_free(r);
+}
+
+/* Where the output of a layer without batch-norm is the largest that work memory has to hold. */
+AMP_TEST(a_pass_takes_no_more)
+{
+    struct rig *r = make("[net]\nmixed_precision=1\nbatch=2\nwidth=160\nheight=160\nchannels=3\n"
+                         "[convolutional]\nfilters=64\nsize=1\nactivation=leaky\n"
+                         "[convolutional]\nfilters=8\nsize=1\nstride=8\nactivation=linear\n");
+    renew_context(r);
+    REQUIRE(rig_make_graph(r, true) == 0);
+    size_t made = emulation_memory().bytes;
+    rig_forward(r);
+    rig_backward(r, 1);
+    CHECK_INT(emulation_memory().bytes, made);
+    rig_free(r);
+}
+
+AMP_TEST_MAIN

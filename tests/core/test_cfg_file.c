@@ -1,0 +1,166 @@
+/* The cfg reader against what Darknet's read_cfg does, and its errors. */
+#include "plugin/core/cfg_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/rig/harness.h"
+
+static char err[1024];
+
+static struct amp_cfg_file *parse(const char *text)
+{
+    err[0] = '\0';
+    return amp_cfg_parse("net.cfg", text, strlen(text), err, sizeof err);
+}
+
+static void check_rejected(const char *text, const char *message)
+{
+    struct amp_cfg_file *f = parse(text);
+    CHECK(f == NULL);
+    CHECK_STR(err, message);
+    amp_cfg_free(f);
+}
+
+AMP_TEST(sections_keys_values_and_lines)
+{
+    struct amp_cfg_file *f = parse("# comment\n"
+                                   "[net]\n"
+                                   "batch = 64\n"
+                                   "\n"
+                                   "; another\n"
+                                   " \t learning_rate\t=\t0.001  \n"
+                                   "[ convolutional ]\n"
+                                   "a = b = c d\n"
+                                   "[yolo]");
+    CHECK(f != NULL);
+    if (!f) return;
+    CHECK_STR(f->path, "net.cfg");
+    CHECK_INT(f->n_sections, 3);
+    CHECK_STR(f->sections[0].name, "[net]");
+    CHECK_INT(f->sections[0].line, 2);
+    CHECK_INT(f->sections[0].n_entries, 2);
+    CHECK_STR(f->sections[0].entries[0].key, "batch");
+    CHECK_STR(f->sections[0].entries[0].value, "64");
+    CHECK_INT(f->sections[0].entries[0].line, 3);
+    CHECK_STR(f->sections[0].entries[1].key, "learning_rate");
+    CHECK_STR(f->sections[0].entries[1].value, "0.001");
+    CHECK_INT(f->sections[0].entries[1].line, 6);
+    CHECK_STR(f->sections[1].name, "[convolutional]");
+    CHECK_STR(f->sections[1].entries[0].key, "a");
+    CHECK_STR(f->sections[1].entries[0].value, "b=cd");
+    CHECK_STR(f->sections[2].name, "[yolo]");
+    CHECK_INT(f->sections[2].line, 9);
+    CHECK_INT(f->sections[2].n_entries, 0);
+    amp_cfg_free(f);
+}
+
+AMP_TEST(values_convert_as_atoi_and_atof)
+{
+    struct amp_cfg_file *f = parse("[net]\nn=12abc\nx=1e-3#note\nbad=abc\nn=7\nneg=-3\n");
+    CHECK(f != NULL);
+    if (!f) return;
+    const struct amp_cfg_section *s = &f->sections[0];
+    CHECK_INT(amp_cfg_int(s, "n", 5), 12); /* the first of two */
+    CHECK_INT(amp_cfg_find(s, "n")->line, 2);
+    CHECK_INT(amp_cfg_int(s, "bad", 5), 0);
+    CHECK_INT(amp_cfg_int(s, "neg", 5), -3);
+    CHECK_INT(amp_cfg_int(s, "absent", 5), 5);
+    CHECK_NEAR(amp_cfg_float(s, "x", 5), 1e-3, 0);
+    CHECK_NEAR(amp_cfg_float(s, "absent", 2.5), 2.5, 0);
+    CHECK_STR(amp_cfg_string(s, "x", "d"), "1e-3#note");
+    CHECK_STR(amp_cfg_string(s, "absent", "d"), "d");
+    CHECK(amp_cfg_find(s, "absent") == NULL);
+    amp_cfg_free(f);
+}
+
+AMP_TEST(long_lines_and_many_entries)
+{
+    size_t size = 0, capacity = 1 << 20;
+    char *text = malloc(capacity);
+    size += (size_t)sprintf(text, "[net]\nanchors=");
+    for (int i = 0; i < 20000; ++i)
+        size += (size_t)sprintf(text + size, "%d, ", i);
+    for (int i = 0; i < 1000; ++i)
+        size += (size_t)sprintf(text + size, "\nkey%d=%d\n[s%d]\n", i, i, i);
+    struct amp_cfg_file *f = amp_cfg_parse("long.cfg", text, size, err, sizeof err);
+    free(text);
+    CHECK(f != NULL);
+    if (!f) return;
+    CHECK_INT(f->n_sections, 1001);
+    CHECK_INT(strlen(amp_cfg_string(&f->sections[0], "anchors", "")), 88890 + 20000);
+    CHECK_INT(amp_cfg_int(&f->sections[999], "key999", -1), 999);
+    amp_cfg_free(f);
+}
+
+AMP_TEST(what_darknet_misreads_is_an_error)
+{
+    check_rejected("[net]\nbatch\n", "net.cfg:2: \"batch\" has no \"=\"; allowed: key=value");
+    check_rejected("[net]\nbatch =\n", "net.cfg:2: key batch has no value after \"=\"");
+    check_rejected("[net]\n=3\n", "net.cfg:2: \"=3\" has no key before \"=\"");
+    check_rejected("batch=3\n[net]\n",
+                   "net.cfg:1: \"batch=3\" stands before the first section; the "
+                   "first must be [net]");
+    check_rejected("[net]\n[conv\n", "net.cfg:2: section \"[conv\" does not end with \"]\"");
+    check_rejected("", "net.cfg: has no section; the first must be [net]");
+    check_rejected("# nothing\n", "net.cfg: has no section; the first must be [net]");
+    check_rejected("[net]\na=\rb\n",
+                   "net.cfg:2: has a carriage return (Windows line end), which Darknet takes as "
+                   "part of the value; save the file with Unix line ends");
+    check_rejected("[net]\na=\033[1m\n", "net.cfg:2: has a control character; not text");
+    check_rejected("\xEF\xBB\xBF[net]\n", "net.cfg: begins with a byte-order mark, which Darknet "
+                                          "cannot read; remove it");
+}
+
+AMP_TEST(nul_byte_and_size_limit)
+{
+    CHECK(amp_cfg_parse("n.cfg", "[net]\na\0=1\n", 11, err, sizeof err) == NULL);
+    CHECK_STR(err, "n.cfg:2: has a NUL byte; not text");
+    CHECK(amp_cfg_parse("n.cfg", "", (size_t)AMP_CFG_MAX_BYTES + 1, err, sizeof err) == NULL);
+    CHECK_STR(err, "n.cfg: larger than 16 MiB, which no cfg is");
+}
+
+AMP_TEST(a_carriage_return_in_a_comment_is_harmless)
+{
+    struct amp_cfg_file *f = parse("# made on Windows\r\n[net]\nbatch=1\n");
+    CHECK(f != NULL);
+    amp_cfg_free(f);
+}
+
+AMP_TEST(files)
+{
+    char dir[] = "/tmp/amp-cfg-XXXXXX", path[64];
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof path, "%s/a.cfg", dir);
+
+    CHECK(amp_cfg_read(path, err, sizeof err) == NULL);
+    CHECK(strstr(err, path) && strstr(err, "No such file or directory"));
+    CHECK(amp_cfg_read(dir, err, sizeof err) == NULL);
+    CHECK(strstr(err, dir) && strstr(err, "not a regular file"));
+
+    FILE *fp = fopen(path, "w");
+    CHECK(fp != NULL);
+    if (!fp) return;
+    fputs("classes= 80\n# comment\n[train = a b.txt", fp);
+    fclose(fp);
+    struct amp_cfg_file *f = amp_cfg_read_data(path, err, sizeof err);
+    CHECK(f != NULL);
+    if (f) {
+        CHECK_INT(f->n_sections, 1);
+        CHECK_STR(f->sections[0].name, "");
+        CHECK_INT(amp_cfg_int(&f->sections[0], "classes", 0), 80);
+        CHECK_STR(amp_cfg_string(&f->sections[0], "[train", ""), "ab.txt");
+    }
+    amp_cfg_free(f);
+    CHECK(amp_cfg_read(path, err, sizeof err) == NULL); /* as a cfg: before the first section */
+
+    CHECK_INT(truncate(path, (off_t)AMP_CFG_MAX_BYTES + 1), 0);
+    CHECK(amp_cfg_read(path, err, sizeof err) == NULL);
+    CHECK(strstr(err, "larger than 16 MiB"));
+    unlink(path);
+    rmdir(dir);
+}
+
+AMP_TEST_MAIN

@@ -1,0 +1,335 @@
+/* Every key of the options table: what it accepts, what it rejects and in which words. */
+#include "plugin/core/options.h"
+
+#include <glob.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tests/rig/harness.h"
+
+static char err[1024], notes[1024];
+static struct amp_options o;
+
+/* 0 accepted, -1 rejected. */
+static int read_text(const char *text)
+{
+    err[0] = '\0';
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    int status = amp_options_read(file, &o, notes, sizeof notes, err, sizeof err);
+    amp_cfg_free(file);
+    return status;
+}
+
+/* One line in a [net] that switches mixed precision on. */
+static int read_line(const char *line)
+{
+    char text[8192];
+    snprintf(text, sizeof text, "[net]\nmixed_precision=1\n%s\n[yolo]\n", line);
+    return read_text(text);
+}
+
+static void check_rejected(const char *text, const char *message)
+{
+    CHECK_INT(read_text(text), -1);
+    CHECK_STR(err, message);
+}
+
+/* The key does not take any of these values, and says what it takes. */
+static void check_bad_values(const char *key, const char *const *values)
+{
+    char line[256], message[512];
+    int n;
+    const struct amp_option_row *rows = amp_option_rows(&n), *row = rows;
+    while (strcmp(row->key, key))
+        ++row;
+    for (; *values; ++values) {
+        snprintf(line, sizeof line, "%s=%s", key, *values);
+        snprintf(message, sizeof message, "a.cfg:3: %s: allowed: %s", line, row->range);
+        if (!read_line(line)) TEST_FAIL("%s was accepted", line);
+        CHECK_STR(err, message);
+    }
+}
+
+#define CHECK_BAD_VALUES(key, ...) check_bad_values(key, (const char *const[]){__VA_ARGS__, NULL})
+
+AMP_TEST(defaults)
+{
+    CHECK_INT(read_text("[net]\nbatch=1\n"), 0);
+    CHECK(!o.mixed_precision && !o.seeded);
+    CHECK_INT(read_text("[network]\nmixed_precision=1\n"), 0);
+    CHECK(o.mixed_precision && o.loss_scale_dynamic && !o.seeded);
+    CHECK_INT(o.dtype, AMP_DTYPE_FP16);
+    CHECK_INT(o.loss_scale_init, 0);
+    CHECK_INT(o.loss_scale_window, 0);
+    CHECK_INT(o.loss_scale_growth, 2);
+    CHECK_NEAR(o.loss_scale_backoff, 0.5, 0);
+    CHECK_INT(o.loss_scale_min, 1);
+    CHECK_INT(o.loss_scale_max, 1 << 24);
+    CHECK_INT(o.on_overflow, AMP_OVERFLOW_RETRY);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_STOPS);
+    CHECK_INT(o.backend, AMP_BACKEND_AUTO);
+    CHECK_INT(o.sidecar, AMP_SIDECAR_BACKUP);
+    CHECK_STR(o.log_path, "");
+    CHECK_STR(notes, "");
+}
+
+AMP_TEST(every_key_is_read)
+{
+    CHECK_INT(read_text("[net]\nmixed_precision = 1\namp_dtype=fp16\nloss_scale=dynamic\n"
+                        "loss_scale_init=65536\nloss_scale_window=1\nloss_scale_growth=4\n"
+                        "loss_scale_backoff=.25\nloss_scale_min=2\nloss_scale_max=131072.0\n"
+                        "amp_on_overflow=skip\namp_backend=cuda\namp_sidecar=none\n"
+                        "amp_log=out/log.jsonl\nseed=18446744073709551615\n"),
+              0);
+    CHECK(o.mixed_precision && o.loss_scale_dynamic && o.seeded);
+    CHECK_INT(o.loss_scale_init, 65536);
+    CHECK_INT(o.loss_scale_window, 1);
+    CHECK_INT(o.loss_scale_growth, 4);
+    CHECK_NEAR(o.loss_scale_backoff, 0.25, 0);
+    CHECK_INT(o.loss_scale_min, 2);
+    CHECK_INT(o.loss_scale_max, 131072);
+    CHECK_INT(o.on_overflow, AMP_OVERFLOW_SKIP);
+    CHECK_INT(o.backend, AMP_BACKEND_CUDA);
+    CHECK_INT(o.sidecar, AMP_SIDECAR_NONE);
+    CHECK_STR(o.log_path, "out/log.jsonl");
+    CHECK(o.seed == UINT64_MAX);
+    CHECK_STR(notes, "");
+}
+
+AMP_TEST(every_word_means_itself)
+{
+    static const char *const dtypes[] = {"fp16", "bf16", "tf32", "fp32"};
+    static const char *const backends[] = {"auto", "cpu", "cuda"};
+    static const char *const sidecars[] = {"backup", "all", "none"};
+    char line[64];
+    for (int i = 0; i < 4; ++i) {
+        snprintf(line, sizeof line, "amp_dtype=%s", dtypes[i]);
+        CHECK_INT(read_line(line), 0);
+        CHECK_INT(o.dtype, i);
+    }
+    for (int i = 0; i < 3; ++i) {
+        snprintf(line, sizeof line, "amp_backend=%s", backends[i]);
+        CHECK_INT(read_line(line), 0);
+        CHECK_INT(o.backend, i);
+        snprintf(line, sizeof line, "amp_sidecar=%s", sidecars[i]);
+        CHECK_INT(read_line(line), 0);
+        CHECK_INT(o.sidecar, i);
+    }
+    CHECK_INT(read_line("amp_on_divergence=continue"), 0);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_GOES_ON);
+    CHECK_INT(read_line("amp_on_divergence=stop"), 0);
+    CHECK_INT(o.on_divergence, AMP_DIVERGENCE_STOPS);
+    CHECK_INT(read_line("amp_on_overflow=retry"), 0);
+    CHECK_INT(o.on_overflow, AMP_OVERFLOW_RETRY);
+}
+
+AMP_TEST(bad_values_are_rejected)
+{
+    CHECK_BAD_VALUES("amp_dtype", "fp17", "FP16", "half", "fp16x", "1");
+    CHECK_BAD_VALUES("loss_scale", "yes", "nan", "inf", "-inf", "128x", "0x80", "1e999", "--1", "0",
+                     "0.5", "-128", "16777217", "dynamics");
+    CHECK_BAD_VALUES("loss_scale_init", "0", "3", "-2", "1.5", "0.5", "33554432", "nan", "inf",
+                     "2^16", "65536junk", "dynamic");
+    CHECK_BAD_VALUES("loss_scale_window", "0", "-1", "1.5", "20x", "1000000001", "true",
+                     "99999999999999999999");
+    CHECK_BAD_VALUES("loss_scale_growth", "1", "3", "8", "-2", "2x", "inf", "nan");
+    CHECK_BAD_VALUES("loss_scale_backoff", "0", "1", "2", "0.1", "1/2", "-0.5", "nan");
+    CHECK_BAD_VALUES("loss_scale_min", "0", "0.5", "3", "-1", "inf");
+    CHECK_BAD_VALUES("loss_scale_max", "0", "3", "16777217", "1e30", "nan");
+    CHECK_BAD_VALUES("amp_on_overflow", "redo", "Retry", "1");
+    CHECK_BAD_VALUES("amp_on_divergence", "go", "Stop", "0");
+    CHECK_BAD_VALUES("amp_backend", "gpu", "CPU");
+    CHECK_BAD_VALUES("amp_sidecar", "1", "yes");
+    CHECK_BAD_VALUES("seed", "-1", "1.0", "abc", "18446744073709551616", "1e3", "0x1");
+}
+
+AMP_TEST(the_switch_is_0_or_1)
+{
+    static const char *const bad[] = {"2", "true", "yes", "on", "-1", "1.0", "01", "nan", "1x"};
+    char text[64], message[128];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+        snprintf(text, sizeof text, "[net]\nmixed_precision=%s\n", bad[i]);
+        snprintf(message, sizeof message, "a.cfg:2: mixed_precision=%s: allowed: 0 or 1", bad[i]);
+        check_rejected(text, message);
+    }
+    check_rejected("[net]\n[convolutional]\nmixed_precision=off\n",
+                   "a.cfg:3: mixed_precision=off: allowed: 0 or 1");
+}
+
+AMP_TEST(log_path_is_bounded)
+{
+    char line[4200] = "amp_log=";
+    memset(line + 8, 'x', 4095);
+    CHECK_INT(read_line(line), 0);
+    CHECK_INT(strlen(o.log_path), 4095);
+    line[8 + 4095] = 'x';
+    CHECK_INT(read_line(line), -1);
+    CHECK(strstr(err, "allowed: at most 4095 bytes"));
+}
+
+AMP_TEST(unknown_keys_name_the_nearest)
+{
+    check_rejected("[net]\namp_dtyp=fp16\n",
+                   "a.cfg:2: amp_dtyp=fp16: unknown key; the nearest known one is amp_dtype");
+    check_rejected("[net]\nbatch=1\n[yolo]\nloss_scale_windows=3\n",
+                   "a.cfg:4: loss_scale_windows=3: unknown key; the nearest known one is "
+                   "loss_scale_window");
+    check_rejected("[net]\nAMP_log=x\n",
+                   "a.cfg:2: AMP_log=x: unknown key; the nearest known one is amp_log");
+    check_rejected("[net]\nmixed_precison=1\n",
+                   "a.cfg:2: mixed_precison=1: unknown key; the nearest known one is "
+                   "mixed_precision");
+    check_rejected("[net]\nmixedprecision=1\n",
+                   "a.cfg:2: mixedprecision=1: unknown key; the nearest known one is "
+                   "mixed_precision");
+    check_rejected("[net]\nloss_scal_max=4\n",
+                   "a.cfg:2: loss_scal_max=4: unknown key; the nearest known one is "
+                   "loss_scale_max");
+    CHECK_INT(read_text("[net]\nbatch=1\nscale=2\nscales=.1,.1\n[crop]\nfoo_amp_=1\n"), 0);
+    CHECK_INT(read_text("[net]\nsee=1\n[region]\nclass_scale=1\nmask_scale=1\n"), 0);
+}
+
+/* None of Darknet's own keys is taken for one of ours. */
+AMP_TEST(stock_cfgs)
+{
+    glob_t cfgs;
+    REQUIRE(glob(AMP_DARKNET_CFGS, 0, NULL, &cfgs) == 0);
+    CHECK(cfgs.gl_pathc > 30);
+    for (size_t i = 0; i < cfgs.gl_pathc; ++i) {
+        struct amp_cfg_file *file = amp_cfg_read(cfgs.gl_pathv[i], err, sizeof err);
+        if (!file || amp_options_read(file, &o, notes, sizeof notes, err, sizeof err))
+            TEST_FAIL("%s", err);
+        CHECK_STR(notes, "");
+        amp_cfg_free(file);
+    }
+    globfree(&cfgs);
+}
+
+AMP_TEST(keys_in_the_wrong_section)
+{
+    check_rejected("[net]\n[yolo]\namp_dtype=fp16\n", "a.cfg:3: amp_dtype=fp16: stands in [yolo]; "
+                                                      "allowed only in the first section, [net]");
+    check_rejected("[net]\n[net]\nseed=1\n", "a.cfg:3: seed=1: stands in [net]; allowed only in "
+                                             "the first section, [net]");
+    check_rejected("[yolo]\nclasses=1\n",
+                   "a.cfg:1: the first section is [yolo]; it must be [net] or [network]");
+}
+
+AMP_TEST(duplicate_keys)
+{
+    check_rejected("[net]\nseed=1\nbatch=1\nseed=1\n",
+                   "a.cfg:4: seed=1: given twice in [net], first in line 2");
+    check_rejected("[net]\n[yolo]\nmixed_precision=0\nmixed_precision=1\n",
+                   "a.cfg:4: mixed_precision=1: given twice in [yolo], first in line 3");
+    CHECK_INT(read_text("[net]\nbatch=1\nbatch=2\n"), 0); /* Darknet's own business */
+    CHECK_STR(notes, "");
+    CHECK_INT(read_text("[net]\nbatch=1\nmixed_precision=1\nbatch=2\n[conv]\nsize=3\n[conv]\nsize=1"
+                        "\nsize=3\n"),
+              0);
+    CHECK_STR(notes, "a.cfg:4: batch=2: given twice in [net]; line 2 counts (batch=1)\n"
+                     "a.cfg:9: size=3: given twice in [conv]; line 8 counts (size=1)\n");
+}
+
+AMP_TEST(bounds_of_the_dynamic_scale)
+{
+    check_rejected("[net]\nloss_scale_max=4\nloss_scale_min=8\n",
+                   "a.cfg:3: loss_scale_min=8: loss_scale_min (8) is above loss_scale_max (4)");
+    check_rejected("[net]\nloss_scale_min=16\nloss_scale_init=8\n",
+                   "a.cfg:3: loss_scale_init=8: allowed: loss_scale_min (16) to loss_scale_max "
+                   "(16777216)");
+    check_rejected("[net]\nloss_scale_max=4\nloss_scale_init=8\n",
+                   "a.cfg:3: loss_scale_init=8: allowed: loss_scale_min (1) to loss_scale_max (4)");
+    CHECK_INT(read_line("loss_scale_min=8\nloss_scale_max=8\nloss_scale_init=8"), 0);
+}
+
+AMP_TEST(fixed_scale)
+{
+    CHECK_INT(read_line("loss_scale=128"), 0);
+    CHECK(!o.loss_scale_dynamic);
+    CHECK_NEAR(o.loss_scale, 128, 0);
+    CHECK_STR(notes, "");
+    CHECK_INT(read_line("loss_scale=1000.7"), 0);
+    CHECK_NEAR(o.loss_scale, 512, 0);
+    CHECK_STR(notes, "a.cfg:3: loss_scale=1000.7: rounded down to 512, a power of two\n");
+    CHECK_INT(read_line("loss_scale=16777215.999999998"), 0);
+    CHECK_NEAR(o.loss_scale, 8388608, 0);
+    CHECK_INT(read_line("loss_scale=1"), 0);
+    CHECK_NEAR(o.loss_scale, 1, 0);
+    check_rejected("[net]\nloss_scale=128\nmixed_precision=1\nloss_scale_window=9\n",
+                   "a.cfg:4: loss_scale_window=9: steers the dynamic scale, but line 2 fixes it "
+                   "(loss_scale=128)");
+}
+
+AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
+{
+    CHECK_INT(read_text("[net]\nmixed_precision=0\nloss_scale=-3.5e7\nseed=7\n"), 0);
+    CHECK(!o.mixed_precision && o.loss_scale_dynamic && o.seeded && o.seed == 7);
+    CHECK_STR(notes, "");
+    CHECK_INT(read_text("[net]\namp_dtype=bf16\namp_log=x\n"), 0);
+    CHECK_INT(o.dtype, AMP_DTYPE_FP16);
+    CHECK_STR(o.log_path, "");
+    CHECK_STR(notes, "a.cfg:2: amp_dtype=bf16: no amp_ or loss_scale key has an effect without "
+                     "mixed_precision=1\n");
+    check_rejected("[net]\nloss_scale=many\n", "a.cfg:2: loss_scale=many: allowed: dynamic, or a "
+                                               "number from 1 to 16777216");
+    check_rejected("[net]\namp_dtype=x\n",
+                   "a.cfg:2: amp_dtype=x: allowed: fp16, bf16, tf32 or fp32");
+}
+
+AMP_TEST(a_layers_key_without_the_nets_is_noted)
+{
+    CHECK_INT(read_text("[net]\nseed=1\n[conv]\n[conv]\nmixed_precision=1\n"), 0);
+    CHECK_STR(notes, "a.cfg:5: mixed_precision=1: a layer's key has no effect without "
+                     "mixed_precision=1 under [net]\n");
+    CHECK_INT(read_text("[net]\nmixed_precision=1\n[conv]\nmixed_precision=0\n"), 0);
+    CHECK_STR(notes, "");
+}
+
+AMP_TEST(a_scale_beside_another_dtype_is_noted)
+{
+    CHECK_INT(read_line("amp_dtype=bf16\nloss_scale=64"), 0);
+    CHECK_STR(notes, "a.cfg:4: loss_scale=64: no loss_scale key has an effect with "
+                     "amp_dtype=bf16: the scale is 1\n");
+}
+
+AMP_TEST(notes_may_be_absent_or_short)
+{
+    static const char text[] = "[net]\nmixed_precision=1\nloss_scale=3\n";
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(amp_options_read(file, &o, NULL, 0, err, sizeof err), 0);
+    CHECK_INT(amp_options_read(file, &o, notes, 8, err, sizeof err), 0);
+    CHECK_STR(notes, "a.cfg:3");
+    CHECK_INT(amp_options_read(file, &o, notes, 1, err, sizeof err), 0);
+    CHECK_STR(notes, "");
+    amp_cfg_free(file);
+}
+
+AMP_TEST(layer_override)
+{
+    static const char text[] =
+        "[net]\n[conv]\nmixed_precision=0\n[conv]\nmixed_precision=1\n[conv]\nsize=1\n";
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(amp_option_layer_override(&file->sections[1]), 0);
+    CHECK_INT(amp_option_layer_override(&file->sections[2]), 1);
+    CHECK_INT(amp_option_layer_override(&file->sections[3]), -1);
+    amp_cfg_free(file);
+}
+
+AMP_TEST(every_row_is_a_key_and_complete)
+{
+    int n;
+    const struct amp_option_row *rows = amp_option_rows(&n);
+    CHECK_INT(n, 16);
+    for (int i = 0; i < n; ++i) {
+        CHECK(amp_option_is_key(rows[i].key));
+        CHECK(*rows[i].type && *rows[i].range && *rows[i].default_text && *rows[i].help);
+        CHECK(!strpbrk(rows[i].help, "|\n"));
+    }
+    CHECK(!amp_option_is_key("batch"));
+    CHECK(!amp_option_is_key("amp_"));
+}
+
+AMP_TEST_MAIN

@@ -1,0 +1,927 @@
+/* The precision plan: what must hold for every net, on stock and random ones, and what it decides
+ * on chosen ones. */
+#include "plugin/core/plan.h"
+
+#include "tests/rig/harness.h"
+#include "tests/rig/random_net.h"
+#include "tests/rig/stock.h"
+
+static char err[1024];
+static struct amp_cfg_file *cfg;
+static struct amp_net_desc *net;
+static struct amp_plan *plan;
+static struct amp_options options;
+static unsigned device_losses;
+
+static void forget(void)
+{
+    amp_plan_free(plan);
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    plan = NULL, net = NULL, cfg = NULL;
+}
+
+static void plan_cfg(const enum amp_format *demoted, bool train)
+{
+    if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
+    REQUIRE(cfg && !test_failures);
+    net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    plan =
+        net ? amp_plan_make(net, &options, device_losses, demoted, train, err, sizeof err) : NULL;
+    if (!plan) TEST_FAIL("%s", err);
+    REQUIRE(plan);
+}
+
+static void plan_text(const char *text, bool train)
+{
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(NULL, train);
+}
+
+/* layers below a [net] of 16 x 16 x 3 with mixed precision and these keys. */
+static void plan_layers(const char *keys, const char *layers)
+{
+    char text[4096];
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=2\nwidth=16\nheight=16\nchannels=3\n%s\n%s", keys,
+             layers);
+    plan_text(text, true);
+}
+
+/* ---- what must hold for every plan ---- */
+
+static bool is_matrix(int i)
+{
+    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
+}
+
+static int backward_step(int i)
+{
+    return 2 * net->n - 1 - i;
+}
+
+static size_t bytes_of(int i, enum amp_format f)
+{
+    int outputs = i < 0 ? net->inputs : net->layers[i].outputs;
+    return (size_t)net->batch * (size_t)outputs *
+           (f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4);
+}
+
+/* The buffer exists, is large enough and lives over these steps. */
+static void check_buffer(int b, int layer, const char *what, size_t bytes, int first, int last)
+{
+    if (b < 0 || b >= plan->n_buffers) {
+        TEST_FAIL("layer %d: no buffer for %s", layer, what);
+        return;
+    }
+    const struct amp_buffer *buffer = &plan->buffers[b];
+    if (buffer->bytes < bytes || buffer->first > first || buffer->last < last)
+        TEST_FAIL("layer %d: %s has %zu bytes from step %d to %d; needed %zu from %d to %d", layer,
+                  what, buffer->bytes, buffer->first, buffer->last, bytes, first, last);
+}
+
+/* Where the output or the delta of a layer is: a slice of a route's, or of its own. */
+static int out_buffer(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    return (p->route < 0 ? p : &plan->layers[p->route])->buffer[AMP_BUFFER_OUT];
+}
+
+static int delta_buffer(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    return (p->delta_slice ? &plan->layers[p->route] : p)->buffer[AMP_BUFFER_DELTA];
+}
+
+/* A source that a dropout follows is read after the dropout: Darknet's works in place. */
+static int after_dropout(int reader, int source)
+{
+    for (int d = source + 1; source >= 0 && d < reader && net->layers[d].type == AMP_DROPOUT; d++)
+        source = d;
+    return source;
+}
+
+static void check_reads(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    for (int k = 0; k < net->layers[i].n_sources; k++) {
+        int s = p->sources[k];
+        CHECK_INT(s, after_dropout(i, net->layers[i].sources[k]));
+        if (p->fused && k == 0) continue; /* written here at once */
+        int until = p->backward && is_matrix(i) ? 2 * net->n : i;
+        int from = s < 0 ? 0 : s;
+        enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
+        if (p->in == home && home != AMP_FORMAT_BORDER)
+            check_buffer(out_buffer(s), s, "output", bytes_of(s, home), from, until);
+        else if (p->in == AMP_FORMAT_BORDER)
+            CHECK(home == AMP_FORMAT_BORDER || plan->layers[s].border_copy);
+        else
+            check_buffer(s < 0 ? plan->input_copy[p->in] : plan->layers[s].copy[p->in], s, "copy",
+                         bytes_of(s, p->in), from, until);
+    }
+}
+
+static void check_saved(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    const struct amp_layer_desc *l = &net->layers[i];
+    int end = 2 * net->n, b = backward_step(i);
+    size_t elements = bytes_of(i, AMP_FORMAT_FP32) / 4;
+    bool has_y = p->ours && l->batch_normalize;
+    bool own_gradient_reads =
+        l->activation != AMPK_LINEAR &&
+        !(has_y && (l->activation == AMPK_LEAKY || l->activation == AMPK_RELU ||
+                    l->activation == AMPK_RELIE));
+    bool is_continued = i + 1 < net->n && plan->layers[i + 1].fused;
+    bool is_pooled = is_continued && net->layers[i + 1].type == AMP_MAXPOOL;
+    int made = p->fused ? i - 1 : i;
+    if (is_continued)
+        CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
+    else if (p->ours && p->out != AMP_FORMAT_BORDER)
+        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), made,
+                     p->backward && own_gradient_reads ? end : i);
+    if (p->ours && l->batch_normalize)
+        check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
+                     p->backward ? end : i);
+    if (l->type == AMP_MAXPOOL || (l->type == AMP_DROPOUT && plan->train))
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements,
+                     l->type == AMP_DROPOUT ? 0 : made, p->backward ? end : i);
+    if (!p->backward) {
+        CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+        CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
+        CHECK_INT(p->buffer[AMP_BUFFER_DX], -1);
+    } else if (is_pooled) {
+        CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+        check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
+    } else if (p->ours) {
+        check_buffer(delta_buffer(i), i, "delta", bytes_of(i, p->out), b, p->fused ? b + 1 : b);
+        bool read_later = plan->buffers[delta_buffer(i)].last > b;
+        if (p->in != p->out || (is_matrix(i) && read_later))
+            check_buffer(p->buffer[AMP_BUFFER_DY], i, "dy", bytes_of(i, p->in), b, b);
+    }
+}
+
+/* Contributions in the order in which backward makes them: the first overwrites, the rest add. */
+static void check_contributions(int s)
+{
+    bool first = !plan->layers[s].loss;
+    for (int j = net->n - 1; j > s; j--)
+        for (int k = 0; k < net->layers[j].n_sources; k++) {
+            const struct amp_plan_layer *p = &plan->layers[j];
+            if (p->sources[k] != s) continue;
+            bool wanted =
+                p->backward && plan->layers[s].backward && net->layers[s].type != AMP_CROP;
+            CHECK_INT(p->source_wanted[k], wanted);
+            CHECK_INT(p->source_first[k], wanted && first);
+            if (!wanted) continue;
+            first = false;
+            if (plan->layers[s].ours && plan->layers[s].delta_owner >= 0)
+                check_buffer(delta_buffer(s), s, "delta", bytes_of(s, plan->layers[s].out),
+                             backward_step(j), backward_step(s));
+            bool direct = p->in == plan->layers[s].out && (p->ours || p->source_first[k]);
+            if (!direct)
+                check_buffer(p->buffer[AMP_BUFFER_DX], j, "dx", bytes_of(s, p->in),
+                             backward_step(j), backward_step(j));
+        }
+    CHECK_INT(plan->layers[s].delta_from_nobody, first && net->layers[s].type != AMP_CROP);
+}
+
+/* A Darknet layer always writes somewhere, wanted or not. */
+static void check_native(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    CHECK_INT(p->in, AMP_FORMAT_BORDER);
+    CHECK_INT(p->out, AMP_FORMAT_BORDER);
+    if (p->backward && p->sources[0] >= 0 && !p->source_wanted[0])
+        check_buffer(p->buffer[AMP_BUFFER_DX], i, "dx", bytes_of(p->sources[0], p->in),
+                     backward_step(i), backward_step(i));
+}
+
+static void check_storage(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i];
+    bool read_by_ours = false;
+    for (int j = i + 1; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            read_by_ours |= plan->layers[j].sources[k] == i && plan->layers[j].ours;
+    CHECK_INT(p->out == AMP_FORMAT_BORDER, !p->ours || (is_matrix(i) && !read_by_ours));
+    if (p->out != AMP_FORMAT_BORDER) CHECK_INT(p->out, p->in);
+    if (net->layers[i].override == 0 && p->ours) CHECK_INT(p->in, AMP_FORMAT_FP32);
+    bool free_choice = net->layers[i].override != 0;
+    if (is_matrix(i) && p->ours && free_choice) CHECK_INT(p->in, plan->island);
+    if (p->ours && net->layers[i].override == 1) CHECK_INT(p->in, plan->island);
+    CHECK(p->reason[0]);
+}
+
+static int readers_of(int i)
+{
+    int count = 0;
+    for (int j = i + 1; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            count += plan->layers[j].sources[k] == i;
+    return count;
+}
+
+/* What layer j adds up is what both its sources and it have, and nobody has contributed to a shared
+ * delta before. */
+static void check_fused_sum(int j)
+{
+    const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
+    const struct amp_layer_desc *l = &net->layers[j];
+    CHECK(l->alpha == 1 && l->beta == 1 && l->activation == AMPK_LINEAR);
+    CHECK_INT(net->layers[p->sources[1]].outputs, l->outputs);
+    CHECK(strstr(p->reason, "added by layer"));
+    if (before->backward) CHECK_INT(before->buffer[AMP_BUFFER_DELTA], p->buffer[AMP_BUFFER_DELTA]);
+}
+
+static void check_fused_pool(int j)
+{
+    const struct amp_layer_desc *l = &net->layers[j];
+    CHECK_INT(l->type, AMP_MAXPOOL);
+    CHECK(l->size == 2 && l->stride == 2);
+    CHECK(l->out_w == l->w / 2 || l->out_w == (l->w + 1) / 2);
+    CHECK(l->out_h == l->h / 2 || l->out_h == (l->h + 1) / 2);
+    CHECK(strstr(plan->layers[j].reason, "pooled by layer"));
+}
+
+/* Nobody else wants the convolution's output, neither forward nor for its gradient. */
+static void check_fused(int j)
+{
+    const struct amp_plan_layer *p = &plan->layers[j], *before = &plan->layers[j - 1];
+    const struct amp_layer_desc *l = &net->layers[j - 1];
+    CHECK(p->ours && before->ours && is_matrix(j - 1) && l->batch_normalize);
+    CHECK(l->activation == AMPK_LINEAR || l->activation == AMPK_LEAKY ||
+          l->activation == AMPK_RELU || l->activation == AMPK_RELIE);
+    CHECK_INT(p->sources[0], j - 1);
+    CHECK_INT(readers_of(j - 1), 1);
+    CHECK(!before->border_copy);
+    CHECK(before->in == p->in && before->out == p->in && p->out == p->in);
+    if (net->layers[j].type == AMP_SHORTCUT)
+        check_fused_sum(j);
+    else
+        check_fused_pool(j);
+}
+
+/* Nobody but the route reads a slice of it, and there it has its place. */
+static void check_slice(int i)
+{
+    const struct amp_plan_layer *p = &plan->layers[i], *route = &plan->layers[p->route];
+    const struct amp_layer_desc *l = &net->layers[i], *whole = &net->layers[p->route];
+    int first = 0, named = 0;
+    CHECK_INT(whole->type, AMP_ROUTE);
+    CHECK(l->type == AMP_UPSAMPLE || l->type == AMP_MAXPOOL ||
+          (l->type == AMP_REORG && !l->extra) ||
+          (l->type == AMP_CONVOLUTIONAL && l->batch_normalize));
+    CHECK_INT(readers_of(i), 1);
+    for (int k = 0; k < whole->n_sources && !named; k++) {
+        named = route->sources[k] == i;
+        if (!named) first += net->layers[route->sources[k]].out_c;
+    }
+    CHECK(named && p->first_channel == first && first + l->out_c <= whole->out_c);
+    CHECK(l->out_w == whole->out_w && l->out_h == whole->out_h);
+    CHECK(p->ours && route->ours && !p->border_copy && !p->fused);
+    CHECK(p->in == route->in && p->out == route->out);
+    CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
+    CHECK_INT(p->delta_slice, p->backward && !is_matrix(i));
+    if (p->delta_slice) CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
+    CHECK(strstr(p->reason, "writes into route"));
+}
+
+/* Deltas share a buffer only along fused sums. */
+static void check_shared(int i)
+{
+    int delta = plan->layers[i].buffer[AMP_BUFFER_DELTA];
+    for (int j = i + 1; delta >= 0 && j < net->n; j++) {
+        const struct amp_plan_layer *p = &plan->layers[j];
+        if (p->buffer[AMP_BUFFER_DELTA] != delta) continue;
+        bool is_term = j + 1 < net->n && plan->layers[j + 1].fused;
+        CHECK(p->fused || is_term);
+        CHECK_INT(p->out, plan->layers[i].out);
+        CHECK_INT(net->layers[j].outputs, net->layers[i].outputs);
+        int added = p->fused ? p->sources[1] : -1;
+        if (added >= 0 && plan->layers[added].buffer[AMP_BUFFER_DELTA] == delta)
+            CHECK(p->source_first[1]);
+    }
+}
+
+static void check_no_overlap(void)
+{
+    for (int a = 0; a < plan->n_buffers; a++) {
+        const struct amp_buffer *x = &plan->buffers[a];
+        CHECK(x->offset + x->bytes <= plan->arena_bytes);
+        CHECK(x->first <= x->last);
+        for (int b = 0; b < a; b++) {
+            const struct amp_buffer *y = &plan->buffers[b];
+            if (x->first <= y->last && y->first <= x->last && x->offset < y->offset + y->bytes &&
+                y->offset < x->offset + x->bytes)
+                TEST_FAIL("%s of layer %d and %s of layer %d overlap", x->what, x->layer, y->what,
+                          y->layer);
+        }
+    }
+}
+
+/* All readers of the input read it in that format, and none the input itself. */
+static void check_input_format(void)
+{
+    bool same = true;
+    enum amp_format format = AMP_FORMATS;
+    for (int j = 0; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++) {
+            if (plan->layers[j].sources[k] >= 0) continue;
+            same = same && (format == AMP_FORMATS || format == plan->layers[j].in);
+            format = plan->layers[j].in;
+        }
+    CHECK_INT(plan->input_format, same && format != AMP_FORMAT_BORDER ? format : AMP_FORMATS);
+}
+
+static void check_plan(void)
+{
+    check_input_format();
+    int first_backward = 0;
+    for (int i = 0; i < net->n; i++)
+        if (net->layers[i].stopbackward) first_backward = i + 1;
+    CHECK_INT(plan->first_backward, first_backward);
+    for (int i = 0; i < net->n; i++) {
+        CHECK_INT(plan->layers[i].backward, plan->train && i >= first_backward);
+        check_storage(i);
+        check_reads(i);
+        check_saved(i);
+        check_contributions(i);
+        if (!plan->layers[i].ours) check_native(i);
+        if (plan->layers[i].fused) check_fused(i);
+        if (plan->layers[i].route >= 0) check_slice(i);
+        check_shared(i);
+    }
+    check_no_overlap();
+    CHECK(plan->flop_reduced <= plan->flop);
+}
+
+AMP_TEST(every_stock_cfg)
+{
+    static char paths[STOCK_MOST][4096];
+    int n = stock_cfgs(paths);
+    CHECK_INT(n, 45);
+    for (int i = 0; i < n; i++)
+        for (int train = 0; train < 2; train++) {
+            cfg = amp_cfg_read(paths[i], err, sizeof err);
+            plan_cfg(NULL, train);
+            check_plan();
+            for (int k = 0; k < net->n; k++)
+                if (is_matrix(k)) CHECK_INT(plan->layers[k].compute, AMPK_COMPUTE_FP16);
+            if (test_failures) TEST_FAIL("%s", paths[i]);
+            REQUIRE(!test_failures);
+            forget();
+        }
+}
+
+AMP_TEST(random_nets)
+{
+    static const char *const keys[] = {"mixed_precision=1", "mixed_precision=1\namp_dtype=bf16",
+                                       "mixed_precision=1\namp_dtype=fp32"};
+    static char text[RANDOM_NET_SIZE];
+    int pools = 0; /* fused */
+    for (int round = 0; round < 300; round++) {
+        random_net(text, keys[round % 3], NET_EVERYTHING, random_from(1, 25));
+        plan_text(text, round % 4 > 0);
+        check_plan();
+        for (int i = 0; i < net->n; i++)
+            pools += plan->layers[i].fused && net->layers[i].type == AMP_MAXPOOL;
+        if (test_failures) TEST_FAIL("round %d:\n%s", round, text);
+        REQUIRE(!test_failures);
+        forget();
+    }
+    CHECK(pools > 0);
+}
+
+/* ---- chosen nets ---- */
+
+static void plan_stock(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", AMP_STOCK_CFG, name);
+    cfg = amp_cfg_read(path, err, sizeof err);
+    plan_cfg(NULL, true);
+}
+
+AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
+{
+    plan_stock("yolov3.cfg");
+    int convolutions = 0;
+    for (int i = 0; i < net->n; i++) {
+        if (net->layers[i].type != AMP_CONVOLUTIONAL) continue;
+        convolutions++;
+        CHECK_INT(plan->layers[i].compute, AMPK_COMPUTE_FP16);
+        CHECK_INT(plan->layers[i].in, AMP_FORMAT_FP16);
+        bool head = i == 81 || i == 93 || i == 105;
+        CHECK_INT(plan->layers[i].out, head ? AMP_FORMAT_BORDER : AMP_FORMAT_FP16);
+        CHECK_INT(strstr(plan->layers[i].reason, "writes FP32 for yolo") != NULL, head);
+    }
+    CHECK_INT(convolutions, 75);
+    CHECK_INT(plan->input_format, AMP_FORMAT_FP16);
+    CHECK_NEAR(plan->flop_reduced, plan->flop, 0);
+    CHECK(plan->replayable);
+    CHECK((double)plan->mixed_bytes < 0.3 * (double)plan->darknet_bytes);
+    forget();
+}
+
+/* Layers 36, 61, 79 and 91 of yolov3 feed a convolution and, later, a route. */
+AMP_TEST(yolov3_deltas_with_two_consumers)
+{
+    static const int twice[][3] = {{36, 37, 98}, {61, 62, 86}, {79, 80, 83}, {91, 92, 95}};
+    plan_stock("yolov3.cfg");
+    for (int i = 0; i < 4; i++) {
+        const struct amp_plan_layer *near = &plan->layers[twice[i][1]],
+                                    *far = &plan->layers[twice[i][2]];
+        int k = net->layers[twice[i][2]].n_sources - 1;
+        CHECK_INT(far->sources[k], twice[i][0]);
+        CHECK(far->source_first[k] && !near->source_first[0]);
+        CHECK(near->source_wanted[0]);
+    }
+    forget();
+}
+
+AMP_TEST(recurrent_nets_cannot_be_replayed)
+{
+    static const char *const names[] = {"rnn.cfg", "gru.cfg"};
+    for (int i = 0; i < 2; i++) {
+        plan_stock(names[i]);
+        CHECK(!plan->replayable);
+        forget();
+    }
+    plan_layers("", "[conv]\nsize=3\npad=1\n[crnn]\n[connected]\n[cost]\n");
+    CHECK(!plan->replayable);
+    forget();
+    plan_layers("", "[connected]\n[lstm]\n[cost]\n");
+    CHECK(!plan->replayable);
+    forget();
+}
+
+AMP_TEST(the_report_says_that_gru_does_not_learn)
+{
+    plan_layers("", "[connected]\n[gru]\n[cost]\n");
+    CHECK(strstr(plan->layers[1].reason, "no backward on the CPU") != NULL);
+    forget();
+}
+
+AMP_TEST(a_layer_can_be_kept_in_fp32)
+{
+    plan_layers("", "[conv]\nfilters=4\n[conv]\nfilters=4\nmixed_precision=0\n"
+                    "[conv]\nfilters=4\n[shortcut]\nfrom=-2\n[conv]\n[cost]\n");
+    CHECK_INT(plan->layers[0].in, AMP_FORMAT_FP16);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
+    CHECK_INT(plan->layers[1].out, AMP_FORMAT_FP32);
+    CHECK(plan->layers[0].copy[AMP_FORMAT_FP32] >= 0);
+    CHECK(plan->layers[1].copy[AMP_FORMAT_FP16] >= 0);
+    CHECK_INT(plan->layers[3].in, AMP_FORMAT_FP16);
+    CHECK_STR(plan->layers[1].reason, "mixed_precision=0 in its section");
+    CHECK(plan->flop_reduced < plan->flop && plan->flop_reduced > 0);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(what_only_fp32_layers_feed_passes_fp32_unless_told_otherwise)
+{
+    const char *layers = "[conv]\nfilters=4\nmixed_precision=0\n[maxpool]\nsize=2\nstride=2\n"
+                         "[maxpool]\nsize=2\nstride=2\nmixed_precision=1\n[conv]\n[cost]\n";
+    plan_layers("", layers);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[2].in, AMP_FORMAT_FP16);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(asking_for_the_impossible_is_told)
+{
+    plan_layers("", "[conv]\n[lrn]\nsize=3\nmixed_precision=1\n[conv]\n[cost]\n");
+    CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "mixed_precision=1 is asked for") != NULL);
+    forget();
+}
+
+AMP_TEST(dtypes)
+{
+    static const struct {
+        const char *key;
+        enum amp_format island;
+        enum ampk_compute compute;
+    } expected[] = {{"amp_dtype=fp16", AMP_FORMAT_FP16, AMPK_COMPUTE_FP16},
+                    {"amp_dtype=bf16", AMP_FORMAT_BF16, AMPK_COMPUTE_BF16},
+                    {"amp_dtype=tf32", AMP_FORMAT_FP32, AMPK_COMPUTE_TF32},
+                    {"amp_dtype=fp32", AMP_FORMAT_FP32, AMPK_COMPUTE_FP32}};
+    for (int i = 0; i < 4; i++) {
+        plan_layers(expected[i].key, "[conv]\n[conv]\n[cost]\n");
+        CHECK_INT(plan->island, expected[i].island);
+        CHECK_INT(plan->layers[0].in, expected[i].island);
+        CHECK_INT(plan->layers[0].compute, expected[i].compute);
+        check_plan();
+        forget();
+    }
+}
+
+AMP_TEST(binary_and_xnor_stay_darknets)
+{
+    plan_layers("", "[conv]\n[conv]\nbinary=1\n[conv]\nxnor=1\n[conv]\n[cost]\n");
+    CHECK(plan->layers[0].ours && !plan->layers[1].ours && !plan->layers[2].ours);
+    CHECK_STR(plan->layers[2].reason, "xnor weights: Darknet's own FP32 code");
+    CHECK_INT(plan->layers[0].out, AMP_FORMAT_BORDER);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(convolutions_that_smooth_stay_darknets)
+{
+    plan_layers("", "[conv]\nsmooth=0\n[conv]\nsmooth=.1\n[cost]\nsmooth=.1\n");
+    CHECK(plan->layers[0].ours && !plan->layers[1].ours);
+    CHECK_STR(plan->layers[1].reason, "smooth: Darknet's own FP32 code");
+    check_plan();
+    forget();
+}
+
+AMP_TEST(stopbackward_freezes_what_is_before_it)
+{
+    plan_layers("", "[conv]\nbatch_normalize=1\n[dropout]\n[conv]\nstopbackward=1\n[conv]\n"
+                    "[route]\nlayers=1,-1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->first_backward, 3);
+    CHECK(!plan->layers[3].source_wanted[0]);
+    CHECK(!plan->layers[4].source_wanted[0]);
+    CHECK(plan->layers[4].source_wanted[1] && plan->layers[4].source_first[1]);
+    check_plan();
+    forget();
+}
+
+/* The last stopbackward counts: Darknet's loop comes from the end. */
+AMP_TEST(two_stopbackwards)
+{
+    plan_layers("", "[conv]\nstopbackward=1\n[conv]\n[conv]\nstopbackward=1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->first_backward, 3);
+    forget();
+}
+
+AMP_TEST(readers_of_a_dropped_layer_read_the_dropout)
+{
+    plan_layers("",
+                "[conv]\nfilters=2\n[conv]\nfilters=2\n[dropout]\n[dropout]\n[conv]\nfilters=2\n"
+                "[route]\nlayers=1,-1,2\n[shortcut]\nfrom=1\n[conv]\n[cost]\n");
+    CHECK_INT(plan->layers[2].sources[0], 1);
+    CHECK_INT(plan->layers[3].sources[0], 2);
+    CHECK_INT(plan->layers[5].sources[0], 3);
+    CHECK_INT(plan->layers[5].sources[1], 4);
+    CHECK_INT(plan->layers[5].sources[2], 3);
+    CHECK_INT(plan->layers[6].sources[1], 3);
+    check_plan();
+    forget();
+}
+
+/* Darknet's crop has no delta: what is behind it has no gradient to take. */
+AMP_TEST(a_crop_takes_no_delta)
+{
+    plan_layers("", "[crop]\ncrop_width=8\ncrop_height=8\n[conv]\n[conv]\n[cost]\n");
+    CHECK(!plan->layers[1].source_wanted[0]);
+    CHECK(!plan->layers[0].delta_from_nobody);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(the_nets_output_keeps_fp32)
+{
+    plan_layers("", "[conv]\n[avgpool]\n[cost]\n");
+    CHECK(plan->layers[1].border_copy);
+    CHECK(!plan->layers[0].border_copy);
+    forget();
+    plan_layers("", "[conv]\n[maxpool]\nsize=2\n");
+    CHECK(plan->layers[1].border_copy);
+    forget();
+    plan_layers("", "[conv]\n[conv]\n");
+    CHECK_INT(plan->layers[1].out, AMP_FORMAT_BORDER);
+    CHECK(strstr(plan->layers[1].reason, "the net's output") != NULL);
+    forget();
+}
+
+AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
+{
+    plan_layers("", "[conv]\nfilters=2\n[softmax]\n[cost]\n");
+    CHECK(plan->layers[1].loss && plan->layers[2].loss);
+    CHECK(plan->layers[2].source_wanted[0] && !plan->layers[2].source_first[0]);
+    CHECK(plan->layers[1].source_first[0]);
+    check_plan();
+    forget();
+}
+
+/* With a backend that computes losses. */
+AMP_TEST(losses_on_the_device)
+{
+    device_losses = 1u << AMP_YOLO | 1u << AMP_SOFTMAX | 1u << AMP_COST;
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\n");
+    CHECK(plan->layers[1].ours && plan->layers[1].loss);
+    CHECK_STR(plan->layers[1].reason, "FP32: loss, on the device");
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_BORDER);
+    CHECK_INT(plan->layers[1].buffer[AMP_BUFFER_DELTA], -1);
+    CHECK_INT(plan->layers[0].out, AMP_FORMAT_BORDER);
+    CHECK(strstr(plan->layers[0].reason, "writes FP32 for yolo 1") != NULL);
+    forget();
+    plan_layers("", "[conv]\nfilters=2\n[softmax]\n[cost]\n");
+    CHECK(plan->layers[2].source_wanted[0] && plan->layers[2].source_first[0]);
+    CHECK(plan->layers[1].buffer[AMP_BUFFER_DELTA] >= 0);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nonlyforward=1\n");
+    CHECK(!plan->layers[1].ours);
+    CHECK_STR(plan->layers[1].reason,
+              "loss: stays FP32, its delta carries the loss scale; not on the "
+              "device: onlyforward=1 in its section");
+    forget();
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
+    CHECK(!plan->layers[1].ours && plan->layers[1].loss);
+    CHECK(strstr(plan->layers[1].reason, "not on the device: mixed_precision=0") != NULL);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\ntruth=1\n[yolo]\nclasses=2\n");
+    CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "not on the device: its truth is the output of a layer "
+                                         "with truth=1") != NULL);
+    forget();
+    plan_layers("", "[conv]\nfilters=7\n[region]\nclasses=2\n");
+    CHECK(!plan->layers[1].ours);
+    CHECK(strstr(plan->layers[1].reason, "device") == NULL);
+    forget();
+    device_losses = 0;
+}
+
+AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)
+{
+    enum amp_format demoted[] = {AMP_FORMATS, AMP_FORMAT_FP32, AMP_FORMATS, AMP_FORMATS};
+    static const char text[] = "[net]\nmixed_precision=1\nwidth=8\nheight=8\nchannels=3\n"
+                               "[conv]\n[conv]\nbatch_normalize=1\n[conv]\n[cost]\n";
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(demoted, true);
+    CHECK_INT(plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(plan->layers[1].compute, AMPK_COMPUTE_FP32);
+    CHECK_STR(plan->layers[1].reason, "moved to FP32 during training: its values overflowed FP16");
+    CHECK_INT(plan->layers[2].in, AMP_FORMAT_FP16);
+    forget();
+}
+
+static bool is_fused(const char *layers, int i)
+{
+    plan_layers("", layers);
+    check_plan();
+    bool fused = plan->layers[i].fused;
+    forget();
+    return fused;
+}
+
+#define NORMALIZED(keys) "[conv]\nfilters=4\nbatch_normalize=1\n" keys
+#define LEAKY            NORMALIZED("activation=leaky\n")
+#define PLAIN            "[conv]\nfilters=4\nactivation=leaky\n"
+#define ADD(keys)        "[shortcut]\nfrom=-2\nactivation=linear\n" keys
+#define END              "[conv]\n[cost]\n"
+
+AMP_TEST(sums_that_are_fused_and_that_are_not)
+{
+    CHECK(is_fused(LEAKY LEAKY ADD("") END, 2));
+    CHECK(is_fused(PLAIN LEAKY ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=relu\n") ADD("") END, 2));
+    CHECK(is_fused(LEAKY NORMALIZED("activation=linear\n") ADD("") END, 2));
+    /* The gradient needs an output of its own. */
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=elu\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY PLAIN ADD("") END, 2));
+    /* More than a sum. */
+    CHECK(!is_fused(LEAKY LEAKY "[shortcut]\nfrom=-2\nactivation=leaky\n" END, 2));
+    CHECK(!is_fused(LEAKY LEAKY ADD("alpha=.5\n") END, 2));
+    CHECK(!is_fused(LEAKY LEAKY ADD("beta=2\n") END, 2));
+    /* Another reader, other shapes, other formats. */
+    CHECK(!is_fused(LEAKY LEAKY ADD("") "[route]\nlayers=1,2\n" END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
+    CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
+}
+
+#define POOL(keys) "[maxpool]\n" keys
+#define HALVE      POOL("size=2\nstride=2\n")
+
+AMP_TEST(pools_that_are_fused_and_that_are_not)
+{
+    CHECK(is_fused(LEAKY HALVE END, 1));
+    CHECK(is_fused(LEAKY POOL("size=2\nstride=2\npadding=0\n") END, 1));
+    CHECK(is_fused(NORMALIZED("activation=relu\nstride=3\n") HALVE END, 1)); /* an odd side */
+    CHECK(is_fused(NORMALIZED("activation=linear\n") HALVE "[route]\nlayers=-1\n" END, 1));
+    CHECK(is_fused(LEAKY HALVE "stopbackward=1\n" END, 1));
+    CHECK(is_fused(NORMALIZED("activation=relie\nmixed_precision=0\n") HALVE END, 1));
+    CHECK(is_fused(LEAKY LEAKY ADD("") LEAKY HALVE END, 4));
+    /* The gradient needs an output of its own. */
+    CHECK(!is_fused(NORMALIZED("activation=elu\n") HALVE END, 1));
+    CHECK(!is_fused(PLAIN HALVE END, 1));
+    /* Other windows. */
+    CHECK(!is_fused(LEAKY POOL("size=2\nstride=1\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=3\nstride=2\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=3\nstride=3\n") END, 1));
+    CHECK(!is_fused(LEAKY POOL("size=2\nstride=2\npadding=2\n") END, 1));
+    /* Another reader, another format, another source. */
+    CHECK(!is_fused(LEAKY HALVE "[route]\nlayers=0\n" END, 1));
+    CHECK(!is_fused(LEAKY HALVE "[conv]\nfilters=4\nstride=2\n[shortcut]\nfrom=0\n" END, 1));
+    CHECK(!is_fused(
+        NORMALIZED("activation=leaky\nmixed_precision=0\n") HALVE "mixed_precision=1\n" END, 1));
+    CHECK(!is_fused(LEAKY HALVE "mixed_precision=0\n" END, 1));
+    CHECK(!is_fused(LEAKY LEAKY ADD("") HALVE END, 3));
+    CHECK(!is_fused(LEAKY "[dropout]\n" HALVE END, 2));
+    CHECK(!is_fused(NORMALIZED("activation=leaky\nbinary=1\n") HALVE END, 1));
+}
+
+/* A convolution that leaves FP16 takes its pool along, if not to BF16. */
+AMP_TEST(a_pool_after_a_demoted_layer)
+{
+    static const char text[] =
+        "[net]\nmixed_precision=1\nwidth=8\nheight=8\nchannels=3\n" LEAKY HALVE LEAKY HALVE
+        "[conv]\n[cost]\n";
+    enum amp_format demoted[] = {AMP_FORMAT_FP32, AMP_FORMATS, AMP_FORMAT_BF16,
+                                 AMP_FORMATS,     AMP_FORMATS, AMP_FORMATS};
+    cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    plan_cfg(demoted, true);
+    CHECK(plan->layers[1].fused && plan->layers[1].out == AMP_FORMAT_FP32);
+    CHECK(!plan->layers[3].fused && plan->layers[3].out == AMP_FORMAT_FP16);
+    forget();
+}
+
+/* Of yolov3-tiny's six all but the one that layer 8's route reads past and the one that does not
+ * halve: neither an output nor a delta of the convolutions before them. */
+AMP_TEST(yolov3_tiny_pools)
+{
+    static const int fused[] = {1, 3, 5, 7};
+    plan_stock("yolov3-tiny.cfg");
+    int count = 0;
+    for (int i = 0; i < net->n; i++)
+        count += plan->layers[i].fused;
+    CHECK_INT(count, 4);
+    for (int k = 0; k < 4; k++) {
+        CHECK(plan->layers[fused[k]].fused);
+        CHECK_INT(plan->layers[fused[k] - 1].buffer[AMP_BUFFER_OUT], -1);
+        CHECK_INT(plan->layers[fused[k] - 1].buffer[AMP_BUFFER_DELTA], -1);
+        CHECK_INT(plan->layers[fused[k] - 1].delta_owner, -1);
+    }
+    forget();
+}
+
+/* The residual blocks of yolov3 at 52 x 52, layers 13 to 36: one delta, and half of the outputs. */
+AMP_TEST(yolov3_residual_blocks)
+{
+    plan_stock("yolov3.cfg");
+    int fused = 0, owner = 12;
+    for (int i = 0; i < net->n; i++) {
+        CHECK_INT(plan->layers[i].fused, net->layers[i].type == AMP_SHORTCUT);
+        fused += plan->layers[i].fused;
+    }
+    CHECK_INT(fused, 23);
+    for (int j = 15; j <= 36; j += 3) {
+        CHECK_INT(plan->layers[j].delta_owner, owner);
+        CHECK_INT(plan->layers[j - 1].buffer[AMP_BUFFER_OUT], -1);
+    }
+    CHECK_INT(plan->layers[13].delta_owner, 13);
+    forget();
+}
+
+/* The route that layer i writes into, or -1. */
+static int route_of(const char *layers, int i, bool train)
+{
+    static char text[4096];
+    snprintf(text, sizeof text, "[net]\nmixed_precision=1\nwidth=16\nheight=16\nchannels=3\n%s",
+             layers);
+    plan_text(text, train);
+    check_plan();
+    int route = plan->layers[i].route;
+    if (route >= 0)
+        CHECK_INT(plan->layers[i].buffer[AMP_BUFFER_DELTA] < 0, !is_matrix(i) || !train);
+    forget();
+    return route;
+}
+
+#define UP            "[upsample]\nstride=2\n"
+#define ROUTE(layers) "[route]\nlayers=" layers "\n"
+
+AMP_TEST(sources_that_are_slices_of_a_route_and_that_are_not)
+{
+    for (int train = 0; train < 2; train++) {
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,0") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("0,-1") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1") END, 2, train), 3);
+        CHECK_INT(route_of(LEAKY "[maxpool]\nsize=5\nstride=1\n" ROUTE("-1,0") END, 1, train), 2);
+        CHECK_INT(route_of(LEAKY HALVE LEAKY "[route]\nlayers=0\n[reorg]\nstride=2\n" ROUTE("-1,2")
+                               END,
+                           4, train),
+                  5);
+        CHECK_INT(route_of(LEAKY LEAKY ROUTE("-1,0") END, 1, train), 2);
+        CHECK_INT(route_of(LEAKY NORMALIZED("activation=elu\n") ROUTE("-1,0") END, 1, train), 2);
+        /* From afar: the route's output is there as early. */
+        CHECK_INT(route_of(LEAKY LEAKY ROUTE("0") LEAKY ROUTE("-1,1") END, 1, train), 4);
+        /* Read twice, by another, as FP32; of another format, made by a library, a sum, a route. */
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,-1") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP LEAKY ROUTE("-1,-2") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP "[lrn]\n" ROUTE("-2,0") END, 2, train), -1);
+        CHECK_INT(
+            route_of(NORMALIZED("mixed_precision=0\n") HALVE UP LEAKY ROUTE("-1,2") END, 2, train),
+            -1);
+        CHECK_INT(route_of(LEAKY PLAIN ROUTE("-1,0") END, 1, train), -1);
+        CHECK_INT(route_of(LEAKY LEAKY ADD("") ROUTE("-1,0") END, 1, train), -1);
+        CHECK_INT(route_of(LEAKY LEAKY ADD("") ROUTE("-1,0") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,0") ROUTE("-1,0") END, 3, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE UP "[dropout]\n" ROUTE("-1,0") END, 2, train), -1);
+        CHECK_INT(route_of(LEAKY HALVE ROUTE("-1") END, 1, train), -1); /* fused */
+        /* Images of other sizes are laid end to end. */
+        CHECK_INT(route_of(LEAKY HALVE ROUTE("-1,0") "[connected]\n[cost]\n", 1, train), -1);
+    }
+}
+
+/* The layer whose sums the data gradient of layer i can take along. */
+static int sums_of(const char *keys, const char *layers, int i)
+{
+    plan_layers(keys, layers);
+    int s = amp_plan_normalized_source(plan, net, i);
+    forget();
+    return s;
+}
+
+AMP_TEST(sums_that_data_gradients_can_take_along_and_that_not)
+{
+    CHECK_INT(sums_of("", LEAKY LEAKY END, 1), 0);
+    CHECK_INT(sums_of("", LEAKY LEAKY END, 0), -1); /* of the image */
+    CHECK_INT(sums_of("", NORMALIZED("activation=relu\n") PLAIN END, 1), 0);
+    CHECK_INT(sums_of("", NORMALIZED("activation=linear\n") "[connected]\noutput=4\n[cost]\n", 1),
+              0);
+    CHECK_INT(sums_of("", LEAKY LEAKY LEAKY "[route]\nlayers=0\n[upsample]\nstride=1\n" END, 2), 1);
+    /* Read twice, added to, pooled, dropped, in a route; no batch-norm, a curve; other formats. */
+    CHECK_INT(sums_of("", LEAKY LEAKY ROUTE("-1,0") END, 1), -1);
+    CHECK_INT(sums_of("", LEAKY LEAKY ADD("") LEAKY END, 3), -1);
+    CHECK_INT(sums_of("", LEAKY LEAKY ADD("") LEAKY END, 1), -1);
+    CHECK_INT(sums_of("", LEAKY HALVE LEAKY END, 2), -1);
+    CHECK_INT(sums_of("", LEAKY "[dropout]\n" LEAKY END, 2), -1);
+    CHECK_INT(sums_of("", LEAKY ROUTE("-1") LEAKY END, 2), -1);
+    CHECK_INT(sums_of("", PLAIN LEAKY END, 1), -1);
+    CHECK_INT(sums_of("", NORMALIZED("activation=elu\n") LEAKY END, 1), -1);
+    CHECK_INT(sums_of("amp_dtype=bf16", LEAKY LEAKY END, 1), -1);
+    CHECK_INT(sums_of("amp_dtype=fp32", LEAKY LEAKY END, 1), -1);
+    CHECK_INT(sums_of("", NORMALIZED("mixed_precision=0\n") LEAKY END, 1), -1);
+    CHECK_INT(sums_of("", LEAKY NORMALIZED("mixed_precision=0\n") END, 1), -1);
+    CHECK_INT(sums_of("", NORMALIZED("stopbackward=1\n") LEAKY END, 1), -1);
+    plan_stock("yolov3.cfg");
+    int count = 0;
+    for (int i = 0; i < net->n; i++)
+        count += amp_plan_normalized_source(plan, net, i) >= 0;
+    CHECK_INT(count, 40); /* 23 in residual blocks, 16 in front of heads, and the first */
+    forget();
+}
+
+static int loss_behind(const char *keys, const char *layers, int i)
+{
+    plan_layers(keys, layers);
+    int loss = amp_plan_loss_behind(plan, net, i);
+    forget();
+    return loss;
+}
+
+AMP_TEST(losses_whose_delta_a_convolution_reads_itself)
+{
+    CHECK_INT(loss_behind("", LEAKY END, 1), -1); /* Darknet's own loss */
+    device_losses = 1u << AMP_YOLO | 1u << AMP_COST;
+    CHECK_INT(loss_behind("", LEAKY END, 1), 2);
+    CHECK_INT(loss_behind("amp_dtype=fp32", LEAKY END, 1), 2);
+    CHECK_INT(loss_behind("", LEAKY PLAIN END, 1), -1);        /* another layer behind it */
+    CHECK_INT(loss_behind("", PLAIN LEAKY "[cost]\n", 1), -1); /* batch-norm */
+    CHECK_INT(loss_behind("", LEAKY PLAIN "[dropout]\n[cost]\n", 1), -1);
+    CHECK_INT(loss_behind("", LEAKY "[conv]\nmixed_precision=0\n[cost]\n", 1), 2);
+    plan_stock("yolov3.cfg");
+    int count = 0;
+    for (int i = 0; i < net->n; i++) {
+        int loss = amp_plan_loss_behind(plan, net, i);
+        if (loss >= 0) CHECK_INT(loss, i + 1);
+        count += loss >= 0;
+    }
+    CHECK_INT(count, 3);
+    forget();
+    device_losses = 0;
+}
+
+AMP_TEST(yolov3_spp_pyramid)
+{
+    plan_stock("yolov3-spp.cfg");
+    static const int slices[][3] = {{78, 83, 1024}, {80, 83, 512}, {82, 83, 0}, {92, 93, 0}};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(plan->layers[slices[i][0]].route, slices[i][1]);
+        CHECK_INT(plan->layers[slices[i][0]].first_channel, slices[i][2]);
+    }
+    CHECK_INT(plan->layers[77].route, -1);
+    forget();
+}
+
+AMP_TEST(inference_needs_less)
+{
+    static char text[RANDOM_NET_SIZE];
+    for (int round = 0; round < 20; round++) {
+        random_net(text, "mixed_precision=1", NET_EVERYTHING, 15);
+        plan_text(text, true);
+        size_t training = plan->arena_bytes;
+        forget();
+        plan_text(text, false);
+        CHECK(plan->arena_bytes <= training);
+        forget();
+    }
+}
+
+AMP_TEST_MAIN

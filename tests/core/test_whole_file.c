@@ -1,0 +1,190 @@
+#include "tests/rig/harness.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "plugin/core/whole_file.h"
+#include "tests/rig/scratch_folder.h"
+
+static char err[2 * PATH_MAX], text[100];
+
+static void check_text(const char *name, const char *expected)
+{
+    if (scratch_read(name, text, sizeof text) < 0) TEST_FAIL("%s is not there", name);
+    CHECK_STR(text, expected);
+}
+
+static void begin(struct amp_whole_file *f, const char *name, const char *content)
+{
+    REQUIRE(amp_whole_begin(f, scratch(name), err, sizeof err) == 0);
+    REQUIRE(write(f->fd, content, strlen(content)) == (ssize_t)strlen(content));
+}
+
+AMP_TEST(old_file_stays_until_placed)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "old", 3);
+    begin(&f, "a", "new");
+    check_text("a", "old");
+    CHECK_INT(amp_whole_flush(&f, err, sizeof err), 0);
+    check_text("a", "old");
+    CHECK_INT(amp_whole_place(&f, err, sizeof err), 0);
+    check_text("a", "new");
+    amp_whole_drop(&f);
+    amp_whole_drop(&f);
+    check_text("a", "new");
+    CHECK_INT(scratch_count(), 1);
+    CHECK_INT(amp_folder_flush(scratch("a"), err, sizeof err), 0);
+    scratch_empty();
+}
+
+AMP_TEST(drop_leaves_nothing)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "old", 3);
+    begin(&f, "a", "new");
+    CHECK_INT(scratch_count(), 2);
+    amp_whole_drop(&f);
+    check_text("a", "old");
+    CHECK_INT(scratch_count(), 1);
+    scratch_empty();
+}
+
+AMP_TEST(access_rights)
+{
+    struct amp_whole_file f;
+    struct stat info;
+    mode_t mask = umask(027);
+    begin(&f, "a", "new");
+    umask(mask);
+    CHECK(!fstat(f.fd, &info) && (info.st_mode & 0777) == 0640);
+    amp_whole_drop(&f);
+    scratch_write("a", "old", 3);
+    chmod(scratch("a"), 0604);
+    begin(&f, "a", "new");
+    CHECK(!fstat(f.fd, &info) && (info.st_mode & 0777) == 0604);
+    amp_whole_drop(&f);
+    scratch_empty();
+}
+
+/* Root may write anything: the check is made as another user. */
+static void begin_as_a_user(const char *name, const char *expected)
+{
+    struct amp_whole_file f;
+    int root = geteuid() == 0;
+    REQUIRE(!root || (!chown(scratch_path, 65534, 65534) && !seteuid(65534)));
+    int failed = amp_whole_begin(&f, scratch(name), err, sizeof err);
+    amp_whole_drop(&f);
+    REQUIRE(!root || (!seteuid(0) && !chown(scratch_path, 0, 0)));
+    CHECK_INT(failed, -1);
+    if (!strstr(err, expected)) TEST_FAIL("\"%s\" does not say \"%s\"", err, expected);
+}
+
+AMP_TEST(what_may_not_be_written)
+{
+    scratch_write("a", "old", 3);
+    chmod(scratch("a"), 0444);
+    begin_as_a_user("a", "/a: cannot write: Permission denied");
+    chmod(scratch_path, 0555);
+    begin_as_a_user("b", "/b: cannot write a file beside it: Permission denied");
+    chmod(scratch_path, 0777);
+    check_text("a", "old");
+    CHECK_INT(scratch_count(), 1);
+    scratch_empty();
+}
+
+AMP_TEST(names_cannot_be_guessed)
+{
+    struct amp_whole_file f, g;
+    begin(&f, "a", "1");
+    begin(&g, "a", "2");
+    CHECK(strcmp(f.temp, g.temp) != 0);
+    CHECK_INT(strlen(f.temp), strlen(scratch("a")) + strlen(".part-0123456789abcdef"));
+    amp_whole_drop(&f);
+    amp_whole_drop(&g);
+    scratch_empty();
+}
+
+/* What a killed program left goes; what is being written, or is no such file, stays. */
+AMP_TEST(abandoned_files_are_removed)
+{
+    struct amp_whole_file busy, f;
+    scratch_write("a.part-0123456789abcdef", "left", 4);
+    scratch_write("a.part-0123456789abcde", "short", 5);
+    scratch_write("a.part-0123456789abcdefg", "long", 4);
+    scratch_write("a.part-0123456789ABCDEF", "capitals", 8);
+    scratch_write("b_100.weights.part-0123456789abcdef", "left", 4);
+    scratch_write(".part-0123456789abcdef", "no name", 7);
+    begin(&busy, "a", "busy");
+    CHECK_INT(scratch_count(), 4);
+    CHECK(access(scratch("a.part-0123456789abcdef"), F_OK) != 0);
+    CHECK(access(scratch("b_100.weights.part-0123456789abcdef"), F_OK) != 0);
+    CHECK(access(scratch(".part-0123456789abcdef"), F_OK) == 0);
+    begin(&f, "b", "new");
+    CHECK_INT(scratch_count(), 5);
+    CHECK(!access(busy.temp, F_OK));
+    amp_whole_drop(&f);
+    amp_whole_drop(&busy);
+    CHECK_INT(scratch_count(), 3);
+    unlink(scratch(".part-0123456789abcdef"));
+    scratch_empty();
+}
+
+/* The same digits, but not what we would have left. */
+AMP_TEST(files_of_others_stay)
+{
+    static const char *const names[] = {"notes.part-0123456789abcdef", "ba.part-0123456789abcdef",
+                                        "weights.part-0123456789abcdef"};
+    struct amp_whole_file f;
+    for (int i = 0; i < 3; ++i)
+        scratch_write(names[i], "theirs", 6);
+    REQUIRE(!mkfifo(scratch("a.part-0123456789abcdef"), 0600));
+    REQUIRE(!symlink(names[0], scratch("a.amp.part-0123456789abcdef")));
+    REQUIRE(!mkdir(scratch("a.prev.part-0123456789abcdef"), 0700));
+    begin(&f, "a", "new");
+    CHECK_INT(scratch_count(), 7);
+    amp_whole_drop(&f);
+    REQUIRE(!rmdir(scratch("a.prev.part-0123456789abcdef")));
+    scratch_empty();
+}
+
+AMP_TEST(keep)
+{
+    struct amp_whole_file f;
+    scratch_write("a", "first", 5);
+    scratch_write("b", "older", 5);
+    CHECK_INT(amp_whole_keep(scratch("a"), scratch("b"), err, sizeof err), 0);
+    check_text("b", "first");
+    begin(&f, "a", "second");
+    CHECK_INT(amp_whole_place(&f, err, sizeof err), 0);
+    amp_whole_drop(&f);
+    check_text("a", "second");
+    check_text("b", "first");
+    CHECK_INT(amp_whole_keep(scratch("none"), scratch("b"), err, sizeof err), -1);
+    CHECK(strstr(err, "No such file") != NULL);
+    scratch_empty();
+}
+
+AMP_TEST(folder_that_is_not_there)
+{
+    struct amp_whole_file f = {.fd = -1};
+    CHECK_INT(amp_whole_begin(&f, scratch("none/a"), err, sizeof err), -1);
+    CHECK(strstr(err, "none/a: cannot write a file beside it: No such file") != NULL);
+    amp_whole_drop(&f);
+    CHECK_INT(amp_folder_flush(scratch("none/a"), err, sizeof err), -1);
+    CHECK(strstr(err, "none: cannot flush the folder") != NULL);
+}
+
+AMP_TEST(name_that_is_too_long)
+{
+    struct amp_whole_file f = {.fd = -1};
+    char name[300];
+    memset(name, 'n', 240);
+    name[240] = 0;
+    CHECK_INT(amp_whole_begin(&f, scratch(name), err, sizeof err), -1);
+    CHECK(strstr(err, "File name too long") != NULL);
+    amp_whole_drop(&f);
+    CHECK_INT(scratch_count(), 0);
+}
+
+AMP_TEST_MAIN

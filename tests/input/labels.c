@@ -1,0 +1,193 @@
+// Label files: Darknet's rule for their path, and what is read and refused in them.
+
+#include <unistd.h>
+
+#include "tests/rig/harness.h"
+
+#include "plugin/input/labels.h"
+
+/* ---- the path ---- */
+
+static void check_path(const char *image, const char *expected)
+{
+    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
+    int failed = amp_label_path(image, path, sizeof path, err, sizeof err);
+    if (failed) TEST_FAIL("%s: %s", image, err);
+    if (!failed) CHECK_STR(path, expected);
+}
+
+// Expected: what Darknet's find_replace chain gives.
+AMP_TEST(path_rule)
+{
+    check_path("data/images/a.jpg", "data/labels/a.txt");
+    check_path("VOC/JPEGImages/000001.jpg", "VOC/labels/000001.txt");
+    check_path("set/raw/x.png", "set/labels/x.txt");
+    check_path("images/a.JPG", "labels/a.txt");
+    check_path("images/a.JPEG", "labels/a.txt");
+    check_path("a.jpg", "a.txt");
+    check_path("images/a.jpeg", "labels/a.jpeg"); // no rule for .jpeg: a missing file, told later
+}
+
+AMP_TEST(path_rule_replaces_the_first_occurrence_only)
+{
+    check_path("images_old/images/a.jpg", "labels_old/images/a.txt");
+    check_path("images/a.jpg.jpg", "labels/a.txt.jpg");
+    check_path("images/raw/JPEGImages/b.png", "labels/labels/labels/b.txt");
+    check_path("images/draw.png", "labels/dlabels.txt"); // Darknet does this too
+    check_path("images/a.jpg.png", "labels/a.txt.txt");
+}
+
+static void check_no_path(const char *image, size_t size, const char *what)
+{
+    char path[AMP_LABEL_PATH_MAX], err[5000] = "";
+    CHECK_INT(amp_label_path(image, path, size, err, sizeof err), -1);
+    if (!strstr(err, what)) TEST_FAIL("\"%s\" does not say \"%s\"", err, what);
+}
+
+AMP_TEST(path_rule_refuses)
+{
+    check_no_path("pictures/a.jpeg", AMP_LABEL_PATH_MAX,
+                  "pictures/a.jpeg: Darknet's rule gives no");
+    check_no_path("pictures/a.jpg", 14, "longer than 13 bytes");
+    check_no_path("set/raw/a.jpg", 16,
+                  "longer than 15 bytes"); // fits only before "labels" is put in
+    char path[17], err[300];
+    CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
+}
+
+/* ---- the file ---- */
+
+static char told[4096];
+static int n_told;
+
+static void remember(void *context, const char *message)
+{
+    (void)context;
+    ++n_told;
+    strncat(told, message, sizeof told - strlen(told) - 2);
+    strcat(told, "\n");
+}
+
+static char label_file[] = "/tmp/amp-labels-XXXXXX";
+
+static void write_labels(const char *text, size_t size)
+{
+    strcpy(label_file, "/tmp/amp-labels-XXXXXX");
+    int fd = mkstemp(label_file);
+    REQUIRE(fd >= 0 && write(fd, text, size) == (ssize_t)size);
+    close(fd);
+}
+
+// Reads the text as a label file of 3 classes.
+static int read_text(const char *text, size_t size, struct amp_labels *labels)
+{
+    told[0] = '\0';
+    n_told = 0;
+    write_labels(text, size);
+    int failed = amp_labels_read(label_file, 3, labels, remember, NULL);
+    unlink(label_file);
+    return failed;
+}
+
+AMP_TEST(reads_rows)
+{
+    struct amp_labels labels = {0};
+    const char text[] = "0 0.5 0.25 0.1 0.2\r\n\n\t2 1e-1 .5 1 1  \n1 0 0 0.001 0.001";
+    CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
+    CHECK_STR(told, "");
+    REQUIRE(labels.count == 3);
+    CHECK_INT(labels.rows[0].class_id, 0);
+    CHECK_NEAR(labels.rows[0].y, 0.25, 0);
+    CHECK_INT(labels.rows[1].class_id, 2);
+    CHECK_NEAR(labels.rows[1].x, 0.1, 0);
+    CHECK_NEAR(labels.rows[2].height, 0.001, 0);
+    CHECK_INT(labels.over_edge, 2); // the second (0.1 - 1/2 < 0) and the third
+    CHECK_INT(read_text("", 0, &labels), 0);
+    CHECK_INT(labels.count, 0);
+    CHECK_INT(labels.over_edge, 0);
+    amp_labels_free(&labels);
+}
+
+// Darknet leaves them out of training.
+AMP_TEST(boxes_without_area_are_counted)
+{
+    struct amp_labels labels = {0};
+    const char text[] = "0 .5 .5 0 .1\n0 .5 .5 .1 0.0\n0 .5 .5 .1 .1\n";
+    CHECK_INT(read_text(text, sizeof text - 1, &labels), 0);
+    CHECK_INT(labels.count, 3);
+    CHECK_INT(labels.no_area, 2);
+    CHECK_INT(read_text("", 0, &labels), 0);
+    CHECK_INT(labels.no_area, 0);
+    amp_labels_free(&labels);
+}
+
+AMP_TEST(grows)
+{
+    struct amp_labels labels = {0};
+    char text[40 * 300] = "";
+    for (int i = 0; i < 300; ++i)
+        sprintf(text + strlen(text), "%d 0.5 0.5 0.25 %g\n", i % 3, (i + 1) / 1000.0);
+    CHECK_INT(read_text(text, strlen(text), &labels), 0);
+    REQUIRE(labels.count == 300);
+    for (int i = 0; i < 300; ++i)
+        CHECK_NEAR(labels.rows[i].height, (i + 1) / 1000.0, 1e-15);
+    CHECK_INT(labels.over_edge, 0);
+    amp_labels_free(&labels);
+}
+
+static void check_fault(const char *text, size_t size, int line, const char *what)
+{
+    struct amp_labels labels = {0};
+    char expected[300];
+    CHECK_INT(read_text(text, size, &labels), -1);
+    CHECK_INT(n_told, 1);
+    snprintf(expected, sizeof expected, "%s:%d: %s", label_file, line, what);
+    if (strncmp(told, expected, strlen(expected)))
+        TEST_FAIL("\"%s\" is refused with \"%s\", expected \"%s\"", text, told, expected);
+    amp_labels_free(&labels);
+}
+
+#define CHECK_FAULT(text, line, what) check_fault(text, sizeof text - 1, line, what)
+
+AMP_TEST(faults_name_file_and_line)
+{
+    CHECK_FAULT("0 .5 .5 .1 .1\n0 .5 .5 .1\n", 2, "4 fields, must be 5");
+    CHECK_FAULT("0 .5 .5 .1 .1 .9\n", 1, "6 fields, must be 5");
+    CHECK_FAULT("\n3 .5 .5 .1 .1\n", 2, "class \"3\": must be a whole number from 0 to 2");
+    CHECK_FAULT("-1 .5 .5 .1 .1\n", 1, "class \"-1\"");
+    CHECK_FAULT("1.0 .5 .5 .1 .1\n", 1, "class \"1.0\"");
+    CHECK_FAULT("99999999999999999999 .5 .5 .1 .1\n", 1, "class \"9999");
+    CHECK_FAULT("cat .5 .5 .1 .1\n", 1, "class \"cat\"");
+    CHECK_FAULT("0 nan .5 .1 .1\n", 1, "x \"nan\": must be a finite number");
+    CHECK_FAULT("0 .5 inf .1 .1\n", 1, "y \"inf\"");
+    CHECK_FAULT("0 .5 .5 1e999 .1\n", 1, "width \"1e999\": must be a finite number");
+    CHECK_FAULT("0 .5 .5 .1 .1x\n", 1, "height \".1x\"");
+    CHECK_FAULT("0 0,5 .5 .1 .1\n", 1, "x \"0,5\"");
+    CHECK_FAULT("0 .5 .5 -1e-9 .1\n", 1, "width \"-1e-9\": must not be below 0");
+    CHECK_FAULT("0 .5 .5 .1 -0.1\n", 1, "height \"-0.1\": must not be below 0");
+    CHECK_FAULT("0 120 80 20 30\n", 1, "x \"120\": must be a fraction of the image");
+    CHECK_FAULT("0 .5 .5 .1 .1\0 0\n", 1, "NUL byte");
+}
+
+AMP_TEST(every_fault_is_told)
+{
+    struct amp_labels labels = {0};
+    const char text[] = "9 .5 .5 .1 .1\n0 .5 .5 .1 .1\nx\n0 .5 .5 -1 0\n";
+    CHECK_INT(read_text(text, sizeof text - 1, &labels), -1);
+    CHECK_INT(n_told, 3);
+    amp_labels_free(&labels);
+}
+
+AMP_TEST(missing_or_unreadable_file)
+{
+    struct amp_labels labels = {0};
+    told[0] = '\0';
+    CHECK_INT(amp_labels_read("/nonexistent/a.txt", 3, &labels, remember, NULL), -1);
+    CHECK_STR(told, "/nonexistent/a.txt: cannot read label file: No such file or directory\n");
+    told[0] = '\0';
+    CHECK_INT(amp_labels_read("/tmp", 3, &labels, remember, NULL), -1);
+    CHECK_STR(told, "/tmp: cannot read label file: not a regular file\n");
+    amp_labels_free(&labels);
+}
+
+AMP_TEST_MAIN

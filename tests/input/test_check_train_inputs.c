@@ -1,0 +1,522 @@
+/* Every bad input of `detector train`: each is named, and nothing is left behind. The tests run in
+ * a folder of their own that holds a good set; each spoils one thing and puts it right again. */
+#define _GNU_SOURCE
+#include "plugin/input/check_train_inputs.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/rig/harness.h"
+
+#define IMAGES 12
+
+static const char good_cfg[] = "[net]\nbatch=4\nsubdivisions=2\nheight=32\nwidth=32\nchannels=3\n"
+                               "max_batches=10\nmixed_precision=1\n"
+                               "[convolutional]\nfilters=4\nsize=3\nstride=2\npad=1\n"
+                               "activation=leaky\nbatch_normalize=1\n"
+                               "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
+                               "[yolo]\nmask=0,1\nanchors=1,1, 2,2\nnum=2\nclasses=2\n";
+static const char good_data[] =
+    "classes=2\ntrain=train.txt\nvalid=absent.txt\nnames=two.names\nbackup=backup\n";
+#define WEIGHTS_FLOATS (4 * 4 + 4 * 27 + 14 + 14 * 4)
+
+static char err[1 << 16], *out;
+static size_t out_size;
+
+/* ---- the folder ---- */
+
+static void put_bytes(const char *path, const void *bytes, size_t size)
+{
+    FILE *fp = fopen(path, "wb");
+    REQUIRE(fp != NULL);
+    REQUIRE(fwrite(bytes, 1, size, fp) == size);
+    fclose(fp);
+}
+
+static void put(const char *path, const char *text)
+{
+    put_bytes(path, text, strlen(text));
+}
+
+static void put_weights(uint64_t seen, int floats)
+{
+    int32_t version[3] = {0, 2, 0};
+    char bytes[20 + 4 * (WEIGHTS_FLOATS + 1)] = {0};
+    memcpy(bytes, version, 12);
+    memcpy(bytes + 12, &seen, 8);
+    put_bytes("a.weights", bytes, 20 + 4 * (size_t)floats);
+}
+
+static void put_list(void)
+{
+    FILE *fp = fopen("train.txt", "w");
+    REQUIRE(fp != NULL);
+    for (int i = 0; i < IMAGES; ++i)
+        fprintf(fp, "images/%d.jpg\n", i);
+    fclose(fp);
+}
+
+static void put_good_set(void)
+{
+    char path[64];
+    put("a.cfg", good_cfg);
+    put("a.data", good_data);
+    put("two.names", "cat\ndog\n");
+    put_list();
+    for (int i = 0; i < IMAGES; ++i) {
+        snprintf(path, sizeof path, "images/%d.jpg", i);
+        put(path, "not looked into");
+        snprintf(path, sizeof path, "labels/%d.txt", i);
+        put(path, i ? "0 0.5 0.5 0.25 0.25\n1 .1 .1 .1 .1\n" : "");
+    }
+    put_weights(0, WEIGHTS_FLOATS);
+}
+
+static void remove_folder(const char *path)
+{
+    DIR *dir = opendir(path);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
+            char inside[512];
+            snprintf(inside, sizeof inside, "%s/%s", path, e->d_name);
+            if (unlink(inside)) remove_folder(inside);
+        }
+    }
+    if (dir) closedir(dir);
+    rmdir(path);
+}
+
+static char folder[] = "/tmp/amp-inputs-XXXXXX";
+
+static void clean_up(void)
+{
+    remove_folder(folder);
+    free(out);
+}
+
+static void start(void)
+{
+    static int done;
+    if (!done) {
+        done = 1;
+        REQUIRE(mkdtemp(folder) != NULL && chmod(folder, 0755) == 0 && chdir(folder) == 0);
+        atexit(clean_up);
+        mkdir("images", 0755);
+        mkdir("labels", 0755);
+        mkdir("backup", 0755);
+    }
+    put_good_set();
+}
+
+static int count_backup_files(void)
+{
+    int n = -2; /* . and .. */
+    DIR *dir = opendir("backup");
+    REQUIRE(dir != NULL);
+    while (readdir(dir))
+        ++n;
+    closedir(dir);
+    return n;
+}
+
+/* ---- checks ---- */
+
+static int backup_files; /* that are there, and stay the only ones */
+
+static int check_with(const char *weights, bool clear)
+{
+    free(out);
+    FILE *fp = open_memstream(&out, &out_size);
+    REQUIRE(fp != NULL);
+    memset(err, 'x', sizeof err);
+    int status =
+        amp_check_train_inputs("a.data", "a.cfg", weights, clear, false, fp, fp, err, sizeof err);
+    fclose(fp);
+    CHECK_INT(count_backup_files(), backup_files);
+    return status;
+}
+
+static int check(void)
+{
+    return check_with(NULL, false);
+}
+
+static void check_good(void)
+{
+    int status = check();
+    CHECK_INT(status, 0);
+    CHECK_STR(err, "");
+}
+
+static void check_bad(const char *message)
+{
+    CHECK_INT(check(), -1);
+    CHECK_STR(err, message);
+}
+
+static void check_bad_weights(const char *message)
+{
+    CHECK_INT(check_with("a.weights", false), -1);
+    CHECK_STR(err, message);
+}
+
+/* The good text with one passage replaced, put into path. */
+static void put_replaced(const char *path, const char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    REQUIRE(at != NULL);
+    FILE *fp = fopen(path, "w");
+    REQUIRE(fp != NULL);
+    fprintf(fp, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    fclose(fp);
+}
+
+static void check_bad_cfg(const char *from, const char *to, const char *message)
+{
+    put_replaced("a.cfg", good_cfg, from, to);
+    check_bad(message);
+    put("a.cfg", good_cfg);
+}
+
+static void check_bad_data(const char *from, const char *to, const char *message)
+{
+    put_replaced("a.data", good_data, from, to);
+    check_bad(message);
+    put("a.data", good_data);
+}
+
+static void check_bad_label(const char *text, const char *message)
+{
+    char expected[512];
+    put("labels/3.txt", text);
+    snprintf(expected, sizeof expected, "train.txt: faults in label files (1):\n  labels/3.txt:%s",
+             message);
+    check_bad(expected);
+}
+
+AMP_TEST(a_good_set)
+{
+    start();
+    check_good();
+    CHECK_STR(out, "");
+    CHECK_INT(check_with("", false), 0);
+    CHECK_INT(check_with("a.weights", false), 0);
+    CHECK_STR(out, "");
+}
+
+AMP_TEST(missing_cfg_data_and_weights_are_all_named)
+{
+    start();
+    unlink("a.cfg");
+    unlink("a.data");
+    unlink("a.weights");
+    check_bad_weights("cannot read a.cfg: No such file or directory\n"
+                      "cannot read a.data: No such file or directory\n"
+                      "weights file a.weights: No such file or directory");
+    put("a.cfg", good_cfg);
+    check_bad("cannot read a.data: No such file or directory");
+}
+
+AMP_TEST(missing_images_and_labels)
+{
+    start();
+    unlink("images/3.jpg");
+    unlink("labels/3.txt");
+    unlink("labels/4.txt");
+    check_bad("train.txt: images that cannot be read (1):\n"
+              "  line 4: images/3.jpg: No such file or directory\n"
+              "train.txt: label files that cannot be read (2):\n"
+              "  line 4: labels/3.txt: No such file or directory\n"
+              "  line 5: labels/4.txt: No such file or directory");
+    for (int i = 0; i < IMAGES; ++i) {
+        char path[64];
+        snprintf(path, sizeof path, "images/%d.jpg", i);
+        unlink(path);
+    }
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, "train.txt: images that cannot be read (12):\n  line 1: images/0.jpg: "));
+    CHECK(strstr(err, "\n  line 10: images/9.jpg: No such file or directory\n  ... and 2 more\n"));
+    CHECK(!strstr(err, "images/10.jpg"));
+    unlink("train.txt");
+    check_bad("image list train.txt: No such file or directory");
+}
+
+AMP_TEST(a_folder_is_no_image)
+{
+    start();
+    put("train.txt", "images\n");
+    CHECK_INT(check(), -1);
+    CHECK(strstr(
+        err, "train.txt: images that cannot be read (1):\n  line 1: images: not a regular file"));
+}
+
+/* As Darknet reads the list. */
+AMP_TEST(white_space_in_the_list_belongs_to_the_name)
+{
+    start();
+    put("train.txt", "images/1.jpg\r\nimages/2.jpg \n\nimages/3.jpg");
+    check_bad("train.txt: images that cannot be read (3):\n"
+              "  line 1: images/1.jpg: No such file or directory (the name ends in a carriage "
+              "return)\n"
+              "  line 2: images/2.jpg: No such file or directory (the name ends in a blank)\n"
+              "  line 3: is empty, which Darknet takes for the name of a file\n"
+              "train.txt: label files that cannot be read (2):\n"
+              "  line 1: labels/1.txt: No such file or directory (the name ends in a carriage "
+              "return)\n"
+              "  line 2: labels/2.txt: No such file or directory (the name ends in a blank)");
+    put("images/2.jpg ", "");
+    put("labels/2.txt ", "");
+    put("train.txt", "images/2.jpg \nimages/3.jpg");
+    check_good();
+}
+
+AMP_TEST(bad_lines_in_the_list)
+{
+    static char line[8192];
+    start();
+    put("train.txt", "");
+    check_bad("image list train.txt: names no image");
+    put_bytes("train.txt", "images/1.jpg\0\n", 14);
+    check_bad("train.txt: images that cannot be read (1):\n  line 1: has a NUL byte");
+    memset(line, 'x', 4096);
+    put("train.txt", line);
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, "line 1: xxx") && strstr(err, "xxx...: longer than 4095 bytes"));
+    put("train.txt", "two.names\n"); /* Darknet's rule gives it no label file */
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, "train.txt: label files that cannot be read (1):\n  line 1: two.names: "));
+    put("train.txt", "a.data/1.jpg\n");
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, "line 1: a.data/1.jpg: Not a directory"));
+}
+
+AMP_TEST(bad_labels)
+{
+    start();
+    check_bad_label("0 .5 .5 .1 .1\n2 .5 .5 .1 .1\n",
+                    "2: class \"2\": must be a whole number from 0 to 1");
+    check_bad_label("-1 .5 .5 .1 .1\n", "1: class \"-1\": must be a whole number from 0 to 1");
+    check_bad_label("0.0 .5 .5 .1 .1\n", "1: class \"0.0\": must be a whole number from 0 to 1");
+    check_bad_label("0 nan .5 .1 .1\n", "1: x \"nan\": must be a finite number");
+    check_bad_label("0 .5 .5 inf .1\n", "1: width \"inf\": must be a finite number");
+    check_bad_label("0 .5 .5 .1\n", "1: 4 fields, must be 5: class x y width height");
+    check_bad_label("\n0 .5 .5 .1 .1 .1\n", "2: 6 fields, must be 5: class x y width height");
+    check_bad_label("0 .5 .5 .1 -.1\n", "1: height \"-.1\": must not be below 0");
+    check_bad_label("0 208 104 20 20\n",
+                    "1: x \"208\": must be a fraction of the image (0 to 1), not pixels");
+}
+
+AMP_TEST(odd_labels_are_counted_and_allowed)
+{
+    start();
+    put("labels/3.txt", "0 .01 .5 .1 .1\n1 .5 .99 .1 .1\n0 .5 .5 .1 .1\n");
+    put("labels/4.txt", "0 .5 .5 0 .1\n");
+    check_good();
+    CHECK_STR(out,
+              "warning: train.txt: boxes that reach over an edge of their image (2): Darknet "
+              "clips them\nwarning: train.txt: boxes without area (1): Darknet leaves them out\n");
+}
+
+AMP_TEST(classes_that_disagree)
+{
+    start();
+    check_bad_cfg("filters=14\nsize=1\nactivation=linear\n[yolo]\nmask=0,1\nanchors=1,1, 2,2\n"
+                  "num=2\nclasses=2",
+                  "filters=16\nsize=1\nactivation=linear\n[yolo]\nmask=0,1\nanchors=1,1, 2,2\n"
+                  "num=2\nclasses=3",
+                  "a.cfg:24: classes=3 in [yolo], but the data file says 2");
+    check_bad_data("classes=2", "classes=two",
+                   "a.data:1: classes=two; allowed: a whole number, at least 1");
+    check_bad_data("classes=2", "classes=0",
+                   "a.data:1: classes=0; allowed: a whole number, at least 1");
+    put("two.names", "cat\ndog\ncow\n\n");
+    check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
+    put("two.names", "cat\ndog\n\n");
+    check_good();
+    check_bad_data("two.names", "absent.names",
+                   "a.data:4: names=absent.names: No such file or directory");
+    put_replaced("a.data", good_data, "classes=2\n", ""); /* then the cfg alone says */
+    check_good();
+    put_replaced("a.data", good_data, "names=two.names\n", "");
+    check_good();
+}
+
+AMP_TEST(heads)
+{
+    start();
+    check_bad_cfg("filters=14", "filters=15",
+                  "a.cfg:20: [yolo] needs 14 values for each of 256 cells (classes=2, boxes per "
+                  "cell 2), the layer before it gives 3840 in all; set its filters= to 14");
+    check_bad_cfg("classes=2\n", "classes=2\nmax=50\n",
+                  "a.cfg:25: max=50 in [yolo]; allowed: 90, the room that this Darknet makes");
+    check_bad_cfg("[yolo]\n", "[region]\nmax=90\n",
+                  "a.cfg:21: max=90 in [region]; allowed: 30, the room that this Darknet makes");
+    check_bad_cfg("filters=14\nsize=1\nactivation=linear\n[yolo]\n",
+                  "filters=16\nsize=1\nactivation=linear\n[region]\ncoords=5\n",
+                  "a.cfg:21: coords=5 in [region]; allowed: 4, what detector train loads");
+    check_bad_cfg("classes=2\n", "classes=2\n[softmax]\n",
+                  "a.cfg:25: the last layer is [softmax]; detector train needs [yolo] or [region] "
+                  "there");
+    check_bad_cfg("channels=3", "channels=1",
+                  "a.cfg:6: channels=1; allowed: 3, what detector train loads");
+    put_replaced("a.cfg", good_cfg, "[yolo]\n", "[region]\n");
+    check_good();
+}
+
+AMP_TEST(tree_and_map)
+{
+    start();
+    check_bad_cfg("classes=2\n", "classes=2\nmap=a.map\n",
+                  "a.cfg:25: map=a.map: No such file or directory");
+    check_bad_cfg("classes=2\n", "classes=2\ntree=a.tree\n",
+                  "a.cfg:25: tree=a.tree: No such file or directory");
+    put_replaced("a.cfg", good_cfg, "classes=2\n", "classes=2\nmap=a.map\n");
+    put("a.map", "0\n1\n2\n");
+    check_bad("a.map:3: class 2; allowed: 0 to 1");
+    put("a.map", "1\n0\n1\n");
+    put("labels/3.txt", "2 .5 .5 .1 .1\n"); /* a line of the map */
+    check_good();
+    check_bad_label("3 .5 .5 .1 .1\n", "1: class \"3\": must be a whole number from 0 to 2");
+}
+
+AMP_TEST(bad_cfg_and_options)
+{
+    start();
+    check_bad_cfg("mixed_precision=1", "mixed_precision=yes",
+                  "a.cfg:8: mixed_precision=yes: allowed: 0 or 1");
+    check_bad_cfg("[net]", "[nets]",
+                  "a.cfg:1: the first section is [nets]; it must be [net] or [network]");
+    put("a.cfg", "[net]\nbatch\n");
+    check_bad("a.cfg:2: \"batch\" has no \"=\"; allowed: key=value");
+}
+
+AMP_TEST(nothing_to_train)
+{
+    start();
+    check_bad_cfg("max_batches=10", "max_batches=0",
+                  "a.cfg:7: max_batches=0: nothing to train: raise max_batches");
+    put_weights(40, WEIGHTS_FLOATS);
+    check_bad_weights("weights file a.weights: has seen 40 images, 10 batches, and max_batches is "
+                      "10: nothing to train: use -clear or raise max_batches");
+    CHECK_INT(check_with("a.weights", true), 0);
+    put_weights(39, WEIGHTS_FLOATS);
+    CHECK_INT(check_with("a.weights", false), 0);
+}
+
+AMP_TEST(weights)
+{
+    start();
+    put_weights(0, WEIGHTS_FLOATS + 1);
+    check_bad_weights("weights file a.weights: 4 bytes are left over after the last layer; it "
+                      "belongs to another network");
+    put_weights(0, WEIGHTS_FLOATS - 1);
+    check_bad_weights("weights file a.weights: ends inside layer 1 (convolutional), with 220 of "
+                      "the 224 bytes of its weights; it is cut off, or belongs to another network");
+    put_weights(0, 4 * 4 + 4 * 27);
+    CHECK_INT(check_with("a.weights", false), 0);
+    CHECK_STR(out, "weights file a.weights ends before layer 1: 1 of 2 layers with weights are "
+                   "loaded, layer 1 and later ones start anew\n");
+}
+
+AMP_TEST(backup_folder)
+{
+    start();
+    check_bad_data("backup=backup", "backup=absent",
+                   "backup folder absent: No such file or directory");
+    check_bad_data("backup=backup", "backup=a.cfg", "backup a.cfg: not a folder");
+    char data[512], err_text[] = "its weights files would have names of 256 bytes; Darknet has "
+                                 "room for 255";
+    int n = sprintf(data, "classes=2\ntrain=train.txt\nbackup=backup");
+    for (int i = 0; i < (256 - 6 - 1 - 1 - 14) / 2; ++i) /* backup, /, a, _final.weights */
+        n += sprintf(data + n, "/.");
+    put("a.data", data);
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, err_text));
+    data[n - 2] = '\0';
+    put("a.data", data);
+    check_good();
+}
+
+AMP_TEST(read_only_backup_folder)
+{
+    start();
+    chmod("backup", 0555);
+    bool root = geteuid() == 0; /* may write everywhere: be someone else for a moment */
+    REQUIRE(!root || seteuid(65534) == 0);
+    int status = check();
+    REQUIRE(!root || seteuid(0) == 0);
+    chmod("backup", 0755);
+    CHECK_INT(status, -1);
+    CHECK_STR(err, "backup folder backup: 3184 bytes of weights and sidecar, twice (the old stay "
+                   "until the new are whole; numbered files come on top), cannot be written: "
+                   "Permission denied");
+}
+
+static int check_with_limit(rlim_t bytes)
+{
+    struct rlimit limit, small;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    small = limit;
+    small.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &small);
+    int status = check();
+    setrlimit(RLIMIT_FSIZE, &limit);
+    return status;
+}
+
+/* Files of that many bytes and not one less, so many bytes in all. */
+static void check_room(const char *keys, rlim_t largest, int all, const char *of)
+{
+    char expected[200];
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", keys);
+    CHECK_INT(check_with_limit(largest), 0);
+    CHECK_INT(check_with_limit(largest - 1), -1);
+    snprintf(expected, sizeof expected, "backup folder backup: %d bytes of %s", all, of);
+    if (strncmp(err, expected, strlen(expected))) TEST_FAIL("%s", err);
+    CHECK(strstr(err, "cannot be written: File too large"));
+}
+
+AMP_TEST(no_room_in_the_backup_folder)
+{
+    start();
+    check_room("", 796, 796, "weights files cannot");
+    check_room("adam=1\n", 796, 796, "weights files cannot");
+    check_room("mixed_precision=1\n", 796, 4 * 796, "weights and sidecar, twice (");
+    check_room("mixed_precision=1\nadam=1\n", 3 * 796, 8 * 796, "weights and sidecar, twice (");
+    check_room("mixed_precision=1\namp_sidecar=none\n", 796, 2 * 796, "weights, twice (");
+    put("backup/a.backup", "there"); /* the old ones need no room any more */
+    backup_files = 1;
+    check_room("mixed_precision=1\n", 796, 2 * 796, "weights and sidecar cannot");
+    unlink("backup/a.backup");
+    backup_files = 0;
+}
+
+AMP_TEST(a_short_error_buffer_is_not_overrun)
+{
+    char small[24];
+    start();
+    unlink("a.cfg");
+    unlink("a.data");
+    memset(small, 'x', sizeof small);
+    CHECK_INT(amp_check_train_inputs("a.data", "a.cfg", NULL, false, false, NULL, NULL, small, 20),
+              -1);
+    CHECK_INT(strlen(small), 19);
+    CHECK_INT(small[20], 'x');
+}
+
+AMP_TEST(data_file_defaults)
+{
+    start();
+    put("a.data", "classes=2\n");
+    CHECK_INT(check(), -1);
+    CHECK(strstr(err, "backup folder /backup/: "));
+    CHECK(strstr(err, "image list data/train.list: No such file or directory"));
+}
+
+AMP_TEST_MAIN

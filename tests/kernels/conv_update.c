@@ -1,0 +1,333 @@
+/* Conformance: the weights of convolutions updated and packed in one pass over them, beside the
+ * operations that do it one after the other; to the bit. The packed weights of two convolutions
+ * that began alike are compared by what they make of the same input. */
+#include "conformance.h"
+
+#ifdef CUDA_EMULATED
+#include "tests/emulation/tensor_core_host.h"
+#endif
+
+enum { MOST_CONVS = 132 }; /* more than conv_weights.c of the CUDA backend describes at once */
+
+enum source { OWN, SUM, NOTHING, SOURCES };
+
+/* One of a list: a convolution that is updated in one pass, and one step by step. */
+struct updated {
+    struct ampk_conv_shape shape;
+    enum source source;
+    struct ampk_conv *fused, *composed;
+    struct ampk_param param; /* without arrays */
+    size_t first;            /* of all arrays */
+    struct amax amax;
+};
+
+/* Of all convolutions of a list, one after the other, now and then with a gap. */
+struct arrays {
+    struct pair w, update, m, v;
+};
+
+struct list {
+    int count;
+    struct updated all[MOST_CONVS];
+    size_t n;
+    struct arrays fused, composed;
+    struct pair sums, gradients; /* gradients: of those that are composed */
+};
+
+struct rule {
+    bool adam;
+    float momentum;
+    int t;
+};
+
+static size_t weight_count(const struct ampk_conv_shape *s)
+{
+    return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;
+}
+
+/* ---- cases ---- */
+
+static struct ampk_conv_shape random_conv_shape(void)
+{
+    int groups = RANDOM_OF(1, 1, 1, 2, 3);
+    int size = RANDOM_OF(1, 1, 2, 3, 3, 4, 5, 7);
+    struct ampk_conv_shape s = {.n = random_int(1, 2),
+                                .c = groups * RANDOM_OF(1, 2, 3, 4, 7, 8, 9, 12, 16, 24),
+                                .k = groups * RANDOM_OF(1, 2, 3, 5, 8, 11, 16),
+                                .kh = size,
+                                .kw = size,
+                                .stride = 1,
+                                .groups = groups,
+                                .compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16)};
+    s.h = random_int(size, size + 2), s.w = random_int(size, size + 2);
+    return s;
+}
+
+/* Filters of several tiles. */
+static struct ampk_conv_shape large_conv_shape(void)
+{
+    static const struct ampk_conv_shape shapes[] = {
+        {1, 450, 3, 3, 3, 3, 3, 1, 0, 1, 0, 0, 0},  {1, 96, 7, 7, 2, 7, 7, 1, 0, 1, 0, 0, 0},
+        {1, 1100, 1, 1, 5, 1, 1, 1, 0, 1, 0, 0, 0}, {1, 512, 1, 1, 24, 1, 1, 1, 0, 1, 0, 0, 0},
+        {1, 24, 5, 7, 9, 5, 7, 1, 0, 1, 0, 0, 0},   {1, 2051, 2, 1, 2, 1, 1, 1, 0, 1, 0, 0, 0},
+    };
+    struct ampk_conv_shape s = shapes[test_random() % (sizeof shapes / sizeof *shapes)];
+    s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    return s;
+}
+
+static struct ampk_param random_param(const struct ampk_conv_shape *s, enum source source)
+{
+    return (struct ampk_param){.n = weight_count(s),
+                               .unscale = source == NOTHING ? 0 : ldexpf(1, random_int(-16, 0)),
+                               .rate = (float)test_uniform(0, .1),
+                               .decay_batch = random_bool() ? 0 : (float)test_uniform(0, .1),
+                               .clip = (float)RANDOM_OF(0, 0, 1) * .5f};
+}
+
+static struct ampk_conv *make_conv(struct rig *r, const struct ampk_conv_shape *s)
+{
+    char err[200] = "";
+    struct ampk_conv *conv = r->backend->conv_create(r->context, s, err, sizeof err);
+    if (!conv) TEST_FAIL("conv_create: %s", err);
+    REQUIRE(conv);
+    return conv;
+}
+
+static double square_value(void)
+{
+    double v = random_value();
+    return v * v;
+}
+
+static void choose(struct rig *r, struct list *l, int count, struct ampk_conv_shape (*shape)(void))
+{
+    l->count = count;
+    l->n = 0;
+    for (int i = 0; i < count; i++) {
+        struct updated *u = &l->all[i];
+        *u = (struct updated){.shape = shape(), .source = random_int(0, SOURCES - 1)};
+        u->shape.forward_only = u->source != OWN && random_bool();
+        u->param = random_param(&u->shape, u->source);
+        u->first = l->n;
+        u->fused = make_conv(r, &u->shape);
+        u->composed = make_conv(r, &u->shape);
+        u->amax = make_amax(r);
+        l->n += weight_count(&u->shape);
+        l->n += random_bool() ? (4 - l->n % 4) % 4 : (size_t)random_int(0, 3);
+    }
+}
+
+/* Twice the same numbers, each at an address of its own. */
+static void make_twice(struct rig *r, size_t n, double (*value)(void), struct pair *a,
+                       struct pair *b)
+{
+    struct ampk_tensor host = describe_array(n);
+    give_data(r, &host);
+    fill(&host, value);
+    *a = make_pair(r, host, false);
+    *b = make_pair(r, host, false);
+}
+
+static float *at(const struct pair *p, const struct updated *u)
+{
+    return (float *)p->tested.data + u->first;
+}
+
+static double zero(void)
+{
+    return 0;
+}
+
+static void run_backward(struct rig *r, struct updated *u)
+{
+    const struct ampk_conv_shape *s = &u->shape;
+    if (s->forward_only) return;
+    struct pair x = input_tensor(r, describe(random_dtype(), AMPK_NHWC, s->n, s->c, s->h, s->w));
+    struct pair dy = input_tensor(
+        r, describe(random_dtype(), AMPK_NHWC, s->n, s->k, s->h - s->kh + 1, s->w - s->kw + 1));
+    for (int i = 0; i < 2; i++)
+        r->backend->conv_backward(r->context, i ? u->composed : u->fused, &x.tested, &dy.tested,
+                                  NULL, false, NULL);
+}
+
+static void make_list(struct rig *r, struct list *l, int count,
+                      struct ampk_conv_shape (*shape)(void))
+{
+    choose(r, l, count, shape);
+    make_twice(r, l->n, random_value, &l->fused.w, &l->composed.w);
+    make_twice(r, l->n, random_value, &l->fused.update, &l->composed.update);
+    make_twice(r, l->n, random_value, &l->fused.m, &l->composed.m);
+    make_twice(r, l->n, square_value, &l->fused.v, &l->composed.v);
+    l->sums = input_array(r, l->n);
+    l->gradients = output_tensor_of(r, describe_array(l->n), zero);
+    for (int i = 0; i < count; i++) {
+        struct updated *u = &l->all[i];
+        const struct ampk_new_weights weights[] = {{u->fused, at(&l->fused.w, u), NULL},
+                                                   {u->composed, at(&l->composed.w, u), NULL}};
+        r->backend->conv_set_weights(r->context, weights, 2);
+        run_backward(r, u);
+    }
+}
+
+static void end_list(struct rig *r, struct list *l)
+{
+    for (int i = 0; i < l->count; i++) {
+        r->backend->conv_destroy(r->context, l->all[i].fused);
+        r->backend->conv_destroy(r->context, l->all[i].composed);
+    }
+}
+
+/* ---- both ways ---- */
+
+static struct ampk_param param_of(const struct arrays *a, const struct updated *u)
+{
+    struct ampk_param p = u->param;
+    p.value = at(&a->w, u);
+    p.update = at(&a->update, u);
+    p.m = at(&a->m, u);
+    p.v = at(&a->v, u);
+    return p;
+}
+
+static void update_at_once(struct rig *r, const struct list *l, const struct rule *rule)
+{
+    static struct ampk_weight_update updates[MOST_CONVS];
+    for (int i = 0; i < l->count; i++) {
+        const struct updated *u = &l->all[i];
+        updates[i] =
+            (struct ampk_weight_update){u->fused, param_of(&l->fused, u), tested_amax(&u->amax)};
+        if (u->source == SUM) updates[i].param.grad = at(&l->sums, u);
+    }
+    if (rule->adam)
+        r->backend->conv_update_adam(r->context, updates, l->count, .9f, .999f, 1e-7f, rule->t);
+    else
+        r->backend->conv_update_sgd(r->context, updates, l->count, rule->momentum);
+}
+
+static void update_step_by_step(struct rig *r, const struct list *l, const struct rule *rule)
+{
+    static struct ampk_param params[MOST_CONVS];
+    for (int i = 0; i < l->count; i++) {
+        const struct updated *u = &l->all[i];
+        const struct ampk_weight_gradient own = {u->composed, at(&l->gradients, u), NULL};
+        if (u->source == OWN) r->backend->conv_weight_gradients(r->context, &own, 1, 1, false);
+        params[i] = param_of(&l->composed, u);
+        params[i].grad = at(u->source == SUM ? &l->sums : &l->gradients, u);
+    }
+    if (rule->adam)
+        r->backend->update_adam(r->context, params, l->count, .9f, .999f, 1e-7f, rule->t);
+    else
+        r->backend->update_sgd(r->context, params, l->count, rule->momentum);
+    for (int i = 0; i < l->count; i++) {
+        const struct updated *u = &l->all[i];
+        r->backend->conv_set_weights(
+            r->context, &(struct ampk_new_weights){u->composed, at(&l->composed.w, u), NULL}, 1);
+    }
+}
+
+/* ---- comparison ---- */
+
+static void check_same(struct rig *r, const char *what, const struct pair *a, const struct pair *b)
+{
+    const float *x = download(r, a).data, *y = download(r, b).data;
+    size_t n = (size_t)a->tested.c, i = 0;
+    while (i < n && !memcmp(&x[i], &y[i], sizeof *x))
+        i++;
+    if (i < n)
+        TEST_FAIL("%s %zu of %zu is %.9g, expected %.9g", what, i, n, (double)x[i], (double)y[i]);
+    digest_bytes(r, x, n * sizeof *x);
+}
+
+static void check_packed(struct rig *r, const struct updated *u)
+{
+    const struct ampk_conv_shape *s = &u->shape;
+    struct pair x = input_tensor(r, describe(AMPK_FP32, AMPK_NHWC, s->n, s->c, s->h, s->w));
+    struct ampk_tensor shape =
+        describe(AMPK_FP32, AMPK_NHWC, s->n, s->k, s->h - s->kh + 1, s->w - s->kw + 1);
+    struct pair a = output_tensor(r, shape, false), b = output_tensor(r, shape, false);
+    r->backend->conv_forward(r->context, u->fused, &x.tested, &a.tested, NULL, NULL);
+    r->backend->conv_forward(r->context, u->composed, &x.tested, &b.tested, NULL, NULL);
+    if (memcmp(download(r, &a).data, download(r, &b).data, span_of(&shape) * sizeof(float)))
+        TEST_FAIL("packed weights differ: c %d, k %d, window %dx%d, groups %d, compute %d, "
+                  "source %d",
+                  s->c, s->k, s->kh, s->kw, s->groups, s->compute, u->source);
+}
+
+static void check_list(struct rig *r, struct list *l)
+{
+    const float *w = download(r, &l->composed.w).data;
+    check_same(r, "weight", &l->fused.w, &l->composed.w);
+    check_same(r, "momentum", &l->fused.update, &l->composed.update);
+    check_same(r, "m", &l->fused.m, &l->composed.m);
+    check_same(r, "v", &l->fused.v, &l->composed.v);
+    for (int i = 0; i < l->count; i++) {
+        struct updated *u = &l->all[i];
+        for (size_t k = 0; k < weight_count(&u->shape); k++)
+            ampk_ref_raise(&u->amax.exact, w[u->first + k]);
+        check_amax(r, "amax of new weights", &u->amax, 0);
+    }
+}
+
+/* Two updates; of the same gradients, as their convolutions keep them. */
+static void compare(struct rig *r, int count, struct ampk_conv_shape (*shape)(void))
+{
+    static struct list l;
+    struct rule rule = {random_bool(), (float)test_uniform(0, 1), RANDOM_OF(1, 2, 10, 1000)};
+    snprintf(r->note, sizeof r->note, "%d convolutions, %s", count, rule.adam ? "Adam" : "SGD");
+    make_list(r, &l, count, shape);
+    for (int step = 0; step < 2; step++, rule.t++) {
+        update_at_once(r, &l, &rule);
+        update_step_by_step(r, &l, &rule);
+        check_list(r, &l);
+    }
+    for (int i = 0; i < count; i++)
+        check_packed(r, &l.all[i]);
+    end_list(r, &l);
+}
+
+static void usual_case(struct rig *r)
+{
+    compare(r, random_int(1, 5), random_conv_shape);
+}
+
+static void large_case(struct rig *r)
+{
+    compare(r, 1, large_conv_shape);
+}
+
+AMP_TEST(updates_at_once_are_those_step_by_step)
+{
+    run_cases(usual_case, 12);
+    run_cases(large_case, 4);
+}
+
+static struct ampk_conv_shape small_conv_shape(void)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    while (weight_count(&s) > 200)
+        s = random_conv_shape();
+    return s;
+}
+
+static void long_list_case(struct rig *r)
+{
+    compare(r, MOST_CONVS, small_conv_shape);
+}
+
+AMP_TEST(updates_of_a_long_list)
+{
+    run_cases(long_list_case, 1);
+}
+
+#ifdef CUDA_EMULATED
+AMP_TEST(updates_where_libraries_write_16_bits)
+{
+    tensor_core_host_refuse(true, true);
+    run_cases(usual_case, 12);
+    run_cases(large_case, 4);
+    tensor_core_host_refuse(false, false);
+}
+#endif
+
+AMP_TEST_MAIN

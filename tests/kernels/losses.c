@@ -1,0 +1,374 @@
+/* Losses: random heads and truths; softmax, logistic and cost layers. Cases in which the rounding
+ * of an overlap decides are drawn again. */
+#include "kernels/reference/head.h"
+#include "heads.h"
+#include "conformance.h"
+
+/* ---- what all cases share ---- */
+
+struct sums {
+    struct pair values;
+};
+
+static struct sums make_sums(struct rig *r)
+{
+    return (struct sums){output_array(r, sizeof(struct ampk_loss_sums) / sizeof(float), false)};
+}
+
+/* Sums of up to so many numbers around 1. */
+static void check_sums(struct rig *r, const struct sums *s, double largest)
+{
+    check_output(r, "sums", &s->values,
+                 (struct tolerance){.relative = 3e-5, .absolute = 3e-6 * largest});
+}
+
+/* A tensor with these values, on both sides. */
+static struct pair given_tensor(struct rig *r, struct ampk_tensor host)
+{
+    return make_pair(r, host, true);
+}
+
+static struct pair given_array(struct rig *r, float *data, size_t n)
+{
+    struct ampk_tensor t = describe_array(n);
+    t.data = data;
+    return make_pair(r, t, true);
+}
+
+static const void *on_backend(struct rig *r, const void *data, size_t bytes)
+{
+    return data ? input_bytes(r, data, bytes) : NULL;
+}
+
+/* What Darknet's activations and box formulas round. */
+static const struct tolerance activated = {.relative = 2e-6, .absolute = 1e-12};
+
+/* ---- yolo ---- */
+
+static struct ampk_yolo_head yolo_on_backend(struct rig *r, const struct ampk_yolo_head *o)
+{
+    struct ampk_yolo_head copy = *o;
+    copy.anchor_sizes = on_backend(r, o->anchor_sizes, 2 * o->anchors * sizeof(float));
+    copy.mask = on_backend(r, o->mask, o->boxes * sizeof(int));
+    copy.map = on_backend(r, o->map, o->map_size * sizeof(int));
+    return copy;
+}
+
+/* The case's forward and loss on both sides. False where a decision was too close. */
+static bool run_yolo(struct rig *r, struct head_case *c)
+{
+    size_t count = head_count(c), truths = (size_t)c->n * c->room * (c->coords + 1);
+    float *activated_x = own(r, count * sizeof(float)), *delta = own(r, count * sizeof(float));
+    struct ampk_tensor shape = head_tensor(c, c->x), out = head_tensor(c, activated_x);
+    struct ampk_loss_sums exact;
+    ampk_ref_closest_decision = INFINITY;
+    ampk_reference.yolo_forward(NULL, &c->yolo, &shape, &out, NULL);
+    ampk_reference.yolo_loss(NULL, &c->yolo, &out, c->truth, delta, &exact, NULL);
+    if (ampk_ref_closest_decision < 1e-4) return false;
+
+    struct ampk_yolo_head o = yolo_on_backend(r, &c->yolo);
+    struct pair x = given_tensor(r, shape), y = output_tensor(r, shape, false);
+    struct amax amax = make_amax(r), delta_amax = make_amax(r);
+    r->backend->yolo_forward(r->context, &o, &x.tested, &y.tested, tested_amax(&amax));
+    ampk_reference.yolo_forward(NULL, &c->yolo, &x.exact, &y.exact, &amax.exact);
+    double slack = check_output(r, "output", &y, activated);
+    check_amax(r, "output", &amax, slack);
+
+    struct pair p = given_tensor(r, out), d = output_array(r, count, false);
+    struct pair truth = given_array(r, c->truth, truths);
+    struct sums sums = make_sums(r);
+    r->backend->yolo_loss(r->context, &o, &p.tested, truth.tested.data, d.tested.data,
+                          sums.values.tested.data, tested_amax(&delta_amax));
+    ampk_reference.yolo_loss(NULL, &c->yolo, &p.exact, c->truth, d.exact.data,
+                             sums.values.exact.data, &delta_amax.exact);
+    slack = check_output(r, "delta", &d, (struct tolerance){.relative = 1e-5, .absolute = 1e-5});
+    check_amax(r, "delta", &delta_amax, slack);
+    check_sums(r, &sums, c->n * c->boxes * c->h * c->w);
+    snprintf(r->note, sizeof r->note, "yolo %dx%dx%d, %d boxes of %d classes, %d truths", c->n,
+             c->h, c->w, c->boxes, c->classes, c->room);
+    return true;
+}
+
+static void yolo_case(struct rig *r)
+{
+    struct head_case c;
+    bool done;
+    do {
+        random_yolo(&c);
+        done = run_yolo(r, &c);
+        head_free(&c);
+    } while (!done && !test_failures);
+}
+
+AMP_TEST(yolo)
+{
+    run_cases(yolo_case, 200);
+}
+
+/* ---- region ---- */
+
+static struct ampk_tree tree_on_backend(struct rig *r, const struct ampk_tree *t)
+{
+    struct ampk_tree copy = *t;
+    if (t->classes == 0) return copy;
+    copy.parent = on_backend(r, t->parent, t->classes * sizeof(int));
+    copy.group = on_backend(r, t->group, t->classes * sizeof(int));
+    copy.group_offset = on_backend(r, t->group_offset, t->groups * sizeof(int));
+    copy.group_size = on_backend(r, t->group_size, t->groups * sizeof(int));
+    return copy;
+}
+
+static struct ampk_region_head region_on_backend(struct rig *r, const struct ampk_region_head *o)
+{
+    struct ampk_region_head copy = *o;
+    copy.anchor_sizes = on_backend(r, o->anchor_sizes, 2 * o->boxes * sizeof(float));
+    copy.map = on_backend(r, o->map, o->map_size * sizeof(int));
+    copy.tree = tree_on_backend(r, &o->tree);
+    return copy;
+}
+
+static bool run_region(struct rig *r, struct head_case *c)
+{
+    size_t count = head_count(c), truths = (size_t)c->n * c->room * (c->coords + 1);
+    float *activated_x = own(r, count * sizeof(float)), *delta = own(r, count * sizeof(float));
+    struct ampk_tensor shape = head_tensor(c, c->x), out = head_tensor(c, activated_x);
+    struct ampk_loss_sums exact;
+    ampk_ref_closest_decision = INFINITY;
+    ampk_reference.region_forward(NULL, &c->region, &shape, &out, NULL);
+    ampk_reference.region_loss(NULL, &c->region, &out, c->truth, delta, &exact, NULL);
+    if (ampk_ref_closest_decision < 1e-4) return false;
+
+    struct ampk_region_head o = region_on_backend(r, &c->region);
+    struct pair x = given_tensor(r, shape), y = output_tensor(r, shape, false);
+    struct amax amax = make_amax(r), delta_amax = make_amax(r);
+    r->backend->region_forward(r->context, &o, &x.tested, &y.tested, tested_amax(&amax));
+    ampk_reference.region_forward(NULL, &c->region, &x.exact, &y.exact, &amax.exact);
+    double slack = check_output(r, "output", &y, activated);
+    check_amax(r, "output", &amax, slack);
+
+    struct pair p = given_tensor(r, out), d = output_array(r, count, false);
+    struct pair truth = given_array(r, c->truth, truths);
+    struct sums sums = make_sums(r);
+    r->backend->region_loss(r->context, &o, &p.tested, truth.tested.data, d.tested.data,
+                            sums.values.tested.data, tested_amax(&delta_amax));
+    ampk_reference.region_loss(NULL, &c->region, &p.exact, c->truth, d.exact.data,
+                               sums.values.exact.data, &delta_amax.exact);
+    slack = check_output(r, "delta", &d, (struct tolerance){.relative = 1e-5, .absolute = 2e-5});
+    check_amax(r, "delta", &delta_amax, slack);
+    check_sums(r, &sums, c->n * c->boxes * c->h * c->w);
+    snprintf(r->note, sizeof r->note, "region %dx%dx%d, %d boxes, %d coords, %d classes, %d groups",
+             c->n, c->h, c->w, c->boxes, c->coords, c->classes, c->region.tree.groups);
+    return true;
+}
+
+static void region_case(struct rig *r)
+{
+    struct head_case c;
+    bool done;
+    do {
+        random_region(&c, head_chance(2));
+        done = run_region(r, &c);
+        head_free(&c);
+    } while (!done && !test_failures);
+}
+
+AMP_TEST(region)
+{
+    run_cases(region_case, 200);
+}
+
+/* ---- more truths than Darknet has room for ---- */
+
+/* The case's truths, and the first of every image again in what room there is left. */
+static void fill_with_truths(struct head_case *c)
+{
+    size_t numbers = (size_t)c->coords + 1, old = c->room * numbers;
+    float *more = calloc((size_t)c->n * AMPK_MOST_TRUTHS * numbers, sizeof *more), *to = more;
+    REQUIRE(more);
+    for (int n = 0; n < c->n; n++) {
+        const float *from = c->truth + n * old;
+        bool ended = false;
+        for (int t = 0; t < AMPK_MOST_TRUTHS; t++, to += numbers) {
+            ended = ended || t >= c->room || from[t * numbers] == 0;
+            memcpy(to, from + (ended ? 0 : t * numbers), numbers * sizeof *to);
+        }
+    }
+    free(c->truth);
+    c->truth = more;
+    c->room = c->yolo.truths = c->yolo.truths_used = c->region.truths = AMPK_MOST_TRUTHS;
+}
+
+static void most_truths_case(struct rig *r)
+{
+    struct head_case c;
+    bool done, yolo = random_bool();
+    do {
+        memset(&c, 0, sizeof c);
+        if (yolo)
+            random_yolo(&c);
+        else
+            random_region(&c, head_chance(2));
+        fill_with_truths(&c);
+        done = yolo ? run_yolo(r, &c) : run_region(r, &c);
+        head_free(&c);
+    } while (!done && !test_failures);
+}
+
+AMP_TEST(most_truths)
+{
+    run_cases(most_truths_case, 8);
+}
+
+/* ---- softmax, logistic, cost ---- */
+
+static double random_truth(void)
+{
+    return random_bool() ? 0 : random_bool() ? 1 : test_uniform(0, 1);
+}
+
+static double random_masked_truth(void)
+{
+    return test_random() % 4 ? random_truth() : AMPK_TRUTH_UNKNOWN;
+}
+
+static double probability(void)
+{
+    return test_uniform(.001, .999);
+}
+
+static void softmax_case(struct rig *r)
+{
+    struct head_case c = {.classes = random_int(1, MOST_CLASSES)};
+    int kind = random_int(0, 2), groups = kind == 0 ? random_int(1, 3) : 1;
+    bool image = kind == 1;
+    struct ampk_softmax o = {
+        .groups = groups, .spatial = image, .temperature = (float)test_uniform(.5, 2)};
+    if (kind == 2) random_tree(&c, &o.tree);
+    struct ampk_tensor shape =
+        describe(AMPK_FP32, AMPK_NCHW, random_int(1, 3),
+                 kind == 2 ? c.classes : groups * RANDOM_OF(1, 2, 10, 33, 129, 1000),
+                 image ? random_side() : 1, image ? random_side() : 1);
+    struct ampk_softmax tested = o;
+    tested.tree = tree_on_backend(r, &o.tree);
+    struct pair x = input_tensor(r, shape), y = output_tensor(r, shape, false);
+    struct amax amax = make_amax(r);
+    r->backend->softmax_forward(r->context, &tested, &x.tested, &y.tested, tested_amax(&amax));
+    ampk_reference.softmax_forward(NULL, &o, &x.exact, &y.exact, &amax.exact);
+    double slack =
+        check_output(r, "softmax", &y, (struct tolerance){.relative = 4e-6, .absolute = 1e-12});
+    check_amax(r, "softmax", &amax, slack);
+    snprintf(r->note, sizeof r->note, "softmax kind %d, %dx%dx%dx%d", kind, shape.n, shape.c,
+             shape.h, shape.w);
+}
+
+AMP_TEST(softmax)
+{
+    run_cases(softmax_case, 100);
+}
+
+/* As many images as time steps make of a batch: more than a grid of blocks is high. */
+static void softmax_of_many_case(struct rig *r)
+{
+    struct ampk_softmax o = {.groups = 1, .temperature = 1};
+    struct ampk_tensor shape = describe(AMPK_FP32, AMPK_NCHW, 65537, 2, 1, 1);
+    struct pair x = input_tensor(r, shape), y = output_tensor(r, shape, false);
+    r->backend->softmax_forward(r->context, &o, &x.tested, &y.tested, NULL);
+    ampk_reference.softmax_forward(NULL, &o, &x.exact, &y.exact, NULL);
+    check_output(r, "softmax", &y, (struct tolerance){.relative = 4e-6, .absolute = 1e-12});
+}
+
+AMP_TEST(softmax_of_many)
+{
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    run_case(softmax_of_many_case, context, test_random());
+    CONFORMANCE_BACKEND.context_destroy(context);
+}
+
+static void entropy_case(struct rig *r)
+{
+    bool logistic = random_bool(), masked = !logistic && random_bool();
+    struct ampk_tensor shape =
+        describe(AMPK_FP32, AMPK_NCHW, random_int(1, 3), RANDOM_OF(1, 10, 300, 3000), 1, 1);
+    size_t n = (size_t)shape.n * shape.c;
+    struct pair p = input_tensor_of(r, shape, probability), d = output_array(r, n, false);
+    struct pair t = input_tensor_of(r, shape, masked ? random_masked_truth : random_truth);
+    struct sums sums = make_sums(r);
+    struct amax amax = make_amax(r);
+    if (logistic) {
+        r->backend->logistic_loss(r->context, &p.tested, t.tested.data, d.tested.data,
+                                  sums.values.tested.data, tested_amax(&amax));
+        ampk_reference.logistic_loss(NULL, &p.exact, t.exact.data, d.exact.data,
+                                     sums.values.exact.data, &amax.exact);
+    } else {
+        r->backend->softmax_loss(r->context, &p.tested, t.tested.data, masked, d.tested.data,
+                                 sums.values.tested.data, tested_amax(&amax));
+        ampk_reference.softmax_loss(NULL, &p.exact, t.exact.data, masked, d.exact.data,
+                                    sums.values.exact.data, &amax.exact);
+    }
+    double slack = check_output(r, "delta", &d, (struct tolerance){.absolute = 1e-6});
+    check_amax(r, "delta", &amax, slack);
+    check_sums(r, &sums, (double)n);
+}
+
+AMP_TEST(entropy)
+{
+    run_cases(entropy_case, 100);
+}
+
+static void cost_case(struct rig *r)
+{
+    struct ampk_cost o = {.type = (enum ampk_cost_type)random_int(AMPK_COST_SSE, AMPK_COST_WGAN),
+                          .scale = (float)test_uniform(.5, 2),
+                          .noobject_scale = (float)test_uniform(.1, 1),
+                          .smooth = test_random() % 4 ? 0 : .1f};
+    struct ampk_tensor shape =
+        describe(AMPK_FP32, AMPK_NCHW, random_int(1, 3), RANDOM_OF(1, 10, 300, 3000), 1, 1);
+    size_t n = (size_t)shape.n * shape.c;
+    if (random_bool()) o.threshold = .1f * shape.c;
+    bool masked = o.type == AMPK_COST_MASKED;
+    struct pair x = input_tensor(r, shape), y = output_tensor(r, shape, false);
+    struct pair t = input_tensor_of(r, shape, masked ? random_masked_truth : random_truth);
+    struct pair d = output_array(r, n, false);
+    struct sums sums = make_sums(r);
+    struct amax amax = make_amax(r), delta_amax = make_amax(r);
+    r->backend->cost_loss(r->context, &o, &x.tested, t.tested.data, &y.tested, d.tested.data,
+                          sums.values.tested.data, tested_amax(&amax), tested_amax(&delta_amax));
+    ampk_reference.cost_loss(NULL, &o, &x.exact, t.exact.data, &y.exact, d.exact.data,
+                             sums.values.exact.data, &amax.exact, &delta_amax.exact);
+    struct tolerance tolerance = {.relative = 1e-5, .absolute = 1e-5};
+    double slack = check_output(r, "error", &y, tolerance);
+    check_amax(r, "error", &amax, slack);
+    slack = check_output(r, "delta", &d, tolerance);
+    check_amax(r, "delta", &delta_amax, slack);
+    check_sums(r, &sums, 16 * (double)n);
+    snprintf(r->note, sizeof r->note, "cost type %d", o.type);
+}
+
+AMP_TEST(cost)
+{
+    run_cases(cost_case, 100);
+}
+
+static void backward_case(struct rig *r)
+{
+    size_t n = (size_t)RANDOM_OF(1, 31, 257, 5000);
+    bool accumulate = random_bool();
+    float scale = ldexpf(1, random_int(-3, 16));
+    struct pair d = input_array(r, n), dx = output_array(r, n, accumulate);
+    struct ampk_tensor old = magnitude_of_old(r, &dx, accumulate);
+    struct amax amax = make_amax(r);
+    r->backend->loss_backward(r->context, d.tested.data, n, scale, dx.tested.data, accumulate,
+                              tested_amax(&amax));
+    ampk_reference.loss_backward(NULL, d.exact.data, n, scale, dx.exact.data, accumulate,
+                                 &amax.exact);
+    double slack = check_output(r, "dx", &dx, (struct tolerance){.terms = 1, .magnitude = &old});
+    check_amax(r, "dx", &amax, slack);
+}
+
+AMP_TEST(backward)
+{
+    run_cases(backward_case, 100);
+}
+
+AMP_TEST_MAIN

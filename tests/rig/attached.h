@@ -1,0 +1,327 @@
+// Networks of Darknet inside a test: cfgs from text, made-up images that are given by `seen`, and
+// all that outlives a step, to be copied and compared. Include after tests/rig/harness.h.
+#ifndef AMP_TEST_ATTACHED_H
+#define AMP_TEST_ATTACHED_H
+
+#include <darknet.h>
+
+#include "plugin/attach/sessions.h"
+#include "scratch_folder.h"
+
+#define MIXED "mixed_precision=1\n"
+
+// Between them, every executor. No 1x1 convolution and no second reader of a reorg or activation:
+// with those Darknet's own gradients are wrong. Both can be resized.
+#define CONV(filters, more)                                                                        \
+    "[convolutional]\nsize=3\npad=1\nactivation=leaky\nfilters=" #filters "\n" more
+#define NORMALIZED "batch_normalize=1\n"
+#define YOLO(mask)                                                                                 \
+    "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
+    "[yolo]\nmask=" mask "\nanchors=3,3, 5,4, 7,8, 10,9\nclasses=2\nnum=4\n"
+// clang-format off
+#define DETECTOR                                                                                   \
+    CONV(8, NORMALIZED)                                                                            \
+    "[maxpool]\nsize=2\nstride=2\n"                                                                \
+    CONV(8, NORMALIZED "groups=2\n")                                                               \
+    CONV(8, "")                                                                                    \
+    "[shortcut]\nfrom=-3\nactivation=leaky\n"                                                      \
+    CONV(4, NORMALIZED)                                                                            \
+    "[reorg]\nstride=2\n"                                                                          \
+    CONV(8, NORMALIZED)                                                                            \
+    "[upsample]\nstride=2\n"                                                                       \
+    "[route]\nlayers=-1,4\n"                                                                       \
+    YOLO("0,1")                                                                                    \
+    "[route]\nlayers=7\n"                                                                          \
+    YOLO("2,3")
+#define CLASSIFIER                                                                                 \
+    CONV(6, NORMALIZED "stride=2\n")                                                               \
+    CONV(6, "")                                                                                    \
+    "[avgpool]\n"                                                                                  \
+    "[dropout]\nprobability=.3\n"                                                                  \
+    "[activation]\nactivation=tanh\n"                                                              \
+    "[connected]\noutput=8\nbatch_normalize=1\nactivation=leaky\n"                                 \
+    "[connected]\noutput=5\nactivation=linear\n"                                                   \
+    "[cost]\n"
+// clang-format on
+
+static const char *const both_nets[] = {DETECTOR, CLASSIFIER};
+
+#define ON_BOTH_NETS(layers) for (int nth = 0; nth < 2 && (layers = both_nets[nth]); ++nth)
+
+static inline const char *write_cfg(const char *keys, const char *layers)
+{
+    char text[8192];
+    int n = snprintf(text, sizeof text,
+                     "[net]\n%sbatch=8\nsubdivisions=2\nwidth=16\nheight=16\nchannels=3\n"
+                     "learning_rate=0.01\nmomentum=0.9\ndecay=0.0005\npolicy=constant\n"
+                     "max_batches=1000\n%s",
+                     keys, layers); // of a key that is there twice, the first counts
+    REQUIRE(n < (int)sizeof text);
+    scratch_write("a.cfg", text, (size_t)n);
+    return scratch("a.cfg");
+}
+
+// The same initial weights every time.
+static inline network *parse(const char *keys, const char *layers)
+{
+    srand(5);
+    return parse_network_cfg((char *)write_cfg(keys, layers));
+}
+
+// ---- training ----
+
+static inline float next_noise(unsigned *noise)
+{
+    *noise = *noise * 1664525u + 1013904223u;
+    return (float)(*noise >> 8) / (1 << 24);
+}
+
+static inline void fill(float *x, size_t n, unsigned noise)
+{
+    for (size_t i = 0; i < n; ++i)
+        x[i] = next_noise(&noise);
+}
+
+// Two boxes an image where the truth is boxes, as many numbers as there are outputs elsewhere.
+static inline void fill_truth(network *net, unsigned noise)
+{
+    bool boxes = net->layers[net->n - 1].type == YOLO;
+    for (int i = 0; i < net->batch * net->truths; ++i) {
+        int k = i % net->truths;
+        float x = next_noise(&noise);
+        net->truth[i] = !boxes ? x : k >= 10 ? 0 : k % 5 == 4 ? (float)(k / 5) : .2f + .5f * x;
+    }
+}
+
+static inline void load_images(network *net, unsigned which)
+{
+    fill(net->input, (size_t)(net->inputs * net->batch), 2 * which + 1);
+    fill_truth(net, 2 * which + 2);
+    srand(which); // dropout
+}
+
+// One subdivision.
+static inline void pass(network *net)
+{
+    load_images(net, (unsigned)*net->seen);
+    train_network_datum(net);
+}
+
+static inline void steps(network *net, int n)
+{
+    for (int i = 0; i < n * net->subdivisions; ++i)
+        pass(net);
+}
+
+// A step on images of which the last is not finite: it is skipped.
+static inline void bad_step(network *net)
+{
+    for (int i = 0; i < net->subdivisions; ++i) {
+        load_images(net, (unsigned)*net->seen);
+        net->input[0] = i ? NAN : net->input[0];
+        train_network_datum(net);
+    }
+}
+
+// As Darknet's programs do it: one image at batch 1, then training goes on at its own batch.
+static inline const float *predict(network *net)
+{
+    static float image[64 * 64 * 3];
+    int batch = net->batch;
+    REQUIRE(net->inputs <= 64 * 64 * 3);
+    fill(image, (size_t)net->inputs, 77);
+    set_batch_network(net, 1);
+    float *output = network_predict(net, image);
+    set_batch_network(net, batch);
+    return output;
+}
+
+// ---- what outlives a step ----
+
+struct kept {
+    const char *what;
+    int layer;
+    float *x;
+    size_t n;
+};
+
+// Weights, momentum, Adam moments and running statistics of any network; returns how many arrays.
+static inline int list_kept(const network *net, struct kept list[256])
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    bool device = s && s->device;
+    int n = 0;
+    struct amp_owned own = amp_native_list(net, NULL, device);
+    REQUIRE(own.n_params <= 51 && own.n_rolling <= 51);
+    for (const struct amp_param *p = own.params; p < own.params + own.n_params; ++p) {
+        list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
+        list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};
+        if (p->m) list[n++] = (struct kept){"Adam's m", p->layer, p->m, p->n};
+        if (p->m) list[n++] = (struct kept){"Adam's v", p->layer, p->v, p->n};
+    }
+    for (int i = 0; i < own.n_rolling; ++i)
+        list[n++] = (struct kept){"running statistics", i, own.rolling[i].value, own.rolling[i].n};
+    amp_native_free_list(&own);
+    return n;
+}
+
+static inline void copy_kept(const network *from, network *to)
+{
+    struct kept a[256], b[256];
+    int n = list_kept(from, a);
+    REQUIRE(list_kept(to, b) == n);
+    for (int i = 0; i < n; ++i)
+        memcpy(b[i].x, a[i].x, a[i].n * sizeof(float));
+    *to->seen = *from->seen;
+    *to->t = *from->t;
+}
+
+// A snapshot: a network of plain Darknet in the same state.
+static inline network *plain_copy(const network *net, const char *keys, const char *layers)
+{
+    network *plain = parse(keys, layers);
+    REQUIRE(!amp_session_of(plain->layers));
+    if (plain->w != net->w || plain->h != net->h) resize_network(plain, net->w, net->h);
+    copy_kept(net, plain);
+    return plain;
+}
+
+static inline bool is_same(const network *one, const network *two)
+{
+    struct kept a[256], b[256];
+    int n = list_kept(one, a), same = list_kept(two, b) == n && *one->t == *two->t;
+    for (int i = 0; i < n && same; ++i)
+        same = !memcmp(a[i].x, b[i].x, a[i].n * sizeof(float));
+    return same;
+}
+
+static inline void check_same_at(int line, const network *one, const network *two)
+{
+    struct kept a[256], b[256];
+    int n = list_kept(one, a);
+    REQUIRE(list_kept(two, b) == n);
+    if (*one->t != *two->t) TEST_FAIL("line %d: t is %d, expected %d", line, *one->t, *two->t);
+    for (int i = 0; i < n; ++i)
+        for (size_t k = 0; k < a[i].n; ++k) {
+            if (!memcmp(&a[i].x[k], &b[i].x[k], sizeof(float))) continue;
+            TEST_FAIL("line %d: %s of layer %d [%zu] is %.9g, expected %.9g", line, a[i].what,
+                      a[i].layer, k, (double)a[i].x[k], (double)b[i].x[k]);
+            return;
+        }
+}
+
+#define CHECK_SAME(one, two) check_same_at(__LINE__, one, two)
+
+// The largest difference in an array of that kind, as a share of the array's largest value.
+static inline double distance(const network *one, const network *two, const char *what)
+{
+    struct kept a[256], b[256];
+    int n = list_kept(one, a);
+    double most = 0;
+    REQUIRE(list_kept(two, b) == n);
+    for (int i = 0; i < n; ++i) {
+        double size = 0, miss = 0;
+        if (strcmp(a[i].what, what)) continue;
+        for (size_t k = 0; k < a[i].n; ++k) {
+            double x = (double)a[i].x[k], y = (double)b[i].x[k];
+            if (!isfinite(x) || !isfinite(y)) return INFINITY;
+            size = fmax(size, fabs(y));
+            miss = fmax(miss, fabs(x - y));
+        }
+        most = fmax(most, size > 0 ? miss / size : miss);
+    }
+    return most;
+}
+
+// Plain Darknet against ours in FP32. One step: sums of up to 1000 terms in another order, 2^-24
+// each time, and batch-norm on top. Several: such a difference may decide a maximum or the side of
+// a leaky slope otherwise, which moves one element's gradient to where the other had none.
+#define ONE_STEP_TOLERANCE 2e-5
+#define STEPS_TOLERANCE    5e-3
+
+static inline void check_distance(const network *one, const network *two, const char *what,
+                                  double most)
+{
+    double miss = distance(one, two, what);
+    if (!(miss <= most)) TEST_FAIL("%s: %g apart, allowed %g", what, miss, most);
+}
+
+static inline void check_near_plain(const network *net, const network *plain, double most)
+{
+    CHECK(amp_session_of(net->layers) && !amp_session_of(plain->layers));
+    check_distance(net, plain, "weights", most);
+    check_distance(net, plain, "momentum", most);
+    check_distance(net, plain, "running statistics", most);
+    CHECK_INT(*net->t, *plain->t);
+}
+
+static inline void check_same_output(network *one, network *two)
+{
+    size_t n = (size_t)one->outputs;
+    float *first = malloc(n * sizeof *first);
+    REQUIRE(first && two->outputs == one->outputs);
+    memcpy(first, predict(one), n * sizeof *first);
+    CHECK(!memcmp(first, predict(two), n * sizeof *first));
+    free(first);
+}
+
+// Running variances as after some training; the zeros of the start let inference overflow.
+static inline network *parse_settled(const char *keys, const char *layers)
+{
+    network *net = parse(keys, layers);
+    for (int i = 0; i < net->n; ++i)
+        for (int k = 0; net->layers[i].batch_normalize && k < net->layers[i].out_c; ++k)
+            net->layers[i].rolling_variance[k] = 1;
+    return net;
+}
+
+// ---- what the plugin says ----
+
+static char *told;
+static size_t told_size;
+
+static inline void listen_to(network *net)
+{
+    free(told);
+    told = NULL;
+    struct amp_session *s = amp_session_of(net->layers);
+    REQUIRE(s);
+    s->log.out = open_memstream(&told, &told_size);
+    REQUIRE(s->log.out);
+}
+
+static inline const char *said(network *net)
+{
+    fflush(amp_session_of(net->layers)->log.out);
+    return told;
+}
+
+// Ends a network that was listened to.
+static inline void stop_listening(network *net)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    fclose(s->log.out);
+    s->log.out = stderr;
+}
+
+// How often that stands in the text.
+static inline int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what))
+        ++n;
+    return n;
+}
+
+// For amp_step.stop, where training would end the program: back to setjmp(stopped).
+static jmp_buf stopped;
+static char why[1024];
+
+static inline void stop(void *user, const char *message)
+{
+    (void)user;
+    snprintf(why, sizeof why, "%s", message);
+    longjmp(stopped, 1);
+}
+
+#endif
