@@ -1,0 +1,82 @@
+"""No circle of files: no source file needs another that needs it in turn, over however many files.
+
+Which file needs which is read from the compiled objects: a file needs those that define what it leaves
+undefined. One library at a time, so that a backend and its emulation are not mixed up.
+
+usage: circles.py BUILD LIBRARY...    where LIBRARY is a target, by the name of its objects' folder
+"""
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+
+def symbols(build, libraries):
+    """Of each source file, the names it defines and those it needs."""
+    objects = [o for library in libraries for o in Path(build).rglob(f"{library}.dir/**/*.o")]
+    assert objects, f"no objects of {libraries} in {build}"
+    defines, needs = {}, {}
+    for path in sorted(objects):
+        lines = subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout
+        fields = [line.split()[-2:] for line in lines.splitlines() if line.strip()]
+        name = str(path).split(".dir/", 1)[1].removesuffix(".o")
+        defines[name] = {symbol for kind, symbol in fields if kind not in "Uw"}
+        needs[name] = {symbol for kind, symbol in fields if kind in "Uw"}
+    return defines, needs
+
+
+def arrows(defines, needs):
+    home = {symbol: name for name, found in defines.items() for symbol in found}
+    found = defaultdict(dict)
+    for name, wanted in needs.items():
+        for symbol in sorted(wanted):
+            target = home.get(symbol, name)
+            if target != name:
+                found[name].setdefault(target, []).append(symbol)
+    return found
+
+
+def circles(found):
+    """Tarjan's strongly connected components, those of more than one file."""
+    index, low, stack, result = {}, {}, [], []
+
+    def visit(name):
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in found.get(name, {}):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[name] = min(low[name], low[target])
+        if low[name] == index[name]:
+            part = []
+            while not part or part[-1] != name:
+                part.append(stack.pop())
+            if len(part) > 1:
+                result.append(sorted(part))
+
+    for name in list(found):
+        if name not in index:
+            visit(name)
+    return result
+
+
+def main():
+    build, libraries = sys.argv[1], sys.argv[2:]
+    defines, needs = symbols(build, libraries)
+    found = arrows(defines, needs)
+    rings = circles(found)
+    for ring in rings:
+        print(f"{len(ring)} files need each other in a circle:")
+        for name in ring:
+            for target in ring:
+                if target in found[name]:
+                    print(f"  {name} -> {target}: {', '.join(found[name][target])}")
+    if rings:
+        sys.exit(1)
+    print(f"{len(defines)} files, no circles")
+
+
+if __name__ == "__main__":
+    main()
