@@ -178,14 +178,6 @@ void amp_interrupt_unwatch(struct amp_session *s)
     pthread_mutex_unlock(&lock);
 }
 
-bool amp_interrupt_several(void)
-{
-    pthread_mutex_lock(&lock);
-    bool several = trained > 1;
-    pthread_mutex_unlock(&lock);
-    return several;
-}
-
 // ---- the end ----
 
 static const char *name_of(int number)

@@ -30,8 +30,6 @@ void amp_interrupt_unwatch(struct amp_session *);
 // Does not return where a signal came and no step is half done. For the thread that trains; of
 // networks that are trained together for the one that trains all, with the first of them.
 void amp_interrupt_obey(struct amp_session *);
-// Whether several networks are trained, each for itself.
-bool amp_interrupt_several(void);
 
 // Where this session's state is saved when it must end: BACKUP_FOLDER/CFG.backup. -1: not known.
 int amp_backup_place(const struct amp_session *, char path[PATH_MAX]);
