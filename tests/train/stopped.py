@@ -122,7 +122,7 @@ def check_while_loading(args, root):
     wait_for(process, folder, "start-up search done")
     time.sleep(.1)
     process.send_signal(signal.SIGINT)
-    wait_for(process, folder, "SIGINT: ")
+    wait_for(process, folder, "told to stop: ")
     end(process, folder, 128 + signal.SIGINT)
     iteration, _ = check_stopped(args, folder, "SIGINT")
     assert (folder / "out").read_text().count("Loaded: ") == iteration > 0
@@ -130,7 +130,7 @@ def check_while_loading(args, root):
     process = start(args, folder, stdout=subprocess.PIPE)
     wait_for(process, folder, "start-up search done")
     process.send_signal(signal.SIGINT)
-    wait_for(process, folder, "SIGINT: ")
+    wait_for(process, folder, "told to stop: ")
     process.stdout.close()
     end(process, folder, 128 + signal.SIGINT)
     check_stopped(args, folder, "SIGINT")
@@ -199,7 +199,7 @@ def check_without_the_key(args, root):
         pass
     process.send_signal(signal.SIGTERM)
     end(process, folder, -signal.SIGTERM)
-    assert "SIGTERM" not in said(folder) and not list((folder / "backup").glob("*.backup"))
+    assert "told to stop" not in said(folder) and not list((folder / "backup").glob("*.backup"))
 
 
 def main():
