@@ -412,7 +412,7 @@ def check_page(folder):
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
          "--user-data-dir=%s" % (folder / "browser"), "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=200)
+        capture_output=True, text=True, timeout=1200)
     assert "CONSOLE" not in done.stderr, done.stderr  # the page's policy forbids all requests
     assert 'data-drawn="yes"' in done.stdout, done.stdout[:500] + done.stderr[-2000:]
     drawn = done.stdout.count("<path"), done.stdout.count("<canvas")
