@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(sys.argv[1]).resolve()
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(ROOT.glob("docs/*.md"))
 README_LINES = 100
-SOURCE = r"[\w/-]+\.(?:cfg|cc|cmake|cu|c|h|json|md|py|sh|supp)"  # a file by its name
+SOURCE = r"[a-z0-9_/-]+\.(?:cfg|cc|cmake|cu|c|h|json|md|py|sh|supp)"  # a name in capitals stands for something
 
 
 def anchors(page):
