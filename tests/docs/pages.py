@@ -1,5 +1,5 @@
-"""The pages are true where a program can tell: links lead somewhere, files and tests that they name are there,
-README.md is short.
+"""The pages are true where a program can tell: links lead somewhere; files, tests, functions and variables that
+they name are there; README.md is short.
 
 usage: pages.py ROOT [BUILD]    with BUILD also the tests that docs/reliability.md names
 """
@@ -45,6 +45,24 @@ def missing_files(page, tracked):
             yield f"no file {name}"
 
 
+def missing_scripts(page):
+    for name in set(re.findall(r"\bscripts/[a-z][\w.-]*\w", page.read_text())):
+        if not (ROOT / name).exists():
+            yield f"no {name}"
+
+
+def known_names():
+    """Names of ours that some source has: functions, keys, variables in the environment and in CMake."""
+    command = ["grep", "-rhoIE", r"\b(amp|ampk|AMP|AMPK)_\w+", "plugin", "kernels", "tests", "scripts", "CMakeLists.txt"]
+    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split())
+
+
+def unknown_names(page, known):
+    for name in set(re.findall(r"\b(?:amp|ampk|AMP|AMPK)_\w+\b", page.read_text())):
+        if name not in known:
+            yield f"no {name} in any source"
+
+
 def missing_tests(build):
     """In the tables of docs/reliability.md the second column names tests."""
     listed = subprocess.run(["ctest", "--test-dir", build, "-N"], check=True, capture_output=True, text=True).stdout
@@ -61,8 +79,10 @@ def main():
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
     tracked = listed.stdout.split("\0") if listed.returncode == 0 else [
         str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
+    known = known_names()
     wrong = [f"{page.relative_to(ROOT)}: {what}" for page in PAGES
-             for what in (*broken_links(page), *sorted(missing_files(page, tracked)))]
+             for what in sorted((*broken_links(page), *missing_files(page, tracked), *missing_scripts(page),
+                                 *unknown_names(page, known)))]
     lines = len((ROOT / "README.md").read_text().splitlines())
     if lines > README_LINES:
         wrong.append(f"README.md: {lines} lines, allowed: {README_LINES}")
