@@ -178,7 +178,7 @@ def stop_random(folder):
             if sizes == 3 and "images" in line and "rate" in line:
                 program.send_signal(signal.SIGTERM)
                 break
-        program.communicate(timeout=300)
+        program.communicate(timeout=1200)
     text = told.read_text()
     assert program.returncode == 128 + signal.SIGTERM, (program.returncode, text)
     assert "This run goes on to iteration 30 and saves again" in text, text

@@ -44,7 +44,7 @@ def wait_for(process, folder, words):
 
 
 def end(process, folder, status):
-    found = process.wait(timeout=120)
+    found = process.wait(timeout=1200)
     assert found == status, "status %d\n%s" % (found, said(folder))
 
 
@@ -79,7 +79,7 @@ def stop_now_and_then(args, rng, folder, rounds):
         wait_for(process, folder, BEGUN if i % 2 else trained)
         time.sleep(rng.uniform(0, .25))
         process.send_signal(number)
-        status = process.wait(timeout=120)
+        status = process.wait(timeout=1200)
         if status == 0:  # it had come to its end
             return stops, early
         if status == -number:  # as without the plugin: no pass had begun
@@ -189,7 +189,7 @@ def check_lost_files(args, root):
         process = start(args, folder, "backup/toy.backup")
         wait_for(process, folder, "resumed from backup/toy.backup.amp: iteration ")
         process.terminate()
-        process.wait(timeout=120)
+        process.wait(timeout=1200)
 
 
 def check_without_the_key(args, root):
