@@ -52,6 +52,10 @@ static int attach(struct amp_session *s, network *net)
         return 0;
     }
     amp_session_attach(s, net);
+    if (s->device) return 1;
+    amp_session_give_deltas(s);
+    amp_check_arrays(s);
+    amp_session_take_deltas(s);
     return 1;
 }
 
@@ -113,7 +117,7 @@ static int resize(network *net, int w, int h)
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_session_stop_deferring();
     if (s) {
-        if (!s->device) amp_check_resized(s);
+        if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
         amp_session_commit(s); /* Darknet copies the next batch before the first hook is called */
         amp_session_pin(s);

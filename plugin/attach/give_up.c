@@ -1,7 +1,7 @@
 #include "give_up.h"
 
+#include "backup_folder.h"
 #include "gpus.h"
-#include "interrupt.h"
 #include "iteration.h"
 #include "save.h"
 
@@ -55,7 +55,7 @@ static size_t missing(const network *net, const layer *l, bool had_delta)
     return net->workspace ? 0 : l->workspace_size;
 }
 
-void amp_check_resized(struct amp_session *s)
+void amp_check_arrays(struct amp_session *s)
 {
     const network *net = s->net;
     char why[300];

@@ -10,8 +10,8 @@
  * has a sidecar, from which training goes on with another batch, subdivisions, random or size. */
 _Noreturn void amp_give_up(struct amp_session *, const char *why);
 
-/* After Darknet's resize_network, which goes on whatever calloc and realloc give: gives up where an
- * array is missing. */
-void amp_check_resized(struct amp_session *);
+/* After Darknet's parse_network_cfg or resize_network, which go on whatever calloc and realloc
+ * give: gives up where an array is missing. */
+void amp_check_arrays(struct amp_session *);
 
 #endif

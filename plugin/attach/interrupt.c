@@ -1,16 +1,15 @@
 #define _GNU_SOURCE
 #include "interrupt.h"
 
+#include "backup_folder.h"
 #include "gpus.h"
 #include "iteration.h"
 #include "save.h"
-#include "symbols.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,8 +31,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
 static int trained; /* networks; of several, no state of one alone is worth saving */
 static pid_t process;
-static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
-static char folder[PATH_MAX]; /* "": not known */
 
 static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
 
@@ -106,29 +103,6 @@ static void stand_down(void)
     if (asked()) raise(asked());
 }
 
-/* Another run's: there before this one, which neither loaded nor wrote it. */
-static bool is_foreign(const struct amp_session *s, const char *path)
-{
-    struct stat there, ours;
-    if (stat(path, &there)) return false;
-    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
-           there.st_dev != ours.st_dev;
-}
-
-int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
-{
-    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
-    pthread_mutex_lock(&folder_lock);
-    memcpy(in, folder, sizeof in);
-    pthread_mutex_unlock(&folder_lock);
-    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
-                  : snprintf(path, PATH_MAX, "%s", s->backup);
-    if (in[0] && n < PATH_MAX && is_foreign(s, path))
-        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
-    free(base);
-    return n > 0 && n < PATH_MAX ? 0 : -1;
-}
-
 void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
@@ -136,6 +110,7 @@ void amp_interrupt_watch(struct amp_session *s)
     pthread_mutex_lock(&lock);
     /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    if (!s->trained) amp_backup_claim(s);
     trained += !s->trained;
     s->trained = true;
     if (trained > 1 && watched) {
@@ -181,15 +156,4 @@ void amp_interrupt_obey(struct amp_session *s)
             "command with the weights file after the cfg, without -clear: %s %s\n",
             name_of(asked()), iteration, s->cfg->path, path);
     _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
-}
-
-/* Darknet's trainers read their backup folder so. */
-AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
-{
-    char *value = AMP_REAL(option_find_str)(options, key, def);
-    if (!value || strcmp(key, "backup") != 0) return value;
-    pthread_mutex_lock(&folder_lock);
-    snprintf(folder, sizeof folder, "%s", value);
-    pthread_mutex_unlock(&folder_lock);
-    return value;
 }

@@ -28,7 +28,4 @@ void amp_interrupt_unwatch(struct amp_session *);
  * networks that are trained together for the one that trains all, with the first of them. */
 void amp_interrupt_obey(struct amp_session *);
 
-/* Where this session's state is saved when it must end: BACKUP_FOLDER/CFG.backup. -1: not known. */
-int amp_backup_place(const struct amp_session *, char path[PATH_MAX]);
-
 #endif
