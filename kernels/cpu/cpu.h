@@ -172,6 +172,30 @@ static inline size_t ampk_piece(size_t elements, size_t first)
     return elements - first < AMPK_PIECE ? elements - first : AMPK_PIECE;
 }
 
+/* ---- batch-norm's work memory ----
+ * Two partial sums for each channel and piece of an image, and some arrays of the layer's channels.
+ * conv.c reserves it with the convolution, because later it is too late to fail. */
+
+enum {
+    AMPK_BN_COMPUTED =
+        4, /* parameters that are computed: the normalizer's factor, the gradient's */
+    AMPK_BN_ARRAYS = 2 + AMPK_BN_COMPUTED, /* with the sums of all pieces */
+};
+
+/* Pixels in a piece: about AMPK_PIECE values, but enough that the sums are small beside them. */
+static inline size_t ampk_bn_piece_pixels(int c)
+{
+    size_t pixels = AMPK_PIECE / (size_t)c;
+    return pixels > 128 ? pixels : 128;
+}
+
+/* Before a maxpool of 2 x 2: pairs of rows in a piece. */
+static inline size_t ampk_bn_piece_pairs(int c, int w)
+{
+    size_t pairs = ampk_bn_piece_pixels(c) / (2 * (size_t)w);
+    return pairs ? pairs : 1;
+}
+
 /* For one thread: raises *amax, unless it is NULL. */
 static inline void ampk_amax_raise(uint32_t *amax, uint32_t bits)
 {
