@@ -6,7 +6,7 @@
  *
  *     void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, ...) { ... }
  *
- * It is named in AMPK_CPU_OPERATIONS below, and context.c forwards to the set that
+ * It is named in AMPK_CPU_OPERATIONS below, and backend.c forwards to the set that
  * context_create chose. All other functions of such a file are static.
  */
 #ifndef AMPK_CPU_H
@@ -90,6 +90,10 @@ static inline size_t ampk_pool_index_bytes(int size)
 {
     return size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(float);
 }
+
+/* Memory at a multiple of 64 bytes, in huge pages where it is large; NULL when there is none left.
+ * To be given back by free(). */
+void *ampk_aligned_memory(size_t bytes);
 /* Work memory of one operation, 64-byte aligned, valid until the next call. Aborts the program with
  * a message when there is none left: conv_create reserves what is large. */
 void *ampk_memory(struct ampk_context *, size_t bytes);
