@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "layers.h"
 #include "named_files.h"
 #include "plan.h"
 
@@ -34,7 +35,8 @@ static int print_plan(const struct amp_cfg_file *cfg, int json, char *err, size_
         return -1;
     if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    struct amp_plan *plan = net ? amp_plan_make(net, &options, 0, NULL, true, err, err_size) : NULL;
+    struct amp_plan *plan =
+        net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
     if (plan && json)
         amp_plan_print_json(plan, net, stdout);
     else if (plan)
