@@ -127,7 +127,7 @@ def contents(folder):
 
 def train(program, folder, *arguments):
     return subprocess.run([program, "detector", "train", "toy.data", "toy.cfg", *arguments],
-                          cwd=folder, capture_output=True, text=True, timeout=120)
+                          cwd=folder, capture_output=True, text=True, timeout=1200)
 
 
 def make_good_set(program, folder):
@@ -191,7 +191,7 @@ def check_hostile_header(program, good, folder):
                     ["amp", "check", "toy.data", "mixed.cfg"],
                     ["detector", "map", "toy.data", "toy.cfg", "toy.weights"]):
         run = subprocess.run([program, *command], cwd=folder, capture_output=True, text=True,
-                             timeout=120)
+                             timeout=1200)
         assert run.returncode == 1, "%s: status %d\n%s" % (command, run.returncode, run.stderr)
         said = [line for line in run.stderr.splitlines() if "decoded" in line]
         assert said and any(name in said[0] for name in names), run.stderr
