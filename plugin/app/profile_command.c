@@ -1,5 +1,4 @@
 #define _GNU_SOURCE
-#include "profile_command.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,6 +6,8 @@
 #include <string.h>
 
 #include "amp_observe.h"
+#include "arguments.h"
+#include "commands.h"
 #include "darknet.h"
 #include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_net.h"
@@ -87,19 +88,24 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
 struct request {
     const char *cfg;
     bool json;
+    int gpu;
 };
 
-static int read_arguments(int argc, char **argv, struct request *r)
+static void read_arguments(int argc, char **argv, struct request *r)
 {
-    for (int i = 3; i < argc && argv[i]; i++) {
-        if (!strcmp(argv[i], "--json"))
-            r->json = true;
-        else if (argv[i][0] == '-' || r->cfg)
-            return -1;
-        else
-            r->cfg = argv[i];
-    }
-    return r->cfg ? 0 : -1;
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &r->json},
+        AMP_GPU_ARGUMENTS(&r->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "CFG",
+        .help =
+            "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
+            "mixed precision, on random weights and images. Needs no data; trains nothing.",
+        .file = {&r->cfg},
+        .least_files = 1,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
 }
 
 /* ---- the whole ---- */
@@ -162,11 +168,8 @@ int amp_command_profile(int argc, char **argv)
     struct amp_profile p = {0};
     struct amp_net_desc *net = NULL;
     struct reason no_fp32 = {""};
-    amp_machine_choose(argc, argv);
-    if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp profile CFG [--json] [-i N | -nogpu]\n", argv[0]);
-        return 1;
-    }
+    read_arguments(argc, argv, &r);
+    amp_machine_choose(r.gpu);
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))

@@ -157,8 +157,8 @@ def main():
         check_without_fp32(folder)
         check_no_loss(folder)
         check_left_fp16(folder)
-        for args, said in (((), "usage"), (("none.cfg",), "none.cfg"),
-                           (("toy.cfg", "other.cfg"), "usage")):
+        for args, said in (((), "needed: CFG"), (("none.cfg",), "none.cfg"),
+                           (("toy.cfg", "other.cfg"), 'unexpected word "other.cfg"')):
             refused = run(folder, "profile", *args)
             assert refused.returncode == 1 and said in refused.stderr, refused
         assert "amp profile CFG" in run(folder).stderr
