@@ -5,7 +5,6 @@ usage: compare_statistics.py ROOT
 
 import json
 import math
-import os
 import random
 import sys
 import tempfile
@@ -19,7 +18,6 @@ import cost
 import logs
 import numerics
 import paired
-import training
 from bench_lib import BenchError
 
 
@@ -307,20 +305,6 @@ def test_cost():
     near(ratios["seconds_per_iteration"]["ratio"], 0.2 / 0.5)
 
 
-def test_device_memory(folder):
-    """With a stand-in for nvidia-smi, and without any."""
-    program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\ncase $* in *compute-apps*) echo '41, 100'; echo '42, 700'; "
-                       "echo '42, 24';; esac\n")
-    program.chmod(0o755)
-    path = os.environ["PATH"]
-    os.environ["PATH"] = "%s:%s" % (folder, path)
-    assert training.device_memory_of(42) == 724 and training.device_memory_of(4) is None
-    os.environ["PATH"] = str(folder / "nothing")
-    assert training.device_memory_of(42) is None
-    os.environ["PATH"] = path
-
-
 test_quantile()
 test_interval_of_seeds_alone()
 test_interval_of_images_alone()
@@ -333,7 +317,5 @@ test_cfgs()
 with tempfile.TemporaryDirectory() as scratch:
     test_logs(Path(scratch))
     test_long_logs(Path(scratch))
-with tempfile.TemporaryDirectory() as scratch:
-    test_device_memory(Path(scratch))
 test_curves()
 test_cost()
