@@ -10,7 +10,6 @@
 #include "amp.h"
 #include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_inputs.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/options.h"
@@ -20,7 +19,7 @@
 #include "comparison.h"
 #include "machine.h"
 #include "precision.h"
-#include "quiet.h"
+#include "variant.h"
 
 #ifdef GPU
 static const bool on_gpu = true;
