@@ -21,6 +21,7 @@ static struct {
     network *nets[AMP_MOST_GPUS];
     int n;        // 0: there is none
     bool running; // train_networks is
+    int awaited;  // how many have still to begin the iteration that train_networks is in
     int busy;     // how many are trained or resized now
     bool ends;    // one of them cannot go on
     bool seeded;
@@ -96,9 +97,12 @@ void amp_gpus_enter(const network *net)
 {
     pthread_mutex_lock(&lock);
     bool together = find(net) >= 0;
-    while (together && group.ends) // another one cannot go on: this one stays as it is
+    // Where another one cannot go on, an iteration of all is finished first, by this one too; what
+    // would come after it is not begun.
+    while (together && group.ends && !group.awaited)
         pthread_cond_wait(&left, &lock);
     if (together) group.busy++;
+    if (together && group.awaited) group.awaited--;
     pthread_mutex_unlock(&lock);
     entered = net;
 }
@@ -142,7 +146,7 @@ bool amp_gpus_wait(const struct amp_session *s)
     group.ends |= known;
     group.busy -= late && counts;
     pthread_cond_broadcast(&left);
-    while (late || (known && group.busy > counts))
+    while (late || (known && (group.awaited || group.busy > counts)))
         pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
     amp_ending_enter();
@@ -192,6 +196,7 @@ static void begin(network **nets, int n)
     memcpy(group.nets, nets, (size_t)n * sizeof *nets);
     group.n = n;
     group.running = true;
+    group.awaited = n;
     group.busy = 0;
     group.seeded = amp_loader_seed(&group.seed);
     pthread_mutex_unlock(&lock);
@@ -212,6 +217,7 @@ AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interv
     float loss = AMP_REAL(train_networks)(nets, n, d, interval);
     pthread_mutex_lock(&lock);
     group.running = false;
+    group.awaited = 0; // train_network may not pass through the plugin
     pthread_mutex_unlock(&lock);
     amp_loader_lend(false);
     amp_iteration_trained(nets[0], loss);

@@ -28,9 +28,10 @@ void amp_gpus_enter(const network *);
 void amp_gpus_leave(const network *);
 // It is an iteration. Outside of train_networks it is trained alone: the others are, too, then.
 void amp_gpus_begin_iteration(const network *);
-// For a network that cannot go on: waits until the others have left. Does not return where another
-// one came first. False: Darknet's train_network does not pass through the plugin (linked
-// statically), so that nobody knows when they have.
+// For a network that cannot go on: waits until the others have left, in train_networks until each
+// of them has finished its iteration. Does not return where another one came first. False:
+// Darknet's train_network does not pass through the plugin (linked statically), so that nobody
+// knows when they have.
 bool amp_gpus_wait(const struct amp_session *);
 // As Darknet before it saves; nothing is in an iteration.
 void amp_gpus_average(const network *);

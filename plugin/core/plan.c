@@ -184,6 +184,11 @@ static int choose_layer(struct planner *pl, int i)
         choose_darknet(l, p);
         if (backend_has(pl, i))
             amp_plan_add_reason(p, "; not on the device: %s", why_not_on_device(pl, i));
+        else if (l->override == 0)
+            amp_plan_add_reason(p,
+                                "; mixed_precision=0 changes nothing%s: Darknet's code runs it "
+                                "anyway",
+                                p->loss || l->type == AMP_SOFTMAX ? " on a CPU" : "");
         return 0;
     }
     if (is_on_device(pl, i)) {

@@ -28,11 +28,20 @@ static int read_arguments(int argc, char **argv, struct request *r)
 static int print_plan(const struct amp_cfg_file *cfg, int json, char *err, size_t err_size)
 {
     struct amp_options options;
-    char notes[1024] = "";
+    char notes[4096] = "";
     if (amp_named_files_check(cfg, err, err_size) ||
         amp_options_read(cfg, &options, notes, sizeof notes, err, err_size))
         return -1;
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
+    /* Without the key, reading the options has left Darknet's own keys to Darknet. */
+    if (!options.mixed_precision &&
+        amp_options_check_all_keys(cfg, notes, sizeof notes, err, err_size))
+        return -1;
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
+    if (!options.mixed_precision)
+        fprintf(stderr,
+                "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
+                "[net]; with it the plan would be:\n",
+                cfg->path);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
     struct amp_plan *plan = net ? amp_plan_make(net, &options, 0, NULL, true, err, err_size) : NULL;
     if (plan && json)

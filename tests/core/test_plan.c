@@ -644,6 +644,14 @@ AMP_TEST(losses_on_the_device)
     CHECK(strstr(plan->layers[1].reason, "device") == NULL);
     forget();
     device_losses = 0;
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
+    CHECK_STR(plan->layers[1].reason,
+              "loss: stays FP32, its delta carries the loss scale; mixed_precision=0 changes "
+              "nothing on a CPU: Darknet's code runs it anyway");
+    forget();
+    plan_layers("", "[lrn]\nmixed_precision=0\nsize=3\n[cost]\n");
+    CHECK(strstr(plan->layers[0].reason, "; mixed_precision=0 changes nothing: ") != NULL);
+    forget();
 }
 
 AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)

@@ -139,6 +139,7 @@ enum end {
     BY_SIGNAL,
     NO_MEMORY_FOR_ANY,
     NO_MEMORY_FOR_ONE,
+    NO_MEMORY_BEFORE_OTHERS_BEGIN,
     NO_MEMORY_TO_RESIZE,
     EXIT_WHILE_RESIZED,
     DIVERGED,
@@ -166,6 +167,45 @@ void resize_yolo_layer(layer *l, int w, int h)
     if (ending_by == EXIT_WHILE_RESIZED) exit(STATUS);
     scratch_write("resized", "", 0);
 }
+
+// The threads of the first networks, which wait until the last one has said why it cannot go on: it
+// then waits for networks that have not begun their iteration.
+static int held_back;
+
+struct start {
+    void *(*run)(void *);
+    void *argument;
+};
+
+static bool is_said(const char *what)
+{
+    char text[1 << 14];
+    return scratch_read("said", text, sizeof text) > 0 && strstr(text, what);
+}
+
+static void *run_late(void *p)
+{
+    struct start start = *(struct start *)p;
+    free(p);
+    while (!is_said("no memory for"))
+        usleep(1000);
+    usleep(20000); // from what it says to its wait
+    return start.run(start.argument);
+}
+
+#pragma GCC visibility push(default)
+int pthread_create(pthread_t *thread, const pthread_attr_t *a, void *(*run)(void *), void *argument)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    if (!held_back) return real(thread, a, run, argument);
+    held_back--;
+    struct start *late = malloc(sizeof *late);
+    REQUIRE(late);
+    *late = (struct start){run, argument};
+    return real(thread, a, run_late, late);
+}
+#pragma GCC visibility pop
 
 static void *resize(void *net)
 {
@@ -202,15 +242,21 @@ static void spoil(network *net)
     cuda_push_array(l->weights_gpu, l->weights, 1);
 }
 
+static bool only_last_ends(enum end how)
+{
+    return how == NO_MEMORY_FOR_ONE || how == NO_MEMORY_BEFORE_OTHERS_BEGIN;
+}
+
 static void make_end(const struct nets *a, enum end how, const char *path)
 {
     ending_by = how;
     if (how == BY_SIGNAL) raise(SIGTERM);
-    if (how == NO_MEMORY_FOR_ANY || how == NO_MEMORY_FOR_ONE) {
-        for (int k = how == NO_MEMORY_FOR_ONE ? a->n - 1 : 0; k < a->n; ++k)
+    if (how == NO_MEMORY_FOR_ANY || only_last_ends(how)) {
+        for (int k = only_last_ends(how) ? a->n - 1 : 0; k < a->n; ++k)
             resize_network(a->net[k], 64, 64);
         emulation_memory_limit(emulation_memory().bytes);
     }
+    if (how == NO_MEMORY_BEFORE_OTHERS_BEGIN) held_back = a->n - 1;
     if (how == NO_MEMORY_TO_RESIZE || how == EXIT_WHILE_RESIZED) resize_all(a);
     if (how == DIVERGED) diverge(&session(a, a->n - 1)->step.scaler);
     if (how != SPOILT_SAVE) return;
@@ -236,11 +282,11 @@ static void train_to_the_end(int n, enum end how, const char *folder, const char
 static struct nets train_until(int n, enum end how)
 {
     struct nets b = start_reference(n, KEYS, SMALL, NULL);
-    bool finished = how == BY_SIGNAL || how == NO_MEMORY_FOR_ONE;
+    bool finished = how == BY_SIGNAL || only_last_ends(how);
     for (int i = 0; i < BEFORE + finished; ++i) {
         struct nets able = b;
         data d = make_batch(b.net[0], n);
-        if (i == BEFORE && how == NO_MEMORY_FOR_ONE) {
+        if (i == BEFORE && only_last_ends(how)) {
             able.n = n - 1;
             d.X.rows = d.y.rows = d.X.rows / n * able.n;
         }
@@ -304,6 +350,7 @@ AMP_TEST(one_without_memory_waits_for_the_others_before_it_saves)
 {
     check_ended(3, NO_MEMORY_FOR_ANY);
     check_ended(3, NO_MEMORY_FOR_ONE);
+    check_ended(3, NO_MEMORY_BEFORE_OTHERS_BEGIN);
 }
 
 AMP_TEST(one_that_cannot_be_resized_waits_for_the_others_before_it_saves)
