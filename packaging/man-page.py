@@ -1,0 +1,42 @@
+"""Makes the manual page darknet-amp(1) from what the program says about itself.
+
+usage: man-page.py PROGRAM VERSION PAGE.gz
+"""
+
+import gzip
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+COMMANDS = []
+ABOUT = """Darknet, and a plugin that trains its networks in mixed precision. The line mixed_precision=1 under
+[net] of a cfg turns it on. All of Darknet's commands are there as they always were; this page has those that are
+new, and those that do more than Darknet's own."""
+
+
+def help_of(program, words):
+    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True)
+    said = done.stdout or done.stderr
+    return re.sub(re.escape(str(program)), "darknet", said).rstrip("\n")
+
+
+def roff(text):
+    """No word of it is taken for a command of roff, and a hyphen can be copied as the minus that it is."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return re.sub(r"(?m)^(?=[.'])", r"\\&", text)
+
+
+def page(program, version):
+    parts = [f'.TH DARKNET\\-AMP 1 "" "darknet\\-amp {version}" "User Commands"',
+             ".SH NAME", "darknet\\-amp \\- Darknet with training in mixed precision",
+             ".SH DESCRIPTION", roff(ABOUT)]
+    for words in (["amp"], *COMMANDS):
+        title = " ".join(["darknet", *words]) if words != ["amp"] else "commands"
+        parts += [f'.SH "{roff(title.upper() if words == ["amp"] else title)}"', ".nf",
+                  roff(help_of(program, words)), ".fi"]
+    return "\n".join(parts) + "\n"
+
+
+program, version, target = Path(sys.argv[1]), *sys.argv[2:]
+Path(target).write_bytes(gzip.compress(page(program, version).encode(), mtime=0))
