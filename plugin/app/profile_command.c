@@ -28,7 +28,7 @@ static void fill_batch(network *net)
 {
     unsigned state = 7;
     LAYER_TYPE head = net->layers[net->n - 1].type;
-    for (int i = 0; i < net->inputs * net->batch; ++i) {
+    for (int i = 0; i < net->inputs * net->batch; i++) {
         state = state * 1664525u + 1013904223u;
         net->input[i] = (float)(state >> 8) / (1 << 24);
     }
@@ -56,7 +56,7 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     keys[n++] =
         (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
     keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
-    for (int i = 0; i < n_rows && n < 64; ++i) {
+    for (int i = 0; i < n_rows && n < 64; i++) {
         bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
         bool set =
             !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
@@ -86,15 +86,13 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
 
 struct request {
     const char *cfg;
-    bool all, json;
+    bool json;
 };
 
 static int read_arguments(int argc, char **argv, struct request *r)
 {
-    for (int i = 3; i < argc && argv[i]; ++i) {
-        if (!strcmp(argv[i], "--all"))
-            r->all = true;
-        else if (!strcmp(argv[i], "--json"))
+    for (int i = 3; i < argc && argv[i]; i++) {
+        if (!strcmp(argv[i], "--json"))
             r->json = true;
         else if (argv[i][0] == '-' || r->cfg)
             return -1;
@@ -118,7 +116,7 @@ static void take_first(void *reason, const char *message)
 
 static void tell_left_fp16(const network *net)
 {
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         if (amp_left_fp16(net, i))
             fprintf(stderr,
                     "amp profile: layer %d left FP16, where its values overflow; its times are "
@@ -131,7 +129,7 @@ static int print(const struct request *r, const struct amp_profile *p)
     if (r->json)
         amp_profile_print_json(p, stdout);
     else
-        amp_profile_print(p, r->all, stdout);
+        amp_profile_print(p, stdout);
     return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
 }
 
@@ -139,12 +137,10 @@ static int profile(const struct request *r, const struct amp_cfg_file *cfg, stru
 {
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
-    struct amp_profile_progress progress;
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return complain("out of memory");
-    amp_profile_begin(&progress, p->net, p->no_fp32, stderr);
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
-    if (!failed && amp_profile_time(p, nets, &progress, err, sizeof err)) failed = complain(err);
+    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
         tell_left_fp16(nets[AMP_PROFILE_MIXED]);
@@ -168,7 +164,7 @@ int amp_command_profile(int argc, char **argv)
     struct reason no_fp32 = {""};
     amp_machine_choose(argc, argv);
     if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json] [-i N | -nogpu]\n", argv[0]);
+        fprintf(stderr, "usage: %s amp profile CFG [--json] [-i N | -nogpu]\n", argv[0]);
         return 1;
     }
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
