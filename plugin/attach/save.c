@@ -119,8 +119,10 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
                  amp_checkpoint_place(&weights, pair ? &sidecar : NULL, err, err_size);
     amp_whole_drop(&weights);
     amp_whole_drop(&sidecar);
-    if (!failed) tell_saved(name);
-    return failed ? -1 : 0;
+    if (failed) return -1;
+    tell_saved(name);
+    snprintf(s->last_saved, sizeof s->last_saved, "%s", name);
+    return 0;
 }
 
 /* A layer just left FP16, and nothing else is wrong so far: the step was dropped. */

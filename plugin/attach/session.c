@@ -60,11 +60,16 @@ static const char *image_name(void *user, int subdivision, int image)
 static void stop(void *user, const char *message)
 {
     struct amp_session *s = user;
+    const struct amp_session *first = amp_gpus_first(s);
+    const char *good = *first->last_saved ? first->last_saved : first->backup;
+    char text[PATH_MAX + 1000];
     if (amp_gpus_wait(s))
         amp_gpus_close_logs(s);
     else
         amp_log_close(&s->log, &s->step.scaler);
-    amp_fail(message);
+    snprintf(text, sizeof text, "%s %s%s", message,
+             *good ? "The last good weights are " : "This run has saved nothing.", good);
+    amp_fail(text);
 }
 
 static void close_logs_at_exit(void)

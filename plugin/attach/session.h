@@ -42,6 +42,7 @@ struct amp_session {
                                      */
     size_t without_sidecar_seen;    /* images, as they were loaded */
     char backup[PATH_MAX];   /* the last NAME.backup that this run loaded or saved; "": none */
+    char last_saved[PATH_MAX]; /* the last weights file that this run saved; "": none */
     struct amp_saved *saved; /* per layer */
     network view;            /* as the last hook got it */
     bool observed;           /* a pass of observe.c runs: nobody is training */

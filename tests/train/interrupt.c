@@ -295,6 +295,54 @@ AMP_TEST(weights_that_are_not_finite)
     scratch_empty();
 }
 
+/* Gradients overflow for the last time that is allowed. */
+static void overflow_once_more(network *net)
+{
+    struct amp_scaler *s = &amp_session_of(net->layers)->step.scaler;
+    s->scale = 0x1p60;
+    s->floor_skips = AMP_SCALER_FLOOR_STOP - 1;
+    steps(net, 1);
+}
+
+static const char fixed_scale[] = "width=4\nheight=4\n" MIXED "loss_scale=64\n";
+
+static void overflows(void)
+{
+    network *net = begin(fixed_scale);
+    steps(net, 3);
+    overflow_once_more(net);
+}
+
+static void saves_and_overflows(void)
+{
+    network *net = begin(fixed_scale);
+    steps(net, 3);
+    save(net, "a_3.weights");
+    overflow_once_more(net);
+}
+
+static void goes_on_and_overflows(void)
+{
+    network *net = begin(fixed_scale);
+    save(net, "a.backup");
+    network *other = parse(fixed_scale, layers);
+    load(other, "a.backup");
+    steps(other, 1);
+    overflow_once_more(other);
+}
+
+AMP_TEST(a_run_that_diverges_names_its_last_weights)
+{
+    CHECK_INT(run(overflows), 1);
+    CHECK_SAYS(text, " This run has saved nothing.\n");
+    CHECK_INT(run(saves_and_overflows), 1);
+    CHECK_SAYS(text, " The last good weights are ");
+    CHECK_SAYS(text, "/a_3.weights\n");
+    CHECK_INT(run(goes_on_and_overflows), 1);
+    CHECK_SAYS(text, "/a.backup\n");
+    scratch_empty();
+}
+
 /* ---- the second signal ---- */
 
 static void wait_ms(int ms)

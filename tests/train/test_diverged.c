@@ -90,7 +90,6 @@ static void check_said_when(const struct amp_divergence *d)
     amp_divergence_describe(d, losses, sizeof losses);
     snprintf(since, sizeof since, "since iteration %zu the loss is not finite or above", d->since);
     CHECK(strstr(why, since) && strstr(why, losses));
-    CHECK(strstr(why, "The weights on disk are the last good ones") != NULL);
     CHECK(d->since >= 31 && d->since <= 60 && d->last < 1e5);
 }
 
