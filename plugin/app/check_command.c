@@ -170,14 +170,11 @@ static void time_passes(struct check *c)
 
 /* ---- the whole ---- */
 
-/* Of the plan with the advice followed. */
 static int predict_memory(struct check *c)
 {
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
-    for (int i = 0; i < c->net->n; ++i)
-        if (c->precision.advised[i]) c->net->layers[i].override = 0;
     struct amp_plan *plan = amp_plan_make(c->net, &options, 0, NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
@@ -201,7 +198,6 @@ static void summarize(struct check *c)
     s->images = c->comparison.images;
     s->images_per_iteration = c->net->batch * c->net->subdivisions;
     s->redone = c->comparison.redone;
-    s->settled = c->comparison.settled;
 }
 
 static int compare(struct check *c)
@@ -236,7 +232,7 @@ int amp_command_check(int argc, char **argv)
         return 1;
     }
     amp_refuse_bad_images(1);
-    int failed = work(&c), status = c.precision.n_advice || !c.summary.settled ? 2 : 0;
+    int failed = work(&c), status = c.precision.n_advice || c.precision.left >= 0 ? 2 : 0;
     if (!failed)
         (c.json ? amp_precision_print_json : amp_precision_print)(&c.precision, &c.summary, stdout);
     if (!failed && (fflush(stdout) || ferror(stdout))) failed = complain(strerror(errno));

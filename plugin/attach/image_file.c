@@ -2,14 +2,17 @@
 
 #include "amp.h"
 
-#include "catching.h"
 #include "ending.h"
-#include "loading.h"
+#include "exceptions.h"
+#include "fail.h"
 #include "symbols.h"
 
 #include "darknet.h"
+#include "utils.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -38,7 +41,7 @@ struct read_call {
 };
 
 static _Thread_local const char *reading; // the file that Darknet has been asked to decode
-static _Thread_local const struct read_call *outermost; // that asked
+static _Thread_local bool loading;        // images of a batch, with their labels
 
 // ---- reading a file ----
 
@@ -48,7 +51,6 @@ static void begin_read(struct read_call *r, char *name)
     if (r->nested) return;
     amp_ending_enter();
     reading = name;
-    outermost = r;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -61,7 +63,6 @@ static void end_read(const struct read_call *r)
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
-    outermost = NULL;
     amp_ending_leave();
 }
 
@@ -85,7 +86,6 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
 
 // ---- a file that cannot be decoded ----
 
-#define BAD_IMAGE "image \"%s\" cannot be read or decoded: %s"
 #define NO_IMAGE                                                                                   \
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
@@ -97,30 +97,12 @@ static _Noreturn void end_program(const char *name, const char *why)
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name, why);
+    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s\n", name, why);
     fflush(NULL);
     _exit(1);
 }
 
-// What comes of it is not used: the program ends, here or in the thread that trains.
-static void refuse_image(const char *name, const char *why)
-{
-    struct amp_loading *batch = amp_loading_now();
-    if (!batch) end_program(name, why);
-    amp_loading_note(batch, BAD_IMAGE, name, why);
-}
-
 // Without OpenCV Darknet itself ends the program, with status 0.
-AMP_INTERPOSE(void, exit, (int status))
-{
-    if (status == 0 && refuses() && reading && amp_loading_now()) {
-        refuse_image(reading, NO_IMAGE);
-        end_read(outermost);
-        amp_loading_leave();
-    }
-    AMP_REAL(exit)(status);
-}
-
 static void refuse_at_exit(void)
 {
     if (refuses() && reading) end_program(reading, NO_IMAGE);
@@ -166,8 +148,7 @@ AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
     if (!refuses()) return note_bad_image(reading);
-    refuse_image(reading, NO_IMAGE);
-    return 0;
+    end_program(reading, NO_IMAGE);
 }
 
 struct decoding {
@@ -188,7 +169,25 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
-    if (!amp_catching(decode, &d, why, sizeof why)) return d.decoded;
-    refuse_image(reading ? reading : filename, why);
-    return AMP_USE(make_image)(10, 10, 3);
+    if (amp_catch_exception(decode, &d, why, sizeof why))
+        end_program(reading ? reading : filename, why);
+    return d.decoded;
+}
+
+// ---- labels that have gone ----
+
+void amp_image_loading(bool on)
+{
+    loading = on;
+}
+
+// Darknet's own ends the program too, with status 0.
+AMP_INTERPOSE(void, file_error, (char *name))
+{
+    char why[PATH_MAX + 100];
+    snprintf(why, sizeof why,
+             "%s: cannot be opened: %s; labels must stay where they are while it trains", name,
+             strerror(errno));
+    if (loading) amp_fail(why);
+    AMP_REAL(file_error)(name);
 }

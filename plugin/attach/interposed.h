@@ -34,7 +34,6 @@
 
 // The same, functions of the C library that Darknet calls.
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
-    X(exit)                                                                                        \
     X(rand)                                                                                        \
     X(srand)                                                                                       \
     X(system)
@@ -67,7 +66,6 @@
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
-    X(make_image)                                                                                  \
     X(rand_uniform)
 
 #ifdef GPU

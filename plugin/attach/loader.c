@@ -7,8 +7,6 @@
 #include "iteration.h"
 #include "seed.h"
 #include "fail.h"
-#include "give_up.h"
-#include "loading.h"
 #include "sessions.h"
 #include "staging.h"
 #include "symbols.h"
@@ -27,7 +25,6 @@ struct batch {
     int n;
     char **names;         // of its images; the caller's strings
     float **_Atomic rows; // identifies the batch when it is freed; NULL until it is loaded
-    struct amp_loading loading;
     atomic_int owners;
 };
 
@@ -35,7 +32,6 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
-    bool saves; // where an image cannot be loaded, the thread that trains saves and ends
     struct batch *batch;
     struct amp_staging *staging; // NULL: the batch is not staged
     data *images;                // per image a batch of one row
@@ -56,19 +52,10 @@ static struct amp_session *session(void)
     return feed.net ? amp_session_of(feed.net->layers) : NULL;
 }
 
-// For the thread that trains.
-static _Noreturn void end_training(const char *why)
-{
-    struct amp_session *s = session();
-    if (s) amp_give_up_loading(s, why);
-    amp_fail(why);
-}
-
-// For the thread that trains, as whatever is allocated here: loader threads need not fail.
 static void *allocate(size_t n, size_t size)
 {
     void *p = calloc(n, size);
-    if (!p) end_training("out of memory while loading a batch: lower batch");
+    if (!p) amp_fail("out of memory while loading a batch: lower batch");
     return p;
 }
 
@@ -156,37 +143,7 @@ void amp_loader_forget(const network *net)
     amp_seed_forget(net);
 }
 
-// ---- a batch that could not be loaded ----
-
-static bool has_rows(const struct batch *b, float *const *rows)
-{
-    return b->rows && rows >= b->rows && rows < b->rows + b->n;
-}
-
-// Where this batch, or a part of it, is going to be used. NULL: any that is loaded.
-static void refuse_failed_batch(float *const *rows)
-{
-    for (const struct batch *b = feed.held; b; b = b->next)
-        if (rows ? has_rows(b, rows) : b->rows != NULL)
-            if (b->loading.failed) end_training(b->loading.why);
-}
-
-// In a loader thread.
-static void fail_to_load(struct job *job, const char *why)
-{
-    if (!job->saves) amp_fail(why);
-    amp_loading_note(&job->batch->loading, "%s", why);
-}
-
 // ---- loading one ----
-
-static void load_or_fail(struct job *job, const load_args *args)
-{
-    jmp_buf way_out;
-    if (job->saves) amp_loading_begin(&job->batch->loading, &way_out);
-    if (!setjmp(way_out)) AMP_USE(load_data_blocking)(*args);
-    amp_loading_end();
-}
 
 static void load_one(struct job *job, int k)
 {
@@ -200,9 +157,11 @@ static void load_one(struct job *job, int k)
     one.paths[0] = job->args.paths[rand() % job->args.m];
     one.m = one.n = 1;
     one.d = &job->images[k];
-    load_or_fail(job, &one);
+    amp_image_loading(true);
+    AMP_USE(load_data_blocking)(one);
+    amp_image_loading(false);
     amp_seed_use(NULL);
-    if (!job->staging || !job->images[k].X.vals) return;
+    if (!job->staging) return;
     amp_ending_enter(); // exit takes page-locked memory away
     amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
     amp_ending_leave();
@@ -217,25 +176,12 @@ static void *work(void *p)
     return NULL;
 }
 
-// 0, or -1 with text in why.
-static int start_thread(pthread_t *thread, void *(*run)(void *), void *argument, char why[200])
-{
-    int error = pthread_create(thread, NULL, run, argument);
-    if (error)
-        snprintf(why, 200,
-                 "cannot start a thread that loads images: %s; raise the limit of memory (ulimit "
-                 "-v) or of threads (ulimit -u)",
-                 strerror(error));
-    return error ? -1 : 0;
-}
-
-// Row 0 of every image's matrix, under one roof. Those of images that were not loaded are missing.
+// Row 0 of every image's matrix, under one roof.
 static matrix join_rows(struct job *job, float **rows, size_t offset)
 {
     matrix all = {.rows = job->args.n, .vals = rows};
     for (int k = 0; k < all.rows; ++k) {
         const matrix *one = (const matrix *)((const char *)&job->images[k] + offset);
-        if (!one->vals && job->batch->loading.failed) continue;
         if (one->rows != 1 || (all.cols && one->cols != all.cols))
             amp_fail("the images of a batch were not loaded as one row each");
         all.cols = one->cols;
@@ -265,10 +211,9 @@ static void *load_batch(void *p)
 {
     struct job *job = p;
     int extra = extra_threads(&job->args), started = 0;
-    char why[200];
-    while (started < extra && !start_thread(&job->threads[started], work, job, why))
+    // Where no more threads can be started (ulimit -u), fewer of them load the same batch.
+    while (started < extra && !pthread_create(&job->threads[started], NULL, work, job))
         ++started;
-    if (started < extra) fail_to_load(job, why);
     work(job);
     for (int t = 0; t < started; ++t)
         pthread_join(job->threads[t], NULL);
@@ -288,8 +233,13 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
 {
     char why[200];
     pthread_t thread;
-    if (start_thread(&thread, run, argument, why)) end_training(why);
-    return thread;
+    int error = pthread_create(&thread, NULL, run, argument);
+    if (!error) return thread;
+    snprintf(why, sizeof why,
+             "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
+             "or of threads (ulimit -u)",
+             strerror(error));
+    amp_fail(why);
 }
 
 // Where the network computes on a device and all of it reads the images in one format.
@@ -305,13 +255,11 @@ static struct amp_staging *stage(const load_args *args)
 
 static pthread_t load_by_image(load_args args)
 {
-    refuse_failed_batch(NULL); // it is next to be trained on
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->saves = session() != NULL;
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
@@ -401,7 +349,6 @@ AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 
 AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
 {
-    refuse_failed_batch(d.X.vals);
     const network *net = amp_iteration_trains();
     bool fits = net && X == net->input && d.X.cols == net->inputs;
     if (fits && amp_upload_take(X, d, n, offset)) d.X.cols = 0;

@@ -6,7 +6,6 @@
 #include "interrupt.h"
 #include "resume.h"
 #include "run_state.h"
-#include "saving_line.h"
 #include "sessions.h"
 #include "symbols.h"
 #include "plugin/core/weights_file.h"
@@ -49,13 +48,19 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
     return probe ? 0 : -1;
 }
 
+// Darknet's own line names the file beside it that it writes to.
+static void tell_saved(const char *name)
+{
+    fprintf(stderr, "darknet-amp: saved as %s\n", name);
+}
+
 // Darknet checks no write, so the size tells whether they all succeeded.
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
     uint64_t expected = amp_weights_saved_bytes(s->desc);
     if (check_opens(f, name, err, err_size)) return -1;
-    amp_save_as(s->net, f->temp, name);
+    AMP_REAL(save_weights)(s->net, f->temp);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == expected) return 0;
     snprintf(err, err_size,
@@ -114,6 +119,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
                  amp_checkpoint_place(&weights, pair ? &sidecar : NULL, err, err_size);
     amp_whole_drop(&weights);
     amp_whole_drop(&sidecar);
+    if (!failed) tell_saved(name);
     return failed ? -1 : 0;
 }
 
@@ -195,7 +201,7 @@ static int save_stock(network *net, const char *path, unsigned long long bytes, 
     struct amp_whole_file f = {.fd = -1};
     struct stat info;
     int failed = amp_whole_begin(&f, path, err, err_size);
-    if (!failed) amp_save_as(net, f.temp, path);
+    if (!failed) AMP_REAL(save_weights)(net, f.temp);
     if (!failed && (stat(f.temp, &info) || (unsigned long long)info.st_size != bytes)) {
         snprintf(err, err_size, "%s: could not be written in full (is the disk full?)", path);
         failed = -1;
@@ -203,6 +209,7 @@ static int save_stock(network *net, const char *path, unsigned long long bytes, 
     failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
              amp_folder_flush(path, err, err_size);
     amp_whole_drop(&f);
+    if (!failed) tell_saved(path);
     return failed ? -1 : 0;
 }
 

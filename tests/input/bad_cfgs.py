@@ -138,7 +138,7 @@ def limit():
 
 def run(program, command, folder):
     done = subprocess.run([program, "detector", command, "toy.data", "toy.cfg", "toy.weights"], cwd=folder,
-                          capture_output=True, text=True, preexec_fn=limit, timeout=120)
+                          capture_output=True, text=True, preexec_fn=limit, timeout=1200)
     return done.returncode, done.stderr
 
 

@@ -408,7 +408,7 @@ def test_torch_memory(python, cfg, weights):
     def torch_net(weights):
         return subprocess.run([python, "-c", TORCH_STAND_IN, cfg, weights, "--device", "cuda", "--layout",
                                "channels_last", "--steps", "1"], capture_output=True, text=True,
-                              timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")})
+                              timeout=1200, env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")})
 
     (about, _) = bench_lib.json_lines(torch_net(weights).stdout)
     assert about["memory_bytes"] == 30 and about["memory_from_start_bytes"] == 60, about

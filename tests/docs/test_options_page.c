@@ -1,5 +1,4 @@
-/* The README's options table is the one in plugin/core/options.c; with --write it is put there.
- */
+/* The table in docs/options.md is the one in plugin/core/options.c. --write puts it there. */
 #include "plugin/core/options.h"
 
 #include <stdlib.h>
@@ -9,22 +8,22 @@
 
 static const char begin[] = "<!-- options:begin -->\n", end[] = "<!-- options:end -->";
 
-static char readme[1 << 20];
+static char page[1 << 20];
 
-/* Reads README.md; where in it the table begins and ends. False: there is none. */
+/* Reads docs/options.md; where in it the table begins and ends. False: there is none. */
 static bool find_table(char **from, char **to)
 {
-    FILE *fp = fopen(AMP_README, "rb");
-    size_t size = fp ? fread(readme, 1, sizeof readme - 1, fp) : 0;
+    FILE *fp = fopen(AMP_OPTIONS_PAGE, "rb");
+    size_t size = fp ? fread(page, 1, sizeof page - 1, fp) : 0;
     if (fp) fclose(fp);
-    readme[size] = '\0';
-    *from = strstr(readme, begin);
+    page[size] = '\0';
+    *from = strstr(page, begin);
     if (*from) *from += strlen(begin);
     *to = *from ? strstr(*from, end) : NULL;
-    return *to && size < sizeof readme - 1;
+    return *to && size < sizeof page - 1;
 }
 
-AMP_TEST(readme_options)
+AMP_TEST(options_page)
 {
     char *from, *to, *table;
     size_t size;
@@ -35,19 +34,19 @@ AMP_TEST(readme_options)
     amp_option_write_markdown(fp);
     fclose(fp);
     if (strcmp(from, table))
-        TEST_FAIL("README.md's options differ from the program's: run test_readme_options --write");
+        TEST_FAIL("docs/options.md has another table than the program: run test_options_page --write");
     free(table);
 }
 
-static int write_readme(void)
+static int write_page(void)
 {
     char *from, *to;
-    FILE *fp = find_table(&from, &to) ? fopen(AMP_README, "wb") : NULL;
+    FILE *fp = find_table(&from, &to) ? fopen(AMP_OPTIONS_PAGE, "wb") : NULL;
     if (!fp) {
-        fprintf(stderr, "%s: no table of options, or not writable\n", AMP_README);
+        fprintf(stderr, "%s: no table of options, or not writable\n", AMP_OPTIONS_PAGE);
         return 1;
     }
-    fwrite(readme, 1, (size_t)(from - readme), fp);
+    fwrite(page, 1, (size_t)(from - page), fp);
     amp_option_write_markdown(fp);
     fputs(to, fp);
     bool failed = ferror(fp);
@@ -56,6 +55,6 @@ static int write_readme(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "--write")) return write_readme();
+    if (argc > 1 && !strcmp(argv[1], "--write")) return write_page();
     return test_main(argc, argv);
 }

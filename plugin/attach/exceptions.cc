@@ -3,10 +3,10 @@
 #include <exception>
 
 extern "C" {
-#include "catching.h"
+#include "exceptions.h"
 }
 
-int amp_catching(void (*run)(void *argument), void *argument, char *why, size_t why_size)
+int amp_catch_exception(void (*run)(void *argument), void *argument, char *why, size_t why_size)
 try {
     run(argument);
     return 0;
