@@ -15,6 +15,7 @@
 #include "side.h"
 #include "staging.h"
 #include "upload.h"
+#include "plugin/core/tensors.h"
 
 #include <pthread.h>
 #include <stdio.h>

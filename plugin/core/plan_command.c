@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "layers.h"
 #include "named_files.h"
 #include "plan.h"
 
@@ -43,7 +44,8 @@ static int print_plan(const struct amp_cfg_file *cfg, int json, char *err, size_
                 "[net]; with it the plan would be:\n",
                 cfg->path);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    struct amp_plan *plan = net ? amp_plan_make(net, &options, 0, NULL, true, err, err_size) : NULL;
+    struct amp_plan *plan =
+        net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
     if (plan && json)
         amp_plan_print_json(plan, net, stdout);
     else if (plan)

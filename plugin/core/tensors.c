@@ -1,8 +1,98 @@
-/* The watch words of a pass: which word watches what, and what they say when it has run. */
-#include "graph_parts.h"
+/* Sources, contributions to deltas, and the watch words of a pass: which word watches what, and
+ * what the words say when the pass has run. */
+#include "tensors.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "conv_shape.h"
+
+struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
+{
+    return (struct ampk_tensor){
+        .data = data,
+        .dtype = amp_format_dtype(format),
+        .layout = format == AMP_FORMAT_BORDER ? AMPK_NCHW : AMPK_NHWC,
+        .n = n,
+        .c = c,
+        .h = h,
+        .w = w,
+        .image_stride = (size_t)c * (size_t)h * (size_t)w,
+    };
+}
+
+struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
+                                    enum amp_format format)
+{
+    struct amp_image_shape s = amp_output_shape(g->net, i);
+    return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
+}
+
+int amp_graph_no_memory(struct amp_graph *g, int i, const char *what, char *err, size_t err_size)
+{
+    g->no_memory = true;
+    if (i < 0)
+        snprintf(err, err_size, "%s", what);
+    else
+        snprintf(err, err_size, "layer %d (%s), %s", i, amp_layer_type_name(g->net->layers[i].type),
+                 what);
+    return -1;
+}
+
+void amp_graph_weights_changed(struct amp_graph *g)
+{
+    g->weights_stale = true;
+}
+
+/* ---- sources and contributions ---- */
+
+const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer, int k)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    int s = p->sources[k];
+    if (s < 0) return p->in == AMP_FORMAT_BORDER ? &g->input : &g->input_copy[p->in];
+    const struct amp_node *source = &g->nodes[s];
+    return source->plan->out == p->in ? &source->out : &source->copy[p->in];
+}
+
+bool amp_contribution_begin(struct amp_graph *g, int layer, int k, struct amp_contribution *c)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[layer];
+    *c =
+        (struct amp_contribution){.layer = layer, .k = k, .watch = amp_graph_dx_watch(g, layer, k)};
+    if (!p->source_wanted[k]) return false;
+    const struct amp_node *source = &g->nodes[p->sources[k]];
+    if (p->in == source->plan->out) {
+        c->accumulate = !p->source_first[k];
+        c->dx = &source->delta;
+    } else {
+        c->scratch = amp_graph_shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
+        c->dx = &c->scratch;
+    }
+    return true;
+}
+
+void amp_contribution_end(struct amp_graph *g, const struct amp_contribution *c)
+{
+    const struct amp_plan_layer *p = &g->plan->layers[c->layer];
+    if (!c->dx) return;
+    struct amp_node *source = &g->nodes[p->sources[c->k]];
+    if (c->dx->data == source->delta.data) return;
+    g->backend->convert(g->context, c->dx, &source->delta, !p->source_first[c->k], c->watch);
+}
+
+bool amp_graph_makes_dy(const struct amp_graph *g)
+{
+    return g->backend->conv_bias_backward != NULL;
+}
+
+int amp_graph_loss_behind(const struct amp_graph *g, int i)
+{
+    return amp_graph_makes_dy(g) ? amp_plan_loss_behind(g->plan, g->net, i) : -1;
+}
+
+/* ---- watch words ---- */
 
 void amp_graph_mark_fp16(struct amp_graph *g, int i)
 {

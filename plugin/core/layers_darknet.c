@@ -1,7 +1,8 @@
 /* A layer that Darknet's own FP32 code runs: it reads and writes FP32 NCHW; what it adds to its
  * source's delta goes through a zeroed buffer of its own, since some of Darknet's layers overwrite
  * instead. */
-#include "executor.h"
+#include "layers.h"
+#include "tensors.h"
 
 static size_t count_of(const struct ampk_tensor *t)
 {

@@ -1,11 +1,12 @@
 /* [convolutional] and [connected], with and without batch-norm. A connected layer is a convolution
  * whose kernel covers its whole input. */
-#include "executor.h"
-
 #include <stdio.h>
 #include <string.h>
 
 #include "conv_shape.h"
+#include "inspect.h"
+#include "layers.h"
+#include "tensors.h"
 
 static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
 {
