@@ -7,6 +7,7 @@
 #include "replan.h"
 #include "sessions.h"
 #include "symbols.h"
+#include "plugin/core/tensors.h"
 
 #include <math.h>
 

@@ -4,7 +4,8 @@
 #include "give_up.h"
 #include "side.h"
 #include "symbols.h"
-#include "plugin/core/executor.h"
+#include "plugin/core/layers.h"
+#include "plugin/core/tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,7 @@ void amp_session_make_plan(struct amp_session *s, bool train)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(s->backend), demoted, train,
+    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train,
                             err, sizeof err);
     free(demoted);
     if (!s->plan) amp_fail(err);

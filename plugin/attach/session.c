@@ -15,6 +15,7 @@
 #include "side.h"
 #include "staging.h"
 #include "upload.h"
+#include "plugin/core/tensors.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -105,6 +106,17 @@ static void tell_plan(const struct amp_session *s)
         amp_plan_print(s->plan, s->desc, stderr);
 }
 
+// Darknet's own arrays may have taken it all: they grow with the images of a pass as ours do.
+static _Noreturn void fail_without_context(const network *net, const char *why)
+{
+    char message[700];
+    if (!strstr(why, AMPK_NO_MEMORY)) amp_fail(why);
+    snprintf(message, sizeof message,
+             "%s (%d images of %dx%d in a pass): lower batch or raise subdivisions", why,
+             net->batch, net->w, net->h);
+    amp_fail(message);
+}
+
 void amp_session_attach(struct amp_session *s, network *net)
 {
     char err[512];
@@ -117,7 +129,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
-    if (!s->context) amp_fail(err);
+    if (!s->context) fail_without_context(net, err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     amp_session_make_plan(s, true);
     fflush(stdout);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "loss_lines.h"
+#include "tensors.h"
 
 /* Stored state that is inf or NaN stays so. */
 static bool is_hopeless(const struct amp_fault *f)

@@ -3,6 +3,7 @@
  * by step, and what was packed is not packed again. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+#include "plugin/core/tensors.h"
 
 #include <math.h>
 
