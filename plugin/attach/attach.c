@@ -1,5 +1,8 @@
-/* Where the plugin gets into Darknet: every program builds its network with parse_network_cfg, and
- * a program in which that call cannot be caught calls amp_attach. */
+/* Where Darknet and programs enter the plugin: parse, attach and detach, resize, free, save, load
+ * and -gpus. Every program builds its network with parse_network_cfg, and a program in which that
+ * call cannot be caught calls amp_attach. Everything below works on a session and knows nothing of
+ * these calls; a pass enters through hooks.h, a batch through loader.h, an image through
+ * image_file.h. */
 
 #include "amp.h"
 #include "abi.h"
