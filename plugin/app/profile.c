@@ -311,8 +311,8 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
         if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
     srand(1);
-    *net = amp_variant_load(mixed ? "amp profile_cfg: the network in mixed precision"
-                                  : "amp profile_cfg: the network in Darknet's FP32",
+    *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
+                                  : "amp profile: the network in Darknet's FP32",
                             cfg, keys, n, NULL);
     if (!*net) return -1;
     fill_batch(*net);
@@ -371,7 +371,7 @@ static void tell_left_fp16(const network *net)
     for (int i = 0; i < net->n; i++)
         if (amp_left_fp16(net, i))
             fprintf(stderr,
-                    "amp profile_cfg: layer %d left FP16, where its values overflow; its times are "
+                    "amp profile: layer %d left FP16, where its values overflow; its times are "
                     "those of FP32\n",
                     i);
 }
