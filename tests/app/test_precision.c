@@ -250,6 +250,20 @@ AMP_TEST(what_weighs_nothing_may_be_lost)
     end();
 }
 
+/* What is 0 in FP32 too is not lost. */
+AMP_TEST(zeros_are_not_lost)
+{
+    begin(1);
+    see_all_well(1);
+    for (int i = 0; i < N; i++)
+        mixed[i] = fp32[i] = i % 4 ? 0 : 1;
+    see(AMP_SEEN_DELTA, 0);
+    amp_precision_end_batch(&p);
+    CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].lost, 0, 0);
+    CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].zero, .75, 1e-9);
+    end();
+}
+
 /* A head's delta is FP32; that its FP16 form underflows shows in the gradient of its weights. */
 AMP_TEST(weight_gradients_lost)
 {

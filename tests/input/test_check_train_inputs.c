@@ -337,6 +337,8 @@ AMP_TEST(classes_that_disagree)
                    "a.data:1: classes=0; allowed: a whole number, at least 1");
     put("two.names", "cat\ndog\ncow\n\n");
     check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
+    put("two.names", "cat\n\ndog\n"); /* Darknet's second class is called "" */
+    check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
     put("two.names", "cat\ndog\n\n");
     check_good();
     check_bad_data("two.names", "absent.names",
@@ -422,6 +424,30 @@ AMP_TEST(weights)
     CHECK_INT(check_with("a.weights", false), 0);
     CHECK_STR(out, "weights file a.weights ends before layer 1: 1 of 2 layers with weights are "
                    "loaded, layer 1 and later ones start anew\n");
+}
+
+AMP_TEST(jitter)
+{
+    start();
+    check_bad_cfg("num=2\n", "num=2\njitter=1\n",
+                  "a.cfg:24: jitter=1 in [yolo]; allowed: 0 to below 1");
+    check_bad_cfg("num=2\n", "num=2\njitter=-.1\n",
+                  "a.cfg:24: jitter=-0.1 in [yolo]; allowed: 0 to below 1");
+    put_replaced("a.cfg", good_cfg, "num=2\n", "num=2\njitter=.99\n");
+    check_good();
+}
+
+/* 6000 outputs for each of 608 x 608 places are more than an int counts; of 576 x 576 they are not.
+ */
+AMP_TEST(the_largest_size_of_random_1_is_tried)
+{
+    start();
+    put("a.cfg", "[net]\nbatch=1\nheight=32\nwidth=32\nchannels=3\nmax_batches=10\n"
+                 "[convolutional]\nfilters=6000\nsize=1\n[maxpool]\nsize=32\nstride=32\n"
+                 "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
+                 "[yolo]\nmask=0,1\nanchors=1,1, 2,2\nnum=2\nclasses=2\nrandom=1\n");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "random=1 also trains at 608 x 608, where: ");
 }
 
 AMP_TEST(keys_of_the_data_file)
