@@ -4,21 +4,31 @@ usage: man-page.py PROGRAM VERSION PAGE.gz
 """
 
 import gzip
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-COMMANDS = []
 ABOUT = """Darknet, and a plugin that trains its networks in mixed precision. The line mixed_precision=1 under
 [net] of a cfg turns it on. All of Darknet's commands are there as they always were; this page has those that are
 new, and those that do more than Darknet's own."""
 
 
 def help_of(program, words):
-    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True)
-    said = done.stdout or done.stderr
-    return re.sub(re.escape(str(program)), "darknet", said).rstrip("\n")
+    done = subprocess.run([program, *words, "--help"], capture_output=True, text=True,
+                          env={**os.environ, "LC_ALL": "C"})
+    if done.returncode or not done.stdout:
+        sys.exit(f"man-page: {' '.join(words)} --help: status {done.returncode}: {done.stderr[-300:]}")
+    return done.stdout.rstrip("\n")
+
+
+def commands(text):
+    """[["amp", "plan"], ...]: those that the program's own list has, which all take --help."""
+    found = [words.split() for words in re.findall(r"\bdarknet ([a-z]+ [a-z]+)\b", text)]
+    if not found:
+        sys.exit(f"man-page: amp --help lists no command: {text}")
+    return found
 
 
 def roff(text):
@@ -28,13 +38,12 @@ def roff(text):
 
 
 def page(program, version):
+    listed = help_of(program, ["amp"])
     parts = [f'.TH DARKNET\\-AMP 1 "" "darknet\\-amp {version}" "User Commands"',
              ".SH NAME", "darknet\\-amp \\- Darknet with training in mixed precision",
-             ".SH DESCRIPTION", roff(ABOUT)]
-    for words in (["amp"], *COMMANDS):
-        title = " ".join(["darknet", *words]) if words != ["amp"] else "commands"
-        parts += [f'.SH "{roff(title.upper() if words == ["amp"] else title)}"', ".nf",
-                  roff(help_of(program, words)), ".fi"]
+             ".SH DESCRIPTION", roff(ABOUT), ".SH COMMANDS", ".nf", roff(listed), ".fi"]
+    for words in commands(listed):
+        parts += [f'.SH "darknet {roff(" ".join(words))}"', ".nf", roff(help_of(program, words)), ".fi"]
     return "\n".join(parts) + "\n"
 
 
