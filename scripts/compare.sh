@@ -29,7 +29,8 @@
 # Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and
 # the plugin, trains, evaluates. Stop it when you like: the same command goes on where it was, finished
 # runs are not repeated, and more seeds or variants are added to those that are there. The results are
-# DIR/report.html (one file, to be sent as it is), report.json and report.md.
+# DIR/report.html (one file, to be sent as it is), report.json (the record for
+# measurements/: settings, figures of every run, verdicts, machine) and report.md.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -58,5 +59,5 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-set_up "$preset"
+set_up "$preset" python3-scipy
 exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$program" "${arguments[@]}"

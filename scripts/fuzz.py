@@ -4,7 +4,7 @@
 usage: fuzz.py run TARGET [--minutes M]    goes on where it stopped, until M CPU minutes (default 30)
                                            without a finding are reached
        fuzz.py keep TARGET                 moves the findings into the target's corpus, once they are mended
-       fuzz.py record OUT                  writes OUT.json and OUT.md from the accounts
+       fuzz.py record FILE                 writes a table of the accounts to FILE
        fuzz.py list                        the targets
 
 The account of each target is in $AMP_FUZZ_STATE (default build/fuzz-state): TARGET/account.json, and
@@ -180,13 +180,11 @@ def run(target, minutes):
     return 1 if found else 0
 
 
-def record(out):
+def record(path):
     rows = [{"target": name, **read_account(state_folder() / name)} for name in targets()
             if (state_folder() / name / "account.json").exists()]
     machine = bench_lib.machine()
     date = datetime.date.today().isoformat()
-    bench_lib.write(f"{out}.json", json.dumps(
-        {"date": date, "machine": machine, "targets": rows}, indent=1) + "\n")
     lines = ["# Fuzzing", "",
              f"On {machine['cpu']}, {machine['system']}, {date}; written by `scripts/fuzz.py record` from the "
              "accounts that `scripts/torture.sh --fuzz` keeps. CPU minutes and executions are those since the "
@@ -196,7 +194,7 @@ def record(out):
                  [[row["target"], f"{row['cpu_seconds'] / 60:.1f}", str(row["executions"]),
                    str(row["edges"]), str(row["findings"]), row["commit"], row["compiler"]]
                   for row in rows])]
-    bench_lib.write(f"{out}.md", bench_lib.page(lines))
+    bench_lib.write(path, bench_lib.page(lines))
 
 
 def main():
@@ -207,7 +205,7 @@ def main():
     runs.add_argument("target")
     runs.add_argument("--minutes", type=float, default=30)
     commands.add_parser("keep").add_argument("target", choices=targets())
-    commands.add_parser("record").add_argument("out")
+    commands.add_parser("record").add_argument("file", type=Path)
     commands.add_parser("list")
     arguments = parser.parse_args()
     if arguments.command == "run":
@@ -215,7 +213,7 @@ def main():
     elif arguments.command == "keep":
         keep(arguments.target)
     elif arguments.command == "record":
-        record(arguments.out)
+        record(arguments.file)
     else:
         print("\n".join(targets()))
 

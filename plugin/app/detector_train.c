@@ -1,12 +1,14 @@
-#include "detector_train.h"
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
+#include "commands.h"
 #include "darknet.h"
+#include "plugin/core/file_check.h"
+#include "plugin/core/nearest.h"
+#include "plugin/core/options.h"
 #include "plugin/input/check_train_inputs.h"
 #include "train_watch.h"
 
@@ -69,18 +71,104 @@ static int check_gpus(int argc, char **argv, const struct own *own)
     return -1;
 }
 
-// Takes out of argv what Darknet's main and run_detector take out of theirs, in their order.
-// Returns whether -clear was there.
+/* What Darknet takes out of a command line wherever it stands, in its order: main first, then
+ * run_detector. Those of the first list are followed by a value. */
+static char *const with_value[] = {"-i",   "-prefix", "-thresh", "-hier", "-c", "-s",
+                                   "-avg", "-gpus",   "-out",    "-w",    "-h", "-fps"};
+static char *const alone[] = {"-nogpu", "-clear", "-fullscreen"};
+static char *const own_words[] = {"-map", "-map_every", "-chart"};
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* Takes Darknet's words out of argv. Returns whether -clear was there. */
 static int take_options(int argc, char **argv)
 {
-    static char *const with_value[] = {"-prefix", "-thresh", "-hier", "-c", "-s",  "-avg",
-                                       "-gpus",   "-out",    "-w",    "-h", "-fps"};
     find_char_arg(argc, argv, "-i", 0);
     find_arg(argc, argv, "-nogpu");
-    for (size_t i = 0; i < sizeof with_value / sizeof *with_value; ++i)
+    for (size_t i = 1; i < COUNT(with_value); i++)
         find_char_arg(argc, argv, with_value[i], 0);
     find_arg(argc, argv, "-fullscreen");
     return find_arg(argc, argv, "-clear");
+}
+
+/* ---- words that nobody knows ---- */
+
+static bool is_one_of(const char *word, char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(word, list[i])) return true;
+    return false;
+}
+
+static bool takes_value(const char *word)
+{
+    return is_one_of(word, with_value, COUNT(with_value)) || !strcmp(word, "-map_every") ||
+           !strcmp(word, "-chart");
+}
+
+static const char *nearest_word(const char *word)
+{
+    const char *known[COUNT(with_value) + COUNT(alone) + COUNT(own_words)];
+    size_t n = 0;
+    for (size_t i = 0; i < COUNT(own_words); i++)
+        known[n++] = own_words[i];
+    for (size_t i = 0; i < COUNT(alone); i++)
+        known[n++] = alone[i];
+    for (size_t i = 0; i < COUNT(with_value); i++)
+        known[n++] = with_value[i];
+    return amp_nearest_word(word, known, n);
+}
+
+/* Whether the cfg has mixed_precision=1; one that cannot be read is refused later. */
+static bool is_mixed(const char *cfg_path)
+{
+    char err[9000];
+    struct amp_options options = {0};
+    struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
+                 options.mixed_precision;
+    amp_cfg_free(cfg);
+    return mixed;
+}
+
+static void name_unknown(const char *word, const char *nearest, bool refused)
+{
+    const char *kind = refused ? "error" : "warning";
+    const char *end = refused ? "" : " (ignored, as Darknet ignores it)";
+    if (is_one_of(word, with_value, COUNT(with_value)))
+        fprintf(stderr, "%s: no value after %s%s\n", kind, word, end);
+    else if (is_one_of(word, alone, COUNT(alone)) || is_one_of(word, own_words, COUNT(own_words)))
+        fprintf(stderr, "%s: %s is given twice%s\n", kind, word, end);
+    else if (nearest)
+        fprintf(stderr, "%s: unknown word \"%s\"; the nearest known one is %s%s\n", kind, word,
+                nearest, end);
+    else
+        fprintf(stderr,
+                "%s: unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -map, "
+                "-map_every, -chart%s\n",
+                kind, word, end);
+}
+
+/* words: the command line without the words that are known. Darknet ignores what follows the
+ * weights, so that this is refused only where the command is ours: with mixed_precision=1, or where
+ * one of our words was meant. Before that, an unknown option stands in the place of a file. */
+static int check_unknown(int argc, char **words)
+{
+    int files = 0, refused = 0;
+    const char *cfg = NULL;
+    for (int i = 3; i < argc && words[i]; i++) {
+        bool option = words[i][0] == '-' && amp_file_unreadable(words[i]);
+        if (!option && ++files == 2) cfg = words[i];
+        if (!option && files <= 3) continue;
+        const char *nearest = nearest_word(words[i]);
+        bool ours = nearest && is_one_of(nearest, own_words, COUNT(own_words));
+        bool refuse = i <= 5 || ours || (cfg && is_mixed(cfg));
+        name_unknown(words[i], nearest, refuse);
+        refused |= refuse;
+        bool value = option && nearest && takes_value(nearest);
+        if (value && words[i + 1] && words[i + 1][0] != '-') i++;
+    }
+    return refused ? -1 : 0;
 }
 
 // As Darknet's main will do it; networks of ours are built before.
@@ -101,23 +189,54 @@ static void choose_gpu(int argc, char **argv)
     free(words);
 }
 
+static const char help[] =
+    "Usage: darknet detector train DATA CFG [WEIGHTS] [OPTION...]\n"
+    "Trains a detector on the images that the data file's train= lists. Looks at all inputs "
+    "first:\n"
+    "with a fault in one of them nothing is trained. The line mixed_precision=1 under [net] of "
+    "the\n"
+    "cfg turns mixed precision on.\n"
+    "\n"
+    "  -clear                Begin at iteration 0 with these weights\n"
+    "  -map                  Measure mAP on the images of valid= after every epoch (at least 100\n"
+    "                        iterations), and keep the best weights as NAME_best.weights\n"
+    "  -map_every N          Measure it every N iterations instead\n"
+    "  -chart FILE.svg       Draw loss, mAP and loss scale\n"
+    "  -gpus 0,1             GPUs to train on, in a build for GPUs\n"
+    "  -i N                  Use GPU number N (default: 0)\n"
+    "  -nogpu                Use the CPU\n"
+    "      --help            Give this help list\n"
+    "Darknet's other options are accepted too: those of its `detector test` and `demo`.\n";
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-help")) return true;
+    return false;
+}
+
 int amp_command_detector_train(int argc, char **argv)
 {
     static char err[1 << 16];
+    if (asks_for_help(argc, argv)) {
+        fputs(help, stdout);
+        return fflush(stdout) ? 1 : 0;
+    }
     struct own own = take_own(argc, argv);
     int map_every;
     if (check_own(&own, argc, argv, &map_every) || check_gpus(argc, argv, &own)) return 1;
     char **words = calloc((size_t)argc + 6, sizeof *words);
     if (!words) return 1;
     memcpy(words, argv, (size_t)argc * sizeof *words);
-    int clear = take_options(argc, words);
+    int clear = take_options(argc, words), unknown = check_unknown(argc, words);
     char *data = words[3], *cfg = data ? words[4] : NULL, *weights = cfg ? words[5] : NULL;
     free(words);
+    if (unknown) {
+        fputs("nothing was trained\n", stderr);
+        return 1;
+    }
     if (!cfg) {
-        fprintf(stderr,
-                "usage: %s detector train DATA CFG [WEIGHTS] [-clear] [-gpus 0,1]\n"
-                "       [-map [-map_every ITERATIONS]] [-chart FILE.svg]\n",
-                argv[0]);
+        fputs(help, stderr);
         return 1;
     }
     if (amp_check_train_inputs(data, cfg, weights, clear, on_gpu, stderr, stderr, err,

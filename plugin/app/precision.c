@@ -31,30 +31,16 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
     return 0;
 }
 
-static void forget_samples(struct amp_precision *p)
-{
-    for (int w = 0; w < AMP_SEEN; ++w)
-        for (int i = 0; p->tensors[w] && i < p->net->n; ++i)
-            free(p->tensors[w][i].sample);
-}
-
 void amp_precision_free(struct amp_precision *p)
 {
-    forget_samples(p);
-    for (int w = 0; w < AMP_SEEN; ++w)
+    for (int w = 0; w < AMP_SEEN; w++) {
+        for (int i = 0; p->tensors[w] && i < p->net->n; i++)
+            free(p->tensors[w][i].sample);
         free(p->tensors[w]);
+    }
     free(p->advised);
     free(p->rounds_weights);
     free(p->advice);
-}
-
-void amp_precision_restart(struct amp_precision *p)
-{
-    forget_samples(p);
-    for (int w = 0; w < AMP_SEEN; ++w)
-        memset(p->tensors[w], 0, (size_t)p->net->n * sizeof *p->tensors[w]);
-    p->batches = 0;
-    p->left = -1;
 }
 
 /* ---- seeing ---- */
@@ -226,7 +212,7 @@ static bool is_reduced(const struct amp_compared *t)
     return t->seen && strcmp(t->format, "fp32");
 }
 
-/* Leaving FP16 changes something there. */
+/* Leaving FP16 would change something there. */
 static bool may_leave(const struct amp_precision *p, int layer)
 {
     return !p->advised[layer] &&
@@ -293,22 +279,19 @@ static void overflow_of_layer(struct amp_precision *p, int layer, const char *te
 /* False: nothing keeps the scale from falling. */
 static bool let_scale_fall(struct amp_precision *p, int layer, const char *tensor)
 {
-    struct amp_options *o = &p->options;
-    if (!o->loss_scale_dynamic && o->loss_scale > 1) {
+    const struct amp_options *o = &p->options;
+    if (!o->loss_scale_dynamic && o->loss_scale > 1)
         explain(advise(p, 0, "loss_scale", "dynamic"),
                 "at the fixed loss scale %.0f gradients overflow FP16 (first the %s of layer %d)",
                 p->scale, tensor, layer);
-        o->loss_scale_dynamic = true;
-    } else if (o->loss_scale_dynamic && o->loss_scale_min > 1) {
+    else if (o->loss_scale_dynamic && o->loss_scale_min > 1)
         explain(
             advise(p, 0, "loss_scale_min", "1"),
             "at the smallest loss scale allowed, %.0f, gradients overflow FP16 (first the %s of "
             "layer %d)",
             p->scale, tensor, layer);
-        o->loss_scale_min = 1;
-    } else {
+    else
         return false;
-    }
     return true;
 }
 
@@ -360,15 +343,13 @@ static bool loses_too_much(const struct amp_compared *t)
 /* False: nothing keeps the scale from rising, as far as that helps. */
 static bool let_scale_rise(struct amp_precision *p, int layer, const char *what)
 {
-    struct amp_options *o = &p->options;
+    const struct amp_options *o = &p->options;
     bool fixed = !o->loss_scale_dynamic;
     if (!fixed && (p->scale < o->loss_scale_max || p->scale == AMP_LOSS_SCALE_MAX)) return false;
     struct amp_advice *a =
         fixed ? advise(p, 0, "loss_scale", "dynamic") : advise(p, 0, "loss_scale_max", "16777216");
     explain(a, "at %s loss scale allowed, %.0f, layer %d's %s", fixed ? "the only" : "the largest",
             p->scale, layer, what);
-    if (!fixed) o->loss_scale_max = AMP_LOSS_SCALE_MAX;
-    o->loss_scale_dynamic = true;
     return true;
 }
 
@@ -492,12 +473,11 @@ static void judge_what_is_left(struct amp_precision *p)
 void amp_precision_judge(struct amp_precision *p)
 {
     bool fp16 = p->options.dtype == AMP_DTYPE_FP16;
-    bool scale = false; /* is to rise: what gradients look like now says nothing */
-    int before = p->n_advice;
+    bool scale = false; /* is to rise: until then gradients say nothing about layers */
     for (int i = p->net->n - 1; i >= 0 && !scale && fp16; --i)
         scale = judge_losses(p, i);
     if (!scale && fp16) scale = judge_scale(p);
     for (int i = 0; i < p->net->n; ++i)
         if (!p->advised[i] && !judge_output(p, i) && !scale) judge_weight_gradient(p, i);
-    if (p->n_advice == before) judge_what_is_left(p);
+    if (!p->n_advice) judge_what_is_left(p);
 }

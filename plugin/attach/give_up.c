@@ -9,7 +9,7 @@
 
 static bool is_random(const network *net)
 {
-    return net->layers[net->n - 1].random; // the layer that Darknet's trainers ask
+    return net->layers[net->n - 1].random; /* the layer that Darknet's trainers ask */
 }
 
 static void tell_remedy(const struct amp_session *s, const char *why)
@@ -24,14 +24,14 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
-static const char SEVERAL[] = "nothing was saved: several networks train";
-
-// first: what to do before training goes on.
-static _Noreturn void save_and_end(struct amp_session *failed, const char *first)
+_Noreturn void amp_give_up(struct amp_session *failed, const char *why)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
     struct amp_session *s = amp_gpus_first(failed);
-    if (!amp_gpus_wait(failed)) amp_fail(SEVERAL);
+    *failed->net->seen -= failed->pass_images;
+    fflush(stdout);
+    tell_remedy(failed, why);
+    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
     bool learned = s->log.iterations > 0;
     amp_gpus_close_logs(s);
     if (!learned || amp_backup_place(s, path))
@@ -39,31 +39,13 @@ static _Noreturn void save_and_end(struct amp_session *failed, const char *first
     amp_gpus_average(s->net);
     amp_save_last(s, path);
     snprintf(message, sizeof message,
-             "the state after iteration %zu is saved. To go on from there, %s and give the same "
-             "command with the weights file after the cfg, without -clear: %s %s",
-             amp_iterations_in(s->net, *s->net->seen), first, s->cfg->path, path);
+             "the state after iteration %zu is saved. To go on from there, change %s as told above "
+             "and give the same command with the weights file after the cfg, without -clear: %s %s",
+             amp_iterations_in(s->net, *s->net->seen), s->cfg->path, s->cfg->path, path);
     amp_fail(message);
 }
 
-_Noreturn void amp_give_up(struct amp_session *s, const char *why)
-{
-    char change[PATH_MAX + 50];
-    *s->net->seen -= s->pass_images;
-    fflush(stdout);
-    tell_remedy(s, why);
-    snprintf(change, sizeof change, "change %s as told above", s->cfg->path);
-    save_and_end(s, change);
-}
-
-_Noreturn void amp_give_up_loading(struct amp_session *s, const char *why)
-{
-    fflush(stdout);
-    fprintf(stderr, "darknet-amp: %s\n", why);
-    if (amp_interrupt_several()) amp_fail(SEVERAL);
-    save_and_end(s, "put that right");
-}
-
-// Bytes that Darknet asked for and did not get; 0: none.
+/* Bytes that Darknet asked for and did not get; 0: none. */
 static size_t missing(const network *net, const layer *l, bool had_delta)
 {
     size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
@@ -78,7 +60,7 @@ void amp_check_resized(struct amp_session *s)
     const network *net = s->net;
     char why[300];
     size_t bytes = net->input ? 0 : (size_t)net->inputs * (size_t)net->batch * sizeof(float);
-    for (int i = 0; i < net->n && !bytes; ++i)
+    for (int i = 0; i < net->n && !bytes; i++)
         bytes = missing(net, &net->layers[i], s->saved[i].delta);
     if (!bytes && net->truth) return;
     snprintf(why, sizeof why,

@@ -2,45 +2,48 @@
 
 #include "amp.h"
 
-#include "catching.h"
 #include "ending.h"
-#include "loading.h"
+#include "exceptions.h"
+#include "fail.h"
 #include "symbols.h"
 
 #include "darknet.h"
+#include "utils.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-image load_image_cv(char *filename, int channels); // declared for OPENCV only
+image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
 #ifdef AMP_WRAP
 #pragma weak __real_load_image_cv
 #endif
 
-#define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
+#define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
 
-static atomic_int followed;   // amp_image_file_refuse: how many ask for it
-static atomic_int asked = -1; // amp_refuse_bad_images; -1: not called
+static atomic_int followed;   /* amp_image_file_refuse: how many ask for it */
+static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
 
 static bool refuses(void)
 {
     return asked >= 0 ? asked : followed > 0;
 }
 
-// One call of Darknet's decoder, by a name that is short enough for it.
+/* One call of Darknet's decoder, by a name that is short enough for it. */
 struct read_call {
-    bool nested; // load_image_color calls load_image
+    bool nested; /* load_image_color calls load_image */
     char *name;
     char link[32];
     int fd;
 };
 
-static _Thread_local const char *reading; // the file that Darknet has been asked to decode
-static _Thread_local const struct read_call *outermost; // that asked
+static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
+static _Thread_local bool loading;        /* images of a batch, with their labels */
 
-// ---- reading a file ----
+/* ---- reading a file ---- */
 
 static void begin_read(struct read_call *r, char *name)
 {
@@ -48,7 +51,6 @@ static void begin_read(struct read_call *r, char *name)
     if (r->nested) return;
     amp_ending_enter();
     reading = name;
-    outermost = r;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -61,7 +63,6 @@ static void end_read(const struct read_call *r)
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
-    outermost = NULL;
     amp_ending_leave();
 }
 
@@ -83,44 +84,25 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
     return im;
 }
 
-// ---- a file that cannot be decoded ----
+/* ---- a file that cannot be decoded ---- */
 
-#define BAD_IMAGE "image \"%s\" cannot be read or decoded: %s"
 #define NO_IMAGE                                                                                   \
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
-// Several loader threads may get here; the first ends the program. _exit, because exit would run
-// OpenCV's destructors while the others decode.
+/* Several loader threads may get here; the first ends the program. _exit, because exit would run
+ * OpenCV's destructors while the others decode. */
 static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name, why);
+    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s\n", name, why);
     fflush(NULL);
     _exit(1);
 }
 
-// What comes of it is not used: the program ends, here or in the thread that trains.
-static void refuse_image(const char *name, const char *why)
-{
-    struct amp_loading *batch = amp_loading_now();
-    if (!batch) end_program(name, why);
-    amp_loading_note(batch, BAD_IMAGE, name, why);
-}
-
-// Without OpenCV Darknet itself ends the program, with status 0.
-AMP_INTERPOSE(void, exit, (int status))
-{
-    if (status == 0 && refuses() && reading && amp_loading_now()) {
-        refuse_image(reading, NO_IMAGE);
-        end_read(outermost);
-        amp_loading_leave();
-    }
-    AMP_REAL(exit)(status);
-}
-
+/* Without OpenCV Darknet itself ends the program, with status 0. */
 static void refuse_at_exit(void)
 {
     if (refuses() && reading) end_program(reading, NO_IMAGE);
@@ -161,13 +143,12 @@ static int note_bad_image(const char *name)
     return 0;
 }
 
-// The only shell command that Darknet runs while it decodes an image is the one for bad.list.
+/* The only shell command that Darknet runs while it decodes an image is the one for bad.list. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
     if (!refuses()) return note_bad_image(reading);
-    refuse_image(reading, NO_IMAGE);
-    return 0;
+    end_program(reading, NO_IMAGE);
 }
 
 struct decoding {
@@ -182,13 +163,31 @@ static void decode(void *p)
     d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
 }
 
-// OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
-// in any command.
+/* OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
+ * in any command. */
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
-    if (!amp_catching(decode, &d, why, sizeof why)) return d.decoded;
-    refuse_image(reading ? reading : filename, why);
-    return AMP_USE(make_image)(10, 10, 3);
+    if (amp_catch_exception(decode, &d, why, sizeof why))
+        end_program(reading ? reading : filename, why);
+    return d.decoded;
+}
+
+/* ---- labels that have gone ---- */
+
+void amp_image_loading(bool on)
+{
+    loading = on;
+}
+
+/* Darknet's own ends the program too, with status 0. */
+AMP_INTERPOSE(void, file_error, (char *name))
+{
+    char why[PATH_MAX + 100];
+    snprintf(why, sizeof why,
+             "%s: cannot be opened: %s; labels must stay where they are while it trains", name,
+             strerror(errno));
+    if (loading) amp_fail(why);
+    AMP_REAL(file_error)(name);
 }

@@ -14,40 +14,30 @@
 #include <time.h>
 #include <unistd.h>
 
-// Not a second signal: `timeout` and a closed terminal send one twice, to the program and to its
-// process group; systemd sends SIGHUP right behind SIGTERM.
-#define SAME_SIGNAL_MS 200
+/* Programs that stop others send two at once: `timeout` one to the program and one to its process
+ * group, systemd SIGHUP right behind SIGTERM, a closed terminal SIGHUP beside its shell's. */
+#define SAME_REQUEST_MS 200
 
 static const struct {
     int number;
-    const char *name, *said;
-} signals[] = {
-#define SIGNAL(name, why)                                                                          \
-    {                                                                                              \
-        name, #name,                                                                               \
-            "\ndarknet-amp: " #name why                                                            \
-            ": this iteration is finished and saved; a second signal ends at once\n"               \
-    }
-    SIGNAL(SIGINT, ""),
-    SIGNAL(SIGTERM, ""),
-    SIGNAL(SIGHUP, ""),
-    SIGNAL(SIGPIPE, " (nobody reads the output any more)"),
-    SIGNAL(SIGXCPU, " (the limit of processor time)"),
-#undef SIGNAL
-};
-#define SIGNALS (sizeof signals / sizeof *signals)
+    const char *name;
+} signals[] = {{SIGINT, "SIGINT"},
+               {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},
+               {SIGPIPE, "SIGPIPE"},
+               {SIGXCPU, "SIGXCPU"}};
+enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
-static int trained;        // networks; of several, no state of one alone is worth saving
-static bool limit_ignored; // SIGXFSZ, by us
+static int trained; /* networks; of several, no state of one alone is worth saving */
 static pid_t process;
 static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
-static char folder[PATH_MAX]; // "": not known
+static char folder[PATH_MAX]; /* "": not known */
 
-static _Atomic int64_t first; // what came first: 256 * milliseconds + signal; 0: nothing yet
+static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
 
-// ---- in a handler: nothing but what is safe there ----
+/* ---- in a handler: nothing but what is safe there ---- */
 
 static int64_t now(void)
 {
@@ -56,41 +46,39 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int asked(void) // the signal; 0: none
+static int asked(void) /* the signal; 0: none */
 {
     return (int)(first % 256);
 }
 
-static void say(int number)
-{
-    for (size_t i = 0; i < SIGNALS; ++i)
-        if (signals[i].number == number && write(2, signals[i].said, strlen(signals[i].said)) < 0)
-            return;
-}
-
-// The system repeats its own: SIGPIPE at every write, SIGXCPU every second. And a Ctrl-C may have
-// ended the reader of the output first.
+/* The system repeats its own: SIGPIPE at every write, SIGXCPU every second. */
 static bool is_second(int number)
 {
-    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_SIGNAL_MS;
+    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
+}
+
+static void say(const char *text)
+{
+    if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
 }
 
 static void on_signal(int number)
 {
     int before = errno;
     int64_t none = 0;
-    if (getpid() != process) { // a child that inherited the handler
+    if (getpid() != process) { /* a child that inherited the handler */
         signal(number, SIG_DFL);
         raise(number);
     } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
-        say(number);
+        say("\ndarknet-amp: told to stop: this iteration is finished and saved; a second signal "
+            "ends at once\n");
     } else if (is_second(number)) {
         _exit(128 + number);
     }
     errno = before;
 }
 
-// ---- when the handlers stand ----
+/* ---- when the handlers stand ---- */
 
 static bool does(int number, void (*handler)(int))
 {
@@ -98,39 +86,27 @@ static bool does(int number, void (*handler)(int))
     return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
 }
 
-// A file that may not grow any more (ulimit -f) ends no run: writing to it fails, which is told.
-static void ignore_file_limit(void)
-{
-    limit_ignored = does(SIGXFSZ, SIG_DFL);
-    if (limit_ignored) signal(SIGXFSZ, SIG_IGN);
-}
-
-static void heed_file_limit(void)
-{
-    if (limit_ignored && does(SIGXFSZ, SIG_IGN)) signal(SIGXFSZ, SIG_DFL);
-}
-
 static void stand(void)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
-    for (size_t i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         sigaddset(&ours.sa_mask, signals[i].number);
     process = getpid();
-    for (size_t i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
-// A signal that was not obeyed yet takes its usual course.
+/* A signal that was not obeyed yet takes its usual course. */
 static void stand_down(void)
 {
     watched = NULL;
-    for (size_t i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
     if (asked()) raise(asked());
 }
 
-// Another run's: there before this one, which neither loaded nor wrote it.
+/* Another run's: there before this one, which neither loaded nor wrote it. */
 static bool is_foreign(const struct amp_session *s, const char *path)
 {
     struct stat there, ours;
@@ -156,9 +132,11 @@ int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (amp_gpus_place(s->net)) return; // the first stands for all
+    if (amp_gpus_place(s->net)) return; /* the first stands for all */
     pthread_mutex_lock(&lock);
-    if (!s->trained && !trained++) ignore_file_limit();
+    /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
+    if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    trained += !s->trained;
     s->trained = true;
     if (trained > 1 && watched) {
         stand_down();
@@ -173,52 +151,19 @@ void amp_interrupt_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
     if (watched == s) stand_down();
-    if (s->trained && !--trained) heed_file_limit();
+    trained -= s->trained;
     s->trained = false;
     pthread_mutex_unlock(&lock);
 }
 
-bool amp_interrupt_several(void)
-{
-    pthread_mutex_lock(&lock);
-    bool several = trained > 1;
-    pthread_mutex_unlock(&lock);
-    return several;
-}
-
-// ---- the end ----
+/* ---- the end ---- */
 
 static const char *name_of(int number)
 {
-    size_t i = 0;
+    int i = 0;
     while (i < SIGNALS - 1 && signals[i].number != number)
-        ++i;
+        i++;
     return signals[i].name;
-}
-
-// Whether a run that goes on from here draws its sizes elsewhere than this one: Darknet counts ten
-// iterations from where a run starts. Without a seed no two runs are the same.
-static bool is_between_sizes(const struct amp_session *s, size_t iteration)
-{
-    bool random = false;
-    if (amp_gpus_count(s->net) > 1) return false; // no run of several GPUs is resumed exactly
-    for (int i = 0; i < s->desc->n; ++i)
-        random |= s->desc->layers[i].random != 0;
-    return random && s->options.seeded && iteration % 10 != 0;
-}
-
-// What is there is saved at once, whatever may come of the rest.
-static void put_off(struct amp_session *s, size_t iteration, const char *path)
-{
-    static bool told;
-    if (told) return;
-    told = true;
-    amp_save_weights(s->net, path);
-    fprintf(
-        stderr,
-        "darknet-amp: the state after iteration %zu is saved. This run goes on to iteration %zu "
-        "and saves again: with random=1 that is where a run resumes exactly\n",
-        iteration, (iteration / 10 + 1) * 10);
 }
 
 void amp_interrupt_obey(struct amp_session *s)
@@ -226,11 +171,7 @@ void amp_interrupt_obey(struct amp_session *s)
     char path[PATH_MAX];
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
-    if (iteration >= (size_t)s->net->max_batches) return; // Darknet ends by itself
-    if (is_between_sizes(s, iteration)) {
-        put_off(s, iteration, path);
-        return;
-    }
+    if (iteration >= (size_t)s->net->max_batches) return; /* Darknet ends by itself */
     amp_gpus_close_logs(s);
     amp_gpus_average(s->net);
     amp_save_last(s, path);
@@ -239,10 +180,10 @@ void amp_interrupt_obey(struct amp_session *s)
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
             "command with the weights file after the cfg, without -clear: %s %s\n",
             name_of(asked()), iteration, s->cfg->path, path);
-    _exit(128 + asked()); // as amp_fail: loader threads are still at work
+    _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
 }
 
-// Darknet's trainers read their backup folder so.
+/* Darknet's trainers read their backup folder so. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);

@@ -83,7 +83,7 @@ static int read_line(struct reader *r, char *line)
     if (*line == '\0' || *line == '#' || *line == ';') return 0;
     if (strchr(line, '\r'))
         return fail(r, "has a carriage return (Windows line end), which Darknet takes as part of "
-                       "the value; save the file with Unix line ends");
+                       "the value; save the file with Unix line ends (dos2unix FILE)");
     for (const char *c = line; *c; ++c)
         if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
     if (*line != '[' || !r->sectioned) return add_entry(r, line);
@@ -240,4 +240,12 @@ const char *amp_cfg_string(const struct amp_cfg_section *section, const char *ke
 {
     const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
     return entry ? entry->value : def;
+}
+
+const char *amp_cfg_remark_hint(const char *value)
+{
+    return value[strcspn(value, "#;")]
+               ? " (a remark is not allowed after a value: put it on a line "
+                 "of its own)"
+               : "";
 }

@@ -59,4 +59,7 @@ int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
 double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
 const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
 
+/* Words to end an error message with where a value holds a remark ("1 # on"), else "". */
+const char *amp_cfg_remark_hint(const char *value);
+
 #endif

@@ -21,9 +21,9 @@ static int read_activation(struct describer *d, struct amp_layer_desc *l, const 
         return amp_desc_fail(
             d, amp_cfg_line(d->section, "activation"),
             "activation=%s: this Darknet does not know it and would train ReLU instead; allowed: "
-            "logistic, "
-            "relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, lhtan, selu",
-            name);
+            "logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, "
+            "lhtan, selu%s",
+            name, amp_cfg_remark_hint(name));
     l->activation = AMPK_RELU;
     return 0;
 }

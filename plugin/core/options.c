@@ -6,6 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cfg_keys.h"
+#include "cfg_values.h"
+
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static const double scale_min = 1, scale_max = AMP_LOSS_SCALE_MAX;
@@ -373,7 +376,9 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
     struct amp_options layer_options;
     if (!row->set(is_net ? r->options : &layer_options, entry->value))
-        return fail(r, entry, "allowed: %s", row->range);
+        return fail(r, entry, "allowed: %s%s%s",
+                    strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
+                    amp_cfg_remark_hint(entry->value));
     return 0;
 }
 
@@ -474,6 +479,19 @@ static int check_first_section(struct reader *r)
     return -1;
 }
 
+int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, size_t notes_size,
+                               char *err, size_t err_size)
+{
+    const char *own[LENGTH(rows)];
+    for (int i = 0; i < LENGTH(rows); i++)
+        own[i] = rows[i].key;
+    return amp_cfg_keys_check(file, own, LENGTH(rows), notes, notes_size, err, err_size) ||
+                   amp_cfg_values_check(file, err, err_size) ||
+                   amp_cfg_values_check_training(file, err, err_size)
+               ? -1
+               : 0;
+}
+
 int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
                      size_t notes_size, char *err, size_t err_size)
 {
@@ -498,6 +516,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         *options = defaults;
         options->seeded = seeded;
         options->seed = seed;
+        return 0;
     }
-    return 0;
+    return amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size);
 }

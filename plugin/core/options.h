@@ -64,6 +64,12 @@ void amp_option_write_markdown(FILE *);
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
 
+/* What amp_options_read checks of Darknet's own keys where mixed_precision=1: unknown ones
+ * (cfg_keys.h) and values that train something else (cfg_values.h). For those who want to know it
+ * of a cfg without the key too. */
+int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
+                               char *err, size_t err_size);
+
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "check_train_net.h"
+#include "data_file.h"
 #include "plugin/core/file_check.h"
 #include "plugin/core/cfg_file.h"
 #include "plugin/core/net_desc.h"
@@ -234,7 +235,7 @@ static void check_room(struct checker *k, const char *folder)
     memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);
     if (amp_folder_check(folder, bytes, twice ? 2 * files : files, what[twice][files - 1], err,
                          sizeof err))
-        fault(k, "backup %s", err);
+        fault(k, "backup %s%s", err, amp_data_file_default(k->data, "backup"));
 }
 
 static void check_backup(struct checker *k)
@@ -250,6 +251,12 @@ static void check_list(struct checker *k, int classes)
 {
     struct amp_train_list list;
     const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
+    const char *by_default = amp_data_file_default(k->data, "train");
+    const char *why = *by_default ? amp_text_unreadable(path) : NULL;
+    if (why) {
+        fault(k, "image list %s: %s%s", path, why, by_default);
+        return;
+    }
     amp_train_list_check(path, classes, k->progress, &list, tell, k);
     if (list.over_edge && k->warn)
         fprintf(k->warn,
@@ -276,6 +283,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
+        amp_data_file_check(k.data, k.options.mixed_precision, tell, &k, warn);
         check_names(&k, classes);
         check_backup(&k);
         check_list(&k, count_label_classes(&k, classes));

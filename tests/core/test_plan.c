@@ -1,5 +1,6 @@
 /* The precision plan: what must hold for every net, on stock and random ones, and what it decides
  * on chosen ones. */
+#include "plugin/core/layers.h"
 #include "plugin/core/plan.h"
 
 #include "tests/rig/harness.h"
@@ -26,8 +27,9 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
     if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
     REQUIRE(cfg && !test_failures);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    plan =
-        net ? amp_plan_make(net, &options, device_losses, demoted, train, err, sizeof err) : NULL;
+    plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | device_losses, demoted, train,
+                               err, sizeof err)
+               : NULL;
     if (!plan) TEST_FAIL("%s", err);
     REQUIRE(plan);
 }
@@ -644,6 +646,14 @@ AMP_TEST(losses_on_the_device)
     CHECK(strstr(plan->layers[1].reason, "device") == NULL);
     forget();
     device_losses = 0;
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
+    CHECK_STR(plan->layers[1].reason,
+              "loss: stays FP32, its delta carries the loss scale; mixed_precision=0 changes "
+              "nothing on a CPU: Darknet's code runs it anyway");
+    forget();
+    plan_layers("", "[lrn]\nmixed_precision=0\nsize=3\n[cost]\n");
+    CHECK(strstr(plan->layers[0].reason, "; mixed_precision=0 changes nothing: ") != NULL);
+    forget();
 }
 
 AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)

@@ -424,6 +424,45 @@ AMP_TEST(weights)
                    "loaded, layer 1 and later ones start anew\n");
 }
 
+AMP_TEST(keys_of_the_data_file)
+{
+    start();
+    check_bad_data(
+        "classes=2", "claases=2",
+        "a.data:1: claases=: Darknet knows no such key; the nearest known one is classes");
+    check_bad_data("train=train.txt", "trian=train.txt",
+                   "a.data:2: trian=: Darknet knows no such key; the nearest known one is train\n"
+                   "image list data/train.list: No such file or directory (a.data has no train= "
+                   "line: this is Darknet's default)");
+    check_bad_data("backup=backup\n", "",
+                   "backup folder /backup/: No such file or directory (a.data has no backup= line: "
+                   "this is Darknet's default)");
+    put_replaced("a.data", good_data, "classes=2", "classes=2\ncolour=blue\nresults=x");
+    check_good();
+    CHECK_STR(out, "warning: a.data:2: colour=: Darknet knows no such key\n");
+    put_replaced("a.data", good_data, "classes=2", "claases=2");
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", "");
+    check_good(); /* stock Darknet's training does not read it */
+    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; the nearest known one "
+                   "is classes\n");
+}
+
+AMP_TEST(blanks_in_the_data_file)
+{
+    start();
+    check_bad_data("backup=backup", "# a b=c d\n backup = my folder ",
+                   "backup folder myfolder: No such file or directory");
+    CHECK_STR(out,
+              "warning: a.data:6: backup=my folder: Darknet drops blanks and reads myfolder\n");
+    put_replaced("a.data", good_data, "names=two.names", "names\t=  two .names");
+    check_good();
+    CHECK_STR(out,
+              "warning: a.data:4: names=two .names: Darknet drops blanks and reads two.names\n");
+    put_replaced("a.data", good_data, "names=two.names", " names = two.names ");
+    check_good();
+    CHECK_STR(out, "");
+}
+
 AMP_TEST(backup_folder)
 {
     start();

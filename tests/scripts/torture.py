@@ -120,12 +120,10 @@ def check_fuzzing():
             assert minutes * 60 <= found["cpu_seconds"] < minutes * 60 + 5, found
             assert found["executions"] > 100 and found["edges"] > 50 and not found["findings"], found
             assert "edges" in done.stdout.splitlines()[-1], done.stdout
-        out = Path(state) / "record"
-        subprocess.run([sys.executable, "-B", ROOT / "scripts/fuzz.py", "record", out], check=True,
+        record = Path(state) / "record.md"
+        subprocess.run([sys.executable, "-B", ROOT / "scripts/fuzz.py", "record", record], check=True,
                        env={**os.environ, "AMP_FUZZ_STATE": state})
-        rows = json.loads((Path(state) / "record.json").read_text())["targets"]
-        assert [row["target"] for row in rows] == ["data"] and rows[0]["executions"] == found["executions"]
-        assert "| data | 0.1 |" in (Path(state) / "record.md").read_text()
+        assert f"| data | 0.1 | {found['executions']} |" in record.read_text()
 
 
 check_lists()
