@@ -3,7 +3,7 @@
  * timed, the first that the libraries expect to be fast and that runs. */
 #include "bench.h"
 
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 
 #include <math.h>
 #include <stdio.h>

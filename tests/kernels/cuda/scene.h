@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 #include "kernels/cuda/libs/cudnn_plan.h"
 #include "kernels/cuda/libs/gemm_cublaslt.h"
 #include "kernels/cuda/libs/plan_cache.h"
