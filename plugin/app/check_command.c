@@ -10,9 +10,9 @@
 #include "amp.h"
 #include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_inputs.h"
 #include "plugin/core/progress.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/options.h"
 #include "plugin/core/plan.h"
 #include "arguments.h"
@@ -20,7 +20,7 @@
 #include "comparison.h"
 #include "machine.h"
 #include "precision.h"
-#include "quiet.h"
+#include "variant.h"
 
 #ifdef GPU
 static const bool on_gpu = true;
@@ -181,7 +181,8 @@ static int predict_memory(struct check *c)
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
-    struct amp_plan *plan = amp_plan_make(c->net, &options, 0, NULL, true, err, sizeof err);
+    struct amp_plan *plan =
+        amp_plan_make(c->net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
     c->summary.mixed_bytes = plan->mixed_bytes;

@@ -191,8 +191,10 @@ static void choose_gpu(int argc, char **argv)
 
 static const char help[] =
     "Usage: darknet detector train DATA CFG [WEIGHTS] [OPTION...]\n"
-    "Trains a detector on the images that the data file's train= lists. Looks at all inputs first:\n"
-    "with a fault in one of them nothing is trained. The line mixed_precision=1 under [net] of the\n"
+    "Trains a detector on the images that the data file's train= lists. Looks at all inputs "
+    "first:\n"
+    "with a fault in one of them nothing is trained. The line mixed_precision=1 under [net] of "
+    "the\n"
     "cfg turns mixed precision on.\n"
     "\n"
     "  -clear                Begin at iteration 0 with these weights\n"

@@ -5,6 +5,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
 
@@ -26,7 +27,8 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, char *err, size
                 "[net]; with it the plan would be:\n",
                 cfg->path);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    struct amp_plan *plan = net ? amp_plan_make(net, &options, 0, NULL, true, err, err_size) : NULL;
+    struct amp_plan *plan =
+        net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
     if (plan && json)
         amp_plan_print_json(plan, net, stdout);
     else if (plan)

@@ -9,12 +9,11 @@
 #include "arguments.h"
 #include "commands.h"
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_net.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
 #include "profile_time.h"
-#include "quiet.h"
+#include "variant.h"
 
 static int complain(const char *what)
 {
@@ -45,9 +44,8 @@ static void fill_batch(network *net)
 static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc, bool mixed,
                  network **net)
 {
-    char err[2 * PATH_MAX], batch[16];
+    char batch[16];
     struct amp_cfg_key keys[64];
-    struct amp_cfg_variant variant;
     int n_rows, n = 0, steps = desc->time_steps > 1 ? desc->time_steps : 1;
     const struct amp_option_row *rows = amp_option_rows(&n_rows);
     snprintf(batch, sizeof batch, "%d", desc->batch / steps);
@@ -63,12 +61,11 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
             !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
         if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
-    if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) return complain(err);
     srand(1);
-    amp_hush_begin();
-    *net = parse_network_cfg(variant.path);
-    amp_hush_end();
-    amp_cfg_variant_close(&variant);
+    *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
+                                  : "amp profile: the network in Darknet's FP32",
+                            cfg, keys, n, NULL);
+    if (!*net) return -1;
     fill_batch(*net);
     return 0;
 }
