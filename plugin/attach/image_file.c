@@ -4,7 +4,6 @@
 
 #include "ending.h"
 #include "exceptions.h"
-#include "fail.h"
 #include "symbols.h"
 
 #include "darknet.h"

@@ -3,10 +3,9 @@
 #include "ending.h"
 #include "gpus.h"
 #include "image_file.h"
-#include "interrupt.h"
+#include "run.h"
 #include "iteration.h"
 #include "seed.h"
-#include "fail.h"
 #include "sessions.h"
 #include "staging.h"
 #include "symbols.h"
@@ -335,7 +334,7 @@ static void tell_what_ignores_the_seed(const load_args *args)
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
-    if (s) amp_interrupt_obey(amp_gpus_first(s));
+    if (s) amp_run_obey(amp_gpus_first(s));
 }
 
 /* Darknet's own load_data, but for its last act: to write the batch to its destination. */
