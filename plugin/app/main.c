@@ -10,7 +10,7 @@
 #include "detector_train.h"
 #include "check_command.h"
 #include "profile_command.h"
-#include "plugin/core/plan_command.h"
+#include "plugin/core/plan.h"
 #include "detector_map.h"
 
 int darknet_main(int argc, char **argv);
