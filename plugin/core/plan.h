@@ -111,7 +111,5 @@ const char *amp_compute_name(enum ampk_compute);
 /* The report that is printed at attach and by `amp plan`. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
-/* `darknet amp plan CFG [--json]`; returns the program's status. */
-int amp_command_plan(int argc, char **argv);
 
 #endif

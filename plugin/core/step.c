@@ -24,9 +24,8 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
         return;
     }
     snprintf(message, sizeof message,
-             "%s%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
-             "burn_in, or check the labels; %s.",
-             s->log->who, why, advice);
+             "%s%s. Lower learning_rate, lengthen burn_in, or check the labels; %s.", s->log->who,
+             why, advice);
     s->stop(s->user, message);
 }
 

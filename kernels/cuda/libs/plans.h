@@ -1,19 +1,19 @@
-/* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt.
+/* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt. Each file uses those above it:
  *
- * tensor_core_cuda     plans, as they are kept; running them
- * tensor_core_timing   which is the fastest for a problem
- * tensor_core_guess    which is expected to be, where nothing is timed
- * tensor_core_fault    what made the device fault is left out
- * tensor_core_bench    what plans are timed on
- * tensor_core_contest  two ways to use plans, of which the faster is taken:
- * tensor_core_beside   gradients one after the other, or beside each other
- * tensor_core_sums     batch-norm's sums by a kernel, or in the epilogue
- * tensor_core_image_gradient  the first weight gradient and dy by two, or in one kernel
- * tensor_core_image    a convolution that reads images by a plan, or by our kernel
- * tensor_core_agree    what the statistics of two ways may differ by
+ * cudnn_graph, cudnn_plan, gemm_cublaslt, plan_cache   the libraries, and the file of plans
+ * records    what is said, and kept for the next run
+ * engine     one engine of a library: set up, run, named
+ * bench      operands and memory to run engines on, and the clock
+ * choose     the fastest engine for a problem; or the first guess, where nothing is timed
+ * plans      a plan for each problem, as kept or chosen
+ * contest    two ways to use plans, of which the faster is taken; and for gradients
+ *            one after the other, or beside each other
+ * contest_sums            batch-norm's sums by a kernel, or in the epilogue
+ * contest_image           a convolution that reads images by a plan, or by our kernel
+ * contest_image_gradient  the first weight gradient and dy by two kernels, or by one
  */
-#ifndef AMPK_CUDA_TENSOR_CORE_CUDA_H
-#define AMPK_CUDA_TENSOR_CORE_CUDA_H
+#ifndef AMPK_CUDA_PLANS_H
+#define AMPK_CUDA_PLANS_H
 
 #include "cudnn_plan.h"
 #include "gemm_cublaslt.h"
@@ -49,7 +49,7 @@ struct ampk_tc {
 };
 
 /* One way to compute a problem. */
-struct ampk_tc_way {
+struct ampk_tc_engine {
     struct ampk_cudnn_plan *cudnn; /* or: */
     struct ampk_gemm *gemm;
     cublasLtMatmulAlgo_t algorithm;
@@ -60,7 +60,7 @@ struct ampk_tc_way {
 struct ampk_tc_plan {
     char key[AMPK_TC_KEY]; /* in the cache */
     struct ampk_tc_problem problem;
-    struct ampk_tc_way way;
+    struct ampk_tc_engine engine;
     const char *no_tensor_cores;
     struct ampk_tc_plan *next;
 };
@@ -71,24 +71,25 @@ void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
 /* The most that a plan for the problem may ask for. */
 size_t ampk_tc_workspace_limit(const struct ampk_tc *, const struct ampk_tc_problem *);
-const char *ampk_tc_name_of(enum ampk_dtype);
 
 /* FP32 results of 16-bit operands: cuBLASLt's alone, of inner products. cuDNN has them only by
  * kernels that it compiles. */
 bool ampk_tc_is_wide(const struct ampk_tc_problem *);
 
 /* An empty way becomes one by that library; false where it refuses. */
-bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,
+bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_engine *,
                        const struct ampk_cudnn_choice *, size_t workspace_limit, char *why,
                        size_t why_size);
-bool ampk_tc_set_gemm(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_way *,
+bool ampk_tc_set_gemm(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_engine *,
                       const cublasLtMatmulAlgo_t *, size_t workspace_limit);
-void ampk_tc_clear_way(struct ampk_tc_way *);
+void ampk_tc_clear_engine(struct ampk_tc_engine *);
 /* cuBLASLt's algorithms, best guess first; 0 with the reason where it has none. */
 int ampk_tc_list_gemms(struct ampk_tc *, const struct ampk_tc_problem *, size_t workspace_limit,
                        cublasLtMatmulAlgo_t *, int most, char *why, size_t why_size);
 
 /* A choice's own key: the plan's, then the choice, which is returned, as values have it. */
+const char *ampk_tc_name_choice(const struct ampk_tc_plan *, const char *choice,
+                                char key[AMPK_TC_CHOICE_KEY]);
 const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *, const struct ampk_cudnn_choice *,
                                char key[AMPK_TC_CHOICE_KEY]);
 const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulAlgo_t *,
@@ -99,18 +100,18 @@ bool ampk_tc_has_faulted(struct ampk_tc *, const char *key);
 /* Of what is tried now. Whether the next run of the program knows it. */
 bool ampk_tc_remember_fault(struct ampk_tc *);
 
-/* The fastest way of all that can do it, as plan->way and in the cache; false where timing is not
- * wanted, there is no memory for it, or nothing can. */
+/* The fastest way of all that can do it, as plan->engine and in the cache; false where timing is
+ * not wanted, there is no memory for it, or nothing can. */
 bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                             size_t why_size);
 /* The first way that the libraries expect to be fast and that runs, where there is memory to see
- * that; as plan->way. */
+ * that; as plan->engine. */
 bool ampk_tc_choose_by_guess(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                              size_t why_size);
 
 /* ampk_tc_run of one way; false with the reason where the library refuses. */
-bool ampk_tc_run_way(struct ampk_tc *, const struct ampk_tc_way *, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *, void *workspace,
-                     ampk_rt_stream, char *why, size_t why_size);
+bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const void *first,
+                        const void *second, void *result, const struct ampk_tc_sums *,
+                        void *workspace, ampk_rt_stream, char *why, size_t why_size);
 
 #endif

@@ -2,8 +2,7 @@
  * sooner than a plan does; and whether it is right on this device.
  *
  * Right are its results by those of the plan, and its statistics by these results. */
-#include "tensor_core_agree.h"
-#include "tensor_core_contest.h"
+#include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -45,7 +44,7 @@ static bool begin(void *bench)
     g->host = malloc(2 * 2 * vector);
     if (g->x.data) ampk_conv_fill(g->bench.stream, g->x.data, operand, x, MEAN_OF_X);
     return ready && g->x.data && g->y.data && g->statistics && g->words && g->host &&
-           g->bench.workspace_bytes >= g->usual->way.workspace;
+           g->bench.workspace_bytes >= g->usual->engine.workspace;
 }
 
 static void end(void *bench)
@@ -72,7 +71,7 @@ static bool run_plan(struct imaging *g)
 {
     const struct ampk_tc_problem *p = &g->usual->problem;
     ampk_conv_pack(g->ctx, &g->x, p->compute, p->c, g->bench.first);
-    return ampk_tc_bench_run(&g->bench, &g->usual->way);
+    return ampk_tc_bench_run(&g->bench, &g->usual->engine);
 }
 
 static void run_kernel(struct imaging *g)

@@ -3,8 +3,7 @@
  *
  * Right are an engine's sums by the result beside them, and that result by the plain engine's. With
  * R the root of the mean of a channel's squares, the mean may be off by slack * R. */
-#include "tensor_core_agree.h"
-#include "tensor_core_contest.h"
+#include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -38,8 +37,9 @@ static bool begin(struct summing *s, int on_device, int on_host)
     s->device = ampk_rt_alloc(bytes);
     s->host = malloc((size_t)on_host * c * sizeof *s->host);
     if (s->device) ampk_rt_zero(s->device, bytes, s->bench.stream);
-    return ready && s->device && s->host && s->bench.workspace_bytes >= s->apart->way.workspace &&
-           s->bench.workspace_bytes >= s->summed->way.workspace;
+    return ready && s->device && s->host &&
+           s->bench.workspace_bytes >= s->apart->engine.workspace &&
+           s->bench.workspace_bytes >= s->summed->engine.workspace;
 }
 
 static void end(void *bench)
@@ -50,7 +50,7 @@ static void end(void *bench)
     free(s->host);
 }
 
-/* Of one pass (tensor_core_contest.h). */
+/* Of one pass (contest.h). */
 struct ways {
     bool (*begin)(void *);
     enum ampk_tc_verdict (*check)(void *);
@@ -84,7 +84,7 @@ static bool run_summed(struct summing *s)
 {
     bool done = true;
     for (int i = 0; i < 2 && done; i++) /* that would show sums added to older ones */
-        done = ampk_tc_bench_run(&s->bench, &s->summed->way);
+        done = ampk_tc_bench_run(&s->bench, &s->summed->engine);
     return done;
 }
 
@@ -134,7 +134,7 @@ static float time_statistics(void *bench, bool in_epilogue)
 {
     struct summing *s = bench;
     ampk_tc_bench_start(&s->bench);
-    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->way : &s->apart->way);
+    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->engine : &s->apart->engine);
     take_statistics(s, in_epilogue);
     float ms = ampk_tc_bench_stop(&s->bench);
     return done ? ms : 0;
@@ -153,7 +153,7 @@ static enum ampk_tc_verdict check_statistics(void *bench)
 {
     struct summing *s = bench;
     size_t each = 2 * (size_t)s->result.c;
-    if (!ampk_tc_bench_run(&s->bench, &s->apart->way)) return AMPK_TC_CANNOT_RUN;
+    if (!ampk_tc_bench_run(&s->bench, &s->apart->engine)) return AMPK_TC_CANNOT_RUN;
     const float *expected = read_statistics(s, false, s->host);
     if (!run_summed(s)) return AMPK_TC_CANNOT_RUN;
     const float *stored = read_statistics(s, false, s->host + each);
@@ -246,7 +246,7 @@ static float time_gradients(void *bench, bool in_epilogue)
     struct summing *s = bench;
     ampk_tc_bench_start(&s->bench);
     if (in_epilogue) list_parameters(s);
-    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->way : &s->apart->way);
+    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->engine : &s->apart->engine);
     if (in_epilogue)
         pass_back_summed(s);
     else
@@ -301,7 +301,7 @@ static enum ampk_tc_verdict check_gradients(void *bench)
     struct summing *s = bench;
     size_t each = 2 * (size_t)s->result.c;
     list_parameters(s);
-    if (!ampk_tc_bench_run(&s->bench, &s->apart->way)) return AMPK_TC_CANNOT_RUN;
+    if (!ampk_tc_bench_run(&s->bench, &s->apart->engine)) return AMPK_TC_CANNOT_RUN;
     const float *expected = read_sums(s, s->activation, s->host);
     if (!run_summed(s)) return AMPK_TC_CANNOT_RUN;
     const float *summed = read_vectors(s, s->bench.sums.sums, AMPK_TC_SUMS, s->host + each);

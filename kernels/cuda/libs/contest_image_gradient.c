@@ -4,7 +4,7 @@
  *
  * Both multiply the same 16 bits. With R = sqrt(n) * rms(dy) * rms(x), n pixels, no part of such a
  * sum is larger than 8 R where signs are random, as they are here. */
-#include "tensor_core_contest.h"
+#include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -118,7 +118,7 @@ static bool begin(void *bench)
 {
     struct first_layer *f = bench;
     return ampk_tc_bench_begin(&f->bench, &f->plan->problem) &&
-           f->bench.workspace_bytes >= f->plan->way.workspace && make_layer(f) &&
+           f->bench.workspace_bytes >= f->plan->engine.workspace && make_layer(f) &&
            ampk_cuda_work_reserve(f->ctx, ampk_image_gradient_work(&f->x, f->shape->k));
 }
 
@@ -156,10 +156,10 @@ static bool run(struct first_layer *f, bool in_registers)
         ampk_cuda_bn_act_backward(f->ctx, g->y, NULL, g->bn, g->activation, g->d, &f->dy, dscale,
                                   dbias, NULL, NULL);
     ampk_conv_pack(f->ctx, &f->x, f->shape->compute, f->plan->problem.c, f->bench.first);
-    return ampk_tc_bench_run(&f->bench, &f->plan->way);
+    return ampk_tc_bench_run(&f->bench, &f->plan->engine);
 }
 
-static float time_way(void *bench, bool in_registers)
+static float time_engine(void *bench, bool in_registers)
 {
     struct first_layer *f = bench;
     ampk_tc_bench_start(&f->bench);
@@ -260,7 +260,7 @@ bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_
                                       .bench = &f,
                                       .begin = begin,
                                       .check = check,
-                                      .time = time_way,
+                                      .time = time_engine,
                                       .end = end};
     snprintf(what, sizeof what, "%sdy in registers, %d channels", like->argmax ? "maxpool's " : "",
              shape->c);

@@ -1,4 +1,4 @@
-#include "tensor_core_bench.h"
+#include "bench.h"
 
 #include "kernels/cuda/conv/conv_layout.h"
 
@@ -56,9 +56,10 @@ void ampk_tc_bench_wait(struct ampk_tc_bench *b)
     if (!ampk_rt_stream_wait(b->stream)) give_up(b);
 }
 
-void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_way *way, const char *key)
+void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine,
+                         const char *key)
 {
-    b->blamed = way;
+    b->blamed = engine;
     b->tc->trying = key;
 }
 
@@ -133,10 +134,10 @@ void ampk_tc_bench_end(struct ampk_tc_bench *b)
     if (b->to) ampk_rt_event_destroy(b->to);
 }
 
-bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_way *way)
+bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine)
 {
-    bool done = ampk_tc_run_way(b->tc, way, b->first, b->second, b->result, &b->sums, b->workspace,
-                                b->stream, b->refusal, sizeof b->refusal);
+    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, &b->sums,
+                                   b->workspace, b->stream, b->refusal, sizeof b->refusal);
     if (done) return true;
     ampk_rt_forget_error();
     ampk_tc_bench_wait(b); /* a device that faulted refuses everything */

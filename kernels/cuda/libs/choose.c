@@ -1,8 +1,9 @@
-/* Which way is the fastest for a problem on this device: all that the libraries name are timed
- * once, then the settings about the fastest of cuDNN's.
- */
+/* Which engine is the fastest for a problem on this device: all that the libraries name are timed
+ * once, then, where the user wants it, the settings about the fastest of cuDNN's. Where nothing is
+ * timed, the first that the libraries expect to be fast and that runs. */
+#include "bench.h"
+
 #include "kernels/cuda/conv/conv_layout.h"
-#include "tensor_core_bench.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +13,8 @@ enum {
     NAMED = 128,       /* choices of cuDNN's heuristics at most */
     TRIED = 512,       /* with those that the search comes by */
     SEARCH_ROUNDS = 8, /* at most */
-    GEMM_TRIED = 64,
+    GEMMS_TIMED = 64,
+    GEMMS_GUESSED = 16,
 };
 
 /* A way that takes so much longer than the best is not run again; the first run alone, which a busy
@@ -22,13 +24,13 @@ static const float HOPELESS = 1.3f, HOPELESS_AT_FIRST = 3;
 static const float WORTH = 1.01f;
 
 /* Milliseconds of the fastest run; 0 where it cannot run. */
-static float time_way(struct ampk_tc_bench *b, const struct ampk_tc_way *way, float best)
+static float time_engine(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine, float best)
 {
     float fastest = 0;
-    if (!ampk_tc_bench_run(b, way)) return 0; /* loads the kernel */
+    if (!ampk_tc_bench_run(b, engine)) return 0; /* loads the kernel */
     for (int i = 0; i < AMPK_TC_TIMED_RUNS; i++) {
         ampk_tc_bench_start(b);
-        if (!ampk_tc_bench_run(b, way)) return 0;
+        if (!ampk_tc_bench_run(b, engine)) return 0;
         float ms = ampk_tc_bench_stop(b);
         if (ms <= 0) return 0;
         if (i == 0 || ms < fastest) fastest = ms;
@@ -44,26 +46,26 @@ static void write_value(char value[AMPK_TC_VALUE], float ms, const char *choice)
 
 /* Of one way to compute a plan's problem. */
 struct candidate {
-    struct ampk_tc_way way;
+    struct ampk_tc_engine engine;
     char key[AMPK_TC_CHOICE_KEY];
     const char *choice; /* in it */
 };
 
 /* If it is the fastest so far it becomes the plan's way. value: of that, for the cache. Returns the
  * candidate's own time, 0 where it cannot run. */
-static float try_way(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct candidate *c,
-                     char value[AMPK_TC_VALUE])
+static float try_engine(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct candidate *c,
+                        char value[AMPK_TC_VALUE])
 {
-    struct ampk_tc_way *best = &plan->way;
-    ampk_tc_bench_blame(b, &c->way, c->key);
-    float ms = c->way.ms = time_way(b, &c->way, best->ms);
+    struct ampk_tc_engine *best = &plan->engine;
+    ampk_tc_bench_blame(b, &c->engine, c->key);
+    float ms = c->engine.ms = time_engine(b, &c->engine, best->ms);
     ampk_tc_bench_blame(b, NULL, NULL);
     if (ms <= 0 || (best->ms > 0 && ms >= best->ms)) {
-        ampk_tc_clear_way(&c->way);
+        ampk_tc_clear_engine(&c->engine);
         return ms;
     }
-    ampk_tc_clear_way(best);
-    *best = c->way;
+    ampk_tc_clear_engine(best);
+    *best = c->engine;
     write_value(value, ms, c->choice);
     return ms;
 }
@@ -76,13 +78,14 @@ static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
     char why[100];
     const struct ampk_tc_problem *p = &plan->problem;
     size_t limit = b->workspace_bytes;
-    cublasLtMatmulAlgo_t algorithms[GEMM_TRIED];
-    int count = ampk_tc_list_gemms(b->tc, p, limit, algorithms, GEMM_TRIED, why, sizeof why);
+    cublasLtMatmulAlgo_t algorithms[GEMMS_TIMED];
+    int count = ampk_tc_list_gemms(b->tc, p, limit, algorithms, GEMMS_TIMED, why, sizeof why);
     for (int i = 0; i < count; i++) {
-        struct candidate c = {.way.ms = 0};
+        struct candidate c = {.engine.ms = 0};
         c.choice = ampk_tc_name_gemm(plan, &algorithms[i], c.key);
         if (ampk_tc_has_faulted(b->tc, c.key)) continue;
-        if (ampk_tc_set_gemm(b->tc, p, &c.way, &algorithms[i], limit)) try_way(b, plan, &c, value);
+        if (ampk_tc_set_gemm(b->tc, p, &c.engine, &algorithms[i], limit))
+            try_engine(b, plan, &c, value);
     }
 }
 
@@ -102,20 +105,20 @@ static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
                            const struct ampk_tc_plan *plan)
 {
     bool is_fallback = ampk_cudnn_modes[mode] == CUDNN_HEUR_MODE_FALLBACK;
-    return is_fallback && !choice->tensor_cores && plan->way.ms > 0;
+    return is_fallback && !choice->tensor_cores && plan->engine.ms > 0;
 }
 
 static void try_next(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct trials *t,
                      char value[AMPK_TC_VALUE], char *why, size_t why_size)
 {
-    struct candidate c = {.way.ms = 0};
+    struct candidate c = {.engine.ms = 0};
     int i = t->tried++;
     c.choice = ampk_tc_name_cudnn(plan, &t->choices[i], c.key);
     if (ampk_tc_has_faulted(b->tc, c.key) ||
-        !ampk_tc_set_cudnn(b->tc, &plan->problem, &c.way, &t->choices[i], b->workspace_bytes, why,
-                           why_size))
+        !ampk_tc_set_cudnn(b->tc, &plan->problem, &c.engine, &t->choices[i], b->workspace_bytes,
+                           why, why_size))
         return;
-    float ms = try_way(b, plan, &c, value);
+    float ms = try_engine(b, plan, &c, value);
     if (ms <= 0 || (t->fastest >= 0 && ms >= t->ms)) return;
     t->fastest = i;
     t->ms = ms;
@@ -174,9 +177,9 @@ static bool compute(struct ampk_tc_bench *b, const struct candidate *c, void *re
 {
     char why[400];
     ampk_rt_zero(result, b->result_bytes, b->stream);
-    ampk_tc_bench_blame(b, &c->way, c->key);
-    bool done = ampk_tc_run_way(b->tc, &c->way, b->first, b->second, result, &b->sums, b->workspace,
-                                b->stream, why, sizeof why);
+    ampk_tc_bench_blame(b, &c->engine, c->key);
+    bool done = ampk_tc_run_engine(b->tc, &c->engine, b->first, b->second, result, &b->sums,
+                                   b->workspace, b->stream, why, sizeof why);
     ampk_tc_bench_wait(b);
     ampk_tc_bench_blame(b, NULL, NULL);
     return done;
@@ -200,7 +203,7 @@ static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
                    const struct ampk_cudnn_choice *choice, const struct candidate *named,
                    void *other)
 {
-    struct candidate found = {.way = plan->way};
+    struct candidate found = {.engine = plan->engine};
     ampk_tc_name_cudnn(plan, choice, found.key);
     return compute(b, &found, b->result) && compute(b, &found, other) &&
            compare(b, plan, other) == 0 && compute(b, named, other) &&
@@ -213,16 +216,16 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
                         int named, float ms, void *other, char value[AMPK_TC_VALUE])
 {
     char why[400], text[AMPK_TC_KEY + 2 * AMPK_TC_VALUE], before[32];
-    struct candidate c = {.way.ms = 0};
+    struct candidate c = {.engine.ms = 0};
     c.choice = ampk_tc_name_cudnn(plan, &t->choices[named], c.key);
-    bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &c.way, &t->choices[named],
+    bool set = ampk_tc_set_cudnn(b->tc, &plan->problem, &c.engine, &t->choices[named],
                                  b->workspace_bytes, why, sizeof why);
-    bool pays = ms > WORTH * plan->way.ms;
+    bool pays = ms > WORTH * plan->engine.ms;
     if (set && pays && agrees(b, plan, &t->choices[t->fastest], &c, other)) {
         snprintf(text, sizeof text, "%s; before the search", plan->key);
         snprintf(before, sizeof before, "%.6g", ms);
         ampk_plan_cache_add(b->tc->cache, text, before);
-        ampk_tc_clear_way(&c.way);
+        ampk_tc_clear_engine(&c.engine);
         return;
     }
     snprintf(text, sizeof text,
@@ -230,9 +233,9 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
              value);
     if (pays && !b->tc->said_wrong) ampk_tc_say(text);
     b->tc->said_wrong |= pays;
-    ampk_tc_clear_way(&plan->way);
-    plan->way = c.way;
-    plan->way.ms = set ? ms : 0;
+    ampk_tc_clear_engine(&plan->engine);
+    plan->engine = c.engine;
+    plan->engine.ms = set ? ms : 0;
     write_value(value, ms, c.choice);
 }
 
@@ -242,7 +245,7 @@ static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct tr
     char why[400];
     int named = t->fastest, from = -1;
     float ms = t->ms;
-    if (!b->tc->settings.search || named < 0 || ms > HOPELESS * plan->way.ms) return;
+    if (!b->tc->settings.search || named < 0 || ms > HOPELESS * plan->engine.ms) return;
     void *other = ampk_rt_alloc(second_result_bytes(b));
     if (!other) ampk_tc_say("no memory to search for faster settings of a convolution");
     for (int round = 0; other && round < SEARCH_ROUNDS && t->fastest != from; round++) {
@@ -252,7 +255,7 @@ static void search(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct tr
         while (t->tried < t->count)
             try_next(b, plan, t, value, why, sizeof why);
     }
-    bool found = t->fastest != named && plan->way.cudnn && plan->way.ms == t->ms;
+    bool found = t->fastest != named && plan->engine.cudnn && plan->engine.ms == t->ms;
     if (found) check_found(b, plan, t, named, ms, other, value);
     ampk_rt_free(other);
 }
@@ -285,9 +288,112 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
         if (!ampk_tc_is_wide(p)) time_cudnn(&b, plan, value, why, why_size);
     }
     ampk_tc_bench_end(&b);
-    if (plan->way.ms > 0)
+    if (plan->engine.ms > 0)
         ampk_plan_cache_add(tc->cache, plan->key, value);
     else if (p->sums && begun && b.workspace_bytes == ampk_tc_workspace_limit(tc, p))
         ampk_plan_cache_add(tc->cache, plan->key, AMPK_TC_NONE);
-    return plan->way.ms > 0;
+    return plan->engine.ms > 0;
+}
+
+/* ---- without timing ----
+ *
+ * What the libraries expect to be fast. It is run once, where there is memory for that: what
+ * refuses gives way to the next. */
+
+struct guess {
+    struct ampk_tc *tc;
+    struct ampk_tc_plan *plan;
+    ampk_rt_stream stream;
+    struct ampk_tc_bench bench;
+    size_t wanted; /* workspace of the bench that was begun */
+    bool begun, ready;
+};
+
+/* With as much workspace as the way wants: the most that a plan may want takes long to come by. */
+static void begin_guess(struct guess *g, const struct ampk_tc_engine *engine)
+{
+    if (g->begun) ampk_tc_bench_end(&g->bench);
+    g->bench = (struct ampk_tc_bench){.tc = g->tc,
+                                      .stream = g->stream,
+                                      .workspace_bytes = engine->workspace ? engine->workspace : 1,
+                                      .what = g->plan->key,
+                                      .guessed = true};
+    g->wanted = engine->workspace;
+    g->ready = ampk_tc_bench_begin(&g->bench, &g->plan->problem);
+    g->begun = true;
+}
+
+static bool can_try(struct guess *g, const struct ampk_tc_engine *engine)
+{
+    if (!g->begun || engine->workspace > g->wanted) begin_guess(g, engine);
+    return g->ready && engine->workspace <= g->bench.workspace_bytes;
+}
+
+/* Also where that cannot be seen. */
+static bool is_able(struct guess *g, const struct ampk_tc_engine *engine, const char *key,
+                    char *why, size_t why_size)
+{
+    if (ampk_tc_has_faulted(g->tc, key)) {
+        snprintf(why, why_size, "what could compute it made this GPU fault in an earlier run");
+        return false;
+    }
+    if (!can_try(g, engine)) return true;
+    ampk_tc_bench_blame(&g->bench, engine, key);
+    bool done = ampk_tc_bench_run(&g->bench, engine);
+    ampk_tc_bench_wait(&g->bench);
+    ampk_tc_bench_blame(&g->bench, NULL, NULL);
+    if (!done) snprintf(why, why_size, "%s", g->bench.refusal);
+    return done;
+}
+
+static bool choose_gemm(struct guess *g, char *why, size_t why_size)
+{
+    const struct ampk_tc_problem *p = &g->plan->problem;
+    struct ampk_tc_engine *engine = &g->plan->engine;
+    size_t limit = ampk_tc_workspace_limit(g->tc, p);
+    char key[AMPK_TC_CHOICE_KEY];
+    cublasLtMatmulAlgo_t algorithms[GEMMS_GUESSED];
+    int count = ampk_tc_list_gemms(g->tc, p, limit, algorithms, GEMMS_GUESSED, why, why_size);
+    for (int i = 0; i < count; i++) {
+        ampk_tc_name_gemm(g->plan, &algorithms[i], key);
+        if (!ampk_tc_set_gemm(g->tc, p, engine, &algorithms[i], limit)) continue;
+        if (is_able(g, engine, key, why, why_size)) return true;
+        ampk_tc_clear_engine(engine);
+    }
+    return false;
+}
+
+static bool accepts(void *guess, const struct ampk_cudnn_choice *choice,
+                    struct ampk_cudnn_plan *plan, char *why, size_t why_size)
+{
+    struct guess *g = guess;
+    const struct ampk_tc_engine engine = {.cudnn = plan, .workspace = plan->workspace};
+    char key[AMPK_TC_CHOICE_KEY];
+    ampk_tc_name_cudnn(g->plan, choice, key);
+    return is_able(g, &engine, key, why, why_size);
+}
+
+static bool choose_cudnn(struct guess *g, char *why, size_t why_size)
+{
+    const struct ampk_tc_problem *p = &g->plan->problem;
+    struct ampk_tc_engine *engine = &g->plan->engine;
+    struct ampk_cudnn_choice choice;
+    const struct ampk_cudnn_terms terms = {ampk_tc_workspace_limit(g->tc, p), accepts, g};
+    engine->cudnn = ampk_cudnn_plan_expected(&g->tc->cudnn, p, &terms, &choice, why, why_size);
+    if (engine->cudnn) engine->workspace = engine->cudnn->workspace;
+    return engine->cudnn != NULL;
+}
+
+/* Connected layers and FP32 results are cuBLASLt's, the rest cuDNN's. */
+bool ampk_tc_choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
+                             char *why, size_t why_size)
+{
+    const struct ampk_tc_problem *p = &plan->problem;
+    struct guess g = {.tc = tc, .plan = plan, .stream = stream};
+    bool image = p->kh == p->h && p->kw == p->w;
+    bool wide = ampk_tc_is_wide(p);
+    bool chosen = (image || wide) && choose_gemm(&g, why, why_size);
+    if (!chosen && !wide) chosen = choose_cudnn(&g, why, why_size);
+    if (g.begun) ampk_tc_bench_end(&g.bench);
+    return chosen;
 }

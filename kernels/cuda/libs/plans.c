@@ -1,6 +1,7 @@
-/* tensor_core.h on cuDNN and cuBLASLt: plans, the ones that were fastest (tensor_core_timing.c) as
- * a file has them (plan_cache.h). */
-#include "tensor_core_cuda.h"
+/* tensor_core.h on cuDNN and cuBLASLt: a plan for each problem, as the file of plans has it
+ * (plan_cache.h), else chosen now (choose.c). Knows nothing of contests between ways to use plans.
+ */
+#include "plans.h"
 
 #include <cuda_runtime_api.h>
 #include <limits.h>
@@ -9,104 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ampk_tc_say(const char *text)
-{
-    if (text[0]) fprintf(stderr, "darknet-amp: %s\n", text);
-}
-
-void ampk_tc_say_timing(struct ampk_tc *tc)
-{
-    if (!tc->said_timing)
-        ampk_tc_say("timing the ways to compute each convolution on this GPU, once");
-    tc->said_timing = true;
-}
-
-void ampk_tc_save_cache(struct ampk_tc *tc)
-{
-    char err[400] = "";
-    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) ampk_tc_say(err);
-}
-
-size_t ampk_tc_workspace_limit(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
-{
-    size_t much = p->compute == AMPK_COMPUTE_FP32 ? AMPK_TC_WORKSPACE_FP32 : AMPK_TC_WORKSPACE;
-    return tc->settings.workspace_limit < much ? tc->settings.workspace_limit : much;
-}
-
-const char *ampk_tc_name_of(enum ampk_dtype dtype)
-{
-    static const char *const names[] = {"fp32", "fp16", "bf16"};
-    return names[dtype];
-}
-
 /* ---- plans ---- */
-
-bool ampk_tc_is_wide(const struct ampk_tc_problem *p)
-{
-    return p->result != ampk_tc_operand(p->compute);
-}
-
-void ampk_tc_clear_way(struct ampk_tc_way *way)
-{
-    ampk_cudnn_plan_destroy(way->cudnn);
-    ampk_gemm_destroy(way->gemm);
-    *way = (struct ampk_tc_way){.cudnn = NULL};
-}
-
-bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct ampk_tc_way *way,
-                       const struct ampk_cudnn_choice *choice, size_t workspace_limit, char *why,
-                       size_t why_size)
-{
-    way->cudnn = ampk_cudnn_plan_create(&tc->cudnn, p, choice, workspace_limit, why, why_size);
-    if (way->cudnn) way->workspace = way->cudnn->workspace;
-    return way->cudnn != NULL;
-}
-
-bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct ampk_tc_way *way,
-                      const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
-{
-    char why[100];
-    way->gemm = ampk_gemm_create(p, why, sizeof why);
-    if (!way->gemm) return false;
-    way->algorithm = *algorithm;
-    way->workspace = ampk_gemm_workspace(tc->cublaslt, way->gemm, algorithm);
-    if (way->workspace <= workspace_limit) return true;
-    ampk_tc_clear_way(way);
-    return false;
-}
-
-int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size_t workspace_limit,
-                       cublasLtMatmulAlgo_t *algorithms, int most, char *why, size_t why_size)
-{
-    struct ampk_gemm *gemm = ampk_gemm_create(p, why, why_size);
-    if (!gemm) return 0;
-    int count = ampk_gemm_candidates(tc->cublaslt, gemm, workspace_limit, algorithms, most);
-    ampk_gemm_destroy(gemm);
-    return count;
-}
-
-bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *sums,
-                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
-{
-    if (way->gemm)
-        return ampk_gemm_run(tc->cublaslt, way->gemm, &way->algorithm, first, second, result,
-                             workspace, way->workspace, stream, why, why_size);
-    if (cudnnSetStream(tc->cudnn.handle, (cudaStream_t)stream) != CUDNN_STATUS_SUCCESS) {
-        snprintf(why, why_size, "cuDNN: the stream cannot be set");
-        return false;
-    }
-    return ampk_cudnn_plan_run(&tc->cudnn, way->cudnn, first, second, result, sums, workspace, why,
-                               why_size);
-}
 
 void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void *first,
                  const void *second, void *result, const struct ampk_tc_sums *sums, void *workspace,
                  ampk_rt_stream stream)
 {
     char why[400];
-    if (ampk_tc_run_way(tc, &plan->way, first, second, result, sums, workspace, stream, why,
-                        sizeof why))
+    if (ampk_tc_run_engine(tc, &plan->engine, first, second, result, sums, workspace, stream, why,
+                           sizeof why))
         return;
     ampk_rt_forget_error();
     if (ampk_rt_spoil_recording(why)) return;
@@ -116,35 +28,11 @@ void ampk_tc_run(struct ampk_tc *tc, const struct ampk_tc_plan *plan, const void
 
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *plan)
 {
-    return (struct ampk_tc_plan_info){plan->way.workspace, plan->way.ms, plan->no_tensor_cores};
+    return (struct ampk_tc_plan_info){plan->engine.workspace, plan->engine.ms,
+                                      plan->no_tensor_cores};
 }
 
 /* ---- with the cache ---- */
-
-static const char *name_choice(const struct ampk_tc_plan *plan, const char *choice,
-                               char key[AMPK_TC_CHOICE_KEY])
-{
-    int used = snprintf(key, AMPK_TC_CHOICE_KEY, "%s; ", plan->key);
-    snprintf(key + used, AMPK_TC_CHOICE, "%s", choice);
-    return key + used;
-}
-
-const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *plan,
-                               const struct ampk_cudnn_choice *choice, char key[AMPK_TC_CHOICE_KEY])
-{
-    char text[AMPK_TC_CHOICE] = "cudnn ";
-    size_t used = strlen(text);
-    ampk_cudnn_choice_write(choice, text + used, sizeof text - used);
-    return name_choice(plan, text, key);
-}
-
-const char *ampk_tc_name_gemm(const struct ampk_tc_plan *plan,
-                              const cublasLtMatmulAlgo_t *algorithm, char key[AMPK_TC_CHOICE_KEY])
-{
-    char text[AMPK_TC_CHOICE] = "gemm ";
-    ampk_gemm_write(algorithm, text + strlen(text));
-    return name_choice(plan, text, key);
-}
 
 static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
@@ -163,13 +51,14 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     int at = 0;
     bool chosen = false;
     if (!value || sscanf(value, "%f %n", &ms, &at) != 1 || !at) return false;
-    name_choice(plan, value + at, key);
+    ampk_tc_name_choice(plan, value + at, key);
     if (ampk_tc_has_faulted(tc, key)) return false;
     if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
-        chosen = ampk_tc_set_gemm(tc, &plan->problem, &plan->way, &algorithm, limit);
+        chosen = ampk_tc_set_gemm(tc, &plan->problem, &plan->engine, &algorithm, limit);
     else if (!strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice))
-        chosen = ampk_tc_set_cudnn(tc, &plan->problem, &plan->way, &choice, limit, why, sizeof why);
-    if (chosen) plan->way.ms = ms;
+        chosen =
+            ampk_tc_set_cudnn(tc, &plan->problem, &plan->engine, &choice, limit, why, sizeof why);
+    if (chosen) plan->engine.ms = ms;
     return chosen;
 }
 
@@ -184,15 +73,15 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
     snprintf(key, AMPK_TC_KEY,
              "%s; %s%s%s%s %s to %s; %dx%dx%dx%d by %d of %dx%d stride %d pad %d groups %d%s",
              tc->device, pass[p->pass], p->accumulate ? " added" : "", p->sums ? " with sums" : "",
-             slope, compute[p->compute], ampk_tc_name_of(p->result), p->n, p->c, p->h, p->w, p->k,
+             slope, compute[p->compute], ampk_dtype_name(p->result), p->n, p->c, p->h, p->w, p->k,
              p->kh, p->kw, p->stride, p->pad, p->groups, tc->settings.search ? "; searched" : "");
 }
 
 static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
     const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
-    if (plan->way.cudnn && plan->way.cudnn->tensor_cores) return NULL;
-    if (obstacle || plan->way.gemm) return obstacle;
+    if (plan->engine.cudnn && plan->engine.cudnn->tensor_cores) return NULL;
+    if (obstacle || plan->engine.gemm) return obstacle;
     return "cuDNN names no engine with them, or they are slower";
 }
 
@@ -298,7 +187,7 @@ void ampk_tc_destroy(struct ampk_tc *tc)
     while (tc->plans) {
         struct ampk_tc_plan *plan = tc->plans;
         tc->plans = plan->next;
-        ampk_tc_clear_way(&plan->way);
+        ampk_tc_clear_engine(&plan->engine);
         free(plan);
     }
     if (tc->cudnn.handle) cudnnDestroy(tc->cudnn.handle);

@@ -1,4 +1,5 @@
-/* The CPU backend's context and its table.
+/* The CPU backend's table, its context, and the choice of an instruction set. The top file of the
+ * backend: none of the others calls it.
  *
  * Environment: AMPK_CPU_ISA=avx512|avx2|base takes another instruction set for the element-wise
  * operations than the best one (tests run all of them).
@@ -13,23 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-enum {
-    ALIGNMENT = 64,      /* a cache line */
-    HUGE_PAGE = 2 << 20, /* what is larger asks for such pages: fewer misses of the TLB */
-};
-
-static void *aligned_memory(size_t bytes)
-{
-    size_t unit = bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
-    if (bytes > SIZE_MAX - unit) return NULL;
-    void *memory = aligned_alloc(unit, (bytes / unit + 1) * unit);
-#ifdef MADV_HUGEPAGE
-    if (memory && unit == HUGE_PAGE) madvise(memory, (bytes / unit + 1) * unit, MADV_HUGEPAGE);
-#endif
-    return memory;
-}
 
 #ifdef __x86_64__
 /* Not every compiler's __builtin_cpu_supports knows it. */
@@ -97,26 +81,10 @@ static struct ampk_context *context_create(int threads, char *err, size_t err_si
     return NULL;
 }
 
-bool ampk_memory_reserve(struct ampk_context *ctx, size_t bytes)
-{
-    if (bytes <= ctx->memory_bytes) return true;
-    free(ctx->memory);
-    ctx->memory = aligned_memory(bytes);
-    ctx->memory_bytes = ctx->memory ? bytes : 0;
-    return ctx->memory != NULL;
-}
-
-void *ampk_memory(struct ampk_context *ctx, size_t bytes)
-{
-    if (ampk_memory_reserve(ctx, bytes)) return ctx->memory;
-    fprintf(stderr, "CPU backend: out of memory: %zu bytes of work memory\n", bytes);
-    abort();
-}
-
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
     (void)ctx;
-    return aligned_memory(bytes);
+    return ampk_aligned_memory(bytes);
 }
 
 static void memory_free(struct ampk_context *ctx, void *memory)

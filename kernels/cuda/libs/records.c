@@ -1,9 +1,31 @@
-/* A device that faulted computes nothing any more, and the program ends. What it tried then is left
- * out from the next start on: the cache has it by its key. */
-#include "tensor_core_cuda.h"
+/* What is said to the user, once each, and what is kept for the next runs of the program: the file
+ * of plans, and what made the device fault. A device that faulted computes nothing any more, and
+ * the program ends; what it tried then is left out from the next start on, by its key in the file.
+ */
+#include "plans.h"
 
 #include <stdio.h>
 #include <string.h>
+
+void ampk_tc_say(const char *text)
+{
+    if (text[0]) fprintf(stderr, "darknet-amp: %s\n", text);
+}
+
+void ampk_tc_say_timing(struct ampk_tc *tc)
+{
+    if (!tc->said_timing)
+        ampk_tc_say("timing the ways to compute each convolution on this GPU, once");
+    tc->said_timing = true;
+}
+
+void ampk_tc_save_cache(struct ampk_tc *tc)
+{
+    char err[400] = "";
+    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) ampk_tc_say(err);
+}
+
+/* ---- faults ---- */
 
 static bool is_kept_as_faulted(const struct ampk_tc *tc, const char *key)
 {
