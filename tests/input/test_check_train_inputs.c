@@ -57,7 +57,7 @@ static void put_list(void)
 {
     FILE *fp = fopen("train.txt", "w");
     REQUIRE(fp != NULL);
-    for (int i = 0; i < IMAGES; ++i)
+    for (int i = 0; i < IMAGES; i++)
         fprintf(fp, "images/%d.jpg\n", i);
     fclose(fp);
 }
@@ -69,7 +69,7 @@ static void put_good_set(void)
     put("a.data", good_data);
     put("two.names", "cat\ndog\n");
     put_list();
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         snprintf(path, sizeof path, "images/%d.jpg", i);
         put(path, "not looked into");
         snprintf(path, sizeof path, "labels/%d.txt", i);
@@ -120,7 +120,7 @@ static int count_backup_files(void)
     DIR *dir = opendir("backup");
     REQUIRE(dir != NULL);
     while (readdir(dir))
-        ++n;
+        n++;
     closedir(dir);
     return n;
 }
@@ -234,7 +234,7 @@ AMP_TEST(missing_images_and_labels)
               "train.txt: label files that cannot be read (2):\n"
               "  line 4: labels/3.txt: No such file or directory\n"
               "  line 5: labels/4.txt: No such file or directory");
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "images/%d.jpg", i);
         unlink(path);
@@ -472,7 +472,7 @@ AMP_TEST(backup_folder)
     char data[512], err_text[] = "its weights files would have names of 256 bytes; Darknet has "
                                  "room for 255";
     int n = sprintf(data, "classes=2\ntrain=train.txt\nbackup=backup");
-    for (int i = 0; i < (256 - 6 - 1 - 1 - 14) / 2; ++i) /* backup, /, a, _final.weights */
+    for (int i = 0; i < (256 - 6 - 1 - 1 - 14) / 2; i++) /* backup, /, a, _final.weights */
         n += sprintf(data + n, "/.");
     put("a.data", data);
     CHECK_INT(check(), -1);
