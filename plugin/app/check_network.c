@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/core/cfg_file.h"
 #include "plugin/core/net_desc.h"

@@ -7,7 +7,7 @@
 
 #include "amp.h"
 #include "darknet.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/nearest.h"
 #include "plugin/core/options.h"
 #include "plugin/input/check_train_inputs.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/input/labels.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/cfg_file.h"

@@ -12,11 +12,10 @@
 #include "check_network.h"
 #include "detect.h"
 #include "eval_set.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/hash.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/whole_file.h"
 #include "plugin/core/options.h"
 #include "twin.h"
 

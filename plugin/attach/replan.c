@@ -58,8 +58,8 @@ void amp_session_make_plan(struct amp_session *s, bool train)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train,
-                            err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train, err,
+                            sizeof err);
     free(demoted);
     if (!s->plan) amp_fail(err);
 }

@@ -41,13 +41,13 @@ struct amp_session {
     char without_sidecar[PATH_MAX]; /* loaded weights whose .amp is missing: said by the first step
                                      */
     size_t without_sidecar_seen;    /* images, as they were loaded */
-    char backup[PATH_MAX];   /* the last NAME.backup that this run loaded or saved; "": none */
+    char backup[PATH_MAX];     /* the last NAME.backup that this run loaded or saved; "": none */
     char last_saved[PATH_MAX]; /* the last weights file that this run saved; "": none */
-    struct amp_saved *saved; /* per layer */
-    network view;            /* as the last hook got it */
-    bool observed;           /* a pass of observe.c runs: nobody is training */
-    bool told_notes;         /* what the backend has to say of convolutions has been said */
-    amp_see_function *see;   /* who looks into the passes (observe.c), NULL: nobody */
+    struct amp_saved *saved;   /* per layer */
+    network view;              /* as the last hook got it */
+    bool observed;             /* a pass of observe.c runs: nobody is training */
+    bool told_notes;           /* what the backend has to say of convolutions has been said */
+    amp_see_function *see;     /* who looks into the passes (observe.c), NULL: nobody */
     void *see_user;
     amp_layer_function *trace; /* who is called around every layer (observe.c), NULL: nobody */
     void *trace_user;

@@ -10,7 +10,7 @@
 
 #include "check_train_net.h"
 #include "data_file.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/cfg_file.h"
 #include "plugin/core/net_desc.h"
 #include "plugin/core/options.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/progress.h"
 
 /* Faults of one kind: a count, and the first few in words. */
