@@ -1,6 +1,6 @@
 /* The chart of a run: bounded, taken up by the run that goes on, and nobody else's file. */
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include "plugin/app/chart.h"
 

@@ -1,6 +1,6 @@
 /* The second network of -map: it holds what a weights file would, and the first is only read. */
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include <darknet.h>
 

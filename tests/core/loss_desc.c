@@ -4,7 +4,7 @@
 #include "plugin/core/net_desc.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include "darknet.h"
 

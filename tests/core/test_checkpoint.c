@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #include "plugin/core/checkpoint.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 /* ---- system calls ---- */
 

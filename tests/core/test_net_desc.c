@@ -3,7 +3,7 @@
 #include "plugin/core/net_desc.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/stock.h"
+#include "tests/rig/files.h"
 
 static char err[1024];
 

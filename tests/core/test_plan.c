@@ -5,7 +5,7 @@
 
 #include "tests/rig/harness.h"
 #include "tests/rig/random_net.h"
-#include "tests/rig/stock.h"
+#include "tests/rig/files.h"
 
 static char err[1024];
 static struct amp_cfg_file *cfg;

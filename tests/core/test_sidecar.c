@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "plugin/core/sidecar.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #define LAYERS 4
 #define PARAMS 3

@@ -2,7 +2,7 @@
 #include "plugin/core/checkpoint.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include <sys/stat.h>
 

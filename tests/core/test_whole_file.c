@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 
 #include "plugin/core/file.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 static char err[2 * PATH_MAX], text[100];
 

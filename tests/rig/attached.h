@@ -1,12 +1,16 @@
-// Networks of Darknet inside a test: cfgs from text, made-up images that are given by `seen`, and
-// all that outlives a step, to be copied and compared. Include after tests/rig/harness.h.
+// Networks of Darknet inside a test: cfgs from text, made-up images that are given by `seen`, all
+// that outlives a step, to be copied and compared, what the plugin says, and the files it saves.
+// Include after tests/rig/harness.h.
 #ifndef AMP_TEST_ATTACHED_H
 #define AMP_TEST_ATTACHED_H
 
 #include <darknet.h>
 
+#include "kernels/philox.h"
+#include "plugin/attach/seed.h"
 #include "plugin/attach/sessions.h"
-#include "scratch_folder.h"
+#include "plugin/core/tensors.h"
+#include "files.h"
 
 #define MIXED "mixed_precision=1\n"
 
@@ -46,7 +50,7 @@
 
 static const char *const both_nets[] = {DETECTOR, CLASSIFIER};
 
-#define ON_BOTH_NETS(layers) for (int nth = 0; nth < 2 && (layers = both_nets[nth]); ++nth)
+#define ON_BOTH_NETS(layers) for (int nth = 0; nth < 2 && (layers = both_nets[nth]); nth++)
 
 static inline const char *write_cfg(const char *keys, const char *layers)
 {
@@ -78,7 +82,7 @@ static inline float next_noise(unsigned *noise)
 
 static inline void fill(float *x, size_t n, unsigned noise)
 {
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; i++)
         x[i] = next_noise(&noise);
 }
 
@@ -86,7 +90,7 @@ static inline void fill(float *x, size_t n, unsigned noise)
 static inline void fill_truth(network *net, unsigned noise)
 {
     bool boxes = net->layers[net->n - 1].type == YOLO;
-    for (int i = 0; i < net->batch * net->truths; ++i) {
+    for (int i = 0; i < net->batch * net->truths; i++) {
         int k = i % net->truths;
         float x = next_noise(&noise);
         net->truth[i] = !boxes ? x : k >= 10 ? 0 : k % 5 == 4 ? (float)(k / 5) : .2f + .5f * x;
@@ -109,14 +113,14 @@ static inline void pass(network *net)
 
 static inline void steps(network *net, int n)
 {
-    for (int i = 0; i < n * net->subdivisions; ++i)
+    for (int i = 0; i < n * net->subdivisions; i++)
         pass(net);
 }
 
 // A step on images of which the last is not finite: it is skipped.
 static inline void bad_step(network *net)
 {
-    for (int i = 0; i < net->subdivisions; ++i) {
+    for (int i = 0; i < net->subdivisions; i++) {
         load_images(net, (unsigned)*net->seen);
         net->input[0] = i ? NAN : net->input[0];
         train_network_datum(net);
@@ -153,13 +157,13 @@ static inline int list_kept(const network *net, struct kept list[256])
     int n = 0;
     struct amp_owned own = amp_native_list(net, NULL, device);
     REQUIRE(own.n_params <= 51 && own.n_rolling <= 51);
-    for (const struct amp_param *p = own.params; p < own.params + own.n_params; ++p) {
+    for (const struct amp_param *p = own.params; p < own.params + own.n_params; p++) {
         list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
         list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's m", p->layer, p->m, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's v", p->layer, p->v, p->n};
     }
-    for (int i = 0; i < own.n_rolling; ++i)
+    for (int i = 0; i < own.n_rolling; i++)
         list[n++] = (struct kept){"running statistics", i, own.rolling[i].value, own.rolling[i].n};
     amp_native_free_list(&own);
     return n;
@@ -170,7 +174,7 @@ static inline void copy_kept(const network *from, network *to)
     struct kept a[256], b[256];
     int n = list_kept(from, a);
     REQUIRE(list_kept(to, b) == n);
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         memcpy(b[i].x, a[i].x, a[i].n * sizeof(float));
     *to->seen = *from->seen;
     *to->t = *from->t;
@@ -190,7 +194,7 @@ static inline bool is_same(const network *one, const network *two)
 {
     struct kept a[256], b[256];
     int n = list_kept(one, a), same = list_kept(two, b) == n && *one->t == *two->t;
-    for (int i = 0; i < n && same; ++i)
+    for (int i = 0; i < n && same; i++)
         same = !memcmp(a[i].x, b[i].x, a[i].n * sizeof(float));
     return same;
 }
@@ -201,8 +205,8 @@ static inline void check_same_at(int line, const network *one, const network *tw
     int n = list_kept(one, a);
     REQUIRE(list_kept(two, b) == n);
     if (*one->t != *two->t) TEST_FAIL("line %d: t is %d, expected %d", line, *one->t, *two->t);
-    for (int i = 0; i < n; ++i)
-        for (size_t k = 0; k < a[i].n; ++k) {
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < a[i].n; k++) {
             if (!memcmp(&a[i].x[k], &b[i].x[k], sizeof(float))) continue;
             TEST_FAIL("line %d: %s of layer %d [%zu] is %.9g, expected %.9g", line, a[i].what,
                       a[i].layer, k, (double)a[i].x[k], (double)b[i].x[k]);
@@ -219,10 +223,10 @@ static inline double distance(const network *one, const network *two, const char
     int n = list_kept(one, a);
     double most = 0;
     REQUIRE(list_kept(two, b) == n);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         double size = 0, miss = 0;
         if (strcmp(a[i].what, what)) continue;
-        for (size_t k = 0; k < a[i].n; ++k) {
+        for (size_t k = 0; k < a[i].n; k++) {
             double x = (double)a[i].x[k], y = (double)b[i].x[k];
             if (!isfinite(x) || !isfinite(y)) return INFINITY;
             size = fmax(size, fabs(y));
@@ -269,8 +273,8 @@ static inline void check_same_output(network *one, network *two)
 static inline network *parse_settled(const char *keys, const char *layers)
 {
     network *net = parse(keys, layers);
-    for (int i = 0; i < net->n; ++i)
-        for (int k = 0; net->layers[i].batch_normalize && k < net->layers[i].out_c; ++k)
+    for (int i = 0; i < net->n; i++)
+        for (int k = 0; net->layers[i].batch_normalize && k < net->layers[i].out_c; k++)
             net->layers[i].rolling_variance[k] = 1;
     return net;
 }
@@ -322,6 +326,67 @@ static inline void stop(void *user, const char *message)
     (void)user;
     snprintf(why, sizeof why, "%s", message);
     longjmp(stopped, 1);
+}
+
+// ---- weights files and sidecars in the scratch folder ----
+
+static inline void save(network *net, const char *name)
+{
+    save_weights(net, (char *)scratch(name));
+}
+
+static inline void load(network *net, const char *name)
+{
+    load_weights(net, (char *)scratch(name));
+}
+
+static inline bool exists(const char *name)
+{
+    return !access(scratch(name), F_OK);
+}
+
+static inline bool same_file(const char *a, const char *b)
+{
+    char x[4096], y[4096];
+    long n = scratch_read(a, x, sizeof x);
+    return n > 0 && n < 4095 && n == scratch_read(b, y, sizeof y) && !memcmp(x, y, (size_t)n);
+}
+
+static inline void check_same_pair(const char *a, const char *b)
+{
+    char x[60], y[60];
+    snprintf(x, sizeof x, "%s.amp", a);
+    snprintf(y, sizeof y, "%s.amp", b);
+    CHECK(same_file(a, b));
+    CHECK(same_file(x, y));
+}
+
+// ---- dropout's masks on a device ----
+
+// The last pass's mask of layer i, one byte per element; the caller frees.
+static inline uint8_t *mask_of(const network *net, int i)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    size_t n = (size_t)(net->batch * net->layers[i].outputs);
+    uint8_t *keep = malloc(n);
+    REQUIRE(keep);
+    s->backend->read(s->context, keep, s->graph->nodes[i].index, n);
+    return keep;
+}
+
+// It is the one of that seed, of the network in that place, and of the images seen.
+static inline void check_mask(const network *net, int i, uint64_t seed, uint32_t place)
+{
+    int n = net->batch * net->layers[i].outputs;
+    struct ampk_draw draw = amp_seed_masks(seed, place, *net->seen);
+    uint8_t *keep = mask_of(net, i);
+    draw.counter[1] += (uint32_t)i;
+    for (int k = 0; k < n; k++) {
+        uint32_t numbers[4];
+        ampk_draw_four(&draw, (uint32_t)k / 4, numbers);
+        CHECK_INT(keep[k], numbers[k % 4] * 0x1p-32 >= (double)net->layers[i].probability);
+    }
+    free(keep);
 }
 
 #endif

@@ -6,7 +6,6 @@
 #define _GNU_SOURCE
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/saved.h"
 
 #include "plugin/attach/resume.h"
 

@@ -3,7 +3,6 @@
 
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/saved.h"
 
 #include <errno.h>
 #include <fcntl.h>

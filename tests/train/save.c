@@ -3,7 +3,6 @@
 
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/saved.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -5,7 +5,6 @@
  * emulation sees to: anything else ends the program. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/masks.h"
 #include "tests/rig/small_set.h"
 
 #include "cuda.h"

@@ -42,7 +42,7 @@ struct run {
     int outdated; /* batches in hand that were staged for another plan */
 };
 
-static void load(struct run *r)
+static void load_run(struct run *r)
 {
     r->loading = load_data(arguments(r->net, &r->next));
 }
@@ -101,16 +101,16 @@ static void suffer(struct run *r, data *batch, enum event event)
         free_data(*batch);
         finish(r);
         if (event == RESIZED) resize_network(r->net, 32, 32);
-        load(r);
+        load_run(r);
         *batch = receive(r);
-        load(r);
+        load_run(r);
     }
 }
 
 static void step(struct run *r, enum event event)
 {
     data batch = receive(r);
-    load(r);
+    load_run(r);
     suffer(r, &batch, event);
     if (r->staged) {
         r->net->input[0] = untouched;
@@ -129,7 +129,7 @@ static void check_run(const char *keys, enum event event)
     struct run r[] = {start(keys, true), start(keys, false)};
     for (int i = 0; i < 2; i++) { /* one after the other: a thread loads for one network */
         amp_loader_follow(r[i].net, &(uint64_t){7});
-        load(&r[i]);
+        load_run(&r[i]);
         for (int k = 0; k < 5; k++)
             step(&r[i], k == 2 ? event : NOTHING);
         finish(&r[i]);
@@ -187,7 +187,7 @@ static void check_copies(const char *keys)
     enum { STEPS = 4 };
     struct run r = start(keys, true);
     long before = darknet_device_asynchronous();
-    load(&r);
+    load_run(&r);
     for (int k = 0; k < STEPS; k++)
         step(&r, NOTHING);
     data last = receive(&r);
@@ -209,7 +209,7 @@ AMP_TEST(images_are_copied_once_and_ahead)
 AMP_TEST(images_are_not_staged_in_vain)
 {
     struct run r = start(SEEDED, false);
-    load(&r);
+    load_run(&r);
     for (int k = 0; k < 4; k++) {
         step(&r, NOTHING);
         CHECK(darknet_device_page_locked() > 0);
@@ -217,7 +217,7 @@ AMP_TEST(images_are_not_staged_in_vain)
     finish(&r);
     long before = darknet_device_asynchronous();
     r.staged = true;
-    load(&r);
+    load_run(&r);
     data batch = receive(&r);
     r.net->input[0] = untouched;
     train_network(r.net, batch);

@@ -433,45 +433,22 @@ AMP_TEST(an_overflow_is_found_and_the_pass_redone)
     free_network(net);
 }
 
-/* What is printed on stderr meanwhile. */
-struct aside {
-    FILE *file;
-    int console;
-};
-
-static struct aside turn_aside(void)
-{
-    struct aside a = {tmpfile(), dup(2)};
-    REQUIRE(a.file && a.console >= 0);
-    dup2(fileno(a.file), 2);
-    return a;
-}
-
-static void turn_back(struct aside a, char *text, size_t size)
-{
-    dup2(a.console, 2);
-    close(a.console);
-    rewind(a.file);
-    text[fread(text, 1, size - 1, a.file)] = 0;
-    fclose(a.file);
-}
-
 AMP_TEST(layers_without_tensor_cores_are_named_once)
 {
-    char text[4096];
+    char text[4096] = "", later[4096] = "";
     static const char *const said = "without Tensor Cores (this is the emulation): layer 0, 2, 3,";
-    struct aside aside = turn_aside();
+    struct capture printed = capture_begin(2);
     network *net = train(ON_CUDA, "", DETECTOR, 1);
     resize_network(net, 32, 32);
     steps(net, 1);
     free_network(net);
-    turn_back(aside, text, sizeof text);
+    capture_end(printed, text, sizeof text);
     const char *line = strstr(text, said);
     CHECK(line && !strstr(line + 1, said));
-    aside = turn_aside();
+    printed = capture_begin(2);
     free_network(train(ON_CUDA, "amp_dtype=fp32\n", DETECTOR, 1));
-    turn_back(aside, text, sizeof text);
-    CHECK(!strstr(text, "without Tensor Cores"));
+    capture_end(printed, later, sizeof later);
+    CHECK(!strstr(later, "without Tensor Cores"));
 }
 
 AMP_TEST(a_network_changes_its_size_and_batch)

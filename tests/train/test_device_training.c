@@ -4,7 +4,6 @@
  * memory late, saving, resuming. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/masks.h"
 
 #include "amp.h"
 #include "plugin/attach/deferred.h"

@@ -120,11 +120,6 @@ static void spoil(network *net)
     CHECK(amp_divergence_suspect(&step_of(net)->divergence));
 }
 
-static bool exists(const char *name)
-{
-    return !access(scratch(name), F_OK);
-}
-
 AMP_TEST(numbered_weights_are_written_where_they_replace_nothing)
 {
     network *net = learn(dtypes[0], DETECTOR);

@@ -104,7 +104,7 @@ static struct amp_session *session(network *net)
     return amp_session_of(net->layers);
 }
 
-static void load(const struct bench *b, network *net)
+static void load_pass(const struct bench *b, network *net)
 {
     load_images(net, (unsigned)(*net->seen % 32)); /* a pool, so that there is something to learn */
     if (b->target->truth != ONE_HOT) return;
@@ -114,7 +114,7 @@ static void load(const struct bench *b, network *net)
 
 static void run_pass(const struct bench *b, network *net)
 {
-    load(b, net);
+    load_pass(b, net);
     train_network_datum(net);
 }
 

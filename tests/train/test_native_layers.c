@@ -7,7 +7,7 @@
 #include <darknet.h>
 #include <stdbool.h>
 
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #define STEPS        4
 #define SUBDIVISIONS 2

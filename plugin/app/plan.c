@@ -1,32 +1,15 @@
-#include "plan_command.h"
-
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "layers.h"
-#include "named_files.h"
-#include "plan.h"
+#include "arguments.h"
+#include "commands.h"
+#include "plugin/core/layers.h"
+#include "plugin/core/named_files.h"
+#include "plugin/core/plan.h"
 
-struct request {
-    const char *cfg_path;
-    int json;
-};
-
-static int read_arguments(int argc, char **argv, struct request *r)
-{
-    for (int i = 3; i < argc; i++) {
-        if (!strcmp(argv[i], "--json"))
-            r->json = 1;
-        else if (argv[i][0] == '-' || r->cfg_path)
-            return -1;
-        else
-            r->cfg_path = argv[i];
-    }
-    return r->cfg_path ? 0 : -1;
-}
-
-static int print_plan(const struct amp_cfg_file *cfg, int json, char *err, size_t err_size)
+static int print_plan(const struct amp_cfg_file *cfg, bool json, char *err, size_t err_size)
 {
     struct amp_options options;
     char notes[4096] = "";
@@ -58,14 +41,22 @@ static int print_plan(const struct amp_cfg_file *cfg, int json, char *err, size_
 
 int amp_command_plan(int argc, char **argv)
 {
-    struct request r = {NULL, 0};
+    const char *path = NULL;
+    bool json = false;
     char err[1024];
-    if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp plan CFG [--json]\n", argv[0]);
-        return 1;
-    }
-    struct amp_cfg_file *cfg = amp_cfg_read(r.cfg_path, err, sizeof err);
-    int failed = !cfg || print_plan(cfg, r.json, err, sizeof err);
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &json}, {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "CFG",
+        .help =
+            "Prints for every layer of a network in which precision it computes and stores, and "
+            "why, and what that takes in memory. Reads the cfg only; trains nothing.",
+        .file = {&path},
+        .least_files = 1,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
+    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
+    int failed = !cfg || print_plan(cfg, json, err, sizeof err);
     if (!failed && (fflush(stdout) || ferror(stdout))) {
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
         failed = 1;
