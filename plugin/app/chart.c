@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/core/whole_file.h"
+#include "plugin/core/file.h"
 
 #define MARKER "darknet-amp chart 1"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "plugin/core/cfg_file.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/net_desc.h"
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"

@@ -14,7 +14,7 @@
 #include "darknet.h"
 #include "training_map.h"
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/nearest.h"
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"

@@ -16,12 +16,11 @@
 #include "utils.h"
 
 #include "plugin/core/cfg_variant.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/hash.h"
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/whole_file.h"
 
 #ifdef GPU
 #include "batchnorm_layer.h"

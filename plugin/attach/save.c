@@ -6,7 +6,6 @@
 #include "sessions.h"
 #include "symbols.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/weights_name.h"
 #include "plugin/core/checkpoint.h"
 
 #include "parser.h"

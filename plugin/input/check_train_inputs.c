@@ -11,7 +11,7 @@
 #include "check_train_net.h"
 
 #include "plugin/core/cfg_file.h"
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/nearest.h"
 #include "plugin/core/net_desc.h"
 #include "plugin/core/options.h"

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/class_files.h"
 
 struct checker {

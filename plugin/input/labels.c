@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 #include "plugin/core/progress.h"
 
 /* ---- the path ---- */

@@ -2,7 +2,7 @@
 #include "tests/rig/harness.h"
 
 #include "plugin/core/log.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 static struct amp_scaler scaler = {.dynamic = true, .scale = 8, .min = 1, .max = 1024};
 static char err[400];

@@ -3,7 +3,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "plugin/core/whole_file.h"
+#include "plugin/core/file.h"
 #include "tests/rig/files.h"
 
 static char err[2 * PATH_MAX], text[100];

@@ -1,5 +1,29 @@
-/* Files that appear whole or not at all: written beside their place under an unpredictable name,
- * flushed to the disk, and renamed.
+/* Files and folders: what is looked at before anything depends on them, and files that appear whole
+ * or not at all. */
+#ifndef AMP_FILE_H
+#define AMP_FILE_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- checks ---- */
+
+/* NULL for a regular file that can be read, else why not. */
+const char *amp_file_unreadable(const char *path);
+/* The same for a text file that is read line by line: not above 1 GiB either. */
+const char *amp_text_unreadable(const char *path);
+
+/* Can files of so many bytes (each at least 1) be written into this folder, one beside the other?
+ * Reserves them in files that have a name only while they are created. 0, or -1 with text in err,
+ * "BYTES bytes of WHAT cannot be written": there is no such folder, it is not one, is read-only, or
+ * full. */
+int amp_folder_check(const char *path, const uint64_t *bytes, int files, const char *what,
+                     char *err, size_t err_size);
+
+/* ---- whole files ----
+ *
+ * They are written beside their place under an unpredictable name, flushed to the disk, and renamed.
  *
  *   begin ─► anyone writes to .temp (or .fd) ─► flush ─► place (the old file is replaced) ─► drop
  *                                                  └──── drop alone: the old file stays
@@ -8,13 +32,7 @@
  * that folder removes it where NAME is its own, or ends as files of a training do (.weights,
  * .backup, .amp, .prev, _best.json); a lock tells such a file from one that is still being written.
  *
- * All return 0, or -1 with text in err that names the file.
- */
-#ifndef AMP_WHOLE_FILE_H
-#define AMP_WHOLE_FILE_H
-
-#include <limits.h>
-#include <stddef.h>
+ * All return 0, or -1 with text in err that names the file. */
 
 struct amp_whole_file {
     char path[PATH_MAX]; /* its place */
