@@ -59,5 +59,5 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-set_up "$preset"
+set_up "$preset" python3-scipy
 exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$program" "${arguments[@]}"

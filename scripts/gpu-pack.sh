@@ -39,7 +39,7 @@ esac
 mkdir -p "$folder/bin" "$folder/lib" "$folder/tests" "$folder/cfg"
 
 cp "$build/bin/bench_step" "$build/bin/darknet" "$folder/bin/"
-cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so" "$folder/lib/"
+cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so.1" "$folder/lib/"
 for test in "$build"/tests/test_*_gpu_* "$build"/tests/gpu_*; do
     if [ -f "$test" ]; then cp "$test" "$folder/tests/"; fi
 done

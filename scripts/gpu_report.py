@@ -10,7 +10,6 @@ same contestants and plans of the same name are replaced, but not by a stage tha
 
 import datetime
 import itertools
-import json
 import os
 import re
 import subprocess

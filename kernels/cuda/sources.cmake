@@ -8,9 +8,9 @@ set(amp_cuda_sources runtime/backend.c runtime/context.c conv/conv.c conv/conv_c
   libs/plan_cache.c runtime/settings.c)
 # What the emulation has its own of: tensor_core_host.c.
 set(amp_cuda_libraries
-  libs/cudnn_graph.c libs/cudnn_plan.c libs/gemm_cublaslt.c libs/tensor_core_bench.c libs/tensor_core_beside.c
-  libs/tensor_core_contest.c libs/tensor_core_cuda.c libs/tensor_core_fault.c libs/tensor_core_guess.c libs/tensor_core_image.c
-  libs/tensor_core_image_gradient.c libs/tensor_core_sums.c libs/tensor_core_timing.c)
+  libs/bench.c libs/choose.c libs/contest.c libs/contest_image.c libs/contest_image_gradient.c
+  libs/contest_sums.c libs/cudnn_graph.c libs/cudnn_plan.c libs/engine.c libs/gemm_cublaslt.c
+  libs/plans.c libs/records.c)
 list(TRANSFORM amp_cuda_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_libraries PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -1,5 +1,4 @@
 #define _GNU_SOURCE
-#include "check_command.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,15 +10,17 @@
 #include "amp.h"
 #include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_inputs.h"
 #include "plugin/core/progress.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/options.h"
 #include "plugin/core/plan.h"
+#include "arguments.h"
+#include "commands.h"
 #include "comparison.h"
 #include "machine.h"
 #include "precision.h"
-#include "quiet.h"
+#include "variant.h"
 
 #ifdef GPU
 static const bool on_gpu = true;
@@ -33,6 +34,7 @@ static const double enough_seconds = 1, most_seconds = 20; /* of the passes of a
 struct check {
     const char *data, *cfg, *weights;
     bool json;
+    int gpu;
     struct amp_cfg_file *cfg_file;
     struct amp_options options;
     struct amp_net_desc *net;
@@ -49,19 +51,23 @@ static int complain(const char *what)
 
 /* ---- the command line and the files ---- */
 
-static int read_arguments(int argc, char **argv, struct check *c)
+static void read_arguments(int argc, char **argv, struct check *c)
 {
-    const char **words[] = {&c->data, &c->cfg, &c->weights};
-    int n = 0;
-    for (int i = 3; i < argc; ++i) {
-        if (!strcmp(argv[i], "--json"))
-            c->json = true;
-        else if (argv[i][0] == '-' || n == 3)
-            return -1;
-        else
-            *words[n++] = argv[i];
-    }
-    return n >= 2 ? 0 : -1;
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &c->json},
+        AMP_GPU_ARGUMENTS(&c->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "DATA CFG [WEIGHTS]",
+        .help =
+            "Compares mixed precision with FP32 on batches of your own training images, layer by "
+            "layer, and prints the lines to write into the cfg where they differ too much. "
+            "Trains nothing and writes no file. Status 0: every layer is fine; 2: there are "
+            "lines to write; 1: an error.",
+        .file = {&c->data, &c->cfg, &c->weights},
+        .least_files = 2,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
 }
 
 static int check_inputs(const struct check *c)
@@ -175,7 +181,8 @@ static int predict_memory(struct check *c)
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
-    struct amp_plan *plan = amp_plan_make(c->net, &options, 0, NULL, true, err, sizeof err);
+    struct amp_plan *plan =
+        amp_plan_make(c->net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
     c->summary.mixed_bytes = plan->mixed_bytes;
@@ -224,13 +231,8 @@ static int work(struct check *c)
 int amp_command_check(int argc, char **argv)
 {
     struct check c = {0};
-    amp_machine_choose(argc, argv);
-    while (argc > 0 && !argv[argc - 1])
-        --argc;
-    if (read_arguments(argc, argv, &c)) {
-        fprintf(stderr, "usage: %s amp check DATA CFG [WEIGHTS] [--json]\n", argv[0]);
-        return 1;
-    }
+    read_arguments(argc, argv, &c);
+    amp_machine_choose(c.gpu);
     amp_refuse_bad_images(1);
     int failed = work(&c), status = c.precision.n_advice || c.precision.left >= 0 ? 2 : 0;
     if (!failed)

@@ -7,10 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/cfg_variant.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/plan.h"
-#include "quiet.h"
+#include "variant.h"
 
 enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };
 static const double enough_seconds = 20; /* no further batch after that */
@@ -95,17 +94,12 @@ static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool
 
 static int build(struct amp_comparison *c, bool fp32, network **net)
 {
-    char err[2 * PATH_MAX];
     struct net_keys own;
-    struct amp_cfg_variant variant;
     set_net_keys(&own, c->precision, fp32);
-    if (amp_cfg_variant_open(&variant, c->cfg, own.keys, own.n, err, sizeof err))
-        return complain(err);
-    amp_hush_begin();
-    *net = load_network(variant.path, (char *)c->weights, 1);
-    amp_hush_end();
-    amp_cfg_variant_close(&variant);
-    return 0;
+    *net = amp_variant_load(fp32 ? "amp check: the network in FP32"
+                                 : "amp check: the network in mixed precision",
+                            c->cfg, own.keys, own.n, c->weights);
+    return *net ? 0 : -1;
 }
 
 static void see_weights(struct amp_comparison *c)

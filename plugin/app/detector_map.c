@@ -1,5 +1,3 @@
-#include "detector_map.h"
-
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,26 +7,17 @@
 #include "amp.h"
 #include "darknet.h"
 
+#include "arguments.h"
 #include "average_precision.h"
 #include "check_network.h"
+#include "commands.h"
 #include "detect.h"
 #include "eval_set.h"
+#include "machine.h"
 #include "map_report.h"
 
-static const char usage[] =
-    "usage: darknet detector map DATA CFG WEIGHTS [options]\n"
-    "Mean average precision of a detector on the images of the data file's valid= list.\n"
-    "  --iou X      IoU of the per-class column, above 0, at most 1 (default 0.5)\n"
-    "  --coco       also print the ten parts of COCO's mAP@[.5:.95]\n"
-    "  --thresh X   drop detections below this score, 0 <= X < 1 (default 0.005)\n"
-    "  --nms X      non-maximum suppression at this IoU, 0 (none) to 1 (default 0.45)\n"
-    "  --json FILE  also write the result as JSON\n"
-    "  --bootstrap N  and in it the mAPs of N drawings of as many images with replacement,\n"
-    "               the same drawings for every network (default 0)\n"
-    "  -i N         GPU to use, in a GPU build (default 0); -nogpu: none\n";
-
 struct command {
-    char *data, *cfg, *weights, *json;
+    const char *data, *cfg, *weights, *json;
     double iou, thresh, nms;
     bool coco;
     int gpu, drawings;
@@ -36,96 +25,57 @@ struct command {
 
 /* ---- the command line ---- */
 
-static int complain(const char *what, const char *argument)
+static int read_command_line(int argc, char **argv, struct command *c)
 {
-    fprintf(stderr, "error: %s \"%s\"\n%s", what, argument, usage);
-    return -1;
-}
-
-static bool is_option(const char *argument, const char *name)
-{
-    if (argument[0] != '-') return false;
-    return strcmp(argument + 1, name) == 0 ||
-           (argument[1] == '-' && strcmp(argument + 2, name) == 0);
-}
-
-/* A number in [low, high] (or (low, high) where open). */
-static int read_number(const char *name, const char *text, double low, bool low_open, double high,
-                       bool high_open, double *value)
-{
-    char *end;
-    *value = strtod(text, &end);
-    bool above = low_open ? *value > low : *value >= low;
-    bool below = high_open ? *value < high : *value <= high;
-    if (end != text && *end == '\0' && above && below) return 0;
-    fprintf(stderr, "error: --%s %s: must be a number from %g%s to %g%s\n%s", name, text, low,
-            low_open ? " (not itself)" : "", high, high_open ? " (not itself)" : "", usage);
-    return -1;
-}
-
-/* A whole number from 0 to most; what: what it must be. */
-static int read_count(const char *what, const char *text, long most, int *count)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 0 || value > most) return complain(what, text);
-    *count = (int)value;
-    return 0;
-}
-
-/* The option at argv[i] and its value; *used is how many arguments that is. */
-static int read_option_at(int argc, char **argv, int i, struct command *command, int *used)
-{
-    const char *option = argv[i];
-    char *value = i + 1 < argc ? argv[i + 1] : NULL;
-    *used = 1;
-    if (is_option(option, "coco")) {
-        command->coco = true;
-        return 0;
-    }
-    if (is_option(option, "nogpu")) {
-        command->gpu = -1;
-        return 0;
-    }
-    bool known = is_option(option, "iou") || is_option(option, "thresh") ||
-                 is_option(option, "nms") || is_option(option, "json") || is_option(option, "i") ||
-                 is_option(option, "bootstrap");
-    if (!known) return complain("unknown option", option);
-    if (!value) return complain("no value after", option);
-    *used = 2;
-    if (is_option(option, "iou"))
-        return read_number("iou", value, 0, true, 1, false, &command->iou);
-    if (is_option(option, "thresh"))
-        return read_number("thresh", value, 0, false, 1, true, &command->thresh);
-    if (is_option(option, "nms"))
-        return read_number("nms", value, 0, false, 1, false, &command->nms);
-    if (is_option(option, "i"))
-        return read_count("-i: must be the number of a GPU, not", value, 1023, &command->gpu);
-    if (is_option(option, "bootstrap"))
-        return read_count("--bootstrap: must be a whole number up to 1000000, not", value, 1000000,
-                          &command->drawings);
-    command->json = value;
-    return 0;
-}
-
-static int read_command_line(int argc, char **argv, struct command *command)
-{
-    char **positions[] = {&command->data, &command->cfg, &command->weights};
-    int n_positions = 0, used = 1;
-    for (int i = 3; i < argc; i += used) { /* after "darknet detector map" */
-        used = 1;
-        if (argv[i][0] == '-') {
-            if (read_option_at(argc, argv, i, command, &used)) return -1;
-        } else if (n_positions < 3) {
-            *positions[n_positions++] = argv[i];
-        } else {
-            return complain("unexpected argument", argv[i]);
-        }
-    }
-    if (command->drawings && !command->json)
-        return complain("--bootstrap goes into the file of", "--json");
-    if (n_positions == 3) return 0;
-    fprintf(stderr, "error: DATA, CFG and WEIGHTS are needed\n%s", usage);
+    const struct amp_argument options[] = {
+        {.name = "iou",
+         .value = "X",
+         .help = "IoU of the per-class column, above 0, at most 1 (default: 0.5)",
+         .kind = AMP_ARGUMENT_NUMBER,
+         .target = &c->iou,
+         .high = 1,
+         .low_open = true},
+        {.name = "coco",
+         .help = "Print the ten parts of COCO's mAP@[.5:.95] too",
+         .target = &c->coco},
+        {.name = "thresh",
+         .value = "X",
+         .help = "Drop detections below this score, 0 to below 1 (default: 0.005)",
+         .kind = AMP_ARGUMENT_NUMBER,
+         .target = &c->thresh,
+         .high = 1,
+         .high_open = true},
+        {.name = "nms",
+         .value = "X",
+         .help = "Suppress boxes that overlap a better one by this IoU, 0 (none) to 1 (default: "
+                 "0.45)",
+         .kind = AMP_ARGUMENT_NUMBER,
+         .target = &c->nms,
+         .high = 1},
+        {.name = "json",
+         .value = "FILE",
+         .help = "Write the result as JSON too",
+         .kind = AMP_ARGUMENT_TEXT,
+         .target = &c->json},
+        {.name = "bootstrap",
+         .value = "N",
+         .help = "Add to it the mAPs of N drawings of as many images with replacement, the same "
+                 "drawings for every network (default: 0)",
+         .kind = AMP_ARGUMENT_COUNT,
+         .target = &c->drawings,
+         .high = 1000000},
+        AMP_GPU_ARGUMENTS(&c->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "DATA CFG WEIGHTS",
+        .help = "Measures the mean average precision of a detector on the images that the data "
+                "file's valid= lists.",
+        .file = {&c->data, &c->cfg, &c->weights},
+        .least_files = 3,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
+    if (!c->drawings || c->json) return 0;
+    fprintf(stderr, "error: --bootstrap writes into the file of --json, which is missing\n");
     return -1;
 }
 
@@ -137,18 +87,6 @@ static int check_json(const struct command *command)
     if (!command->json || amp_map_check_json(command->json, err, sizeof err) == 0) return 0;
     fprintf(stderr, "error: --json: %s\n", err);
     return -1;
-}
-
-/* As Darknet's main does it; where there is no such GPU, gpu_index may be -1 afterwards. */
-static void choose_gpu(int gpu)
-{
-#ifdef GPU
-    gpu_index = gpu;
-    if (gpu >= 0) cuda_set_device(gpu);
-#else
-    (void)gpu;
-    gpu_index = -1;
-#endif
 }
 
 static int report(const struct command *command, const struct amp_map_settings *settings,
@@ -212,11 +150,11 @@ int amp_command_detector_map(int argc, char **argv)
     struct amp_eval_set set;
     if (read_command_line(argc, argv, &command) || check_json(&command)) return 1;
     if (amp_eval_set_load(command.data, &set, stderr)) return 1;
-    choose_gpu(command.gpu);
+    amp_machine_choose(command.gpu);
     int failed = amp_map_check_network(command.cfg, command.weights, &set, gpu_index >= 0, stderr);
     if (!failed) {
-        network *net = load_network(command.cfg, command.weights, 0);
-        amp_refuse_bad_images(0); // each is named, with the others
+        network *net = load_network((char *)command.cfg, (char *)command.weights, 0);
+        amp_refuse_bad_images(0); /* each is named, with the others */
         failed = evaluate(&command, net, &set);
         free_network(net);
     }

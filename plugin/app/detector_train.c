@@ -1,11 +1,10 @@
-#include "detector_train.h"
-
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
+#include "commands.h"
 #include "darknet.h"
 #include "plugin/core/file_check.h"
 #include "plugin/core/nearest.h"
@@ -190,9 +189,39 @@ static void choose_gpu(int argc, char **argv)
     free(words);
 }
 
+static const char help[] =
+    "Usage: darknet detector train DATA CFG [WEIGHTS] [OPTION...]\n"
+    "Trains a detector on the images that the data file's train= lists. Looks at all inputs "
+    "first:\n"
+    "with a fault in one of them nothing is trained. The line mixed_precision=1 under [net] of "
+    "the\n"
+    "cfg turns mixed precision on.\n"
+    "\n"
+    "  -clear                Begin at iteration 0 with these weights\n"
+    "  -map                  Measure mAP on the images of valid= after every epoch (at least 100\n"
+    "                        iterations), and keep the best weights as NAME_best.weights\n"
+    "  -map_every N          Measure it every N iterations instead\n"
+    "  -chart FILE.svg       Draw loss, mAP and loss scale\n"
+    "  -gpus 0,1             GPUs to train on, in a build for GPUs\n"
+    "  -i N                  Use GPU number N (default: 0)\n"
+    "  -nogpu                Use the CPU\n"
+    "      --help            Give this help list\n"
+    "Darknet's other options are accepted too: those of its `detector test` and `demo`.\n";
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-help")) return true;
+    return false;
+}
+
 int amp_command_detector_train(int argc, char **argv)
 {
     static char err[1 << 16];
+    if (asks_for_help(argc, argv)) {
+        fputs(help, stdout);
+        return fflush(stdout) ? 1 : 0;
+    }
     struct own own = take_own(argc, argv);
     int map_every;
     if (check_own(&own, argc, argv, &map_every) || check_gpus(argc, argv, &own)) return 1;
@@ -207,10 +236,7 @@ int amp_command_detector_train(int argc, char **argv)
         return 1;
     }
     if (!cfg) {
-        fprintf(stderr,
-                "usage: %s detector train DATA CFG [WEIGHTS] [-clear] [-gpus 0,1]\n"
-                "       [-map [-map_every ITERATIONS]] [-chart FILE.svg]\n",
-                argv[0]);
+        fputs(help, stderr);
         return 1;
     }
     if (amp_check_train_inputs(data, cfg, weights, clear, on_gpu, stderr, stderr, err,

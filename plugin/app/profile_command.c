@@ -1,5 +1,4 @@
 #define _GNU_SOURCE
-#include "profile_command.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,13 +6,14 @@
 #include <string.h>
 
 #include "amp_observe.h"
+#include "arguments.h"
+#include "commands.h"
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
 #include "plugin/input/check_train_net.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
 #include "profile_time.h"
-#include "quiet.h"
+#include "variant.h"
 
 static int complain(const char *what)
 {
@@ -28,7 +28,7 @@ static void fill_batch(network *net)
 {
     unsigned state = 7;
     LAYER_TYPE head = net->layers[net->n - 1].type;
-    for (int i = 0; i < net->inputs * net->batch; ++i) {
+    for (int i = 0; i < net->inputs * net->batch; i++) {
         state = state * 1664525u + 1013904223u;
         net->input[i] = (float)(state >> 8) / (1 << 24);
     }
@@ -44,9 +44,8 @@ static void fill_batch(network *net)
 static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc, bool mixed,
                  network **net)
 {
-    char err[2 * PATH_MAX], batch[16];
+    char batch[16];
     struct amp_cfg_key keys[64];
-    struct amp_cfg_variant variant;
     int n_rows, n = 0, steps = desc->time_steps > 1 ? desc->time_steps : 1;
     const struct amp_option_row *rows = amp_option_rows(&n_rows);
     snprintf(batch, sizeof batch, "%d", desc->batch / steps);
@@ -56,18 +55,17 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     keys[n++] =
         (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
     keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
-    for (int i = 0; i < n_rows && n < 64; ++i) {
+    for (int i = 0; i < n_rows && n < 64; i++) {
         bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
         bool set =
             !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
         if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
-    if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) return complain(err);
     srand(1);
-    amp_hush_begin();
-    *net = parse_network_cfg(variant.path);
-    amp_hush_end();
-    amp_cfg_variant_close(&variant);
+    *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
+                                  : "amp profile: the network in Darknet's FP32",
+                            cfg, keys, n, NULL);
+    if (!*net) return -1;
     fill_batch(*net);
     return 0;
 }
@@ -86,22 +84,25 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
 
 struct request {
     const char *cfg;
-    bool all, json;
+    bool json;
+    int gpu;
 };
 
-static int read_arguments(int argc, char **argv, struct request *r)
+static void read_arguments(int argc, char **argv, struct request *r)
 {
-    for (int i = 3; i < argc && argv[i]; ++i) {
-        if (!strcmp(argv[i], "--all"))
-            r->all = true;
-        else if (!strcmp(argv[i], "--json"))
-            r->json = true;
-        else if (argv[i][0] == '-' || r->cfg)
-            return -1;
-        else
-            r->cfg = argv[i];
-    }
-    return r->cfg ? 0 : -1;
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &r->json},
+        AMP_GPU_ARGUMENTS(&r->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "CFG",
+        .help =
+            "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
+            "mixed precision, on random weights and images. Needs no data; trains nothing.",
+        .file = {&r->cfg},
+        .least_files = 1,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
 }
 
 /* ---- the whole ---- */
@@ -118,7 +119,7 @@ static void take_first(void *reason, const char *message)
 
 static void tell_left_fp16(const network *net)
 {
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         if (amp_left_fp16(net, i))
             fprintf(stderr,
                     "amp profile: layer %d left FP16, where its values overflow; its times are "
@@ -131,7 +132,7 @@ static int print(const struct request *r, const struct amp_profile *p)
     if (r->json)
         amp_profile_print_json(p, stdout);
     else
-        amp_profile_print(p, r->all, stdout);
+        amp_profile_print(p, stdout);
     return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
 }
 
@@ -139,12 +140,10 @@ static int profile(const struct request *r, const struct amp_cfg_file *cfg, stru
 {
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
-    struct amp_profile_progress progress;
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return complain("out of memory");
-    amp_profile_begin(&progress, p->net, p->no_fp32, stderr);
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
-    if (!failed && amp_profile_time(p, nets, &progress, err, sizeof err)) failed = complain(err);
+    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
         tell_left_fp16(nets[AMP_PROFILE_MIXED]);
@@ -166,11 +165,8 @@ int amp_command_profile(int argc, char **argv)
     struct amp_profile p = {0};
     struct amp_net_desc *net = NULL;
     struct reason no_fp32 = {""};
-    amp_machine_choose(argc, argv);
-    if (read_arguments(argc, argv, &r)) {
-        fprintf(stderr, "usage: %s amp profile CFG [--all] [--json] [-i N | -nogpu]\n", argv[0]);
-        return 1;
-    }
+    read_arguments(argc, argv, &r);
+    amp_machine_choose(r.gpu);
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))

@@ -18,9 +18,6 @@ static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_SKIPPED = 20 };
 static const double enough_seconds = 20, seconds_between_lines = 5;
 
-static const char *const way_names[AMP_PROFILE_WAYS] = {"Darknet's FP32", "mixed precision"};
-static const char *const pass_names[AMP_PROFILE_PASSES] = {"forward", "backward"};
-
 /* One way's network. */
 struct timed {
     network *net;                          /* NULL: this way is not timed */
@@ -32,43 +29,8 @@ struct timed {
     bool went_back;
 };
 
-/* What is running; Darknet's callbacks have no other way to know. */
-static struct {
-    struct timed *timed;
-    const char *way;
-    int round; /* 0: warming up */
-    struct amp_profile_progress *progress;
-} now;
-
-/* ---- progress ---- */
-
-void amp_profile_begin(struct amp_profile_progress *progress, const struct amp_net_desc *net,
-                       bool no_fp32, FILE *out)
-{
-    double start = amp_clock_seconds();
-    *progress = (struct amp_profile_progress){out, start, start};
-    fprintf(out,
-            "amp profile: %s, %d %s a pass: %s, at most %d rounds, from %d on no more after "
-            "%.0f s\n",
-            net->cfg_path, net->batch, amp_profile_unit(net),
-            no_fp32 ? "mixed precision alone" : "Darknet's FP32 and mixed precision in turns",
-            MOST_ROUNDS, LEAST_ROUNDS, enough_seconds);
-}
-
-static void tell_progress(int layer, enum amp_profile_pass pass)
-{
-    struct amp_profile_progress *p = now.progress;
-    double seconds = amp_clock_seconds();
-    if (seconds - p->last < seconds_between_lines) return;
-    p->last = seconds;
-    fputs("amp profile: ", p->out);
-    if (now.round)
-        fprintf(p->out, "round %d of at most %d", now.round, MOST_ROUNDS);
-    else
-        fputs("warming up", p->out);
-    fprintf(p->out, ", %s, %s of layer %d of %d, %.0f s\n", now.way, pass_names[pass], layer,
-            now.timed->net->n, seconds - p->start);
-}
+/* The way whose step runs. Darknet's callbacks have no argument for it. */
+static struct timed *now;
 
 /* ---- one layer ---- */
 
@@ -85,28 +47,27 @@ static double finished(const network *net)
 
 static void begin_layer(void)
 {
-    now.timed->begin = finished(now.timed->net);
+    now->begin = finished(now->net);
 }
 
 static void end_layer(int layer, enum amp_profile_pass pass)
 {
-    struct timed *t = now.timed;
+    struct timed *t = now;
     t->seconds[layer][pass] += finished(t->net) - t->begin;
     t->went_back = t->went_back || pass == AMP_PROFILE_BACKWARD;
-    tell_progress(layer, pass);
 }
 
 static void timed_forward(layer l, network net)
 {
     begin_layer();
-    now.timed->forward[net.index](l, net);
+    now->forward[net.index](l, net);
     end_layer(net.index, AMP_PROFILE_FORWARD);
 }
 
 static void timed_backward(layer l, network net)
 {
     begin_layer();
-    now.timed->backward[net.index](l, net);
+    now->backward[net.index](l, net);
     end_layer(net.index, AMP_PROFILE_BACKWARD);
 }
 
@@ -128,7 +89,7 @@ static bool replace_pointers(struct timed *t)
     t->forward = calloc(n, sizeof *t->forward);
     t->backward = calloc(n, sizeof *t->backward);
     if (!t->forward || !t->backward) return false;
-    for (int i = 0; i < t->net->n; ++i) {
+    for (int i = 0; i < t->net->n; i++) {
         layer *l = &t->net->layers[i];
         t->forward[i] = AMP_SIDE(device, l, forward);
         t->backward[i] = AMP_SIDE(device, l, backward);
@@ -152,7 +113,7 @@ static bool start_watching(struct timed *t, network *net, enum amp_profile_way w
 static void stop_watching(struct timed *t)
 {
     bool device = t->net && t->net->gpu_index >= 0;
-    for (int i = 0; t->forward && t->backward && i < t->net->n; ++i) {
+    for (int i = 0; t->forward && t->backward && i < t->net->n; i++) {
         AMP_SIDE(device, &t->net->layers[i], forward) = t->forward[i];
         AMP_SIDE(device, &t->net->layers[i], backward) = t->backward[i];
     }
@@ -161,11 +122,10 @@ static void stop_watching(struct timed *t)
     free(t->seconds);
 }
 
-static void step(struct timed *t, enum amp_profile_way way)
+static void step(struct timed *t)
 {
     network *net = t->net;
-    now.timed = t;
-    now.way = way_names[way];
+    now = t;
     t->went_back = false;
     memset(t->seconds, 0, (size_t)net->n * sizeof *t->seconds);
     *net->seen += (size_t)net->batch;
@@ -181,38 +141,6 @@ static void step(struct timed *t, enum amp_profile_way way)
     t->update = finished(net) - backward;
 }
 
-/* ---- rounds and their medians ---- */
-
-/* Of a round there are rows of seconds[way][pass]: the layers', then two more. */
-enum { ROW_OTHER, ROW_STEP, MORE_ROWS };
-enum { SECONDS_OF_UPDATE, SECONDS_OF_STEP };
-typedef double row[AMP_PROFILE_WAYS][AMP_PROFILE_PASSES];
-
-struct rounds {
-    int n, skipped, rows;
-    row *seconds;
-};
-
-static row *row_of(const struct rounds *r, int round, int i)
-{
-    return &r->seconds[(size_t)round * (size_t)r->rows + (size_t)i];
-}
-
-static void keep(struct rounds *r, const struct timed *t, enum amp_profile_way way)
-{
-    int layers = r->rows - MORE_ROWS;
-    double *other = (*row_of(r, r->n, layers + ROW_OTHER))[way];
-    double *step_row = (*row_of(r, r->n, layers + ROW_STEP))[way];
-    memcpy(other, t->whole, sizeof t->whole);
-    for (int i = 0; i < layers; ++i)
-        for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass) {
-            (*row_of(r, r->n, i))[way][pass] = t->seconds[i][pass];
-            other[pass] -= t->seconds[i][pass];
-        }
-    step_row[SECONDS_OF_UPDATE] = t->update;
-    step_row[SECONDS_OF_STEP] = t->update + amp_profile_both(t->whole);
-}
-
 /* A step that mixed precision skips has not run the layers' backward. */
 static bool is_skipped(const struct timed *t)
 {
@@ -220,101 +148,104 @@ static bool is_skipped(const struct timed *t)
     return !t->went_back && plan->first_backward < plan->n;
 }
 
-static void run_round(struct rounds *r, struct timed *ways)
+/* ---- the fastest of all rounds ---- */
+
+static void forget(struct amp_profile *p)
 {
-    now.round = r->n + 1;
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
-        if (!ways[way].net) continue;
-        step(&ways[way], (enum amp_profile_way)way);
-        keep(r, &ways[way], (enum amp_profile_way)way);
+    double *of_all[] = {p->update, p->step};
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        for (int k = 0; k < 2; k++)
+            of_all[k][way] = NAN;
+        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
+            p->other.seconds[way][pass] = NAN;
+            for (int i = 0; i < p->net->n; i++)
+                p->layers[i].seconds[way][pass] = NAN;
+        }
     }
-    if (is_skipped(&ways[AMP_PROFILE_MIXED]))
-        ++r->skipped;
-    else
-        ++r->n;
+}
+
+/* Of a pass `other` has the whole, until take_layers_out. */
+static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_way way)
+{
+    for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
+        double *other = &p->other.seconds[way][pass];
+        *other = fmin(*other, t->whole[pass]); /* fmin takes the number beside a NaN */
+        for (int i = 0; i < p->net->n; i++) {
+            double *seconds = &p->layers[i].seconds[way][pass];
+            *seconds = fmin(*seconds, t->seconds[i][pass]);
+        }
+    }
+    p->update[way] = fmin(p->update[way], t->update);
+    p->step[way] = fmin(p->step[way], t->update + amp_profile_both(t->whole));
+}
+
+static void take_layers_out(struct amp_profile *p)
+{
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++)
+            for (int i = 0; i < p->net->n; i++)
+                p->other.seconds[way][pass] -= p->layers[i].seconds[way][pass];
 }
 
 /* Layers may leave FP16 at first, each in a step that is then skipped. */
 static void warm_up_way(struct timed *t, enum amp_profile_way way)
 {
     int most = warm_up[way] + t->net->n + MOST_SKIPPED;
-    now.round = 0;
-    for (int good = 0, k = 0; good < warm_up[way] && k < most; ++k) {
-        step(t, way);
+    for (int good = 0, k = 0; good < warm_up[way] && k < most; k++) {
+        step(t);
         good += way == AMP_PROFILE_FP32 || !is_skipped(t);
     }
 }
 
-static void run_rounds(struct rounds *r, struct timed *ways)
+/* The ways take turns, so that a machine that slows down slows both. */
+static void run_rounds(struct amp_profile *p, struct timed *ways, FILE *progress)
 {
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (ways[way].net) warm_up_way(&ways[way], (enum amp_profile_way)way);
-    double start = amp_clock_seconds();
-    while (r->n < MOST_ROUNDS && r->skipped < MOST_SKIPPED &&
-           (r->n < LEAST_ROUNDS || amp_clock_seconds() - start < enough_seconds))
-        run_round(r, ways);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const struct rounds *r, int i, int way, int pass)
-{
-    double x[MOST_ROUNDS];
-    for (int k = 0; k < r->n; ++k)
-        x[k] = (*row_of(r, k, i))[way][pass];
-    qsort(x, (size_t)r->n, sizeof *x, by_value);
-    return r->n % 2 ? x[r->n / 2] : (x[r->n / 2 - 1] + x[r->n / 2]) / 2;
-}
-
-static void take_medians(const struct rounds *r, struct amp_profile *p, int way, bool timed)
-{
-    int n = p->net->n;
-    for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass) {
-        for (int i = 0; i < n; ++i)
-            p->layers[i].seconds[way][pass] = timed ? median(r, i, way, pass) : NAN;
-        p->other.seconds[way][pass] = timed ? median(r, n + ROW_OTHER, way, pass) : NAN;
+    double start = amp_clock_seconds(), told = start;
+    for (int skipped = 0; p->rounds < MOST_ROUNDS && skipped < MOST_SKIPPED;) {
+        double seconds = amp_clock_seconds();
+        if (p->rounds >= LEAST_ROUNDS && seconds - start > enough_seconds) break;
+        if (seconds - told > seconds_between_lines)
+            fprintf(progress, "amp profile: round %d of at most %d, %.0f s\n", p->rounds + 1,
+                    MOST_ROUNDS, (told = seconds) - start);
+        for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+            struct timed *t = &ways[way];
+            if (!t->net) continue;
+            step(t);
+            bool mixed = way == AMP_PROFILE_MIXED, bad = mixed && is_skipped(t);
+            if (!bad) keep(p, t, (enum amp_profile_way)way);
+            skipped += bad;
+            p->rounds += mixed && !bad;
+        }
     }
-    p->update[way] = timed ? median(r, n + ROW_STEP, way, SECONDS_OF_UPDATE) : NAN;
-    p->step[way] = timed ? median(r, n + ROW_STEP, way, SECONDS_OF_STEP) : NAN;
 }
 
-static int measure(struct amp_profile *p, struct timed *ways, char *err, size_t err_size)
-{
-    struct rounds r = {.rows = p->net->n + MORE_ROWS};
-    r.seconds = calloc((size_t)(MOST_ROUNDS * r.rows), sizeof *r.seconds);
-    if (!r.seconds) {
-        snprintf(err, err_size, "out of memory");
-        return -1;
-    }
-    run_rounds(&r, ways);
-    if (r.n < LEAST_ROUNDS)
-        snprintf(
-            err, err_size,
-            "mixed precision skips its steps: values overflow; `darknet amp check` says where");
-    for (int way = 0; way < AMP_PROFILE_WAYS && r.n >= LEAST_ROUNDS; ++way)
-        take_medians(&r, p, way, ways[way].net);
-    p->rounds = r.n;
-    p->plan = amp_plan_in_use(ways[AMP_PROFILE_MIXED].net);
-    free(r.seconds);
-    return r.n < LEAST_ROUNDS ? -1 : 0;
-}
-
-int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS],
-                     struct amp_profile_progress *progress, char *err, size_t err_size)
+int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FILE *progress,
+                     char *err, size_t err_size)
 {
     struct timed ways[AMP_PROFILE_WAYS] = {0};
     bool ready = true;
-    now.progress = progress;
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+    fprintf(progress, "amp profile: %s, %d %s a pass: %s, %d to %d rounds, about %.0f s\n",
+            p->net->cfg_path, p->net->batch, amp_profile_unit(p->net),
+            nets[AMP_PROFILE_FP32] ? "Darknet's FP32 and mixed precision in turns"
+                                   : "mixed precision alone",
+            LEAST_ROUNDS, MOST_ROUNDS, enough_seconds);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (nets[way] && ready)
             ready = start_watching(&ways[way], nets[way], (enum amp_profile_way)way);
-    if (!ready) snprintf(err, err_size, "out of memory");
-    int failed = ready ? measure(p, ways, err, err_size) : -1;
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+    p->rounds = 0;
+    forget(p);
+    if (ready) run_rounds(p, ways, progress);
+    if (!ready)
+        snprintf(err, err_size, "out of memory");
+    else if (p->rounds < LEAST_ROUNDS)
+        snprintf(
+            err, err_size,
+            "mixed precision skips its steps: values overflow; `darknet amp check` says where");
+    take_layers_out(p);
+    p->plan = amp_plan_in_use(nets[AMP_PROFILE_MIXED]);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         stop_watching(&ways[way]);
-    return failed;
+    return p->rounds < LEAST_ROUNDS ? -1 : 0;
 }

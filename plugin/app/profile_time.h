@@ -7,21 +7,12 @@
 #include "darknet.h"
 #include "profile.h"
 
-struct amp_profile_progress {
-    FILE *out;
-    double start, last; /* of the lines; amp_clock_seconds */
-};
-
-/* Says on out what will be done; amp_profile_time tells there how far it is, at most every five
- * seconds. no_fp32: mixed precision alone. */
-void amp_profile_begin(struct amp_profile_progress *, const struct amp_net_desc *, bool no_fp32,
-                       FILE *out);
-
 /* Steps on what net->input and net->truth hold, both ways in turns. nets[AMP_PROFILE_FP32]: NULL,
  * or a network without the plugin; nets[AMP_PROFILE_MIXED]: an attached one, to be freed
  * afterwards; one pass is a step. Sets p's seconds (p->layers is the caller's), rounds and plan,
- * which lives as long as the network. 0, or -1 with text in err. */
-int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS],
-                     struct amp_profile_progress *, char *err, size_t err_size);
+ * which lives as long as the network. Tells on progress what it does, and every five seconds how
+ * far it is. 0, or -1 with text in err. */
+int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FILE *progress,
+                     char *err, size_t err_size);
 
 #endif

@@ -1,5 +1,5 @@
-// Where the plugin gets into Darknet: every program builds its network with parse_network_cfg, and
-// a program in which that call cannot be caught calls amp_attach.
+/* Where the plugin gets into Darknet: every program builds its network with parse_network_cfg, and
+ * a program in which that call cannot be caught calls amp_attach. */
 
 #include "amp.h"
 #include "abi.h"
@@ -27,15 +27,15 @@ int amp_attach_count(void)
     return attach_count;
 }
 
-// Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
-// in the environment: say so.
+/* Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
+ * in the environment: say so. */
 static void count_attachment(const char *cfg_path)
 {
-    ++attach_count;
+    attach_count++;
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
-// A process has one Darknet; looking through all its libraries takes a while.
+/* A process has one Darknet; looking through all its libraries takes a while. */
 static void require_matching_darknet(void)
 {
     static atomic_bool matches;
@@ -92,7 +92,7 @@ static network *parse(char *filename)
     amp_seed_leave_parse();
     if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
-    // With -nogpu and no key, Darknet stays as it is.
+    /* With -nogpu and no key, Darknet stays as it is. */
     bool mixed = s && s->options.mixed_precision;
     if (!amp_has_gpu() || (mixed && !amp_darknet_on_device())) amp_no_gpu_heads(net);
 #endif
@@ -115,14 +115,14 @@ static int resize(network *net, int w, int h)
     if (s) {
         if (!s->device) amp_check_resized(s);
         amp_session_take_deltas(s);
-        amp_session_commit(s); // Darknet copies the next batch before the first hook is called
+        amp_session_commit(s); /* Darknet copies the next batch before the first hook is called */
         amp_session_pin(s);
         s->moved = true;
     }
     return result;
 }
 
-// ---- as programs call them; exit waits for the end of each ----
+/* ---- as programs call them; exit waits for the end of each ---- */
 
 int amp_attach(network *net, const char *cfg_path)
 {
@@ -165,14 +165,14 @@ AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
-    int gpu = s ? amp_gpu_enter(s) : -1; // arrays of ours wait for their GPU
+    int gpu = s ? amp_gpu_enter(s) : -1; /* arrays of ours wait for their GPU */
     detach_from(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
 }
 
-// Darknet reports the keys it does not know; ours are known.
+/* Darknet reports the keys it does not know; ours are known. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
     for (node *n = options->front; n; n = n->next) {

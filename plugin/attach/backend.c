@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-// AMP_CUDA_BACKEND: kernels/cuda is linked in.
+/* AMP_CUDA_BACKEND: kernels/cuda is linked in. */
 #ifdef AMP_CUDA_BACKEND
 static const struct ampk_backend *const cuda = &ampk_cuda;
 #else

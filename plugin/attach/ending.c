@@ -8,18 +8,18 @@
 
 static atomic_int inside;
 static atomic_bool ending;
-static _Thread_local int depth; // how often this thread is inside
+static _Thread_local int depth; /* how often this thread is inside */
 
 static bool get_in(void)
 {
     if (!depth) {
-        ++inside; // before the look at ending: either we see it, or exit sees us
+        inside++; /* before the look at ending: either we see it, or exit sees us */
         if (ending) {
-            --inside;
+            inside--;
             return false;
         }
     }
-    ++depth;
+    depth++;
     return true;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// Not exit(): loader threads are still at work in libraries that it would take apart.
+/* Not exit(): loader threads are still at work in libraries that it would take apart. */
 _Noreturn void amp_fail(const char *message)
 {
     fflush(stdout);

@@ -9,7 +9,7 @@
 
 static bool is_random(const network *net)
 {
-    return net->layers[net->n - 1].random; // the layer that Darknet's trainers ask
+    return net->layers[net->n - 1].random; /* the layer that Darknet's trainers ask */
 }
 
 static void tell_remedy(const struct amp_session *s, const char *why)
@@ -45,7 +45,7 @@ _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
     amp_fail(message);
 }
 
-// Bytes that Darknet asked for and did not get; 0: none.
+/* Bytes that Darknet asked for and did not get; 0: none. */
 static size_t missing(const network *net, const layer *l, bool had_delta)
 {
     size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
@@ -60,7 +60,7 @@ void amp_check_resized(struct amp_session *s)
     const network *net = s->net;
     char why[300];
     size_t bytes = net->input ? 0 : (size_t)net->inputs * (size_t)net->batch * sizeof(float);
-    for (int i = 0; i < net->n && !bytes; ++i)
+    for (int i = 0; i < net->n && !bytes; i++)
         bytes = missing(net, &net->layers[i], s->saved[i].delta);
     if (!bytes && net->truth) return;
     snprintf(why, sizeof why,

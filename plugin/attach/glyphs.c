@@ -1,13 +1,13 @@
-// The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
-// sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions, and
-// goes on without them, one complaint per image. Here they are looked for in
-//
-//   1. the folder named by DARKNET_LABELS in the environment (only there, if it is set)
-//   2. ../share/darknet/labels, seen from the plugin: where our build puts Darknet's own
-//   3. data/labels beside the program, then in the current folder: a checkout
-//   4. /usr/share/darknet/data/labels: Debian's package
-//
-// and a missing one is an error that names it.
+/* The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
+ * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions, and
+ * goes on without them, one complaint per image. Here they are looked for in
+ *
+ *   1. the folder named by DARKNET_LABELS in the environment (only there, if it is set)
+ *   2. ../share/darknet/labels, seen from the plugin: where our build puts Darknet's own
+ *   3. data/labels beside the program, then in the current folder: a checkout
+ *   4. /usr/share/darknet/data/labels: Debian's package
+ *
+ * and a missing one is an error that names it. */
 
 #define _GNU_SOURCE
 #include "fail.h"
@@ -21,7 +21,7 @@
 
 enum { SIZES = 8, FIRST = 32, END = 127 };
 
-// Room for a folder and the longest name in it, "/126_7.png".
+/* Room for a folder and the longest name in it, "/126_7.png". */
 #define MAX_FOLDER (PATH_MAX - 16)
 
 static int has_glyphs(const char *folder)
@@ -31,7 +31,7 @@ static int has_glyphs(const char *folder)
     return access(path, R_OK) == 0;
 }
 
-// folder = the folder that holds file, and below it suffix.
+/* folder = the folder that holds file, and below it suffix. */
 static void beside(char *folder, const char *file, const char *suffix)
 {
     const char *slash = file ? strrchr(file, '/') : NULL;
@@ -55,7 +55,7 @@ static void find_folder(char *folder)
     beside(folder, program, "/data/labels");
     if (has_glyphs(folder)) return;
     const char *fixed[] = {"data/labels", "/usr/share/darknet/data/labels"};
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         snprintf(folder, MAX_FOLDER, "%s", fixed[i]);
         if (has_glyphs(folder)) return;
     }
@@ -80,9 +80,9 @@ AMP_INTERPOSE(image **, load_alphabet, ())
     char folder[MAX_FOLDER];
     find_folder(folder);
     image **alphabet = calloc(SIZES, sizeof(*alphabet));
-    for (int size = 0; alphabet && size < SIZES; ++size) {
+    for (int size = 0; alphabet && size < SIZES; size++) {
         alphabet[size] = calloc(END + 1, sizeof(image));
-        for (int letter = FIRST; alphabet[size] && letter < END; ++letter) {
+        for (int letter = FIRST; alphabet[size] && letter < END; letter++) {
             alphabet[size][letter] = load_glyph(folder, letter, size);
         }
     }

@@ -7,6 +7,7 @@
 #include "replan.h"
 #include "sessions.h"
 #include "symbols.h"
+#include "plugin/core/tensors.h"
 
 #include <math.h>
 
@@ -17,18 +18,18 @@ static struct amp_session *session_of(const network *net)
     return s;
 }
 
-// A cost that is not finite belongs to a pass that will be given up. It would stay in Darknet's
-// running average for the rest of the run, so it is replaced by 0; the log says what happened.
+/* A cost that is not finite belongs to a pass that will be given up. It would stay in Darknet's
+ * running average for the rest of the run, so it is replaced by 0; the log says what happened. */
 static void judge_costs(struct amp_session *s)
 {
     bool finite = true;
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         const float *cost = s->net->layers[i].cost;
         finite = finite && (!cost || amp_all_finite(cost, 1));
     }
     if (finite) return;
     amp_step_judge_forward(&s->step);
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         float *cost = s->net->layers[i].cost;
         if (cost && !amp_all_finite(cost, 1)) *cost = 0;
     }
@@ -40,14 +41,14 @@ double amp_hook_take_losses(void *user)
     float sum = 0;
     int count = 0;
     bool finite = true;
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         const struct ampk_loss_sums *loss = amp_graph_loss(s->graph, i);
         float *cost = s->net->layers[i].cost;
         if (!cost) continue;
         if (loss) *cost = amp_all_finite(&loss->cost, 1) ? loss->cost : 0;
         finite = finite && (!loss || amp_all_finite(&loss->cost, 1));
         sum += *cost;
-        ++count;
+        count++;
     }
     *s->net->cost = sum / (float)count;
     return finite ? *s->net->cost : NAN;
@@ -63,22 +64,22 @@ bool amp_hook_pull_is_unwanted(const float *x_gpu)
     return unwanted;
 }
 
-// After a forward Darknet copies the output of its last layer but a cost to the host. Nobody reads
-// it in training, and it is megabytes an image.
+/* After a forward Darknet copies the output of its last layer but a cost to the host. Nobody reads
+ * it in training, and it is megabytes an image. */
 static void forgo_output(const struct amp_session *s)
 {
     int i = s->net->n - 1;
     if (!s->device) return;
     while (i > 0 && s->net->layers[i].type == COST)
-        --i;
+        i--;
     unwanted_pull = s->net->layers[i].output_gpu;
 }
 
-// After inference Darknet reads detections from every head's output on the host, where its own code
-// for them leaves it.
+/* After inference Darknet reads detections from every head's output on the host, where its own code
+ * for them leaves it. */
 static void pull_heads(const struct amp_session *s)
 {
-    for (int i = 0; s->device && i < s->net->n; ++i) {
+    for (int i = 0; s->device && i < s->net->n; i++) {
         const layer *l = &s->net->layers[i];
         if (s->plan->layers[i].ours && (l->type == YOLO || l->type == REGION))
             AMP_REAL(cuda_pull_array)
@@ -152,12 +153,12 @@ static void update(const layer *l, const update_args *a)
     amp_step_end(&s->step, amp_iterations_in(s->net, *s->net->seen), (size_t)s->net->max_batches);
     s->backend->release(s->context);
     if (amp_gpus_count(s->net) == 1)
-        amp_interrupt_obey(s); // else when all have ended theirs
+        amp_interrupt_obey(s); /* else when all have ended theirs */
     else
-        wait_for_device(s); // this thread ends: nobody else would hear of what failed
+        wait_for_device(s); /* this thread ends: nobody else would hear of what failed */
 }
 
-// ---- as Darknet calls them; exit waits for the end of each ----
+/* ---- as Darknet calls them; exit waits for the end of each ---- */
 
 void amp_hook_forward(layer l, network net)
 {

@@ -17,33 +17,33 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-image load_image_cv(char *filename, int channels); // declared for OPENCV only
+image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
 #ifdef AMP_WRAP
 #pragma weak __real_load_image_cv
 #endif
 
-#define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
+#define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
 
-static atomic_int followed;   // amp_image_file_refuse: how many ask for it
-static atomic_int asked = -1; // amp_refuse_bad_images; -1: not called
+static atomic_int followed;   /* amp_image_file_refuse: how many ask for it */
+static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
 
 static bool refuses(void)
 {
     return asked >= 0 ? asked : followed > 0;
 }
 
-// One call of Darknet's decoder, by a name that is short enough for it.
+/* One call of Darknet's decoder, by a name that is short enough for it. */
 struct read_call {
-    bool nested; // load_image_color calls load_image
+    bool nested; /* load_image_color calls load_image */
     char *name;
     char link[32];
     int fd;
 };
 
-static _Thread_local const char *reading; // the file that Darknet has been asked to decode
-static _Thread_local bool loading;        // images of a batch, with their labels
+static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
+static _Thread_local bool loading;        /* images of a batch, with their labels */
 
-// ---- reading a file ----
+/* ---- reading a file ---- */
 
 static void begin_read(struct read_call *r, char *name)
 {
@@ -84,14 +84,14 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
     return im;
 }
 
-// ---- a file that cannot be decoded ----
+/* ---- a file that cannot be decoded ---- */
 
 #define NO_IMAGE                                                                                   \
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
-// Several loader threads may get here; the first ends the program. _exit, because exit would run
-// OpenCV's destructors while the others decode.
+/* Several loader threads may get here; the first ends the program. _exit, because exit would run
+ * OpenCV's destructors while the others decode. */
 static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -102,7 +102,7 @@ static _Noreturn void end_program(const char *name, const char *why)
     _exit(1);
 }
 
-// Without OpenCV Darknet itself ends the program, with status 0.
+/* Without OpenCV Darknet itself ends the program, with status 0. */
 static void refuse_at_exit(void)
 {
     if (refuses() && reading) end_program(reading, NO_IMAGE);
@@ -143,7 +143,7 @@ static int note_bad_image(const char *name)
     return 0;
 }
 
-// The only shell command that Darknet runs while it decodes an image is the one for bad.list.
+/* The only shell command that Darknet runs while it decodes an image is the one for bad.list. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
@@ -163,8 +163,8 @@ static void decode(void *p)
     d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
 }
 
-// OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
-// in any command.
+/* OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
+ * in any command. */
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
@@ -174,14 +174,14 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     return d.decoded;
 }
 
-// ---- labels that have gone ----
+/* ---- labels that have gone ---- */
 
 void amp_image_loading(bool on)
 {
     loading = on;
 }
 
-// Darknet's own ends the program too, with status 0.
+/* Darknet's own ends the program too, with status 0. */
 AMP_INTERPOSE(void, file_error, (char *name))
 {
     char why[PATH_MAX + 100];

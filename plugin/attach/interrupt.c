@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// Programs that stop others send two at once: `timeout` one to the program and one to its process
-// group, systemd SIGHUP right behind SIGTERM, a closed terminal SIGHUP beside its shell's.
+/* Programs that stop others send two at once: `timeout` one to the program and one to its process
+ * group, systemd SIGHUP right behind SIGTERM, a closed terminal SIGHUP beside its shell's. */
 #define SAME_REQUEST_MS 200
 
 static const struct {
@@ -30,14 +30,14 @@ enum { SIGNALS = sizeof signals / sizeof *signals };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
-static int trained; // networks; of several, no state of one alone is worth saving
+static int trained; /* networks; of several, no state of one alone is worth saving */
 static pid_t process;
 static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
-static char folder[PATH_MAX]; // "": not known
+static char folder[PATH_MAX]; /* "": not known */
 
-static _Atomic int64_t first; // what came first: 256 * milliseconds + signal; 0: nothing yet
+static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
 
-// ---- in a handler: nothing but what is safe there ----
+/* ---- in a handler: nothing but what is safe there ---- */
 
 static int64_t now(void)
 {
@@ -46,12 +46,12 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int asked(void) // the signal; 0: none
+static int asked(void) /* the signal; 0: none */
 {
     return (int)(first % 256);
 }
 
-// The system repeats its own: SIGPIPE at every write, SIGXCPU every second.
+/* The system repeats its own: SIGPIPE at every write, SIGXCPU every second. */
 static bool is_second(int number)
 {
     return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
@@ -59,14 +59,14 @@ static bool is_second(int number)
 
 static void say(const char *text)
 {
-    if (write(2, text, strlen(text)) < 0) return; // nobody listens
+    if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
 }
 
 static void on_signal(int number)
 {
     int before = errno;
     int64_t none = 0;
-    if (getpid() != process) { // a child that inherited the handler
+    if (getpid() != process) { /* a child that inherited the handler */
         signal(number, SIG_DFL);
         raise(number);
     } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
@@ -78,7 +78,7 @@ static void on_signal(int number)
     errno = before;
 }
 
-// ---- when the handlers stand ----
+/* ---- when the handlers stand ---- */
 
 static bool does(int number, void (*handler)(int))
 {
@@ -90,23 +90,23 @@ static void stand(void)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&ours.sa_mask);
-    for (int i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         sigaddset(&ours.sa_mask, signals[i].number);
     process = getpid();
-    for (int i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
-// A signal that was not obeyed yet takes its usual course.
+/* A signal that was not obeyed yet takes its usual course. */
 static void stand_down(void)
 {
     watched = NULL;
-    for (int i = 0; i < SIGNALS; ++i)
+    for (int i = 0; i < SIGNALS; i++)
         if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
     if (asked()) raise(asked());
 }
 
-// Another run's: there before this one, which neither loaded nor wrote it.
+/* Another run's: there before this one, which neither loaded nor wrote it. */
 static bool is_foreign(const struct amp_session *s, const char *path)
 {
     struct stat there, ours;
@@ -132,9 +132,9 @@ int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 void amp_interrupt_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (amp_gpus_place(s->net)) return; // the first stands for all
+    if (amp_gpus_place(s->net)) return; /* the first stands for all */
     pthread_mutex_lock(&lock);
-    // A file that may not grow any more (ulimit -f): the write fails, and the save says so.
+    /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
     trained += !s->trained;
     s->trained = true;
@@ -156,13 +156,13 @@ void amp_interrupt_unwatch(struct amp_session *s)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- the end ----
+/* ---- the end ---- */
 
 static const char *name_of(int number)
 {
     int i = 0;
     while (i < SIGNALS - 1 && signals[i].number != number)
-        ++i;
+        i++;
     return signals[i].name;
 }
 
@@ -171,7 +171,7 @@ void amp_interrupt_obey(struct amp_session *s)
     char path[PATH_MAX];
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
-    if (iteration >= (size_t)s->net->max_batches) return; // Darknet ends by itself
+    if (iteration >= (size_t)s->net->max_batches) return; /* Darknet ends by itself */
     amp_gpus_close_logs(s);
     amp_gpus_average(s->net);
     amp_save_last(s, path);
@@ -180,10 +180,10 @@ void amp_interrupt_obey(struct amp_session *s)
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
             "command with the weights file after the cfg, without -clear: %s %s\n",
             name_of(asked()), iteration, s->cfg->path, path);
-    _exit(128 + asked()); // as amp_fail: loader threads are still at work
+    _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
 }
 
-// Darknet's trainers read their backup folder so.
+/* Darknet's trainers read their backup folder so. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);

@@ -1,5 +1,5 @@
-// The end of an iteration, as seen from outside of a training loop that is Darknet's own: it trains
-// on a batch (train_network), prints and saves, and frees the batch (free_data, loader.c).
+/* The end of an iteration, as seen from outside of a training loop that is Darknet's own: it trains
+ * on a batch (train_network), prints and saves, and frees the batch (free_data, loader.c). */
 
 #include "iteration.h"
 
@@ -14,7 +14,7 @@ static struct {
 } listener;
 
 static _Thread_local struct {
-    network *net; // NULL: nothing was trained since
+    network *net; /* NULL: nothing was trained since */
     float loss;
 } trained;
 

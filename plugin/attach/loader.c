@@ -17,14 +17,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-// One batch, from the call that loads it until it is freed. Owned by the training thread's list and
-// by the loading job, whichever ends later.
+/* One batch, from the call that loads it until it is freed. Owned by the training thread's list and
+ * by the loading job, whichever ends later. */
 struct batch {
     struct batch *next;
     size_t iteration;
     int n;
-    char **names;         // of its images; the caller's strings
-    float **_Atomic rows; // identifies the batch when it is freed; NULL until it is loaded
+    char **names;         /* of its images; the caller's strings */
+    float **_Atomic rows; /* identifies the batch when it is freed; NULL until it is loaded */
     atomic_int owners;
 };
 
@@ -33,10 +33,10 @@ struct job {
     bool seeded;
     uint64_t seed;
     struct batch *batch;
-    struct amp_staging *staging; // NULL: the batch is not staged
-    data *images;                // per image a batch of one row
-    float **rows[2];             // of the batch: X and y
-    pthread_t *threads;          // beside the one of load_batch
+    struct amp_staging *staging; /* NULL: the batch is not staged */
+    data *images;                /* per image a batch of one row */
+    float **rows[2];             /* of the batch: X and y */
+    pthread_t *threads;          /* beside the one of load_batch */
     atomic_int next;
 };
 
@@ -44,7 +44,7 @@ static _Thread_local struct {
     const network *net;
     bool seeded;
     uint64_t seed;
-    struct batch *held; // oldest first
+    struct batch *held; /* oldest first */
 } feed;
 
 static struct amp_session *session(void)
@@ -59,7 +59,7 @@ static void *allocate(size_t n, size_t size)
     return p;
 }
 
-// ---- the batches in hand ----
+/* ---- the batches in hand ---- */
 
 static void drop(struct batch *b)
 {
@@ -81,7 +81,7 @@ static struct batch *hold_new_batch(int n)
     return b;
 }
 
-// Whether these rows were a batch of ours; if so it is no longer in hand.
+/* Whether these rows were a batch of ours; if so it is no longer in hand. */
 static bool let_go(float **rows)
 {
     for (struct batch **p = &feed.held; *p; p = &(*p)->next) {
@@ -94,7 +94,7 @@ static bool let_go(float **rows)
     return false;
 }
 
-// To the threads of networks that are trained together, while this one waits for them.
+/* To the threads of networks that are trained together, while this one waits for them. */
 static const struct batch *_Atomic lent;
 
 void amp_loader_lend(bool on)
@@ -143,7 +143,7 @@ void amp_loader_forget(const network *net)
     amp_seed_forget(net);
 }
 
-// ---- loading one ----
+/* ---- loading one ---- */
 
 static void load_one(struct job *job, int k)
 {
@@ -162,7 +162,7 @@ static void load_one(struct job *job, int k)
     amp_image_loading(false);
     amp_seed_use(NULL);
     if (!job->staging) return;
-    amp_ending_enter(); // exit takes page-locked memory away
+    amp_ending_enter(); /* exit takes page-locked memory away */
     amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
     amp_ending_leave();
 }
@@ -176,11 +176,11 @@ static void *work(void *p)
     return NULL;
 }
 
-// Row 0 of every image's matrix, under one roof.
+/* Row 0 of every image's matrix, under one roof. */
 static matrix join_rows(struct job *job, float **rows, size_t offset)
 {
     matrix all = {.rows = job->args.n, .vals = rows};
-    for (int k = 0; k < all.rows; ++k) {
+    for (int k = 0; k < all.rows; k++) {
         const matrix *one = (const matrix *)((const char *)&job->images[k] + offset);
         if (one->rows != 1 || (all.cols && one->cols != all.cols))
             amp_fail("the images of a batch were not loaded as one row each");
@@ -211,13 +211,13 @@ static void *load_batch(void *p)
 {
     struct job *job = p;
     int extra = extra_threads(&job->args), started = 0;
-    // Where no more threads can be started (ulimit -u), fewer of them load the same batch.
+    /* Where no more threads can be started (ulimit -u), fewer of them load the same batch. */
     while (started < extra && !pthread_create(&job->threads[started], NULL, work, job))
-        ++started;
+        started++;
     work(job);
-    for (int t = 0; t < started; ++t)
+    for (int t = 0; t < started; t++)
         pthread_join(job->threads[t], NULL);
-    amp_ending_enter(); // whoever waits for the batch must not go on without it
+    amp_ending_enter(); /* whoever waits for the batch must not go on without it */
     deliver(job);
     if (job->staging) amp_upload_continue();
     amp_ending_leave();
@@ -228,7 +228,7 @@ static void *load_batch(void *p)
     return NULL;
 }
 
-// By the thread that trains.
+/* By the thread that trains. */
 static pthread_t start_loading(void *(*run)(void *), void *argument)
 {
     char why[200];
@@ -242,7 +242,7 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
     amp_fail(why);
 }
 
-// Where the network computes on a device and all of it reads the images in one format.
+/* Where the network computes on a device and all of it reads the images in one format. */
 static struct amp_staging *stage(const load_args *args)
 {
     const struct amp_session *s = session();
@@ -263,16 +263,16 @@ static pthread_t load_by_image(load_args args)
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
     job->threads = allocate((size_t)extra_threads(&args) + 1, sizeof *job->threads);
     amp_seed_between_steps();
     return start_loading(load_batch, job);
 }
 
-// ---- Darknet's functions ----
+/* ---- Darknet's functions ---- */
 
-// Loads that draw images at random and take them one by one.
+/* Loads that draw images at random and take them one by one. */
 static bool is_by_image(const load_args *args)
 {
     switch (args->type) {
@@ -293,7 +293,7 @@ static bool is_by_image(const load_args *args)
     }
 }
 
-// Two other kinds draw too: pairs of images, and one image out of n.
+/* Two other kinds draw too: pairs of images, and one image out of n. */
 static void tell_what_ignores_the_seed(const load_args *args)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -305,14 +305,14 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-// Trainers ask for the next batch between two steps.
+/* Trainers ask for the next batch between two steps. */
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
     if (s) amp_interrupt_obey(amp_gpus_first(s));
 }
 
-// Darknet's own load_data, but for its last act: to write the batch to its destination.
+/* Darknet's own load_data, but for its last act: to write the batch to its destination. */
 static void *load_as_darknet(void *p)
 {
     load_args args = *(load_args *)p;

@@ -12,8 +12,8 @@
 
 #define MAX_PARTS 8
 
-// The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
-// fixed: params are listed and swapped in it.
+/* The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
+ * fixed: params are listed and swapped in it. */
 static int weight_layers(layer *l, layer *parts[MAX_PARTS])
 {
     switch (l->type) {
@@ -59,7 +59,7 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_owned owned; // params or rolling NULL: only counts them
+    struct amp_owned owned; /* params or rolling NULL: only counts them */
     int layer;
     bool device;
 };
@@ -80,14 +80,14 @@ static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, f
             .learning_rate_scale = l->learning_rate_scale,
             .clip = kind == AMP_PARAM_WEIGHTS && l->type == CONVOLUTIONAL ? l->clip : 0,
         };
-    ++o->n_params;
+    o->n_params++;
 }
 
 static void list_rolling(struct lister *out, float *value, size_t n)
 {
     struct amp_owned *o = &out->owned;
     if (o->rolling) o->rolling[o->n_rolling] = (struct amp_rolling){value, n, out->layer};
-    ++o->n_rolling;
+    o->n_rolling++;
 }
 
 static void list_weight_layer(struct lister *out, layer *l)
@@ -107,7 +107,7 @@ static void list_weight_layer(struct lister *out, layer *l)
     list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
 }
 
-// The h, c and gradient of c that an LSTM takes over into the next pass.
+/* The h, c and gradient of c that an LSTM takes over into the next pass. */
 static void lstm_state(layer *l, bool device, float *state[3])
 {
     float *host[3] = {l->h_cpu, l->c_cpu, l->dc_cpu};
@@ -127,7 +127,7 @@ static void list_carried(struct lister *out, layer *l)
     if (l->type != LSTM) return;
     float *state[3];
     lstm_state(l, out->device, state);
-    for (int k = 0; k < 3; ++k)
+    for (int k = 0; k < 3; k++)
         list_rolling(out, state[k], n);
 }
 
@@ -148,7 +148,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
 {
     layer *parts[MAX_PARTS];
     int first = out->owned.n_params, n = weight_layers(l, parts);
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         list_weight_layer(out, parts[k]);
     list_carried(out, l);
     if (l->type == BATCHNORM) {
@@ -161,7 +161,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
 static void list_layers(struct lister *out, const network *net, const struct amp_saved *saved)
 {
     out->owned.n_params = out->owned.n_rolling = 0;
-    for (out->layer = 0; out->layer < net->n; ++out->layer) {
+    for (out->layer = 0; out->layer < net->n; out->layer++) {
         layer *l = &net->layers[out->layer];
         list_layer(out, l, saved ? saved[out->layer].delta : AMP_SIDE(out->device, l, delta));
     }
@@ -172,7 +172,7 @@ struct amp_owned amp_native_list(const network *net, const struct amp_saved *sav
     struct lister out = {.device = device};
     struct amp_owned *o = &out.owned;
     o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
-    list_layers(&out, net, saved); // counts
+    list_layers(&out, net, saved); /* counts */
     o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
     o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
     list_layers(&out, net, saved);
@@ -193,7 +193,8 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, ne
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     view.train = train;
-    // Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+    /* Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+     */
     if (l->workspace_size && !device) memset(view.workspace, 0, l->workspace_size);
     saved->forward(copy, view);
 }
@@ -202,7 +203,7 @@ struct update_pointers {
     float *weights, *biases, *scales;
 };
 
-// Lets the layer add its gradients to the params' grad; returns what was there.
+/* Lets the layer add its gradients to the params' grad; returns what was there. */
 static struct update_pointers swap_updates(layer *l, bool device, const struct amp_param *params,
                                            int *next)
 {
@@ -215,21 +216,21 @@ static struct update_pointers swap_updates(layer *l, bool device, const struct a
     return old;
 }
 
-static _Thread_local float scale_of_deltas = 1; // of the layer that Darknet's code is in
-static _Thread_local unsigned limited;          // calls of constrain_gpu that came here
+static _Thread_local float scale_of_deltas = 1; /* of the layer that Darknet's code is in */
+static _Thread_local unsigned limited;          /* calls of constrain_gpu that came here */
 
 #ifdef GPU
-// The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
-// updates call this, of weights.
+/* The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
+ * updates call this, of weights. */
 AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
 {
-    ++limited;
+    limited++;
     AMP_REAL(constrain_gpu)(n, limit * scale_of_deltas, x, step);
 }
 
 #endif
 
-// A backward of Darknet's on a device has run, with so many such calls.
+/* A backward of Darknet's on a device has run, with so many such calls. */
 static void check_limit(const layer *l, unsigned calls, float scale)
 {
     bool limits = l->type == RNN || l->type == GRU || l->type == LSTM;
@@ -246,18 +247,18 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
     int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         old[k] = swap_updates(parts[k], device, params, &next);
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     AMP_SIDE(device, &view, delta) = delta;
-    copy.smooth *= scale; // of a convolution: it adds to the delta
+    copy.smooth *= scale; /* of a convolution: it adds to the delta */
     scale_of_deltas = scale;
     unsigned before = limited;
     (device ? saved->backward : amp_complete_backward(l, saved->backward))(copy, view);
     if (device) check_limit(l, limited - before, scale);
     scale_of_deltas = 1;
-    for (int k = 0; k < n; ++k) {
+    for (int k = 0; k < n; k++) {
         AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
         AMP_SIDE(device, parts[k], bias_updates) = old[k].biases;
         AMP_SIDE(device, parts[k], scale_updates) = old[k].scales;

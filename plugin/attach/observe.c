@@ -1,4 +1,4 @@
-// Passes for those who want to see what is in them (amp_observe.h).
+/* Passes for those who want to see what is in them (amp_observe.h). */
 
 #include "amp_observe.h"
 
@@ -36,11 +36,11 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
     result->magnitude = step->fault.magnitude;
 }
 
-// The step ends here, as if it had never been.
+/* The step ends here, as if it had never been. */
 static void abandon_step(struct amp_session *s)
 {
     amp_graph_restore_rolling(s->graph);
-    amp_graph_weights_changed(s->graph); // the next pass is told of them again
+    amp_graph_weights_changed(s->graph); /* the next pass is told of them again */
     s->step.passes = 0;
 }
 

@@ -12,7 +12,7 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
     int demoted = 0;
-    for (int i = 0; i < r->n_layers; ++i)
+    for (int i = 0; i < r->n_layers; i++)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
@@ -22,7 +22,7 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
     fputc('\n', stderr);
 }
 
-// between: Darknet draws sizes every ten iterations, counted from where a run starts.
+/* between: Darknet draws sizes every ten iterations, counted from where a run starts. */
 static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
@@ -33,7 +33,7 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;
         fprintf(stderr,
@@ -43,7 +43,7 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
     }
 }
 
-// Without them, the others would begin with none.
+/* Without them, the others would begin with none. */
 static void tell_gpus(const struct amp_session *s)
 {
     int gpus = amp_gpus_count(s->net);
@@ -69,7 +69,7 @@ static void restore(struct amp_session *s)
     amp_run_state_free(s, &state);
 }
 
-// With another count of images (-clear) nothing was to be kept.
+/* With another count of images (-clear) nothing was to be kept. */
 static void tell_without_sidecar(struct amp_session *s, size_t seen)
 {
     if (*s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0)
@@ -89,7 +89,7 @@ void amp_session_resume(struct amp_session *s, size_t seen)
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);
     } else {
-        *s->backup = 0; // it is another run's
+        *s->backup = 0; /* it is another run's */
         if (!amp_gpus_place(s->net))
             fprintf(
                 stderr,

@@ -21,7 +21,7 @@
 
 #define ERR_SIZE (3 * PATH_MAX)
 
-// ---- which files get a sidecar ----
+/* ---- which files get a sidecar ---- */
 
 static bool wants_sidecar(const struct amp_session *s, const char *name)
 {
@@ -29,15 +29,15 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
     return amp_weights_is_backup(name) || amp_weights_is_final(name);
 }
 
-// A final file may be anybody's, to start from.
+/* A final file may be anybody's, to start from. */
 static bool should_have_sidecar(const struct amp_session *s, const char *name)
 {
     return wants_sidecar(s, name) && (amp_weights_is_backup(name) || amp_weights_is_numbered(name));
 }
 
-// ---- saving ----
+/* ---- saving ---- */
 
-// Where Darknet cannot open a file, it ends the program, with status 0.
+/* Where Darknet cannot open a file, it ends the program, with status 0. */
 static int check_opens(const struct amp_whole_file *f, const char *name, char *err, size_t err_size)
 {
     FILE *probe = fopen(f->temp, "r+b");
@@ -48,13 +48,13 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
     return probe ? 0 : -1;
 }
 
-// Darknet's own line names the file beside it that it writes to.
+/* Darknet's own line names the file beside it that it writes to. */
 static void tell_saved(const char *name)
 {
     fprintf(stderr, "darknet-amp: saved as %s\n", name);
 }
 
-// Darknet checks no write, so the size tells whether they all succeeded.
+/* Darknet checks no write, so the size tells whether they all succeeded. */
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
@@ -82,7 +82,7 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     return failed;
 }
 
-// Gradients of a step that is not finished are in no file.
+/* Gradients of a step that is not finished are in no file. */
 static bool in_a_step(const struct amp_session *s, const char *name)
 {
     if (!s->step.passes) return false;
@@ -93,7 +93,7 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-// Training cannot go on from such weights, and good ones must not be lost to them.
+/* Training cannot go on from such weights, and good ones must not be lost to them. */
 static void refuse_non_finite(struct amp_session *s, const char *name)
 {
     char message[PATH_MAX + 300], what[100];
@@ -119,11 +119,13 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
                  amp_checkpoint_place(&weights, pair ? &sidecar : NULL, err, err_size);
     amp_whole_drop(&weights);
     amp_whole_drop(&sidecar);
-    if (!failed) tell_saved(name);
-    return failed ? -1 : 0;
+    if (failed) return -1;
+    tell_saved(name);
+    snprintf(s->last_saved, sizeof s->last_saved, "%s", name);
+    return 0;
 }
 
-// A layer just left FP16, and nothing else is wrong so far: the step was dropped.
+/* A layer just left FP16, and nothing else is wrong so far: the step was dropped. */
 static bool is_one_layer(const struct amp_step *step)
 {
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
@@ -139,13 +141,13 @@ static bool lost_more(const struct amp_session *s)
     return looks_diverged(s) && !is_one_layer(&s->step);
 }
 
-// Good weights must not be lost to those of a run that has blown up. A numbered file replaces
-// nothing, unless an earlier run wrote one of this number.
+/* Good weights must not be lost to those of a run that has blown up. A numbered file replaces
+ * nothing, unless an earlier run wrote one of this number. */
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
     if (s->step.carry_on || (amp_weights_is_numbered(name) && access(name, F_OK))) return false;
-    // After the final file there will be no other.
+    /* After the final file there will be no other. */
     const struct amp_session *bad =
         amp_gpus_find(s, amp_weights_is_final(name) ? lost_more : looks_diverged);
     if (!bad) return false;
@@ -155,7 +157,7 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
-// Training goes on, since there will be another save; after the last one that would be a lie.
+/* Training goes on, since there will be another save; after the last one that would be a lie. */
 static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
     char err[ERR_SIZE], message[ERR_SIZE + 100];
@@ -194,7 +196,7 @@ AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
     amp_ending_leave();
 }
 
-// Darknet's own writing, to a file of which nothing is seen before it is complete.
+/* Darknet's own writing, to a file of which nothing is seen before it is complete. */
 static int save_stock(network *net, const char *path, unsigned long long bytes, char *err,
                       size_t err_size)
 {
@@ -221,7 +223,7 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
     return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
 }
 
-// ---- loading ----
+/* ---- loading ---- */
 
 static void load(struct amp_session *s, const char *name)
 {

@@ -15,20 +15,21 @@
 #include "side.h"
 #include "staging.h"
 #include "upload.h"
+#include "plugin/core/tensors.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-// ---- attaching ----
+/* ---- attaching ---- */
 
 static void save_pointers(struct amp_session *s)
 {
     bool dev = s->device;
     s->saved = amp_allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
         if (!dev) amp_complete_layer(l);
         s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward),
@@ -55,21 +56,26 @@ static const char *image_name(void *user, int subdivision, int image)
     return amp_loader_image(pass * s->desc->batch + image);
 }
 
-// Others that it trains with finish their iteration first, where it is known when they have.
+/* Others that it trains with finish their iteration first, where it is known when they have. */
 static void stop(void *user, const char *message)
 {
     struct amp_session *s = user;
+    const struct amp_session *first = amp_gpus_first(s);
+    const char *good = *first->last_saved ? first->last_saved : first->backup;
+    char text[PATH_MAX + 1000];
     if (amp_gpus_wait(s))
         amp_gpus_close_logs(s);
     else
         amp_log_close(&s->log, &s->step.scaler);
-    amp_fail(message);
+    snprintf(text, sizeof text, "%s %s%s", message,
+             *good ? "The last good weights are " : "This run has saved nothing.", good);
+    amp_fail(text);
 }
 
 static void close_logs_at_exit(void)
 {
     atexit(amp_sessions_close_logs);
-    at_quick_exit(amp_sessions_close_logs); // how the darknet program ends
+    at_quick_exit(amp_sessions_close_logs); /* how the darknet program ends */
 }
 
 static void start_training_state(struct amp_session *s)
@@ -90,8 +96,8 @@ static void start_training_state(struct amp_session *s)
     pthread_once(&once, close_logs_at_exit);
 }
 
-// Once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU. What one of
-// them cannot do it says itself (tell_notes).
+/* Once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU. What one of
+ * them cannot do it says itself (tell_notes). */
 static void tell_plan(const struct amp_session *s)
 {
     if (amp_session_is_planned_alike(s))
@@ -100,11 +106,22 @@ static void tell_plan(const struct amp_session *s)
         amp_plan_print(s->plan, s->desc, stderr);
 }
 
+// Darknet's own arrays may have taken it all: they grow with the images of a pass as ours do.
+static _Noreturn void fail_without_context(const network *net, const char *why)
+{
+    char message[700];
+    if (!strstr(why, AMPK_NO_MEMORY)) amp_fail(why);
+    snprintf(message, sizeof message,
+             "%s (%d images of %dx%d in a pass): lower batch or raise subdivisions", why,
+             net->batch, net->w, net->h);
+    amp_fail(message);
+}
+
 void amp_session_attach(struct amp_session *s, network *net)
 {
     char err[512];
     s->net = net;
-    amp_session_describe(s, net); // its size need not be the cfg's any more
+    amp_session_describe(s, net); /* its size need not be the cfg's any more */
     s->demoted = amp_session_no_demotions(net->n);
     s->inference_demoted = amp_session_no_demotions(net->n);
     s->device = amp_darknet_on_device();
@@ -112,7 +129,7 @@ void amp_session_attach(struct amp_session *s, network *net)
     amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
     s->context = s->backend->context_create(0, err, sizeof err);
-    if (!s->context) amp_fail(err);
+    if (!s->context) fail_without_context(net, err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
     amp_session_make_plan(s, true);
     fflush(stdout);
@@ -147,7 +164,7 @@ void amp_session_detach(struct amp_session *s)
     amp_session_unpin(s);
     amp_staging_tidy();
     amp_session_commit_all(s);
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
         AMP_SIDE(s->device, l, forward) = s->saved[i].forward;
         AMP_SIDE(s->device, l, backward) = s->saved[i].backward;
@@ -159,7 +176,7 @@ void amp_session_detach(struct amp_session *s)
 
 void amp_session_give_deltas(struct amp_session *s)
 {
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
         if (!AMP_SIDE(s->device, l, delta)) AMP_SIDE(s->device, l, delta) = s->saved[i].delta;
     }
@@ -167,7 +184,7 @@ void amp_session_give_deltas(struct amp_session *s)
 
 void amp_session_take_deltas(struct amp_session *s)
 {
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
         if (!AMP_SIDE(s->device, l, delta)) continue;
         s->saved[i].delta = AMP_SIDE(s->device, l, delta);
@@ -175,7 +192,7 @@ void amp_session_take_deltas(struct amp_session *s)
     }
 }
 
-// ---- a pass begins ----
+/* ---- a pass begins ---- */
 
 static struct amp_batch batch_of(const struct amp_session *s, const network *view)
 {
@@ -188,7 +205,7 @@ static struct amp_batch batch_of(const struct amp_session *s, const network *vie
     };
 }
 
-// From losses that would compute indices from it.
+/* From losses that would compute indices from it. */
 static void hide_truth(const struct amp_session *s, const network *view)
 {
     size_t bytes = (size_t)view->truths * (size_t)view->batch * sizeof(float);
@@ -196,7 +213,7 @@ static void hide_truth(const struct amp_session *s, const network *view)
     if (s->device) s->backend->fill_zero(s->context, AMP_SIDE(s->device, view, truth), bytes);
 }
 
-// Training alone writes it.
+/* Training alone writes it. */
 static void open_log(struct amp_session *s)
 {
     char err[512];
@@ -209,7 +226,7 @@ static bool is_resized(const struct amp_session *s, const network *view)
     return view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
 }
 
-// A layer that was demoted waits for the next step.
+/* A layer that was demoted waits for the next step. */
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
     bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;

@@ -1,4 +1,4 @@
-// A session's beginning: what the cfg asks for.
+/* A session's beginning: what the cfg asks for. */
 #include "session.h"
 
 #include "plugin/core/named_files.h"
@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
-// for something of ours.
+/* A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
+ * for something of ours. */
 static bool mentions_our_keys(const char *path)
 {
     FILE *f = fopen(path, "r");

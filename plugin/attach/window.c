@@ -1,12 +1,12 @@
-// Windows on a machine without a display: not opened, and said so. OpenCV's answer would be to end
-// the program, after the work is done and the picture saved. A Darknet without OpenCV never opens a
-// window and is left alone.
+/* Windows on a machine without a display: not opened, and said so. OpenCV's answer would be to end
+ * the program, after the work is done and the picture saved. A Darknet without OpenCV never opens a
+ * window and is left alone. */
 
 #include "symbols.h"
 
 #include "darknet.h"
 
-void make_window(char *name, int w, int h, int fullscreen); // declared for OPENCV only
+void make_window(char *name, int w, int h, int fullscreen); /* declared for OPENCV only */
 
 #ifdef AMP_WRAP
 #pragma weak __real_make_window
@@ -21,11 +21,11 @@ static int has_opencv(void)
 }
 #endif
 
-// A Qt platform chosen by the user (offscreen, vnc) counts as a display.
+/* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
 static int has_display(void)
 {
     const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; i++) {
         const char *value = getenv(names[i]);
         if (value && *value) return 1;
     }
@@ -41,7 +41,7 @@ AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
     }
 }
 
-// The key that was pressed, -1 for none.
+/* The key that was pressed, -1 for none. */
 AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))
 {
     if (has_opencv() && !has_display()) return -1;

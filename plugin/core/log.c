@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "json.h"
+#include "tensors.h"
 
 #define PROGRESS_SECONDS 10
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
@@ -345,4 +347,67 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     print_number(log->json, "map", map);
     fputs("}}\n", log->json);
     flush_json(log);
+}
+
+/* ---- numbers of layers ---- */
+
+static double magnitude(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return ampk_amax_is_finite(bits) ? (double)value : NAN;
+}
+
+void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbers *layers)
+{
+    size_t n = (size_t)g->n;
+    uint32_t *words = calloc(n, AMP_INSPECTED * sizeof *words), *rows[AMP_INSPECTED];
+    for (int r = 0; words && r < AMP_INSPECTED; r++)
+        rows[r] = words + (size_t)r * n;
+    if (words) amp_graph_inspected(g, rows);
+    for (int i = 0; i < g->n; i++) {
+        bool has_delta = words && backward && amp_graph_has_delta(g, i);
+        bool has_out = words && amp_plan_writes(g->plan, i) == i;
+        double elements = (double)g->net->batch * g->net->layers[i].outputs;
+        layers[i] = (struct amp_layer_numbers){
+            .type = amp_layer_type_name(g->net->layers[i].type),
+            .format = ampk_dtype_name(amp_format_dtype(g->plan->layers[i].out)),
+            .out_max = has_out ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
+            .delta_max = has_delta ? magnitude(rows[AMP_INSPECTED_DELTA_MAX][i]) : NAN,
+            .delta_zero = has_delta ? rows[AMP_INSPECTED_DELTA_ZEROS][i] / elements : NAN,
+        };
+    }
+    free(words);
+}
+
+/* ---- lines of losses ---- */
+
+/* Averages over no truths come out as NaN, as Darknet's do. */
+static void print_yolo(const struct ampk_loss_sums *s, int layer, float boxes, FILE *to)
+{
+    fprintf(to,
+            "Region %d Avg IOU: %f, Class: %f, Obj: %f, No Obj: %f, .5R: %f, .75R: %f,  "
+            "count: %d\n",
+            layer, (double)(s->iou / s->count), (double)(s->category / s->category_count),
+            (double)(s->object / s->count), (double)(s->any_object / boxes),
+            (double)(s->recall / s->count), (double)(s->recall75 / s->count), (int)s->count);
+}
+
+static void print_region(const struct ampk_loss_sums *s, float boxes, FILE *to)
+{
+    fprintf(to, "Region Avg IOU: %f, Class: %f, Obj: %f, No Obj: %f, Avg Recall: %f,  count: %d\n",
+            (double)(s->iou / s->count), (double)(s->category / s->category_count),
+            (double)(s->object / s->count), (double)(s->any_object / boxes),
+            (double)(s->recall / s->count), (int)s->count);
+}
+
+void amp_loss_lines_print(const struct amp_graph *g, FILE *to)
+{
+    for (int i = 0; i < g->n; i++) {
+        const struct amp_layer_desc *l = &g->net->layers[i];
+        const struct ampk_loss_sums *s = amp_graph_loss(g, i);
+        float boxes = (float)l->w * (float)l->h * (float)l->num * (float)g->net->batch;
+        if (s && l->type == AMP_YOLO) print_yolo(s, i, boxes, to);
+        if (s && l->type == AMP_REGION) print_region(s, boxes, to);
+    }
 }

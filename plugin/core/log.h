@@ -1,5 +1,6 @@
 /* What training tells: a line when something happens to the loss scale, a progress line about every
- * ten seconds, a summary at the end, and one JSON object per iteration in amp_log=FILE.
+ * ten seconds, a summary at the end, one JSON object per iteration in amp_log=FILE, and the lines
+ * that Darknet's own loss layers print after every pass.
  */
 #ifndef AMP_LOG_H
 #define AMP_LOG_H
@@ -8,9 +9,23 @@
 #include <stdio.h>
 
 #include "fault.h"
+#include "graph.h"
 #include "net_desc.h"
-#include "numbers.h"
 #include "scaler.h"
+
+/* NAN: there is none, or it is not finite. */
+struct amp_layer_numbers {
+    const char *type, *format; /* of output and delta: "fp32", "fp16" or "bf16" */
+    double out_max;            /* largest magnitude of the output */
+    double delta_max;          /* of its delta, times the loss scale */
+    double delta_zero;         /* share of the delta's elements that are zero */
+};
+
+struct amp_numbers {
+    double grad_norm; /* of the step's gradient sums, unscaled; NAN: the step was skipped */
+    int n_layers;     /* 0: not looked at in this step */
+    struct amp_layer_numbers *layers;
+};
 
 struct amp_log {
     FILE *out;        /* lines for people */
@@ -67,5 +82,13 @@ void amp_log_iteration(struct amp_log *, const struct amp_scaler *, size_t itera
  * took, which is nobody's training time. */
 void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, double map75,
                             double map, double seconds);
+
+/* What amp_log tells of the layers: of the last pass, which was inspected. backward: it got so far.
+ * layers: one for each of the graph's. */
+void amp_numbers_read(struct amp_graph *, bool backward, struct amp_layer_numbers *layers);
+
+/* The lines of yolo and region layers whose loss is on the device, as last read, in the layers'
+ * order. */
+void amp_loss_lines_print(const struct amp_graph *, FILE *);
 
 #endif

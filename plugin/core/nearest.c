@@ -4,7 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LONGEST 63 /* characters; a longer word is no slip of the fingers */
+#define LONGEST (AMP_WORDS_FAR_APART - 1) /* characters; a longer word is no slip of the fingers   \
+                                           */
 
 static int lower(const char *text, int i)
 {
@@ -16,10 +17,11 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* The edits that make b of a, both at most LONGEST long. Row i of the table has the distances of
+/* Row i of the table has the distances of
  * a's first i characters to every beginning of b; a swap of neighbours looks back two rows. */
-static int count_edits(const char *a, const char *b)
+int amp_word_edits(const char *a, const char *b)
 {
+    if (strlen(a) > LONGEST || strlen(b) > LONGEST) return AMP_WORDS_FAR_APART;
     int rows[3][LONGEST + 1], n = (int)strlen(b);
     int *before = rows[0], *above = rows[1], *row = rows[2];
     for (int j = 0; j <= n; j++)
@@ -45,13 +47,12 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
 {
     const char *nearest = NULL;
     int fewest = 0;
-    if (strlen(word) > LONGEST) return NULL;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(known[i]);
         int allowed = length < 6 ? 1 : (int)length / 3;
-        if (length > LONGEST) continue;
-        int edits = count_edits(word, known[i]);
-        if (edits > allowed || (nearest && edits >= fewest)) continue;
+        int edits = amp_word_edits(word, known[i]);
+        if (edits == AMP_WORDS_FAR_APART || edits > allowed || (nearest && edits >= fewest))
+            continue;
         nearest = known[i];
         fewest = edits;
     }

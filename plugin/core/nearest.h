@@ -11,4 +11,9 @@
  * equals. */
 const char *amp_nearest_word(const char *word, const char *const *known, size_t n);
 
+#define AMP_WORDS_FAR_APART 64
+
+/* How many such edits make b of a; AMP_WORDS_FAR_APART where one of them is as long as that. */
+int amp_word_edits(const char *a, const char *b);
+
 #endif

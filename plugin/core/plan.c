@@ -16,24 +16,23 @@ enum ampk_dtype amp_format_dtype(enum amp_format f)
 
 /* ---- what each layer is ---- */
 
-static bool has_executor(const struct amp_layer_desc *l)
+/* Its own code, which is a loss or the softmax before one, where the backend has it. */
+static bool may_be_on_device(const struct amp_layer_desc *l)
 {
-    switch (l->type) {
-    case AMP_CONVOLUTIONAL:
-        return !l->binary && !l->xnor && !l->smooth;
-    case AMP_CONNECTED:
-    case AMP_MAXPOOL:
-    case AMP_ROUTE:
-    case AMP_SHORTCUT:
-    case AMP_UPSAMPLE:
-    case AMP_REORG:
-    case AMP_AVGPOOL:
-    case AMP_DROPOUT:
-    case AMP_ACTIVATION:
-        return true;
-    default:
-        return false;
-    }
+    return amp_layer_is_loss(l) || l->type == AMP_SOFTMAX;
+}
+
+static bool has_row(const struct planner *pl, int i)
+{
+    return pl->ours >> pl->net->layers[i].type & 1;
+}
+
+static bool has_executor(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    bool convolves = l->type == AMP_CONVOLUTIONAL;
+    bool only_darknet = may_be_on_device(l) || (convolves && (l->binary || l->xnor || l->smooth));
+    return has_row(pl, i) && !only_darknet;
 }
 
 /* Why a loss (or softmax) that the backend has is Darknet's all the same; NULL: it is not.
@@ -50,7 +49,7 @@ static const char *why_not_on_device(const struct planner *pl, int i)
 
 static bool backend_has(const struct planner *pl, int i)
 {
-    return pl->device_losses >> pl->net->layers[i].type & 1;
+    return has_row(pl, i) && may_be_on_device(&pl->net->layers[i]);
 }
 
 /* A loss (or softmax) that the backend computes itself. */
@@ -178,7 +177,7 @@ static int choose_layer(struct planner *pl, int i)
     if (!p->sources || !p->source_first || !p->source_wanted) return -1;
     for (int k = 0; k < l->n_sources; k++)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
-    p->ours = has_executor(l) || is_on_device(pl, i);
+    p->ours = has_executor(pl, i) || is_on_device(pl, i);
     p->loss = amp_layer_is_loss(l);
     if (!p->ours) {
         choose_darknet(l, p);
@@ -321,8 +320,8 @@ static int build(struct planner *pl)
 }
 
 struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               unsigned device_losses, const enum amp_format *demoted, bool train,
-                               char *err, size_t err_size)
+                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
+                               size_t err_size)
 {
     struct amp_plan *plan = calloc(1, sizeof *plan);
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
@@ -330,11 +329,8 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->n = net->n;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {.net = net,
-                             .options = options,
-                             .device_losses = device_losses,
-                             .demoted = demoted,
-                             .plan = plan};
+        struct planner pl = {
+            .net = net, .options = options, .ours = ours, .demoted = demoted, .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);

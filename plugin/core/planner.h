@@ -7,7 +7,7 @@
 struct planner {
     const struct amp_net_desc *net;
     const struct amp_options *options;
-    unsigned device_losses;
+    unsigned ours; /* types of layers that have an executor, as amp_plan_make's */
     const enum amp_format *demoted;
     struct amp_plan *plan;
     int capacity; /* of plan->buffers */

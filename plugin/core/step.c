@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "loss_lines.h"
+#include "tensors.h"
 
 /* Stored state that is inf or NaN stays so. */
 static bool is_hopeless(const struct amp_fault *f)
@@ -24,9 +24,8 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
         return;
     }
     snprintf(message, sizeof message,
-             "%s%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
-             "burn_in, or check the labels; %s.",
-             s->log->who, why, advice);
+             "%s%s. Lower learning_rate, lengthen burn_in, or check the labels; %s.", s->log->who,
+             why, advice);
     s->stop(s->user, message);
 }
 

@@ -17,10 +17,10 @@
 #define AMP_STEP_H
 
 #include "divergence.h"
+#include "gradients.h"
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
-#include "update.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {

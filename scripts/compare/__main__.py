@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import report
 import runs
 from bench_lib import ROOT, BenchError, dump, exits, machine, positive, write
-from cfgs import Cfg, standard_variants
+from cfgs import standard_variants
 from training import find_set, read_data_file, read_set
 
 METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}

@@ -250,7 +250,7 @@ def check_hopeless(folder):
 
 
 def check_refusals(folder):
-    for args, said in (((), "usage"), (("toy.data", "none.cfg"), "none.cfg"),
+    for args, said in (((), "needed: DATA CFG"), (("toy.data", "none.cfg"), "none.cfg"),
                        (("toy.data", "toy.cfg", "none.weights"), "none.weights")):
         result = run(folder, "amp", "check", *args)
         assert result.returncode == 1 and said in result.stderr and not result.stdout, result

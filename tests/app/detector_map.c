@@ -496,18 +496,19 @@ static void check_refused(const char *arguments, const char *what)
 AMP_TEST(refuses_bad_command_lines)
 {
     make_good_input();
-    check_refused("", "DATA, CFG and WEIGHTS are needed");
-    check_refused("set.data net.cfg", "DATA, CFG and WEIGHTS are needed");
-    check_refused("set.data net.cfg net.weights more", "unexpected argument \"more\"");
-    check_refused("set.data net.cfg net.weights --ioo 0.5", "unknown option \"--ioo\"");
+    check_refused("", "needed: DATA CFG WEIGHTS");
+    check_refused("set.data net.cfg", "needed: DATA CFG WEIGHTS");
+    check_refused("set.data net.cfg net.weights more", "unexpected word \"more\"");
+    check_refused("set.data net.cfg net.weights --ioo 0.5",
+                  "unknown option \"--ioo\"; the nearest known one is --iou");
     check_refused("set.data net.cfg net.weights --iou", "no value after \"--iou\"");
     check_refused("set.data net.cfg net.weights --iou 0",
                   "--iou 0: must be a number from 0 (not itself) to 1");
     check_refused("set.data net.cfg net.weights --iou nan", "--iou nan");
     check_refused("set.data net.cfg net.weights --thresh 1", "--thresh 1: must be");
-    check_refused("set.data net.cfg net.weights --bootstrap 5", "\"--json\"");
+    check_refused("set.data net.cfg net.weights --bootstrap 5", "the file of --json");
     check_refused("set.data net.cfg net.weights --json out.json --bootstrap -5",
-                  "must be a whole number up to 1000000, not \"-5\"");
+                  "--bootstrap -5: must be a whole number from 0 to 1000000");
     check_refused("set.data net.cfg net.weights --nms -1", "--nms -1");
     check_refused("set.data net.cfg net.weights --nms 0.5x", "--nms 0.5x");
     check_refused("set.data net.cfg net.weights --json images",

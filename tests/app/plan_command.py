@@ -93,7 +93,7 @@ def main():
         assert done.returncode == 1 and "cannot be written" in done.stderr, done
         for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.cfg"]):
             done = run(program, folder, *arguments)
-            assert done.returncode == 1 and "usage:" in done.stderr, done
+            assert done.returncode == 1 and "amp plan --help" in done.stderr, done
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert peak < BYTES, peak
 

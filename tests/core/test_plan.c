@@ -1,5 +1,6 @@
 /* The precision plan: what must hold for every net, on stock and random ones, and what it decides
  * on chosen ones. */
+#include "plugin/core/layers.h"
 #include "plugin/core/plan.h"
 
 #include "tests/rig/harness.h"
@@ -26,8 +27,9 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
     if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
     REQUIRE(cfg && !test_failures);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    plan =
-        net ? amp_plan_make(net, &options, device_losses, demoted, train, err, sizeof err) : NULL;
+    plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | device_losses, demoted, train,
+                               err, sizeof err)
+               : NULL;
     if (!plan) TEST_FAIL("%s", err);
     REQUIRE(plan);
 }

@@ -583,7 +583,7 @@ AMP_TEST(poison_in_weights_momentum_or_statistics_stops_the_run)
             CHECK_INT(first, kind == 1); /* momentum shows in the weights, one step later */
             CHECK(!second);
             CHECK(!strncmp(run->stopped, "training diverged: ", 19));
-            CHECK(strstr(run->stopped, "The weights on disk are the last good ones") != NULL);
+            CHECK(strstr(run->stopped, ". Lower learning_rate, ") != NULL);
             end(run);
         }
 }
@@ -657,8 +657,8 @@ AMP_TEST(ten_steps_at_the_floor_stop_with_a_diagnosis)
     snprintf(expected, sizeof expected,
              "gradients overflow FP16 even at the smallest loss scale, ten steps in a row: dy of "
              "layer 5 (convolutional), largest magnitude inf; the last loss, of iteration 10, was "
-             "%.4g. The weights on disk are the last good ones. Lower learning_rate, lengthen "
-             "burn_in, or check the labels; mixed_precision=0 in a layer's section keeps that "
+             "%.4g. Lower learning_rate, lengthen burn_in, or check the labels; mixed_precision=0 "
+             "in a layer's section keeps that "
              "layer in FP32.",
              run->step.divergence.last);
     CHECK_STR(run->stopped, expected);

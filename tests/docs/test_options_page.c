@@ -34,7 +34,8 @@ AMP_TEST(options_page)
     amp_option_write_markdown(fp);
     fclose(fp);
     if (strcmp(from, table))
-        TEST_FAIL("docs/options.md has another table than the program: run test_options_page --write");
+        TEST_FAIL(
+            "docs/options.md has another table than the program: run test_options_page --write");
     free(table);
 }
 

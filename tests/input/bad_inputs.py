@@ -265,7 +265,7 @@ def main():
         assert run.returncode == 0 and "ends before" not in run.stderr, run.stderr
         run = subprocess.run([program, "detector", "train", "toy.data"], capture_output=True,
                              text=True)
-        assert run.returncode == 1 and "usage:" in run.stderr, run.stderr
+        assert run.returncode == 1 and "Usage:" in run.stderr, run.stderr
 
 
 if __name__ == "__main__":

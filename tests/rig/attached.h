@@ -9,6 +9,7 @@
 #include "kernels/philox.h"
 #include "plugin/attach/seed.h"
 #include "plugin/attach/sessions.h"
+#include "plugin/core/tensors.h"
 #include "files.h"
 
 #define MIXED "mixed_precision=1\n"

@@ -202,14 +202,6 @@ def check_readme(folder):
     assert "of the images only |" in said, "an interval of one seed passes for that of seeds"
 
 
-def check_usage():
-    """Every option of the program is in the script's usage, and the other way round."""
-    usage = subprocess.run(["bash", ROOT / "scripts/compare.sh", "--help"], capture_output=True,
-                           text=True, check=True).stdout
-    known = set(re.findall(r'"(--[a-z-]+)"', (ROOT / "scripts/compare/__main__.py").read_text()))
-    assert set(re.findall(r"--[a-z][a-z-]+", usage)) == known - {"--darknet"} | {"--preset"}
-
-
 # ---- folders that hold too little, or something else ----
 
 
@@ -425,7 +417,6 @@ def check_page(folder):
 
 with tempfile.TemporaryDirectory() as root:
     toy = toyset.make(Path(root) / "toy", max_batches=ITERATIONS)
-    check_usage()
     check_interrupted(toy)
     check_stopped_at_the_end(toy)
     check_refused(toy)

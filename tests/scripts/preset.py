@@ -3,7 +3,6 @@
 usage: preset.py ROOT
 """
 
-import os
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-// What a batch needs goes while a network trains: labels, images, threads, memory. Each case in a
-// process of its own: it ends with status 1 and a message that names the file, the last backup is
-// whole, and the run that goes on from there is the one that lost nothing. Linked with --wrap for
-// pthread_create and calloc.
+/* What a batch needs goes while a network trains: labels, images, threads, memory. Each case in a
+ * process of its own: it ends with status 1 and a message that names the file, the last backup is
+ * whole, and the run that goes on from there is the one that lost nothing. Linked with --wrap for
+ * pthread_create and calloc. */
 
 #include "tests/rig/small_set.h"
 
@@ -12,16 +12,16 @@
 #include <sys/wait.h>
 
 #define KEYS  "mixed_precision=1\nseed=7\nloss_scale_window=3\n"
-#define ALIVE 99 // the status of a child whose program came to its end
+#define ALIVE 99 /* the status of a child whose program came to its end */
 
 enum { LOST_AFTER = 3, END = 6 };
 
-// ---- what fails ----
+/* ---- what fails ---- */
 
-static bool no_threads;           // can be started
-static bool only_training_thread; // can start threads
+static bool no_threads;           /* can be started */
+static bool only_training_thread; /* can start threads */
 static pthread_t training_thread;
-static bool no_memory; // for the next allocation
+static bool no_memory; /* for the next allocation */
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -45,7 +45,7 @@ static void lose_labels(network *net)
 {
     char path[64];
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i) {
+    for (int i = 0; i < SMALL_SET_IMAGES; i++) {
         snprintf(path, sizeof path, "boxes/%02d.txt", i);
         if (unlink(path)) _exit(98);
     }
@@ -54,15 +54,15 @@ static void lose_labels(network *net)
 static void lose_images(network *net)
 {
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         if (unlink(box_paths[i])) _exit(98);
 }
 
-// More than OpenCV allows: it throws.
+/* More than OpenCV allows: it throws. */
 static void spoil_headers(network *net)
 {
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         write_text(box_paths[i], "P6 40000 40000 255\n");
 }
 
@@ -72,7 +72,7 @@ static void lose_threads(network *net)
     no_threads = true;
 }
 
-// Of a batch: the one that the loading thread starts itself.
+/* Of a batch: the one that the loading thread starts itself. */
 static void lose_second_thread_of_each(network *net)
 {
     (void)net;
@@ -86,9 +86,9 @@ static void lose_memory(network *net)
     no_memory = true;
 }
 
-// ---- a program in a process of its own ----
+/* ---- a program in a process of its own ---- */
 
-static char text[1 << 14]; // its stderr
+static char text[1 << 14]; /* its stderr */
 
 static int run(void (*program)(void))
 {
@@ -130,16 +130,16 @@ static bool exists(const char *name)
     return !access(name, F_OK);
 }
 
-// Everything as before the first case.
+/* Everything as before the first case. */
 static void restore(void)
 {
     if (system("rm -rf boxes *.backup* *.weights* bad.list")) abort();
     mkdir("boxes", 0777);
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         free(add_small_image("boxes", i, "1 0.5 0.5 0.4 0.3\n0 0.3 0.4 0.25 0.2\n"));
 }
 
-// ---- as Darknet's trainers: one batch in hand, the next being loaded ----
+/* ---- as Darknet's trainers: one batch in hand, the next being loaded ---- */
 
 static network *begin(void)
 {
@@ -168,7 +168,7 @@ static size_t iteration(const network *net)
     return *net->seen / (size_t)(net->batch * net->subdivisions);
 }
 
-// When so many iterations are saved, what the next batches need is lost.
+/* When so many iterations are saved, what the next batches need is lost. */
 static void train(network *net, void (*lose)(network *))
 {
     data loaded;
@@ -211,7 +211,7 @@ static void broken(void)
     save_weights(net, "small_final.weights");
 }
 
-// ---- named, and gone on from the last backup ----
+/* ---- named, and gone on from the last backup ---- */
 
 static void check_ends(void (*what)(network *), const char *why)
 {
@@ -223,7 +223,7 @@ static void check_ends(void (*what)(network *), const char *why)
     CHECK_SAYS(text, why);
     check_same_pair("small.backup", "three.backup");
     CHECK(!exists("bad.list") && !exists("small_final.weights"));
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         free(add_small_image("boxes", i, "1 0.5 0.5 0.4 0.3\n0 0.3 0.4 0.25 0.2\n"));
     CHECK_INT(run(resumed), ALIVE);
     CHECK_SAYS(text, "resumed from small.backup.amp: iteration 3");
@@ -251,7 +251,7 @@ AMP_TEST(what_the_training_thread_needs)
     check_ends(lose_memory, "out of memory while loading a batch: lower batch\n");
 }
 
-// One thread loads the batch that two were to load.
+/* One thread loads the batch that two were to load. */
 AMP_TEST(a_thread_less)
 {
     lose = lose_second_thread_of_each;

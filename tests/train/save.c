@@ -1,5 +1,5 @@
-// Saving and loading inside one process: in the middle of a step, back and forth, before any
-// training, beside a network that is not attached, and the line that names the file.
+/* Saving and loading inside one process: in the middle of a step, back and forth, before any
+ * training, beside a network that is not attached, and the line that names the file. */
 
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
@@ -83,7 +83,8 @@ AMP_TEST(a_network_that_is_not_attached)
     scratch_empty();
 }
 
-// `detector train` ends with NAME_final.weights, `classifier train` and others with NAME.weights.
+/* `detector train` ends with NAME_final.weights, `classifier train` and others with NAME.weights.
+ */
 AMP_TEST(backup_and_final_weights_get_a_sidecar)
 {
     static const struct {
@@ -96,7 +97,7 @@ AMP_TEST(backup_and_final_weights_get_a_sidecar)
                  {"a_1000.weights", "a_1000.weights.amp", false}};
     network *net = parse(SEEDED, layers);
     steps(net, 1);
-    for (size_t i = 0; i < sizeof files / sizeof *files; ++i) {
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         save(net, files[i].name);
         CHECK_INT(exists(files[i].sidecar), files[i].wanted);
     }
@@ -104,7 +105,7 @@ AMP_TEST(backup_and_final_weights_get_a_sidecar)
     scratch_empty();
 }
 
-// Darknet's own line names the file that it writes beside it.
+/* Darknet's own line names the file that it writes beside it. */
 AMP_TEST(the_file_in_place_is_named)
 {
     char text[1 << 12], expected[PATH_MAX];

@@ -1,7 +1,7 @@
 /* What the CUDA backend asks of the libraries that drive Tensor Cores: one pass of a convolution on
  * packed operands.
  *
- * Two implementations: tensor_core_cuda.c on cuDNN and cuBLASLt, and
+ * Two implementations: plans.c on cuDNN and cuBLASLt, and
  * tests/emulation/tensor_core_host.c, plain loops on the host's memory. Padding, packing, scratch
  * memory and what is asked for in which type is above this line (conv*.c) and the same with both.
  *

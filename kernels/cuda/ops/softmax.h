@@ -29,7 +29,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
             largest = fmaxf(largest, x[first + (size_t)k * p.area]);
         for (int k = 0; k < size; k++)
             sum += expf(x[first + (size_t)k * p.area] - largest);
-        /* Unrolled, nvcc 13.0 spills registers here for sm_80. */
+            /* Unrolled, nvcc 13.0 spills registers here for sm_80. */
 #pragma unroll 1
         for (int k = 0; k < size; k++) {
             float v = expf(x[first + (size_t)k * p.area] - largest) / sum;

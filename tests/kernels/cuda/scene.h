@@ -1,4 +1,4 @@
-/* The scene of the tests of plans (tensor_core_cuda.c): clocks and libraries in place of the real
+/* The scene of the tests of plans (plans.c): clocks and libraries in place of the real
  * ones. Every engine has a time here, and a plan runs that long when the device comes to it. What
  * is given to another stream takes a time of its own there, and the two do not wait for each other.
  *
@@ -12,7 +12,7 @@
 #include "kernels/cuda/libs/cudnn_plan.h"
 #include "kernels/cuda/libs/gemm_cublaslt.h"
 #include "kernels/cuda/libs/plan_cache.h"
-#include "kernels/cuda/libs/tensor_core_cuda.h"
+#include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 
 #include <math.h>
@@ -653,7 +653,7 @@ static int engine_of(struct ampk_tc_problem p, char why[200])
     runs = timings = 0;
     why[0] = 0;
     struct ampk_tc_plan *plan = ampk_tc_plan_create(tc, &p, NULL, why, 200);
-    int engine = !plan ? -1 : plan->way.cudnn ? (int)plan->way.cudnn->engine : ENGINES;
+    int engine = !plan ? -1 : plan->engine.cudnn ? (int)plan->engine.cudnn->engine : ENGINES;
     ampk_tc_destroy(tc);
     return engine;
 }
