@@ -6,11 +6,14 @@
 #include "plugin/app/profile.h"
 
 static double clock_seconds, tick = 1;
+static int reads, slow_from; // the read from which a tick is three times as long; 0: none
 
 double __wrap_amp_clock_seconds(void);
 double __wrap_amp_clock_seconds(void)
 {
-    return clock_seconds += tick;
+    bool slow = slow_from && reads >= slow_from;
+    ++reads;
+    return clock_seconds += slow ? 3 * tick : tick;
 }
 
 struct timing {
@@ -97,6 +100,35 @@ AMP_TEST(a_slow_profile_tells_its_rounds)
         strstr(t.told, ", 8 images a pass: Darknet's FP32 and mixed precision in turns, 3 to 15"));
     CHECK(strstr(t.told, "amp profile: round 2 of at most 15, "));
     CHECK(strstr(t.told, "amp profile: round 3 of at most 15, ") && !strstr(t.told, "round 4"));
+    end_timing(&t);
+}
+
+// How often the clock is read in a profile of so many rounds.
+static int count_reads(double seconds_of_a_tick, int rounds)
+{
+    struct timing t;
+    reads = 0;
+    tick = seconds_of_a_tick;
+    time_detector(&t, false);
+    CHECK_INT(t.p.rounds, rounds);
+    end_timing(&t);
+    return reads;
+}
+
+// Two rounds of a tick a layer and two of three ticks: 5 times three seconds are not enough, 8
+// times are.
+AMP_TEST(an_even_number_of_rounds_has_the_mean_of_the_middle_two)
+{
+    struct timing t;
+    int of_three = count_reads(1, 3), a_round = (count_reads(1e-6, 15) - of_three) / 12;
+    reads = 0;
+    slow_from = of_three - a_round;
+    tick = 3. / a_round;
+    time_detector(&t, false);
+    slow_from = 0;
+    CHECK_INT(t.p.rounds, 4);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+        CHECK_NEAR(t.layers[1].seconds[way][AMP_PROFILE_FORWARD], 2 * tick, 1e-9);
     end_timing(&t);
 }
 

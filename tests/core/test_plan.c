@@ -705,6 +705,34 @@ AMP_TEST(sums_that_are_fused_and_that_are_not)
     CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
 }
 
+/* Layer 0 has its delta in FP32, the sum in FP16. */
+AMP_TEST(a_sum_has_no_delta_in_common_with_a_term_of_another_format)
+{
+    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END);
+    const struct amp_plan_layer *p = plan->layers;
+    CHECK(p[2].fused && p[0].out == AMP_FORMAT_FP32 && p[2].out == AMP_FORMAT_FP16);
+    CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 1 && p[2].delta_owner == 1);
+    forget();
+    plan_layers("", LEAKY LEAKY ADD("") END);
+    p = plan->layers;
+    CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 0 && p[2].delta_owner == 0);
+    forget();
+}
+
+/* A byte counts the places of a window up to 15 x 15, and has one more for none. */
+AMP_TEST(indices_of_large_pools_are_wider)
+{
+    plan_layers("", PLAIN "[maxpool]\nsize=15\nstride=2\n[maxpool]\nsize=16\nstride=2\n" END);
+    for (int i = 1; i <= 2; i++) {
+        int index = plan->layers[i].buffer[AMP_BUFFER_INDEX];
+        CHECK_INT(net->layers[i].size, 14 + i);
+        REQUIRE(index >= 0);
+        CHECK_INT((long long)plan->buffers[index].bytes,
+                  (i == 1 ? 1 : 4) * net->batch * net->layers[i].outputs);
+    }
+    forget();
+}
+
 #define POOL(keys) "[maxpool]\n" keys
 #define HALVE      POOL("size=2\nstride=2\n")
 

@@ -154,6 +154,25 @@ AMP_TEST(what_is_recorded_is_recorded_once_for_its_values)
     CHECK_INT(alive, 0);
 }
 
+/* A recording reads the labels where they were when it was made. */
+AMP_TEST(a_recording_is_not_played_for_labels_elsewhere)
+{
+    static float labels[2][2 * 4 * 4 * 4];
+    struct ampk_backend backend = recorder();
+    struct rig *r = make_plain(&backend);
+    r->labels = labels[0];
+    for (int k = 0; k < 3; k++)
+        pass(r, 1);
+    CHECK_INT(plays, 4);
+    r->labels = labels[1];
+    pass(r, 1);
+    CHECK_INT(plays, 4);
+    CHECK_INT(alive, 0);
+    pass(r, 1);
+    CHECK_INT(plays, 6);
+    rig_free(r);
+}
+
 /* ---- dropout ---- */
 
 enum { FIRST_DROPPED = 1, LAST_DROPPED = 3 }; /* layers of one shape */

@@ -109,6 +109,22 @@ AMP_TEST(reads_rows)
     amp_labels_free(&labels);
 }
 
+/* Each side by itself: boxes that reach over one edge alone, and that touch all four. */
+AMP_TEST(every_edge_counts)
+{
+    static const char *const over[] = {"0 0.1 0.5 0.3 0.1\n", "0 0.9 0.5 0.3 0.1\n",
+                                       "0 0.5 0.1 0.1 0.3\n", "0 0.5 0.9 0.1 0.3\n"};
+    struct amp_labels labels = {0};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(read_text(over[i], strlen(over[i]), &labels), 0);
+        CHECK_INT(labels.over_edge, 1);
+    }
+    static const char whole[] = "0 0.5 0.5 1 1\n0 0.9 0.5 0.2 0.9\n0 0.5 0.9 0.9 0.2\n";
+    CHECK_INT(read_text(whole, strlen(whole), &labels), 0);
+    CHECK_INT(labels.over_edge, 0);
+    amp_labels_free(&labels);
+}
+
 /* Darknet leaves them out of training. */
 AMP_TEST(boxes_without_area_are_counted)
 {

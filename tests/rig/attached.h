@@ -1,6 +1,6 @@
-// Networks of Darknet inside a test: cfgs from text, made-up images that are given by `seen`, all
-// that outlives a step, to be copied and compared, what the plugin says, and the files it saves.
-// Include after tests/rig/harness.h.
+/* Networks of Darknet inside a test: cfgs from text, made-up images that are given by `seen`, all
+ * that outlives a step, to be copied and compared, what the plugin says, and the files it saves.
+ * Include after tests/rig/harness.h. */
 #ifndef AMP_TEST_ATTACHED_H
 #define AMP_TEST_ATTACHED_H
 
@@ -14,15 +14,15 @@
 
 #define MIXED "mixed_precision=1\n"
 
-// Between them, every executor. No 1x1 convolution and no second reader of a reorg or activation:
-// with those Darknet's own gradients are wrong. Both can be resized.
+/* Between them, every executor. No 1x1 convolution and no second reader of a reorg or activation:
+ * with those Darknet's own gradients are wrong. Both can be resized. */
 #define CONV(filters, more)                                                                        \
     "[convolutional]\nsize=3\npad=1\nactivation=leaky\nfilters=" #filters "\n" more
 #define NORMALIZED "batch_normalize=1\n"
 #define YOLO(mask)                                                                                 \
     "[convolutional]\nsize=3\npad=1\nactivation=linear\nfilters=14\n"                              \
     "[yolo]\nmask=" mask "\nanchors=3,3, 5,4, 7,8, 10,9\nclasses=2\nnum=4\n"
-// clang-format off
+/* clang-format off */
 #define DETECTOR                                                                                   \
     CONV(8, NORMALIZED)                                                                            \
     "[maxpool]\nsize=2\nstride=2\n"                                                                \
@@ -46,7 +46,7 @@
     "[connected]\noutput=8\nbatch_normalize=1\nactivation=leaky\n"                                 \
     "[connected]\noutput=5\nactivation=linear\n"                                                   \
     "[cost]\n"
-// clang-format on
+/* clang-format on */
 
 static const char *const both_nets[] = {DETECTOR, CLASSIFIER};
 
@@ -59,20 +59,20 @@ static inline const char *write_cfg(const char *keys, const char *layers)
                      "[net]\n%sbatch=8\nsubdivisions=2\nwidth=16\nheight=16\nchannels=3\n"
                      "learning_rate=0.01\nmomentum=0.9\ndecay=0.0005\npolicy=constant\n"
                      "max_batches=1000\n%s",
-                     keys, layers); // of a key that is there twice, the first counts
+                     keys, layers); /* of a key that is there twice, the first counts */
     REQUIRE(n < (int)sizeof text);
     scratch_write("a.cfg", text, (size_t)n);
     return scratch("a.cfg");
 }
 
-// The same initial weights every time.
+/* The same initial weights every time. */
 static inline network *parse(const char *keys, const char *layers)
 {
     srand(5);
     return parse_network_cfg((char *)write_cfg(keys, layers));
 }
 
-// ---- training ----
+/* ---- training ---- */
 
 static inline float next_noise(unsigned *noise)
 {
@@ -86,7 +86,7 @@ static inline void fill(float *x, size_t n, unsigned noise)
         x[i] = next_noise(&noise);
 }
 
-// Two boxes an image where the truth is boxes, as many numbers as there are outputs elsewhere.
+/* Two boxes an image where the truth is boxes, as many numbers as there are outputs elsewhere. */
 static inline void fill_truth(network *net, unsigned noise)
 {
     bool boxes = net->layers[net->n - 1].type == YOLO;
@@ -101,10 +101,10 @@ static inline void load_images(network *net, unsigned which)
 {
     fill(net->input, (size_t)(net->inputs * net->batch), 2 * which + 1);
     fill_truth(net, 2 * which + 2);
-    srand(which); // dropout
+    srand(which); /* dropout */
 }
 
-// One subdivision.
+/* One subdivision. */
 static inline void pass(network *net)
 {
     load_images(net, (unsigned)*net->seen);
@@ -117,7 +117,7 @@ static inline void steps(network *net, int n)
         pass(net);
 }
 
-// A step on images of which the last is not finite: it is skipped.
+/* A step on images of which the last is not finite: it is skipped. */
 static inline void bad_step(network *net)
 {
     for (int i = 0; i < net->subdivisions; i++) {
@@ -127,7 +127,7 @@ static inline void bad_step(network *net)
     }
 }
 
-// As Darknet's programs do it: one image at batch 1, then training goes on at its own batch.
+/* As Darknet's programs do it: one image at batch 1, then training goes on at its own batch. */
 static inline const float *predict(network *net)
 {
     static float image[64 * 64 * 3];
@@ -140,7 +140,7 @@ static inline const float *predict(network *net)
     return output;
 }
 
-// ---- what outlives a step ----
+/* ---- what outlives a step ---- */
 
 struct kept {
     const char *what;
@@ -149,7 +149,8 @@ struct kept {
     size_t n;
 };
 
-// Weights, momentum, Adam moments and running statistics of any network; returns how many arrays.
+/* Weights, momentum, Adam moments and running statistics of any network; returns how many arrays.
+ */
 static inline int list_kept(const network *net, struct kept list[256])
 {
     const struct amp_session *s = amp_session_of(net->layers);
@@ -180,7 +181,7 @@ static inline void copy_kept(const network *from, network *to)
     *to->t = *from->t;
 }
 
-// A snapshot: a network of plain Darknet in the same state.
+/* A snapshot: a network of plain Darknet in the same state. */
 static inline network *plain_copy(const network *net, const char *keys, const char *layers)
 {
     network *plain = parse(keys, layers);
@@ -216,7 +217,7 @@ static inline void check_same_at(int line, const network *one, const network *tw
 
 #define CHECK_SAME(one, two) check_same_at(__LINE__, one, two)
 
-// The largest difference in an array of that kind, as a share of the array's largest value.
+/* The largest difference in an array of that kind, as a share of the array's largest value. */
 static inline double distance(const network *one, const network *two, const char *what)
 {
     struct kept a[256], b[256];
@@ -237,9 +238,9 @@ static inline double distance(const network *one, const network *two, const char
     return most;
 }
 
-// Plain Darknet against ours in FP32. One step: sums of up to 1000 terms in another order, 2^-24
-// each time, and batch-norm on top. Several: such a difference may decide a maximum or the side of
-// a leaky slope otherwise, which moves one element's gradient to where the other had none.
+/* Plain Darknet against ours in FP32. One step: sums of up to 1000 terms in another order, 2^-24
+ * each time, and batch-norm on top. Several: such a difference may decide a maximum or the side of
+ * a leaky slope otherwise, which moves one element's gradient to where the other had none. */
 #define ONE_STEP_TOLERANCE 2e-5
 #define STEPS_TOLERANCE    5e-3
 
@@ -269,7 +270,7 @@ static inline void check_same_output(network *one, network *two)
     free(first);
 }
 
-// Running variances as after some training; the zeros of the start let inference overflow.
+/* Running variances as after some training; the zeros of the start let inference overflow. */
 static inline network *parse_settled(const char *keys, const char *layers)
 {
     network *net = parse(keys, layers);
@@ -279,7 +280,7 @@ static inline network *parse_settled(const char *keys, const char *layers)
     return net;
 }
 
-// ---- what the plugin says ----
+/* ---- what the plugin says ---- */
 
 static char *told;
 static size_t told_size;
@@ -300,7 +301,7 @@ static inline const char *said(network *net)
     return told;
 }
 
-// Ends a network that was listened to.
+/* Ends a network that was listened to. */
 static inline void stop_listening(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -308,16 +309,16 @@ static inline void stop_listening(network *net)
     s->log.out = stderr;
 }
 
-// How often that stands in the text.
+/* How often that stands in the text. */
 static inline int count(const char *text, const char *what)
 {
     int n = 0;
     for (; (text = strstr(text, what)); text += strlen(what))
-        ++n;
+        n++;
     return n;
 }
 
-// For amp_step.stop, where training would end the program: back to setjmp(stopped).
+/* For amp_step.stop, where training would end the program: back to setjmp(stopped). */
 static jmp_buf stopped;
 static char why[1024];
 
@@ -328,7 +329,7 @@ static inline void stop(void *user, const char *message)
     longjmp(stopped, 1);
 }
 
-// ---- weights files and sidecars in the scratch folder ----
+/* ---- weights files and sidecars in the scratch folder ---- */
 
 static inline void save(network *net, const char *name)
 {
@@ -361,9 +362,9 @@ static inline void check_same_pair(const char *a, const char *b)
     CHECK(same_file(x, y));
 }
 
-// ---- dropout's masks on a device ----
+/* ---- dropout's masks on a device ---- */
 
-// The last pass's mask of layer i, one byte per element; the caller frees.
+/* The last pass's mask of layer i, one byte per element; the caller frees. */
 static inline uint8_t *mask_of(const network *net, int i)
 {
     const struct amp_session *s = amp_session_of(net->layers);
@@ -374,7 +375,7 @@ static inline uint8_t *mask_of(const network *net, int i)
     return keep;
 }
 
-// It is the one of that seed, of the network in that place, and of the images seen.
+/* It is the one of that seed, of the network in that place, and of the images seen. */
 static inline void check_mask(const network *net, int i, uint64_t seed, uint32_t place)
 {
     int n = net->batch * net->layers[i].outputs;

@@ -48,6 +48,28 @@ AMP_TEST(going_back_to_an_earlier_state)
     scratch_empty();
 }
 
+AMP_TEST(a_file_loaded_in_mid_run_brings_the_layers_that_left_fp16)
+{
+    network *from = parse(SEEDED, layers), *to = parse(SEEDED, layers);
+    struct amp_session *s = amp_session_of(from->layers);
+    s->demoted[0] = AMP_FORMAT_FP32;
+    s->replan = true;
+    steps(from, 2);
+    save(from, "a.backup");
+    steps(to, 1);
+    s = amp_session_of(to->layers);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP16);
+    load(to, "a.backup");
+    steps(to, 1);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->demoted[1], AMP_FORMATS);
+    steps(from, 1);
+    CHECK_SAME(to, from);
+    free_network(from);
+    free_network(to);
+    scratch_empty();
+}
+
 AMP_TEST(inference_leaves_the_state_to_training)
 {
     network *net = parse(SEEDED, layers);

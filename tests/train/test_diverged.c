@@ -305,4 +305,12 @@ AMP_TEST(runs_that_learn_are_not_suspect)
     }
 }
 
+/* Losses of the burn-in say little: how long it is comes from the cfg. */
+AMP_TEST(the_burn_in_is_the_cfgs)
+{
+    network *net = parse(MIXED "burn_in=7\n", DETECTOR);
+    CHECK_INT(step_of(net)->divergence.burn_in, 7);
+    free_network(net);
+}
+
 AMP_TEST_MAIN

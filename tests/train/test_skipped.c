@@ -3,6 +3,8 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
+#include "plugin/attach/replan.h"
+
 static struct amp_step *step_of(network *net)
 {
     return &amp_session_of(net->layers)->step;
@@ -185,6 +187,48 @@ AMP_TEST(a_huge_learning_rate_is_called_by_its_name)
     const char *told = strstr(said(net), "look like divergence; lower learning_rate");
     CHECK(told && !strstr(told + 1, "look like divergence"));
     stop_listening(net);
+    free_network(net);
+}
+
+/* An FP16 copy is read by one layer, the original by another: only the first one has to leave FP16.
+ */
+AMP_TEST(a_copy_that_does_not_fit_takes_its_readers_out_of_fp16)
+{
+    static const char both[] =
+        CONV(4, "mixed_precision=0\n") CONV(4, "") "[route]\nlayers=0\n" CONV(
+            4, "mixed_precision=0\n") "[shortcut]\nfrom=1\nactivation=linear\n" CONV(4,
+                                                                                     "") "[cost]\n";
+    network *net = parse(MIXED, both);
+    steps(net, 1);
+    struct amp_session *s = amp_session_of(net->layers);
+    const struct amp_fault fault = {AMP_FAULT_FORWARD, 0, AMP_WATCH_COPY, 1e5};
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
+    CHECK(s->plan->layers[0].copy[AMP_FORMAT_FP16] >= 0);
+    amp_session_demote(s, &fault);
+    for (int i = 0; i < net->n; i++)
+        CHECK_INT(s->demoted[i], i == 1 ? AMP_FORMAT_FP32 : AMP_FORMATS);
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[0].copy[AMP_FORMAT_FP16], -1);
+    free_network(net);
+}
+
+/* What left FP16 in training is out of it in inference too; the other way round it is not. */
+AMP_TEST(inference_takes_over_what_left_fp16)
+{
+    static const char two[] = CONV(4, "") CONV(4, "") CONV(4, "") "[cost]\n";
+    network *net = parse(MIXED, two);
+    struct amp_session *s = amp_session_of(net->layers);
+    s->demoted[0] = s->inference_demoted[1] = AMP_FORMAT_FP32;
+    s->replan = s->inference_demotes = true;
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
+    predict(net);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[2].in, AMP_FORMAT_FP16);
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
     free_network(net);
 }
 
