@@ -7,8 +7,8 @@
 
 #include "plugin/core/file_check.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/cfg_file.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/cfg.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 
 struct checker {

@@ -13,7 +13,7 @@
 #include "plugin/core/file_check.h"
 #include "plugin/input/labels.h"
 #include "plugin/core/progress.h"
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 /* Where faults go, and how many there were. */
 struct fault_log {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "machine.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/plan.h"
 
 enum amp_profile_way { AMP_PROFILE_FP32, AMP_PROFILE_MIXED, AMP_PROFILE_WAYS };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "network.h"
-#include "plugin/core/cfg_variant.h"
+#include "plugin/core/cfg.h"
 
 #ifdef GPU
 #include "batchnorm_layer.h"

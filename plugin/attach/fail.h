@@ -2,7 +2,7 @@
 #ifndef AMP_FAIL_H
 #define AMP_FAIL_H
 
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 #include <stddef.h>
 

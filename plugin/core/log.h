@@ -10,7 +10,7 @@
 
 #include "fault.h"
 #include "graph.h"
-#include "net_desc.h"
+#include "net.h"
 #include "scaler.h"
 
 /* NAN: there is none, or it is not finite. */

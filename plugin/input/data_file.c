@@ -52,7 +52,7 @@ static char *value_with_blank(char *line)
     return strpbrk(value, " \t") ? value : NULL;
 }
 
-/* cfg_file.h gives values as Darknet sees them: the blanks are gone there. */
+/* cfg.h gives values as Darknet sees them: the blanks are gone there. */
 static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
 {
     char *line = NULL;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "labels.h"
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 /* Names every key that no Darknet reads, with the known one that is nearest, and every value with a
  * blank inside, since Darknet drops blanks. A misspelt key is told as a fault if `refuse` is set;
