@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/weights_file.h"

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/include/amp_observe.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "machine.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/plan.h"
 
 struct network; /* Darknet's */

@@ -15,7 +15,7 @@
 #include "network.h"
 #include "utils.h"
 
-#include "plugin/core/cfg_variant.h"
+#include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
 #include "plugin/core/hash.h"
 #include "plugin/core/options.h"

@@ -4,7 +4,7 @@
 #define AMP_VARIANT_H
 
 #include "darknet.h"
-#include "plugin/core/cfg_variant.h"
+#include "plugin/core/cfg.h"
 
 /* Built by Darknet, which lists its layers on stderr below the line "what". weights NULL: random
  * ones. NULL after a message on stderr. */

@@ -8,7 +8,7 @@
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 #include <stddef.h>
 

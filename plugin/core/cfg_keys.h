@@ -8,7 +8,7 @@
 #ifndef AMP_CFG_KEYS_H
 #define AMP_CFG_KEYS_H
 
-#include "cfg_file.h"
+#include "cfg.h"
 
 enum amp_cfg_kind {
     AMP_CFG_UNKNOWN, /* no key of Darknet's */

@@ -3,7 +3,7 @@
 #ifndef AMP_CFG_VALUES_H
 #define AMP_CFG_VALUES_H
 
-#include "cfg_file.h"
+#include "cfg.h"
 
 /* Numbers are numbers, finite and within 32 bits; lists have no empty element; `policy` is one that
  * Darknet knows, with the keys that it needs and as many scales as steps; anchors are 2 * num. 0,

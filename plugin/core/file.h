@@ -23,7 +23,8 @@ int amp_folder_check(const char *path, const uint64_t *bytes, int files, const c
 
 /* ---- whole files ----
  *
- * They are written beside their place under an unpredictable name, flushed to the disk, and renamed.
+ * They are written beside their place under an unpredictable name, flushed to the disk, and
+ * renamed.
  *
  *   begin ─► anyone writes to .temp (or .fd) ─► flush ─► place (the old file is replaced) ─► drop
  *                                                  └──── drop alone: the old file stays

@@ -9,7 +9,7 @@
 
 #include "fault.h"
 #include "kernels/kernels.h"
-#include "net_desc.h"
+#include "net.h"
 #include "plan.h"
 #include "plugin/include/amp_observe.h"
 

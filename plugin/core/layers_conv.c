@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "conv_shape.h"
+#include "net.h"
 #include "inspect.h"
 #include "layers.h"
 #include "tensors.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "class_files.h"
+#include "named_files.h"
 #include "inspect.h"
 #include "tensors.h"
 

@@ -205,7 +205,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     funlockfile(log->out);
 }
 
-void amp_log_exodus(struct amp_log *log, int iterations, int window)
+void amp_log_many_demotions(struct amp_log *log, int iterations, int window)
 {
     fprintf(log->out,
             "mixed precision: %slayers left FP16 in %d of the last %d iterations: values that grow "

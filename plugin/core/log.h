@@ -10,7 +10,7 @@
 
 #include "fault.h"
 #include "graph.h"
-#include "net_desc.h"
+#include "net.h"
 #include "scaler.h"
 
 /* NAN: there is none, or it is not finite. */
@@ -68,7 +68,7 @@ void amp_log_step(struct amp_log *, const struct amp_scaler *);
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,
                    double new_scale, int subdivision, const char *image);
 /* Layers left FP16 in that many of the last iterations: more than chance. */
-void amp_log_exodus(struct amp_log *, int iterations, int window);
+void amp_log_many_demotions(struct amp_log *, int iterations, int window);
 /* What would end a run that does not want to be ended. */
 void amp_log_carry_on(struct amp_log *, const char *why);
 /* There was no memory for the gradient's norm. */

@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cfg_file.h"
+#include "cfg.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 

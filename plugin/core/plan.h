@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "net_desc.h"
+#include "net.h"
 #include "options.h"
 #include "plan_memory.h"
 

@@ -1,6 +1,6 @@
-/* The memory of a plan: what a format takes, which buffers the layers need and when each holds data,
- * where they lie in one block (the arena), and what to tell when there is no room for it. It knows
- * no kernels and allocates nothing of a network. */
+/* The memory of a plan: what a format takes, which buffers the layers need and when each holds
+ * data, where they lie in one block (the arena), and what to tell when there is no room for it. It
+ * knows no kernels and allocates nothing of a network. */
 #include "plan_memory.h"
 
 #include <stdint.h>

@@ -183,8 +183,8 @@ static void demote(struct amp_step *s, const struct amp_fault *f)
 {
     const struct amp_scaler *scaler = &s->scaler;
     s->demote(s->user, f);
-    if (amp_exodus_add(&s->exodus, scaler->applied + scaler->skipped, scaler->window))
-        amp_log_exodus(s->log, AMP_EXODUS, scaler->window);
+    if (amp_demotions_add(&s->demotions, scaler->applied + scaler->skipped, scaler->window))
+        amp_log_many_demotions(s->log, AMP_MANY_DEMOTIONS, scaler->window);
 }
 
 /* The forward pass failed: nothing of this step will be used. */

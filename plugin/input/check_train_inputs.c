@@ -10,10 +10,10 @@
 
 #include "check_train_net.h"
 
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
 #include "plugin/core/nearest.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/core/weights_file.h"
 

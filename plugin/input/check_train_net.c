@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "plugin/core/file.h"
-#include "plugin/core/class_files.h"
+#include "plugin/core/named_files.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;

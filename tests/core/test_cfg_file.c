@@ -1,5 +1,5 @@
 /* The cfg reader against what Darknet's read_cfg does, and its errors. */
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -678,7 +678,7 @@ AMP_TEST(a_step_that_reached_the_floor_did_not_run_there)
     end(run);
 }
 
-#define EXODUS "layers left FP16 in 3 of the last 20 iterations"
+#define MANY_DEMOTIONS "layers left FP16 in 3 of the last 20 iterations"
 
 /* What a learning rate that is too high looks like: layer after layer. */
 AMP_TEST(layers_that_leave_fp16_one_after_another_look_like_divergence)
@@ -686,12 +686,12 @@ AMP_TEST(layers_that_leave_fp16_one_after_another_look_like_divergence)
     struct run *run = start("", DETECTOR, &ampk_cpu);
     for (int step = 0; step < 5; step++) {
         struct poison poison = aim(run, step, AMP_WATCH_OUT, POISON_REFUSED);
-        CHECK(!strstr(said(run), EXODUS) || step > 2);
+        CHECK(!strstr(said(run), MANY_DEMOTIONS) || step > 2);
         CHECK(run_step(run, step, (struct trouble){.pass = 0, .poison = poison}));
     }
-    const char *told = strstr(said(run), EXODUS);
+    const char *told = strstr(said(run), MANY_DEMOTIONS);
     CHECK_INT(run->demoted, 5);
-    CHECK(told && !strstr(told + 1, EXODUS));
+    CHECK(told && !strstr(told + 1, MANY_DEMOTIONS));
     CHECK(told && strstr(told, "lower learning_rate"));
     end(run);
 }

@@ -19,12 +19,13 @@
  * gradient is 0, so it comes first. */
 #define ACTIVATIONS                                                                                \
     ACTIVATED("stair", NORMALIZED)                                                                 \
-    ACTIVATED("logistic", "") ACTIVATED("relu", NORMALIZED) ACTIVATED("relie", "")                 \
-        ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "") ACTIVATED("tanh", NORMALIZED)        \
-            ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED) ACTIVATED("elu", "")              \
-                ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "")                            \
-                    ACTIVATED("lhtan", NORMALIZED)                                                 \
-                        ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
+    ACTIVATED("logistic", "")                                                                      \
+    ACTIVATED("relu", NORMALIZED)                                                                  \
+    ACTIVATED("relie", "") ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "")                   \
+        ACTIVATED("tanh", NORMALIZED) ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED)         \
+            ACTIVATED("elu", "") ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "")           \
+                ACTIVATED("lhtan", NORMALIZED)                                                     \
+                    ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
 #define NATIVE                                                                                     \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
     "[local]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n"                              \
@@ -136,7 +137,7 @@ static void rewind_to(network *net, const network *state)
     amp_scaler_init(&s->step.scaler, &s->options, 1000, s->plan->replayable);
     s->step.passes = 0;
     s->step.updating = s->step.poisoned = s->step.told = false;
-    memset(&s->step.exodus, 0, sizeof s->step.exodus);
+    memset(&s->step.demotions, 0, sizeof s->step.demotions);
     memset(&s->step.divergence, 0, sizeof s->step.divergence);
     s->log.last_fault.class = AMP_FAULT_NONE;
     s->log.repeats = 0;

@@ -23,17 +23,18 @@ void ampk_tc_clear_engine(struct ampk_tc_engine *engine)
     *engine = (struct ampk_tc_engine){.cudnn = NULL};
 }
 
-bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct ampk_tc_engine *engine,
-                       const struct ampk_cudnn_choice *choice, size_t workspace_limit, char *why,
-                       size_t why_size)
+bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p,
+                       struct ampk_tc_engine *engine, const struct ampk_cudnn_choice *choice,
+                       size_t workspace_limit, char *why, size_t why_size)
 {
     engine->cudnn = ampk_cudnn_plan_create(&tc->cudnn, p, choice, workspace_limit, why, why_size);
     if (engine->cudnn) engine->workspace = engine->cudnn->workspace;
     return engine->cudnn != NULL;
 }
 
-bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p, struct ampk_tc_engine *engine,
-                      const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
+bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
+                      struct ampk_tc_engine *engine, const cublasLtMatmulAlgo_t *algorithm,
+                      size_t workspace_limit)
 {
     char why[100];
     engine->gemm = ampk_gemm_create(p, why, sizeof why);
@@ -56,8 +57,8 @@ int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size
 }
 
 bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *sums,
-                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
+                        const void *second, void *result, const struct ampk_tc_sums *sums,
+                        void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
     if (engine->gemm)
         return ampk_gemm_run(tc->cublaslt, engine->gemm, &engine->algorithm, first, second, result,
@@ -66,14 +67,14 @@ bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine,
         snprintf(why, why_size, "cuDNN: the stream cannot be set");
         return false;
     }
-    return ampk_cudnn_plan_run(&tc->cudnn, engine->cudnn, first, second, result, sums, workspace, why,
-                               why_size);
+    return ampk_cudnn_plan_run(&tc->cudnn, engine->cudnn, first, second, result, sums, workspace,
+                               why, why_size);
 }
 
 /* ---- names in the file of plans ---- */
 
 const char *ampk_tc_name_choice(const struct ampk_tc_plan *plan, const char *choice,
-                               char key[AMPK_TC_CHOICE_KEY])
+                                char key[AMPK_TC_CHOICE_KEY])
 {
     int used = snprintf(key, AMPK_TC_CHOICE_KEY, "%s; ", plan->key);
     snprintf(key + used, AMPK_TC_CHOICE, "%s", choice);

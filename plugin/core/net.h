@@ -4,17 +4,41 @@
  * functions of Darknet. Counts are per image unless said. Sources are layer indices; -1 is the
  * network's input.
  */
-#ifndef AMP_NET_DESC_H
-#define AMP_NET_DESC_H
+#ifndef AMP_NET_H
+#define AMP_NET_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cfg_file.h"
+#include "cfg.h"
 #include "kernels/kernels.h"
 #include "layer_type.h"
-#include "loss_desc.h"
+
+/* ---- losses ---- */
+
+struct amp_loss_desc {
+    /* yolo, region */
+    int n_anchors;       /* anchors; 2 numbers each */
+    float *anchor_sizes; /* .5 where the cfg gives none */
+    int *mask;           /* yolo: the anchor of each box; NULL: box i has anchor i */
+    const char *map;     /* file: label's class to the head's; NULL */
+    bool softmax, background, bias_match, rescore;
+    float ignore_thresh, truth_thresh, thresh;
+    float coord_scale, object_scale, noobject_scale, class_scale;
+    int mask_scale;
+
+    const char *tree; /* file: region, softmax; NULL */
+
+    /* softmax */
+    int groups;
+    bool spatial;
+    float temperature;
+
+    struct ampk_cost cost;
+};
+
+/* ---- layers and the net ---- */
 
 /* Boxes of an image that Darknet makes room for in net.truth, whatever max= says, and its defaults
  * of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's default. */
@@ -69,5 +93,20 @@ struct amp_net_desc {
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
+
+/* ---- a layer as the convolution that executors and libraries make of it ---- */
+
+struct amp_image_shape {
+    int c, h, w;
+};
+
+/* Of the output of layer i (-1: the network's input); {values, 1, 1} where Darknet leaves no image
+ * shape. */
+struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
+
+/* Layer i, [convolutional] or [connected], on a pass of net's batch: the window of a connected
+ * layer is the whole image that it reads. compute, forward_only and biased are left to the caller.
+ */
+struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 #endif

@@ -1,3 +1,5 @@
+/* The [net] section and the order of the layers (net_layers.c); what Darknet's shared workspace
+ * would hold. */
 #include "describer.h"
 
 #include <math.h>
@@ -7,58 +9,6 @@
 #include <string.h>
 
 #include "cfg_values.h"
-
-#define MAX_INTEGER 1000000 /* of any size, count or stride */
-
-int amp_desc_fail(struct describer *d, int line, const char *format, ...)
-{
-    int used = snprintf(d->err, d->err_size, "%s:%d: ", d->cfg->path, line);
-    if (used < 0 || (size_t)used >= d->err_size) return -1;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(d->err + used, d->err_size - (size_t)used, format, args);
-    va_end(args);
-    return -1;
-}
-
-int amp_desc_positive(struct describer *d, const char *key, int value)
-{
-    if (value > 0) return 0;
-    return amp_desc_fail(d, amp_cfg_line(d->section, key), "%s=%d in %s: must be at least 1", key,
-                         value, d->section->name);
-}
-
-int amp_desc_product(struct describer *d, int64_t a, int64_t b, int64_t c, int *out)
-{
-    if (a < 0 || b < 0 || c < 0)
-        return amp_desc_fail(d, d->section->line, "%s: its output would be %lld x %lld x %lld",
-                             d->section->name, (long long)a, (long long)b, (long long)c);
-    bool large = a > MAX_ELEMENTS || b > MAX_ELEMENTS || c > MAX_ELEMENTS || a * b > MAX_ELEMENTS;
-    if (large || a * b * c > MAX_ELEMENTS)
-        return amp_desc_fail(d, d->section->line,
-                             "%s: %lld x %lld x %lld is more than 2^31 elements", d->section->name,
-                             (long long)a, (long long)b, (long long)c);
-    *out = (int)(a * b * c);
-    return 0;
-}
-
-int amp_desc_check_integers(struct describer *d)
-{
-    static const char *const keys[] = {
-        "batch",    "subdivisions", "time_steps",  "width",          "height",
-        "channels", "filters",      "size",        "stride",         "padding",
-        "pad",      "groups",       "output",      "classes",        "num",
-        "coords",   "ids",          "side",        "extra",          "max",
-        "numload",  "crop_width",   "crop_height", "output_filters", "hidden_filters"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const struct amp_cfg_entry *e = amp_cfg_find(d->section, keys[i]);
-        long value = e ? strtol(e->value, NULL, 10) : 0;
-        if (value > MAX_INTEGER || value < -MAX_INTEGER)
-            return amp_desc_fail(d, e->line, "%s=%s in %s: allowed is up to %d", e->key, e->value,
-                                 d->section->name, MAX_INTEGER);
-    }
-    return 0;
-}
 
 static int describe_net(struct describer *d, int w, int h)
 {
@@ -199,4 +149,43 @@ void amp_net_desc_free(struct amp_net_desc *net)
     }
     free(net->layers);
     free(net);
+}
+
+/* ---- as a convolution ---- */
+
+struct amp_image_shape amp_output_shape(const struct amp_net_desc *net, int i)
+{
+    if (i < 0) {
+        bool image = (int64_t)net->c * net->h * net->w == net->inputs;
+        return image ? (struct amp_image_shape){net->c, net->h, net->w}
+                     : (struct amp_image_shape){net->inputs, 1, 1};
+    }
+    const struct amp_layer_desc *l = &net->layers[i];
+    if (l->out_w && l->out_h && l->out_c)
+        return (struct amp_image_shape){l->out_c, l->out_h, l->out_w};
+    return (struct amp_image_shape){l->outputs, 1, 1};
+}
+
+struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *net, int i)
+{
+    const struct amp_layer_desc *l = &net->layers[i];
+    struct amp_image_shape x = amp_output_shape(net, l->sources[0]);
+    struct ampk_conv_shape s = {.n = net->batch,
+                                .c = x.c,
+                                .h = x.h,
+                                .w = x.w,
+                                .k = l->filters,
+                                .kh = l->size,
+                                .kw = l->size,
+                                .stride = l->stride,
+                                .pad = l->pad,
+                                .groups = l->groups};
+    if (l->type == AMP_CONNECTED) {
+        s.kh = x.h;
+        s.kw = x.w;
+        s.stride = 1;
+        s.pad = 0;
+        s.groups = 1;
+    }
+    return s;
 }

@@ -1,4 +1,5 @@
-#include "cfg_file.h"
+#define _GNU_SOURCE
+#include "cfg.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -7,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct reader {
     struct amp_cfg_file *file;
@@ -42,7 +45,7 @@ static void *grow(void *array, int n, size_t element)
 static void strip(char *s)
 {
     char *to = s;
-    for (; *s; ++s)
+    for (; *s; s++)
         if (*s != ' ' && *s != '\t') *to++ = *s;
     *to = '\0';
 }
@@ -84,7 +87,7 @@ static int read_line(struct reader *r, char *line)
     if (strchr(line, '\r'))
         return fail(r, "has a carriage return (Windows line end), which Darknet takes as part of "
                        "the value; save the file with Unix line ends (dos2unix FILE)");
-    for (const char *c = line; *c; ++c)
+    for (const char *c = line; *c; c++)
         if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
     if (*line != '[' || !r->sectioned) return add_entry(r, line);
     if (line[strlen(line) - 1] != ']')
@@ -100,7 +103,7 @@ static int read_lines(struct reader *r, size_t size)
     for (size_t start = 0; start < size;) {
         char *newline = memchr(text + start, '\n', size - start);
         size_t end = newline ? (size_t)(newline - text) : size;
-        ++r->line;
+        r->line++;
         if (memchr(text + start, '\0', end - start)) return fail(r, "has a NUL byte; not text");
         text[end] = '\0';
         if (read_line(r, text + start)) return -1;
@@ -198,13 +201,15 @@ struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t si
 void amp_cfg_free(struct amp_cfg_file *file)
 {
     if (!file) return;
-    for (int i = 0; i < file->n_sections; ++i)
+    for (int i = 0; i < file->n_sections; i++)
         free(file->sections[i].entries);
     free(file->sections);
     free(file->text);
     free(file->path);
     free(file);
 }
+
+/* ---- looking up ---- */
 
 const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *file, int i)
 {
@@ -213,7 +218,7 @@ const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *file, int
 
 const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *section, const char *key)
 {
-    for (int i = 0; i < section->n_entries; ++i)
+    for (int i = 0; i < section->n_entries; i++)
         if (!strcmp(section->entries[i].key, key)) return &section->entries[i];
     return NULL;
 }
@@ -248,4 +253,52 @@ const char *amp_cfg_remark_hint(const char *value)
                ? " (a remark is not allowed after a value: put it on a line "
                  "of its own)"
                : "";
+}
+
+/* ---- a cfg with some keys changed ---- */
+
+static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (keys[i].section == section && !strcmp(key, keys[i].key)) return true;
+    return false;
+}
+
+static void write_section(FILE *f, const struct amp_cfg_file *cfg, int section,
+                          const struct amp_cfg_key *keys, int n)
+{
+    const struct amp_cfg_section *s = &cfg->sections[section];
+    fprintf(f, "%s\n", s->name);
+    for (int i = 0; i < n; i++)
+        if (keys[i].section == section && keys[i].value)
+            fprintf(f, "%s=%s\n", keys[i].key, keys[i].value);
+    for (int i = 0; i < s->n_entries; i++)
+        if (!is_replaced(section, s->entries[i].key, keys, n))
+            fprintf(f, "%s=%s\n", s->entries[i].key, s->entries[i].value);
+}
+
+int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *cfg,
+                         const struct amp_cfg_key *keys, int n, char *err, size_t err_size)
+{
+    v->fd = memfd_create("cfg", MFD_CLOEXEC);
+    int copy = v->fd < 0 ? -1 : dup(v->fd);
+    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+    for (int i = 0; f && i < cfg->n_sections; i++)
+        write_section(f, cfg, i, keys, n);
+    bool written = f && !ferror(f);
+    if (!f && copy >= 0) close(copy);
+    if (f) written = !fclose(f) && written;
+    if (written) {
+        snprintf(v->path, sizeof v->path, "/proc/self/fd/%d", v->fd);
+        return 0;
+    }
+    snprintf(err, err_size, "%s: no copy of it in memory: %s", cfg->path, strerror(errno));
+    amp_cfg_variant_close(v);
+    return -1;
+}
+
+void amp_cfg_variant_close(struct amp_cfg_variant *v)
+{
+    if (v->fd >= 0) close(v->fd);
+    v->fd = -1;
 }

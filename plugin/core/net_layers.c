@@ -7,9 +7,8 @@
 
 #include "options.h"
 
-#define MAX_SIZE    65536 /* of a window, its stride and padding */
-#define MAX_ANCHORS 1000
-#define MAX_REORG   1024 /* its stride; the square must fit */
+#define MAX_SIZE  65536 /* of a window, its stride and padding */
+#define MAX_REORG 1024  /* its stride; the square must fit */
 
 /* ---- helpers ---- */
 
@@ -435,56 +434,6 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
     return 0;
 }
 
-static int describe_head(struct describer *d, struct amp_layer_desc *l)
-{
-    l->classes = key_int(d, "classes", l->type == AMP_DETECTION ? 1 : 20);
-    l->coords = key_int(d, "coords", l->type == AMP_DETECTION ? 1 : 4);
-    l->total = l->num = key_int(d, "num", 1);
-    l->random = key_int(d, "random", 0);
-    l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS);
-    if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
-        return amp_desc_fail(
-            d, d->section->line,
-            "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "
-            "0",
-            d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
-    int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
-    if (l->type == AMP_YOLO) {
-        const char *mask = amp_cfg_string(d->section, "mask", NULL);
-        if (mask) {
-            l->num = 1;
-            for (const char *p = mask; *p; p++)
-                l->num += *p == ',';
-        }
-        l->coords = 4;
-        per_cell = (int64_t)l->num * (l->classes + 5);
-    } else if (l->type == AMP_REGION) {
-        per_cell = (int64_t)l->num * (l->classes + l->coords + 1);
-    } else if (l->type == AMP_ISEG) {
-        per_cell = (int64_t)l->classes + key_int(d, "ids", 32);
-    } else {
-        int side = key_int(d, "side", 7);
-        cells = (int64_t)side * side;
-        per_cell = (1LL + l->coords) * l->num + l->classes;
-        l->w = l->h = side;
-    }
-    bool possible = per_cell > 0 && per_cell <= MAX_ELEMENTS && cells <= MAX_ELEMENTS;
-    if (!possible || per_cell * cells != l->inputs)
-        return amp_desc_fail(
-            d, d->section->line,
-            "%s needs %lld values for each of %lld cells (classes=%d, boxes per cell %d), the "
-            "layer before it gives %d in all; set its filters= to %lld",
-            d->section->name, (long long)per_cell, (long long)cells, l->classes, l->num, l->inputs,
-            (long long)per_cell);
-    l->outputs = l->inputs;
-    if (l->type != AMP_DETECTION) {
-        l->out_w = l->w;
-        l->out_h = l->h;
-        l->out_c = (int)per_cell;
-    }
-    return 0;
-}
-
 static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
 {
     switch (l->type) {
@@ -520,7 +469,7 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     case AMP_REGION:
     case AMP_DETECTION:
     case AMP_ISEG:
-        return describe_head(d, l);
+        return amp_describe_head(d, l);
     case AMP_DROPOUT:
     case AMP_ACTIVATION:
     case AMP_NORMALIZATION:
@@ -540,23 +489,6 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
 static bool has_loss_keys(const struct amp_layer_desc *l)
 {
     return l->type == AMP_SOFTMAX || amp_layer_is_loss(l);
-}
-
-static int describe_loss(struct describer *d, struct amp_layer_desc *l)
-{
-    bool anchors = l->type == AMP_YOLO || l->type == AMP_REGION;
-    if (amp_loss_describe(d->section, anchors ? l->num : 0, anchors ? l->total : 0, &l->loss))
-        return amp_desc_fail(d, d->section->line, "out of memory");
-    for (int i = 0; l->loss.mask && i < l->num; i++)
-        if (l->loss.mask[i] < 0 || l->loss.mask[i] >= l->total)
-            return amp_desc_fail(d, amp_cfg_line(d->section, "mask"),
-                                 "mask= in [yolo] names anchor %d, allowed: 0 to %d",
-                                 l->loss.mask[i], l->total - 1);
-    if (l->type == AMP_SOFTMAX && (l->loss.groups < 1 || l->inputs % l->loss.groups))
-        return amp_desc_fail(d, amp_cfg_line(d->section, "groups"),
-                             "groups=%d in [softmax]: must divide its %d inputs", l->loss.groups,
-                             l->inputs);
-    return 0;
 }
 
 int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
@@ -582,7 +514,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
     if (check_counts(d, l)) return -1;
     if (!l->sources && one_source(d, l)) return -1;
-    if (has_loss_keys(l) && describe_loss(d, l)) return -1;
+    if (has_loss_keys(l) && amp_describe_loss(d, l)) return -1;
     d->w = l->out_w;
     d->h = l->out_h;
     d->c = l->out_c;

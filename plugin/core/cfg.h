@@ -8,9 +8,11 @@
  * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]") or
  * another control character, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per
  * file.
+ * Also writes a cfg with some keys changed, for a second network beside the user's own. What keys
+ * mean is not known here: cfg_keys.h and options.h.
  */
-#ifndef AMP_CFG_FILE_H
-#define AMP_CFG_FILE_H
+#ifndef AMP_CFG_H
+#define AMP_CFG_H
 
 #include <stddef.h>
 
@@ -61,5 +63,22 @@ const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, cons
 
 /* Words to end an error message with where a value holds a remark ("1 # on"), else "". */
 const char *amp_cfg_remark_hint(const char *value);
+
+/* ---- a cfg with some keys changed: a file in memory, nothing is written to a disk ---- */
+
+struct amp_cfg_key {
+    const char *key, *value; /* NULL: the key is left out */
+    int section;             /* 0: [net]; layer i's is i + 1 */
+};
+
+struct amp_cfg_variant {
+    int fd;
+    char path[32]; /* to be opened by, in this process */
+};
+
+/* Close it when the cfg has been read. 0, or -1 with text in err. */
+int amp_cfg_variant_open(struct amp_cfg_variant *, const struct amp_cfg_file *,
+                         const struct amp_cfg_key *keys, int n, char *err, size_t err_size);
+void amp_cfg_variant_close(struct amp_cfg_variant *);
 
 #endif
