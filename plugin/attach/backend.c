@@ -1,6 +1,6 @@
 #include "backend.h"
 
-#include "fail.h"
+#include "ending.h"
 #include "symbols.h"
 
 #include "darknet.h"

@@ -2,7 +2,7 @@
 
 #include "backend.h"
 #include "deferred.h"
-#include "give_up.h"
+#include "run.h"
 #include "upload.h"
 
 #include <stdio.h>

@@ -8,6 +8,10 @@
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
+#include "plugin/core/cfg_file.h"
+
+#include <stddef.h>
+
 /* Where the program is ending, it does not return: what comes after it would go on without what is
  * missed (a batch, an image). May be nested. A thread that is inside may call exit. */
 void amp_ending_enter(void);
@@ -30,5 +34,14 @@ enum amp_ending_after {
 void amp_ending_watch(enum amp_ending_after);
 /* What they do: nobody else gets in, and nobody else is inside. */
 void amp_ending_wait(void);
+
+/* ---- at once ---- */
+
+/* Prints "darknet-amp: message" and ends the program with status 1. */
+_Noreturn void amp_fail(const char *message);
+/* The same about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
+_Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);
+/* n zeroed elements (of 0 one), for free; amp_fail where there is no memory for them. */
+void *amp_allocate(size_t n, size_t size);
 
 #endif

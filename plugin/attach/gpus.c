@@ -1,10 +1,6 @@
 #include "gpus.h"
 
 #include "ending.h"
-#include "interrupt.h"
-#include "iteration.h"
-#include "loader.h"
-#include "no_gpu.h"
 #include "seed.h"
 #include "sessions.h"
 #include "symbols.h"
@@ -188,7 +184,7 @@ void amp_gpu_leave(int before)
 
 /* ---- an iteration of all ---- */
 
-static void begin(network **nets, int n)
+void amp_gpus_begin(network **nets, int n, const uint64_t *seed)
 {
     if (n > AMP_MOST_GPUS && !amp_session_of(nets[0]->layers)) return;
     if (n > AMP_MOST_GPUS) amp_fail("-gpus: at most 16 GPUs");
@@ -198,30 +194,19 @@ static void begin(network **nets, int n)
     group.running = true;
     group.awaited = n;
     group.busy = 0;
-    group.seeded = amp_loader_seed(&group.seed);
+    group.seeded = seed != NULL;
+    if (seed) group.seed = *seed;
     pthread_mutex_unlock(&lock);
     for (int i = 0; i < n; i++) {
         struct amp_session *s = amp_session_of(nets[i]->layers);
         if (s) amp_log_share(&s->log, i, n, nets[i]->gpu_index);
     }
-    amp_loader_lend(true);
 }
 
-AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
+void amp_gpus_end(void)
 {
-    if (!amp_has_gpu()) {
-        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
-        exit(1);
-    }
-    begin(nets, n);
-    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
     pthread_mutex_lock(&lock);
     group.running = false;
     group.awaited = 0; /* train_network may not pass through the plugin */
     pthread_mutex_unlock(&lock);
-    amp_loader_lend(false);
-    amp_iteration_trained(nets[0], loss);
-    struct amp_session *s = amp_session_of(nets[0]->layers);
-    if (s) amp_interrupt_obey(s);
-    return loss;
 }

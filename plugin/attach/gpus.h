@@ -23,6 +23,10 @@ const struct amp_session *amp_gpus_find(const struct amp_session *,
 /* The end of the program: its log, and those of all that it trains with. */
 void amp_gpus_close_logs(struct amp_session *);
 
+/* Around Darknet's train_networks. seed: of the run, or NULL. */
+void amp_gpus_begin(network **nets, int n, const uint64_t *seed);
+void amp_gpus_end(void);
+
 /* Around an iteration of one network, or a change of its size, on the thread that does it. */
 void amp_gpus_enter(const network *);
 void amp_gpus_leave(const network *);

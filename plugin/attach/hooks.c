@@ -2,8 +2,10 @@
 
 #include "ending.h"
 #include "gpus.h"
-#include "interrupt.h"
+#include "run.h"
 #include "iteration.h"
+#include "resume.h"
+#include "side.h"
 #include "replan.h"
 #include "sessions.h"
 #include "symbols.h"
@@ -35,7 +37,7 @@ static void judge_costs(struct amp_session *s)
     }
 }
 
-double amp_hook_take_losses(void *user)
+static double take_losses(void *user)
 {
     struct amp_session *s = user;
     float sum = 0;
@@ -98,14 +100,41 @@ static void pull_heads(const struct amp_session *s)
 }
 #endif
 
+/* After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
+ * inference (whose running statistics may be young), and the pass is run again. */
+static void check_inference(struct amp_session *s)
+{
+    for (;;) {
+        struct amp_fault f = amp_graph_fault(s->graph, false);
+        if (f.class != AMP_FAULT_FORWARD) return;
+        fprintf(stderr,
+                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
+                "in FP32 from now on\n",
+                amp_watch_name(f.tensor), f.layer, f.magnitude);
+        amp_session_demote_inference(s, &f);
+        network view = s->view;
+        AMP_SIDE(s->device, &view, input) = s->graph->input.data;
+        amp_session_begin(s, &view);
+        for (int i = 0; i < s->net->n; i++) {
+            s->view.index = i;
+            amp_graph_forward(s->graph, i);
+        }
+    }
+}
+
 static void forward(const network *net)
 {
     struct amp_session *s = session_of(net);
     int i = net->index;
-    if (i == 0)
-        amp_session_begin(s, net);
-    else
+    if (i > 0) {
         s->view = *net;
+    } else {
+        if (net->train && !s->observed) {
+            amp_run_watch(s);
+            amp_session_resume(s, *net->seen - (size_t)net->batch);
+        }
+        amp_session_begin(s, net);
+    }
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
     s->backend->release(s->context);
@@ -113,7 +142,7 @@ static void forward(const network *net)
         judge_costs(s);
         forgo_output(s);
     } else {
-        amp_session_check_inference(s);
+        check_inference(s);
         pull_heads(s);
     }
 }
@@ -153,14 +182,14 @@ static void update(const layer *l, const update_args *a)
     amp_step_end(&s->step, amp_iterations_in(s->net, *s->net->seen), (size_t)s->net->max_batches);
     s->backend->release(s->context);
     if (amp_gpus_count(s->net) == 1)
-        amp_interrupt_obey(s); /* else when all have ended theirs */
+        amp_run_obey(s); /* else when all have ended theirs */
     else
         wait_for_device(s); /* this thread ends: nobody else would hear of what failed */
 }
 
 /* ---- as Darknet calls them; exit waits for the end of each ---- */
 
-void amp_hook_forward(layer l, network net)
+static void on_forward(layer l, network net)
 {
     (void)l;
     amp_ending_enter();
@@ -169,7 +198,7 @@ void amp_hook_forward(layer l, network net)
     amp_ending_leave();
 }
 
-void amp_hook_backward(layer l, network net)
+static void on_backward(layer l, network net)
 {
     (void)l;
     amp_ending_enter();
@@ -178,9 +207,11 @@ void amp_hook_backward(layer l, network net)
     amp_ending_leave();
 }
 
-void amp_hook_update(layer l, update_args a)
+static void on_update(layer l, update_args a)
 {
     amp_ending_enter();
     update(&l, &a);
     amp_ending_leave();
 }
+
+const struct amp_hooks amp_hooks = {on_forward, on_backward, on_update, take_losses};

@@ -4,7 +4,6 @@
 
 #include "ending.h"
 #include "exceptions.h"
-#include "fail.h"
 #include "symbols.h"
 
 #include "darknet.h"
@@ -15,6 +14,8 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
@@ -43,6 +44,77 @@ struct read_call {
 static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
 static _Thread_local bool loading;        /* images of a batch, with their labels */
 
+/* ---- a JPEG that ends early ---- */
+
+static const struct named {
+    const struct named *next;
+    char name[];
+} * told;
+
+/* True for the first who asks. Names stay: they are few. */
+static bool is_first(const char *name)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&once);
+    const struct named *n = told;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    struct named *first = n ? NULL : malloc(sizeof *first + strlen(name) + 1);
+    if (first) {
+        first->next = told;
+        strcpy(first->name, name);
+        told = first;
+    }
+    pthread_mutex_unlock(&once);
+    return !n;
+}
+
+/* The end of the segment that begins at i, or, of the one with the pixels, of those. */
+static size_t after_segment(const unsigned char *x, size_t i, size_t n)
+{
+    bool pixels = x[i + 1] == 0xda;
+    i += 2 + (size_t)(x[i + 2] << 8) + x[i + 3];
+    while (pixels && i + 1 < n && (x[i] != 0xff || !x[i + 1] || (x[i + 1] & 0xf8) == 0xd0))
+        i++;
+    return i;
+}
+
+/* Whether a JPEG has no end marker: one in a thumbnail does not count. */
+static bool is_cut(const unsigned char *x, size_t n)
+{
+    size_t i = 2;
+    while (i + 3 < n && x[i] == 0xff && x[i + 1] != 0xd9)
+        i = x[i + 1] == 0xff ? i + 1 : after_segment(x, i, n);
+    return i + 1 >= n || (i + 3 >= n && (x[i] != 0xff || x[i + 1] != 0xd9));
+}
+
+static bool ends_early(int fd, size_t n)
+{
+    unsigned char first[2], last[2];
+    if (n < 4 || pread(fd, first, 2, 0) != 2 || pread(fd, last, 2, (off_t)n - 2) != 2) return false;
+    if (first[0] != 0xff || first[1] != 0xd8 || (last[0] == 0xff && last[1] == 0xd9)) return false;
+    unsigned char *x = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (x == MAP_FAILED) return false;
+    bool cut = is_cut(x, n);
+    munmap(x, n);
+    return cut;
+}
+
+/* Decoders fill what is missing with grey, and OpenCV's warning has no name. */
+static void tell_if_cut(const char *name)
+{
+    struct stat info;
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    bool cut = !fstat(fd, &info) && ends_early(fd, (size_t)info.st_size);
+    close(fd);
+    if (cut && is_first(name))
+        fprintf(stderr,
+                "darknet-amp: image \"%s\" ends early: it is trained on with a part that is grey, "
+                "as Darknet alone does\n",
+                name);
+}
+
 /* ---- reading a file ---- */
 
 static void begin_read(struct read_call *r, char *name)
@@ -61,6 +133,7 @@ static void end_read(const struct read_call *r)
 {
     if (r->nested) return;
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
+    if (loading && refuses()) tell_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();
@@ -174,7 +247,7 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     return d.decoded;
 }
 
-/* ---- labels that have gone ---- */
+/* ---- labels that have gone, memory that ends ---- */
 
 void amp_image_loading(bool on)
 {
@@ -190,4 +263,17 @@ AMP_INTERPOSE(void, file_error, (char *name))
              strerror(errno));
     if (loading) amp_fail(why);
     AMP_REAL(file_error)(name);
+}
+
+/* Darknet's own goes on without it and crashes. */
+AMP_INTERPOSE(image, make_image, (int w, int h, int c))
+{
+    char why[200];
+    image im = AMP_REAL(make_image)(w, h, c);
+    if (im.data || !loading) return im;
+    snprintf(why, sizeof why,
+             "no memory for an image of %dx%d (%.1f MiB) while a batch is loaded: lower batch, or "
+             "raise the limit of memory (ulimit -v)",
+             w, h, (double)w * h * c * sizeof(float) / (1 << 20));
+    amp_fail(why);
 }

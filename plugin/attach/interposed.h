@@ -22,6 +22,7 @@
     X(load_image_color)                                                                            \
     X(load_image_cv)                                                                               \
     X(load_weights)                                                                                \
+    X(make_image)                                                                                  \
     X(make_window)                                                                                 \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \

@@ -3,10 +3,9 @@
 #include "ending.h"
 #include "gpus.h"
 #include "image_file.h"
-#include "interrupt.h"
+#include "run.h"
 #include "iteration.h"
 #include "seed.h"
-#include "fail.h"
 #include "sessions.h"
 #include "staging.h"
 #include "symbols.h"
@@ -16,6 +15,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
 /* One batch, from the call that loads it until it is freed. Owned by the training thread's list and
  * by the loading job, whichever ends later. */
@@ -242,19 +242,44 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
     amp_fail(why);
 }
 
+static size_t inputs_of(const load_args *args)
+{
+    const network *net = feed.net;
+    return args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
+                                      : (size_t)net->inputs;
+}
+
+/* Darknet does not look whether it got the memory that it asks for on the threads that load. Here
+ * its size is known, so it is asked for as a whole, and given back. */
+static void check_memory(const load_args *args)
+{
+    char why[300];
+    size_t bytes = (size_t)args->n * inputs_of(args) * sizeof(float);
+    if (!bytes) return;
+    void *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all != MAP_FAILED) {
+        munmap(all, bytes);
+        return;
+    }
+    snprintf(why, sizeof why,
+             "no memory for the images of a batch: %d images of %dx%d need %.1f MiB, beside those "
+             "of the batch before; lower batch, or raise the limit of memory (ulimit -v)",
+             args->n, args->w, args->h, (double)bytes / (1 << 20));
+    amp_fail(why);
+}
+
 /* Where the network computes on a device and all of it reads the images in one format. */
 static struct amp_staging *stage(const load_args *args)
 {
     const struct amp_session *s = session();
     if (!s || !s->device || s->plan->input_format == AMP_FORMATS) return NULL;
-    const network *net = feed.net;
-    size_t inputs = args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
-                                               : (size_t)net->inputs;
-    return amp_staging_open(args->n, inputs, amp_format_dtype(s->plan->input_format));
+    return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
 
 static pthread_t load_by_image(load_args args)
 {
+    check_memory(&args);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
@@ -309,7 +334,7 @@ static void tell_what_ignores_the_seed(const load_args *args)
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
-    if (s) amp_interrupt_obey(amp_gpus_first(s));
+    if (s) amp_run_obey(amp_gpus_first(s));
 }
 
 /* Darknet's own load_data, but for its last act: to write the batch to its destination. */

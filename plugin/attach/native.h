@@ -22,6 +22,10 @@ struct amp_saved {
 struct amp_owned amp_native_list(const network *net, const struct amp_saved *saved, bool device);
 void amp_native_free_list(struct amp_owned *);
 
+/* Allocates the arrays that the layer's CPU code uses in training, which Darknet makes for a GPU
+ * only. free_layer frees them. */
+void amp_native_complete(layer *);
+
 /* Darknet's forward on a private copy of the layer. view: the network as the hook got it. */
 void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,
                         float *input, bool train);

@@ -8,7 +8,7 @@
 
 #include "no_gpu.h"
 #include "deferred.h"
-#include "fail.h"
+#include "ending.h"
 #include "hooks.h"
 #include "seed.h"
 #include "sessions.h"

@@ -1,7 +1,7 @@
 #include "replan.h"
 
 #include "device_arrays.h"
-#include "give_up.h"
+#include "run.h"
 #include "side.h"
 #include "symbols.h"
 #include "plugin/core/layers.h"
@@ -58,8 +58,8 @@ void amp_session_make_plan(struct amp_session *s, bool train)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train,
-                            err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train, err,
+                            sizeof err);
     free(demoted);
     if (!s->plan) amp_fail(err);
 }
@@ -172,23 +172,8 @@ void amp_session_demote(void *user, const struct amp_fault *f)
     demote(s, f, s->demoted);
 }
 
-void amp_session_check_inference(struct amp_session *s)
+void amp_session_demote_inference(struct amp_session *s, const struct amp_fault *f)
 {
-    for (;;) {
-        struct amp_fault f = amp_graph_fault(s->graph, false);
-        if (f.class != AMP_FAULT_FORWARD) return;
-        fprintf(stderr,
-                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
-                "in FP32 from now on\n",
-                amp_watch_name(f.tensor), f.layer, f.magnitude);
-        demote(s, &f, s->inference_demoted);
-        s->inference_demotes = true;
-        network view = s->view;
-        AMP_SIDE(s->device, &view, input) = s->graph->input.data;
-        amp_session_begin(s, &view);
-        for (int i = 0; i < s->net->n; i++) {
-            s->view.index = i;
-            amp_graph_forward(s->graph, i);
-        }
-    }
+    demote(s, f, s->inference_demoted);
+    s->inference_demotes = true;
 }

@@ -14,8 +14,7 @@ void amp_session_make_graph(struct amp_session *);
 enum amp_format *amp_session_no_demotions(int n);
 /* For amp_step.demote: a layer leaves FP16 in the next plan. user: a session. */
 void amp_session_demote(void *user, const struct amp_fault *);
-/* After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
- * inference (whose running statistics may be young), and the pass is run again. */
-void amp_session_check_inference(struct amp_session *);
+/* The same in inference alone, whose running statistics may be young. */
+void amp_session_demote_inference(struct amp_session *, const struct amp_fault *);
 
 #endif

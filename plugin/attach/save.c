@@ -1,11 +1,8 @@
 #include "save.h"
 
 #include "amp.h"
-#include "ending.h"
 #include "gpus.h"
-#include "interrupt.h"
 #include "resume.h"
-#include "run_state.h"
 #include "sessions.h"
 #include "symbols.h"
 #include "plugin/core/weights_file.h"
@@ -177,23 +174,10 @@ void amp_save_last(struct amp_session *s, const char *path)
     save_or_tell(s, path, true);
 }
 
-void amp_save_weights(network *net, const char *path)
+void amp_save(struct amp_session *s, const char *path)
 {
-    struct amp_session *s = amp_session_of(net->layers);
-    if (!s || amp_weights_is_special(path)) {
-        AMP_REAL(save_weights)(net, (char *)path);
-        return;
-    }
     save_or_tell(s, path, amp_weights_is_final(path));
     if (amp_weights_is_backup(path)) snprintf(s->backup, sizeof s->backup, "%s", path);
-    if (!amp_weights_is_final(path)) amp_interrupt_obey(s);
-}
-
-AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_save_weights(net, filename);
-    amp_ending_leave();
 }
 
 /* Darknet's own writing, to a file of which nothing is seen before it is complete. */
@@ -225,7 +209,7 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
 
 /* ---- loading ---- */
 
-static void load(struct amp_session *s, const char *name)
+void amp_load(struct amp_session *s, const char *name)
 {
     char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
@@ -247,20 +231,4 @@ static void load(struct amp_session *s, const char *name)
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
              found.weights, what);
     amp_fail(warning);
-}
-
-void amp_load_weights(network *net, const char *path)
-{
-    struct amp_session *s = amp_session_of(net->layers);
-    if (s)
-        load(s, path);
-    else
-        AMP_REAL(load_weights)(net, (char *)path);
-}
-
-AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_load_weights(net, filename);
-    amp_ending_leave();
 }

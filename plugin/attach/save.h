@@ -8,6 +8,10 @@
 
 #include "session.h"
 
+/* As save_weights and load_weights. A save that fails is told, and training goes on; after the last
+ * save of a run it ends the program. */
+void amp_save(struct amp_session *, const char *path);
+void amp_load(struct amp_session *, const char *path);
 /* As save_weights, for a program that ends: it ends with a message where the save fails. */
 void amp_save_last(struct amp_session *, const char *path);
 

@@ -1,20 +1,17 @@
 #include "session.h"
 
 #include "backend.h"
-#include "complete.h"
 #include "device_arrays.h"
 #include "ending.h"
 #include "gpus.h"
-#include "hooks.h"
-#include "interrupt.h"
 #include "loader.h"
 #include "replan.h"
-#include "resume.h"
 #include "seed.h"
 #include "sessions.h"
 #include "side.h"
 #include "staging.h"
 #include "upload.h"
+#include "plugin/core/named_files.h"
 #include "plugin/core/tensors.h"
 
 #include <pthread.h>
@@ -22,16 +19,60 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- what the cfg asks for ---- */
+
+/* A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
+ * for something of ours. */
+static bool mentions_our_keys(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    char line[4096];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) {
+        char *key = line + strspn(line, " \t");
+        key[strcspn(key, "= \t\r\n")] = 0;
+        found =
+            amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
+    }
+    fclose(f);
+    return found;
+}
+
+struct amp_session *amp_session_read(const char *cfg_path)
+{
+    char err[1024], notes[1024] = "";
+    struct amp_session *s = amp_allocate(1, sizeof *s);
+    s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    if (!s->cfg) {
+        if (mentions_our_keys(cfg_path)) amp_fail(err);
+        amp_session_free(s);
+        return NULL;
+    }
+    if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
+    if (!s->options.mixed_precision && !s->options.seeded) {
+        amp_session_free(s);
+        return NULL;
+    }
+    if (s->options.mixed_precision) {
+        if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
+        s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
+        if (!s->desc) amp_fail(err);
+    }
+    return s;
+}
+
 /* ---- attaching ---- */
 
-static void save_pointers(struct amp_session *s)
+static void save_pointers(struct amp_session *s, const struct amp_hooks *hooks)
 {
     bool dev = s->device;
     s->saved = amp_allocate((size_t)s->net->n, sizeof *s->saved);
     s->step.last_update = -1;
     for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
-        if (!dev) amp_complete_layer(l);
+        if (!dev) amp_native_complete(l);
         s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward),
                                          AMP_SIDE(dev, l, backward),
                                          AMP_SIDE(dev, l, update),
@@ -39,10 +80,10 @@ static void save_pointers(struct amp_session *s)
                                          AMP_SIDE(dev, l, update) ? amp_session_identity(l) : NULL,
                                          AMP_SIDE(dev, l, weights),
                                          s->desc->layers[i].n_weights};
-        AMP_SIDE(dev, l, forward) = amp_hook_forward;
-        AMP_SIDE(dev, l, backward) = amp_hook_backward;
+        AMP_SIDE(dev, l, forward) = hooks->forward;
+        AMP_SIDE(dev, l, backward) = hooks->backward;
         if (AMP_SIDE(dev, l, update)) {
-            AMP_SIDE(dev, l, update) = amp_hook_update;
+            AMP_SIDE(dev, l, update) = hooks->update;
             s->step.last_update = i;
         }
         AMP_SIDE(dev, l, delta) = NULL;
@@ -78,7 +119,7 @@ static void close_logs_at_exit(void)
     at_quick_exit(amp_sessions_close_logs); /* how the darknet program ends */
 }
 
-static void start_training_state(struct amp_session *s)
+static void start_training_state(struct amp_session *s, const struct amp_hooks *hooks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
@@ -87,7 +128,7 @@ static void start_training_state(struct amp_session *s)
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = amp_session_demote;
-    s->step.take_losses = amp_hook_take_losses;
+    s->step.take_losses = hooks->take_losses;
     s->step.image_name = image_name;
     s->step.stop = stop;
     s->step.user = s;
@@ -117,7 +158,7 @@ static _Noreturn void fail_without_context(const network *net, const char *why)
     amp_fail(message);
 }
 
-void amp_session_attach(struct amp_session *s, network *net)
+void amp_session_attach(struct amp_session *s, network *net, const struct amp_hooks *hooks)
 {
     char err[512];
     s->net = net;
@@ -134,8 +175,8 @@ void amp_session_attach(struct amp_session *s, network *net)
     amp_session_make_plan(s, true);
     fflush(stdout);
     tell_plan(s);
-    start_training_state(s);
-    save_pointers(s);
+    start_training_state(s, hooks);
+    save_pointers(s, hooks);
     amp_session_commit(s);
     amp_session_pin(s);
     amp_session_enlist(s);
@@ -157,7 +198,6 @@ void amp_session_free(struct amp_session *s)
 
 void amp_session_detach(struct amp_session *s)
 {
-    amp_interrupt_unwatch(s);
     amp_session_delist(s);
     amp_step_hand_over(&s->step);
     amp_log_close(&s->log, &s->step.scaler);
@@ -252,10 +292,6 @@ static void begin_training(struct amp_session *s, const network *view, int subdi
 
 void amp_session_begin(struct amp_session *s, const network *view)
 {
-    if (view->train && !s->observed) {
-        amp_interrupt_watch(s);
-        amp_session_resume(s, *view->seen - (size_t)view->batch);
-    }
     bool resized = is_resized(s, view);
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;

@@ -4,7 +4,7 @@
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
-#include "fail.h"
+#include "ending.h"
 #include "native.h"
 #include "darknet.h"
 #include "plugin/core/options.h"
@@ -13,6 +13,16 @@
 
 #include <limits.h>
 #include <stdatomic.h>
+
+/* What takes the place of Darknet's functions in every layer (hooks.h). */
+struct amp_hooks {
+    void (*forward)(layer, network);
+    void (*backward)(layer, network);
+    void (*update)(layer, update_args);
+    /* For amp_step.take_losses: into Darknet's l.cost and *net.cost, 0 where not finite. user: a
+     * session. */
+    double (*take_losses)(void *user);
+};
 
 struct amp_session {
     struct amp_session *next;
@@ -35,19 +45,19 @@ struct amp_session {
     bool sees_writes;            /* what Darknet writes to a device passes through the plugin */
     atomic_bool written;         /* some of it to master weights, since the last pass began */
     uint64_t mask_seed;          /* of dropout's masks on a device */
-    bool trained;                /* counted by interrupt.c */
+    bool trained;                /* counted by run.c */
     size_t pass_images;          /* counted by `seen` for a pass that has not begun yet */
     struct amp_sidecar *sidecar; /* of the weights that were loaded last; NULL: none, or taken up */
     char without_sidecar[PATH_MAX]; /* loaded weights whose .amp is missing: said by the first step
                                      */
     size_t without_sidecar_seen;    /* images, as they were loaded */
-    char backup[PATH_MAX];   /* the last NAME.backup that this run loaded or saved; "": none */
+    char backup[PATH_MAX];     /* the last NAME.backup that this run loaded or saved; "": none */
     char last_saved[PATH_MAX]; /* the last weights file that this run saved; "": none */
-    struct amp_saved *saved; /* per layer */
-    network view;            /* as the last hook got it */
-    bool observed;           /* a pass of observe.c runs: nobody is training */
-    bool told_notes;         /* what the backend has to say of convolutions has been said */
-    amp_see_function *see;   /* who looks into the passes (observe.c), NULL: nobody */
+    struct amp_saved *saved;   /* per layer */
+    network view;              /* as the last hook got it */
+    bool observed;             /* a pass of observe.c runs: nobody is training */
+    bool told_notes;           /* what the backend has to say of convolutions has been said */
+    amp_see_function *see;     /* who looks into the passes (observe.c), NULL: nobody */
     void *see_user;
     amp_layer_function *trace; /* who is called around every layer (observe.c), NULL: nobody */
     void *trace_user;
@@ -57,7 +67,7 @@ struct amp_session {
  * message where a key is wrong. */
 struct amp_session *amp_session_read(const char *cfg_path);
 /* Attaches to the network that was parsed from that cfg: plan, report, hooks. */
-void amp_session_attach(struct amp_session *, network *);
+void amp_session_attach(struct amp_session *, network *, const struct amp_hooks *);
 /* Frees a session that is attached to nothing. */
 void amp_session_free(struct amp_session *);
 /* Puts every pointer back and frees the session. */

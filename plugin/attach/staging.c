@@ -1,6 +1,6 @@
 #include "staging.h"
 
-#include "fail.h"
+#include "ending.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/app/profile_time.h"
+#include "plugin/app/profile.h"
 
 static double clock_seconds, tick = 1;
 static int reads, slow_from; // the read from which a tick is three times as long; 0: none

@@ -118,6 +118,23 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     amp_seed_unfollow();
 }
 
+/* Of networks that are trained together. */
+AMP_TEST(another_place_draws_other_numbers)
+{
+    size_t seen = 64;
+    network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
+    int between[2], in_pass[2];
+    for (uint32_t place = 0; place < 2; place++) {
+        seen = 64;
+        amp_seed_follow(&net, 11, place);
+        between[place] = rand();
+        seen += 8;
+        in_pass[place] = rand();
+    }
+    CHECK(between[0] != between[1] && in_pass[0] != in_pass[1]);
+    amp_seed_unfollow();
+}
+
 /* No two of them have a counter in common, however many layers: the second word is a layer's to
  * raise. */
 AMP_TEST(masks_differ_by_seed_place_and_images)

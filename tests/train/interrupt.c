@@ -342,6 +342,34 @@ AMP_TEST(a_run_that_diverges_names_its_last_weights)
     scratch_empty();
 }
 
+/* Of layers that left FP16, one a step. */
+static int left_fp16;
+
+static void ends_while_layers_leave(void)
+{
+    network *net = begin(SEEDED);
+    steps(net, 3);
+    struct amp_step *step = &amp_session_of(net->layers)->step;
+    step->poisoned = true;
+    step->fault = (struct amp_fault){.class = AMP_FAULT_FORWARD};
+    step->divergence.count = left_fp16;
+    save(net, "a_final.weights");
+}
+
+AMP_TEST(one_layer_that_left_fp16_does_not_cost_the_final_weights_but_several_do)
+{
+    left_fp16 = 1;
+    CHECK_INT(run(ends_while_layers_leave), ALIVE);
+    CHECK(exists("a_final.weights"));
+    scratch_empty();
+    for (left_fp16 = 2; left_fp16 < 4; left_fp16++) {
+        CHECK_INT(run(ends_while_layers_leave), 1);
+        CHECK_SAYS(text, "weights are not saved: ");
+        CHECK(!exists("a_final.weights"));
+    }
+    scratch_empty();
+}
+
 /* ---- the second signal ---- */
 
 static void wait_ms(int ms)

@@ -192,6 +192,33 @@ def check_lost_files(args, root):
         process.wait(timeout=1200)
 
 
+def check_one_at_a_time(args, root):
+    """Two trainings that would write the same files: the second is refused; in a folder of its own,
+    or when the first has ended, it is not."""
+    folder = toyset.make(root / "two", net_keys=AMP, max_batches=100000)
+    first = start(args, folder)
+    wait_for(first, folder, "start-up search done")
+    other = toyset.make(root / "other", net_keys=AMP, max_batches=100000)
+    data = (other / "toy.data").read_text()
+    (other / "toy.data").write_text(re.sub("backup *=.*", "backup=%s/./backup" % folder, data))
+    second = start(args, other)
+    end(second, other, 1)
+    assert ("toy.cfg: process %d is training toy and saves to the same folder, " % first.pid
+            in said(other)), said(other)
+    assert not list((folder / "backup").iterdir())
+    (other / "toy.data").write_text(data)
+    second = start(args, other)
+    wait_for(second, other, "start-up search done")
+    for process, of in (second, other), (first, folder):
+        process.kill()
+        process.wait(timeout=120)
+        assert "is training" not in said(of)
+    first = start(args, folder)
+    wait_for(first, folder, "start-up search done")
+    first.kill()
+    first.wait(timeout=120)
+
+
 def check_without_the_key(args, root):
     folder = toyset.make(root / "stock", max_batches=100000)
     process = start(args, folder, stdout=subprocess.PIPE)
@@ -218,6 +245,7 @@ def main():
         check_head(args, root)
         check_practice(args, root)
         check_lost_files(args, root)
+        check_one_at_a_time(args, root)
         check_without_the_key(args, root)
 
 

@@ -1,3 +1,17 @@
+/* What Darknet shows: the letters beside its boxes, and windows. */
+
+#define _GNU_SOURCE
+#include "ending.h"
+#include "symbols.h"
+
+#include "darknet.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
+
+/* ---- letters ---- */
+
 /* The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
  * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions, and
  * goes on without them, one complaint per image. Here they are looked for in
@@ -8,16 +22,6 @@
  *   4. /usr/share/darknet/data/labels: Debian's package
  *
  * and a missing one is an error that names it. */
-
-#define _GNU_SOURCE
-#include "fail.h"
-#include "symbols.h"
-
-#include "darknet.h"
-
-#include <dlfcn.h>
-#include <limits.h>
-#include <unistd.h>
 
 enum { SIZES = 8, FIRST = 32, END = 127 };
 
@@ -88,4 +92,52 @@ AMP_INTERPOSE(image **, load_alphabet, ())
     }
     if (!alphabet || !alphabet[SIZES - 1]) amp_fail("out of memory");
     return alphabet;
+}
+
+/* ---- windows ---- */
+
+/* Windows on a machine without a display: not opened, and said so. OpenCV's answer would be to end
+ * the program, after the work is done and the picture saved. A Darknet without OpenCV never opens a
+ * window and is left alone. */
+
+void make_window(char *name, int w, int h, int fullscreen); /* declared for OPENCV only */
+
+#ifdef AMP_WRAP
+#pragma weak __real_make_window
+static int has_opencv(void)
+{
+    return AMP_REAL(make_window) != NULL;
+}
+#else
+static int has_opencv(void)
+{
+    return amp_look_up("make_window") != NULL;
+}
+#endif
+
+/* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
+static int has_display(void)
+{
+    const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
+    for (int i = 0; i < 3; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return 1;
+    }
+    return 0;
+}
+
+AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
+{
+    if (has_display()) {
+        AMP_REAL(make_window)(name, w, h, fullscreen);
+    } else {
+        fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
+    }
+}
+
+/* The key that was pressed, -1 for none. */
+AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))
+{
+    if (has_opencv() && !has_display()) return -1;
+    return AMP_REAL(show_image)(p, name, ms);
 }

@@ -1,16 +1,15 @@
 #define _GNU_SOURCE
-#include "interrupt.h"
+#include "run.h"
 
+#include "backup_folder.h"
 #include "gpus.h"
 #include "iteration.h"
 #include "save.h"
-#include "symbols.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,8 +31,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
 static int trained; /* networks; of several, no state of one alone is worth saving */
 static pid_t process;
-static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
-static char folder[PATH_MAX]; /* "": not known */
 
 static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
 
@@ -106,36 +103,14 @@ static void stand_down(void)
     if (asked()) raise(asked());
 }
 
-/* Another run's: there before this one, which neither loaded nor wrote it. */
-static bool is_foreign(const struct amp_session *s, const char *path)
-{
-    struct stat there, ours;
-    if (stat(path, &there)) return false;
-    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
-           there.st_dev != ours.st_dev;
-}
-
-int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
-{
-    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
-    pthread_mutex_lock(&folder_lock);
-    memcpy(in, folder, sizeof in);
-    pthread_mutex_unlock(&folder_lock);
-    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
-                  : snprintf(path, PATH_MAX, "%s", s->backup);
-    if (in[0] && n < PATH_MAX && is_foreign(s, path))
-        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
-    free(base);
-    return n > 0 && n < PATH_MAX ? 0 : -1;
-}
-
-void amp_interrupt_watch(struct amp_session *s)
+void amp_run_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
     if (amp_gpus_place(s->net)) return; /* the first stands for all */
     pthread_mutex_lock(&lock);
     /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    if (!s->trained) amp_backup_claim(s);
     trained += !s->trained;
     s->trained = true;
     if (trained > 1 && watched) {
@@ -147,7 +122,7 @@ void amp_interrupt_watch(struct amp_session *s)
     pthread_mutex_unlock(&lock);
 }
 
-void amp_interrupt_unwatch(struct amp_session *s)
+void amp_run_unwatch(struct amp_session *s)
 {
     pthread_mutex_lock(&lock);
     if (watched == s) stand_down();
@@ -166,7 +141,7 @@ static const char *name_of(int number)
     return signals[i].name;
 }
 
-void amp_interrupt_obey(struct amp_session *s)
+void amp_run_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
@@ -183,13 +158,67 @@ void amp_interrupt_obey(struct amp_session *s)
     _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
 }
 
-/* Darknet's trainers read their backup folder so. */
-AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
+/* ---- memory that ends ---- */
+
+static bool is_random(const network *net)
 {
-    char *value = AMP_REAL(option_find_str)(options, key, def);
-    if (!value || strcmp(key, "backup") != 0) return value;
-    pthread_mutex_lock(&folder_lock);
-    snprintf(folder, sizeof folder, "%s", value);
-    pthread_mutex_unlock(&folder_lock);
-    return value;
+    return net->layers[net->n - 1].random; /* the layer that Darknet's trainers ask */
+}
+
+static void tell_remedy(const struct amp_session *s, const char *why)
+{
+    const struct amp_cfg_entry *w = amp_cfg_find(s->cfg->sections, "width");
+    const struct amp_cfg_entry *h = amp_cfg_find(s->cfg->sections, "height");
+    fprintf(stderr, "darknet-amp: %s\n", why);
+    if (is_random(s->net))
+        fprintf(stderr,
+                "darknet-amp: with random=1 every size from 320x320 to 608x608 must fit; random=0 "
+                "keeps %sx%s\n",
+                w ? w->value : "?", h ? h->value : "?");
+}
+
+_Noreturn void amp_give_up(struct amp_session *failed, const char *why)
+{
+    char path[PATH_MAX], message[2 * PATH_MAX + 300];
+    struct amp_session *s = amp_gpus_first(failed);
+    *failed->net->seen -= failed->pass_images;
+    fflush(stdout);
+    tell_remedy(failed, why);
+    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
+    bool learned = s->log.iterations > 0;
+    amp_gpus_close_logs(s);
+    if (!learned || amp_backup_place(s, path))
+        amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
+    amp_gpus_average(s->net);
+    amp_save_last(s, path);
+    snprintf(message, sizeof message,
+             "the state after iteration %zu is saved. To go on from there, change %s as told above "
+             "and give the same command with the weights file after the cfg, without -clear: %s %s",
+             amp_iterations_in(s->net, *s->net->seen), s->cfg->path, s->cfg->path, path);
+    amp_fail(message);
+}
+
+/* Bytes that Darknet asked for and did not get; 0: none. */
+static size_t missing(const network *net, const layer *l, bool had_delta)
+{
+    size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
+    if (!l->output || (l->batch_normalize && l->type == CONVOLUTIONAL && (!l->x || !l->x_norm)))
+        return bytes;
+    if (had_delta && !l->delta) return bytes;
+    return net->workspace ? 0 : l->workspace_size;
+}
+
+void amp_check_arrays(struct amp_session *s)
+{
+    const network *net = s->net;
+    char why[300];
+    size_t bytes = net->input ? 0 : (size_t)net->inputs * (size_t)net->batch * sizeof(float);
+    for (int i = 0; i < net->n && !bytes; i++)
+        bytes = missing(net, &net->layers[i], s->saved[i].delta);
+    if (!bytes && net->truth) return;
+    snprintf(why, sizeof why,
+             "no memory for %.1f MiB of Darknet's own arrays at %dx%d (%d images in a pass): lower "
+             "batch or raise subdivisions",
+             (double)bytes / (1 << 20), net->w, net->h, net->batch);
+    amp_give_up(s, why);
 }

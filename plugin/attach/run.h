@@ -1,4 +1,6 @@
-/* SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch system's
+/* When a run is saved and ended before its time: by a signal, or because memory ends.
+ *
+ * SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch system's
  * limit) while a network is trained: the running iteration is finished, the state saved as
  * BACKUP_FOLDER/CFG.backup, and the program ends with status 128 + signal. A second signal ends it
  * at once; what comes within 200 ms of the first, and what the system repeats, is no second one.
@@ -15,20 +17,27 @@
  *
  * From the first training pass on SIGXFSZ (a file larger than allowed) is ignored, where it would
  * have ended the program: the write fails instead. */
-#ifndef AMP_INTERRUPT_H
-#define AMP_INTERRUPT_H
+#ifndef AMP_RUN_H
+#define AMP_RUN_H
 
 #include "session.h"
 
 /* A training pass of this session begins. */
-void amp_interrupt_watch(struct amp_session *);
+void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
-void amp_interrupt_unwatch(struct amp_session *);
+void amp_run_unwatch(struct amp_session *);
 /* Does not return where a signal came and no step is half done. For the thread that trains; of
  * networks that are trained together for the one that trains all, with the first of them. */
-void amp_interrupt_obey(struct amp_session *);
+void amp_run_obey(struct amp_session *);
 
-/* Where this session's state is saved when it must end: BACKUP_FOLDER/CFG.backup. -1: not known. */
-int amp_backup_place(const struct amp_session *, char path[PATH_MAX]);
+/* Ends the program with status 1 and a message: why (which names the size), what to change, and
+ * where the state is. That is saved as BACKUP_FOLDER/CFG.backup (run.h) where this run has
+ * trained; otherwise nothing is written, and older files stay as they are. Between two steps that
+ * has a sidecar, from which training goes on with another batch, subdivisions, random or size. */
+_Noreturn void amp_give_up(struct amp_session *, const char *why);
+
+/* After Darknet's parse_network_cfg or resize_network, which go on whatever calloc and realloc
+ * give: gives up where an array is missing. */
+void amp_check_arrays(struct amp_session *);
 
 #endif
