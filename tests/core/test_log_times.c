@@ -38,7 +38,7 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     log.out = open_memstream(&told, &told_size);
     log.json = open_memstream(&json, &json_size);
     REQUIRE(log.out && log.json);
-    amp_log_step(&log);
+    amp_log_step(&log, &(struct amp_scaler){.scale = 16});
     iterations(&log, 1, 5);
     seconds_now += 60;
     amp_log_add_evaluation(&log, 5, .5, .25, .125, 60);
