@@ -8,7 +8,7 @@
 #   lacks_cuda         the $reason is that CUDA or cuDNN is missing or too old
 #   configure_cuda     the preset cuda, for $AMP_CUDA_ARCHITECTURES, else for $architectures, else as
 #                      it was, or for all
-#   tell_cuda          one line on what these found
+#   print_cuda          one line on what these found
 # find_*, match_gpus and configure_cuda end with status 1 and a $reason where there is none.
 
 gpus=
@@ -25,14 +25,14 @@ choose_preset() {
     advice=
     if find_gpus && find_cuda; then
         preset=cuda
-        tell_cuda
+        print_cuda
     else
         preset=cpu
         echo "Preset cpu: $reason${advice:+; $advice}"
     fi
 }
 
-tell_cuda() {
+print_cuda() {
     echo "Preset cuda: ${gpus:+$(name_gpus); }$configured${unmatched:+; $unmatched}"
 }
 

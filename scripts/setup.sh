@@ -45,7 +45,7 @@ insist_on_cuda() {
         echo "Preset cuda without a GPU that it can use: $reason"
         configure_cuda || fail "$reason"
     fi
-    tell_cuda
+    print_cuda
 }
 
 offer_cpu() {

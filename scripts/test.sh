@@ -88,7 +88,7 @@ test_cuda() {
             return 1
         fi
     fi
-    tell_cuda
+    print_cuda
     cmake --build --preset cuda -j "$jobs" || return 1
     run_tests cuda -L "$labels" && passed=0 || passed=1
     # Why, where tests end with status 77.

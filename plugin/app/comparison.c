@@ -71,7 +71,7 @@ static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool
     }
     static const char *const others[] = {"loss_scale_min", "loss_scale_max", "loss_scale_window",
                                          "loss_scale_growth", "loss_scale_backoff"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         set(k, others[i], NULL);
 }
 
@@ -105,7 +105,7 @@ static int build(struct amp_comparison *c, bool fp32, network **net)
 static void see_weights(struct amp_comparison *c)
 {
     const struct amp_plan *plan = amp_plan_in_use(c->mixed);
-    for (int i = 0; plan && i < plan->n; ++i) {
+    for (int i = 0; plan && i < plan->n; i++) {
         const layer *l = &c->mixed->layers[i];
         bool connected = l->type == CONNECTED;
         if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
@@ -188,7 +188,7 @@ static void note_left(struct amp_comparison *c, const struct amp_pass *pass)
     struct amp_precision *p = c->precision;
     if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
         amp_precision_left(p, pass->layer, pass->tensor, pass->magnitude);
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         if (amp_left_fp16(c->mixed, i)) amp_precision_left(p, i, "input's copy", pass->magnitude);
 }
 
@@ -215,7 +215,7 @@ static int compare_batch(struct amp_comparison *c)
     struct amp_pass pass, seen = {0};
     pass_over(c, c->fp32, amp_precision_see_fp32, &pass);
     if (!pass.clean) return tell_not_clean("FP32", &pass);
-    for (int i = 0; i < TRIES && !seen.clean; ++i) {
+    for (int i = 0; i < TRIES && !seen.clean; i++) {
         settle(c, &pass);
         pass_over(c, c->mixed, amp_precision_see_mixed, &seen);
         if (!pass.clean) break;
@@ -238,7 +238,7 @@ static int compare_batches(struct amp_comparison *c)
 {
     double start = amp_clock_seconds();
     int result = 0;
-    for (int k = 0; k < BATCHES && !result; ++k) {
+    for (int k = 0; k < BATCHES && !result; k++) {
         if (k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds) break;
         amp_comparison_tell(c, "comparing batch %d of %d", k + 1, BATCHES);
         result = load_batch(c, k) ? -1 : compare_batch(c);

@@ -125,7 +125,7 @@ static void print_one_advice(const struct amp_precision *p, const struct amp_adv
 static bool most_leave(const struct amp_precision *p)
 {
     int n = 0;
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         n += p->advised[i];
     return 2 * n > p->net->n;
 }
@@ -162,7 +162,7 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
         "|----- weight grad ----|\n%5s %-14s %-6s %9s %8s %8s %9s %8s %6s %6s %8s %8s %6s\n",
         "layer", "type", "stored", "largest", "headroom", "error", "largest", "error", "zero%",
         "lost%", "error", "cosine", "lost%");
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         print_layer(p, i, f);
     print_advice(p, s, f);
 }
@@ -194,7 +194,7 @@ static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
 
 static void json_layers(const struct amp_precision *p, FILE *f)
 {
-    for (int i = 0; i < p->net->n; ++i) {
+    for (int i = 0; i < p->net->n; i++) {
         const char *format = p->tensors[AMP_SEEN_OUT][i].format;
         fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"", i ? "," : "", i,
                 amp_layer_type_name(p->net->layers[i].type), format ? format : "fp32");
@@ -207,7 +207,7 @@ static void json_layers(const struct amp_precision *p, FILE *f)
 
 static void json_advice(const struct amp_precision *p, FILE *f)
 {
-    for (int k = 0; k < p->n_advice; ++k) {
+    for (int k = 0; k < p->n_advice; k++) {
         const struct amp_advice *a = &p->advice[k];
         fprintf(f, "%s\n  {\"layer\": ", k ? "," : "");
         json_number(f, "", a->layer < 0 ? NAN : a->layer);

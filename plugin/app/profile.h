@@ -1,5 +1,5 @@
 /* Where the time of a training step goes: seconds and FLOPs of every layer and pass, Darknet's FP32
- * beside mixed precision, as a table and as JSON. Pure C. */
+ * beside mixed precision. */
 #ifndef AMP_PROFILE_H
 #define AMP_PROFILE_H
 
@@ -9,6 +9,8 @@
 #include "machine.h"
 #include "plugin/core/net_desc.h"
 #include "plugin/core/plan.h"
+
+struct network; /* Darknet's */
 
 enum amp_profile_way { AMP_PROFILE_FP32, AMP_PROFILE_MIXED, AMP_PROFILE_WAYS };
 enum amp_profile_pass { AMP_PROFILE_FORWARD, AMP_PROFILE_BACKWARD, AMP_PROFILE_PASSES };
@@ -45,5 +47,13 @@ double amp_profile_both(const double passes[AMP_PROFILE_PASSES]);
 void amp_profile_print(const struct amp_profile *, FILE *);
 /* The same as one JSON object. */
 void amp_profile_print_json(const struct amp_profile *, FILE *);
+
+/* Steps on what net->input and net->truth hold, both ways in turns. nets[AMP_PROFILE_FP32]: NULL,
+ * or a network without the plugin; nets[AMP_PROFILE_MIXED]: an attached one, to be freed
+ * afterwards; one pass is a step. Sets p's seconds (p->layers is the caller's), rounds and plan,
+ * which lives as long as the network. Tells on progress what it does, and every five seconds how
+ * far it is. 0, or -1 with text in err. */
+int amp_profile_time(struct amp_profile *p, struct network *nets[AMP_PROFILE_WAYS], FILE *progress,
+                     char *err, size_t err_size);
 
 #endif

@@ -6,7 +6,7 @@
 #include "gradients.h"
 #include "inspect.h"
 #include "layers.h"
-#include "no_memory.h"
+#include "plan_memory.h"
 #include "tensors.h"
 
 /* ---- creation ---- */

@@ -99,19 +99,26 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
     return -1;
 }
 
+/* redone and skipped are also told of all runs: progress lines and amp_log count those. */
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
     double seconds = log->last_iteration - log->started;
+    const struct amp_scaler *from = &log->start;
     fprintf(
         log->out,
         "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
         "raised %lld times, "
-        "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+        "lowered %lld times; %lld passes redone, %lld steps skipped",
         log->who, (long long)log->iterations, seconds,
         seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
-        amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
-        (long long)s->redone, (long long)s->skipped);
+        amp_scale_text(s->scale, scale), (long long)(s->grown - from->grown),
+        (long long)(s->backed_off - from->backed_off), (long long)(s->redone - from->redone),
+        (long long)(s->skipped - from->skipped));
+    if (from->redone || from->skipped)
+        fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
+                (long long)s->skipped);
+    fputc('\n', log->out);
 }
 
 static void flush_repeats(struct amp_log *log)
@@ -313,9 +320,10 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     flush_json(log);
 }
 
-void amp_log_step(struct amp_log *log)
+void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
 {
     if (log->started > 0) return;
+    log->start = *s;
     log->started = log->window_start = log->last_progress = log->last_iteration = now();
 }
 

@@ -41,6 +41,7 @@ struct amp_log {
     double window_start;
     int64_t window_iterations, iterations;
     int images_per_iteration;
+    struct amp_scaler start; /* what earlier runs had counted before the first step of this one */
     struct amp_fault last_fault; /* to count repeats instead of repeating them */
     enum amp_verdict last_verdict;
     int64_t repeats;
@@ -53,13 +54,15 @@ void amp_log_start(struct amp_log *, const struct amp_net_desc *);
 /* The file for iterations, if it is not open; path "" = none. What is there must be an older log,
  * be empty, or be no regular file. -1 with the reason in err. */
 int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size);
+/* Prints the summary: the iterations of this run and what was counted in them. A run that goes on
+ * where another one stopped takes over the counts of that one; those are told apart. */
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
 /* One of several networks that are trained together, each on a GPU. The first (place 0) has the
  * file and prints the progress of all; the other lines say whose they are. 0 of 1: alone. */
 void amp_log_share(struct amp_log *, int place, int together, int gpu);
 
 /* A step begins: the first one starts the clock. */
-void amp_log_step(struct amp_log *);
+void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* A pass failed; verdict tells what follows. old_scale: the scale it ran with. image: path or NULL.
  */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,

@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define LONGEST (AMP_WORDS_FAR_APART - 1) /* characters; a longer word is no slip of the fingers   \
-                                           */
+#define LONGEST                                                                                    \
+    (AMP_WORDS_FAR_APART - 1) /* characters; a longer word is no slip of the fingers               \
+                               */
 
 static int lower(const char *text, int i)
 {

@@ -4,16 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t amp_format_bytes(enum amp_format f)
-{
-    return f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4;
-}
-
-enum ampk_dtype amp_format_dtype(enum amp_format f)
-{
-    return f == AMP_FORMAT_FP16 ? AMPK_FP16 : f == AMP_FORMAT_BF16 ? AMPK_BF16 : AMPK_FP32;
-}
-
 /* ---- what each layer is ---- */
 
 /* Its own code, which is a loss or the softmax before one, where the backend has it. */
@@ -99,15 +89,6 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
     va_list args;
     va_start(args, format);
     vsnprintf(p->reason, sizeof p->reason, format, args);
-    va_end(args);
-}
-
-void amp_plan_add_reason(struct amp_plan_layer *p, const char *format, ...)
-{
-    size_t used = strlen(p->reason);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(p->reason + used, sizeof p->reason - used, format, args);
     va_end(args);
 }
 

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "arena.h"
 #include "net_desc.h"
 #include "options.h"
+#include "plan_memory.h"
 
 enum amp_format {
     AMP_FORMAT_BORDER,

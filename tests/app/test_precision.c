@@ -28,7 +28,7 @@ static void begin_with(const char *net_keys, double scale)
     net = amp_net_describe(file, 0, 0, true, err, sizeof err);
     REQUIRE(net && !amp_precision_init(&p, net, file, &options));
     p.scale = scale;
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         fp32[i] = (float)test_uniform(-1, 1);
 }
 
@@ -58,14 +58,14 @@ static void see(enum amp_seen_what what, int layer)
 /* Mixed is FP32 times `factor` and off by a part `noise` of a value's size. */
 static void see_noisy(enum amp_seen_what what, int layer, double factor, double noise)
 {
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = (float)(factor * ((double)fp32[i] + noise * test_uniform(-1, 1)));
     see(what, layer);
 }
 
 static void see_all_well(double scale)
 {
-    for (int i = 0; i < LAYERS; ++i) {
+    for (int i = 0; i < LAYERS; i++) {
         see_noisy(AMP_SEEN_OUT, i, 1, .001);
         see_noisy(AMP_SEEN_DELTA, i, scale, .001);
         see_noisy(AMP_SEEN_GRADIENT, i, scale, .001);
@@ -110,7 +110,7 @@ AMP_TEST(batches_are_taken_together)
     amp_precision_end_batch(&p);
     double largest = t->largest;
     CHECK_NEAR(t->error, .1, .002);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = fp32[i] *= 2;
     mixed[7] = fp32[7] = 100;
     for (int i = 0; i < N; i += 8)
@@ -153,7 +153,7 @@ AMP_TEST(little_headroom)
 {
     begin(1);
     see_all_well(1);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         fp32[i] *= 20000;
     see_noisy(AMP_SEEN_OUT, 1, 1, .001);
     check_only(1, "close to what FP16 holds");
@@ -175,7 +175,7 @@ AMP_TEST(gradients_lost)
 {
     begin(1);
     see_all_well(1);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = i % 3 ? 0 : fp32[i];
     see(AMP_SEEN_DELTA, 0);
     check_only(0, "delta is too small for FP16 to 67");
@@ -230,7 +230,7 @@ AMP_TEST(those_that_left_fp16_come_first)
 
 static void lose_two_of_three(enum amp_seen_what what, int layer, double rest)
 {
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < N; i++) {
         fp32[i] = (float)(test_uniform(.5, 1) * (i % 3 ? rest : 1));
         mixed[i] = i % 3 ? 0 : fp32[i];
     }
@@ -247,6 +247,20 @@ AMP_TEST(what_weighs_nothing_may_be_lost)
     judge();
     CHECK_INT(p.n_advice, 0);
     CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].lost, 2. / 3, .01);
+    end();
+}
+
+/* What is 0 in FP32 too is not lost. */
+AMP_TEST(zeros_are_not_lost)
+{
+    begin(1);
+    see_all_well(1);
+    for (int i = 0; i < N; i++)
+        mixed[i] = fp32[i] = i % 3 ? 0 : 1;
+    see(AMP_SEEN_DELTA, 0);
+    amp_precision_end_batch(&p);
+    CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].lost, 0, 0);
+    CHECK_NEAR(p.tensors[AMP_SEEN_DELTA][0].zero, 2. / 3, 1e-4);
     end();
 }
 
@@ -360,13 +374,13 @@ AMP_TEST(a_loss_is_the_scales_fault_first)
 AMP_TEST(bf16)
 {
     begin_with("amp_dtype=bf16\n", 1);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         fp32[i] *= 1e6f;
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = fp32[i];
     see_as(AMP_SEEN_OUT, 0, "bf16");
     lose_two_of_three(AMP_SEEN_GRADIENT, 0, 1);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = fp32[i] * (i % 2 ? .8f : 1.2f);
     see_as(AMP_SEEN_OUT, 2, "bf16");
     judge();
@@ -380,11 +394,11 @@ AMP_TEST(weights_that_fp16_rounds_to_nothing)
 {
     begin(1);
     amp_precision_weights(&p, 1, fp32, N);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = 1e-4f * fp32[i];
     amp_precision_weights(&p, 1, mixed, N);
     CHECK_INT(p.n_advice, 0);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         mixed[i] = 1e-9f * fp32[i];
     amp_precision_weights(&p, 2, mixed, N);
     amp_precision_weights(&p, 2, mixed, N);
@@ -419,7 +433,7 @@ AMP_TEST(readers_are_named_for_a_delta_in_fp32)
 AMP_TEST(what_the_cfg_keeps_in_fp32_is_not_advised)
 {
     begin_with("[convolutional]\nfilters=4\nmixed_precision=0\n", 1);
-    for (int i = 0; i < N; ++i)
+    for (int i = 0; i < N; i++)
         fp32[i] *= 1e-9f;
     amp_precision_weights(&p, 0, fp32, N);
     amp_precision_left(&p, 0, "output", 1e6);
@@ -464,7 +478,7 @@ AMP_TEST(a_lost_norm_is_never_fine)
     see_all_well(1);
     p.advised[0] = true;
     see_noisy(AMP_SEEN_OUT, 0, 1, .2);
-    for (int i = 0; i < N; ++i) {
+    for (int i = 0; i < N; i++) {
         fp32[i] *= i % 3 ? 1e-3f : 1;
         mixed[i] = i % 3 ? fp32[i] : 0;
     }

@@ -3,7 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/app/profile_time.h"
+#include "plugin/app/profile.h"
 
 static double clock_seconds, tick = 1;
 

@@ -1135,6 +1135,33 @@ AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
     }
 }
 
+/* The words of an inference are its own: a training pass after it packs the weights again, and says
+ * of weights that are not finite that they are what is wrong. Nobody has told the graph of them. */
+AMP_TEST(weights_that_went_bad_before_an_inference_are_found_after_it)
+{
+    random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
+    struct rig *r = make(text, &ampk_cpu);
+    int conv = -1;
+    rig_forward(r);
+    CHECK_INT(amp_graph_fault(r->graph, false).class, AMP_FAULT_NONE);
+    for (int i = 0; i < r->n_params && conv < 0; i++)
+        if (r->params[i].kind == AMP_PARAM_WEIGHTS && r->graph->nodes[r->params[i].layer].conv) {
+            conv = r->params[i].layer;
+            r->params[i].value[0] = INFINITY;
+        }
+    REQUIRE(conv >= 0);
+    for (int train = 0; train < 2; train++) {
+        amp_graph_begin(r->graph, r->input, NULL, train);
+        for (int i = 0; i < r->net->n; i++)
+            amp_graph_forward(r->graph, i);
+    }
+    struct amp_fault fault = amp_graph_fault(r->graph, false);
+    CHECK_INT(fault.class, AMP_FAULT_DIVERGED);
+    CHECK_INT(fault.tensor, AMP_WATCH_WEIGHTS);
+    CHECK_INT(fault.layer, conv);
+    rig_free(r);
+}
+
 /* ---- the same net on two backends, or in two dtypes ---- */
 
 struct twins {

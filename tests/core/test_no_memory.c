@@ -1,6 +1,6 @@
 /* What is advised when activations do not fit: it fits then, and nothing larger does. */
 #include "plugin/core/layers.h"
-#include "plugin/core/no_memory.h"
+#include "plugin/core/plan.h"
 
 #include "tests/rig/harness.h"
 

@@ -118,7 +118,7 @@ def test_benches(folder):
     more = ["--", "--no-check", "--models", "small160", "--contestants"]
     check_with(folder, *arguments, more=[*more, "fixed,fp16"])
     end, now = map(int, re.findall(r"\d+", log_of(folder)["device-properties"]))
-    assert 20 < end - now <= 30, (end, now)
+    assert 0 < end - now <= 30, (end, now)
     for contestants in ("fixed", "fp16,fixed"):
         check_with(folder, *arguments[:-1], "bench", more=[*more, contestants])
     (record,) = (folder / "out").glob("h200-*.json")
@@ -182,7 +182,7 @@ def test_cut_off(folder):
 
     make_executable(folder / "binaries/tests/test_conformance_gpu_copy", "#!/bin/sh\nexec sleep 60\n")
     make_executable(folder / "binaries/tests/test_conformance_gpu_pool", "#!/bin/sh\n")
-    done = stage("conformance", "1", "0", seconds=9)
+    done = stage("conformance", "1", "0", seconds=15)
     assert done.returncode == 75, done
     assert done.stdout.endswith("programs: 2 without an error, 0 with errors; no time for copy pool\n"), done
     done = stage("engines", seconds=3)

@@ -7,7 +7,7 @@
 
 #include "amp.h"
 #include "plugin/attach/deferred.h"
-#include "plugin/app/profile_time.h"
+#include "plugin/app/profile.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 

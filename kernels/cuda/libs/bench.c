@@ -1,6 +1,6 @@
 #include "bench.h"
 
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

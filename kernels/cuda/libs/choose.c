@@ -3,7 +3,7 @@
  * timed, the first that the libraries expect to be fast and that runs. */
 #include "bench.h"
 
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -229,7 +229,7 @@ static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, cons
         return;
     }
     snprintf(text, sizeof text,
-             "%s: settings that cuDNN does not name give other results (%s); not used", plan->key,
+             "%s: settings that cuDNN does not name give other results (%s): disabled", plan->key,
              value);
     if (pays && !b->tc->said_wrong) ampk_tc_say(text);
     b->tc->said_wrong |= pays;

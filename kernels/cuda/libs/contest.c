@@ -43,8 +43,7 @@ static bool time_both(const struct ampk_tc_contest *c, float *usual, float *othe
 static void say_wrong(const struct ampk_tc_contest *c)
 {
     char text[sizeof c->key + 100];
-    snprintf(text, sizeof text, "%s: wrong results on this GPU; not used, nor where else it is so",
-             c->key);
+    snprintf(text, sizeof text, "%s: wrong results on this GPU: disabled (reported once)", c->key);
     if (!c->tc->said_wrong) ampk_tc_say(text);
     c->tc->said_wrong = true;
 }

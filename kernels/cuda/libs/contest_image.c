@@ -1,4 +1,4 @@
-/* Whether our kernel for images (image_conv.h) computes a forward pass and batch-norm's statistics
+/* Whether our kernel for images (image_conv.cu) computes a forward pass and batch-norm's statistics
  * sooner than a plan does; and whether it is right on this device.
  *
  * Right are its results by those of the plan, and its statistics by these results. */
@@ -6,8 +6,7 @@
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/conv_layout.h"
-#include "kernels/cuda/conv/image_conv.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Whether a first convolution's weight gradient comes sooner from a kernel that makes batch-norm's
- * dy on the way (image_gradient.h) than from the library, a kernel that stores dy and one that pads
- * the image; and whether it is right.
+ * dy on the way (image_gradient.cu) than from the library, a kernel that stores dy and one that
+ * pads the image; and whether it is right.
  *
  * Both multiply the same 16 bits. With R = sqrt(n) * rms(dy) * rms(x), n pixels, no part of such a
  * sum is larger than 8 R where signs are random, as they are here. */
@@ -8,8 +8,7 @@
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/conv_gradient.h"
-#include "kernels/cuda/conv/image_gradient.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>

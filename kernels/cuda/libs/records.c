@@ -38,7 +38,7 @@ static void say_faulted(struct ampk_tc *tc, const char *key)
 {
     char text[AMPK_TC_CHOICE_KEY + 100];
     snprintf(text, sizeof text,
-             "%s: made this GPU fault in an earlier run; not used, nor what else did", key);
+             "%s: made this GPU fault in an earlier run: disabled (reported once)", key);
     if (!tc->said_faulted) ampk_tc_say(text);
     tc->said_faulted = true;
 }

@@ -1,7 +1,7 @@
 /* Whether images go to our kernel (contest_image.c): the kernel itself on the emulation, spoilt
  * as it is told, beside a plan of plain loops; and clocks that say how long either takes. */
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/image_conv.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 #include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 

@@ -1,16 +1,25 @@
+/* `darknet detector train`: looks at everything that the training needs, then hands over to
+ * Darknet's own command. With -map and -chart it looks on, after iterations, by the plugin's call.
+ * It does not know what an input must be (plugin/input) nor how mAP is measured (training_map.h).
+ */
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "amp.h"
+#include "chart.h"
 #include "commands.h"
 #include "darknet.h"
+#include "training_map.h"
+
 #include "plugin/core/file_check.h"
 #include "plugin/core/nearest.h"
 #include "plugin/core/options.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/weights_file.h"
 #include "plugin/input/check_train_inputs.h"
-#include "train_watch.h"
 
 int darknet_main(int argc, char **argv);
 
@@ -19,7 +28,180 @@ static const bool on_gpu = true;
 #else
 static const bool on_gpu = false;
 #endif
-// Our own options, taken out of argv as Darknet takes out its own: what is behind them moves up.
+#define CHART_SECONDS 10
+
+/* ==== beside the training: -map and -chart ==== */
+
+/* What is done beside training. */
+struct watch_request {
+    const char *data, *cfg, *weights; /* weights NULL: none */
+    bool clear, map;
+    int map_every;     /* 0: what -map chooses */
+    const char *chart; /* NULL: none */
+};
+
+static struct {
+    struct amp_training_map *map; /* NULL: no -map */
+    struct amp_chart *chart;      /* NULL: no -chart */
+    bool chart_failed;            /* and that was told */
+    bool began;
+    size_t first, total;
+    double started, drawn, average;
+} watch;
+
+/* ---- after every iteration ---- */
+
+static double seconds_left(size_t iteration, double now)
+{
+    if (iteration == watch.first) return -1;
+    double per_iteration = (now - watch.started) / (double)(iteration - watch.first);
+    return per_iteration * (double)(watch.total > iteration ? watch.total - iteration : 0);
+}
+
+static void draw(network *net, size_t iteration, double loss, double now)
+{
+    char err[9000];
+    struct amp_chart_state s = {.iteration = iteration,
+                                .loss = loss,
+                                .average = watch.average,
+                                .rate = get_current_rate(net),
+                                .map50 = NAN,
+                                .best50 = NAN,
+                                .seconds_left = seconds_left(iteration, now)};
+    if (watch.map) {
+        s.map50 = amp_training_map_last(watch.map)->map50;
+        s.best50 = amp_training_map_best(watch.map)->map50;
+        s.best_iteration = amp_training_map_best(watch.map)->iteration;
+    }
+    bool failed = amp_chart_write(watch.chart, &s, err, sizeof err);
+    if (failed && !watch.chart_failed)
+        fprintf(stderr, "darknet-amp: the chart is not written: %s; training goes on\n", err);
+    watch.chart_failed = failed;
+    watch.drawn = now;
+}
+
+static bool measure_map(network *net, size_t iteration)
+{
+    if (!watch.map || !amp_training_map_due(watch.map, iteration)) return false;
+    if (amp_training_map_measure(watch.map, net, iteration)) return false;
+    const struct amp_evaluation *e = amp_training_map_last(watch.map);
+    if (watch.chart) amp_chart_add_map(watch.chart, iteration, e->map50, e->map);
+    return true;
+}
+
+static void after_iteration(network *net, float loss, void *user)
+{
+    size_t iteration = get_current_batch(net);
+    (void)user;
+    if (!watch.began) {
+        watch.first = iteration;
+        watch.started = amp_clock_seconds();
+        watch.drawn = watch.started - CHART_SECONDS;
+        watch.average = (double)loss;
+    }
+    watch.began = true;
+    watch.average = .9 * watch.average + .1 * (double)loss; /* as Darknet's */
+    if (watch.chart)
+        amp_chart_add_loss(watch.chart, iteration, (double)loss, watch.average,
+                           amp_loss_scale(net));
+    measure_map(net, iteration);
+    double now = amp_clock_seconds();
+    if (watch.chart && (now - watch.drawn >= CHART_SECONDS || iteration >= watch.total))
+        draw(net, iteration, (double)loss, now);
+}
+
+/* ---- before the first ---- */
+
+/* The numbers of a list "400000,450000". */
+static int read_list(const char *text, double *numbers, int most)
+{
+    int n = 0;
+    for (; text && n < most; n++) {
+        numbers[n] = atof(text);
+        text = strchr(text, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return n;
+}
+
+static void mark_rates(struct amp_chart_setup *s, const struct amp_cfg_section *net)
+{
+    double steps[AMP_CHART_MARKS], scales[AMP_CHART_MARKS];
+    const char *policy = amp_cfg_string(net, "policy", "constant");
+    int step = amp_cfg_int(net, "step", 1), n = 0;
+    if (!strcmp(policy, "steps")) {
+        n = read_list(amp_cfg_string(net, "steps", NULL), steps, AMP_CHART_MARKS);
+        int m = read_list(amp_cfg_string(net, "scales", NULL), scales, AMP_CHART_MARKS);
+        n = n < m ? n : m;
+    }
+    if (!strcmp(policy, "step") && step > 0 && s->total / (size_t)step <= AMP_CHART_MARKS)
+        for (; n < AMP_CHART_MARKS && (size_t)(n + 1) * (size_t)step < s->total; n++) {
+            steps[n] = (n + 1.) * step;
+            scales[n] = amp_cfg_float(net, "scale", 1);
+        }
+    for (int i = 0; i < n; i++) {
+        if (!(steps[i] > 0) || steps[i] >= (double)s->total) continue;
+        s->mark[s->n_marks] = (size_t)steps[i];
+        s->factor[s->n_marks++] = scales[i];
+    }
+}
+
+static int open_chart(const struct watch_request *w, const struct amp_cfg_file *cfg, bool goes_on)
+{
+    char err[9000];
+    char *title = basecfg((char *)w->cfg);
+    struct amp_chart_setup setup = {
+        .title = title,
+        .total = watch.total,
+        .burn_in = (size_t)amp_cfg_int(cfg->sections, "burn_in", 0),
+    };
+    mark_rates(&setup, cfg->sections);
+    watch.chart = amp_chart_open(w->chart, &setup, goes_on, err, sizeof err);
+    if (!watch.chart) fprintf(stderr, "error: -chart: %s\n", err);
+    return watch.chart ? 0 : -1; /* the title stays */
+}
+
+/* Whether these weights were trained on: images were seen, and their count is taken over. */
+static bool continues(const struct watch_request *w, const struct amp_cfg_file *cfg)
+{
+    char err[9000];
+    struct amp_weights_info info = {0};
+    struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, false, err, sizeof err);
+    bool known = net && w->weights && !w->clear &&
+                 !amp_weights_check(w->weights, net, &info, err, sizeof err);
+    amp_net_desc_free(net);
+    return known && info.seen > 0;
+}
+
+static int start_watching(const struct watch_request *w, const struct amp_cfg_file *cfg)
+{
+    bool goes_on = continues(w, cfg);
+    watch.total = (size_t)amp_cfg_int(cfg->sections, "max_batches", 0);
+    if (w->chart && open_chart(w, cfg, goes_on)) return -1;
+    if (w->map) {
+        watch.map = amp_training_map_open(w->data, w->cfg, goes_on, w->map_every);
+        if (!watch.map) return -1;
+    }
+    amp_on_iteration(after_iteration, NULL);
+    return 0;
+}
+
+/* Checks and builds what -map and -chart take. 0, or -1 after naming what is wrong on stderr. The
+ * inputs have been checked. */
+static int watch_training(const struct watch_request *w)
+{
+    char err[9000];
+    if (!w->map && !w->chart) return 0;
+    struct amp_cfg_file *cfg = amp_cfg_read(w->cfg, err, sizeof err);
+    if (!cfg) fprintf(stderr, "error: %s\n", err);
+    int result = cfg ? start_watching(w, cfg) : -1;
+    amp_cfg_free(cfg);
+    return result;
+}
+
+/* ==== the command ==== */
+
+/* Our own options, taken out of argv as Darknet takes out its own: what is behind them moves up. */
 struct own {
     int map;
     char *map_every, *chart;
@@ -33,17 +215,17 @@ static struct own take_own(int argc, char **argv)
     return own;
 }
 
-// -1 after saying what is wrong. What Darknet's functions leave has no value.
+/* -1 after saying what is wrong. What Darknet's functions leave has no value. */
 static int check_own(const struct own *own, int argc, char **argv, int *map_every)
 {
     char *end = "";
     long every = own->map_every ? strtol(own->map_every, &end, 10) : 0;
-    for (int i = 3; i < argc && argv[i]; ++i)
+    for (int i = 3; i < argc && argv[i]; i++)
         if (!strcmp(argv[i], "-map_every") || !strcmp(argv[i], "-chart")) {
             fprintf(stderr, "error: no value after %s\n", argv[i]);
             return -1;
         }
-    if (own->chart && own->chart[0] == '-') { // the next option; "./-x.svg" is a file
+    if (own->chart && own->chart[0] == '-') { /* the next option; "./-x.svg" is a file */
         fprintf(stderr, "error: -chart %s: no file name after -chart\n", own->chart);
         return -1;
     }
@@ -58,7 +240,7 @@ static int check_own(const struct own *own, int argc, char **argv, int *map_ever
     return -1;
 }
 
-// Evaluating in between is for one network.
+/* Evaluating in between is for one network. */
 static int check_gpus(int argc, char **argv, const struct own *own)
 {
     char **words = calloc((size_t)argc + 3, sizeof *words);
@@ -171,7 +353,7 @@ static int check_unknown(int argc, char **words)
     return refused ? -1 : 0;
 }
 
-// As Darknet's main will do it; networks of ours are built before.
+/* As Darknet's main will do it; networks of ours are built before. */
 static void choose_gpu(int argc, char **argv)
 {
     char **words = calloc((size_t)argc + 3, sizeof *words);
@@ -245,7 +427,7 @@ int amp_command_detector_train(int argc, char **argv)
         fputs("nothing was trained\n", stderr);
         return 1;
     }
-    struct amp_train_watch watch = {.data = data,
+    struct watch_request request = {.data = data,
                                     .cfg = cfg,
                                     .weights = weights,
                                     .clear = clear,
@@ -253,8 +435,8 @@ int amp_command_detector_train(int argc, char **argv)
                                     .map_every = map_every,
                                     .chart = own.chart};
     if (own.map) choose_gpu(argc, argv);
-    amp_refuse_bad_images(0); // each is named
-    if (amp_train_watch_start(&watch)) {
+    amp_refuse_bad_images(0); /* each is named */
+    if (watch_training(&request)) {
         fputs("nothing was trained\n", stderr);
         return 1;
     }

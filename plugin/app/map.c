@@ -9,7 +9,6 @@
 
 #include "arguments.h"
 #include "average_precision.h"
-#include "check_network.h"
 #include "commands.h"
 #include "detect.h"
 #include "eval_set.h"

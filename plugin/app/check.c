@@ -160,14 +160,14 @@ static void time_passes(struct check *c)
     network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
     amp_comparison_tell(&c->comparison, "measuring the speed");
     double fp32 = INFINITY, mixed = INFINITY, stock = INFINITY, start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); ++i) {
+    for (int i = 0; !is_timed(i, start); i++) {
         fp32 = fmin(fp32, time_one(in_fp32, plugin_pass));
         mixed = fmin(mixed, time_one(in_mixed, plugin_pass));
     }
     amp_detach(in_fp32);
     amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
     start = amp_clock_seconds();
-    for (int i = 0; !is_timed(i, start); ++i)
+    for (int i = 0; !is_timed(i, start); i++)
         stock = fmin(stock, time_one(in_fp32, stock_pass));
     c->summary.fp32_seconds = each * fp32;
     c->summary.mixed_seconds = each * mixed;

@@ -1,14 +1,14 @@
-/* The scene of the tests of plans (plans.c): clocks and libraries in place of the real
- * ones. Every engine has a time here, and a plan runs that long when the device comes to it. What
- * is given to another stream takes a time of its own there, and the two do not wait for each other.
+/* Stand-ins for cuDNN, cuBLASLt and the clock, for the tests of plans and contests. Every engine
+ * has a time here, and a plan runs that long when the device comes to it. What is given to another
+ * stream takes a time of its own there, and the two do not wait for each other.
  *
  * Defines what it stands in for: for the one file of a test program. */
-#ifndef CUDNN_SCENE_H
-#define CUDNN_SCENE_H
+#ifndef CUDNN_STUB_LIBRARIES_H
+#define CUDNN_STUB_LIBRARIES_H
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 #include "kernels/cuda/libs/cudnn_plan.h"
 #include "kernels/cuda/libs/gemm_cublaslt.h"
 #include "kernels/cuda/libs/plan_cache.h"
@@ -23,7 +23,7 @@
 enum { ENGINES = 16, SETTINGS = 8 };
 
 /* What there is; engine i is cuDNN's choice with engine number i. */
-static struct scene {
+static struct stub {
     float cudnn[ENGINES], gemm[ENGINES]; /* milliseconds; 0: no such engine, below 0: it refuses */
     float start[ENGINES];                /* what the host takes to start a run of cuDNN's */
     bool tensor_cores, no_memory, untimed, search;
@@ -52,7 +52,7 @@ static struct scene {
     float settings[SETTINGS];
     bool older_cuda; /* is what cuDNN is made for */
     int wrong_from;  /* these and later settings give other results; 0: none does */
-} scene;
+} stub;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
 static float host, device[2];
@@ -72,7 +72,7 @@ static void work(ampk_rt_stream stream, float ms)
 
 void *ampk_rt_alloc(size_t bytes)
 {
-    if (scene.no_memory || (scene.largest && bytes > scene.largest)) return NULL;
+    if (stub.no_memory || (stub.largest && bytes > stub.largest)) return NULL;
     live++, allocated++;
     return calloc(1, bytes);
 }
@@ -167,16 +167,16 @@ static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
 {
     bool dead = faulted;
     runs++;
-    faulted |= faults || (scene.side_faults && stream == side) || runs == scene.fault_run;
-    return !stuck && !(dead && scene.dead_refuses) && !(faulted && scene.fault_refuses);
+    faulted |= faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    return !stuck && !(dead && stub.dead_refuses) && !(faulted && stub.fault_refuses);
 }
 
 static bool pass_time(ampk_rt_stream stream, float start, float ms)
 {
     host += start;
-    if (stream == side) ms *= scene.beside;
+    if (stream == side) ms *= stub.beside;
     if (ms <= 0) return false;
-    work(stream, scene.disturbed && runs % scene.disturbed == 0 ? 3 * ms : ms);
+    work(stream, stub.disturbed && runs % stub.disturbed == 0 ? 3 * ms : ms);
     return true;
 }
 
@@ -206,14 +206,14 @@ static float second_sum(bool gradient, float result)
 
 static void convolve(bool gradient, float *result, float *sums)
 {
-    float right = sums ? 1 + scene.result_off : 1;
+    float right = sums ? 1 + stub.result_off : 1;
     if (result) *result = right;
     for (int c = 0; sums && c < CHANNELS; c++) {
         float first = first_sum(gradient, c, right), second = second_sum(gradient, right);
-        if (c == CHANNELS - 1) first += first * scene.first_off;
-        if (c == 0) second += second * scene.second_off;
-        sums[c] = first + (scene.adds ? sums[c] : 0);
-        sums[CHANNELS + c] = second + (scene.adds ? sums[CHANNELS + c] : 0);
+        if (c == CHANNELS - 1) first += first * stub.first_off;
+        if (c == 0) second += second * stub.second_off;
+        sums[c] = first + (stub.adds ? sums[c] : 0);
+        sums[CHANNELS + c] = second + (stub.adds ? sums[CHANNELS + c] : 0);
     }
 }
 
@@ -241,7 +241,7 @@ void ampk_cuda_bn_act_backward(struct ampk_context *ctx, const struct ampk_tenso
 {
     CHECK(y->data != d->data && d->data == dy->data && !out && !dy_amax && !db_amax);
     CHECK(activation == AMPK_LEAKY || activation == AMPK_LINEAR);
-    work(ctx->stream, scene.kernel + .125f);
+    work(ctx->stream, stub.kernel + .125f);
     for (int c = 0; c < CHANNELS; c++) {
         dbias[c] = first_sum(true, c, *(float *)d->data);
         dscale[c] = second_sum(true, *(float *)d->data) / sqrtf(bn->variance[c] + 1e-5f);
@@ -262,8 +262,8 @@ void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor 
                              const struct ampk_bn_statistics *s)
 {
     CHECK_INT(y->c, CHANNELS);
-    faulted |= scene.kernel_faults;
-    work(ctx->stream, scene.kernel);
+    faulted |= stub.kernel_faults;
+    work(ctx->stream, stub.kernel);
     for (int c = 0; c < CHANNELS; c++) {
         s->mean[c] = (float)(c + 1) * *(float *)y->data;
         s->variance[c] = 2;
@@ -283,7 +283,7 @@ void ampk_cuda_summed_statistics(struct ampk_context *ctx, const float *sums,
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
-    *handle = (cudnnHandle_t)&scene;
+    *handle = (cudnnHandle_t)&stub;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -309,7 +309,7 @@ size_t cudnnGetVersion(void)
 
 size_t cudnnGetCudartVersion(void)
 {
-    return CUDART_VERSION - (scene.older_cuda ? 1000 : 0);
+    return CUDART_VERSION - (stub.older_cuda ? 1000 : 0);
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
@@ -352,16 +352,16 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 {
     (void)device, (void)most;
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = p->sums ? scene.summed : scene.cudnn;
+    const float *times = p->sums ? stub.summed : stub.cudnn;
     if (mode == CUDNN_HEUR_MODE_B) return count;
     snprintf(why, why_size, "cuDNN has none");
     for (int i = 0; i < ENGINES; i++) {
-        bool fallback = scene.last_resort && i == 0;
+        bool fallback = stub.last_resort && i == 0;
         if (times[i] && fallback == (mode == CUDNN_HEUR_MODE_FALLBACK))
             choices[count++] =
                 (struct ampk_cudnn_choice){.engine = i,
-                                           .knobs = scene.settings[0] > 0,
-                                           .tensor_cores = scene.tensor_cores && !fallback};
+                                           .knobs = stub.settings[0] > 0,
+                                           .tensor_cores = stub.tensor_cores && !fallback};
     }
     return count;
 }
@@ -371,7 +371,7 @@ int ampk_cudnn_neighbours(const struct ampk_cudnn_device *device, const struct a
                           int count, int most)
 {
     (void)device, (void)p;
-    CHECK_INT(from->knobs, scene.settings[0] > 0);
+    CHECK_INT(from->knobs, stub.settings[0] > 0);
     for (int step = -1; step <= 1 && from->knobs; step += 2) {
         struct ampk_cudnn_choice changed = *from;
         bool known = false;
@@ -405,17 +405,17 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
                                                size_t workspace_limit, char *why, size_t why_size)
 {
     (void)device;
-    const float *times = p->sums ? scene.summed : scene.cudnn;
+    const float *times = p->sums ? stub.summed : stub.cudnn;
     size_t workspace =
-        scene.workspace + (p->sums ? scene.for_sums : 0) + scene.more * (size_t)choice->engine;
-    float setting = scene.settings[0] > 0 ? scene.settings[choice->knob[0].value] : 1;
+        stub.workspace + (p->sums ? stub.for_sums : 0) + stub.more * (size_t)choice->engine;
+    float setting = stub.settings[0] > 0 ? stub.settings[choice->knob[0].value] : 1;
     bool refused = times[choice->engine] <= 0 || setting <= 0 || workspace > workspace_limit;
     if (refused) snprintf(why, why_size, "engine %d refuses", (int)choice->engine);
     struct ampk_cudnn_plan *plan = refused ? NULL : calloc(1, sizeof *plan);
     if (!plan) return NULL;
     live++;
     plan->engine = choice->engine + ENGINES * choice->knob[0].value;
-    plan->tensor_cores = scene.tensor_cores;
+    plan->tensor_cores = stub.tensor_cores;
     plan->pass = p->pass;
     plan->channels = ampk_tc_summed_channels(p);
     plan->workspace = workspace;
@@ -429,7 +429,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device 
                                                  size_t why_size)
 {
     CHECK(!ampk_tc_is_wide(p));
-    const float *times = p->sums ? scene.summed : scene.cudnn;
+    const float *times = p->sums ? stub.summed : stub.cudnn;
     for (int i = 0; i < ENGINES; i++) {
         if (!times[i]) continue;
         *chosen = (struct ampk_cudnn_choice){.engine = i};
@@ -454,14 +454,14 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
 {
     (void)device, (void)first, (void)second, (void)workspace;
     int engine = (int)plan->engine % ENGINES, setting = (int)plan->engine / ENGINES;
-    bool faults = scene.faults && engine == scene.faults && setting >= scene.fault_setting;
+    bool faults = stub.faults && engine == stub.faults && setting >= stub.fault_setting;
     snprintf(why, why_size, "a run of engine %d is refused", engine);
-    if (!can_start(of_cudnn, faults, scene.stuck & 1u << engine)) return false;
+    if (!can_start(of_cudnn, faults, stub.stuck & 1u << engine)) return false;
     convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
-    if (result && scene.wrong_from && setting >= scene.wrong_from) *(float *)result *= 1.5f;
-    float ms = plan->channels ? scene.summed[engine] : scene.cudnn[engine];
-    return pass_time(of_cudnn, scene.start[engine],
-                     scene.settings[0] > 0 ? ms * scene.settings[setting] : ms);
+    if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
+    float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
+    return pass_time(of_cudnn, stub.start[engine],
+                     stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
 }
 
 /* ---- in place of gemm_cublaslt.c ---- */
@@ -491,7 +491,7 @@ int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
     (void)handle, (void)gemm, (void)workspace_limit;
     int count = 0;
     for (int i = 0; i < ENGINES; i++)
-        if (scene.gemm[i] && count < most) algorithms[count++].data[0] = (uint64_t)i;
+        if (stub.gemm[i] && count < most) algorithms[count++].data[0] = (uint64_t)i;
     return count;
 }
 
@@ -499,7 +499,7 @@ size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *gemm
                            const cublasLtMatmulAlgo_t *algorithm)
 {
     (void)handle, (void)gemm;
-    return scene.gemm[algorithm->data[0]] > 0 ? scene.workspace : SIZE_MAX;
+    return stub.gemm[algorithm->data[0]] > 0 ? stub.workspace : SIZE_MAX;
 }
 
 void ampk_gemm_write(const cublasLtMatmulAlgo_t *algorithm, char text[AMPK_GEMM_TEXT])
@@ -524,8 +524,8 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
     int i = (int)algorithm->data[0];
     snprintf(why, why_size, "a run of algorithm %d is refused", i);
     bool starts =
-        can_start(stream, scene.gemm_faults && scene.gemm_faults == i, scene.stuck_gemms & 1u << i);
-    return starts && pass_time(stream, 0, scene.gemm[i]);
+        can_start(stream, stub.gemm_faults && stub.gemm_faults == i, stub.stuck_gemms & 1u << i);
+    return starts && pass_time(stream, 0, stub.gemm[i]);
 }
 
 /* ---- what tests do with it ---- */
@@ -538,7 +538,7 @@ static void begin(void)
     int fd = mkstemp(cache);
     REQUIRE(fd >= 0);
     close(fd);
-    scene = (struct scene){.tensor_cores = true, .workspace = 1000};
+    stub = (struct stub){.tensor_cores = true, .workspace = 1000};
     live = allocated = 0;
 }
 
@@ -555,10 +555,10 @@ static struct ampk_tc *open_tc(void)
 {
     char err[200];
     struct ampk_rt_device gpu = {.name = "A GPU", .compute_capability = 90};
-    struct ampk_tc_settings settings = {.workspace_limit = scene.limit ? scene.limit : 4 << 20,
+    struct ampk_tc_settings settings = {.workspace_limit = stub.limit ? stub.limit : 4 << 20,
                                         .cache = cache,
-                                        .search = scene.search,
-                                        .untimed = scene.untimed};
+                                        .search = stub.search,
+                                        .untimed = stub.untimed};
     struct ampk_tc *tc = ampk_tc_create(&gpu, &settings, err, sizeof err);
     REQUIRE(tc != NULL);
     return tc;
@@ -590,7 +590,7 @@ static int check_choice(struct ampk_tc_problem p, float ms, const char *note)
     if (plan) {
         struct ampk_tc_plan_info info = ampk_tc_plan_info(plan);
         CHECK_NEAR(info.ms, ms, 1e-4);
-        CHECK_INT(info.workspace, scene.workspace + (p.sums ? scene.for_sums : 0));
+        CHECK_INT(info.workspace, stub.workspace + (p.sums ? stub.for_sums : 0));
         CHECK((info.no_tensor_cores != NULL) == (note != NULL));
         if (note && info.no_tensor_cores) CHECK_STR(info.no_tensor_cores, note);
         CHECK(ampk_tc_plan_create(tc, &p, NULL, why, sizeof why) == plan); /* kept */
@@ -641,9 +641,9 @@ static void begin_search(void)
 {
     static const float settings[SETTINGS] = {1, .875f, .75f, .625f, .6875f, 0, .0625f};
     begin();
-    scene.cudnn[1] = 2.5f, scene.cudnn[2] = 2;
-    memcpy(scene.settings, settings, sizeof settings);
-    scene.search = true;
+    stub.cudnn[1] = 2.5f, stub.cudnn[2] = 2;
+    memcpy(stub.settings, settings, sizeof settings);
+    stub.search = true;
 }
 
 /* Which of cuDNN's engines computes it, with a new context; -1: none, and why. */

@@ -1,0 +1,262 @@
+#include "profile.h"
+
+#include <math.h>
+
+#include "plugin/core/json.h"
+
+enum { NAME_WIDTH = 29 };
+
+/* ---- counting and sums ---- */
+
+void amp_profile_count(struct amp_profile *p)
+{
+    for (int i = 0; i < p->net->n; i++) {
+        const struct amp_layer_desc *l = &p->net->layers[i];
+        double flop = l->forward_flop * p->net->batch;
+        bool wanted = false; /* a source wants its delta */
+        for (int k = 0; k < l->n_sources; k++)
+            wanted = wanted || p->plan->layers[i].source_wanted[k];
+        p->layers[i].flop[AMP_PROFILE_FORWARD] = flop;
+        p->layers[i].flop[AMP_PROFILE_BACKWARD] =
+            p->plan->layers[i].backward ? (wanted ? 2 : 1) * flop : 0;
+    }
+}
+
+struct amp_profile_layer amp_profile_total(const struct amp_profile *p)
+{
+    struct amp_profile_layer sum = p->other;
+    for (int i = 0; i < p->net->n; i++)
+        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
+            sum.flop[pass] += p->layers[i].flop[pass];
+            for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+                sum.seconds[way][pass] += p->layers[i].seconds[way][pass];
+        }
+    return sum;
+}
+
+const char *amp_profile_unit(const struct amp_net_desc *net)
+{
+    return net->time_steps > 1 ? "inputs (sequences x time_steps)" : "images";
+}
+
+double amp_profile_both(const double passes[AMP_PROFILE_PASSES])
+{
+    return passes[AMP_PROFILE_FORWARD] + passes[AMP_PROFILE_BACKWARD];
+}
+
+/* NaN where b is not above zero. */
+static double over(double a, double b)
+{
+    return b > 0 ? a / b : NAN;
+}
+
+/* ---- the table ---- */
+
+/* "-" where there is no such number. */
+static void cell(FILE *f, int width, int decimals, double x, const char *unit)
+{
+    if (isnan(x))
+        fprintf(f, " %*s", width, "-");
+    else
+        fprintf(f, " %*.*f%s", width - (int)(unit[0] != 0), decimals, x, unit);
+}
+
+/* Of work there may be none. */
+static void work_cell(FILE *f, int width, int decimals, double x)
+{
+    cell(f, width, decimals, x > 0 ? x : NAN, "");
+}
+
+static void share_cell(FILE *f, double part, double whole)
+{
+    cell(f, 7, 1, 100 * over(part, whole), "%");
+}
+
+static void gain_cell(FILE *f, const double of_ways[AMP_PROFILE_WAYS])
+{
+    cell(f, 7, 1, over(of_ways[AMP_PROFILE_FP32], of_ways[AMP_PROFILE_MIXED]), "x");
+}
+
+static void name_layer(const struct amp_profile *p, int i, char *name, size_t size)
+{
+    const struct amp_layer_desc *l = &p->net->layers[i];
+    if (l->out_w)
+        snprintf(name, size, "%3d %s %dx%dx%d", i, amp_layer_type_name(l->type), l->out_w, l->out_h,
+                 l->out_c);
+    else
+        snprintf(name, size, "%3d %s %d", i, amp_layer_type_name(l->type), l->outputs);
+}
+
+static void print_head(FILE *f)
+{
+    fprintf(f, "%-*s %34s %34s\n", NAME_WIDTH, "", "-- Darknet's FP32, milliseconds --",
+            "-- mixed precision, milliseconds --");
+    fprintf(f, "%-*s %8s %8s %8s %7s %8s %8s %8s %7s %7s %8s %9s\n", NAME_WIDTH, "layer", "forward",
+            "backward", "both", "share", "forward", "backward", "both", "share", "gain", "GFLOP",
+            "GFLOP/s");
+}
+
+static void print_row(const char *name, const struct amp_profile_layer *t,
+                      const struct amp_profile_layer *total, FILE *f)
+{
+    double flop = amp_profile_both(t->flop), seconds[AMP_PROFILE_WAYS];
+    fprintf(f, "%-*s", NAME_WIDTH, name);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        seconds[way] = amp_profile_both(t->seconds[way]);
+        cell(f, 8, 3, 1e3 * t->seconds[way][AMP_PROFILE_FORWARD], "");
+        cell(f, 8, 3, 1e3 * t->seconds[way][AMP_PROFILE_BACKWARD], "");
+        cell(f, 8, 3, 1e3 * seconds[way], "");
+        share_cell(f, seconds[way], amp_profile_both(total->seconds[way]));
+    }
+    gain_cell(f, seconds);
+    work_cell(f, 8, 3, flop / 1e9);
+    work_cell(f, 9, 1, over(flop, seconds[AMP_PROFILE_MIXED]) / 1e9);
+    fputc('\n', f);
+}
+
+static void print_title(const struct amp_profile *p, FILE *f)
+{
+    const struct amp_machine *m = &p->machine;
+    fprintf(f, "\namp profile: %s, %d %s a pass, ", p->net->cfg_path, p->net->batch,
+            amp_profile_unit(p->net));
+    if (m->device[0])
+        fprintf(f, "%s\n", m->device);
+    else
+        fprintf(f, "CPU, %d thread%s\n", m->threads, m->threads > 1 ? "s" : "");
+    fprintf(f, "fastest of %d rounds, random weights and images", p->rounds);
+    for (int i = 0; i < m->n_versions; i++)
+        fprintf(f, ", %s %s", m->versions[i].name, m->versions[i].number);
+    fputc('\n', f);
+    if (p->no_fp32) fprintf(f, "Darknet's FP32 is not timed: %s\n", p->no_fp32);
+    fputc('\n', f);
+}
+
+static void print_times(const char *what, const double seconds[AMP_PROFILE_WAYS], FILE *f)
+{
+    fprintf(f, "%s: ", what);
+    if (isnan(seconds[AMP_PROFILE_FP32]))
+        fprintf(f, "mixed precision %.3f ms", 1e3 * seconds[AMP_PROFILE_MIXED]);
+    else
+        fprintf(f, "FP32 %.3f ms, mixed precision %.3f ms (%.1fx)", 1e3 * seconds[AMP_PROFILE_FP32],
+                1e3 * seconds[AMP_PROFILE_MIXED],
+                over(seconds[AMP_PROFILE_FP32], seconds[AMP_PROFILE_MIXED]));
+}
+
+void amp_profile_print(const struct amp_profile *p, FILE *f)
+{
+    struct amp_profile_layer total = amp_profile_total(p);
+    print_title(p, f);
+    print_head(f);
+    for (int i = 0; i < p->net->n; i++) {
+        char name[64];
+        name_layer(p, i, name, sizeof name);
+        print_row(name, &p->layers[i], &total, f);
+    }
+    print_row("other", &p->other, &total, f);
+    print_row("all", &total, &total, f);
+    fputc('\n', f);
+    print_times("update", p->update, f);
+    print_times("; whole step", p->step, f);
+    fputs("\nGFLOP: convolutions and matrix products. other: what no layer does, as taking and "
+          "checking the images,\nclearing gradients and judging the pass.\n",
+          f);
+    if (p->machine.device[0])
+        fputs("Every layer was waited for; training does not wait, and its step takes less.\n", f);
+}
+
+/* ---- JSON ---- */
+
+static void print_machine(const struct amp_machine *m, FILE *f)
+{
+    fprintf(f, "\"backend\": \"%s\", \"device\": ", m->backend);
+    if (m->device[0])
+        amp_json_string(f, m->device);
+    else
+        fputs("null", f);
+    fprintf(f, ", \"threads\": %d, \"versions\": {", m->threads);
+    for (int i = 0; i < m->n_versions; i++)
+        fprintf(f, "%s\"%s\": \"%s\"", i ? ", " : "", m->versions[i].name, m->versions[i].number);
+    fputs("}", f);
+}
+
+/* {"fp32": x, "mixed": y} */
+static void print_pair(const char *key, const double of_ways[AMP_PROFILE_WAYS], FILE *f)
+{
+    fprintf(f, "\"%s\": {\"fp32\": ", key);
+    amp_json_number(f, of_ways[AMP_PROFILE_FP32], 9);
+    fputs(", \"mixed\": ", f);
+    amp_json_number(f, of_ways[AMP_PROFILE_MIXED], 9);
+    fputs("}", f);
+}
+
+/* "fp32" or "mixed": null where that way was not timed. format: NULL where it is no layer's. */
+static void print_way(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
+                      int way, const char *format, FILE *f)
+{
+    fprintf(f, ",\n   \"%s\": ", way == AMP_PROFILE_FP32 ? "fp32" : "mixed");
+    if (isnan(total->seconds[way][AMP_PROFILE_FORWARD])) {
+        fputs("null", f);
+        return;
+    }
+    fputs("{", f);
+    if (format) fprintf(f, "\"format\": \"%s\", ", format);
+    fputs("\"forward_seconds\": ", f);
+    amp_json_number(f, t->seconds[way][AMP_PROFILE_FORWARD], 9);
+    fputs(", \"backward_seconds\": ", f);
+    amp_json_number(f, t->seconds[way][AMP_PROFILE_BACKWARD], 9);
+    fputs(", \"share\": ", f);
+    amp_json_number(
+        f, over(amp_profile_both(t->seconds[way]), amp_profile_both(total->seconds[way])), 9);
+    fputs("}", f);
+}
+
+/* plan: NULL where it is no layer's. */
+static void print_layer(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
+                        const struct amp_plan_layer *plan, FILE *f)
+{
+    fprintf(f, "\"forward_flop\": %.0f, \"backward_flop\": %.0f, \"gain\": ",
+            t->flop[AMP_PROFILE_FORWARD], t->flop[AMP_PROFILE_BACKWARD]);
+    amp_json_number(f,
+                    over(amp_profile_both(t->seconds[AMP_PROFILE_FP32]),
+                         amp_profile_both(t->seconds[AMP_PROFILE_MIXED])),
+                    9);
+    print_way(t, total, AMP_PROFILE_FP32, plan ? "FP32 NCHW" : NULL, f);
+    print_way(t, total, AMP_PROFILE_MIXED, plan ? amp_format_name(plan->out) : NULL, f);
+    fputs("}", f);
+}
+
+static void print_layers(const struct amp_profile *p, const struct amp_profile_layer *total,
+                         FILE *f)
+{
+    for (int i = 0; i < p->net->n; i++) {
+        const struct amp_layer_desc *l = &p->net->layers[i];
+        fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"outputs\": %d, ", i ? "," : "", i,
+                amp_layer_type_name(l->type), l->outputs);
+        print_layer(&p->layers[i], total, &p->plan->layers[i], f);
+    }
+}
+
+void amp_profile_print_json(const struct amp_profile *p, FILE *f)
+{
+    struct amp_profile_layer total = amp_profile_total(p);
+    fputs("{\"cfg\": ", f);
+    amp_json_string(f, p->net->cfg_path);
+    fputs(", ", f);
+    print_machine(&p->machine, f);
+    fprintf(f, ",\n \"batch\": %d, \"rounds\": %d, \"no_fp32\": ", p->net->batch, p->rounds);
+    if (p->no_fp32)
+        amp_json_string(f, p->no_fp32);
+    else
+        fputs("null", f);
+    fputs(",\n ", f);
+    print_pair("update_seconds", p->update, f);
+    fputs(", ", f);
+    print_pair("step_seconds", p->step, f);
+    fputs(",\n \"layers\": [", f);
+    print_layers(p, &total, f);
+    fputs("],\n \"other\": {", f);
+    print_layer(&p->other, &total, NULL, f);
+    fputs(",\n \"total\": {", f);
+    print_layer(&total, &total, NULL, f);
+    fputs("}\n", f);
+}
