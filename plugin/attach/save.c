@@ -47,7 +47,7 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
 /* Darknet's own line names the file beside it that it writes to. */
 static void tell_saved(const char *name)
 {
-    fprintf(stderr, "darknet-amp: saved as %s\n", name);
+    fprintf(stderr, "Saved as %s\n", name);
 }
 
 /* Darknet checks no write, so the size tells whether they all succeeded. */

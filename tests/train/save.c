@@ -140,7 +140,7 @@ AMP_TEST(the_file_in_place_is_named)
     close(before);
     close(file);
     CHECK(scratch_read("said", text, sizeof text) > 0);
-    snprintf(expected, sizeof expected, "\ndarknet-amp: saved as %s\n", scratch("a.backup"));
+    snprintf(expected, sizeof expected, "\nSaved as %s\n", scratch("a.backup"));
     CHECK_INT(count(text, expected), 1);
     free_network(net);
     scratch_empty();
