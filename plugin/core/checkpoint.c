@@ -147,7 +147,7 @@ bool amp_weights_is_final(const char *name)
     size_t stem = strlen(name) - strlen(".weights"), digits = 0;
     if (!ends_with(name, ".weights")) return false;
     while (digits < stem && isdigit((unsigned char)name[stem - 1 - digits]))
-        ++digits;
+        digits++;
     return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 

@@ -57,7 +57,7 @@ static int try_to_write(const char *folder, const uint64_t *bytes, int files)
 static uint64_t sum_of(const uint64_t *bytes, int files)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < files; ++i)
+    for (int i = 0; i < files; i++)
         if (__builtin_add_overflow(sum, bytes[i], &sum)) return UINT64_MAX;
     return sum;
 }
@@ -129,7 +129,7 @@ static int is_ours(const char *name, const char *base)
     static const char *const ends[] = {".weights", ".backup", ".amp", ".prev", "_best.json"};
     size_t stem = find_stem(name);
     int found = stem && stem == strlen(base) && !memcmp(name, base, stem);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         size_t n = strlen(ends[i]);
         found |= stem > n && !memcmp(name + stem - n, ends[i], n);
     }
@@ -171,7 +171,7 @@ static int lock(int fd)
 /* Not mkstemp: its files are always 0600, and Darknet's have the rights that the umask leaves. */
 static int create_temp(struct amp_whole_file *f)
 {
-    for (int tries = 0; tries < 100; ++tries) {
+    for (int tries = 0; tries < 100; tries++) {
         uint64_t number;
         if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
         int n = snprintf(f->temp, sizeof f->temp, "%s" TEMP_MARK "%0*" PRIx64, f->path, TEMP_DIGITS,
