@@ -19,7 +19,7 @@
 #include "seed.h"
 #include "sessions.h"
 #include "symbols.h"
-#include "plugin/core/weights_name.h"
+#include "plugin/core/checkpoint.h"
 
 #include "darknet.h"
 #include "option_list.h"
