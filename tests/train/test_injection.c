@@ -21,11 +21,11 @@
     ACTIVATED("stair", NORMALIZED)                                                                 \
     ACTIVATED("logistic", "")                                                                      \
     ACTIVATED("relu", NORMALIZED)                                                                  \
-    ACTIVATED("relie", "") ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "")                   \
-        ACTIVATED("tanh", NORMALIZED) ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED)         \
-            ACTIVATED("elu", "") ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "")           \
-                ACTIVATED("lhtan", NORMALIZED)                                                     \
-                    ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
+    ACTIVATED("relie", "")                                                                         \
+    ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "") ACTIVATED("tanh", NORMALIZED)            \
+        ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED) ACTIVATED("elu", "")                  \
+            ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "") ACTIVATED("lhtan", NORMALIZED) \
+                ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
 #define NATIVE                                                                                     \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
     "[local]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n"                              \
