@@ -126,7 +126,7 @@ static int resize(network *net, int w, int h)
         amp_session_give_deltas(s);
         amp_session_defer(s);
     }
-    enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_PARSE);
+    enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_OTHER);
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_memory_set_use(before);
     amp_session_stop_deferring();

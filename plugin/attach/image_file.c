@@ -170,7 +170,7 @@ static const char *memory_hint(void)
 {
     struct rlimit most;
     bool limited = !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY;
-    return limited ? "; or memory ended: raise the limit of memory (ulimit -v), or lower batch"
+    return limited ? "; if memory ended: raise the limit of memory (ulimit -v), or lower batch"
                    : "";
 }
 
@@ -254,7 +254,8 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     struct decoding d = {filename, channels, {0}};
     char why[500];
     if (amp_catch_exception(decode, &d, why, sizeof why))
-        end_program(reading ? reading : filename, why, "");
+        end_program(reading ? reading : filename, why,
+                    strstr(why, "nsufficient memory") ? memory_hint() : "");
     return d.decoded;
 }
 

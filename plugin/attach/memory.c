@@ -25,9 +25,11 @@ AMP_API void amp_darknet_lacks_memory(size_t bytes)
         [AMP_MEMORY_LOAD] = "while a batch is loaded: lower batch",
     };
     char why[300];
+    double mib = (double)bytes / (1 << 20);
     if (use == AMP_MEMORY_CHECKED) return;
     if (use == AMP_MEMORY_PARSE) fputc('\n', stderr); /* Darknet is in the middle of a line */
-    snprintf(why, sizeof why, "no memory for %.6g MiB %s, or raise the limit of memory (ulimit -v)",
-             (double)bytes / (1 << 20), what[use]);
+    snprintf(why, sizeof why, "no memory for %.*f %s %s, or raise the limit of memory (ulimit -v)",
+             mib < .1 ? 0 : 1, mib < .1 ? (double)bytes : mib, mib < .1 ? "bytes" : "MiB",
+             what[use]);
     amp_fail(why);
 }
