@@ -13,6 +13,7 @@
 #include "hooks.h"
 #include "iteration.h"
 #include "loader.h"
+#include "memory.h"
 #include "no_gpu.h"
 #include "run.h"
 #include "save.h"
@@ -100,7 +101,9 @@ static network *parse(char *filename)
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     amp_seed_enter_parse(seed);
     if (s) amp_session_defer(s);
+    enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
     network *net = AMP_REAL(parse_network_cfg)(filename);
+    amp_memory_set_use(before);
     amp_session_stop_deferring();
     amp_seed_leave_parse();
     if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
@@ -123,7 +126,9 @@ static int resize(network *net, int w, int h)
         amp_session_give_deltas(s);
         amp_session_defer(s);
     }
+    enum amp_memory_use before = amp_memory_set_use(s ? AMP_MEMORY_CHECKED : AMP_MEMORY_OTHER);
     int result = AMP_REAL(resize_network)(net, w, h);
+    amp_memory_set_use(before);
     amp_session_stop_deferring();
     if (s) {
         if (!s->device) amp_check_arrays(s);

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <new>
 
 extern "C" {
 #include "exceptions.h"
@@ -10,6 +11,9 @@ int amp_catch_exception(void (*run)(void *argument), void *argument, char *why, 
 try {
     run(argument);
     return 0;
+} catch (const std::bad_alloc &) {
+    snprintf(why, why_size, "no memory; raise the limit of memory (ulimit -v), or lower batch");
+    return -1;
 } catch (const std::exception &e) {
     const char *what = e.what();
     snprintf(why, why_size, "%.*s", (int)strcspn(what, "\n"), what);

@@ -4,6 +4,7 @@
 
 #include "ending.h"
 #include "exceptions.h"
+#include "memory.h"
 #include "symbols.h"
 
 #include "darknet.h"
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -163,14 +165,23 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
+/* OpenCV gives up at such a file and where memory ends in the same way. */
+static const char *memory_hint(void)
+{
+    struct rlimit most;
+    bool limited = !getrlimit(RLIMIT_AS, &most) && most.rlim_cur != RLIM_INFINITY;
+    return limited ? "; if memory ended: raise the limit of memory (ulimit -v), or lower batch"
+                   : "";
+}
+
 /* Several loader threads may get here; the first ends the program. _exit, because exit would run
  * OpenCV's destructors while the others decode. */
-static _Noreturn void end_program(const char *name, const char *why)
+static _Noreturn void end_program(const char *name, const char *why, const char *hint)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s\n", name, why);
+    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s%s\n", name, why, hint);
     fflush(NULL);
     _exit(1);
 }
@@ -178,7 +189,7 @@ static _Noreturn void end_program(const char *name, const char *why)
 /* Without OpenCV Darknet itself ends the program, with status 0. */
 static void refuse_at_exit(void)
 {
-    if (refuses() && reading) end_program(reading, NO_IMAGE);
+    if (refuses() && reading) end_program(reading, NO_IMAGE, memory_hint());
 }
 
 static void watch_exit(void)
@@ -221,7 +232,7 @@ AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
     if (!refuses()) return note_bad_image(reading);
-    end_program(reading, NO_IMAGE);
+    end_program(reading, NO_IMAGE, memory_hint());
 }
 
 struct decoding {
@@ -243,7 +254,8 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
     struct decoding d = {filename, channels, {0}};
     char why[500];
     if (amp_catch_exception(decode, &d, why, sizeof why))
-        end_program(reading ? reading : filename, why);
+        end_program(reading ? reading : filename, why,
+                    strstr(why, "nsufficient memory") ? memory_hint() : "");
     return d.decoded;
 }
 
@@ -252,6 +264,7 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 void amp_image_loading(bool on)
 {
     loading = on;
+    amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
 }
 
 /* Darknet's own ends the program too, with status 0. */
@@ -269,11 +282,13 @@ AMP_INTERPOSE(void, file_error, (char *name))
 AMP_INTERPOSE(image, make_image, (int w, int h, int c))
 {
     char why[200];
+    enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_CHECKED);
     image im = AMP_REAL(make_image)(w, h, c);
-    if (im.data || !loading) return im;
+    amp_memory_set_use(before);
+    if (im.data) return im;
     snprintf(why, sizeof why,
-             "no memory for an image of %dx%d (%.1f MiB) while a batch is loaded: lower batch, or "
-             "raise the limit of memory (ulimit -v)",
-             w, h, (double)w * h * c * sizeof(float) / (1 << 20));
+             "no memory for an image of %dx%d (%.1f MiB)%s raise the limit of memory (ulimit -v)",
+             w, h, (double)w * h * c * sizeof(float) / (1 << 20),
+             loading ? " while a batch is loaded: lower batch, or" : ":");
     amp_fail(why);
 }

@@ -1,0 +1,71 @@
+"""Memory that ends under a limit (`ulimit -v`), anywhere between a program that does not even start and one that
+has all it needs: it works, or ends with status 1 and a message that names memory. Never a signal.
+
+usage: limited_memory.py DARKNET
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+DARKNET = sys.argv[1]
+MIB = 1 << 20
+NOT_STARTED = 127  # the dynamic loader's
+TRAIN = ("detector", "train", "toy.data")
+
+
+def run(folder, mib, *words):
+    """Status and output of the program with mib MiB of address space."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB))
+
+    done = subprocess.run([DARKNET, *words], cwd=folder, env=dict(os.environ, OMP_NUM_THREADS="2"),
+                          preexec_fn=limit, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                          text=True, errors="replace")
+    return done.returncode, done.stderr
+
+
+def ends_well(folder, mib, *words):
+    """Whether it works; if not, that it says why."""
+    status, said = run(folder, mib, *words)
+    last = said.strip().splitlines()[-1:] or [""]
+    print("%d MiB, %s: status %d: %s" % (mib, " ".join(words), status, last[0][-150:]))
+    assert status in (0, 1), said[-3000:]
+    told = [line for line in said.splitlines() if "darknet-amp" in line and "memory" in line]
+    assert status == 0 or told, said[-3000:]
+    return status == 0
+
+
+def least(works, low, high, step):
+    """The least limit at which works(limit), to within step MiB."""
+    assert works(high)
+    while high - low > step:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return high
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        folder = toyset.make(Path(root) / "set", images=4, max_batches=1,
+                             net_keys="mixed_precision=1\nseed=1")
+        cfg = (folder / "toy.cfg").read_text()
+        (folder / "large.cfg").write_text(cfg.replace("batch=4", "batch=4000").replace("=32", "=320"))
+        (folder / "many.cfg").write_text(cfg.replace("batch=4", "batch=4000"))
+        starts = least(lambda mib: run(folder, mib, "amp", "--help")[0] != NOT_STARTED, 16, 2048, 4)
+        trains = least(lambda mib: ends_well(folder, mib, *TRAIN, "toy.cfg"), starts, starts + 512, 32)
+        for more in range(0, 64, 9):  # libraries start, Darknet parses, the first batch is loaded
+            ends_well(folder, starts + more, *TRAIN, "toy.cfg")
+        ends_well(folder, (starts + trains) // 2, "amp", "check", "toy.data", "toy.cfg")
+        assert not ends_well(folder, trains + 1024, *TRAIN, "large.cfg")
+        assert not ends_well(folder, trains + 64, *TRAIN, "many.cfg")
+
+
+main()
