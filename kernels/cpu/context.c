@@ -40,6 +40,18 @@ static bool has_f16c(void)
 }
 #endif
 
+/* AVX512-BF16, as which AMX-BF16 counts too: no CPU has this without that. */
+static bool multiplies_bf16(void)
+{
+#ifdef __x86_64__
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx512bw") && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           a & bit_AVX512BF16;
+#else
+    return false;
+#endif
+}
+
 static bool runs_here(const struct ampk_isa *isa)
 {
 #ifdef __x86_64__
@@ -91,6 +103,7 @@ static struct ampk_context *context_create(int threads, char *err, size_t err_si
     }
     ctx->threads = threads > 0 ? threads : omp_get_max_threads();
     ctx->isa = isa;
+    ctx->multiplies_bf16 = multiplies_bf16() && !getenv("AMPK_CPU_ISA");
     ctx->dnnl = ampk_dnnl_create(ctx->threads, err, err_size);
     if (ctx->dnnl) return ctx;
     context_destroy(ctx);
