@@ -294,6 +294,13 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
     return false;
 }
 
+/* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks of 16. */
+static bool multiplies_bf16(const struct ampk_context *ctx, const struct ampk_conv_shape *s)
+{
+    return s->compute == AMPK_COMPUTE_BF16 && ctx->multiplies_bf16 && s->c / s->groups % 16 == 0 &&
+           s->k / s->groups % 16 == 0;
+}
+
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
                                        char *err, size_t err_size)
 {
@@ -303,7 +310,7 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     conv->shape = *s;
-    conv->bf16 = s->compute == AMPK_COMPUTE_BF16 && ctx->multiplies_bf16;
+    conv->bf16 = multiplies_bf16(ctx, s);
     conv->oh = ampk_conv_out(s, s->h, s->kh);
     conv->ow = ampk_conv_out(s, s->w, s->kw);
     bool backward = !s->forward_only;
