@@ -8,23 +8,24 @@
  * Rules that hold for every operation
  *  - Tensors are described by struct ampk_tensor; shapes are logical (n, c, h, w) whatever the
  *    layout.
- *  - Storage may be FP16, BF16 or FP32; arithmetic is FP32. An operand of a convolution is first
- *    rounded to the compute type of the plan (FP16: exactly what a Tensor Core reads), products are
- *    summed in FP32.
- *  - Rounding to storage is to nearest even, once, at the store. A finite FP32 value that is too
- *    large for FP16 becomes inf there; `amax` tells.
- *  - `amax` (may be NULL) points to a word that is raised to the largest |v| among the FP32 values
- *    about to be stored, as IEEE-754 bits without the sign: unsigned order is then the order of
- *    magnitude, with inf and NaN above every finite value. Operations only ever raise it.
- *    Where a library stores a convolution's result itself, amax may be of the rounded values, as
- *    that of what is stored already is; what FP16 cannot hold is then 65520, the smallest magnitude
- *    that becomes inf there.
- *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is overwritten
- *    and its old contents (even NaN) do not matter.
- *  - Inputs and outputs must not overlap, except where "may alias" is said.
- *  - Results do not depend on the number of threads: every sum is split in a way given by shapes
- *    alone.
- *  - Operations cannot fail after creation; create functions return NULL with the reason in err.
+ *  - Storage is FP16, BF16 or FP32; arithmetic is FP32. A convolution first rounds its operands to
+ *    the compute type of its shape (FP16: exactly what a Tensor Core reads) and sums the products
+ *    in FP32.
+ *  - Results are rounded once, to nearest even, when they are stored. A finite FP32 value that is
+ *    too large for FP16 becomes inf; `amax` shows it.
+ *  - `amax` points to a word that an operation raises to the largest |v| among the FP32 values that
+ *    it is about to store; NULL: nobody wants to know. The word holds IEEE-754 bits without the
+ *    sign, so that unsigned order is the order of magnitude, with inf and NaN above every finite
+ *    value. No operation lowers it.
+ *    Exception: where a library stores a convolution's result itself, amax may see the rounded
+ *    values. What FP16 cannot hold then counts as 65520, the smallest magnitude that FP16 rounds to
+ *    inf.
+ *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is
+ * overwritten, and its old contents do not matter, not even NaN.
+ *  - Inputs and outputs do not overlap, unless the operation says "may alias".
+ *  - Results do not depend on the number of threads: shapes alone decide how a sum is split.
+ *  - Only creating and allocating can fail: that returns NULL, with the reason in err. Create
+ *    functions reserve what later operations need.
  *  - A device backend runs operations in call order on its own stream; `read` waits for them.
  */
 #ifndef AMPK_KERNELS_H
@@ -36,7 +37,7 @@
 
 enum ampk_dtype { AMPK_FP32, AMPK_FP16, AMPK_BF16 };
 
-/* Magnitudes as amax has them: inf, and 65520, the smallest that FP16 rounds to inf. */
+/* Magnitudes as amax holds them: inf, and 65520, the smallest that FP16 rounds to inf. */
 #define AMPK_INF_BITS           0x7f800000u
 #define AMPK_FP16_OVERFLOW_BITS 0x477ff000u
 
@@ -65,9 +66,9 @@ enum ampk_activation {
     AMPK_ACTIVATIONS
 };
 
-/* Image i starts image_stride elements after image i-1, so that a tensor can be a part of a flat
- * concatenation. Images are dense inside, but for a slice: some channels of a wider NHWC tensor,
- * where pixels start `pitch` elements apart. Operations take slices where they say so. */
+/* Image i starts image_stride elements after image i-1, so that a tensor can be part of a flat
+ * concatenation. An image is dense, except in a slice: that is some channels of a wider NHWC
+ * tensor, whose pixels start `pitch` elements apart. Only operations that say so take slices. */
 struct ampk_tensor {
     void *data;
     enum ampk_dtype dtype;
@@ -84,8 +85,8 @@ struct ampk_conv_shape {
     int n, c, h, w;
     int k, kh, kw, stride, pad, groups;
     enum ampk_compute compute;
-    bool forward_only; /* no backward call will come: keep no weights and no gradient for it */
-    bool biased;       /* conv_bias_forward will be called: have what it needs from the start */
+    bool forward_only; /* backward is never called: keep no weights and no gradient for it */
+    bool biased;       /* conv_bias_forward will be called: reserve what it needs */
 };
 
 struct ampk_context; /* a backend's threads, streams, workspace */
@@ -93,14 +94,15 @@ struct ampk_conv;    /* one convolution: plans, rounded weights and their gradie
                         own layout */
 struct ampk_recording; /* operations to be run again */
 
-/* Whose batch-norm, the FP32 build's that ours stands in for: x_hat = (x-mean) * forward factor.
+/* Darknet has three variants of batch-norm, one for each way to build it; ours follows the build
+ * that it replaces. x_hat = (x-mean) * forward factor.
  *                        forward factor            variance of a training batch
  *   Darknet on the CPU   1 / (sqrt(variance)+1e-6)   unbiased (count-1)
  *   Darknet on the GPU   1 / sqrt(variance+1e-5)     unbiased
  *   cuDNN                1 / sqrt(variance+1e-5)     biased (count)
- * In all three the rolling variance takes up the unbiased one, inference normalizes with the same
- * forward factor, and backward differentiates 1/sqrt(variance+1e-5) and the biased variance, which
- * is the true derivative with cuDNN's only. */
+ * All three add the unbiased variance to the rolling one and normalize with the same forward factor
+ * at inference. All three differentiate 1/sqrt(variance+1e-5) and the biased variance in backward,
+ * which is the true derivative of cuDNN's variant only. */
 enum ampk_bn_rule { AMPK_BN_DARKNET_CPU, AMPK_BN_DARKNET_GPU, AMPK_BN_CUDNN };
 
 /* Batch-norm of one layer; arrays of c floats. */
@@ -110,9 +112,9 @@ struct ampk_batchnorm {
     enum ampk_bn_rule rule;
 };
 
-/* What a training pass leaves of a layer's values for batch-norm; arrays of c floats. mean and
- * variance: of this batch, overwritten. rolling = .99*rolling + .01*batch for both. amax watches
- * the rolling statistics, where what is not finite would stay for good. */
+/* Statistics of a layer's values in a training pass; arrays of c floats. mean and variance are
+ * those of this batch and are overwritten. rolling = .99*rolling + .01*batch for both. amax watches
+ * the rolling statistics: an inf or NaN there would stay for the rest of the training. */
 struct ampk_bn_statistics {
     float *mean, *variance;
     float *rolling_mean, *rolling_variance;
@@ -120,17 +122,17 @@ struct ampk_bn_statistics {
     uint32_t *amax;
 };
 
-/* What batch-norm's backward sums up, where a convolution's data gradient takes that along: y is
- * batch-norm's input, and the convolution's is what bn_act_forward made of it. */
+/* The sums of batch-norm's backward, for a convolution whose data gradient computes them on the
+ * way. y is batch-norm's input; the convolution's input is what bn_act_forward made of y. */
 struct ampk_gradient_sums {
     const struct ampk_tensor *y;
     const struct ampk_batchnorm *bn;
-    enum ampk_activation activation; /* that conv_sums_gradients was asked with */
+    enum ampk_activation activation; /* the one that conv_sums_gradients was asked about */
     float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
 };
 
-/* The gradient that comes back to a layer with batch-norm and an activation of two slopes, and by
- * that the operation that takes it on: with argmax bn_act_pool_backward (d: gradient at the
+/* The gradient that comes back to a layer with batch-norm and an activation of two slopes. It
+ * selects the operation that continues: with argmax bn_act_pool_backward (d: gradient at the
  * maxima), with sums bn_backward_summed (d: its g), with neither bn_act_backward. */
 struct ampk_layer_gradient {
     const struct ampk_tensor *y; /* batch-norm's input */
@@ -141,8 +143,8 @@ struct ampk_layer_gradient {
     const float *sums;  /* NULL: none */
 };
 
-/* The gradient at the output of a convolution with bias and activation, factor * d; and where its
- * bias's goes. */
+/* The gradient at the output of a convolution with bias and activation is factor * d; the gradient
+ * of the bias goes to dbias. */
 struct ampk_bias_gradient {
     const struct ampk_tensor *out, *d; /* as bias_act_backward has them */
     enum ampk_activation activation;
@@ -151,7 +153,7 @@ struct ampk_bias_gradient {
     uint32_t *dy_amax, *db_amax;
 };
 
-/* One array of master weights and what updates it; n floats each. */
+/* One array of master weights and the arrays that its update reads and writes; n floats each. */
 struct ampk_param {
     float *value;
     float *update;     /* SGD: Darknet's weight_updates, the momentum */
@@ -170,24 +172,25 @@ struct ampk_new_weights {
     uint32_t *amax;
 };
 
-/* Where a convolution's weight gradient goes: dst, float [k][c/groups][kh][kw]; NULL: nowhere, amax
- * alone is raised. */
+/* The destination of a convolution's weight gradient: dst, float [k][c/groups][kh][kw]. NULL: the
+ * gradient goes nowhere, only amax is raised. */
 struct ampk_weight_gradient {
     struct ampk_conv *conv;
     float *dst;
     uint32_t *amax;
 };
 
-/* The weights of a convolution and what updates them. param.grad NULL: by the convolution's own
- * gradient, or with unscale 0 by none (0). amax is of what they become. */
+/* A convolution's weights and their update. param.grad NULL: the convolution's own gradient updates
+ * them; with unscale 0, a gradient of 0 does. amax is that of the new weights. */
 struct ampk_weight_update {
     struct ampk_conv *conv;
     struct ampk_param param;
     uint32_t *amax;
 };
 
-/* Random numbers of 32 bits that follow from key and counter alone (philox.h): number i is word
- * i % 4 of what the counter, its first word raised by i / 4, becomes under the key. */
+/* Random numbers of 32 bits that key and counter alone decide (philox.h). For number i, the first
+ * word of the counter is raised by i / 4 and the counter mixed with the key; word i % 4 of the
+ * result is the number. */
 struct ampk_draw {
     uint32_t key[2], counter[4];
 };
@@ -202,21 +205,21 @@ struct ampk_span {
 /* ---- losses of FP32 heads ----
  *
  * A head's input, output and delta are dense FP32 NCHW of n images; truth is Darknet's net.truth,
- * in backend memory like every array here. The formulas are those of Darknet's GPU code, which are
- * its CPU code's but for what the CPU code has wrong: region's softmax tree and backward, the sign
- * of a smooth L1 cost, wgan, label smoothing. Two things follow neither: `spatial` softmax is over
- * the channels of each location, and a masked cost leaves its input alone.
+ * in backend memory like every array here. The formulas are those of Darknet's GPU code. Its CPU
+ * code has the same, with errors: in region's softmax tree and backward, the sign of a smooth L1
+ * cost, wgan, and label smoothing. Two things differ from both: `spatial` softmax is over the
+ * channels of each location, and a masked cost does not change its input.
  *
- * delta: Darknet's sign (downhill), at the head's INPUT: what its backward adds to its source's
- * delta, so region's logistics and a cost's scale are already in it.
+ * delta has Darknet's sign (downhill) and is the gradient at the head's INPUT: exactly what the
+ * head's backward adds to its source's delta. Region's logistics and a cost's scale are in it.
  *
- * A truth whose centre is outside of the grid, and a class that does not exist, are left out;
- * Darknet would write somewhere. */
+ * A truth whose centre is outside of the grid, and a class that does not exist, are skipped;
+ * Darknet would write outside of its arrays. */
 
 enum { AMPK_MOST_TRUTHS = 1000 }; /* of an image; Darknet's yolo has room for 90, region for 30 */
 
-/* What a head reports of a pass: sums over the batch. All but cost: yolo's and region's statistics,
- * the counts as whole numbers. */
+/* A head's report of a pass: sums over the batch. Everything but cost is for yolo and region; the
+ * counts are whole numbers. */
 struct ampk_loss_sums {
     float cost;
     float iou, category, object, any_object, recall, recall75;
@@ -285,13 +288,14 @@ struct ampk_cost {
     float smooth;         /* truth becomes (1-smooth) * truth + smooth / (c*h*w) */
 };
 
-/* In a reason: that is it. */
+/* A reason that contains this says that memory ended; callers then name what to lower. */
 #define AMPK_NO_MEMORY "out of memory"
 
 struct ampk_backend {
     const char *name;
-    /* A library stores what convolutions leave, and its amax takes another pass over it: not to be
-     * asked for where bn_act_forward can tell (y_amax), or a later sum shows what is not finite. */
+    /* A library stores the results of convolutions, so that their amax costs another pass over
+     * them. Do not ask for it where bn_act_forward can tell (y_amax), or where a later sum shows
+     * what is not finite. */
     bool watching_costs;
 
     /* threads: 0 = all that OpenMP would use. */
@@ -308,11 +312,11 @@ struct ampk_backend {
      * operations called from now on see what the caller started before; release: the reverse. */
     void (*acquire)(struct ampk_context *);
     void (*release)(struct ampk_context *);
-    /* Operations between begin and end are recorded instead of run; play runs them all at once,
-     * with the arguments they were recorded with. For devices where starting an operation takes
-     * longer than many an operation. False or NULL: not now, and nothing has been run; callers ask
-     * again for the next pass, and a backend that has given up answers false to begin. The four
-     * functions are NULL where a backend never can. */
+    /* Operations between begin and end are recorded instead of run; play runs all of them, with the
+     * arguments that they were recorded with. This is for devices where starting a short operation
+     * takes longer than the operation. False or NULL: it failed this time and nothing was run;
+     * callers ask again in the next pass. A backend that has given up returns false from begin. The
+     * four functions are NULL in a backend that cannot record. */
     bool (*record_begin)(struct ampk_context *);
     struct ampk_recording *(*record_end)(struct ampk_context *);
     void (*record_play)(struct ampk_context *, struct ampk_recording *);
@@ -322,27 +326,27 @@ struct ampk_backend {
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);
 
-    /* dst (+)= src, between any dtypes, layouts and slices; same n and c*h*w. If h*w differ both
-     * are taken as flat in NCHW order (c = c*h*w, h = w = 1). */
+    /* dst (+)= src, between any dtypes, layouts and slices; n and c*h*w are the same. If h*w
+     * differ, both are read as flat arrays in NCHW order (c = c*h*w, h = w = 1). */
     void (*convert)(struct ampk_context *, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
 
     /* ---- convolution and inner product ----
-     * conv_create: NULL with the reason in err; it holds AMPK_NO_MEMORY where it is that. */
+     * conv_create: NULL with the reason in err, which contains AMPK_NO_MEMORY if memory ended. */
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
-    /* Why a convolution runs without Tensor Cores although its compute type is for them, in words
-     * that last; NULL, or no such function: there is nothing to say. */
+    /* Says why a convolution runs without Tensor Cores although its compute type is for them; the
+     * text is never freed. NULL, or no such function: there is nothing to say. */
     const char *(*conv_note)(const struct ampk_conv *);
-    /* Every convolution of a list takes new weights; must precede forward after every change. */
+    /* Gives every convolution of a list new weights. Call it after every change, before forward. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
-    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL: those of bn_statistics. Or
-     * where the library that computes y sums it (CUDA, FP16), from FP32 sums of y and y^2
-     * themselves, of y as stored or before it was rounded. Each rounding of such a sum changes the
-     * variance by about 2^-24 * (1 + mean^2 / variance) of itself; all of them over n values by no
-     * more than 2^-21 * sqrt(n) times as much as that bracket, or the library's sums are not used.
-     */
+    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL, as bn_statistics computes
+     * them. Exception: where the library that computes y also sums it (CUDA, FP16), they come from
+     * FP32 sums of y and y^2 themselves, of y as stored or before it was rounded. Each rounding of
+     * such a sum changes the variance by about 2^-24 * (1 + mean^2 / variance) of itself. If all
+     * roundings over n values change it by more than 2^-21 * sqrt(n) times that bracket, the
+     * library's sums are not used. */
     void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                          const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                          uint32_t *amax);
@@ -350,8 +354,8 @@ struct ampk_backend {
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
-    /* dx (NULL: not wanted) (+)= dgrad(dy), NHWC; wgrad(x, dy) stays with the convolution until its
-     * next backward. dy is NHWC; it is rounded to the compute type first. */
+    /* dx (+)= dgrad(dy), NHWC; NULL: nobody wants dx. The convolution keeps wgrad(x, dy) until its
+     * next backward. dy is NHWC and is rounded to the compute type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
@@ -387,13 +391,14 @@ struct ampk_backend {
                                const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                                bool accumulate, const struct ampk_gradient_sums *,
                                uint32_t *dx_amax);
-    /* For every convolution of a list: dst (+)= factor * its weight gradient; amax is of the
-     * gradient itself, inf what 16 bits did not hold. No dst overlaps another. */
+    /* For every convolution of a list: dst (+)= factor * its weight gradient. amax is that of the
+     * gradient itself; what 16 bits could not hold counts as inf. No dst overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
-    /* For every convolution of a list conv_weight_gradients, update_sgd and conv_set_weights, to
-     * the bit, in one pass over its weights, which conv_set_weights has set once. No array overlaps
-     * another. This and the next are NULL where a backend gains nothing by it. */
+    /* Fused, for every convolution of a list: conv_weight_gradients, update_sgd and
+     * conv_set_weights, with the same bits, in one pass over the weights. conv_set_weights has been
+     * called before. No array overlaps another. This and the next are NULL where a backend gains
+     * nothing by it. */
     void (*conv_update_sgd)(struct ampk_context *, const struct ampk_weight_update *, int count,
                             float momentum);
     /* The same with update_adam. */
@@ -401,42 +406,43 @@ struct ampk_backend {
                              float b1, float b2, float eps, int t);
 
     /* ---- batch-norm and activation ---- */
-    /* Statistics of y (NHWC) AS STORED, each channel's over n,h,w. Sums are FP32, of y - shift and
-     * its square: with the rolling mean as shift, as it was before, the variance is free of
-     * cancellation. (conv_forward may take them from other sums.) */
+    /* Statistics of every channel of y (NHWC) over n,h,w, of y AS STORED. Sums are FP32, of
+     * y - shift and its square, where shift is the rolling mean from before this call: sums about a
+     * value near the mean lose nothing to cancellation in the variance. (conv_forward may use other
+     * sums.) */
     void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
                           const struct ampk_bn_statistics *);
-    /* out = activation(scale * x_hat(y) + bias) + add; add (NULL: nothing), a residual, and out of
-     * any dtype and layout; out may be a slice. y_amax is of y as it is stored. */
+    /* out = activation(scale * x_hat(y) + bias) + add. add is a residual (NULL: none); add and out
+     * have any dtype and layout; out may be a slice. y_amax is that of y as stored. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *y_amax, uint32_t *amax);
-    /* d: gradient at out (any dtype, layout), and at add if there was one. dy (may alias d when
-     * dtype and layout agree): gradient at y. dscale, dbias: c floats, overwritten; db_amax watches
-     * both. The activation's gradient: where it is one of two slopes, by the sign of what forward
-     * put into it, found again from y by the same arithmetic, and out is not read (NULL will do);
-     * else at out, what bn_act_forward made of y with the same parameters and without add, a slice
-     * perhaps. */
+    /* d: gradient at out (any dtype, layout), and at add if there was one. dy: gradient at y; it
+     * may alias d when dtype and layout agree. dscale, dbias: c floats, overwritten; db_amax
+     * watches both. An activation of two slopes has its gradient chosen by the sign of its input,
+     * which is computed again from y as forward did; out is then not read and may be NULL. The
+     * gradient of any other activation is taken at out: what bn_act_forward made of y with the same
+     * parameters and without add; it may be a slice. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
-    /* What is left of bn_act_backward after conv_backward_summed. dy may alias g. */
+    /* The rest of bn_act_backward after conv_backward_summed. dy may alias g. */
     void (*bn_backward_summed)(struct ampk_context *, const struct ampk_tensor *y,
                                const struct ampk_batchnorm *, const struct ampk_tensor *g,
                                const float *sums, const struct ampk_tensor *dy, float *dscale,
                                float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
-    /* What bn_act_forward makes of y in y's dtype (amax is of that) and maxpool_forward of it, with
-     * an activation of two slopes and windows of 2 x 2 by 2 that begin at the corner: out's h and w
-     * are y's halved, rounded either way. y, out, d, dy dense NHWC of one dtype, argmax
-     * maxpool_forward's. */
+    /* Fused: bn_act_forward of y to y's dtype, then maxpool_forward. amax is that of the result in
+     * between. The activation has two slopes; windows are 2 x 2 by 2 and begin at the corner: out's
+     * h and w are half of y's, rounded either way. y, out, d and dy are dense NHWC of one dtype;
+     * argmax is maxpool_forward's. */
     void (*bn_act_pool_forward)(struct ampk_context *, const struct ampk_tensor *y,
                                 const struct ampk_batchnorm *, enum ampk_activation,
                                 const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
                                 uint32_t *amax);
-    /* What bn_act_backward makes of maxpool_backward's dx; d: gradient at the maxima. */
+    /* Fused: maxpool_backward, then bn_act_backward. d: gradient at the maxima. */
     void (*bn_act_pool_backward)(struct ampk_context *, const struct ampk_tensor *y,
                                  const struct ampk_batchnorm *, enum ampk_activation,
                                  const struct ampk_tensor *d, const void *argmax,
@@ -449,18 +455,18 @@ struct ampk_backend {
                               const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,
                               uint32_t *db_amax);
 
-    /* ---- layers without weights; x, y, dx, dy NHWC of one dtype unless said ---- */
-    /* Darknet's maxpool: window starts at i*stride - pad/2, outside is -FLT_MAX; y's h and w are
-     * given. y and dy may be slices. argmax: one byte-sized or wider slot per output element; bytes
-     * needed from maxpool_index_bytes. */
+    /* ---- layers without weights; x, y, dx, dy are NHWC of one dtype unless stated ---- */
+    /* Darknet's maxpool: window i starts at i*stride - pad/2, and every value outside of x is
+     * -FLT_MAX; the caller gives y's h and w. y and dy may be slices. argmax has a slot of one byte
+     * or more for each output element; maxpool_index_bytes says how many bytes in all. */
     size_t (*maxpool_index_bytes)(const struct ampk_tensor *y, int size);
     void (*maxpool_forward)(struct ampk_context *, const struct ampk_tensor *x, int size,
                             int stride, int pad, const struct ampk_tensor *y, void *argmax);
     void (*maxpool_backward)(struct ampk_context *, const struct ampk_tensor *dy,
                              const void *argmax, int size, int stride, int pad,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
-    /* Nearest neighbour by an integer stride, times scale. reverse: y is smaller, sums of stride x
-     * stride cells. x and y may be slices. */
+    /* Nearest neighbour by an integer stride, times scale. reverse: y is the smaller one, and gets
+     * the sums of stride x stride cells. x and y may be slices. */
     void (*upsample)(struct ampk_context *, const struct ampk_tensor *x, int stride, float scale,
                      bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
     /* out = activation(x + ...) as Darknet's shortcut_cpu: where the smaller of the two shapes has
@@ -492,10 +498,11 @@ struct ampk_backend {
      * Backward is the same call on the deltas. y may alias x when not accumulating. */
     void (*dropout)(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
                     float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
-    /* Every element into [-limit, limit]; NaN stays. x is no slice. NULL: on a device only. */
+    /* Clips every element to [-limit, limit]; NaN stays. x is no slice. NULL in backends that run
+     * on the host: Darknet clips on devices only. */
     void (*clip)(struct ampk_context *, const struct ampk_tensor *x, float limit);
     /* keep[i] = number i of the draw / 2^32 < probability ? 0 : 1, exactly; probability in [0, 1),
-     * n at most 2^34: from there on the numbers are the first ones again. */
+     * n is at most 2^34, after which the numbers repeat. */
     void (*dropout_draw)(struct ampk_context *, const struct ampk_draw *, float probability,
                          uint8_t *keep, size_t n);
     void (*activation_forward)(struct ampk_context *, const struct ampk_tensor *x,
@@ -507,7 +514,7 @@ struct ampk_backend {
     /* ---- flat FP32 arrays: losses, gradients, optimizer ---- */
     void (*amax)(struct ampk_context *, const float *x, size_t n, uint32_t *amax);
     void (*scale)(struct ampk_context *, float *x, size_t n, float factor);
-    /* sum += factor * g: unscales one pass's gradient into the accumulator. */
+    /* sum += factor * g: adds one pass's gradient, unscaled, to the sum of a step. */
     void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
     /* All copies of a list; no dst overlaps another array of it. */
     void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
@@ -528,8 +535,8 @@ struct ampk_backend {
     /* *sum = sum of the squares, each in FP32. */
     void (*sum_squares)(struct ampk_context *, const float *x, size_t n, float *sum);
 
-    /* ---- losses; NULL: Darknet's own code computes them. amax is of what is written, delta_amax
-     * of delta ---- */
+    /* ---- losses; NULL: Darknet's own code computes them. amax is that of out, delta_amax that of
+     * delta ---- */
     void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo_head *,
                          const struct ampk_tensor *x, const struct ampk_tensor *out,
                          uint32_t *amax);

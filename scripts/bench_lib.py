@@ -121,6 +121,30 @@ def write(path, text):
     partial.rename(path)
 
 
+def rounded(value):
+    """With six digits in every number: more is noise in what was measured."""
+    if isinstance(value, dict):
+        return {key: rounded(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(entry) for entry in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def dump(record):
+    """The text of a record: short, and with a line for every run, so that a change shows."""
+    def text(value, depth):
+        line = json.dumps(value)
+        if depth > 1 or len(line) <= 130 or not isinstance(value, (dict, list)):
+            return line
+        indent = "\n" + " " * (depth + 1)
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{indent}{json.dumps(key)}: {text(entry, depth + 1)}"
+                                  for key, entry in value.items()) + indent[:-1] + "}"
+        return "[" + ",".join(indent + text(entry, depth + 1) for entry in value) + indent[:-1] + "]"
+
+    return text(rounded(record), 0) + "\n"
+
+
 def commit(binaries):
     """Of this checkout; where there is none, what scripts/gpu-pack.sh wrote beside its programs."""
     try:

@@ -1,35 +1,34 @@
 #!/bin/bash
-# Is mixed precision as accurate as FP32 on your data, and what is gained? Trains pairs that differ in
-# nothing else (initial weights, order of the images, augmentation), and writes one page about them.
+# Is mixed precision as accurate as FP32 on your data, and what does it gain? Trains pairs of runs that differ in
+# the precision only (same initial weights, images and augmentation) and writes a page about them.
 #
 #   scripts/compare.sh DATA CFG [WEIGHTS] [options]
 #
-#   DATA                 a data file, paths in it relative to the working directory as in Darknet; or
-#                        a folder with one *.data file, or one *.names file with train.txt and
-#                        valid.txt, paths in them relative to the folder
-#   WEIGHTS              what all runs start from (with -clear); without, weights drawn by the seed
-#   --seeds N            pairs of runs, default 5
-#   --iterations N       instead of the cfg's max_batches; steps in proportion, burn_in as it is
+#   DATA                 a data file, whose paths start at the current folder as in Darknet; or a folder with
+#                        one *.data file, or with one *.names file, train.txt and valid.txt, whose paths start
+#                        at that folder
+#   WEIGHTS              all runs start from these (with -clear); without them the seed draws the weights
+#   --seeds N            pairs of runs (default: 5)
+#   --iterations N       instead of the cfg's max_batches; scales steps, not burn_in
 #   --variant NAME:KEY=VALUE,..
-#                        one more to compare: mixed_precision=1 and these keys of [net], or
-#                        layerN.KEY of layer N; e.g. bf16:amp_dtype=bf16, static:loss_scale=128,
+#                        compare this too: mixed_precision=1 with these keys under [net], or layerN.KEY for
+#                        layer N; e.g. bf16:amp_dtype=bf16, static:loss_scale=128,
 #                        head:layer12.mixed_precision=0; may be repeated
-#   --stock              also stock Darknet's own code, for one seed; --stock-seeds N: for N
-#   --margin X           what counts as equal, default 0.01 (one point of mAP)
-#   --metric NAME        what the verdict is on: map50 (default), map75, map (COCO's, [.5:.95])
-#   --map-every N        mAP during training every N iterations, default a tenth of them, 0: none
-#   --samples N          validation images that are shown with detections, default 3
-#   --out DIR            default out/compare
-#   --report-only        trains nothing, reports on what is in --out
-#   --gpu N              which GPU, -1: none
-#   --preset NAME        what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one
-#                        line says why), cpu, cuda
+#   --stock              compare stock Darknet's own code too, with one seed; --stock-seeds N: with N seeds
+#   --margin X           differences up to X count as equal (default: 0.01, one point of mAP)
+#   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95])
+#   --map-every N        measure mAP every N iterations (default: a tenth of them); 0: not during training
+#   --samples N          show detections on N validation images (default: 3)
+#   --out DIR            folder for runs and results (default: out/compare)
+#   --report-only        train nothing; report on the runs in --out
+#   --gpu N              number of the GPU; -1: none
+#   --preset NAME        build and run this: auto (default: cuda if there is an NVIDIA GPU, else cpu), cpu, cuda
 #   -y                   install missing packages without asking
 #
-# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and
-# the plugin, trains, evaluates. Stop it when you like: the same command goes on where it was, finished
-# runs are not repeated, and more seeds or variants are added to those that are there. The results are
-# DIR/report.html (one file, to be sent as it is), report.json and report.md.
+# Installs what is missing (by apt; CUDA by scripts/get-cuda.sh), builds Darknet and the plugin, trains and
+# evaluates. Stop it when you like: the same command goes on from there. Finished runs are not repeated, and you
+# can add seeds and variants later. Results: DIR/report.html (one file to send on), report.json (the record for
+# measurements/: settings, figures of every run, verdicts, machine) and report.md.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -58,5 +57,5 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-set_up "$preset"
+set_up "$preset" python3-scipy
 exec /usr/bin/python3 -B "$root/scripts/compare" --darknet "$program" "${arguments[@]}"

@@ -18,7 +18,6 @@ the key `seed` and nothing else of the plugin's. What is made in out/demo:
 
 import argparse
 import json
-import os
 import re
 import shutil
 import statistics

@@ -1,20 +1,17 @@
 #!/bin/bash
-# Trains the same small detector twice with unmodified Darknet, in FP32 and with mixed_precision=1,
-# on real images, and compares the two: mAP, seconds per iteration, peak memory.
+# Trains a small detector twice on real images with unmodified Darknet, in FP32 and with mixed_precision=1, and
+# compares mAP, seconds per iteration and peak memory.
 #
 #   scripts/demo.sh [-y] [--data DIR] [--preset NAME]
 #
-#   -y             install missing packages without asking (also where there is no terminal to ask on)
-#   --data DIR     your own data set in Darknet's format instead of the demo's garments: DIR holds one
-#                  *.data file, or one *.names file with train.txt and valid.txt; relative paths in
-#                  them are relative to DIR
-#   --preset NAME  what is built and run: auto (default: cuda where an NVIDIA GPU is, else cpu; one line
-#                  says why), cpu, cuda
+#   -y             install missing packages without asking (without a terminal nothing is asked either)
+#   --data DIR     your own data set in Darknet's format: DIR holds one *.data file, or one *.names file with
+#                  train.txt and valid.txt; relative paths in them start at DIR
+#   --preset NAME  build and run this: auto (default: cuda if there is an NVIDIA GPU, else cpu), cpu, cuda
 #
-# Installs what is missing (apt; CUDA for a GPU by scripts/get-cuda.sh), fetches and builds Darknet and
-# the plugin, makes the data set, trains, evaluates. Everything it makes is in build/, darknet/upstream/
-# and out/demo/; the result is out/demo/summary.json. Run it again as often as you like: finished steps
-# are not repeated, the two trainings are.
+# Installs what is missing (by apt; CUDA by scripts/get-cuda.sh), builds Darknet and the plugin, makes the data
+# set, trains and evaluates. Writes to build/, darknet/upstream/ and out/demo/ only; the result is
+# out/demo/summary.json. Run it again as often as you like: it repeats the two trainings and nothing else.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -3,17 +3,24 @@
 
 usage: fuzz.py run TARGET [--minutes M]    goes on where it stopped, until M CPU minutes (default 30)
                                            without a finding are reached
-       fuzz.py record OUT                  writes OUT.json and OUT.md from the accounts
+       fuzz.py keep TARGET                 moves the findings into the target's corpus, once they are mended
+       fuzz.py record FILE                 writes a table of the accounts to FILE
        fuzz.py list                        the targets
 
 The account of each target is in $AMP_FUZZ_STATE (default build/fuzz-state): TARGET/account.json, and
 beside it the corpus, findings and log. A CPU minute is user and system time of the fuzzer process.
 A finding starts the count anew, so that the minutes are those in which nothing was found.
 scripts/torture.sh --fuzz builds the programs first.
+
+The corpus of a target in the repository is one text file, tests/fuzz/corpus/TARGET.txt, with an input on
+each line: its name (the SHA-1 of one that a fuzzer found), a blank, and its bytes, where \\\\, \\n, \\t and
+\\xNN stand for a backslash, a line feed, a tab and any byte that is not printable. The tests replay it
+(tests/fuzz/replay.c); for the fuzzer it is unpacked into the seeds folder beside the account.
 """
 
 import argparse
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -28,6 +35,7 @@ import bench_lib
 from bench_lib import ROOT, BenchError
 
 FUZZ = ROOT / "tests/fuzz"
+CORPUS = FUZZ / "corpus"
 PROGRAMS = ROOT / "build/fuzz/tests"
 SLICE = 60  # seconds of one call of the fuzzer
 OPTIONS = ["-timeout=20", "-rss_limit_mb=2500", "-malloc_limit_mb=600", "-print_final_stats=1"]
@@ -43,6 +51,41 @@ def targets():
     text = (FUZZ / "CMakeLists.txt").read_text()
     return re.findall(r"^amp_fuzz\((\w+)", text, re.MULTILINE) + sorted(
         path.stem for path in FUZZ.glob("*.py"))
+
+
+def read_inputs(pack):
+    """{name: bytes} of a corpus file."""
+    lines = pack.read_text(encoding="ascii").splitlines()
+    return {name: text.encode().decode("unicode_escape").encode("latin-1")
+            for name, text in (line.split(" ", 1) for line in lines)}
+
+
+def write_inputs(pack, inputs):
+    escapes = {ord("\\"): "\\\\", ord("\n"): "\\n", ord("\t"): "\\t"}
+    text = {name: "".join(escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in data)
+            for name, data in inputs.items()}
+    bench_lib.write(pack, "".join(f"{name} {text[name]}\n" for name in sorted(text)))
+
+
+def unpack(target, folder):
+    """The repository's corpus of the target as files in an otherwise empty folder."""
+    folder.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        path.unlink()
+    for name, data in read_inputs(CORPUS / f"{target}.txt").items():
+        (folder / name).write_bytes(data)
+
+
+def keep(target):
+    pack = CORPUS / f"{target}.txt"
+    inputs = read_inputs(pack)
+    findings = sorted((state_folder() / target / "findings").glob("*"))
+    found = {hashlib.sha1(data).hexdigest(): data for data in (path.read_bytes() for path in findings)
+             if data not in inputs.values()}
+    write_inputs(pack, {**inputs, **found})
+    for path in findings:
+        path.unlink()
+    print(f"{target}: {len(found)} of {len(findings)} findings are new in {pack.relative_to(ROOT)}")
 
 
 def state_folder():
@@ -68,7 +111,8 @@ def read_account(folder):
 
 
 def command(target, folder, seconds):
-    seeds = [path for path in [FUZZ / "corpus" / target, *SEEDS.get(target, [])] if path.is_dir()]
+    unpack(target, folder / "seeds")
+    seeds = [path for path in [folder / "seeds", *SEEDS.get(target, [])] if path.is_dir()]
     program = FUZZ / f"{target}.py"
     start = [sys.executable, "-B", program] if program.exists() else [PROGRAMS / f"fuzz_{target}"]
     if not Path(start[-1]).exists():
@@ -136,13 +180,11 @@ def run(target, minutes):
     return 1 if found else 0
 
 
-def record(out):
+def record(path):
     rows = [{"target": name, **read_account(state_folder() / name)} for name in targets()
             if (state_folder() / name / "account.json").exists()]
     machine = bench_lib.machine()
     date = datetime.date.today().isoformat()
-    bench_lib.write(f"{out}.json", json.dumps(
-        {"date": date, "machine": machine, "targets": rows}, indent=1) + "\n")
     lines = ["# Fuzzing", "",
              f"On {machine['cpu']}, {machine['system']}, {date}; written by `scripts/fuzz.py record` from the "
              "accounts that `scripts/torture.sh --fuzz` keeps. CPU minutes and executions are those since the "
@@ -152,7 +194,7 @@ def record(out):
                  [[row["target"], f"{row['cpu_seconds'] / 60:.1f}", str(row["executions"]),
                    str(row["edges"]), str(row["findings"]), row["commit"], row["compiler"]]
                   for row in rows])]
-    bench_lib.write(f"{out}.md", bench_lib.page(lines))
+    bench_lib.write(path, bench_lib.page(lines))
 
 
 def main():
@@ -162,13 +204,16 @@ def main():
     runs = commands.add_parser("run")
     runs.add_argument("target")
     runs.add_argument("--minutes", type=float, default=30)
-    commands.add_parser("record").add_argument("out")
+    commands.add_parser("keep").add_argument("target", choices=targets())
+    commands.add_parser("record").add_argument("file", type=Path)
     commands.add_parser("list")
     arguments = parser.parse_args()
     if arguments.command == "run":
         sys.exit(run(arguments.target, arguments.minutes))
+    elif arguments.command == "keep":
+        keep(arguments.target)
     elif arguments.command == "record":
-        record(arguments.out)
+        record(arguments.file)
     else:
         print("\n".join(targets()))
 

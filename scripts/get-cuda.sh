@@ -1,14 +1,13 @@
 #!/bin/sh
-# Gets what the preset cuda needs of NVIDIA's, for machines that have a driver (580 or later) and no CUDA:
-# CUDA 13.0 (nvcc, libraries, headers, compute-sanitizer) and cuDNN 9.19 from NVIDIA's Python packages, into
-# build/toolkit, where CMake finds them: 1.1 GB to load, 1.7 GB then, 2.8 GB meanwhile. No root rights are
-# needed, and nothing outside build/ changes; delete the folder to be rid of it. NVIDIA's licences hold for
-# what is loaded.
+# Fetches CUDA 13.0 (nvcc, libraries, headers, compute-sanitizer) and cuDNN 9.19 from NVIDIA's Python packages
+# into build/toolkit, where CMake finds them. For machines that have NVIDIA's driver (580 or later) but no CUDA.
+# Loads 1.1 GB, takes 1.7 GB, and 2.8 GB meanwhile. Needs no root rights and changes nothing outside build/;
+# delete the folder to be rid of it. NVIDIA's licences apply.
 #
 #   scripts/get-cuda.sh
 #
-# Needs pip, whose settings of index and proxy hold; exit status 3 where there is none. Does nothing when all
-# is there. Several at once wait for each other.
+# Needs pip and uses its settings of index and proxy; exit status 3 without pip. Does nothing if all is there.
+# Several calls at once wait for each other.
 set -eu
 
 packages="cuda-toolkit[nvcc,cudart,cccl,cublas,curand,nvrtc,sanitizer]==13.0.* nvidia-cudnn-cu13==9.19.*"

@@ -1,88 +1,55 @@
 #!/bin/sh
-# Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most
-# nine minutes (--quick: seven), or in what --budget gives.
+# Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most nine minutes
+# (--quick: seven), or in what --budget gives.
 #
 #   sh scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAME,NAME...]
 #                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]
 #
+#   --quick      yolov3-tiny; after bench only leaky-slope
 #   --budget     seconds in all (default: 530; --quick: 420)
-#   --stages     only these, each with an equal share of what time is left; before bench not more of it than
-#                usual, so that bench has the rest
-#   --binaries   what scripts/gpu-pack.sh made, or a build folder (default: build/cuda)
-#   --plans      begin with the plans of convolutions in this file, another run's GPU-DATE.plans
-#   --out        where the results go (default: measurements): GPU-DATE.json, .md, .log and .plans,
-#                written again after every stage, so that what is cut off keeps what it has. A further
-#                run on that day and machine adds to the record, a stage run again replaces itself (bench with
-#                other contestants is beside it); a run of another commit has a record of its own (GPU-DATE-2)
-#   -- ...       arguments for scripts/bench-gpu, which replace the usual ones one by one
+#   --stages     only these; they share the time equally, but a stage before bench takes no more than usual, so
+#                that bench has the rest
+#   --binaries   a folder or tarball made by scripts/gpu-pack.sh, or a build folder (default: build/cuda)
+#   --plans      start with the plans of convolutions in this file, which is another run's GPU-DATE.plans
+#   --out        folder for the results (default: measurements): GPU-DATE.json, .md, .log and .plans. They are
+#                written after every stage, so a run that is cut off keeps what it has. Another run on the same
+#                day, machine and commit adds to the record; a stage that runs again replaces itself, and runs of
+#                bench with other contestants stand side by side. Another commit gets its own record (GPU-DATE-2)
+#   -- ...       arguments for scripts/bench-gpu; each replaces the usual one
 #
 # Stages, in this order:
 #   device-properties  as cuDNN reads them
 #   conformance        every operation against the reference on fresh random inputs
-#   bench              speed and memory, outputs and gradients beside PyTorch's
+#   bench              speed and memory; outputs and gradients compared with PyTorch's
 #   loss-curves        losses of FP32 and mixed precision over 200 steps
 #   invariants         what must be the same to the bit
 #   profile            `amp profile`
-#   leaky-slope        whether cuDNN's fused batch-norm engines honour one (only reported)
+#   leaky-slope        whether cuDNN's fused batch-norm engines honour one (reported only)
 #   engines            convolutions against the reference, by the engines that are fastest here
-#   memcheck racecheck compute-sanitizer where it is
-# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but not all of it
-# was done, for lack of time or since PyTorch failed. After a failure the next ones run, and the exit status is
-# 1 at the end; 75 where nothing failed but something was cut off, which a program that hangs on the device is
-# too. Without a GPU: one line, exit status 77.
+#   memcheck racecheck compute-sanitizer, if it is installed
+# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but time ran out or
+# PyTorch failed. The other stages run after a failure too. Exit status: 1 after a failure; 75 if nothing failed
+# but something was cut off, also by a program that hangs on the device; 77 without a GPU, with one line.
 #
-# Where the machine is there for half an hour, three runs, each with --budget 480, show most:
+# In half an hour on a machine three runs, each with --budget 480, show most:
 #   gpu-check.sh ... --stages device-properties,conformance,bench
 #   gpu-check.sh ... --plans FILE --stages loss-curves,invariants,profile,leaky-slope,engines,memcheck,racecheck
 #   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 4,16 \
 #       --contestants fixed,fp16,stock,torch-compile,torch
-# The first compares with PyTorch and decides at 16 images against PyTorch eager, the third against
-# torch.compile and stock Darknet in FP32, with 4 images also against PyTorch eager. In another half hour:
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 64 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --models yolov3-tiny-416,yolov2-416,darknet53-256 \
-#       --contestants fixed,torch,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --contestants fp16,fp32,tf32,bf16,stock,stock-tf32
-# All models, batches, peers and the rate with the loader are twelve more, each with --budget 480, three in a half hour:
-#   gpu-check.sh ... --plans FILE --stages bench -- --models yolov3-608,darknet19-256 --batches 4 --contestants fixed
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 4 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 16 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608 --batches 64 --separate --rounds 1 \
-#       --seconds 5 --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-tiny-416 --batches 4,16,64 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov2-416 --batches 4,16,64 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet19-256 --batches 4,16,64 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet53-256 --batches 4,16 --rounds 3 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models darknet53-256 --batches 64 \
-#       --contestants fixed,torch,torch-compile,fp16,stock
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-416,yolov3-608,yolov3-tiny-416,yolov2-416 \
-#       --batches 4,16,64 --rounds 1 --contestants fp16 --end-to-end
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-416,yolov3-tiny-416 \
-#       --batches 4,16,64 --rounds 1 --contestants fp16 --alexeyab CHECKOUT/darknet
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --models yolov3-608,yolov2-416 \
-#       --batches 4,16,64 --rounds 1 --contestants fp16 --alexeyab CHECKOUT/darknet
-# By estimate 280 s for each batch of yolov3-608 (our plans 40, PyTorch's timing 30, torch.compile 150, the others 20,
-# five rounds 40), 230 s for darknet53, 140 s for the others, 35 s for a rate with the loader and 45 s beside
-# AlexeyAB's program; what does not fit is named, and the same call with less of it goes on. yolov3-608 with 64
-# images fills the card with two contestants: there they run one after the other.
-# CHECKOUT is yours, of AlexeyAB's Darknet, built for the card (90: its compute capability) with
+# The first compares with PyTorch eager at 16 images, the third with torch.compile and stock Darknet in FP32, and
+# at 4 images with PyTorch eager. More models and batches: the third call with --models and --batches. It names
+# what does not fit, and the same call with less of it goes on. By estimate a batch takes 280 s for yolov3-608,
+# 230 s for darknet53 and 140 s for the others; --end-to-end adds 35 s, --alexeyab 45 s. yolov3-608 with 64 images
+# fills the card with two contestants: add --separate --rounds 1 --seconds 5. If every run has a folder of its
+# own, copy the folder of the run before into it first: then there is one record.
+# For --alexeyab build AlexeyAB's Darknet for the card (90: its compute capability) with
 #   make GPU=1 CUDNN=1 CUDNN_HALF=1 OPENCV=0 ARCH="-gencode arch=compute_90,code=[sm_90,compute_90]"
-# and --quick where it is there for less: yolov3-tiny, and none of the stages after bench but leaky-slope.
-# Where every run has a folder of its own, copy what the one before left there first: then there is one record.
 #
-# Plans are timed once, all engines for every convolution: tens of seconds for a network and a batch. They
+# Plans are timed once, with all engines for every convolution: tens of seconds for a network and a batch. They
 # are kept in $XDG_CACHE_HOME/darknet-amp, with --plans in a folder of this run alone. PyTorch keeps none: for
-# yolov3 each of its processes times cuDNN's engines for about half a minute, by estimate, and torch.compile
-# compiles for minutes.
+# yolov3 each of its processes times cuDNN's engines for about half a minute, and torch.compile takes minutes.
 #
-# CUDA's libraries and cuDNN are also found in the nvidia/* packages of python3's environment, and
-# then those are used, so that PyTorch and Darknet run on the same cuDNN.
+# If python3's environment has CUDA's libraries and cuDNN in nvidia/* packages, PyTorch and Darknet both use those.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Collects what scripts/gpu-check.sh and scripts/bench-gpu need from a build of the preset cuda, for
-# a machine with a GPU that does not build: programs, libraries, tests, cfgs; stripped.
+# Packs a build of the preset cuda (programs, libraries, tests, cfgs; stripped) for scripts/gpu-check.sh and
+# scripts/bench-gpu on a machine that has a GPU and does not build.
 #
 #   scripts/gpu-pack.sh OUT [BUILD]      BUILD: default build/cuda
 #
-# OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; both are what --binaries of
-# gpu-check.sh takes. Build for that machine with
+# OUT is a folder, or a tarball if its name ends in .tar.xz or .tar.gz; gpu-check.sh --binaries takes both. Build
+# with
 #   cmake --preset cuda -DAMP_CUDA_ARCHITECTURES=90 -DAMP_OPENCV=OFF && cmake --build --preset cuda
-# A build with OpenCV is refused: some hundred libraries of this machine would have to come along. The
-# file `commit` says what was built. Libraries of CUDA and cuDNN stay out: they are that machine's, or its
-# PyTorch's. So do the C library's own; all other libraries are packed.
+# A build with OpenCV is refused: it would need some hundred libraries of this machine. CUDA, cuDNN and the C
+# library are not packed, as the other machine or its PyTorch has its own; all other libraries are. The file
+# `commit` says what was built.
 set -eu
 
 fail() {
@@ -39,7 +39,7 @@ esac
 mkdir -p "$folder/bin" "$folder/lib" "$folder/tests" "$folder/cfg"
 
 cp "$build/bin/bench_step" "$build/bin/darknet" "$folder/bin/"
-cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so" "$folder/lib/"
+cp "$build/lib/libdarknet.so" "$build/lib/libdarknet_amp.so.1" "$folder/lib/"
 for test in "$build"/tests/test_*_gpu_* "$build"/tests/gpu_*; do
     if [ -f "$test" ]; then cp "$test" "$folder/tests/"; fi
 done

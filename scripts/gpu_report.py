@@ -10,7 +10,6 @@ same contestants and plans of the same name are replaced, but not by a stage tha
 
 import datetime
 import itertools
-import json
 import os
 import re
 import subprocess
@@ -207,7 +206,7 @@ def main(work, out):
     if old:
         record = add_to(old, record)
     text = page(record)
-    bench_lib.write(f"{base}.json", json.dumps(record, indent=1) + "\n")
+    bench_lib.write(f"{base}.json", bench_lib.dump(record))
     bench_lib.write(f"{base}.md", text)
     bench_lib.write(f"{base}.log", logs(work, Path(f"{base}.log")))
     kept = plans(Path(os.environ.get("XDG_CACHE_HOME", "")) / "darknet-amp/plans", Path(f"{base}.plans"))

@@ -5,9 +5,10 @@
 #   find_cuda          the preset cuda is configured for these GPUs; with scripts/get-cuda.sh, if need be
 #   find_nvcc          $nvcc: where CMake finds it too
 #   match_gpus         $architectures: what nvcc must compile for these GPUs
+#   lacks_cuda         the $reason is that CUDA or cuDNN is missing or too old
 #   configure_cuda     the preset cuda, for $AMP_CUDA_ARCHITECTURES, else for $architectures, else as
 #                      it was, or for all
-#   tell_cuda          one line on what these found
+#   print_cuda          one line on what these found
 # find_*, match_gpus and configure_cuda end with status 1 and a $reason where there is none.
 
 gpus=
@@ -24,14 +25,14 @@ choose_preset() {
     advice=
     if find_gpus && find_cuda; then
         preset=cuda
-        tell_cuda
+        print_cuda
     else
         preset=cpu
         echo "Preset cpu: $reason${advice:+; $advice}"
     fi
 }
 
-tell_cuda() {
+print_cuda() {
     echo "Preset cuda: ${gpus:+$(name_gpus); }$configured${unmatched:+; $unmatched}"
 }
 
@@ -118,13 +119,17 @@ load_cuda() {
     install_missing python3-pip && scripts/get-cuda.sh
 }
 
-can_get_cuda() {
+# The $reason is that CUDA or cuDNN is missing or too old.
+lacks_cuda() {
     case $reason in
     *"nvcc is neither"* | *"names no architecture"* | *"too old for"* | *"AMP_CUDA needs"*) ;;
     *"find CUDAToolkit"* | *"cuDNN "*" is too old"* | *"CUDA compiler"*) ;;
     *) return 1 ;;
     esac
-    has_new_gpu && [ "$nvcc" != "$PWD/$fetched_cuda/bin/nvcc" ] || return 1
+}
+
+can_get_cuda() {
+    lacks_cuda && has_new_gpu && [ "$nvcc" != "$PWD/$fetched_cuda/bin/nvcc" ] || return 1
     driver=$(timeout -k 5 30 nvidia-smi --query-gpu=driver_version --format=csv,noheader 2>/dev/null | head -n 1)
     case $driver in [0-9]*.*) ;; *) driver= ;; esac
     if [ -z "$driver" ] || [ "${driver%%.*}" -lt $fetched_driver ]; then

@@ -17,7 +17,7 @@ set_up() {
     shift
     command -v dpkg-query >/dev/null || fail "this script needs Debian 12 or Ubuntu 24.04, or later"
     install_missing build-essential cmake pkg-config dpkg-dev xz-utils patch ca-certificates \
-        libopencv-dev libdnnl-dev python3 python3-numpy python3-pil "$@" || exit 1
+        libopencv-dev libdnnl-dev libxxhash-dev python3 python3-numpy python3-pil "$@" || exit 1
     cd "$root"
     echo "== Darknet's source"
     scripts/get-darknet.sh
@@ -45,7 +45,7 @@ insist_on_cuda() {
         echo "Preset cuda without a GPU that it can use: $reason"
         configure_cuda || fail "$reason"
     fi
-    tell_cuda
+    print_cuda
 }
 
 offer_cpu() {

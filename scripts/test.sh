@@ -3,12 +3,12 @@
 #
 #   scripts/test.sh [--require-cuda] [--asan] [--tsan]
 #
-# The preset cpu is built and tested; the preset cuda too where nvcc and cuDNN are, else one SKIPPED
-# line says what is missing, and --require-cuda makes that a failure. Where there is an NVIDIA GPU,
-# every operation of the CUDA backend is tested on it (scripts/gpu-check.sh does more); what CUDA it
-# lacks comes from scripts/get-cuda.sh.
-# --asan and --tsan build and test these presets as well (tsan takes clang and its OpenMP). Tests
+# Builds and tests the preset cpu; then the preset cuda where nvcc and cuDNN are, else one SKIPPED line says
+# what is missing, and --require-cuda makes that a failure. Where there is an NVIDIA GPU, every operation of
+# the CUDA backend is tested on it (scripts/gpu-check.sh does more); scripts/get-cuda.sh fetches CUDA if it is
+# missing. --asan and --tsan build and test these presets as well (tsan needs clang and its OpenMP). Tests
 # labelled slow are left out.
+# One part that fails does not keep the others from running; the last line names all that failed, status 1.
 # AMP_CUDA_ARCHITECTURES (default: those of the GPUs here, else "75;90") limits what the preset cuda
 # compiles for.
 set -eu
@@ -33,11 +33,23 @@ jobs=$(nproc)
 # The formatting check needs the version that the code is formatted with: others differ in details.
 format_version=14
 
-packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils clang-format"
+packages="build-essential cmake pkg-config libopencv-dev libdnnl-dev libxxhash-dev python3 python3-scipy patch xz-utils clang-format"
 [ "$tsan" = 0 ] || packages="$packages clang llvm libomp-dev"
 
 . scripts/packages.sh
 . scripts/preset.sh
+
+# attempt NAME COMMAND...   The name is kept in $failed where the command fails. The shell's -e does not hold
+# inside, so every function that is attempted joins its steps by && or returns.
+failed=
+attempt() {
+    part=$1
+    shift
+    "$@" || {
+        echo "test.sh: FAILED: $part" >&2
+        failed="$failed${failed:+, }$part"
+    }
+}
 
 check_format() {
     found=$(clang-format --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
@@ -45,13 +57,12 @@ check_format() {
         echo "SKIPPED formatting check: clang-format $found here, the code is formatted with $format_version"
         return
     fi
-    git ls-files -z '*.c' '*.h' '*.cc' '*.cu' | xargs -0 clang-format --dry-run -Werror
-    echo "Formatting is right"
+    git ls-files -z '*.c' '*.h' '*.cc' '*.cu' | xargs -0 clang-format --dry-run -Werror &&
+        echo "Formatting is right"
 }
 
-build() {
-    cmake --preset "$1"
-    cmake --build --preset "$1" -j "$jobs"
+test_preset() {
+    cmake --preset "$1" && cmake --build --preset "$1" -j "$jobs" && run_tests "$1"
 }
 
 run_tests() {
@@ -69,29 +80,31 @@ test_cuda() {
         labels='attach|cuda'
         architectures="75;90"
         if ! find_nvcc || ! configure_cuda; then
-            echo "SKIPPED cuda: $reason"
-            [ "$require_cuda" = 0 ]
-            return
+            if lacks_cuda && [ "$require_cuda" = 0 ]; then
+                echo "SKIPPED cuda: $reason"
+                return
+            fi
+            echo "test.sh: $reason" >&2
+            return 1
         fi
     fi
-    tell_cuda
-    cmake --build --preset cuda -j "$jobs"
-    run_tests cuda -L "$labels"
+    print_cuda
+    cmake --build --preset cuda -j "$jobs" || return 1
+    run_tests cuda -L "$labels" && passed=0 || passed=1
     # Why, where tests end with status 77.
     grep -h '^SKIPPED' build/cuda/Testing/Temporary/LastTest.log | sort -u
+    return $passed
 }
 
 install_missing $packages
-check_format
 scripts/get-darknet.sh
-test_cuda
-if [ "$asan" = 1 ]; then
-    build asan
-    run_tests asan
+attempt formatting check_format
+attempt "preset cpu" test_preset cpu
+attempt "preset cuda" test_cuda
+[ "$asan" = 0 ] || attempt "preset asan" test_preset asan
+[ "$tsan" = 0 ] || attempt "preset tsan" test_preset tsan
+if [ -n "$failed" ]; then
+    echo "test.sh: FAILED: $failed" >&2
+    exit 1
 fi
-if [ "$tsan" = 1 ]; then
-    build tsan
-    run_tests tsan
-fi
-build cpu
-run_tests cpu
+echo "All passed"

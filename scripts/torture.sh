@@ -1,13 +1,13 @@
 #!/bin/sh
-# The long form of the reliability tests: random ones with fresh seeds, and fuzzing.
+# Repeats the random reliability tests with fresh seeds, or fuzzes.
 #
-#   scripts/torture.sh --minutes N [--seed S]      the tests of the table below, one after the other
-#       with seeds S, S+1, .. (default: from the clock) until N minutes are over or one fails; the
-#       last line is then the command that repeats it
-#   scripts/torture.sh --fuzz TARGET [--minutes M]  fuzzes one target of tests/fuzz until M CPU minutes
-#       (default 30) without a finding; goes on where it was stopped. Corpus, findings and account are
-#       in build/fuzz-state or $AMP_FUZZ_STATE. Needs clang; `all`: every target.
-#   scripts/torture.sh --list                      the tests and the fuzz targets
+#   scripts/torture.sh --minutes N [--seed S]      runs the tests of the table below one after the other with
+#       seeds S, S+1, .. (default: from the clock) until N minutes are over or one fails; the last line is then
+#       the command that repeats it
+#   scripts/torture.sh --fuzz TARGET [--minutes M]  fuzzes one target of tests/fuzz, or `all`, until M CPU minutes
+#       (default: 30) without a finding; goes on where it stopped. Keeps corpus, findings and account in
+#       build/fuzz-state or $AMP_FUZZ_STATE. Needs clang.
+#   scripts/torture.sh --list                      lists the tests and the fuzz targets
 #   scripts/torture.sh --help
 #
 # Installs what is missing, and builds first.
@@ -76,7 +76,7 @@ run_test() {
 }
 
 torture() {
-    install_missing build-essential cmake pkg-config libopencv-dev libdnnl-dev python3 patch xz-utils
+    install_missing build-essential cmake pkg-config libopencv-dev libdnnl-dev libxxhash-dev python3 patch xz-utils
     scripts/get-darknet.sh
     build cpu
     end=$(($(date +%s) + minutes * 60)) rounds=0

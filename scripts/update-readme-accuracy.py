@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The README's table of accuracies, from the comparisons in measurements/ (reports of compare.sh).
+"""The tables of accuracies in the README and in docs/results.md, from the comparisons in measurements/
+(reports of compare.sh).
 
   scripts/update-readme-accuracy.py [--check]
 
-Writes what stands between the README's accuracy:begin and accuracy:end; --check only compares, status 1
-where another table stands there.
+Writes what stands between accuracy:begin and accuracy:end of both pages: mAP@0.5 alone in the README, all
+columns in docs/results.md. --check only compares, status 1 where another table stands there.
 """
 
 import json
@@ -18,6 +19,7 @@ from bench_lib import ROOT, BenchError, exits, table, write
 BEGIN, END = "<!-- accuracy:begin -->\n", "<!-- accuracy:end -->"
 HEADER = ["", "FP32", "`mixed_precision=1`", "difference, 95 % interval", "speed", "memory",
           "stock Darknet, seed 1 (FP32's)"]
+SHORT = 4  # columns in the README
 
 
 def reports():
@@ -49,11 +51,11 @@ def stock_cell(found, metric):
     return f"{runs['stock-1']:.3f} ({runs['fp32-1']:.3f})" if "stock-1" in runs else "–"
 
 
-def rows(path, found):
-    """One for mAP50 with the cost, one for COCO's mAP."""
+def rows(path, found, folder):
+    """One for mAP50 with the cost, one for COCO's mAP. folder: of measurements/, as the page links it."""
     fp32, mixed = ({v["name"]: v for v in found["variants"]}[name] for name in ("fp32", "mixed"))
     settings = found["settings"]
-    what = (f"[{settings['cfg']}](measurements/{path.with_suffix('.md').name}) on {settings['data']}, "
+    what = (f"[{settings['cfg']}]({folder}/{path.with_suffix('.md').name}) on {settings['data']}, "
             f"{len(settings['seeds'])} seeds, {settings['iterations']} iterations")
     for title, metric, cost in ((f"{what}: mAP@0.5", "map50", True), ("mAP@[.5:.95]", "map", False)):
         yield [title, with_spread(fp32, metric), with_spread(mixed, metric),
@@ -62,23 +64,34 @@ def rows(path, found):
                stock_cell(found, metric)]
 
 
-def main():
-    readme = ROOT / "README.md"
-    text = readme.read_text()
+def pages(found):
+    """(page, its table) of both."""
+    short = [next(rows(path, report, "measurements"))[:SHORT] for path, report in found]
+    full = [row for path, report in found for row in rows(path, report, "../measurements")]
+    yield ROOT / "README.md", table(HEADER[:SHORT], short)
+    yield ROOT / "docs/results.md", table(HEADER, full)
+
+
+def with_table(page, lines):
+    """The page's text, and the same with this table."""
+    text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise BenchError(f"{readme} has no {BEGIN.strip()} and {END}")
-    lines = table(HEADER, [row for path, found in reports() for row in rows(path, found)])
-    fresh = before + begin + "\n".join(lines) + "\n" + end + after
-    if sys.argv[1:] == ["--check"]:
-        if fresh != text:
-            raise BenchError("the README's accuracy table is not that of measurements/: run "
-                             "scripts/update-readme-accuracy.py")
-    elif sys.argv[1:]:
+        raise BenchError(f"{page} has no {BEGIN.strip()} and {END}")
+    return text, before + begin + "\n".join(lines) + "\n" + end + after
+
+
+def main():
+    if sys.argv[1:] not in ([], ["--check"]):
         raise BenchError(f"unknown argument {sys.argv[1]}; allowed: --check")
-    else:
-        write(readme, fresh)
+    texts = [(page, *with_table(page, lines)) for page, lines in pages(reports())]
+    for page, text, fresh in texts:
+        if sys.argv[1:] and fresh != text:
+            raise BenchError(f"the table of accuracies in {page} is not that of measurements/: run "
+                             "scripts/update-readme-accuracy.py")
+        if fresh != text:
+            write(page, fresh)
 
 
 exits("update-readme-accuracy", main)

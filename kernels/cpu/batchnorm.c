@@ -181,15 +181,10 @@ static uint32_t run_region(const struct job *job, const struct ampk_region *regi
 
 /* ---- whole tensors ---- */
 
-/* Pixels in a piece, and pieces in an image. */
-static size_t piece_pixels(const struct ampk_tensor *t)
-{
-    return larger(AMPK_PIECE / (size_t)t->c, 128);
-}
-
+/* Pieces in an image. */
 static size_t piece_count(const struct ampk_tensor *t)
 {
-    size_t step = piece_pixels(t);
+    size_t step = ampk_bn_piece_pixels(t->c);
     return ((size_t)t->h * t->w + step - 1) / step;
 }
 
@@ -198,7 +193,7 @@ static size_t piece_count(const struct ampk_tensor *t)
 static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int threads, int sums,
                     float *partial)
 {
-    size_t pixels = (size_t)shape->h * shape->w, step = piece_pixels(shape);
+    size_t pixels = (size_t)shape->h * shape->w, step = ampk_bn_piece_pixels(shape->c);
     size_t pieces = piece_count(shape), c = (size_t)shape->c;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(threads) reduction(max : largest)
@@ -525,7 +520,7 @@ void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tenso
                       .slice = ampk_is_two_slopes(activation) ? NULL : out,
                       .activation = activation};
     size_t c = (size_t)y->c;
-    float *sums = job_memory(ctx, y, 2, 2 + AMPK_BN_COMPUTED);
+    float *sums = job_memory(ctx, y, 2, AMPK_BN_ARRAYS);
     float *factor = sums + 2 * c, *of_g = factor + c, *partial = of_g + 3 * c;
     ampk_set_normalizer(job.parameter, bn, c, factor);
     run_sums(ctx, &job, y, 2, partial, sums);

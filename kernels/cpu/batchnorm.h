@@ -10,10 +10,7 @@
 
 #include <math.h>
 
-enum {
-    AMPK_BN_PARAMETERS = 6,
-    AMPK_BN_COMPUTED = 4, /* of them: factor, and those for the gradient */
-};
+enum { AMPK_BN_PARAMETERS = 6 };
 
 /* ---- on some channels ---- */
 

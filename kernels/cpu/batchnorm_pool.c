@@ -287,21 +287,15 @@ static uint32_t run_row(const struct job *job, size_t image, size_t row)
     return found;
 }
 
-/* Rows of cells in an image, and in a piece. */
+/* Rows of cells in an image. */
 static size_t row_count(const struct ampk_tensor *y)
 {
     return ((size_t)y->h + 1) / 2;
 }
 
-static size_t piece_rows(const struct ampk_tensor *y)
-{
-    size_t pixels = larger(AMPK_PIECE / (size_t)y->c, 128);
-    return larger(pixels / (2 * (size_t)y->w), 1);
-}
-
 static size_t piece_count(const struct ampk_tensor *y)
 {
-    size_t step = piece_rows(y);
+    size_t step = ampk_bn_piece_pairs(y->c, y->w);
     return (row_count(y) + step - 1) / step;
 }
 
@@ -309,8 +303,8 @@ static size_t piece_count(const struct ampk_tensor *y)
  * piece of each image. */
 static uint32_t run(const struct job *job, int threads, size_t sums, float *partial)
 {
-    size_t rows = row_count(job->y), step = piece_rows(job->y), pieces = piece_count(job->y);
-    size_t c = (size_t)job->y->c;
+    size_t rows = row_count(job->y), step = ampk_bn_piece_pairs(job->y->c, job->y->w);
+    size_t pieces = piece_count(job->y), c = (size_t)job->y->c;
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(threads) reduction(max : largest)
     for (size_t i = 0; i < pieces * (size_t)job->y->n; i++) {
@@ -362,7 +356,7 @@ void AMPK_CPU(bn_act_pool_backward)(struct ampk_context *ctx, const struct ampk_
     struct job job = {
         .kernel = gradient_sums_tile, .y = y, .d = d, .from = argmax, .activation = activation};
     size_t c = (size_t)y->c, pieces = piece_count(y) * (size_t)y->n;
-    float *sums = ampk_memory(ctx, (2 * pieces + 2 + AMPK_BN_COMPUTED) * c * sizeof(float));
+    float *sums = ampk_memory(ctx, (2 * pieces + AMPK_BN_ARRAYS) * c * sizeof(float));
     float *factor = sums + 2 * c, *of_g = factor + c, *partial = of_g + 3 * c;
     ampk_set_normalizer(job.parameter, bn, c, factor);
     run(&job, ctx->threads, 2, partial);

@@ -283,12 +283,29 @@ static size_t sums_bytes(const struct ampk_conv *conv)
     return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
 }
 
+/* What batch-norm's backward takes for the layer, or its bias. */
+static size_t gradient_sums_bytes(const struct ampk_conv *conv)
+{
+    int k = conv->shape.k;
+    size_t pixels = (size_t)conv->oh * conv->ow, pairs = ((size_t)conv->oh + 1) / 2;
+    size_t plain = pixels / ampk_bn_piece_pixels(k) + 1;
+    size_t pooled = pairs / ampk_bn_piece_pairs(k, conv->ow) + 1;
+    size_t pieces = (size_t)conv->shape.n * (plain > pooled ? plain : pooled);
+    return (2 * pieces + AMPK_BN_ARRAYS) * (size_t)k * sizeof(float);
+}
+
+static size_t largest_of(size_t a, size_t b, size_t c)
+{
+    size_t most = a > b ? a : b;
+    return most > c ? most : c;
+}
+
 static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv, char *err,
                            size_t err_size)
 {
-    size_t bytes = conv->lane_bytes * ctx->threads + sums_bytes(conv);
-    size_t weights = ampk_conv_weight_count(&conv->shape) * sizeof(float);
-    if (bytes < weights) bytes = weights;
+    size_t bytes = largest_of(conv->lane_bytes * ctx->threads + sums_bytes(conv),
+                              ampk_conv_weight_count(&conv->shape) * sizeof(float),
+                              conv->shape.forward_only ? 0 : gradient_sums_bytes(conv));
     if (ampk_memory_reserve(ctx, bytes)) return true;
     snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes of work memory for a convolution", bytes);
     return false;

@@ -6,7 +6,7 @@
  *
  *     void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, ...) { ... }
  *
- * It is named in AMPK_CPU_OPERATIONS below, and context.c forwards to the set that
+ * It is named in AMPK_CPU_OPERATIONS below, and backend.c forwards to the set that
  * context_create chose. All other functions of such a file are static.
  */
 #ifndef AMPK_CPU_H
@@ -94,6 +94,10 @@ static inline size_t ampk_pool_index_bytes(int size)
 {
     return size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(float);
 }
+
+/* Memory at a multiple of 64 bytes, in huge pages where it is large; NULL when there is none left.
+ * To be given back by free(). */
+void *ampk_aligned_memory(size_t bytes);
 /* Work memory of one operation, 64-byte aligned, valid until the next call. Aborts the program with
  * a message when there is none left: conv_create reserves what is large. */
 void *ampk_memory(struct ampk_context *, size_t bytes);
@@ -175,6 +179,30 @@ static inline size_t ampk_pieces(size_t elements)
 static inline size_t ampk_piece(size_t elements, size_t first)
 {
     return elements - first < AMPK_PIECE ? elements - first : AMPK_PIECE;
+}
+
+/* ---- batch-norm's work memory ----
+ * Two partial sums for each channel and piece of an image, and some arrays of the layer's channels.
+ * conv.c reserves it with the convolution, because later it is too late to fail. */
+
+enum {
+    AMPK_BN_COMPUTED =
+        4, /* parameters that are computed: the normalizer's factor, the gradient's */
+    AMPK_BN_ARRAYS = 2 + AMPK_BN_COMPUTED, /* with the sums of all pieces */
+};
+
+/* Pixels in a piece: about AMPK_PIECE values, but enough that the sums are small beside them. */
+static inline size_t ampk_bn_piece_pixels(int c)
+{
+    size_t pixels = AMPK_PIECE / (size_t)c;
+    return pixels > 128 ? pixels : 128;
+}
+
+/* Before a maxpool of 2 x 2: pairs of rows in a piece. */
+static inline size_t ampk_bn_piece_pairs(int c, int w)
+{
+    size_t pairs = ampk_bn_piece_pixels(c) / (2 * (size_t)w);
+    return pairs ? pairs : 1;
 }
 
 /* For one thread: raises *amax, unless it is NULL. */

@@ -3,11 +3,14 @@
  * of its layout. */
 #include "dnnl_compat.h"
 
+#include "kernels/kernels.h"
+
 #include <dnnl.h>
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t layout_t;       /* owned */
@@ -47,6 +50,22 @@ static void check(dnnl_status_t status, const char *what)
     if (status == dnnl_success) return;
     fprintf(stderr, "oneDNN: %s failed with status %d\n", what, (int)status);
     abort();
+}
+
+/* ---- memory that ends ---- */
+
+/* oneDNN writes its code to memory without looking whether it got any, 256 KiB at least for each
+ * piece of code, and where one of its lists cannot grow an exception leaves it: both end the
+ * program. So nothing is asked of it where this much more could not be had. It is far more than one
+ * plan takes, because threads that load images allocate at the same time. */
+enum { ROOM = 32 << 20 };
+
+static bool has_room(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    munmap(memory, bytes);
+    return true;
 }
 
 /* ---- where the two APIs differ ---- */
@@ -164,13 +183,17 @@ static void use_everything(struct ampk_dnnl *dnnl)
 
 struct ampk_dnnl *ampk_dnnl_create(int threads, char *err, size_t err_size)
 {
-    struct ampk_dnnl *dnnl = calloc(1, sizeof *dnnl);
-    if (dnnl) dnnl->threads = threads;
-    if (dnnl && create_streams(dnnl)) {
+    struct ampk_dnnl *dnnl = has_room(ROOM) ? calloc(1, sizeof *dnnl) : NULL;
+    if (!dnnl) {
+        snprintf(err, err_size, AMPK_NO_MEMORY ": oneDNN needs %d MiB to start", ROOM >> 20);
+        return NULL;
+    }
+    dnnl->threads = threads;
+    if (create_streams(dnnl)) {
         use_everything(dnnl);
         return dnnl;
     }
-    snprintf(err, err_size, "oneDNN: no CPU engine, or out of memory");
+    snprintf(err, err_size, "oneDNN: no CPU engine");
     ampk_dnnl_destroy(dnnl);
     return NULL;
 }
@@ -323,7 +346,7 @@ struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_d
                                              const struct ampk_dnnl_shape *s, char *err,
                                              size_t err_size)
 {
-    struct ampk_dnnl_plan *plan = calloc(1, sizeof *plan);
+    struct ampk_dnnl_plan *plan = has_room(ROOM) ? calloc(1, sizeof *plan) : NULL;
     dnnl_status_t status = dnnl_out_of_memory;
     if (plan) {
         int before = omp_get_max_threads(); /* oneDNN plans for as many as OpenMP offers */
@@ -336,10 +359,11 @@ struct ampk_dnnl_plan *ampk_dnnl_plan_create(struct ampk_dnnl *dnnl, enum ampk_d
     }
     if (status == dnnl_success) return plan;
     snprintf(err, err_size,
-             "oneDNN: no convolution for input %dx%dx%dx%d, filters %d of %dx%d, stride %d, "
+             "%s: no convolution for input %dx%dx%dx%d, filters %d of %dx%d, stride %d, "
              "pad %d,%d,%d, groups %d: status %d",
-             s->n, s->c, s->h, s->w, s->k, s->kh, s->kw, s->stride, s->pad_top, s->pad_bottom,
-             s->pad_side, s->groups, (int)status);
+             status == dnnl_out_of_memory ? AMPK_NO_MEMORY : "oneDNN", s->n, s->c, s->h, s->w, s->k,
+             s->kh, s->kw, s->stride, s->pad_top, s->pad_bottom, s->pad_side, s->groups,
+             (int)status);
     ampk_dnnl_plan_destroy(plan);
     return NULL;
 }
@@ -372,10 +396,10 @@ struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *
                                                    size_t err_size)
 {
     size_t bytes = dnnl_memory_desc_get_size(plan->weights);
-    struct ampk_dnnl_weights *w = calloc(1, sizeof *w);
+    struct ampk_dnnl_weights *w = has_room(bytes + ROOM) ? calloc(1, sizeof *w) : NULL;
     if (w) w->values = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!w || !w->values) {
-        snprintf(err, err_size, "out of memory: %zu bytes for convolution weights", bytes);
+        snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes for convolution weights", bytes);
         free(w);
         return NULL;
     }

@@ -63,11 +63,11 @@ static void sort_set(struct amp_ap_set *set, size_t n_predictions, size_t n_trut
 {
     qsort(set->predictions, n_predictions, sizeof *set->predictions, compare_predictions);
     qsort(set->truths, n_truths, sizeof *set->truths, compare_truths);
-    for (size_t i = 0; i < n_predictions; ++i)
+    for (size_t i = 0; i < n_predictions; i++)
         ++set->first_prediction[set->predictions[i].p.class_id + 1];
-    for (size_t i = 0; i < n_truths; ++i)
+    for (size_t i = 0; i < n_truths; i++)
         ++set->first_truth[set->truths[i].t.class_id + 1];
-    for (int k = 0; k < set->n_classes; ++k) {
+    for (int k = 0; k < set->n_classes; k++) {
         set->first_prediction[k + 1] += set->first_prediction[k];
         set->first_truth[k + 1] += set->first_truth[k];
     }
@@ -90,7 +90,7 @@ static const char *find_fault(const struct amp_ap_set *set, int image, int class
 static int copy_predictions(struct amp_ap_set *set, const struct amp_prediction *predictions,
                             size_t n, char *err, size_t err_size)
 {
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         const struct amp_prediction *p = &predictions[i];
         const char *fault = find_fault(set, p->image, p->class_id, p->box);
         if (!fault && !isfinite(p->score)) fault = "score is not finite";
@@ -110,7 +110,7 @@ static int copy_predictions(struct amp_ap_set *set, const struct amp_prediction 
 static int copy_truths(struct amp_ap_set *set, const struct amp_truth *truths, size_t n, char *err,
                        size_t err_size)
 {
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         const struct amp_truth *t = &truths[i];
         const char *fault = find_fault(set, t->image, t->class_id, t->box);
         if (fault) {
@@ -201,7 +201,7 @@ static bool match(const struct amp_prediction *p, const struct placed_truth *tru
     bool coco = rule == AMP_MATCH_COCO;
     double best = coco ? fmin(iou, 1 - 1e-10) : 0;
     size_t best_at = n;
-    for (size_t i = find_image(truths, n, p->image); i < n && truths[i].t.image == p->image; ++i) {
+    for (size_t i = find_image(truths, n, p->image); i < n && truths[i].t.image == p->image; i++) {
         if (coco && taken[i]) continue;
         double overlap = box_iou(p->box, truths[i].t.box);
         if (coco ? overlap >= best : overlap > best) {
@@ -226,9 +226,9 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     size_t n_truths = set->first_truth[class_id + 1] - set->first_truth[class_id];
     size_t counted = 0;
     memset(scratch->taken, 0, n_truths);
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; i++)
         scratch->seen[predictions[i].p.image] = 0;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         const struct amp_prediction *p = &predictions[i].p;
         if (rule == AMP_MATCH_COCO && ++scratch->seen[p->image] > AMP_COCO_MAX_DETECTIONS) continue;
         bool hit = match(p, truths, n_truths, rule, iou, scratch->taken);
@@ -269,15 +269,15 @@ static struct amp_class_ap integrate(const struct outcome *outcomes, size_t n, c
     struct amp_class_ap sum = {0, 0, 0};
     size_t hits = 0, seen = 0; /* among the predictions up to i */
     int tenth = 10, hundredth = 100;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < n; i++) {
         size_t copies = count_image(draws, outcomes[i].image);
         seen += copies;
         hits += outcomes[i].hit ? copies : 0;
     }
     while (!reaches_tenth(hits, truths, tenth))
-        --tenth;
+        tenth--;
     while (!reaches_hundredth(hits, truths, hundredth))
-        --hundredth;
+        hundredth--;
     for (size_t i = n; i-- > 0;) {
         size_t copies = count_image(draws, outcomes[i].image);
         if (copies == 0) continue;
@@ -288,7 +288,7 @@ static struct amp_class_ap integrate(const struct outcome *outcomes, size_t n, c
             sum.area += (double)copies * best;
             hits -= copies;
         }
-        for (; tenth >= 0 && (seen == 0 || !reaches_tenth(hits, truths, tenth)); --tenth)
+        for (; tenth >= 0 && (seen == 0 || !reaches_tenth(hits, truths, tenth)); tenth--)
             sum.eleven_point += best;
         for (; hundredth >= 0 && (seen == 0 || !reaches_hundredth(hits, truths, hundredth));
              --hundredth)
@@ -326,7 +326,7 @@ int amp_ap_set_measure(const struct amp_ap_set *set, enum amp_match_rule rule, d
     }
     struct scratch scratch;
     if (make_scratch(set, &scratch, err, err_size)) return -1;
-    for (int k = 0; k < set->n_classes; ++k) {
+    for (int k = 0; k < set->n_classes; k++) {
         size_t truths = set->first_truth[k + 1] - set->first_truth[k];
         if (truths == 0) {
             per_class[k] = (struct amp_class_ap){NAN, NAN, NAN};
@@ -353,14 +353,14 @@ static void average_rows(struct amp_map_result *result)
     enum { COLUMNS = sizeof(struct amp_map_row) / sizeof(double) };
     double sum[COLUMNS] = {0}, column[COLUMNS];
     size_t with_truths = 0;
-    for (int k = 0; k < result->n_classes; ++k) {
+    for (int k = 0; k < result->n_classes; k++) {
         if (result->classes[k].truths == 0) continue;
         memcpy(column, &result->classes[k].row, sizeof column);
-        for (int i = 0; i < COLUMNS; ++i)
+        for (int i = 0; i < COLUMNS; i++)
             sum[i] += column[i];
-        ++with_truths;
+        with_truths++;
     }
-    for (int i = 0; i < COLUMNS; ++i)
+    for (int i = 0; i < COLUMNS; i++)
         column[i] = with_truths ? sum[i] / (double)with_truths : NAN;
     memcpy(&result->mean, column, sizeof column);
 }
@@ -370,26 +370,26 @@ static int fill_rows(const struct amp_ap_set *set, double iou, struct amp_map_re
 {
     int n = set->n_classes;
     struct amp_class_result *classes = result->classes;
-    for (int k = 0; k < n; ++k) {
+    for (int k = 0; k < n; k++) {
         classes[k].truths = set->first_truth[k + 1] - set->first_truth[k];
         classes[k].predictions = set->first_prediction[k + 1] - set->first_prediction[k];
     }
     if (amp_ap_set_measure(set, AMP_MATCH_VOC, 0.5, ap, err, err_size)) return -1;
-    for (int k = 0; k < n; ++k) {
+    for (int k = 0; k < n; k++) {
         classes[k].row.ap50 = ap[k].area;
         classes[k].row.ap50_11pt = ap[k].eleven_point;
     }
     if (amp_ap_set_measure(set, AMP_MATCH_VOC, 0.75, ap, err, err_size)) return -1;
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         classes[k].row.ap75 = ap[k].area;
     if (amp_ap_set_measure(set, AMP_MATCH_VOC, iou, ap, err, err_size)) return -1;
-    for (int k = 0; k < n; ++k) {
+    for (int k = 0; k < n; k++) {
         classes[k].row.ap_iou = ap[k].area;
         classes[k].row.ap_iou_11pt = ap[k].eleven_point;
     }
-    for (int t = 0; t < AMP_COCO_IOUS; ++t) {
+    for (int t = 0; t < AMP_COCO_IOUS; t++) {
         if (amp_ap_set_measure(set, AMP_MATCH_COCO, amp_coco_iou(t), ap, err, err_size)) return -1;
-        for (int k = 0; k < n; ++k) {
+        for (int k = 0; k < n; k++) {
             classes[k].row.coco[t] = ap[k].coco;
             classes[k].row.ap += ap[k].coco / AMP_COCO_IOUS;
         }
@@ -435,7 +435,7 @@ struct amp_ap_outcomes {
 void amp_ap_outcomes_free(struct amp_ap_outcomes *o)
 {
     if (!o) return;
-    for (int t = 0; t < MEANS_IOUS; ++t) {
+    for (int t = 0; t < MEANS_IOUS; t++) {
         free(o->outcomes[t]);
         free(o->counted[t]);
     }
@@ -448,7 +448,7 @@ static bool allocate_outcomes(struct amp_ap_outcomes *o)
     size_t n_classes = (size_t)o->set->n_classes + 1;
     size_t n_predictions = o->set->first_prediction[o->set->n_classes] + 1;
     bool complete = (o->truths = malloc(n_classes * sizeof *o->truths));
-    for (int t = 0; t < MEANS_IOUS; ++t) {
+    for (int t = 0; t < MEANS_IOUS; t++) {
         o->outcomes[t] = malloc(n_predictions * sizeof *o->outcomes[t]);
         o->counted[t] = malloc(n_classes * sizeof *o->counted[t]);
         complete = complete && o->outcomes[t] && o->counted[t];
@@ -471,10 +471,10 @@ struct amp_ap_outcomes *amp_ap_outcomes_new(const struct amp_ap_set *set, char *
         amp_ap_outcomes_free(o);
         return NULL;
     }
-    for (int t = 0; t < MEANS_IOUS; ++t) {
+    for (int t = 0; t < MEANS_IOUS; t++) {
         enum amp_match_rule rule = t < 2 ? AMP_MATCH_VOC : AMP_MATCH_COCO;
         double iou = t == 0 ? 0.5 : t == 1 ? 0.75 : amp_coco_iou(t - 2);
-        for (int k = 0; k < set->n_classes; ++k)
+        for (int k = 0; k < set->n_classes; k++)
             o->counted[t][k] =
                 match_class(set, k, rule, iou, &scratch, o->outcomes[t] + set->first_prediction[k]);
     }
@@ -485,9 +485,9 @@ struct amp_ap_outcomes *amp_ap_outcomes_new(const struct amp_ap_set *set, char *
 static void count_truths(struct amp_ap_outcomes *o, const int *draws)
 {
     const struct amp_ap_set *set = o->set;
-    for (int k = 0; k < set->n_classes; ++k) {
+    for (int k = 0; k < set->n_classes; k++) {
         o->truths[k] = 0;
-        for (size_t i = set->first_truth[k]; i < set->first_truth[k + 1]; ++i)
+        for (size_t i = set->first_truth[k]; i < set->first_truth[k + 1]; i++)
             o->truths[k] += count_image(draws, set->truths[i].t.image);
     }
 }
@@ -498,10 +498,10 @@ struct amp_map_means amp_ap_outcomes_means(struct amp_ap_outcomes *o, const int 
     struct amp_map_means sum = {0, 0, 0};
     int with_truths = 0;
     count_truths(o, draws);
-    for (int k = 0; k < set->n_classes; ++k) {
+    for (int k = 0; k < set->n_classes; k++) {
         if (o->truths[k] == 0) continue;
-        ++with_truths;
-        for (int t = 0; t < MEANS_IOUS; ++t) {
+        with_truths++;
+        for (int t = 0; t < MEANS_IOUS; t++) {
             struct amp_class_ap ap = integrate(o->outcomes[t] + set->first_prediction[k],
                                                o->counted[t][k], draws, o->truths[k]);
             if (t == 0) sum.map50 += ap.area;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugin/core/whole_file.h"
+#include "plugin/core/file.h"
 
 #define MARKER "darknet-amp chart 1"
 
@@ -53,7 +53,7 @@ static void add_loss(struct amp_chart *c, size_t iteration, double low, double h
 /* What an earlier run saw of iterations that are now run again. */
 static void forget_from(struct amp_chart *c, size_t iteration)
 {
-    for (struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+    for (struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
         if (p->iteration >= iteration) p->iteration = 0;
         if (p->map_iteration >= iteration) p->map_iteration = 0;
     }
@@ -81,7 +81,7 @@ void amp_chart_add_map(struct amp_chart *c, size_t iteration, double map50, doub
 static void write_points(const struct amp_chart *c, FILE *f)
 {
     fprintf(f, "<metadata>" MARKER "\n");
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
         if (p->iteration)
             fprintf(f, "loss %zu %.9g %.9g %.9g %.9g\n", p->iteration, p->low, p->high, p->average,
                     p->scale);
@@ -195,7 +195,7 @@ static struct axis iterations(const struct amp_chart *c)
 static struct axis losses(const struct amp_chart *c)
 {
     double low = INFINITY, high = 0, out = 0;
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
         if (!p->iteration) continue;
         low = fmin(low, fmin(p->low > 0 ? p->low : INFINITY, p->average));
         high = fmax(high, p->average);
@@ -232,8 +232,8 @@ static void write_loss_axis(FILE *f, const struct axis *a)
         write_grid_line(f, place(a, v), label);
     }
     int decades = a->log ? (int)ceil(log10(a->to / a->from)) : 0;
-    for (int e = a->log ? (int)floor(log10(a->from)) : 1; a->log && pow(10, e) <= a->to; ++e)
-        for (int k = 0; k < (decades > 3 ? 1 : 3); ++k) {
+    for (int e = a->log ? (int)floor(log10(a->from)) : 1; a->log && pow(10, e) <= a->to; e++)
+        for (int k = 0; k < (decades > 3 ? 1 : 3); k++) {
             double v = digits[k] * pow(10, e);
             if (v < a->from || v > a->to) continue;
             snprintf(label, sizeof label, "%g", v);
@@ -244,7 +244,7 @@ static void write_loss_axis(FILE *f, const struct axis *a)
 static void write_map_axis(FILE *f, const struct amp_chart *c)
 {
     bool any = false;
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p)
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++)
         any = any || p->map_iteration;
     for (int percent = 0; any && percent <= 100; percent += 20)
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" class=\"map\">%d %%</text>\n", RIGHT + 8,
@@ -278,7 +278,7 @@ static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
 static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
 {
     struct axis x = iterations(c);
-    for (int i = 0; i < c->setup.n_marks; ++i) {
+    for (int i = 0; i < c->setup.n_marks; i++) {
         double at = place(&x, (double)c->setup.mark[i]);
         fprintf(f,
                 "<path class=\"mark\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" class=\"small\">"
@@ -295,12 +295,12 @@ static void write_band(FILE *f, const struct amp_chart *c, const struct axis *x,
     const struct point *end = c->points + AMP_CHART_POINTS;
     char command = 'M';
     fprintf(f, "<path class=\"band\" d=\"");
-    for (const struct point *p = c->points; p < end; ++p)
+    for (const struct point *p = c->points; p < end; p++)
         if (p->iteration) {
             fprintf(f, "%c%.1f %.1f", command, place(x, (double)p->iteration), place(y, p->high));
             command = 'L';
         }
-    for (const struct point *p = end - 1; p >= c->points; --p)
+    for (const struct point *p = end - 1; p >= c->points; p--)
         if (p->iteration)
             fprintf(f, "L%.1f %.1f", place(x, (double)p->iteration), place(y, p->low));
     fprintf(f, "%s\"/>\n", command == 'L' ? "Z" : "");
@@ -333,7 +333,7 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
 {
     bool first = true;
     fprintf(f, "<path class=\"%s\" d=\"", class);
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
         double v = value(p);
         bool is_map = value == map50_of || value == map_of;
         if (!isfinite(v)) continue;
@@ -353,7 +353,7 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
 static void write_map_dots(FILE *f, const struct amp_chart *c, const struct axis *x,
                            const struct axis *y)
 {
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p)
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++)
         if (p->map_iteration)
             fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c1272d\"/>\n",
                     place(x, (double)p->map_iteration), place(y, p->map50));
@@ -377,7 +377,7 @@ static void write_best(FILE *f, const struct amp_chart_state *s, const struct ax
 static bool scale_axis(const struct amp_chart *c, struct axis *a)
 {
     double low = INFINITY, high = 0;
-    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; ++p) {
+    for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
         double v = scale_of(p);
         if (!isfinite(v)) continue;
         low = fmin(low, v);
@@ -406,7 +406,7 @@ static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x
 
 static void write_text(FILE *f, const char *text)
 {
-    for (; *text; ++text) {
+    for (; *text; text++) {
         const char *special = *text == '<'   ? "&lt;"
                               : *text == '&' ? "&amp;"
                               : *text == '>' ? "&gt;"

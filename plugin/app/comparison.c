@@ -7,13 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/cfg_variant.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/plan.h"
-#include "quiet.h"
+#include "variant.h"
 
-enum { BATCHES = 4, LEAST_BATCHES = 2, MOST_ROUNDS = 16, LEAST_ROUNDS = 4, TRIES = 4 };
-static const double enough_seconds = 20, most_seconds = 300; /* of a round; of all */
+enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };
+static const double enough_seconds = 20; /* no further batch after that */
 
 static int complain(const char *what)
 {
@@ -64,7 +63,7 @@ static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool
         set_number(k, "loss_scale", o->loss_scale);
     else
         set(k, "loss_scale", dynamic ? "dynamic" : NULL);
-    set(k, "loss_scale_init", NULL); /* what is searched is found */
+    set(k, "loss_scale_init", NULL); /* the first pass searches the scale */
     if (dynamic) {
         set_number(k, "loss_scale_min", o->loss_scale_min);
         set_number(k, "loss_scale_max", o->loss_scale_max);
@@ -72,7 +71,7 @@ static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool
     }
     static const char *const others[] = {"loss_scale_min", "loss_scale_max", "loss_scale_window",
                                          "loss_scale_growth", "loss_scale_backoff"};
-    for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         set(k, others[i], NULL);
 }
 
@@ -93,41 +92,20 @@ static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool
     set_scale_keys(k, o, !fp32 && o->dtype == AMP_DTYPE_FP16);
 }
 
-/* As the user's cfg with the advice followed. */
 static int build(struct amp_comparison *c, bool fp32, network **net)
 {
-    char err[2 * PATH_MAX];
-    const struct amp_precision *p = c->precision;
     struct net_keys own;
-    struct amp_cfg_variant variant;
-    struct amp_cfg_key *keys = calloc(NET_KEYS + (size_t)p->net->n, sizeof *keys);
-    if (!keys) return complain("out of memory");
-    set_net_keys(&own, p, fp32);
-    int n = own.n;
-    memcpy(keys, own.keys, (size_t)n * sizeof *keys);
-    for (int i = 0; i < p->net->n; ++i)
-        if (p->advised[i]) keys[n++] = (struct amp_cfg_key){"mixed_precision", "0", i + 1};
-    int failed = amp_cfg_variant_open(&variant, c->cfg, keys, n, err, sizeof err);
-    free(keys);
-    if (failed) return complain(err);
-    amp_hush_begin();
-    *net = load_network(variant.path, (char *)c->weights, 1);
-    amp_hush_end();
-    amp_cfg_variant_close(&variant);
-    return 0;
-}
-
-static int build_mixed(struct amp_comparison *c)
-{
-    if (c->mixed) free_network(c->mixed);
-    c->mixed = NULL;
-    return build(c, false, &c->mixed);
+    set_net_keys(&own, c->precision, fp32);
+    *net = amp_variant_load(fp32 ? "amp check: the network in FP32"
+                                 : "amp check: the network in mixed precision",
+                            c->cfg, own.keys, own.n, c->weights);
+    return *net ? 0 : -1;
 }
 
 static void see_weights(struct amp_comparison *c)
 {
     const struct amp_plan *plan = amp_plan_in_use(c->mixed);
-    for (int i = 0; plan && i < plan->n; ++i) {
+    for (int i = 0; plan && i < plan->n; i++) {
         const layer *l = &c->mixed->layers[i];
         bool connected = l->type == CONNECTED;
         if (!plan->layers[i].ours || plan->layers[i].compute != AMPK_COMPUTE_FP16 ||
@@ -210,7 +188,7 @@ static void note_left(struct amp_comparison *c, const struct amp_pass *pass)
     struct amp_precision *p = c->precision;
     if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
         amp_precision_left(p, pass->layer, pass->tensor, pass->magnitude);
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         if (amp_left_fp16(c->mixed, i)) amp_precision_left(p, i, "input's copy", pass->magnitude);
 }
 
@@ -237,7 +215,7 @@ static int compare_batch(struct amp_comparison *c)
     struct amp_pass pass, seen = {0};
     pass_over(c, c->fp32, amp_precision_see_fp32, &pass);
     if (!pass.clean) return tell_not_clean("FP32", &pass);
-    for (int i = 0; i < TRIES && !seen.clean; ++i) {
+    for (int i = 0; i < TRIES && !seen.clean; i++) {
         settle(c, &pass);
         pass_over(c, c->mixed, amp_precision_see_mixed, &seen);
         if (!pass.clean) break;
@@ -253,41 +231,19 @@ static int compare_batch(struct amp_comparison *c)
     return 1;
 }
 
-/* ---- rounds ---- */
+/* ---- the whole ---- */
 
-static void tell_batch(struct amp_comparison *c, int batch, int n)
-{
-    if (c->precision->n_advice)
-        amp_comparison_tell(c, "comparing batch %d of %d, lines of the cfg changed: %d", batch, n,
-                            c->precision->n_advice);
-    else
-        amp_comparison_tell(c, "comparing batch %d of %d", batch, n);
-}
-
-/* As compare_batch. All rounds have the same batches. */
+/* As compare_batch. */
 static int compare_batches(struct amp_comparison *c)
 {
-    struct amp_precision *p = c->precision;
     double start = amp_clock_seconds();
-    int n = c->batches ? c->batches : BATCHES, result = 0;
-    amp_precision_restart(p);
-    c->images = c->redone = 0;
-    for (int k = 0; k < n && !result; ++k) {
-        if (!c->batches && k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds)
-            break;
-        tell_batch(c, k + 1, n);
+    int result = 0;
+    for (int k = 0; k < BATCHES && !result; k++) {
+        if (k >= LEAST_BATCHES && amp_clock_seconds() - start > enough_seconds) break;
+        amp_comparison_tell(c, "comparing batch %d of %d", k + 1, BATCHES);
         result = load_batch(c, k) ? -1 : compare_batch(c);
     }
-    if (result) return result;
-    c->batches = p->batches;
-    amp_precision_judge(p);
-    return 0;
-}
-
-static bool may_go_on(const struct amp_comparison *c, int rounds)
-{
-    bool in_time = amp_clock_seconds() - c->began < most_seconds;
-    return rounds < MOST_ROUNDS && (rounds < LEAST_ROUNDS || in_time);
+    return result;
 }
 
 int amp_comparison_run(struct amp_comparison *c)
@@ -295,21 +251,16 @@ int amp_comparison_run(struct amp_comparison *c)
     struct amp_precision *p = c->precision;
     c->began = c->told = amp_clock_seconds();
     read_paths(c);
-    if (build(c, true, &c->fp32)) return -1;
-    for (int round = 0; may_go_on(c, round); ++round) {
-        int before = p->n_advice;
-        if (build_mixed(c)) return -1;
-        see_weights(c);
-        if (p->n_advice > before) continue; /* to be followed before anything is compared */
-        int result = compare_batches(c);
-        if (result < 0) return -1;
-        if (p->n_advice > before) continue;
-        c->settled = !result && p->left < 0;
-        return result && !before ? complain("gradients are not finite, whatever the precision: "
-                                            "check the weights file and the labels")
-                                 : 0;
-    }
-    return 0;
+    if (build(c, true, &c->fp32) || build(c, false, &c->mixed)) return -1;
+    see_weights(c);
+    /* Weights that FP16 cannot hold spoil every number after them. */
+    bool weights_fit = !p->n_advice;
+    int result = compare_batches(c);
+    if (!result && weights_fit) amp_precision_judge(p);
+    if (result > 0 && !p->n_advice && p->left < 0)
+        return complain("gradients are not finite, whatever the precision: check the weights file "
+                        "and the labels");
+    return result < 0 ? -1 : 0;
 }
 
 void amp_comparison_free(struct amp_comparison *c)

@@ -1,6 +1,5 @@
-/* Batches of a training's own images through two networks of the same weights, one in FP32, until
- * there is nothing more to advise: what was advised is followed, and the batches are compared
- * again. Calls Darknet; belongs to the `darknet` program. */
+/* Batches of a training's own images through two networks of the same weights, one in FP32. Calls
+ * Darknet; belongs to the `darknet` program. */
 #ifndef AMP_COMPARISON_H
 #define AMP_COMPARISON_H
 
@@ -14,13 +13,11 @@ struct amp_comparison {
     network *fp32, *mixed;
     char **paths; /* the training list */
     int n_paths;
-    int batches;        /* of a round; 0: not known yet */
-    int images, redone; /* of the last round */
-    bool settled;       /* the last round found nothing to add to the advice */
+    int images, redone; /* images compared; backward passes that were repeated */
     double began, told; /* seconds: the start, and the last line of progress */
 };
 
-/* Leaves both networks as the last round had them. 0, or -1 with a message on stderr. */
+/* Leaves both networks as the last batch had them. 0, or -1 with a message on stderr. */
 int amp_comparison_run(struct amp_comparison *);
 /* A line of progress on stderr, if it is time for one. */
 __attribute__((format(printf, 2, 3))) void amp_comparison_tell(struct amp_comparison *,

@@ -48,7 +48,7 @@ static void start_loading(struct loader *loader, const network *net, char *path)
 bool amp_detect_is_decoded(image im, const char *path)
 {
     if (im.w != 10 || im.h != 10) return true;
-    for (int i = 0; i < im.w * im.h * im.c; ++i) {
+    for (int i = 0; i < im.w * im.h * im.c; i++) {
         if (im.data[i] != 0) return true;
     }
     int w = 0, h = 0, c = 0;
@@ -66,9 +66,9 @@ static void free_images(struct loader *loader)
 /* With a NaN among its scores get_network_boxes writes past its array, so this comes first. */
 static int check_outputs(const network *net, const char *path)
 {
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         layer l = net->layers[i];
-        for (int k = 0; is_head(l) && k < l.outputs; ++k) {
+        for (int k = 0; is_head(l) && k < l.outputs; k++) {
             if (isfinite(l.output[k])) continue;
             fprintf(stderr,
                     "error: %s: output %d of layer %d is %g: the weights do not give finite "
@@ -115,9 +115,9 @@ static int collect(network *net, const struct amp_eval_set *set, int image_index
     detection *found =
         get_network_boxes(net, original.w, original.h, thresh, tree_thresh, set->map, 0, &n);
     if (nms > 0) do_nms_sort(found, n, set->n_classes, nms);
-    for (int i = 0; i < n && !failed; ++i) {
+    for (int i = 0; i < n && !failed; i++) {
         struct amp_box b = to_box(found[i].bbox, original.w, original.h, &all->unbounded);
-        for (int k = 0; k < set->n_classes && !failed; ++k) {
+        for (int k = 0; k < set->n_classes && !failed; k++) {
             if (found[i].prob[k] > 0)
                 failed = append(all, (struct amp_prediction){image_index, k, found[i].prob[k], b});
         }
@@ -152,7 +152,7 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
     set_batch_network(net, 1);
     amp_progress_start(&progress, stderr, "evaluating", (size_t)n);
     while (done < n && !failed) {
-        for (; started < n && started < done + LOADERS; ++started)
+        for (; started < n && started < done + LOADERS; started++)
             start_loading(&loaders[started % LOADERS], net, set->images.line[started]);
         struct loader *loader = &loaders[done % LOADERS];
         pthread_join(loader->thread, NULL);
@@ -160,7 +160,7 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
         free_images(loader);
         amp_progress_update(&progress, (size_t)++done);
     }
-    for (; done < started; ++done) {
+    for (; done < started; done++) {
         pthread_join(loaders[done % LOADERS].thread, NULL);
         free_images(&loaders[done % LOADERS]);
     }

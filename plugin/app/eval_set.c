@@ -5,15 +5,19 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/file_check.h"
-#include "plugin/input/labels.h"
+#include "plugin/core/cfg.h"
+#include "plugin/core/file.h"
+#include "plugin/core/net.h"
+#include "plugin/core/options.h"
 #include "plugin/core/progress.h"
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/weights_file.h"
+#include "plugin/input/labels.h"
 
 /* Where faults go, and how many there were. */
 struct fault_log {
@@ -25,7 +29,7 @@ static void tell(void *context, const char *message)
 {
     struct fault_log *log = context;
     fprintf(log->file, "error: %s\n", message);
-    ++log->count;
+    log->count++;
 }
 
 __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, const char *format,
@@ -44,7 +48,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, con
 
 static void free_lines(struct amp_lines *lines)
 {
-    for (int i = 0; i < lines->count; ++i)
+    for (int i = 0; i < lines->count; i++)
         free(lines->line[i]);
     free(lines->line);
     free(lines->number);
@@ -88,12 +92,12 @@ static int read_lines(struct fault_log *log, const char *what, const char *path,
     size_t size = 0;
     int number = 0, blanks = 0, failed = 0;
     while (!failed && getline(&text, &size, file) >= 0) {
-        ++number;
+        number++;
         if (trim_end(text) == 0) {
-            ++blanks;
+            blanks++;
             continue;
         }
-        for (; keep_blank && blanks > 0 && !failed; --blanks)
+        for (; keep_blank && blanks > 0 && !failed; blanks--)
             failed = append_line(lines, "", number - blanks);
         blanks = 0;
         if (!failed) failed = append_line(lines, text, number);
@@ -153,7 +157,7 @@ static int read_map(struct fault_log *log, const char *path, struct amp_eval_set
     set->n_classes = AMP_MAP_CLASSES;
     set->map = calloc(AMP_MAP_CLASSES, sizeof *set->map);
     if (!failed && !set->map) failed = fail(log, "class map %s: no memory", path);
-    for (int i = 0; !failed && i < AMP_MAP_CLASSES; ++i)
+    for (int i = 0; !failed && i < AMP_MAP_CLASSES; i++)
         failed = read_map_line(log, path, &lines, i, set->n_head_classes, &set->map[i]);
     free_lines(&lines);
     return failed;
@@ -198,7 +202,7 @@ static int append_truths(struct amp_eval_set *set, int image, const struct amp_l
         set->truths = truths;
         set->truth_capacity = 2 * n;
     }
-    for (size_t i = 0; i < labels->count; ++i)
+    for (size_t i = 0; i < labels->count; i++)
         set->truths[set->n_truths++] =
             (struct amp_truth){image, labels->rows[i].class_id, to_box(labels->rows[i])};
     set->over_edge += labels->over_edge;
@@ -222,7 +226,7 @@ static int read_truths(struct fault_log *log, struct amp_eval_set *set)
     struct amp_progress progress;
     int failed = 0;
     amp_progress_start(&progress, stderr, "checking images and labels", (size_t)set->images.count);
-    for (int i = 0; !failed && i < set->images.count; ++i) {
+    for (int i = 0; !failed && i < set->images.count; i++) {
         char path[AMP_LABEL_PATH_MAX], err[AMP_LABEL_PATH_MAX + 512];
         check_image(log, set, i);
         if (amp_label_path(set->images.line[i], path, sizeof path, err, sizeof err))
@@ -269,4 +273,125 @@ void amp_eval_set_free(struct amp_eval_set *set)
 const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id)
 {
     return set->names.line[set->map ? set->map[class_id] : class_id];
+}
+
+/* ---- a network for the set ---- */
+
+struct checker {
+    const struct amp_cfg_file *cfg;
+    const struct amp_net_desc *net;
+    const struct amp_eval_set *set;
+    bool on_gpu, failed;
+    FILE *log;
+};
+
+__attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("error: ", k->log);
+    vfprintf(k->log, format, args);
+    fputc('\n', k->log);
+    va_end(args);
+    k->failed = true;
+}
+
+/* ---- heads ---- */
+
+/* The head's entry with this key, or NULL; what it names must be readable, Darknet does not look.
+ */
+static const struct amp_cfg_entry *named_file(struct checker *k, int layer, const char *key)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(amp_cfg_layer(k->cfg, layer), key);
+    const char *why = e ? amp_text_unreadable(e->value) : NULL;
+    if (why) fault(k, "%s:%d: %s=%s: %s", k->cfg->path, e->line, key, e->value, why);
+    return e;
+}
+
+/* Darknet's CPU code for a tree (forward_region_layer) divides by a temperature of 0 and walks the
+ * wrong elements; only its GPU code is right. */
+static void check_tree_and_map(struct checker *k, int layer)
+{
+    const char *path = k->cfg->path;
+    const struct amp_layer_desc *l = &k->net->layers[layer];
+    const struct amp_cfg_entry *map = named_file(k, layer, "map");
+    const struct amp_cfg_entry *tree = l->type == AMP_REGION ? named_file(k, layer, "tree") : NULL;
+    if (tree && !k->on_gpu)
+        fault(k,
+              "%s:%d: [region] with tree= can only be evaluated on a GPU: Darknet's CPU code "
+              "computes trees wrongly",
+              path, tree->line);
+    if (k->set->map && !tree)
+        fault(k, "%s:%d: the data file has map=, which is for [region] heads with tree= only", path,
+              l->line);
+    if (map && l->type != AMP_DETECTION && !k->set->map)
+        fault(k,
+              "%s:%d: map=%s: labels and detections name different classes; allowed: no map= here, "
+              "or one in the data file too",
+              path, map->line, map->value);
+}
+
+static void check_head(struct checker *k, int layer)
+{
+    const struct amp_layer_desc *l = &k->net->layers[layer];
+    const struct amp_layer_desc *last = &k->net->layers[k->net->n - 1];
+    if (l->classes != k->set->n_head_classes)
+        fault(k, "%s:%d: classes=%d in %s, but the data file says %d", k->cfg->path, l->line,
+              l->classes, l->type_name, k->set->n_head_classes);
+    if ((l->type == AMP_DETECTION) != (last->type == AMP_DETECTION))
+        fault(k, "%s:%d: %s together with a %s head; allowed: not both", k->cfg->path, l->line,
+              l->type_name, last->type_name);
+    check_tree_and_map(k, layer);
+}
+
+static void check_heads(struct checker *k)
+{
+    const struct amp_layer_desc *last = &k->net->layers[k->net->n - 1];
+    if (k->net->c != 3)
+        fault(k, "%s:%d: channels=%d; allowed: 3, what images are loaded with", k->cfg->path,
+              k->cfg->sections[0].line, k->net->c);
+    if (!amp_layer_is_head(last)) {
+        fault(k, "%s:%d: the last layer is %s; allowed: [yolo], [region], [detection]",
+              k->cfg->path, last->line, last->type_name);
+        return;
+    }
+    for (int i = 0; i < k->net->n; i++) {
+        if (amp_layer_is_head(&k->net->layers[i])) check_head(k, i);
+    }
+}
+
+/* ---- weights ---- */
+
+static void check_weights(struct checker *k, const char *path)
+{
+    char err[2 * PATH_MAX];
+    struct amp_weights_info info;
+    if (amp_weights_check(path, k->net, &info, err, sizeof err))
+        fault(k, "%s", err);
+    else if (info.layers_found < info.layers)
+        fprintf(k->log,
+                "warning: weights file %s ends before layer %d: %d of %d layers with weights are "
+                "loaded, the others are random\n",
+                path, info.first_absent, info.layers_found, info.layers);
+}
+
+int amp_map_check_network(const char *cfg_path, const char *weights_path,
+                          const struct amp_eval_set *set, bool on_gpu, FILE *log)
+{
+    char err[2 * PATH_MAX];
+    struct amp_options options;
+    struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    struct amp_net_desc *net = NULL;
+    if (cfg && amp_options_read(cfg, &options, NULL, 0, err, sizeof err) == 0)
+        net = amp_net_describe(cfg, 0, 0, options.mixed_precision, err, sizeof err);
+    struct checker k = {.cfg = cfg, .net = net, .set = set, .on_gpu = on_gpu, .log = log};
+    if (net) {
+        check_heads(&k);
+        if (weights_path) check_weights(&k, weights_path);
+    } else {
+        fault(&k, "%s", err);
+    }
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    return k.failed ? -1 : 0;
 }

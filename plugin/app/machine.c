@@ -1,9 +1,13 @@
+#define _GNU_SOURCE
 #include "machine.h"
 
 #include <dnnl.h>
 #include <omp.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "commands.h"
 #include "darknet.h"
 
 #ifdef GPU
@@ -23,14 +27,18 @@ static void add_version(struct amp_machine *m, const char *name, int major, int 
 }
 
 #ifdef GPU
-static void look_at_gpu(struct amp_machine *m, int gpu)
+static void name_gpu(struct amp_machine *m, int gpu)
 {
     struct cudaDeviceProp properties;
-    int driver = 0, runtime = 0, cudnn = (int)cudnnGetVersion();
-    int thousand = cudnn >= 90000 ? 10000 : 1000; /* since cuDNN 9 */
     snprintf(m->device, sizeof m->device, "GPU %d", gpu);
     if (cudaGetDeviceProperties(&properties, gpu) == cudaSuccess)
         snprintf(m->device, sizeof m->device, "%s", properties.name);
+}
+
+static void look_at_cuda(struct amp_machine *m)
+{
+    int driver = 0, runtime = 0, cudnn = (int)cudnnGetVersion();
+    int thousand = cudnn >= 90000 ? 10000 : 1000; /* since cuDNN 9 */
     if (cudaDriverGetVersion(&driver) == cudaSuccess)
         add_version(m, "CUDA driver", driver / 1000, driver % 1000 / 10, -1);
     if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
@@ -39,13 +47,13 @@ static void look_at_gpu(struct amp_machine *m, int gpu)
 }
 #endif
 
-void amp_machine_choose(int argc, char **argv)
+void amp_machine_choose(int gpu)
 {
-    gpu_index = find_int_arg(argc, argv, "-i", 0);
-    if (find_arg(argc, argv, "-nogpu")) gpu_index = -1;
 #ifdef GPU
-    if (gpu_index >= 0) cuda_set_device(gpu_index);
+    gpu_index = gpu;
+    if (gpu >= 0) cuda_set_device(gpu);
 #else
+    (void)gpu;
     gpu_index = -1;
 #endif
 }
@@ -54,12 +62,55 @@ void amp_machine_look(struct amp_machine *m, int gpu)
 {
     *m =
         (struct amp_machine){.backend = gpu < 0 ? "cpu" : "cuda", .threads = omp_get_max_threads()};
-#ifdef GPU
-    if (gpu >= 0) {
-        look_at_gpu(m, gpu);
-        return;
-    }
-#endif
     const dnnl_version_t *version = dnnl_version();
     add_version(m, "oneDNN", version->major, version->minor, version->patch);
+#ifdef GPU
+    look_at_cuda(m);
+    if (gpu >= 0) name_gpu(m, gpu);
+#endif
+}
+
+/* ---- darknet amp --version ---- */
+
+static void print_cpu(int threads)
+{
+    char *line = NULL, *name = NULL;
+    size_t size = 0;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && !name && getline(&line, &size, f) >= 0)
+        if (!strncmp(line, "model name", 10)) name = strchr(line, ':');
+    printf("CPU: %.*s, %d thread%s\n", name ? (int)strcspn(name + 2, "\n") : 7,
+           name ? name + 2 : "unknown", threads, threads == 1 ? "" : "s");
+    free(line);
+    if (f) fclose(f);
+}
+
+static void print_gpus(void)
+{
+#ifdef GPU
+    struct amp_machine m = {0};
+    int n = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n < 1) {
+        puts("GPU: none found");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        name_gpu(&m, i);
+        printf("GPU %d: %s\n", i, m.device);
+    }
+#else
+    puts("GPU: this build uses none");
+#endif
+}
+
+int amp_print_version(void)
+{
+    struct amp_machine m;
+    amp_machine_look(&m, -1);
+    puts("darknet-amp " AMP_VERSION "\nDarknet " AMP_DARKNET_VERSION);
+    for (int i = 0; i < m.n_versions; i++)
+        printf("%s %s\n", m.versions[i].name, m.versions[i].number);
+    print_cpu(m.threads);
+    print_gpus();
+    return fflush(stdout) ? 1 : 0;
 }

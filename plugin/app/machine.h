@@ -1,4 +1,4 @@
-/* What a measurement was taken on. */
+/* Which GPU or CPU the program uses, and the versions of the libraries that compute on it. */
 #ifndef AMP_MACHINE_H
 #define AMP_MACHINE_H
 
@@ -9,12 +9,13 @@ struct amp_machine {
     struct {
         const char *name; /* "oneDNN", "CUDA runtime" ... */
         char number[32];
-    } versions[3];
+    } versions[4];
     int n_versions;
 };
 
-/* Takes -i N and -nogpu out of argv, as Darknet's main does, and sets its gpu_index. */
-void amp_machine_choose(int argc, char **argv);
+/* gpu: as -i says, or -1. Sets Darknet's gpu_index as its main does; where there is no such GPU it
+ * may be -1 afterwards. */
+void amp_machine_choose(int gpu);
 
 /* gpu: the device's number, below 0 for the CPU. */
 void amp_machine_look(struct amp_machine *, int gpu);

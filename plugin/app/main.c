@@ -1,76 +1,147 @@
-// The `darknet` program: runs our own sub-commands, and hands everything else to Darknet's main.
+/* The `darknet` program: runs our own commands, and hands everything else to Darknet's main. */
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "commands.h"
 #include "darknet.h"
-#include "detector_train.h"
-#include "check_command.h"
-#include "profile_command.h"
-#include "plugin/core/plan_command.h"
-#include "detector_map.h"
+#include "plugin/core/nearest.h"
 
 int darknet_main(int argc, char **argv);
 
-// A sub-command `darknet WORD1 WORD2 ...`; run() gets the whole command line and returns the exit
-// status.
+static int amp_command(int argc, char **argv);
+
+/* `darknet WORD1 WORD2 ...` */
 struct command {
-    const char *words[2];
+    const char *words[2]; /* words[1] NULL: any, or none */
     int (*run)(int argc, char **argv);
+    bool whole; /* run gets main's argv, else its name and what follows it */
 };
 
-// `darknet amp` with no sub-command of ours.
-static int amp_command_usage(int argc, char **argv)
+static const struct command commands[] = {
+    {{"amp", "plan"}, amp_command_plan, false},
+    {{"amp", "check"}, amp_command_check, false},
+    {{"amp", "profile"}, amp_command_profile, false},
+    {{"amp", NULL}, amp_command, false},
+    {{"detector", "map"}, amp_command_detector_map, false},
+    {{"detector", "train"}, amp_command_detector_train, true},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static const char help[] =
+    "Usage: darknet amp plan CFG [--json]\n"
+    "         what runs in which precision, and why\n"
+    "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
+    "         mixed precision and FP32 compared on your own images\n"
+    "       darknet amp profile CFG [--json]\n"
+    "         seconds of every layer in FP32 and in mixed precision\n"
+    "       darknet amp --version\n"
+    "         versions of the libraries, and the CPU or GPU found\n"
+    "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"
+    "         trains a detector; mixed_precision=1 under [net] of the cfg turns mixed precision "
+    "on\n"
+    "       darknet detector map DATA CFG WEIGHTS [--json FILE]\n"
+    "         mean average precision of a detector\n"
+    "Each of them takes --help. All other commands are Darknet's own.\n";
+
+static const char *nearest_of(const char *first, const char *word)
 {
-    (void)argc;
-    fprintf(stderr,
-            "usage: %s amp plan CFG [--json]\n"
-            "           what runs in which precision, and why\n"
-            "       %s amp check DATA CFG [WEIGHTS] [--json]\n"
-            "           batches of your own images in mixed precision and in FP32, compared\n"
-            "       %s amp profile CFG [--all] [--json]\n"
-            "           seconds, FLOPs, bytes and share of every layer in FP32 and in mixed "
-            "precision\n",
-            argv[0], argv[0], argv[0]);
+    const char *known[COMMANDS];
+    size_t n = 0;
+    for (int i = 0; i < COMMANDS; i++)
+        if (commands[i].words[1] && !strcmp(commands[i].words[0], first))
+            known[n++] = commands[i].words[1];
+    return amp_nearest_word(word, known, n);
+}
+
+static int refuse_word(const char *first, const char *word, const char *nearest)
+{
+    fprintf(stderr, "error: unknown command \"%s %s\"", first, word);
+    if (nearest) fprintf(stderr, "; the nearest known one is %s %s", first, nearest);
+    fputc('\n', stderr);
     return 1;
 }
 
-static const struct command commands[] = {
-    {{"amp", "check"}, amp_command_check},
-    {{"amp", "plan"}, amp_command_plan},
-    {{"amp", "profile"}, amp_command_profile},
-    {{"amp", ""}, amp_command_usage},
-    {{"detector", "map"}, amp_command_detector_map},
-    {{"detector", "train"}, amp_command_detector_train},
-    {{NULL, NULL}, NULL},
-};
-
-// The words are the first two after Darknet's general options, -i N and -nogpu, which may stand
-// anywhere.
-static const struct command *find_command(int argc, char **argv)
+/* `darknet amp` with no command of ours behind it. */
+static int amp_command(int argc, char **argv)
 {
-    char **words = calloc((size_t)argc + 3, sizeof *words);
-    if (!words) return NULL;
-    memcpy(words, argv, (size_t)argc * sizeof *words);
-    find_char_arg(argc, words, "-i", 0);
-    find_arg(argc, words, "-nogpu");
-    const struct command *found = NULL;
-    for (const struct command *c = commands; c->run && words[1] && !found; ++c) {
-        bool any = !c->words[1][0];
-        if (strcmp(words[1], c->words[0])) continue;
-        if (any || (words[2] && strcmp(words[2], c->words[1]) == 0)) found = c;
+    const char *word = argc > 1 ? argv[1] : "";
+    if (!strcmp(word, "--help") || !strcmp(word, "-help")) {
+        fputs(help, stdout);
+        return fflush(stdout) ? 1 : 0;
     }
-    free(words);
-    return found;
+    if (!strcmp(word, "--version") || !strcmp(word, "-version")) return amp_print_version();
+    if (*word) refuse_word("amp", word, nearest_of("amp", word));
+    fputs(help, stderr);
+    return 1;
 }
 
-// Darknet's training returns while its loader threads still decode the next batch, into a variable
-// of the function that has returned. An ordinary exit would run the destructors of OpenCV under
-// them, and its own frames would be overwritten; both crash now and then. quick_exit runs only what
-// was registered with at_quick_exit, and here below the frames that Darknet has left.
+/* ---- which command ---- */
+
+/* Where Darknet's general options, -i N and -nogpu, may stand anywhere. Returns the place of the
+ * first word from `from` on that is neither, or argc. */
+static int next_word(int argc, char **argv, int from)
+{
+    int i = from;
+    while (i < argc && (!strcmp(argv[i], "-nogpu") || (!strcmp(argv[i], "-i") && i + 1 < argc)))
+        i += strcmp(argv[i], "-i") ? 1 : 2;
+    return i;
+}
+
+static const struct command *find_command(const char *first, const char *second)
+{
+    for (const struct command *c = commands; c < commands + COMMANDS; c++) {
+        if (strcmp(first, c->words[0])) continue;
+        if (!c->words[1] || !strcmp(second, c->words[1])) return c;
+    }
+    return NULL;
+}
+
+/* Without the command's words, whose places are first and second. */
+static int run(const struct command *c, int argc, char **argv, int first, int second)
+{
+    static char name[64];
+    int n = 0;
+    char **rest = calloc((size_t)argc + 2, sizeof *rest);
+    if (!rest) return 1;
+    snprintf(name, sizeof name, "darknet %s%s%s", c->words[0], c->words[1] ? " " : "",
+             c->words[1] ? c->words[1] : "");
+    rest[n++] = name;
+    for (int i = 1; i < argc; i++)
+        if (i != first && (i != second || !c->words[1])) rest[n++] = argv[i];
+    int status = c->run(n, rest);
+    free(rest);
+    return status;
+}
+
+/* Darknet does nothing at all, with status 0, where it does not know the word after `detector`. */
+static bool is_misspelt_detector(const char *first, const char *second)
+{
+    static const char *const known[] = {"test",   "train", "valid", "valid2",
+                                        "recall", "demo",  "map"};
+    if (strcmp(first, "detector") || !*second) return false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(second, known[i])) return false;
+    refuse_word(first, second, amp_nearest_word(second, known, sizeof known / sizeof *known));
+    return true;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
+    const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
+    const struct command *c = find_command(one, two);
+    if (c) return c->whole ? c->run(argc, argv) : run(c, argc, argv, first, second);
+    if (is_misspelt_detector(one, two)) return 1;
+    return darknet_main(argc, argv);
+}
+
+/* Darknet's training returns while its loader threads still decode the next batch, into a variable
+ * of the function that has returned. An ordinary exit would run the destructors of OpenCV under
+ * them, and its own frames would be overwritten; both crash now and then. quick_exit runs only what
+ * was registered with at_quick_exit, and here below the frames that Darknet has left. */
 static _Noreturn void leave(int status)
 {
     __attribute__((unused)) volatile char frames_of_darknet[1 << 16];
@@ -81,6 +152,5 @@ static _Noreturn void leave(int status)
 
 int main(int argc, char **argv)
 {
-    const struct command *c = find_command(argc, argv);
-    leave(c ? c->run(argc, argv) : darknet_main(argc, argv));
+    leave(dispatch(argc, argv));
 }

@@ -4,19 +4,24 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "plugin/core/json.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/stream.h"
 
 /* ---- the table ---- */
 
 static size_t count_predictions(const struct amp_map_result *result)
 {
     size_t n = 0;
-    for (int k = 0; k < result->n_classes; ++k)
+    for (int k = 0; k < result->n_classes; k++)
         n += result->classes[k].predictions;
     return n;
 }
@@ -56,7 +61,7 @@ static void print_classes(FILE *out, const struct amp_map_settings *s,
     snprintf(title, sizeof title, "AP@%.4g", s->iou);
     fprintf(out, "\n%-24s %8s %10s %10s %10s %11s\n", "class", "truths", "detections", title,
             "AP@0.75", "AP@[.5:.95]");
-    for (int k = 0; k < result->n_classes; ++k) {
+    for (int k = 0; k < result->n_classes; k++) {
         const struct amp_class_result *r = &result->classes[k];
         fprintf(out, "%-24s %8zu %10zu %10s %10s %11s\n", amp_eval_set_class_name(set, k),
                 r->truths, r->predictions, percent(r->row.ap_iou, a), percent(r->row.ap75, b),
@@ -88,7 +93,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
         print_mean(out, name, "VOC 11 points", mean->ap_iou_11pt);
     }
     print_mean(out, "mAP@[.5:.95]", "COCO, 101 points", mean->ap);
-    for (int t = 0; all_ious && t < AMP_COCO_IOUS; ++t) {
+    for (int t = 0; all_ious && t < AMP_COCO_IOUS; t++) {
         snprintf(name, sizeof name, "  COCO AP@%.2f", amp_coco_iou(t));
         print_mean(out, name, "COCO, 101 points", mean->coco[t]);
     }
@@ -163,13 +168,13 @@ static void write_means(FILE *out, const struct amp_map_row *mean)
     } numbers[] = {{"map50", mean->ap50},     {"map50_11pt", mean->ap50_11pt},
                    {"map75", mean->ap75},     {"map", mean->ap},
                    {"map_iou", mean->ap_iou}, {"map_iou_11pt", mean->ap_iou_11pt}};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         fprintf(out, "  ");
         write_number(out, numbers[i].key, numbers[i].value);
         fprintf(out, ",\n");
     }
     fprintf(out, "  \"coco\": [\n");
-    for (int t = 0; t < AMP_COCO_IOUS; ++t) {
+    for (int t = 0; t < AMP_COCO_IOUS; t++) {
         fprintf(out, "    {\"iou\": %.2f, ", amp_coco_iou(t));
         write_number(out, "map", mean->coco[t]);
         fprintf(out, "}%s\n", t + 1 < AMP_COCO_IOUS ? "," : "");
@@ -182,7 +187,7 @@ static void write_drawings(FILE *out, const char *key, const struct amp_bootstra
                            size_t offset)
 {
     fprintf(out, "    \"%s\": [", key);
-    for (int b = 0; b < bootstrap->count; ++b) {
+    for (int b = 0; b < bootstrap->count; b++) {
         double value;
         memcpy(&value, (const char *)&bootstrap->means[b] + offset, sizeof value);
         if (b) fputs(", ", out);
@@ -210,7 +215,7 @@ static void write_object(FILE *out, const struct amp_map_settings *settings,
     fprintf(out, "{\n");
     write_means(out, &result->mean);
     fprintf(out, "  \"classes\": [\n");
-    for (int k = 0; k < result->n_classes; ++k) {
+    for (int k = 0; k < result->n_classes; k++) {
         write_class(out, amp_eval_set_class_name(set, k), &result->classes[k]);
         fprintf(out, "%s\n", k + 1 < result->n_classes ? "," : "");
     }
@@ -262,4 +267,56 @@ int amp_map_write_json(const char *path, const struct amp_map_settings *settings
     snprintf(err, err_size, "cannot write %s: %s", path, strerror(errno));
     unlink(temporary);
     return -1;
+}
+
+/* ---- the bootstrap ---- */
+
+void amp_bootstrap_draw(int b, int n_images, int *draws)
+{
+    struct amp_stream stream;
+    amp_stream_open(&stream, 0, AMP_STREAM_DRAW, (uint64_t)b, 0);
+    memset(draws, 0, (size_t)n_images * sizeof *draws);
+    for (int i = 0; i < n_images; i++)
+        draws[((uint64_t)amp_stream_bits(&stream) * (uint64_t)n_images) >> 32]++;
+}
+
+static void draw_all(struct amp_ap_outcomes *outcomes, int n_images, int *draws,
+                     struct amp_bootstrap *bootstrap, FILE *log)
+{
+    struct amp_progress progress;
+    amp_progress_start(&progress, log, "drawing", (size_t)bootstrap->count);
+    progress.unit = "drawings";
+    for (int b = 0; b < bootstrap->count; b++) {
+        amp_bootstrap_draw(b, n_images, draws);
+        bootstrap->means[b] = amp_ap_outcomes_means(outcomes, draws);
+        amp_progress_update(&progress, (size_t)b + 1);
+    }
+}
+
+int amp_bootstrap_run(const struct amp_ap_set *set, int n_images, int count,
+                      struct amp_bootstrap *bootstrap, FILE *log, char *err, size_t err_size)
+{
+    *bootstrap = (struct amp_bootstrap){0};
+    if (count == 0) return 0;
+    int *draws = malloc(((size_t)n_images + 1) * sizeof *draws);
+    bootstrap->means = malloc((size_t)count * sizeof *bootstrap->means);
+    struct amp_ap_outcomes *outcomes = amp_ap_outcomes_new(set, err, err_size);
+    if (outcomes && (!draws || !bootstrap->means))
+        snprintf(err, err_size, "no memory for %d drawings", count);
+    bool ready = outcomes && draws && bootstrap->means;
+    if (ready) {
+        bootstrap->count = count;
+        draw_all(outcomes, n_images, draws, bootstrap, log);
+    } else {
+        amp_bootstrap_free(bootstrap);
+    }
+    amp_ap_outcomes_free(outcomes);
+    free(draws);
+    return ready ? 0 : -1;
+}
+
+void amp_bootstrap_free(struct amp_bootstrap *bootstrap)
+{
+    free(bootstrap->means);
+    *bootstrap = (struct amp_bootstrap){0};
 }

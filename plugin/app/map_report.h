@@ -1,13 +1,29 @@
-/* The result of `detector map` as a table and as JSON. Pure C. */
+/* The result of `detector map` as a table and as JSON, and the bootstrap over its images: mAP of
+ * random drawings of as many images, with replacement. Pure C. */
 #ifndef AMP_MAP_REPORT_H
 #define AMP_MAP_REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #include "average_precision.h"
-#include "bootstrap.h"
 #include "eval_set.h"
+
+struct amp_bootstrap {
+    int count;                   /* drawings; 0: none were asked for */
+    struct amp_map_means *means; /* [count] */
+};
+
+/* Drawing b of n images is the same in every run and for every network, so that the means of two
+ * networks can be subtracted drawing by drawing. Progress on log. 0, or -1 with text in err;
+ * amp_bootstrap_free after use. */
+int amp_bootstrap_run(const struct amp_ap_set *set, int n_images, int count,
+                      struct amp_bootstrap *bootstrap, FILE *log, char *err, size_t err_size);
+void amp_bootstrap_free(struct amp_bootstrap *bootstrap);
+
+/* How often drawing b holds each of n images; the sum is n. */
+void amp_bootstrap_draw(int b, int n_images, int *draws);
 
 /* How a result came about; it is printed and written with the result. */
 struct amp_map_settings {

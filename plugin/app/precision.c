@@ -18,7 +18,7 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
     size_t n = (size_t)net->n;
     *p =
         (struct amp_precision){.net = net, .cfg = cfg, .options = *options, .scale = 1, .left = -1};
-    for (int w = 0; w < AMP_SEEN; ++w)
+    for (int w = 0; w < AMP_SEEN; w++)
         p->tensors[w] = calloc(n, sizeof *p->tensors[w]);
     p->advised = calloc(n, sizeof *p->advised);
     p->rounds_weights = calloc(n, sizeof *p->rounds_weights);
@@ -26,35 +26,21 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
     if (!p->tensors[0] || !p->tensors[1] || !p->tensors[2] || !p->advised || !p->rounds_weights ||
         !p->advice)
         return -1;
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         p->advised[i] = net->layers[i].override == 0;
     return 0;
 }
 
-static void forget_samples(struct amp_precision *p)
-{
-    for (int w = 0; w < AMP_SEEN; ++w)
-        for (int i = 0; p->tensors[w] && i < p->net->n; ++i)
-            free(p->tensors[w][i].sample);
-}
-
 void amp_precision_free(struct amp_precision *p)
 {
-    forget_samples(p);
-    for (int w = 0; w < AMP_SEEN; ++w)
+    for (int w = 0; w < AMP_SEEN; w++) {
+        for (int i = 0; p->tensors[w] && i < p->net->n; i++)
+            free(p->tensors[w][i].sample);
         free(p->tensors[w]);
+    }
     free(p->advised);
     free(p->rounds_weights);
     free(p->advice);
-}
-
-void amp_precision_restart(struct amp_precision *p)
-{
-    forget_samples(p);
-    for (int w = 0; w < AMP_SEEN; ++w)
-        memset(p->tensors[w], 0, (size_t)p->net->n * sizeof *p->tensors[w]);
-    p->batches = 0;
-    p->left = -1;
 }
 
 /* ---- seeing ---- */
@@ -67,7 +53,7 @@ static size_t stride_of(size_t n)
 static double largest_of(const struct amp_seen *s)
 {
     double largest = 0;
-    for (size_t i = 0; i < s->n; ++i)
+    for (size_t i = 0; i < s->n; i++)
         largest = fmax(largest, fabs((double)s->values[i]));
     return largest;
 }
@@ -81,7 +67,7 @@ void amp_precision_see_fp32(const struct amp_seen *s, void *user)
     t->n_sample = stride ? (s->n + stride - 1) / stride : 0;
     t->sample = malloc((t->n_sample + 1) * sizeof *t->sample);
     if (!t->sample) t->n_sample = 0;
-    for (size_t k = 0; k < t->n_sample; ++k)
+    for (size_t k = 0; k < t->n_sample; k++)
         t->sample[k] = s->values[k * stride];
     t->fp32_largest = fmax(t->fp32_largest, largest_of(s));
 }
@@ -90,7 +76,7 @@ static void sum_sample(struct amp_compared *t, const struct amp_seen *s, double 
 {
     struct amp_sums *sums = &t->batch;
     size_t stride = stride_of(s->n);
-    for (size_t k = 0; k < t->n_sample; ++k) {
+    for (size_t k = 0; k < t->n_sample; k++) {
         double a = (double)t->sample[k], b = factor * (double)s->values[k * stride];
         bool lost = a != 0 && b == 0;
         sums->difference += (a - b) * (a - b);
@@ -111,7 +97,7 @@ void amp_precision_see_mixed(const struct amp_seen *s, void *user)
     t->seen = t->n_sample > 0;
     t->batch_largest = largest_of(s);
     t->batch = (struct amp_sums){.n = (double)s->n};
-    for (size_t i = 0; i < s->n; ++i)
+    for (size_t i = 0; i < s->n; i++)
         t->batch.zeros += s->values[i] == 0;
     sum_sample(t, s, s->what == AMP_SEEN_OUT ? 1 : 1 / p->scale);
 }
@@ -144,10 +130,10 @@ static void take_batch(struct amp_compared *t)
 
 void amp_precision_end_batch(struct amp_precision *p)
 {
-    for (int w = 0; w < AMP_SEEN; ++w)
-        for (int i = 0; i < p->net->n; ++i)
+    for (int w = 0; w < AMP_SEEN; w++)
+        for (int i = 0; i < p->net->n; i++)
             take_batch(&p->tensors[w][i]);
-    ++p->batches;
+    p->batches++;
 }
 
 /* ---- advice ---- */
@@ -201,7 +187,7 @@ void amp_precision_weights(struct amp_precision *p, int layer, const float *weig
 {
     double difference = 0, sum = 0, nonzero = 0, lost = 0;
     p->rounds_weights[layer] = true;
-    for (size_t k = 0; k < n; ++k) {
+    for (size_t k = 0; k < n; k++) {
         double w = (double)weights[k], rounded = round_to_fp16(w);
         difference += (w - rounded) * (w - rounded);
         sum += w * w;
@@ -226,7 +212,7 @@ static bool is_reduced(const struct amp_compared *t)
     return t->seen && strcmp(t->format, "fp32");
 }
 
-/* Leaving FP16 changes something there. */
+/* Leaving FP16 would change something there. */
 static bool may_leave(const struct amp_precision *p, int layer)
 {
     return !p->advised[layer] &&
@@ -237,7 +223,7 @@ static bool may_leave(const struct amp_precision *p, int layer)
 static bool reads(const struct amp_precision *p, int reader, int layer)
 {
     const struct amp_layer_desc *l = &p->net->layers[reader];
-    for (int k = 0; k < l->n_sources; ++k)
+    for (int k = 0; k < l->n_sources; k++)
         if (l->sources[k] == layer) return true;
     return false;
 }
@@ -247,13 +233,13 @@ static bool reads(const struct amp_precision *p, int reader, int layer)
 static bool advise_readers(struct amp_precision *p, int layer, const char *what)
 {
     bool found = false;
-    for (int i = layer + 1; i < p->net->n; ++i) {
+    for (int i = layer + 1; i < p->net->n; i++) {
         if (!reads(p, i, layer) || !may_leave(p, i)) continue;
         explain(advise_layer(p, i), "its backward pass makes the delta of layer %d: %s", layer,
                 what);
         found = true;
     }
-    for (int i = layer + 1; i < p->net->n && !found; ++i) {
+    for (int i = layer + 1; i < p->net->n && !found; i++) {
         if (!may_leave(p, i)) continue;
         explain(advise_layer(p, i), "the delta of layer %d comes through it: %s", layer, what);
         found = true;
@@ -293,22 +279,19 @@ static void overflow_of_layer(struct amp_precision *p, int layer, const char *te
 /* False: nothing keeps the scale from falling. */
 static bool let_scale_fall(struct amp_precision *p, int layer, const char *tensor)
 {
-    struct amp_options *o = &p->options;
-    if (!o->loss_scale_dynamic && o->loss_scale > 1) {
+    const struct amp_options *o = &p->options;
+    if (!o->loss_scale_dynamic && o->loss_scale > 1)
         explain(advise(p, 0, "loss_scale", "dynamic"),
                 "at the fixed loss scale %.0f gradients overflow FP16 (first the %s of layer %d)",
                 p->scale, tensor, layer);
-        o->loss_scale_dynamic = true;
-    } else if (o->loss_scale_dynamic && o->loss_scale_min > 1) {
+    else if (o->loss_scale_dynamic && o->loss_scale_min > 1)
         explain(
             advise(p, 0, "loss_scale_min", "1"),
             "at the smallest loss scale allowed, %.0f, gradients overflow FP16 (first the %s of "
             "layer %d)",
             p->scale, tensor, layer);
-        o->loss_scale_min = 1;
-    } else {
+    else
         return false;
-    }
     return true;
 }
 
@@ -317,7 +300,7 @@ void amp_precision_overflow(struct amp_precision *p, int layer, const char *tens
 {
     if (let_scale_fall(p, layer, tensor)) return;
     overflow_of_layer(p, layer, tensor, magnitude);
-    for (int i = p->net->n - 1; i >= 0; --i) {
+    for (int i = p->net->n - 1; i >= 0; i--) {
         const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
         double scaled = delta->fp32_largest * p->scale;
         if (is_fp16(delta) && scaled > AMP_FP16_LARGEST && !p->advised[i])
@@ -332,7 +315,7 @@ static double error_given(const struct amp_precision *p, int layer)
 {
     const struct amp_layer_desc *l = &p->net->layers[layer];
     double most = 0;
-    for (int k = 0; k < l->n_sources; ++k)
+    for (int k = 0; k < l->n_sources; k++)
         if (l->sources[k] >= 0) most = fmax(most, p->tensors[AMP_SEEN_OUT][l->sources[k]].error);
     return most;
 }
@@ -360,22 +343,20 @@ static bool loses_too_much(const struct amp_compared *t)
 /* False: nothing keeps the scale from rising, as far as that helps. */
 static bool let_scale_rise(struct amp_precision *p, int layer, const char *what)
 {
-    struct amp_options *o = &p->options;
+    const struct amp_options *o = &p->options;
     bool fixed = !o->loss_scale_dynamic;
     if (!fixed && (p->scale < o->loss_scale_max || p->scale == AMP_LOSS_SCALE_MAX)) return false;
     struct amp_advice *a =
         fixed ? advise(p, 0, "loss_scale", "dynamic") : advise(p, 0, "loss_scale_max", "16777216");
     explain(a, "at %s loss scale allowed, %.0f, layer %d's %s", fixed ? "the only" : "the largest",
             p->scale, layer, what);
-    if (!fixed) o->loss_scale_max = AMP_LOSS_SCALE_MAX;
-    o->loss_scale_dynamic = true;
     return true;
 }
 
 /* The gradient that the layer's delta is made of had lost too much already. */
 static bool is_given_losses(const struct amp_precision *p, int layer)
 {
-    for (int i = layer + 1; i < p->net->n; ++i)
+    for (int i = layer + 1; i < p->net->n; i++)
         if (reads(p, i, layer) && loses_too_much(&p->tensors[AMP_SEEN_DELTA][i])) return true;
     return false;
 }
@@ -419,7 +400,7 @@ static void judge_weight_gradient(struct amp_precision *p, int i)
 static double largest_output_error(const struct amp_precision *p)
 {
     double most = 0;
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         if (p->tensors[AMP_SEEN_OUT][i].seen) most = fmax(most, p->tensors[AMP_SEEN_OUT][i].error);
     return most;
 }
@@ -436,7 +417,7 @@ static int last_wrong_gradient(const struct amp_precision *p)
 {
     int i = p->net->n - 1;
     while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_GRADIENT][i]))
-        --i;
+        i--;
     return i;
 }
 
@@ -444,7 +425,7 @@ static int last_wrong_delta(const struct amp_precision *p)
 {
     int i = p->net->n - 1;
     while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_DELTA][i]))
-        --i;
+        i--;
     return i;
 }
 
@@ -492,12 +473,11 @@ static void judge_what_is_left(struct amp_precision *p)
 void amp_precision_judge(struct amp_precision *p)
 {
     bool fp16 = p->options.dtype == AMP_DTYPE_FP16;
-    bool scale = false; /* is to rise: what gradients look like now says nothing */
-    int before = p->n_advice;
-    for (int i = p->net->n - 1; i >= 0 && !scale && fp16; --i)
+    bool scale = false; /* is to rise: until then gradients say nothing about layers */
+    for (int i = p->net->n - 1; i >= 0 && !scale && fp16; i--)
         scale = judge_losses(p, i);
     if (!scale && fp16) scale = judge_scale(p);
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         if (!p->advised[i] && !judge_output(p, i) && !scale) judge_weight_gradient(p, i);
-    if (p->n_advice == before) judge_what_is_left(p);
+    if (!p->n_advice) judge_what_is_left(p);
 }

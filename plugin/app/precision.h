@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/include/amp_observe.h"
 
@@ -54,7 +54,7 @@ struct amp_advice {
 struct amp_precision {
     const struct amp_net_desc *net;
     const struct amp_cfg_file *cfg;
-    struct amp_options options;             /* the cfg's, then as advised */
+    struct amp_options options;             /* the cfg's */
     double scale;                           /* of the mixed pass; set before it */
     int batches;                            /* that ended */
     struct amp_compared *tensors[AMP_SEEN]; /* n each */
@@ -70,8 +70,6 @@ struct amp_precision {
 int amp_precision_init(struct amp_precision *, const struct amp_net_desc *,
                        const struct amp_cfg_file *cfg, const struct amp_options *);
 void amp_precision_free(struct amp_precision *);
-/* Forgets all batches, but no advice. */
-void amp_precision_restart(struct amp_precision *);
 
 /* amp_see_functions, user: the struct; the FP32 pass first. A pass that is seen again counts once.
  */
@@ -84,19 +82,19 @@ void amp_precision_end_batch(struct amp_precision *);
 void amp_precision_weights(struct amp_precision *, int layer, const float *weights, size_t n);
 /* A layer left FP16 in a forward pass. */
 void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);
-/* Gradients overflow at p->scale, which the options do not let fall any further: the options are to
- * let it, and if they do, layers are named. The pass, which is not clean, may have been seen. */
+/* Gradients overflow at p->scale, below which the options do not let it fall: if another option
+ * would let it, that one is advised, else layers are. The pass, which is not clean, may have been
+ * seen. */
 void amp_precision_overflow(struct amp_precision *, int layer, const char *tensor,
                             double magnitude);
 /* Adds to the advice what the batches show. A layer is named for what it does itself, not for what
- * it is given. Gradients of weights that are wrong are never left unsaid. */
+ * it is given. Wrong gradients of weights are always named, as advice or in `left`. */
 void amp_precision_judge(struct amp_precision *);
 
 /* What stands around the comparison in the report. */
 struct amp_check_summary {
     const char *data, *cfg, *weights; /* weights NULL: random ones */
     int images, images_per_iteration, redone;
-    bool settled; /* with all advice followed, there is no more of it */
     double stock_seconds, fp32_seconds, mixed_seconds; /* an iteration's passes; 0: not measured */
     size_t fp32_bytes, mixed_bytes;                    /* activations of a pass */
     bool random_size; /* training changes the network's size: these are the cfg's */

@@ -105,13 +105,8 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
             s->random_size ? ", at the cfg's size: random=1 trains at others too" : "");
 }
 
-static bool is_loss_scale(const struct amp_advice *a)
-{
-    return !strcmp(a->key, "loss_scale");
-}
-
 static void print_one_advice(const struct amp_precision *p, const struct amp_advice *a,
-                             bool settled, const char *cfg, FILE *f)
+                             const char *cfg, FILE *f)
 {
     if (a->layer < 0)
         fprintf(f, "  loss scale: %s\n", a->why);
@@ -123,49 +118,39 @@ static void print_one_advice(const struct amp_precision *p, const struct amp_adv
     else
         fprintf(f, "    %s:%d: below %s add the line", cfg, a->line,
                 p->net->layers[a->layer].type_name);
-    if (is_loss_scale(a) && settled)
-        fprintf(f, " (or by loss_scale=%.0f, the largest found to work)", p->scale);
     fprintf(f, "\n    %s=%s\n", a->key, a->value);
-}
-
-static void print_unsettled(const struct amp_precision *p, FILE *f)
-{
-    if (p->left >= 0)
-        fprintf(f,
-                "\nNot solved%s: layer %d (%s): %s.\nWrite amp_dtype=bf16 under [net], which "
-                "holds whatever FP32 holds.\n",
-                p->n_advice ? " by these lines" : "", p->left,
-                amp_layer_type_name(p->net->layers[p->left].type), p->left_why);
-    else
-        fprintf(f,
-                "\nThat is not all: with these lines mixed precision still differs too much. Write "
-                "them and run this\nagain, or write amp_dtype=bf16 under [net], which holds "
-                "whatever FP32 holds.\n");
 }
 
 /* Leaves little that is reduced. */
 static bool most_leave(const struct amp_precision *p)
 {
     int n = 0;
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         n += p->advised[i];
     return 2 * n > p->net->n;
 }
 
 static void print_advice(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
-    if (!p->n_advice && s->settled)
+    if (!p->n_advice && p->left < 0) {
         fprintf(f, "\nEvery layer can train in mixed precision as planned.\n");
-    if (p->n_advice)
-        fprintf(f, "\n%d line%s to write into %s%s:\n", p->n_advice, p->n_advice == 1 ? "" : "s",
-                s->cfg, s->settled ? "; the numbers above are those with them" : "");
-    for (int k = 0; k < p->n_advice; ++k)
-        print_one_advice(p, &p->advice[k], s->settled, s->cfg, f);
-    if (!s->settled)
-        print_unsettled(p, f);
-    else if (p->n_advice && most_leave(p) && p->options.dtype == AMP_DTYPE_FP16)
-        fprintf(f, "\nThat leaves few layers in FP16. amp_dtype=bf16 under [net], instead of these "
-                   "lines, may do: BF16\nholds whatever FP32 holds.\n");
+        return;
+    }
+    if (p->left >= 0)
+        fprintf(f,
+                "\nNo line under a layer helps layer %d (%s): %s.\nWrite amp_dtype=bf16 under "
+                "[net], which holds whatever FP32 holds.\n",
+                p->left, amp_layer_type_name(p->net->layers[p->left].type), p->left_why);
+    if (!p->n_advice) return;
+    fprintf(f, "\n%d line%s to write into %s:\n", p->n_advice, p->n_advice == 1 ? "" : "s", s->cfg);
+    for (int k = 0; k < p->n_advice; k++)
+        print_one_advice(p, &p->advice[k], s->cfg, f);
+    fprintf(f, "\nThen run this again: with %s written, more may show.\n",
+            p->n_advice == 1 ? "it" : "them");
+    if (most_leave(p) && p->options.dtype == AMP_DTYPE_FP16)
+        fprintf(f,
+                "These lines leave few layers in FP16. amp_dtype=bf16 under [net] may do instead: "
+                "BF16 holds whatever\nFP32 holds.\n");
 }
 
 void amp_precision_print(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
@@ -177,7 +162,7 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
         "|----- weight grad ----|\n%5s %-14s %-6s %9s %8s %8s %9s %8s %6s %6s %8s %8s %6s\n",
         "layer", "type", "stored", "largest", "headroom", "error", "largest", "error", "zero%",
         "lost%", "error", "cosine", "lost%");
-    for (int i = 0; i < p->net->n; ++i)
+    for (int i = 0; i < p->net->n; i++)
         print_layer(p, i, f);
     print_advice(p, s, f);
 }
@@ -209,7 +194,7 @@ static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
 
 static void json_layers(const struct amp_precision *p, FILE *f)
 {
-    for (int i = 0; i < p->net->n; ++i) {
+    for (int i = 0; i < p->net->n; i++) {
         const char *format = p->tensors[AMP_SEEN_OUT][i].format;
         fprintf(f, "%s\n  {\"layer\": %d, \"type\": \"%s\", \"format\": \"%s\"", i ? "," : "", i,
                 amp_layer_type_name(p->net->layers[i].type), format ? format : "fp32");
@@ -222,13 +207,12 @@ static void json_layers(const struct amp_precision *p, FILE *f)
 
 static void json_advice(const struct amp_precision *p, FILE *f)
 {
-    for (int k = 0; k < p->n_advice; ++k) {
+    for (int k = 0; k < p->n_advice; k++) {
         const struct amp_advice *a = &p->advice[k];
         fprintf(f, "%s\n  {\"layer\": ", k ? "," : "");
         json_number(f, "", a->layer < 0 ? NAN : a->layer);
         fprintf(f, ", \"line\": %d, \"%s\": \"%s=%s\", ", a->line, a->replace ? "replace" : "add",
                 a->key, a->value);
-        if (is_loss_scale(a)) fprintf(f, "\"largest_fixed\": %.0f, ", p->scale);
         fprintf(f, "\"why\": ");
         amp_json_string(f, a->why);
         fputc('}', f);
@@ -272,8 +256,7 @@ static void json_inputs(const struct amp_check_summary *s, FILE *f)
 void amp_precision_print_json(const struct amp_precision *p, const struct amp_check_summary *s,
                               FILE *f)
 {
-    fprintf(f, "{\"status\": \"%s\", \"settled\": %s, ",
-            p->n_advice || !s->settled ? "advice" : "fine", s->settled ? "true" : "false");
+    fprintf(f, "{\"status\": \"%s\", ", p->n_advice || p->left >= 0 ? "advice" : "fine");
     json_inputs(s, f);
     fprintf(f, ",\n \"precision\": \"%s\", \"batches\": %d", amp_dtype_word(p->options.dtype),
             p->batches);

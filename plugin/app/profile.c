@@ -1,115 +1,431 @@
+/* `darknet amp profile`: times training steps layer by layer, Darknet's own through its function
+ * pointers, mixed precision through the plugin (amp_observe.h). On a GPU the device is waited for
+ * before and after every layer. It does not know how the result is shown (profile_report.c). */
+#define _GNU_SOURCE
 #include "profile.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* ---- counting ---- */
+#include "amp_observe.h"
+#include "arguments.h"
+#include "commands.h"
+#include "darknet.h"
+#include "network.h"
+#include "variant.h"
 
-static double inputs_of(const struct amp_profile *p, int i)
+#include "plugin/attach/side.h"
+#include "plugin/core/named_files.h"
+#include "plugin/core/options.h"
+#include "plugin/core/progress.h"
+#include "plugin/input/check_train_net.h"
+
+#ifdef GPU
+#include "cuda.h"
+#endif
+
+/* Mixed precision searches its loss scale in the first step. */
+static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_SKIPPED = 20 };
+static const double enough_seconds = 20, seconds_between_lines = 5;
+
+/* One way's network. */
+struct timed {
+    network *net;                          /* NULL: this way is not timed */
+    void (**forward)(layer, network);      /* Darknet's pointers as they were; NULL in a network */
+    void (**backward)(layer, network);     /* that the plugin watches */
+    double (*seconds)[AMP_PROFILE_PASSES]; /* of the step at hand, per layer */
+    double whole[AMP_PROFILE_PASSES], update;
+    double begin; /* of the layer at hand */
+    bool went_back;
+};
+
+/* The way whose step runs. Darknet's callbacks have no argument for it. */
+static struct timed *now;
+
+/* ---- one layer ---- */
+
+/* The time when all that was started has been done. */
+static double finished(const network *net)
 {
-    const struct amp_layer_desc *l = &p->net->layers[i];
-    double n = 0;
-    for (int k = 0; k < l->n_sources; ++k)
-        n += l->sources[k] < 0 ? p->net->inputs : p->net->layers[l->sources[k]].outputs;
-    return n;
+#ifdef GPU
+    if (net->gpu_index >= 0) check_error(cudaDeviceSynchronize());
+#else
+    (void)net;
+#endif
+    return amp_clock_seconds();
 }
 
-/* Of a route's inputs, those that are not its sources' own slices of it. */
-static double copied_of(const struct amp_profile *p, int i, bool delta)
+static void begin_layer(void)
 {
-    const struct amp_plan_layer *plan = p->plan->layers;
-    double n = inputs_of(p, i);
-    for (int s = 0; s < i; ++s)
-        if (plan[s].route == i && (plan[s].delta_slice || !delta)) n -= p->net->layers[s].outputs;
-    return n;
+    now->begin = finished(now->net);
 }
 
-static double outputs_of(const struct amp_profile *p, int i, enum amp_profile_way way)
+static void end_layer(int layer, enum amp_profile_pass pass)
 {
-    size_t bytes = way == AMP_PROFILE_MIXED ? amp_format_bytes(p->plan->layers[i].out) : 4;
-    return (double)bytes * p->net->layers[i].outputs * p->net->batch;
+    struct timed *t = now;
+    t->seconds[layer][pass] += finished(t->net) - t->begin;
+    t->went_back = t->went_back || pass == AMP_PROFILE_BACKWARD;
 }
 
-/* Backward reads what forward read and wrote and the delta; it writes the source's delta. A fused
- * layer is the convolution's before it, but for a delta that it does not share. */
-static void count_bytes(const struct amp_profile *p, int i, enum amp_profile_way way)
+static void timed_forward(layer l, network net)
 {
-    double *bytes = p->layers[i].bytes[way];
-    const struct amp_layer_desc *l = &p->net->layers[i];
-    const struct amp_plan_layer *plan = &p->plan->layers[i];
-    bool mixed = way == AMP_PROFILE_MIXED;
-    double in = (mixed ? (double)amp_format_bytes(plan->in) : 4) * inputs_of(p, i) * p->net->batch;
-    double out = outputs_of(p, i, way);
-    double weights = (mixed ? (double)amp_format_bytes(plan->in) : 4) * (double)l->n_weights;
-    double known = mixed || !p->no_fp32 ? 1 : NAN;
-    if (mixed && plan->fused) {
-        bool passes_on = plan->backward && l->type == AMP_SHORTCUT &&
-                         p->plan->layers[plan->sources[1]].delta_owner != plan->delta_owner;
-        bytes[AMP_PROFILE_FORWARD] = 0;
-        bytes[AMP_PROFILE_BACKWARD] = passes_on ? 2 * out : 0;
-        return;
+    begin_layer();
+    now->forward[net.index](l, net);
+    end_layer(net.index, AMP_PROFILE_FORWARD);
+}
+
+static void timed_backward(layer l, network net)
+{
+    begin_layer();
+    now->backward[net.index](l, net);
+    end_layer(net.index, AMP_PROFILE_BACKWARD);
+}
+
+static void watched_layer(int layer, int backward, int done, void *user)
+{
+    (void)user;
+    if (done)
+        end_layer(layer, backward ? AMP_PROFILE_BACKWARD : AMP_PROFILE_FORWARD);
+    else
+        begin_layer();
+}
+
+/* ---- one step ---- */
+
+static bool replace_pointers(struct timed *t)
+{
+    size_t n = (size_t)t->net->n;
+    bool device = t->net->gpu_index >= 0;
+    t->forward = calloc(n, sizeof *t->forward);
+    t->backward = calloc(n, sizeof *t->backward);
+    if (!t->forward || !t->backward) return false;
+    for (int i = 0; i < t->net->n; i++) {
+        layer *l = &t->net->layers[i];
+        t->forward[i] = AMP_SIDE(device, l, forward);
+        t->backward[i] = AMP_SIDE(device, l, backward);
+        if (t->forward[i]) AMP_SIDE(device, l, forward) = timed_forward;
+        if (t->backward[i]) AMP_SIDE(device, l, backward) = timed_backward;
     }
-    if (mixed && plan->ours && l->type == AMP_ROUTE) {
-        double one = (double)amp_format_bytes(plan->in) * p->net->batch;
-        bytes[AMP_PROFILE_FORWARD] = 2 * one * copied_of(p, i, false);
-        bytes[AMP_PROFILE_BACKWARD] = plan->backward ? 4 * one * copied_of(p, i, true) : 0;
-        return;
-    }
-    int written = mixed ? amp_plan_writes(p->plan, i) : i;
-    double delta = outputs_of(p, written, way);
-    double fused = written != i ? delta : 0; /* residual or maxima */
-    bytes[AMP_PROFILE_FORWARD] = known * (in + out + weights + fused);
-    bytes[AMP_PROFILE_BACKWARD] =
-        known * (plan->backward ? 2 * in + out + delta + weights + 4 * (double)l->n_weights : 0);
+    return true;
 }
 
-void amp_profile_count(struct amp_profile *p)
+static bool start_watching(struct timed *t, network *net, enum amp_profile_way way)
 {
-    for (int i = 0; i < p->net->n; ++i) {
-        const struct amp_layer_desc *l = &p->net->layers[i];
-        double flop = l->forward_flop * p->net->batch;
-        bool wanted = false; /* a source wants its delta */
-        for (int k = 0; k < l->n_sources; ++k)
-            wanted = wanted || p->plan->layers[i].source_wanted[k];
-        p->layers[i].flop[AMP_PROFILE_FORWARD] = flop;
-        p->layers[i].flop[AMP_PROFILE_BACKWARD] =
-            p->plan->layers[i].backward ? (wanted ? 2 : 1) * flop : 0;
-        count_bytes(p, i, AMP_PROFILE_FP32);
-        count_bytes(p, i, AMP_PROFILE_MIXED);
-    }
+    t->net = net;
+    t->seconds = calloc((size_t)net->n, sizeof *t->seconds);
+    if (!t->seconds) return false;
+    if (way == AMP_PROFILE_FP32) return replace_pointers(t);
+    amp_watch_layers(net, watched_layer, NULL);
+    return true;
 }
 
-/* ---- sums ---- */
-
-void amp_profile_add(struct amp_profile_layer *sum, const struct amp_profile_layer *x)
+/* The plugin's network stays watched, and so keeps its training log to itself. */
+static void stop_watching(struct timed *t)
 {
-    for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass) {
-        sum->flop[pass] += x->flop[pass];
-        for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
-            sum->seconds[way][pass] += x->seconds[way][pass];
-            sum->bytes[way][pass] += x->bytes[way][pass];
+    bool device = t->net && t->net->gpu_index >= 0;
+    for (int i = 0; t->forward && t->backward && i < t->net->n; i++) {
+        AMP_SIDE(device, &t->net->layers[i], forward) = t->forward[i];
+        AMP_SIDE(device, &t->net->layers[i], backward) = t->backward[i];
+    }
+    free(t->forward);
+    free(t->backward);
+    free(t->seconds);
+}
+
+static void step(struct timed *t)
+{
+    network *net = t->net;
+    now = t;
+    t->went_back = false;
+    memset(t->seconds, 0, (size_t)net->n * sizeof *t->seconds);
+    *net->seen += (size_t)net->batch;
+    net->train = 1;
+    double start = finished(net);
+    forward_network(net);
+    double forward = finished(net);
+    backward_network(net);
+    double backward = finished(net);
+    update_network(net);
+    t->whole[AMP_PROFILE_FORWARD] = forward - start;
+    t->whole[AMP_PROFILE_BACKWARD] = backward - forward;
+    t->update = finished(net) - backward;
+}
+
+/* A step that mixed precision skips has not run the layers' backward. */
+static bool is_skipped(const struct timed *t)
+{
+    const struct amp_plan *plan = amp_plan_in_use(t->net);
+    return !t->went_back && plan->first_backward < plan->n;
+}
+
+/* ---- the fastest of all rounds ---- */
+
+static void forget(struct amp_profile *p)
+{
+    double *of_all[] = {p->update, p->step};
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        for (int k = 0; k < 2; k++)
+            of_all[k][way] = NAN;
+        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
+            p->other.seconds[way][pass] = NAN;
+            for (int i = 0; i < p->net->n; i++)
+                p->layers[i].seconds[way][pass] = NAN;
         }
     }
 }
 
-const char *amp_profile_unit(const struct amp_net_desc *net)
+/* Of a pass `other` has the whole, until take_layers_out. */
+static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_way way)
 {
-    return net->time_steps > 1 ? "inputs (sequences x time_steps)" : "images";
+    for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
+        double *other = &p->other.seconds[way][pass];
+        *other = fmin(*other, t->whole[pass]); /* fmin takes the number beside a NaN */
+        for (int i = 0; i < p->net->n; i++) {
+            double *seconds = &p->layers[i].seconds[way][pass];
+            *seconds = fmin(*seconds, t->seconds[i][pass]);
+        }
+    }
+    p->update[way] = fmin(p->update[way], t->update);
+    p->step[way] = fmin(p->step[way], t->update + amp_profile_both(t->whole));
 }
 
-struct amp_profile_layer amp_profile_total(const struct amp_profile *p)
+static void take_layers_out(struct amp_profile *p)
 {
-    struct amp_profile_layer sum = p->other;
-    for (int i = 0; i < p->net->n; ++i)
-        amp_profile_add(&sum, &p->layers[i]);
-    return sum;
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++)
+            for (int i = 0; i < p->net->n; i++)
+                p->other.seconds[way][pass] -= p->layers[i].seconds[way][pass];
 }
 
-double amp_profile_both(const double passes[AMP_PROFILE_PASSES])
+/* Layers may leave FP16 at first, each in a step that is then skipped. */
+static void warm_up_way(struct timed *t, enum amp_profile_way way)
 {
-    return passes[AMP_PROFILE_FORWARD] + passes[AMP_PROFILE_BACKWARD];
+    int most = warm_up[way] + t->net->n + MOST_SKIPPED;
+    for (int good = 0, k = 0; good < warm_up[way] && k < most; k++) {
+        step(t);
+        good += way == AMP_PROFILE_FP32 || !is_skipped(t);
+    }
 }
 
-double amp_profile_over(double a, double b)
+/* The ways take turns, so that a machine that slows down slows both. */
+static void run_rounds(struct amp_profile *p, struct timed *ways, FILE *progress)
 {
-    return b > 0 ? a / b : NAN;
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        if (ways[way].net) warm_up_way(&ways[way], (enum amp_profile_way)way);
+    double start = amp_clock_seconds(), told = start;
+    for (int skipped = 0; p->rounds < MOST_ROUNDS && skipped < MOST_SKIPPED;) {
+        double seconds = amp_clock_seconds();
+        if (p->rounds >= LEAST_ROUNDS && seconds - start > enough_seconds) break;
+        if (seconds - told > seconds_between_lines)
+            fprintf(progress, "amp profile: round %d of at most %d, %.0f s\n", p->rounds + 1,
+                    MOST_ROUNDS, (told = seconds) - start);
+        for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+            struct timed *t = &ways[way];
+            if (!t->net) continue;
+            step(t);
+            bool mixed = way == AMP_PROFILE_MIXED, bad = mixed && is_skipped(t);
+            if (!bad) keep(p, t, (enum amp_profile_way)way);
+            skipped += bad;
+            p->rounds += mixed && !bad;
+        }
+    }
+}
+
+int amp_profile_time(struct amp_profile *p, network *nets[AMP_PROFILE_WAYS], FILE *progress,
+                     char *err, size_t err_size)
+{
+    struct timed ways[AMP_PROFILE_WAYS] = {0};
+    bool ready = true;
+    fprintf(progress, "amp profile: %s, %d %s a pass: %s, %d to %d rounds, about %.0f s\n",
+            p->net->cfg_path, p->net->batch, amp_profile_unit(p->net),
+            nets[AMP_PROFILE_FP32] ? "Darknet's FP32 and mixed precision in turns"
+                                   : "mixed precision alone",
+            LEAST_ROUNDS, MOST_ROUNDS, enough_seconds);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        if (nets[way] && ready)
+            ready = start_watching(&ways[way], nets[way], (enum amp_profile_way)way);
+    p->rounds = 0;
+    forget(p);
+    if (ready) run_rounds(p, ways, progress);
+    if (!ready)
+        snprintf(err, err_size, "out of memory");
+    else if (p->rounds < LEAST_ROUNDS)
+        snprintf(
+            err, err_size,
+            "mixed precision skips its steps: values overflow; `darknet amp check` says where");
+    take_layers_out(p);
+    p->plan = amp_plan_in_use(nets[AMP_PROFILE_MIXED]);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        stop_watching(&ways[way]);
+    return p->rounds < LEAST_ROUNDS ? -1 : 0;
+}
+
+static int complain(const char *what)
+{
+    fprintf(stderr, "error: %s\n", what);
+    return -1;
+}
+
+/* ---- networks ---- */
+
+/* Random images, and labels where it is known what they look like. */
+static void fill_batch(network *net)
+{
+    unsigned state = 7;
+    LAYER_TYPE head = net->layers[net->n - 1].type;
+    for (int i = 0; i < net->inputs * net->batch; i++) {
+        state = state * 1664525u + 1013904223u;
+        net->input[i] = (float)(state >> 8) / (1 << 24);
+    }
+    memset(net->truth, 0, (size_t)net->truths * (size_t)net->batch * sizeof(float));
+    for (int b = 0; b < net->batch; b++) {
+        float *t = net->truth + b * net->truths;
+        if (net->truths < 5 || (head != YOLO && head != REGION)) continue;
+        t[0] = t[1] = .5f;
+        t[2] = t[3] = .3f;
+    }
+}
+
+static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc, bool mixed,
+                 network **net)
+{
+    char batch[16];
+    struct amp_cfg_key keys[64];
+    int n_rows, n = 0, steps = desc->time_steps > 1 ? desc->time_steps : 1;
+    const struct amp_option_row *rows = amp_option_rows(&n_rows);
+    snprintf(batch, sizeof batch, "%d", desc->batch / steps);
+    keys[n++] = (struct amp_cfg_key){.key = "batch", .value = batch};
+    keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
+    keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* nothing is learned */
+    keys[n++] =
+        (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
+    keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
+    for (int i = 0; i < n_rows && n < 64; i++) {
+        bool log = !strncmp(rows[i].key, "amp_log", 7), own = !strcmp(rows[i].key, "seed");
+        bool set =
+            !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
+        if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
+    }
+    srand(1);
+    *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
+                                  : "amp profile: the network in Darknet's FP32",
+                            cfg, keys, n, NULL);
+    if (!*net) return -1;
+    fill_batch(*net);
+    return 0;
+}
+
+static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p,
+                     network *nets[AMP_PROFILE_WAYS])
+{
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        bool mixed = way == AMP_PROFILE_MIXED;
+        if ((mixed || !p->no_fp32) && build(cfg, p->net, mixed, &nets[way])) return -1;
+    }
+    return 0;
+}
+
+/* ---- the command line ---- */
+
+struct request {
+    const char *cfg;
+    bool json;
+    int gpu;
+};
+
+static void read_arguments(int argc, char **argv, struct request *r)
+{
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &r->json},
+        AMP_GPU_ARGUMENTS(&r->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "CFG",
+        .help =
+            "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
+            "mixed precision, on random weights and images. Needs no data; trains nothing.",
+        .file = {&r->cfg},
+        .least_files = 1,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
+}
+
+/* ---- the whole ---- */
+
+struct reason {
+    char text[2 * PATH_MAX];
+};
+
+static void take_first(void *reason, const char *message)
+{
+    struct reason *first = reason;
+    if (!first->text[0]) snprintf(first->text, sizeof first->text, "%s", message);
+}
+
+static void tell_left_fp16(const network *net)
+{
+    for (int i = 0; i < net->n; i++)
+        if (amp_left_fp16(net, i))
+            fprintf(stderr,
+                    "amp profile: layer %d left FP16, where its values overflow; its times are "
+                    "those of FP32\n",
+                    i);
+}
+
+static int print_result(const struct request *r, const struct amp_profile *p)
+{
+    if (r->json)
+        amp_profile_print_json(p, stdout);
+    else
+        amp_profile_print(p, stdout);
+    return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
+}
+
+static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
+                       struct amp_profile *p)
+{
+    char err[256];
+    network *nets[AMP_PROFILE_WAYS] = {0};
+    p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
+    if (!p->layers) return complain("out of memory");
+    int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
+    if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
+    amp_quiet_end(kept);
+    if (!failed) {
+        tell_left_fp16(nets[AMP_PROFILE_MIXED]);
+        amp_machine_look(&p->machine, gpu_index);
+        amp_profile_count(p);
+        failed = print_result(r, p);
+    }
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        if (nets[way]) free_network(nets[way]);
+    free(p->layers);
+    return failed;
+}
+
+int amp_command_profile(int argc, char **argv)
+{
+    char err[2 * PATH_MAX];
+    struct request r = {0};
+    struct amp_options options;
+    struct amp_profile p = {0};
+    struct amp_net_desc *net = NULL;
+    struct reason no_fp32 = {""};
+    read_arguments(argc, argv, &r);
+    amp_machine_choose(r.gpu);
+    struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
+    if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
+        !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))
+        net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
+    p.net = net;
+    p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
+    int failed = net ? profile_cfg(&r, cfg, &p) : complain(err);
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+    return failed ? 1 : 0;
 }

@@ -5,22 +5,29 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check_network.h"
 #include "detect.h"
 #include "eval_set.h"
-#include "plugin/core/file_check.h"
+#include "network.h"
+#include "utils.h"
+
+#include "plugin/core/cfg.h"
+#include "plugin/core/file.h"
 #include "plugin/core/hash.h"
+#include "plugin/core/options.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/whole_file.h"
-#include "plugin/core/options.h"
-#include "twin.h"
 
-#include "utils.h"
+#ifdef GPU
+#include "batchnorm_layer.h"
+#include "connected_layer.h"
+#include "convolutional_layer.h"
+#include "local_layer.h"
+#endif
 
 /* As `detector map` measures unless it is told otherwise. */
 static const float thresh = .005f, nms = .45f;
@@ -145,7 +152,7 @@ static size_t count_lines(const char *path)
     size_t size = 0, lines = 0;
     FILE *f = fopen(path, "r");
     while (f && getline(&line, &size, f) >= 0)
-        ++lines;
+        lines++;
     free(line);
     if (f) fclose(f);
     return lines;
@@ -200,11 +207,11 @@ static int check_images(const struct amp_eval_set *set)
     int bad = 0;
     struct amp_progress progress;
     amp_progress_start(&progress, stderr, "decoding the valid images", (size_t)set->images.count);
-    for (int i = 0; i < set->images.count; ++i) {
+    for (int i = 0; i < set->images.count; i++) {
         image im = load_image_color(set->images.line[i], 0, 0);
         if (!amp_detect_is_decoded(im, set->images.line[i])) {
             fprintf(stderr, "error: %s: cannot be decoded as an image\n", set->images.line[i]);
-            ++bad;
+            bad++;
         }
         free_image(im);
         amp_progress_update(&progress, (size_t)i + 1);
@@ -319,4 +326,119 @@ const struct amp_evaluation *amp_training_map_last(const struct amp_training_map
 const struct amp_evaluation *amp_training_map_best(const struct amp_training_map *m)
 {
     return &m->best;
+}
+
+/* ---- the twin ---- */
+
+static void copy(float *to, const float *from, int n)
+{
+    if (to && from) memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+static void copy_normalization(layer *to, const layer *from, int channels)
+{
+    if (!from->batch_normalize && from->type != BATCHNORM) return;
+    copy(to->scales, from->scales, channels);
+    copy(to->rolling_mean, from->rolling_mean, channels);
+    copy(to->rolling_variance, from->rolling_variance, channels);
+}
+
+static bool copy_layer(layer *to, const layer *from)
+{
+    switch (from->type) {
+    case CONVOLUTIONAL:
+    case DECONVOLUTIONAL:
+        copy(to->weights, from->weights, from->nweights);
+        copy(to->biases, from->biases, from->n);
+        copy_normalization(to, from, from->n);
+        return true;
+    case CONNECTED:
+        copy(to->weights, from->weights, from->outputs * from->inputs);
+        copy(to->biases, from->biases, from->outputs);
+        copy_normalization(to, from, from->outputs);
+        return true;
+    case BATCHNORM:
+        copy_normalization(to, from, from->c);
+        return true;
+    case LOCAL:
+        copy(to->weights, from->weights,
+             from->out_w * from->out_h * from->size * from->size * from->c * from->n);
+        copy(to->biases, from->biases, from->outputs);
+        return true;
+    case RNN:
+    case GRU:
+    case LSTM:
+    case CRNN:
+        return false;
+    default:
+        return true; /* has none */
+    }
+}
+
+#ifdef GPU
+static void pull(layer l)
+{
+    if (l.type == CONVOLUTIONAL || l.type == DECONVOLUTIONAL) pull_convolutional_layer(l);
+    if (l.type == CONNECTED) pull_connected_layer(l);
+    if (l.type == BATCHNORM) pull_batchnorm_layer(l);
+    if (l.type == LOCAL) pull_local_layer(l);
+}
+
+static void push(layer l)
+{
+    if (l.type == CONVOLUTIONAL || l.type == DECONVOLUTIONAL) push_convolutional_layer(l);
+    if (l.type == CONNECTED) push_connected_layer(l);
+    if (l.type == BATCHNORM) push_batchnorm_layer(l);
+    if (l.type == LOCAL) push_local_layer(l);
+}
+#else
+static void pull(layer l)
+{
+    (void)l;
+}
+
+static void push(layer l)
+{
+    (void)l;
+}
+#endif
+
+void amp_twin_take_weights(network *twin, network *from)
+{
+    for (int i = 0; i < from->n; i++) {
+        if (gpu_index >= 0) pull(from->layers[i]);
+        copy_layer(&twin->layers[i], &from->layers[i]);
+        if (gpu_index >= 0) push(twin->layers[i]);
+    }
+}
+
+static int check_layers(network *net, char *err, size_t err_size)
+{
+    for (int i = 0; i < net->n; i++) {
+        layer l = net->layers[i], same = l;
+        if (copy_layer(&same, &l)) continue;
+        snprintf(err, err_size,
+                 "layer %d (%s): nets with recurrent layers are not evaluated while "
+                 "they train",
+                 i, get_layer_string(l.type));
+        return -1;
+    }
+    return 0;
+}
+
+int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size)
+{
+    static const struct amp_cfg_key keys[] = {{"batch", "1", 0},      {"subdivisions", "1", 0},
+                                              {"time_steps", "1", 0}, {"seed", NULL, 0},
+                                              {"amp_log", NULL, 0},   {"amp_log_layers", NULL, 0}};
+    struct amp_cfg_variant variant;
+    struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, err_size);
+    *twin = NULL;
+    if (cfg &&
+        !amp_cfg_variant_open(&variant, cfg, keys, sizeof keys / sizeof *keys, err, err_size)) {
+        *twin = parse_network_cfg(variant.path);
+        amp_cfg_variant_close(&variant);
+    }
+    amp_cfg_free(cfg);
+    return *twin ? check_layers(*twin, err, err_size) : -1;
 }

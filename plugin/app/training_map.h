@@ -1,5 +1,6 @@
 /* Average precision while a detector trains (`detector train ... -map`): when it is measured, the
- * measuring, and the weights that were best.
+ * measuring, and the weights that were best. It is measured on a second network, the twin, so that
+ * it leaves no trace in the one that is trained.
  *
  * The best weights so far, by mAP@0.5, ties to the older, are BACKUP/NAME_best.weights (NAME as
  * Darknet takes it from the cfg's file name); BACKUP/NAME_best.json says how good they are, so that
@@ -31,5 +32,12 @@ int amp_training_map_measure(struct amp_training_map *, network *trained, size_t
 /* The last result, and the best; map50 is NAN where there is none yet. */
 const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *);
 const struct amp_evaluation *amp_training_map_best(const struct amp_training_map *);
+
+/* To be called before the network that is trained is built, on the same thread: whatever the parser
+ * draws or notes down starts anew with that one. -1 with text in err: the cfg, or a layer whose
+ * weights are not copied (recurrent ones). */
+int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size);
+/* The weights that a weights file would hold. Only reads from. */
+void amp_twin_take_weights(network *twin, network *from);
 
 #endif

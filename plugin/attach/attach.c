@@ -1,18 +1,25 @@
-// Where the plugin gets into Darknet: every program builds its network with parse_network_cfg, and
-// a program in which that call cannot be caught calls amp_attach.
+/* Where Darknet and programs enter the plugin: parse, attach and detach, resize, free, save, load
+ * and -gpus. Every program builds its network with parse_network_cfg, and a program in which that
+ * call cannot be caught calls amp_attach. Everything below works on a session and knows nothing of
+ * these calls; a pass enters through hooks.h, a batch through loader.h, an image through
+ * image_file.h. */
 
 #include "amp.h"
 #include "abi.h"
 #include "backend.h"
 #include "device_arrays.h"
 #include "ending.h"
-#include "give_up.h"
 #include "gpus.h"
+#include "hooks.h"
+#include "iteration.h"
 #include "loader.h"
 #include "no_gpu.h"
+#include "run.h"
+#include "save.h"
 #include "seed.h"
 #include "sessions.h"
 #include "symbols.h"
+#include "plugin/core/checkpoint.h"
 
 #include "darknet.h"
 #include "option_list.h"
@@ -27,15 +34,15 @@ int amp_attach_count(void)
     return attach_count;
 }
 
-// Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
-// in the environment: say so.
+/* Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
+ * in the environment: say so. */
 static void count_attachment(const char *cfg_path)
 {
-    ++attach_count;
+    attach_count++;
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
-// A process has one Darknet; looking through all its libraries takes a while.
+/* A process has one Darknet; looking through all its libraries takes a while. */
 static void require_matching_darknet(void)
 {
     static atomic_bool matches;
@@ -51,7 +58,11 @@ static int attach(struct amp_session *s, network *net)
         amp_session_free(s);
         return 0;
     }
-    amp_session_attach(s, net);
+    amp_session_attach(s, net, &amp_hooks);
+    if (s->device) return 1;
+    amp_session_give_deltas(s);
+    amp_check_arrays(s);
+    amp_session_take_deltas(s);
     return 1;
 }
 
@@ -72,8 +83,10 @@ static int detach_from(network *net)
     struct amp_session *s = amp_session_of(net->layers);
     amp_loader_forget(net);
     amp_gpus_forget(net);
-    if (s) amp_session_detach(s);
-    return s != NULL;
+    if (!s) return false;
+    amp_run_unwatch(s);
+    amp_session_detach(s);
+    return true;
 }
 
 static network *parse(char *filename)
@@ -92,7 +105,7 @@ static network *parse(char *filename)
     amp_seed_leave_parse();
     if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
-    // With -nogpu and no key, Darknet stays as it is.
+    /* With -nogpu and no key, Darknet stays as it is. */
     bool mixed = s && s->options.mixed_precision;
     if (!amp_has_gpu() || (mixed && !amp_darknet_on_device())) amp_no_gpu_heads(net);
 #endif
@@ -113,16 +126,16 @@ static int resize(network *net, int w, int h)
     int result = AMP_REAL(resize_network)(net, w, h);
     amp_session_stop_deferring();
     if (s) {
-        if (!s->device) amp_check_resized(s);
+        if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
-        amp_session_commit(s); // Darknet copies the next batch before the first hook is called
+        amp_session_commit(s); /* Darknet copies the next batch before the first hook is called */
         amp_session_pin(s);
         s->moved = true;
     }
     return result;
 }
 
-// ---- as programs call them; exit waits for the end of each ----
+/* ---- as programs call them; exit waits for the end of each ---- */
 
 int amp_attach(network *net, const char *cfg_path)
 {
@@ -165,14 +178,14 @@ AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
-    int gpu = s ? amp_gpu_enter(s) : -1; // arrays of ours wait for their GPU
+    int gpu = s ? amp_gpu_enter(s) : -1; /* arrays of ours wait for their GPU */
     detach_from(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
 }
 
-// Darknet reports the keys it does not know; ours are known.
+/* Darknet reports the keys it does not know; ours are known. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
     for (node *n = options->front; n; n = n->next) {
@@ -181,3 +194,57 @@ AMP_INTERPOSE(void, option_unused, (list * options))
     }
     AMP_REAL(option_unused)(options);
 }
+
+void amp_save_weights(network *net, const char *path)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s || amp_weights_is_special(path)) {
+        AMP_REAL(save_weights)(net, (char *)path);
+        return;
+    }
+    amp_save(s, path);
+    if (!amp_weights_is_final(path)) amp_run_obey(s);
+}
+
+AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
+{
+    amp_ending_enter();
+    amp_save_weights(net, filename);
+    amp_ending_leave();
+}
+
+void amp_load_weights(network *net, const char *path)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s)
+        amp_load(s, path);
+    else
+        AMP_REAL(load_weights)(net, (char *)path);
+}
+
+AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
+{
+    amp_ending_enter();
+    amp_load_weights(net, filename);
+    amp_ending_leave();
+}
+
+#ifdef GPU
+AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
+{
+    uint64_t seed;
+    if (!amp_has_gpu()) {
+        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
+        exit(1);
+    }
+    amp_gpus_begin(nets, n, amp_loader_seed(&seed) ? &seed : NULL);
+    amp_loader_lend(true);
+    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
+    amp_gpus_end();
+    amp_loader_lend(false);
+    amp_iteration_trained(nets[0], loss);
+    struct amp_session *s = amp_session_of(nets[0]->layers);
+    if (s) amp_run_obey(s);
+    return loss;
+}
+#endif

@@ -1,13 +1,13 @@
 #include "backend.h"
 
-#include "fail.h"
+#include "ending.h"
 #include "symbols.h"
 
 #include "darknet.h"
 
 #include <stddef.h>
 
-// AMP_CUDA_BACKEND: kernels/cuda is linked in.
+/* AMP_CUDA_BACKEND: kernels/cuda is linked in. */
 #ifdef AMP_CUDA_BACKEND
 static const struct ampk_backend *const cuda = &ampk_cuda;
 #else

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define LARGE_BYTES ((size_t)1 << 20) // less is not worth a page of the device's
+#define LARGE_BYTES ((size_t)1 << 20) /* less is not worth a page of the device's */
 
 struct array {
     struct array *next;
@@ -16,12 +16,12 @@ struct array {
     bool committed;
 };
 
-// Several networks may be parsed by several threads.
+/* Several networks may be parsed by several threads. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct array *arrays;
 static __thread const void *making_for;
 static __thread const size_t *needed_sizes;
-static __thread int n_needed_sizes = -1; // -1: not deferring
+static __thread int n_needed_sizes = -1; /* -1: not deferring */
 
 void amp_deferred_begin(const void *owner, const size_t *sizes, int n)
 {
@@ -38,7 +38,7 @@ void amp_deferred_end(void)
 static bool is_deferred_size(size_t n)
 {
     if (n * sizeof(float) < LARGE_BYTES) return false;
-    for (int i = 0; i < n_needed_sizes; ++i)
+    for (int i = 0; i < n_needed_sizes; i++)
         if (needed_sizes[i] == n) return false;
     return n_needed_sizes >= 0;
 }
@@ -80,7 +80,7 @@ bool amp_deferred_free(void *array)
 
 static bool is_unused(const struct array *a, void *const *unused, int n)
 {
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         if (unused[i] == a->address) return true;
     return false;
 }

@@ -1,30 +1,30 @@
-// Device arrays of Darknet that get memory only when somebody needs it.
-//
-// Darknet asks for every FP32 activation, delta and copy while it parses the cfg. Where the plugin
-// runs a layer, nobody touches them. During the parse and during a resize every large array is an
-// address without memory (kernels/cuda/runtime/reserve.h); once the plan is made, the arrays that
-// Darknet's own code will touch are committed, and the others stay as they are.
+/* Device arrays of Darknet that get memory only when somebody needs it.
+ *
+ * Darknet asks for every FP32 activation, delta and copy while it parses the cfg. Where the plugin
+ * runs a layer, nobody touches them. During the parse and during a resize every large array is an
+ * address without memory (kernels/cuda/runtime/reserve.h); once the plan is made, the arrays that
+ * Darknet's own code will touch are committed, and the others stay as they are. */
 #ifndef AMP_DEFERRED_H
 #define AMP_DEFERRED_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-// From begin to end, amp_deferred_make defers, on behalf of an owner: one network. sizes: counts of
-// floats that are never deferred, because arrays of that size are needed for sure (weights).
+/* From begin to end, amp_deferred_make defers, on behalf of an owner: one network. sizes: counts of
+ * floats that are never deferred, because arrays of that size are needed for sure (weights). */
 void amp_deferred_begin(const void *owner, const size_t *sizes, int n);
 void amp_deferred_end(void);
 
-// An address for n floats, to hold x (NULL: zeros) once committed; NULL: not to be deferred. x must
-// live until then.
+/* An address for n floats, to hold x (NULL: zeros) once committed; NULL: not to be deferred. x must
+ * live until then. */
 float *amp_deferred_make(const float *x, size_t n);
-// False: not one of ours.
+/* False: not one of ours. */
 bool amp_deferred_free(void *array);
 
-// Commits every deferred array of the owner but those that are unused. -1: no memory left;
-// *short_of is the size that could not be had.
+/* Commits every deferred array of the owner but those that are unused. -1: no memory left;
+ * *short_of is the size that could not be had. */
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of);
-// Bytes that are addresses only; for tests.
+/* Bytes that are addresses only; for tests. */
 size_t amp_deferred_bytes(void);
 
 #endif

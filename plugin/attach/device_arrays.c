@@ -2,20 +2,20 @@
 
 #include "backend.h"
 #include "deferred.h"
-#include "give_up.h"
+#include "run.h"
 #include "upload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-// The weights' sizes: those arrays are needed for sure.
+/* The weights' sizes: those arrays are needed for sure. */
 static __thread size_t *weight_sizes;
 
 void amp_session_defer(const struct amp_session *s)
 {
     if (!s->options.mixed_precision || !amp_darknet_on_device()) return;
     weight_sizes = amp_allocate((size_t)s->desc->n, sizeof *weight_sizes);
-    for (int i = 0; i < s->desc->n; ++i)
+    for (int i = 0; i < s->desc->n; i++)
         weight_sizes[i] = s->desc->layers[i].n_weights;
     amp_deferred_begin(s, weight_sizes, s->desc->n);
 }
@@ -29,7 +29,7 @@ void amp_session_stop_deferring(void)
 
 static bool uses_workspace(const struct amp_session *s)
 {
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         LAYER_TYPE t = s->net->layers[i].type;
         if (!s->plan->layers[i].ours &&
             (t == CONVOLUTIONAL || t == DECONVOLUTIONAL || t == LOCAL || t == CRNN))
@@ -38,7 +38,7 @@ static bool uses_workspace(const struct amp_session *s)
     return false;
 }
 
-// What no code touches while this plan runs.
+/* What no code touches while this plan runs. */
 void amp_session_commit(struct amp_session *s)
 {
     enum { PER_LAYER = 6 };
@@ -47,15 +47,15 @@ void amp_session_commit(struct amp_session *s)
     char message[300];
     if (!s->device) return;
     void **unused = amp_allocate((size_t)s->net->n * PER_LAYER + 1, sizeof *unused);
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         const layer *l = &s->net->layers[i];
         const struct amp_plan_layer *p = &s->plan->layers[i];
         if (!p->ours || l->type == DROPOUT)
-            continue; // dropout's arrays are those of the layer before
+            continue; /* dropout's arrays are those of the layer before */
         void *own[PER_LAYER] = {s->saved[i].delta, l->x_gpu,    l->x_norm_gpu,
                                 l->indexes_gpu,    l->rand_gpu, l->output_gpu};
         bool border = p->out == AMP_FORMAT_BORDER || p->border_copy;
-        for (int k = 0; k < PER_LAYER - border; ++k)
+        for (int k = 0; k < PER_LAYER - border; k++)
             unused[n++] = own[k];
     }
     if (!uses_workspace(s)) unused[n++] = s->net->workspace;
@@ -80,7 +80,7 @@ void amp_session_unpin(const struct amp_session *s)
     if (s->device) amp_upload_unpin(s->net);
 }
 
-// Without the plugin every array is in use.
+/* Without the plugin every array is in use. */
 void amp_session_commit_all(const struct amp_session *s)
 {
     size_t short_of;

@@ -3,23 +3,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 static atomic_int inside;
 static atomic_bool ending;
-static _Thread_local int depth; // how often this thread is inside
+static _Thread_local int depth; /* how often this thread is inside */
 
 static bool get_in(void)
 {
     if (!depth) {
-        ++inside; // before the look at ending: either we see it, or exit sees us
+        inside++; /* before the look at ending: either we see it, or exit sees us */
         if (ending) {
-            --inside;
+            inside--;
             return false;
         }
     }
-    ++depth;
+    depth++;
     return true;
 }
 
@@ -58,4 +59,30 @@ void amp_ending_watch(enum amp_ending_after what)
     static pthread_once_t once[AMP_ENDING_KINDS] = {PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT,
                                                     PTHREAD_ONCE_INIT, PTHREAD_ONCE_INIT};
     pthread_once(&once[what], watch);
+}
+
+/* ---- at once ---- */
+
+/* Not exit(): loader threads are still at work in libraries that it would take apart. */
+_Noreturn void amp_fail(const char *message)
+{
+    fflush(stdout);
+    fprintf(stderr, "darknet-amp: %s\n", message);
+    _exit(1);
+}
+
+_Noreturn void amp_fail_key(const struct amp_cfg_file *cfg, const char *key, const char *why)
+{
+    char message[2048];
+    const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, key);
+    snprintf(message, sizeof message, "%s:%d: %s=%.80s: %s", cfg->path, e ? e->line : 0, key,
+             e ? e->value : "", why);
+    amp_fail(message);
+}
+
+void *amp_allocate(size_t n, size_t size)
+{
+    void *p = calloc(n ? n : 1, size);
+    if (!p) amp_fail("out of memory");
+    return p;
 }

@@ -1,10 +1,6 @@
 #include "gpus.h"
 
 #include "ending.h"
-#include "interrupt.h"
-#include "iteration.h"
-#include "loader.h"
-#include "no_gpu.h"
 #include "seed.h"
 #include "sessions.h"
 #include "symbols.h"
@@ -16,25 +12,26 @@
 #include <stdio.h>
 #include <string.h>
 
-// A program has one such group.
+/* A program has one such group. */
 static struct {
     network *nets[AMP_MOST_GPUS];
-    int n;        // 0: there is none
-    bool running; // train_networks is
-    int busy;     // how many are trained or resized now
-    bool ends;    // one of them cannot go on
+    int n;        /* 0: there is none */
+    bool running; /* train_networks is */
+    int awaited;  /* how many have still to begin the iteration that train_networks is in */
+    int busy;     /* how many are trained or resized now */
+    bool ends;    /* one of them cannot go on */
     bool seeded;
     uint64_t seed;
 } group;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
-static _Thread_local const network *entered; // by this thread
+static _Thread_local const network *entered; /* by this thread */
 
-// -1: the network is alone.
+/* -1: the network is alone. */
 static int find(const network *net)
 {
-    for (int i = 0; i < group.n; ++i)
+    for (int i = 0; i < group.n; i++)
         if (group.nets[i] == net) return i;
     return -1;
 }
@@ -55,7 +52,7 @@ int amp_gpus_count(const network *net)
     return count;
 }
 
-// NULL: there are not so many in its group.
+/* NULL: there are not so many in its group. */
 static network *member(const network *net, int i)
 {
     pthread_mutex_lock(&lock);
@@ -75,7 +72,7 @@ const struct amp_session *amp_gpus_find(const struct amp_session *s,
                                         bool (*fulfils)(const struct amp_session *))
 {
     const network *net;
-    for (int i = 0; (net = member(s->net, i)); ++i) {
+    for (int i = 0; (net = member(s->net, i)); i++) {
         const struct amp_session *other = amp_session_of(net->layers);
         if (other && fulfils(other)) return other;
     }
@@ -85,7 +82,7 @@ const struct amp_session *amp_gpus_find(const struct amp_session *s,
 void amp_gpus_close_logs(struct amp_session *s)
 {
     const network *net;
-    for (int i = 0; (net = member(s->net, i)); ++i) {
+    for (int i = 0; (net = member(s->net, i)); i++) {
         struct amp_session *other = amp_session_of(net->layers);
         if (other) amp_log_close(&other->log, &other->step.scaler);
     }
@@ -96,9 +93,12 @@ void amp_gpus_enter(const network *net)
 {
     pthread_mutex_lock(&lock);
     bool together = find(net) >= 0;
-    while (together && group.ends) // another one cannot go on: this one stays as it is
+    /* Where another one cannot go on, an iteration of all is finished first, by this one too; what
+     * would come after it is not begun. */
+    while (together && group.ends && !group.awaited)
         pthread_cond_wait(&left, &lock);
     if (together) group.busy++;
+    if (together && group.awaited) group.awaited--;
     pthread_mutex_unlock(&lock);
     entered = net;
 }
@@ -112,10 +112,10 @@ void amp_gpus_leave(const network *net)
     entered = NULL;
 }
 
-// Under the lock.
+/* Under the lock. */
 static void end_group(void)
 {
-    for (int i = 0; i < group.n; ++i) {
+    for (int i = 0; i < group.n; i++) {
         struct amp_session *s = amp_session_of(group.nets[i]->layers);
         if (s) amp_log_share(&s->log, 0, 1, group.nets[i]->gpu_index);
     }
@@ -142,7 +142,7 @@ bool amp_gpus_wait(const struct amp_session *s)
     group.ends |= known;
     group.busy -= late && counts;
     pthread_cond_broadcast(&left);
-    while (late || (known && group.busy > counts))
+    while (late || (known && (group.awaited || group.busy > counts)))
         pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
     amp_ending_enter();
@@ -161,7 +161,7 @@ void amp_gpus_forget(const network *net)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- the GPU of a thread ----
+/* ---- the GPU of a thread ---- */
 
 void amp_gpu_use(const struct amp_session *s)
 {
@@ -182,9 +182,9 @@ void amp_gpu_leave(int before)
     if (before >= 0) cudaSetDevice(before);
 }
 
-// ---- an iteration of all ----
+/* ---- an iteration of all ---- */
 
-static void begin(network **nets, int n)
+void amp_gpus_begin(network **nets, int n, const uint64_t *seed)
 {
     if (n > AMP_MOST_GPUS && !amp_session_of(nets[0]->layers)) return;
     if (n > AMP_MOST_GPUS) amp_fail("-gpus: at most 16 GPUs");
@@ -192,30 +192,21 @@ static void begin(network **nets, int n)
     memcpy(group.nets, nets, (size_t)n * sizeof *nets);
     group.n = n;
     group.running = true;
+    group.awaited = n;
     group.busy = 0;
-    group.seeded = amp_loader_seed(&group.seed);
+    group.seeded = seed != NULL;
+    if (seed) group.seed = *seed;
     pthread_mutex_unlock(&lock);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         struct amp_session *s = amp_session_of(nets[i]->layers);
         if (s) amp_log_share(&s->log, i, n, nets[i]->gpu_index);
     }
-    amp_loader_lend(true);
 }
 
-AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
+void amp_gpus_end(void)
 {
-    if (!amp_has_gpu()) {
-        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
-        exit(1);
-    }
-    begin(nets, n);
-    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
     pthread_mutex_lock(&lock);
     group.running = false;
+    group.awaited = 0; /* train_network may not pass through the plugin */
     pthread_mutex_unlock(&lock);
-    amp_loader_lend(false);
-    amp_iteration_trained(nets[0], loss);
-    struct amp_session *s = amp_session_of(nets[0]->layers);
-    if (s) amp_interrupt_obey(s);
-    return loss;
 }

@@ -2,45 +2,120 @@
 
 #include "amp.h"
 
-#include "catching.h"
 #include "ending.h"
-#include "loading.h"
+#include "exceptions.h"
 #include "symbols.h"
 
 #include "darknet.h"
+#include "utils.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-image load_image_cv(char *filename, int channels); // declared for OPENCV only
+image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
 #ifdef AMP_WRAP
 #pragma weak __real_load_image_cv
 #endif
 
-#define SAFE_NAME_BYTES 200 // fits Darknet's buffer with the command around it
+#define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
 
-static atomic_int followed;   // amp_image_file_refuse: how many ask for it
-static atomic_int asked = -1; // amp_refuse_bad_images; -1: not called
+static atomic_int followed;   /* amp_image_file_refuse: how many ask for it */
+static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
 
 static bool refuses(void)
 {
     return asked >= 0 ? asked : followed > 0;
 }
 
-// One call of Darknet's decoder, by a name that is short enough for it.
+/* One call of Darknet's decoder, by a name that is short enough for it. */
 struct read_call {
-    bool nested; // load_image_color calls load_image
+    bool nested; /* load_image_color calls load_image */
     char *name;
     char link[32];
     int fd;
 };
 
-static _Thread_local const char *reading; // the file that Darknet has been asked to decode
-static _Thread_local const struct read_call *outermost; // that asked
+static _Thread_local const char *reading; /* the file that Darknet has been asked to decode */
+static _Thread_local bool loading;        /* images of a batch, with their labels */
 
-// ---- reading a file ----
+/* ---- a JPEG that ends early ---- */
+
+static const struct named {
+    const struct named *next;
+    char name[];
+} * told;
+
+/* True for the first who asks. Names stay: they are few. */
+static bool is_first(const char *name)
+{
+    static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&once);
+    const struct named *n = told;
+    while (n && strcmp(n->name, name) != 0)
+        n = n->next;
+    struct named *first = n ? NULL : malloc(sizeof *first + strlen(name) + 1);
+    if (first) {
+        first->next = told;
+        strcpy(first->name, name);
+        told = first;
+    }
+    pthread_mutex_unlock(&once);
+    return !n;
+}
+
+/* The end of the segment that begins at i, or, of the one with the pixels, of those. */
+static size_t after_segment(const unsigned char *x, size_t i, size_t n)
+{
+    bool pixels = x[i + 1] == 0xda;
+    i += 2 + (size_t)(x[i + 2] << 8) + x[i + 3];
+    while (pixels && i + 1 < n && (x[i] != 0xff || !x[i + 1] || (x[i + 1] & 0xf8) == 0xd0))
+        i++;
+    return i;
+}
+
+/* Whether a JPEG has no end marker: one in a thumbnail does not count. */
+static bool is_cut(const unsigned char *x, size_t n)
+{
+    size_t i = 2;
+    while (i + 3 < n && x[i] == 0xff && x[i + 1] != 0xd9)
+        i = x[i + 1] == 0xff ? i + 1 : after_segment(x, i, n);
+    return i + 1 >= n || (i + 3 >= n && (x[i] != 0xff || x[i + 1] != 0xd9));
+}
+
+static bool ends_early(int fd, size_t n)
+{
+    unsigned char first[2], last[2];
+    if (n < 4 || pread(fd, first, 2, 0) != 2 || pread(fd, last, 2, (off_t)n - 2) != 2) return false;
+    if (first[0] != 0xff || first[1] != 0xd8 || (last[0] == 0xff && last[1] == 0xd9)) return false;
+    unsigned char *x = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (x == MAP_FAILED) return false;
+    bool cut = is_cut(x, n);
+    munmap(x, n);
+    return cut;
+}
+
+/* Decoders fill what is missing with grey, and OpenCV's warning has no name. */
+static void tell_if_cut(const char *name)
+{
+    struct stat info;
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    bool cut = !fstat(fd, &info) && ends_early(fd, (size_t)info.st_size);
+    close(fd);
+    if (cut && is_first(name))
+        fprintf(stderr,
+                "darknet-amp: image \"%s\" ends early: it is trained on with a part that is grey, "
+                "as Darknet alone does\n",
+                name);
+}
+
+/* ---- reading a file ---- */
 
 static void begin_read(struct read_call *r, char *name)
 {
@@ -48,7 +123,6 @@ static void begin_read(struct read_call *r, char *name)
     if (r->nested) return;
     amp_ending_enter();
     reading = name;
-    outermost = r;
     if (strlen(name) <= SAFE_NAME_BYTES) return;
     r->fd = open(name, O_RDONLY | O_CLOEXEC);
     snprintf(r->link, sizeof r->link, "/proc/self/fd/%d", r->fd);
@@ -59,9 +133,9 @@ static void end_read(const struct read_call *r)
 {
     if (r->nested) return;
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
+    if (loading && refuses()) tell_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
-    outermost = NULL;
     amp_ending_leave();
 }
 
@@ -83,44 +157,25 @@ AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
     return im;
 }
 
-// ---- a file that cannot be decoded ----
+/* ---- a file that cannot be decoded ---- */
 
-#define BAD_IMAGE "image \"%s\" cannot be read or decoded: %s"
 #define NO_IMAGE                                                                                   \
     "it must be an image file, such as JPEG or PNG (Darknet alone would go on with a black image " \
     "of 10x10)"
 
-// Several loader threads may get here; the first ends the program. _exit, because exit would run
-// OpenCV's destructors while the others decode.
+/* Several loader threads may get here; the first ends the program. _exit, because exit would run
+ * OpenCV's destructors while the others decode. */
 static _Noreturn void end_program(const char *name, const char *why)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: " BAD_IMAGE "\n", name, why);
+    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s\n", name, why);
     fflush(NULL);
     _exit(1);
 }
 
-// What comes of it is not used: the program ends, here or in the thread that trains.
-static void refuse_image(const char *name, const char *why)
-{
-    struct amp_loading *batch = amp_loading_now();
-    if (!batch) end_program(name, why);
-    amp_loading_note(batch, BAD_IMAGE, name, why);
-}
-
-// Without OpenCV Darknet itself ends the program, with status 0.
-AMP_INTERPOSE(void, exit, (int status))
-{
-    if (status == 0 && refuses() && reading && amp_loading_now()) {
-        refuse_image(reading, NO_IMAGE);
-        end_read(outermost);
-        amp_loading_leave();
-    }
-    AMP_REAL(exit)(status);
-}
-
+/* Without OpenCV Darknet itself ends the program, with status 0. */
 static void refuse_at_exit(void)
 {
     if (refuses() && reading) end_program(reading, NO_IMAGE);
@@ -161,13 +216,12 @@ static int note_bad_image(const char *name)
     return 0;
 }
 
-// The only shell command that Darknet runs while it decodes an image is the one for bad.list.
+/* The only shell command that Darknet runs while it decodes an image is the one for bad.list. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
     if (!refuses()) return note_bad_image(reading);
-    refuse_image(reading, NO_IMAGE);
-    return 0;
+    end_program(reading, NO_IMAGE);
 }
 
 struct decoding {
@@ -182,13 +236,44 @@ static void decode(void *p)
     d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
 }
 
-// OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
-// in any command.
+/* OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
+ * in any command. */
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
-    if (!amp_catching(decode, &d, why, sizeof why)) return d.decoded;
-    refuse_image(reading ? reading : filename, why);
-    return AMP_USE(make_image)(10, 10, 3);
+    if (amp_catch_exception(decode, &d, why, sizeof why))
+        end_program(reading ? reading : filename, why);
+    return d.decoded;
+}
+
+/* ---- labels that have gone, memory that ends ---- */
+
+void amp_image_loading(bool on)
+{
+    loading = on;
+}
+
+/* Darknet's own ends the program too, with status 0. */
+AMP_INTERPOSE(void, file_error, (char *name))
+{
+    char why[PATH_MAX + 100];
+    snprintf(why, sizeof why,
+             "%s: cannot be opened: %s; labels must stay where they are while it trains", name,
+             strerror(errno));
+    if (loading) amp_fail(why);
+    AMP_REAL(file_error)(name);
+}
+
+/* Darknet's own goes on without it and crashes. */
+AMP_INTERPOSE(image, make_image, (int w, int h, int c))
+{
+    char why[200];
+    image im = AMP_REAL(make_image)(w, h, c);
+    if (im.data || !loading) return im;
+    snprintf(why, sizeof why,
+             "no memory for an image of %dx%d (%.1f MiB) while a batch is loaded: lower batch, or "
+             "raise the limit of memory (ulimit -v)",
+             w, h, (double)w * h * c * sizeof(float) / (1 << 20));
+    amp_fail(why);
 }

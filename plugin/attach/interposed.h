@@ -1,13 +1,13 @@
-// The functions and variables of Darknet that the plugin replaces or uses. One line adds one.
-//
-// This is the only list: run-time lookup (symbols.c), the tests and, through the archive's own
-// symbols, the linker options of scripts/amp-ldflags follow from it.
+/* The functions and variables of Darknet that the plugin replaces or uses. One line adds one.
+ *
+ * This is the only list: run-time lookup (symbols.c), the tests and, through the archive's own
+ * symbols, the linker options of scripts/amp-ldflags follow from it. */
 #ifndef AMP_INTERPOSED_H
 #define AMP_INTERPOSED_H
 
-// clang-format off
+/* clang-format off */
 
-// Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name).
+/* Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name). */
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     AMP_INTERPOSED_LIBC(X)                                                                         \
@@ -22,6 +22,7 @@
     X(load_image_color)                                                                            \
     X(load_image_cv)                                                                               \
     X(load_weights)                                                                                \
+    X(make_image)                                                                                  \
     X(make_window)                                                                                 \
     X(option_find_str)                                                                             \
     X(option_unused)                                                                               \
@@ -32,14 +33,13 @@
     X(show_image)                                                                                  \
     X(train_network)
 
-// The same, functions of the C library that Darknet calls.
+/* The same, functions of the C library that Darknet calls. */
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
-    X(exit)                                                                                        \
     X(rand)                                                                                        \
     X(srand)                                                                                       \
     X(system)
 
-// The same, functions that exist in a GPU build of Darknet only.
+/* The same, functions that exist in a GPU build of Darknet only. */
 #ifdef GPU
 #define AMP_INTERPOSED_GPU(X)                                                                      \
     X(blas_handle)                                                                                 \
@@ -57,7 +57,7 @@
 #define AMP_INTERPOSED_GPU(X)
 #endif
 
-// Used only: AMP_USE(name) is Darknet's function or the address of its variable.
+/* Used only: AMP_USE(name) is Darknet's function or the address of its variable. */
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(backward_lstm_layer)                                                                         \
@@ -67,7 +67,6 @@
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
-    X(make_image)                                                                                  \
     X(rand_uniform)
 
 #ifdef GPU
@@ -79,6 +78,6 @@
 #define AMP_USED_GPU(X)
 #endif
 
-// clang-format on
+/* clang-format on */
 
 #endif

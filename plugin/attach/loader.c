@@ -3,12 +3,9 @@
 #include "ending.h"
 #include "gpus.h"
 #include "image_file.h"
-#include "interrupt.h"
+#include "run.h"
 #include "iteration.h"
 #include "seed.h"
-#include "fail.h"
-#include "give_up.h"
-#include "loading.h"
 #include "sessions.h"
 #include "staging.h"
 #include "symbols.h"
@@ -18,16 +15,16 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
-// One batch, from the call that loads it until it is freed. Owned by the training thread's list and
-// by the loading job, whichever ends later.
+/* One batch, from the call that loads it until it is freed. Owned by the training thread's list and
+ * by the loading job, whichever ends later. */
 struct batch {
     struct batch *next;
     size_t iteration;
     int n;
-    char **names;         // of its images; the caller's strings
-    float **_Atomic rows; // identifies the batch when it is freed; NULL until it is loaded
-    struct amp_loading loading;
+    char **names;         /* of its images; the caller's strings */
+    float **_Atomic rows; /* identifies the batch when it is freed; NULL until it is loaded */
     atomic_int owners;
 };
 
@@ -35,12 +32,11 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
-    bool saves; // where an image cannot be loaded, the thread that trains saves and ends
     struct batch *batch;
-    struct amp_staging *staging; // NULL: the batch is not staged
-    data *images;                // per image a batch of one row
-    float **rows[2];             // of the batch: X and y
-    pthread_t *threads;          // beside the one of load_batch
+    struct amp_staging *staging; /* NULL: the batch is not staged */
+    data *images;                /* per image a batch of one row */
+    float **rows[2];             /* of the batch: X and y */
+    pthread_t *threads;          /* beside the one of load_batch */
     atomic_int next;
 };
 
@@ -48,7 +44,7 @@ static _Thread_local struct {
     const network *net;
     bool seeded;
     uint64_t seed;
-    struct batch *held; // oldest first
+    struct batch *held; /* oldest first */
 } feed;
 
 static struct amp_session *session(void)
@@ -56,23 +52,14 @@ static struct amp_session *session(void)
     return feed.net ? amp_session_of(feed.net->layers) : NULL;
 }
 
-// For the thread that trains.
-static _Noreturn void end_training(const char *why)
-{
-    struct amp_session *s = session();
-    if (s) amp_give_up_loading(s, why);
-    amp_fail(why);
-}
-
-// For the thread that trains, as whatever is allocated here: loader threads need not fail.
 static void *allocate(size_t n, size_t size)
 {
     void *p = calloc(n, size);
-    if (!p) end_training("out of memory while loading a batch: lower batch");
+    if (!p) amp_fail("out of memory while loading a batch: lower batch");
     return p;
 }
 
-// ---- the batches in hand ----
+/* ---- the batches in hand ---- */
 
 static void drop(struct batch *b)
 {
@@ -94,7 +81,7 @@ static struct batch *hold_new_batch(int n)
     return b;
 }
 
-// Whether these rows were a batch of ours; if so it is no longer in hand.
+/* Whether these rows were a batch of ours; if so it is no longer in hand. */
 static bool let_go(float **rows)
 {
     for (struct batch **p = &feed.held; *p; p = &(*p)->next) {
@@ -107,7 +94,7 @@ static bool let_go(float **rows)
     return false;
 }
 
-// To the threads of networks that are trained together, while this one waits for them.
+/* To the threads of networks that are trained together, while this one waits for them. */
 static const struct batch *_Atomic lent;
 
 void amp_loader_lend(bool on)
@@ -156,37 +143,7 @@ void amp_loader_forget(const network *net)
     amp_seed_forget(net);
 }
 
-// ---- a batch that could not be loaded ----
-
-static bool has_rows(const struct batch *b, float *const *rows)
-{
-    return b->rows && rows >= b->rows && rows < b->rows + b->n;
-}
-
-// Where this batch, or a part of it, is going to be used. NULL: any that is loaded.
-static void refuse_failed_batch(float *const *rows)
-{
-    for (const struct batch *b = feed.held; b; b = b->next)
-        if (rows ? has_rows(b, rows) : b->rows != NULL)
-            if (b->loading.failed) end_training(b->loading.why);
-}
-
-// In a loader thread.
-static void fail_to_load(struct job *job, const char *why)
-{
-    if (!job->saves) amp_fail(why);
-    amp_loading_note(&job->batch->loading, "%s", why);
-}
-
-// ---- loading one ----
-
-static void load_or_fail(struct job *job, const load_args *args)
-{
-    jmp_buf way_out;
-    if (job->saves) amp_loading_begin(&job->batch->loading, &way_out);
-    if (!setjmp(way_out)) AMP_USE(load_data_blocking)(*args);
-    amp_loading_end();
-}
+/* ---- loading one ---- */
 
 static void load_one(struct job *job, int k)
 {
@@ -200,10 +157,12 @@ static void load_one(struct job *job, int k)
     one.paths[0] = job->args.paths[rand() % job->args.m];
     one.m = one.n = 1;
     one.d = &job->images[k];
-    load_or_fail(job, &one);
+    amp_image_loading(true);
+    AMP_USE(load_data_blocking)(one);
+    amp_image_loading(false);
     amp_seed_use(NULL);
-    if (!job->staging || !job->images[k].X.vals) return;
-    amp_ending_enter(); // exit takes page-locked memory away
+    if (!job->staging) return;
+    amp_ending_enter(); /* exit takes page-locked memory away */
     amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
     amp_ending_leave();
 }
@@ -217,25 +176,12 @@ static void *work(void *p)
     return NULL;
 }
 
-// 0, or -1 with text in why.
-static int start_thread(pthread_t *thread, void *(*run)(void *), void *argument, char why[200])
-{
-    int error = pthread_create(thread, NULL, run, argument);
-    if (error)
-        snprintf(why, 200,
-                 "cannot start a thread that loads images: %s; raise the limit of memory (ulimit "
-                 "-v) or of threads (ulimit -u)",
-                 strerror(error));
-    return error ? -1 : 0;
-}
-
-// Row 0 of every image's matrix, under one roof. Those of images that were not loaded are missing.
+/* Row 0 of every image's matrix, under one roof. */
 static matrix join_rows(struct job *job, float **rows, size_t offset)
 {
     matrix all = {.rows = job->args.n, .vals = rows};
-    for (int k = 0; k < all.rows; ++k) {
+    for (int k = 0; k < all.rows; k++) {
         const matrix *one = (const matrix *)((const char *)&job->images[k] + offset);
-        if (!one->vals && job->batch->loading.failed) continue;
         if (one->rows != 1 || (all.cols && one->cols != all.cols))
             amp_fail("the images of a batch were not loaded as one row each");
         all.cols = one->cols;
@@ -265,14 +211,13 @@ static void *load_batch(void *p)
 {
     struct job *job = p;
     int extra = extra_threads(&job->args), started = 0;
-    char why[200];
-    while (started < extra && !start_thread(&job->threads[started], work, job, why))
-        ++started;
-    if (started < extra) fail_to_load(job, why);
+    /* Where no more threads can be started (ulimit -u), fewer of them load the same batch. */
+    while (started < extra && !pthread_create(&job->threads[started], NULL, work, job))
+        started++;
     work(job);
-    for (int t = 0; t < started; ++t)
+    for (int t = 0; t < started; t++)
         pthread_join(job->threads[t], NULL);
-    amp_ending_enter(); // whoever waits for the batch must not go on without it
+    amp_ending_enter(); /* whoever waits for the batch must not go on without it */
     deliver(job);
     if (job->staging) amp_upload_continue();
     amp_ending_leave();
@@ -283,48 +228,76 @@ static void *load_batch(void *p)
     return NULL;
 }
 
-// By the thread that trains.
+/* By the thread that trains. */
 static pthread_t start_loading(void *(*run)(void *), void *argument)
 {
     char why[200];
     pthread_t thread;
-    if (start_thread(&thread, run, argument, why)) end_training(why);
-    return thread;
+    int error = pthread_create(&thread, NULL, run, argument);
+    if (!error) return thread;
+    snprintf(why, sizeof why,
+             "cannot start a thread that loads images: %s; raise the limit of memory (ulimit -v) "
+             "or of threads (ulimit -u)",
+             strerror(error));
+    amp_fail(why);
 }
 
-// Where the network computes on a device and all of it reads the images in one format.
+static size_t inputs_of(const load_args *args)
+{
+    const network *net = feed.net;
+    return args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
+                                      : (size_t)net->inputs;
+}
+
+/* Darknet does not look whether it got the memory that it asks for on the threads that load. Here
+ * its size is known, so it is asked for as a whole, and given back. */
+static void check_memory(const load_args *args)
+{
+    char why[300];
+    size_t bytes = (size_t)args->n * inputs_of(args) * sizeof(float);
+    if (!bytes) return;
+    void *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all != MAP_FAILED) {
+        munmap(all, bytes);
+        return;
+    }
+    snprintf(why, sizeof why,
+             "no memory for the images of a batch: %d images of %dx%d need %.1f MiB, beside those "
+             "of the batch before; lower batch, or raise the limit of memory (ulimit -v)",
+             args->n, args->w, args->h, (double)bytes / (1 << 20));
+    amp_fail(why);
+}
+
+/* Where the network computes on a device and all of it reads the images in one format. */
 static struct amp_staging *stage(const load_args *args)
 {
     const struct amp_session *s = session();
     if (!s || !s->device || s->plan->input_format == AMP_FORMATS) return NULL;
-    const network *net = feed.net;
-    size_t inputs = args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
-                                               : (size_t)net->inputs;
-    return amp_staging_open(args->n, inputs, amp_format_dtype(s->plan->input_format));
+    return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
 
 static pthread_t load_by_image(load_args args)
 {
-    refuse_failed_batch(NULL); // it is next to be trained on
+    check_memory(&args);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->saves = session() != NULL;
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
     job->threads = allocate((size_t)extra_threads(&args) + 1, sizeof *job->threads);
     amp_seed_between_steps();
     return start_loading(load_batch, job);
 }
 
-// ---- Darknet's functions ----
+/* ---- Darknet's functions ---- */
 
-// Loads that draw images at random and take them one by one.
+/* Loads that draw images at random and take them one by one. */
 static bool is_by_image(const load_args *args)
 {
     switch (args->type) {
@@ -345,7 +318,7 @@ static bool is_by_image(const load_args *args)
     }
 }
 
-// Two other kinds draw too: pairs of images, and one image out of n.
+/* Two other kinds draw too: pairs of images, and one image out of n. */
 static void tell_what_ignores_the_seed(const load_args *args)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -357,14 +330,14 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-// Trainers ask for the next batch between two steps.
+/* Trainers ask for the next batch between two steps. */
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
-    if (s) amp_interrupt_obey(amp_gpus_first(s));
+    if (s) amp_run_obey(amp_gpus_first(s));
 }
 
-// Darknet's own load_data, but for its last act: to write the batch to its destination.
+/* Darknet's own load_data, but for its last act: to write the batch to its destination. */
 static void *load_as_darknet(void *p)
 {
     load_args args = *(load_args *)p;
@@ -401,7 +374,6 @@ AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 
 AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
 {
-    refuse_failed_batch(d.X.vals);
     const network *net = amp_iteration_trains();
     bool fits = net && X == net->input && d.X.cols == net->inputs;
     if (fits && amp_upload_take(X, d, n, offset)) d.X.cols = 0;

@@ -1,10 +1,10 @@
 #include "native.h"
 
-#include "complete.h"
-#include "fail.h"
+#include "ending.h"
 #include "side.h"
 #include "symbols.h"
 
+#include "activations.h"
 #include "blas.h"
 
 #include <stdlib.h>
@@ -12,8 +12,63 @@
 
 #define MAX_PARTS 8
 
-// The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
-// fixed: params are listed and swapped in it.
+/* ---- what Darknet has for training on a GPU only ---- */
+
+void backward_lstm_layer(layer l, network net); /* in no header */
+
+static float *zeros(size_t n)
+{
+    return amp_allocate(n, sizeof(float));
+}
+
+static void complete_batchnorm(layer *l)
+{
+    size_t n = (size_t)l->batch * (size_t)l->outputs, c = (size_t)l->out_c;
+    if (l->x) return;
+    l->x = zeros(n);
+    l->x_norm = zeros(n);
+    l->mean_delta = zeros(c);
+    l->variance_delta = zeros(c);
+}
+
+void amp_native_complete(layer *l)
+{
+    size_t n = (size_t)l->batch * (size_t)l->outputs, steps = (size_t)l->steps;
+    if (l->type == BATCHNORM) complete_batchnorm(l);
+    if (l->type == LSTM && !l->delta) l->delta = zeros(n * steps);
+    if (l->type == RNN) { /* training keeps the state of every time step, room is for one */
+        free(l->state);
+        l->state = zeros(n * (steps + 1));
+    }
+}
+
+/* What backward_region_layer_gpu does; on the CPU Darknet's own is commented out. */
+static void backward_region(layer l, network net)
+{
+    int cells = l.w * l.h, box_size = (l.coords + 1 + l.classes) * cells;
+    for (int box = 0; box < l.batch * l.n; box++) {
+        int x_y = box * box_size, object = x_y + l.coords * cells;
+        AMP_USE(gradient_array)(l.output + x_y, 2 * cells, LOGISTIC, l.delta + x_y);
+        if (!l.background)
+            AMP_USE(gradient_array)(l.output + object, cells, LOGISTIC, l.delta + object);
+    }
+    for (int i = 0; i < l.batch * l.inputs; i++)
+        net.delta[i] += l.delta[i];
+}
+
+typedef void backward_function(layer, network);
+
+/* The layer's backward; own: what Darknet gave it. */
+static backward_function *complete_backward(const layer *l, backward_function *own)
+{
+    if (l->type == REGION) return backward_region;
+    return l->type == LSTM ? AMP_USE(backward_lstm_layer) : own;
+}
+
+/* ---- what Darknet owns ---- */
+
+/* The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
+ * fixed: params are listed and swapped in it. */
 static int weight_layers(layer *l, layer *parts[MAX_PARTS])
 {
     switch (l->type) {
@@ -59,7 +114,7 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_owned owned; // params or rolling NULL: only counts them
+    struct amp_owned owned; /* params or rolling NULL: only counts them */
     int layer;
     bool device;
 };
@@ -80,14 +135,14 @@ static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, f
             .learning_rate_scale = l->learning_rate_scale,
             .clip = kind == AMP_PARAM_WEIGHTS && l->type == CONVOLUTIONAL ? l->clip : 0,
         };
-    ++o->n_params;
+    o->n_params++;
 }
 
 static void list_rolling(struct lister *out, float *value, size_t n)
 {
     struct amp_owned *o = &out->owned;
     if (o->rolling) o->rolling[o->n_rolling] = (struct amp_rolling){value, n, out->layer};
-    ++o->n_rolling;
+    o->n_rolling++;
 }
 
 static void list_weight_layer(struct lister *out, layer *l)
@@ -107,7 +162,7 @@ static void list_weight_layer(struct lister *out, layer *l)
     list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
 }
 
-// The h, c and gradient of c that an LSTM takes over into the next pass.
+/* The h, c and gradient of c that an LSTM takes over into the next pass. */
 static void lstm_state(layer *l, bool device, float *state[3])
 {
     float *host[3] = {l->h_cpu, l->c_cpu, l->dc_cpu};
@@ -127,7 +182,7 @@ static void list_carried(struct lister *out, layer *l)
     if (l->type != LSTM) return;
     float *state[3];
     lstm_state(l, out->device, state);
-    for (int k = 0; k < 3; ++k)
+    for (int k = 0; k < 3; k++)
         list_rolling(out, state[k], n);
 }
 
@@ -148,7 +203,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
 {
     layer *parts[MAX_PARTS];
     int first = out->owned.n_params, n = weight_layers(l, parts);
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         list_weight_layer(out, parts[k]);
     list_carried(out, l);
     if (l->type == BATCHNORM) {
@@ -161,7 +216,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
 static void list_layers(struct lister *out, const network *net, const struct amp_saved *saved)
 {
     out->owned.n_params = out->owned.n_rolling = 0;
-    for (out->layer = 0; out->layer < net->n; ++out->layer) {
+    for (out->layer = 0; out->layer < net->n; out->layer++) {
         layer *l = &net->layers[out->layer];
         list_layer(out, l, saved ? saved[out->layer].delta : AMP_SIDE(out->device, l, delta));
     }
@@ -172,7 +227,7 @@ struct amp_owned amp_native_list(const network *net, const struct amp_saved *sav
     struct lister out = {.device = device};
     struct amp_owned *o = &out.owned;
     o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
-    list_layers(&out, net, saved); // counts
+    list_layers(&out, net, saved); /* counts */
     o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
     o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
     list_layers(&out, net, saved);
@@ -186,6 +241,8 @@ void amp_native_free_list(struct amp_owned *o)
     free(o->rolling);
 }
 
+/* ---- its own code ---- */
+
 void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, network view,
                         float *input, bool train)
 {
@@ -193,7 +250,8 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, ne
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     view.train = train;
-    // Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+    /* Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
+     */
     if (l->workspace_size && !device) memset(view.workspace, 0, l->workspace_size);
     saved->forward(copy, view);
 }
@@ -202,7 +260,7 @@ struct update_pointers {
     float *weights, *biases, *scales;
 };
 
-// Lets the layer add its gradients to the params' grad; returns what was there.
+/* Lets the layer add its gradients to the params' grad; returns what was there. */
 static struct update_pointers swap_updates(layer *l, bool device, const struct amp_param *params,
                                            int *next)
 {
@@ -215,21 +273,21 @@ static struct update_pointers swap_updates(layer *l, bool device, const struct a
     return old;
 }
 
-static _Thread_local float scale_of_deltas = 1; // of the layer that Darknet's code is in
-static _Thread_local unsigned limited;          // calls of constrain_gpu that came here
+static _Thread_local float scale_of_deltas = 1; /* of the layer that Darknet's code is in */
+static _Thread_local unsigned limited;          /* calls of constrain_gpu that came here */
 
 #ifdef GPU
-// The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
-// updates call this, of weights.
+/* The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
+ * updates call this, of weights. */
 AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
 {
-    ++limited;
+    limited++;
     AMP_REAL(constrain_gpu)(n, limit * scale_of_deltas, x, step);
 }
 
 #endif
 
-// A backward of Darknet's on a device has run, with so many such calls.
+/* A backward of Darknet's on a device has run, with so many such calls. */
 static void check_limit(const layer *l, unsigned calls, float scale)
 {
     bool limits = l->type == RNN || l->type == GRU || l->type == LSTM;
@@ -246,18 +304,18 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
     int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         old[k] = swap_updates(parts[k], device, params, &next);
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     AMP_SIDE(device, &view, delta) = delta;
-    copy.smooth *= scale; // of a convolution: it adds to the delta
+    copy.smooth *= scale; /* of a convolution: it adds to the delta */
     scale_of_deltas = scale;
     unsigned before = limited;
-    (device ? saved->backward : amp_complete_backward(l, saved->backward))(copy, view);
+    (device ? saved->backward : complete_backward(l, saved->backward))(copy, view);
     if (device) check_limit(l, limited - before, scale);
     scale_of_deltas = 1;
-    for (int k = 0; k < n; ++k) {
+    for (int k = 0; k < n; k++) {
         AMP_SIDE(device, parts[k], weight_updates) = old[k].weights;
         AMP_SIDE(device, parts[k], bias_updates) = old[k].biases;
         AMP_SIDE(device, parts[k], scale_updates) = old[k].scales;

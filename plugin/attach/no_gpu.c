@@ -1,14 +1,14 @@
-// A GPU build of Darknet on a machine without a GPU: runs on the CPU.
-//
-// Darknet's own -nogpu only sets gpu_index to -1; its layers go on asking for device memory, and
-// the first failure is an assertion. Here, without a device, gpu_index stays -1 whatever the
-// command line asks for, device memory is NULL, and copies to and from it do nothing. Darknet then
-// takes its CPU path everywhere. With a device every function is Darknet's own, except that large
-// arrays may wait for their memory (deferred.h).
+/* A GPU build of Darknet on a machine without a GPU: runs on the CPU.
+ *
+ * Darknet's own -nogpu only sets gpu_index to -1; its layers go on asking for device memory, and
+ * the first failure is an assertion. Here, without a device, gpu_index stays -1 whatever the
+ * command line asks for, device memory is NULL, and copies to and from it do nothing. Darknet then
+ * takes its CPU path everywhere. With a device every function is Darknet's own, except that large
+ * arrays may wait for their memory (deferred.h). */
 
 #include "no_gpu.h"
 #include "deferred.h"
-#include "fail.h"
+#include "ending.h"
 #include "hooks.h"
 #include "seed.h"
 #include "sessions.h"
@@ -30,7 +30,7 @@ static void look_for_gpu(void)
     cudaError_t status = cudaGetDeviceCount(&count);
     has_gpu = status == cudaSuccess && count > 0;
     if (has_gpu) return;
-    cudaGetLastError(); // Darknet takes a pending error for one of its own
+    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     fprintf(stderr, "darknet-amp: no usable GPU (%s), running on the CPU\n",
             status == cudaSuccess ? "CUDA finds none" : cudaGetErrorString(status));
 }
@@ -82,7 +82,7 @@ AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))
     if (amp_has_gpu() && !amp_hook_pull_is_unwanted(x_gpu)) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
 }
 
-// The device's own generator is seeded with the time of day; a seeded run draws on the host.
+/* The device's own generator is seeded with the time of day; a seeded run draws on the host. */
 static void fill_from_seed(float *x_gpu, size_t n)
 {
     float *x = malloc(n * sizeof *x);
@@ -106,20 +106,20 @@ AMP_INTERPOSE(cublasHandle_t, blas_handle, ())
     return amp_has_gpu() ? AMP_REAL(blas_handle)() : NULL;
 }
 
-// Without a device the layers' cuDNN descriptors do not exist either; what is done with them on a
-// change of size or batch answers with an error status that Darknet does not look at.
+/* Without a device the layers' cuDNN descriptors do not exist either; what is done with them on a
+ * change of size or batch answers with an error status that Darknet does not look at. */
 AMP_INTERPOSE(cudnnHandle_t, cudnn_handle, ())
 {
     return amp_has_gpu() ? AMP_REAL(cudnn_handle)() : NULL;
 }
 
-// Heads. A GPU build leaves the activations of its heads to CUDA code even on the CPU path, where
-// nobody then applies them. Here they are applied to a copy of the input, which is all that
-// Darknet's forward copies from.
+/* Heads. A GPU build leaves the activations of its heads to CUDA code even on the CPU path, where
+ * nobody then applies them. Here they are applied to a copy of the input, which is all that
+ * Darknet's forward copies from. */
 
-static void (*_Atomic upstream_forward[BLANK + 1])(layer, network); // the same for every network
+static void (*_Atomic upstream_forward[BLANK + 1])(layer, network); /* the same for every network */
 
-// Logistic on entries [first, first + n) of anchor box k of image b.
+/* Logistic on entries [first, first + n) of anchor box k of image b. */
 static void logistic_entries(const layer *l, float *x, int b, int k, int first, int n)
 {
     int cells = l->w * l->h, per_box = l->coords + l->classes + 1;
@@ -131,8 +131,8 @@ static void logistic_entries(const layer *l, float *x, int b, int k, int first, 
 static void activate_yolo(layer l, float *x)
 {
     l.coords = 4;
-    for (int b = 0; b < l.batch; ++b)
-        for (int k = 0; k < l.n; ++k) {
+    for (int b = 0; b < l.batch; b++)
+        for (int k = 0; k < l.n; k++) {
             logistic_entries(&l, x, b, k, 0, 2);
             logistic_entries(&l, x, b, k, 4, 1 + l.classes);
         }
@@ -141,8 +141,8 @@ static void activate_yolo(layer l, float *x)
 static void activate_region(layer l, float *x, float *input)
 {
     int cells = l.w * l.h;
-    for (int b = 0; b < l.batch; ++b)
-        for (int k = 0; k < l.n; ++k) {
+    for (int b = 0; b < l.batch; b++)
+        for (int k = 0; k < l.n; k++) {
             logistic_entries(&l, x, b, k, 0, 2);
             if (!l.background) logistic_entries(&l, x, b, k, l.coords, 1);
             if (!l.softmax && !l.softmax_tree)
@@ -164,7 +164,7 @@ static void activate_region(layer l, float *x, float *input)
 
 static void activate_iseg(layer l, float *x)
 {
-    for (int b = 0; b < l.batch; ++b)
+    for (int b = 0; b < l.batch; b++)
         AMP_USE(activate_array)(x + (size_t)b * (size_t)l.outputs, l.classes * l.w * l.h, LOGISTIC);
 }
 
@@ -184,7 +184,7 @@ static void forward_head(layer l, network net)
 
 void amp_no_gpu_heads(network *net)
 {
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         layer *l = &net->layers[i];
         if (l->type != YOLO && l->type != REGION && l->type != ISEG) continue;
         upstream_forward[l->type] = l->forward;

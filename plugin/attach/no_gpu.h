@@ -1,14 +1,14 @@
-// A GPU build of Darknet on a machine without a GPU (see no_gpu.c).
+/* A GPU build of Darknet on a machine without a GPU (see no_gpu.c). */
 #ifndef AMP_NO_GPU_H
 #define AMP_NO_GPU_H
 
-// Whether this process has a usable CUDA device. The first call decides; if there is none it says
-// so, once, and why.
+/* Whether this process has a usable CUDA device. The first call decides; if there is none it says
+ * so, once, and why. */
 int amp_has_gpu(void);
 
 struct network;
 
-// Without a device: makes the CPU path of yolo, region and iseg layers apply their activations.
+/* Without a device: makes the CPU path of yolo, region and iseg layers apply their activations. */
 void amp_no_gpu_heads(struct network *net);
 
 #endif

@@ -1,22 +1,23 @@
 #include "replan.h"
 
 #include "device_arrays.h"
-#include "give_up.h"
+#include "run.h"
 #include "side.h"
 #include "symbols.h"
-#include "plugin/core/executor.h"
+#include "plugin/core/layers.h"
+#include "plugin/core/tensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-// ---- what the cfg describes ----
+/* ---- what the cfg describes ---- */
 
 static void check_shapes(const struct amp_session *s)
 {
     char message[300];
     if (s->desc->n != s->net->n)
         amp_fail("the cfg and the network have different numbers of layers");
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         const layer *l = &s->net->layers[i];
         const struct amp_layer_desc *d = &s->desc->layers[i];
         if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
@@ -39,12 +40,12 @@ void amp_session_describe(struct amp_session *s, const network *view)
     check_shapes(s);
 }
 
-// ---- plan ----
+/* ---- plan ---- */
 
 enum amp_format *amp_session_no_demotions(int n)
 {
     enum amp_format *demoted = amp_allocate((size_t)n, sizeof *demoted);
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         demoted[i] = AMP_FORMATS;
     return demoted;
 }
@@ -53,17 +54,17 @@ void amp_session_make_plan(struct amp_session *s, bool train)
 {
     char err[512];
     enum amp_format *demoted = amp_session_no_demotions(s->net->n);
-    for (int i = 0; i < s->net->n; ++i)
+    for (int i = 0; i < s->net->n; i++)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
-    s->plan = amp_plan_make(s->desc, &s->options, amp_device_losses(s->backend), demoted, train,
-                            err, sizeof err);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train, err,
+                            sizeof err);
     free(demoted);
     if (!s->plan) amp_fail(err);
 }
 
-// ---- graph ----
+/* ---- graph ---- */
 
 static void call_forward(void *user, int i, float *input, bool train)
 {
@@ -94,20 +95,20 @@ static float random_uniform(void)
     return AMP_USE(rand_uniform)(0, 1);
 }
 
-// The backend's note on the convolution of layer i, if there is one.
+/* The backend's note on the convolution of layer i, if there is one. */
 static const char *note_of(const struct amp_session *s, int i)
 {
     const struct ampk_conv *conv = s->graph->nodes[i].conv;
     return conv ? s->backend->conv_note(conv) : NULL;
 }
 
-// The layers from the first on that have its note.
+/* The layers from the first on that have its note. */
 static void tell_note(const struct amp_session *s, int first)
 {
     const char *note = note_of(s, first);
-    flockfile(stderr); // other networks' threads have lines, too
+    flockfile(stderr); /* other networks' threads have lines, too */
     fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
-    for (int i = first; i < s->net->n; ++i)
+    for (int i = first; i < s->net->n; i++)
         if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
     fprintf(stderr, "\n");
     funlockfile(stderr);
@@ -117,11 +118,11 @@ static void tell_notes(struct amp_session *s)
 {
     if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
     s->told_notes = true;
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         const char *note = note_of(s, i);
         int before = 0;
         while (before < i && note_of(s, before) != note)
-            ++before;
+            before++;
         if (note && before == i) tell_note(s, i);
     }
 }
@@ -131,7 +132,7 @@ void amp_session_make_graph(struct amp_session *s)
     char err[512];
     amp_session_commit(s);
     struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
-    // As stock would draw: rand on the host, a generator of the device's own there.
+    /* As stock would draw: rand on the host, a generator of the device's own there. */
     struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
     struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
     if (!unfinished) amp_graph_free(s->graph);
@@ -141,22 +142,23 @@ void amp_session_make_graph(struct amp_session *s)
     if (!s->graph) amp_give_up(s, err);
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
-    s->graph->bn_rule = s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; // as stock would compute
-    s->graph->clips_connected = s->device;                               // likewise
+    s->graph->bn_rule =
+        s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock would compute */
+    s->graph->clips_connected = s->device;               /* likewise */
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
     tell_notes(s);
 }
 
-// ---- layers that leave FP16 ----
+/* ---- layers that leave FP16 ---- */
 
 static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
 {
     bool of_readers = f->tensor == AMP_WATCH_COPY;
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         bool concerned = i == f->layer && !of_readers;
-        for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; ++k)
+        for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; k++)
             concerned |= s->plan->layers[i].sources[k] == f->layer &&
                          s->plan->layers[i].in == AMP_FORMAT_FP16;
         if (concerned) list[i] = AMP_FORMAT_FP32;
@@ -170,23 +172,8 @@ void amp_session_demote(void *user, const struct amp_fault *f)
     demote(s, f, s->demoted);
 }
 
-void amp_session_check_inference(struct amp_session *s)
+void amp_session_demote_inference(struct amp_session *s, const struct amp_fault *f)
 {
-    for (;;) {
-        struct amp_fault f = amp_graph_fault(s->graph, false);
-        if (f.class != AMP_FAULT_FORWARD) return;
-        fprintf(stderr,
-                "darknet-amp: %s of layer %d does not fit FP16 (largest %.3g); inference runs it "
-                "in FP32 from now on\n",
-                amp_watch_name(f.tensor), f.layer, f.magnitude);
-        demote(s, &f, s->inference_demoted);
-        s->inference_demotes = true;
-        network view = s->view;
-        AMP_SIDE(s->device, &view, input) = s->graph->input.data;
-        amp_session_begin(s, &view);
-        for (int i = 0; i < s->net->n; ++i) {
-            s->view.index = i;
-            amp_graph_forward(s->graph, i);
-        }
-    }
+    demote(s, f, s->inference_demoted);
+    s->inference_demotes = true;
 }

@@ -2,17 +2,131 @@
 
 #include "gpus.h"
 #include "iteration.h"
-#include "run_state.h"
 #include "plugin/core/checkpoint.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+/* ---- what a run has ---- */
+
+static float *on_host(const struct amp_session *s, const float *x, size_t n)
+{
+    float *copy = malloc((n + 1) * sizeof *copy);
+    if (!copy) amp_fail("out of memory");
+    s->backend->acquire(s->context); /* Darknet may have written it just now */
+    if (x) s->backend->read(s->context, copy, x, n * sizeof *copy);
+    return copy;
+}
+
+/* What Darknet owns, copied to the host where it stands on a device. */
+static struct amp_owned host_list(const struct amp_session *s)
+{
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    if (!s->device) return own;
+    for (struct amp_param *p = own.params; p < own.params + own.n_params; p++) {
+        p->value = on_host(s, p->value, p->n);
+        p->update = on_host(s, p->update, p->n);
+        if (!p->m) continue;
+        p->m = on_host(s, p->m, p->n);
+        p->v = on_host(s, p->v, p->n);
+    }
+    for (struct amp_rolling *r = own.rolling; r < own.rolling + own.n_rolling; r++)
+        r->value = on_host(s, r->value, r->n);
+    return own;
+}
+
+struct amp_run_state amp_run_state_of(const struct amp_session *s)
+{
+    struct amp_owned host = host_list(s);
+    return (struct amp_run_state){.host = host,
+                                  .run = {.seen = *s->net->seen,
+                                          .t = *s->net->t,
+                                          .scaler = s->step.scaler,
+                                          .n_layers = s->net->n,
+                                          .demoted = s->demoted,
+                                          .n_params = host.n_params,
+                                          .params = host.params}};
+}
+
+void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state)
+{
+    struct amp_owned *host = &state->host;
+    for (struct amp_param *p = host->params; s->device && p < host->params + host->n_params; p++) {
+        free(p->value);
+        free(p->update);
+        free(p->m);
+        free(p->v);
+    }
+    for (int i = 0; s->device && i < host->n_rolling; i++)
+        free(host->rolling[i].value);
+    amp_native_free_list(host);
+}
+
+/* The momentum and the moments. */
+static void to_device(const struct amp_session *s, const struct amp_owned *host)
+{
+    if (!s->device) return;
+    struct amp_owned own = amp_native_list(s->net, s->saved, true);
+    for (int i = 0; i < own.n_params; i++) {
+        const struct amp_param *to = &own.params[i], *from = &host->params[i];
+        size_t bytes = to->n * sizeof(float);
+        s->backend->write(s->context, to->update, from->update, bytes);
+        if (!to->m) continue;
+        s->backend->write(s->context, to->m, from->m, bytes);
+        s->backend->write(s->context, to->v, from->v, bytes);
+    }
+    amp_native_free_list(&own);
+}
+
+void amp_run_state_put_back(struct amp_session *s, const struct amp_run_state *state)
+{
+    to_device(s, &state->host);
+    *s->net->t = (int)state->run.t;
+    s->step.scaler = state->run.scaler;
+    s->replan = true;
+}
+
+/* Says which array it is. */
+static bool name_spoilt(const struct amp_session *s, const char *array, int layer, char *what,
+                        size_t size)
+{
+    snprintf(what, size, "%s of layer %d (%s)", array, layer,
+             amp_layer_type_name(s->desc->layers[layer].type));
+    return true;
+}
+
+bool amp_run_is_spoilt(const struct amp_session *s, char *what, size_t size)
+{
+    static const char *const names[] = {"weights", "biases", "batch-norm scales"};
+    bool spoilt = false;
+    struct amp_run_state state = amp_run_state_of(s);
+    const struct amp_owned *host = &state.host;
+    const struct amp_param *end = host->params + host->n_params;
+    for (const struct amp_param *p = host->params; p < end && !spoilt; p++) {
+        const char *array = !amp_all_finite(p->value, p->n)    ? names[p->kind]
+                            : !amp_all_finite(p->update, p->n) ? "momentum"
+                            : p->m && (!amp_all_finite(p->m, p->n) || !amp_all_finite(p->v, p->n))
+                                ? "Adam moments"
+                                : NULL;
+        spoilt = array && name_spoilt(s, array, p->layer, what, size);
+    }
+    for (int i = 0; i < host->n_rolling && !spoilt; i++) {
+        const struct amp_rolling *r = &host->rolling[i];
+        spoilt = !amp_all_finite(r->value, r->n) &&
+                 name_spoilt(s, amp_watch_name(AMP_WATCH_ROLLING), r->layer, what, size);
+    }
+    amp_run_state_free(s, &state);
+    return spoilt;
+}
+
+/* ---- taking it up ---- */
 
 static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
 {
     char scale[32];
     int demoted = 0;
-    for (int i = 0; i < r->n_layers; ++i)
+    for (int i = 0; i < r->n_layers; i++)
         demoted += r->demoted[i] != AMP_FORMATS;
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
@@ -22,7 +136,7 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
     fputc('\n', stderr);
 }
 
-// between: Darknet draws sizes every ten iterations, counted from where a run starts.
+/* between: Darknet draws sizes every ten iterations, counted from where a run starts. */
 static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
@@ -33,7 +147,7 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;
         fprintf(stderr,
@@ -43,7 +157,7 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
     }
 }
 
-// Without them, the others would begin with none.
+/* Without them, the others would begin with none. */
 static void tell_gpus(const struct amp_session *s)
 {
     int gpus = amp_gpus_count(s->net);
@@ -69,7 +183,7 @@ static void restore(struct amp_session *s)
     amp_run_state_free(s, &state);
 }
 
-// With another count of images (-clear) nothing was to be kept.
+/* With another count of images (-clear) nothing was to be kept. */
 static void tell_without_sidecar(struct amp_session *s, size_t seen)
 {
     if (*s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0)
@@ -89,7 +203,7 @@ void amp_session_resume(struct amp_session *s, size_t seen)
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);
     } else {
-        *s->backup = 0; // it is another run's
+        *s->backup = 0; /* it is another run's */
         if (!amp_gpus_place(s->net))
             fprintf(
                 stderr,

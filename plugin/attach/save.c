@@ -1,16 +1,11 @@
 #include "save.h"
 
 #include "amp.h"
-#include "ending.h"
 #include "gpus.h"
-#include "interrupt.h"
 #include "resume.h"
-#include "run_state.h"
-#include "saving_line.h"
 #include "sessions.h"
 #include "symbols.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/core/weights_name.h"
 #include "plugin/core/checkpoint.h"
 
 #include "parser.h"
@@ -22,7 +17,7 @@
 
 #define ERR_SIZE (3 * PATH_MAX)
 
-// ---- which files get a sidecar ----
+/* ---- which files get a sidecar ---- */
 
 static bool wants_sidecar(const struct amp_session *s, const char *name)
 {
@@ -30,15 +25,15 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
     return amp_weights_is_backup(name) || amp_weights_is_final(name);
 }
 
-// A final file may be anybody's, to start from.
+/* A final file may be anybody's, to start from. */
 static bool should_have_sidecar(const struct amp_session *s, const char *name)
 {
     return wants_sidecar(s, name) && (amp_weights_is_backup(name) || amp_weights_is_numbered(name));
 }
 
-// ---- saving ----
+/* ---- saving ---- */
 
-// Where Darknet cannot open a file, it ends the program, with status 0.
+/* Where Darknet cannot open a file, it ends the program, with status 0. */
 static int check_opens(const struct amp_whole_file *f, const char *name, char *err, size_t err_size)
 {
     FILE *probe = fopen(f->temp, "r+b");
@@ -49,13 +44,19 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
     return probe ? 0 : -1;
 }
 
-// Darknet checks no write, so the size tells whether they all succeeded.
+/* Darknet's own line names the file beside it that it writes to. */
+static void tell_saved(const char *name)
+{
+    fprintf(stderr, "Saved as %s\n", name);
+}
+
+/* Darknet checks no write, so the size tells whether they all succeeded. */
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
     uint64_t expected = amp_weights_saved_bytes(s->desc);
     if (check_opens(f, name, err, err_size)) return -1;
-    amp_save_as(s->net, f->temp, name);
+    AMP_REAL(save_weights)(s->net, f->temp);
     if (amp_file_identify(f->temp, id, err, err_size)) return -1;
     if (id->bytes == expected) return 0;
     snprintf(err, err_size,
@@ -77,7 +78,7 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     return failed;
 }
 
-// Gradients of a step that is not finished are in no file.
+/* Gradients of a step that is not finished are in no file. */
 static bool in_a_step(const struct amp_session *s, const char *name)
 {
     if (!s->step.passes) return false;
@@ -88,7 +89,7 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-// Training cannot go on from such weights, and good ones must not be lost to them.
+/* Training cannot go on from such weights, and good ones must not be lost to them. */
 static void refuse_non_finite(struct amp_session *s, const char *name)
 {
     char message[PATH_MAX + 300], what[100];
@@ -114,10 +115,13 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
                  amp_checkpoint_place(&weights, pair ? &sidecar : NULL, err, err_size);
     amp_whole_drop(&weights);
     amp_whole_drop(&sidecar);
-    return failed ? -1 : 0;
+    if (failed) return -1;
+    tell_saved(name);
+    snprintf(s->last_saved, sizeof s->last_saved, "%s", name);
+    return 0;
 }
 
-// A layer just left FP16, and nothing else is wrong so far: the step was dropped.
+/* A layer just left FP16, and nothing else is wrong so far: the step was dropped. */
 static bool is_one_layer(const struct amp_step *step)
 {
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
@@ -133,13 +137,13 @@ static bool lost_more(const struct amp_session *s)
     return looks_diverged(s) && !is_one_layer(&s->step);
 }
 
-// Good weights must not be lost to those of a run that has blown up. A numbered file replaces
-// nothing, unless an earlier run wrote one of this number.
+/* Good weights must not be lost to those of a run that has blown up. A numbered file replaces
+ * nothing, unless an earlier run wrote one of this number. */
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
     if (s->step.carry_on || (amp_weights_is_numbered(name) && access(name, F_OK))) return false;
-    // After the final file there will be no other.
+    /* After the final file there will be no other. */
     const struct amp_session *bad =
         amp_gpus_find(s, amp_weights_is_final(name) ? lost_more : looks_diverged);
     if (!bad) return false;
@@ -149,7 +153,7 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
-// Training goes on, since there will be another save; after the last one that would be a lie.
+/* Training goes on, since there will be another save; after the last one that would be a lie. */
 static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
     char err[ERR_SIZE], message[ERR_SIZE + 100];
@@ -169,33 +173,20 @@ void amp_save_last(struct amp_session *s, const char *path)
     save_or_tell(s, path, true);
 }
 
-void amp_save_weights(network *net, const char *path)
+void amp_save(struct amp_session *s, const char *path)
 {
-    struct amp_session *s = amp_session_of(net->layers);
-    if (!s || amp_weights_is_special(path)) {
-        AMP_REAL(save_weights)(net, (char *)path);
-        return;
-    }
     save_or_tell(s, path, amp_weights_is_final(path));
     if (amp_weights_is_backup(path)) snprintf(s->backup, sizeof s->backup, "%s", path);
-    if (!amp_weights_is_final(path)) amp_interrupt_obey(s);
 }
 
-AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_save_weights(net, filename);
-    amp_ending_leave();
-}
-
-// Darknet's own writing, to a file of which nothing is seen before it is complete.
+/* Darknet's own writing, to a file of which nothing is seen before it is complete. */
 static int save_stock(network *net, const char *path, unsigned long long bytes, char *err,
                       size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
     struct stat info;
     int failed = amp_whole_begin(&f, path, err, err_size);
-    if (!failed) amp_save_as(net, f.temp, path);
+    if (!failed) AMP_REAL(save_weights)(net, f.temp);
     if (!failed && (stat(f.temp, &info) || (unsigned long long)info.st_size != bytes)) {
         snprintf(err, err_size, "%s: could not be written in full (is the disk full?)", path);
         failed = -1;
@@ -203,6 +194,7 @@ static int save_stock(network *net, const char *path, unsigned long long bytes, 
     failed = failed || amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size) ||
              amp_folder_flush(path, err, err_size);
     amp_whole_drop(&f);
+    if (!failed) tell_saved(path);
     return failed ? -1 : 0;
 }
 
@@ -214,9 +206,9 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
     return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
 }
 
-// ---- loading ----
+/* ---- loading ---- */
 
-static void load(struct amp_session *s, const char *name)
+void amp_load(struct amp_session *s, const char *name)
 {
     char path[PATH_MAX], warning[ERR_SIZE], what[100];
     struct amp_checkpoint found;
@@ -238,20 +230,4 @@ static void load(struct amp_session *s, const char *name)
     snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
              found.weights, what);
     amp_fail(warning);
-}
-
-void amp_load_weights(network *net, const char *path)
-{
-    struct amp_session *s = amp_session_of(net->layers);
-    if (s)
-        load(s, path);
-    else
-        AMP_REAL(load_weights)(net, (char *)path);
-}
-
-AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_load_weights(net, filename);
-    amp_ending_leave();
 }

@@ -10,7 +10,7 @@
 
 _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 
-// What the thread draws from: the stream it was given, else its network's, else nothing of ours.
+/* What the thread draws from: the stream it was given, else its network's, else nothing of ours. */
 static _Thread_local struct {
     struct amp_stream *given;
     struct amp_stream parse;
@@ -18,7 +18,7 @@ static _Thread_local struct {
     const network *net;
     uint64_t seed;
     uint32_t place;
-    size_t seen; // at which the network's stream was opened
+    size_t seen; /* at which the network's stream was opened */
     struct amp_stream own;
 } thread;
 
@@ -87,7 +87,7 @@ bool amp_seed_reaches_darknet(void)
     return probe.counter[0] > 0;
 }
 
-// Of places, as of layers, there is room for more than there are.
+/* Of places, as of layers, there is room for more than there are. */
 struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen)
 {
     struct amp_stream s;
@@ -115,7 +115,7 @@ bool amp_seed_uniform(float *x, size_t n)
 {
     struct amp_stream *stream = stream_of_thread();
     if (!stream) return false;
-    for (size_t i = 0; i < n; ++i)
+    for (size_t i = 0; i < n; i++)
         x[i] = (float)next_31_bits(stream) / (float)RAND_MAX;
     return true;
 }
@@ -131,7 +131,7 @@ AMP_INTERPOSE(void, srand, (unsigned seed))
     if (!stream_of_thread()) AMP_REAL(srand)(seed);
 }
 
-// Darknet's own keeps the second number of every pair for the next call, whoever makes it.
+/* Darknet's own keeps the second number of every pair for the next call, whoever makes it. */
 AMP_INTERPOSE(float, rand_normal, (void))
 {
     struct amp_stream *stream = stream_of_thread();

@@ -1,15 +1,15 @@
-// Random numbers of a run with seed=N.
-//
-// Darknet draws everything from libc's rand, most of it on the thread that trains, the images on
-// loader threads. In a thread that has a stream (plugin/core/stream.h), rand and Darknet's
-// rand_normal give the stream's numbers and srand does nothing; in every other thread all three are
-// libc's and Darknet's own.
-//
-// The training thread's stream is chosen by the network's `seen` alone, so that a run that is
-// stopped and resumed draws what the uninterrupted one draws. It starts anew
-//   - when a batch is asked for or freed (amp_seed_between_steps): what comes next is drawn between
-//     two steps, at the same place in both kinds of run,
-//   - when `seen` has changed, which Darknet does first thing in every pass.
+/* Random numbers of a run with seed=N.
+ *
+ * Darknet draws everything from libc's rand, most of it on the thread that trains, the images on
+ * loader threads. In a thread that has a stream (plugin/core/stream.h), rand and Darknet's
+ * rand_normal give the stream's numbers and srand does nothing; in every other thread all three are
+ * libc's and Darknet's own.
+ *
+ * The training thread's stream is chosen by the network's `seen` alone, so that a run that is
+ * stopped and resumed draws what the uninterrupted one draws. It starts anew
+ *   - when a batch is asked for or freed (amp_seed_between_steps): what comes next is drawn between
+ *     two steps, at the same place in both kinds of run,
+ *   - when `seen` has changed, which Darknet does first thing in every pass. */
 #ifndef AMP_SEED_H
 #define AMP_SEED_H
 
@@ -17,33 +17,34 @@
 #include "kernels/kernels.h"
 #include "plugin/core/stream.h"
 
-// Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
-// drawn from libc's, whatever else the thread trains.
+/* Around Darknet's parse_network_cfg: the initial weights depend on the seed only; NULL: they are
+ * drawn from libc's, whatever else the thread trains. */
 void amp_seed_enter_parse(const uint64_t *seed);
 void amp_seed_leave_parse(void);
 
-// The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
-// place: among those that are trained together, which draw other numbers each.
+/* The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
+ * place: among those that are trained together, which draw other numbers each. */
 void amp_seed_follow(const network *, uint64_t seed, uint32_t place);
 void amp_seed_unfollow(void);
-// The network is about to be freed.
+/* The network is about to be freed. */
 void amp_seed_forget(const network *);
 void amp_seed_between_steps(void);
 
-// The calling thread draws from this stream, whatever else it would use; NULL: no longer.
+/* The calling thread draws from this stream, whatever else it would use; NULL: no longer. */
 void amp_seed_use(struct amp_stream *);
 
-// Whether Darknet's calls of rand arrive here. They do not where Darknet was loaded before the
-// plugin with a scope of its own (Python's ctypes without LD_PRELOAD): seed=N cannot work there.
+/* Whether Darknet's calls of rand arrive here. They do not where Darknet was loaded before the
+ * plugin with a scope of its own (Python's ctypes without LD_PRELOAD): seed=N cannot work there. */
 bool amp_seed_reaches_darknet(void);
 
-// What a device draws dropout's masks from (amp_graph.masks), in the pass that ends at `seen`
-// images. place: as above.
+/* What a device draws dropout's masks from (amp_graph.masks), in the pass that ends at `seen`
+ * images. place: as above. */
 struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen);
-// For a run without a seed: another one every time.
+/* For a run without a seed: another one every time. */
 uint64_t amp_seed_of_clock(void);
 
-// n numbers in [0, 1] from the calling thread's stream. False, and x untouched, where it has none.
+/* n numbers in [0, 1] from the calling thread's stream. False, and x untouched, where it has none.
+ */
 bool amp_seed_uniform(float *x, size_t n);
 
 #endif

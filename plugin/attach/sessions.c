@@ -39,7 +39,7 @@ struct amp_session *amp_session_of(const layer *layers)
 const void *amp_session_identity(const layer *l)
 {
     const void *parts[] = {l->weights, l->input_layer, l->uf, l->uz};
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 4; i++)
         if (parts[i]) return parts[i];
     return NULL;
 }
@@ -50,7 +50,7 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     const void *identity = amp_session_identity(l);
     pthread_mutex_lock(&sessions_lock);
     for (struct amp_session *s = sessions; s && !found; s = s->next)
-        for (int i = 0; i < s->net->n && !found; ++i) {
+        for (int i = 0; i < s->net->n && !found; i++) {
             if (!identity || s->saved[i].identity != identity) continue;
             found = s;
             *index = i;
@@ -79,17 +79,17 @@ void amp_sessions_close_logs(void)
     pthread_mutex_unlock(&sessions_lock);
 }
 
-// ---- who writes to the masters ----
-//
-// On a device that is Darknet's cuda_push_array, or our update: the convolutions take the weights
-// anew only after the former. A Darknet whose calls do not pass through the plugin shows itself by
-// images that come without one. On the host anybody may write.
+/* ---- who writes to the masters ---- */
+/*
+ * On a device that is Darknet's cuda_push_array, or our update: the convolutions take the weights
+ * anew only after the former. A Darknet whose calls do not pass through the plugin shows itself by
+ * images that come without one. On the host anybody may write. */
 
-static __thread bool write_seen; // by this thread
+static __thread bool write_seen; /* by this thread */
 
 static bool has_master(const struct amp_session *s, const float *x)
 {
-    for (int i = 0; i < s->net->n; ++i) {
+    for (int i = 0; i < s->net->n; i++) {
         uintptr_t first = (uintptr_t)s->saved[i].weights, at = (uintptr_t)x;
         if (first && at >= first && at < first + s->saved[i].n_weights * sizeof *x) return true;
     }

@@ -1,6 +1,6 @@
 #include "staging.h"
 
-#include "fail.h"
+#include "ending.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -10,11 +10,11 @@
 #include <string.h>
 
 enum {
-    SAMPLES = 1024,  // of an image
-    MOST_UNUSED = 4, // batches in a row
+    SAMPLES = 1024,  /* of an image */
+    MOST_UNUSED = 4, /* batches in a row */
 };
 
-// FP32 magnitudes from here on round to inf.
+/* FP32 magnitudes from here on round to inf. */
 static uint32_t limit_of(enum ampk_dtype dtype)
 {
     switch (dtype) {
@@ -27,7 +27,7 @@ static uint32_t limit_of(enum ampk_dtype dtype)
     }
 }
 
-// An image as it was loaded: where, and numbers of it.
+/* An image as it was loaded: where, and numbers of it. */
 struct loaded {
     const float *row;
     float samples[SAMPLES];
@@ -35,39 +35,39 @@ struct loaded {
 
 struct amp_staging {
     struct amp_staging *next;
-    uint64_t batch;     // 0: free
-    float *const *rows; // NULL: still loading
+    uint64_t batch;     /* 0: free */
+    float *const *rows; /* NULL: still loading */
     int images;
     size_t inputs;
     enum ampk_dtype dtype;
     atomic_int filled;
     char *memory;
     size_t room;
-    struct loaded *loaded; // per image
+    struct loaded *loaded; /* per image */
     bool used;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct amp_staging *list; // Darknet's trainers have two batches in hand
+static struct amp_staging *list; /* Darknet's trainers have two batches in hand */
 static uint64_t batches;
-static int unused; // batches that were freed untouched, one after the other
-static bool tidy;  // nothing has been opened since amp_staging_tidy
+static int unused; /* batches that were freed untouched, one after the other */
+static bool tidy;  /* nothing has been opened since amp_staging_tidy */
 
 static size_t image_bytes(const struct amp_staging *s)
 {
     return s->inputs * ampk_dtype_bytes(s->dtype);
 }
 
-// The first and last number, and others between.
+/* The first and last number, and others between. */
 static void sample(const struct amp_staging *s, const float *row, float samples[SAMPLES])
 {
-    for (size_t i = 0; i < SAMPLES; ++i)
+    for (size_t i = 0; i < SAMPLES; i++)
         samples[i] = row[i * (s->inputs - 1) / (SAMPLES - 1)];
 }
 
-// ---- memory ----
+/* ---- memory ---- */
 
-// A free one, best with enough room.
+/* A free one, best with enough room. */
 static struct amp_staging *find_free(size_t bytes)
 {
     struct amp_staging *found = NULL;
@@ -82,16 +82,16 @@ static struct amp_staging *find_free(size_t bytes)
 
 static bool make_room(struct amp_staging *s, size_t bytes)
 {
-    static size_t refused = SIZE_MAX; // that many bytes were
+    static size_t refused = SIZE_MAX; /* that many bytes were */
     if (s->room >= bytes) return true;
     if (bytes >= refused) return false;
-    if (s->memory) cudaFreeHost(s->memory); // waits for copies out of it
+    if (s->memory) cudaFreeHost(s->memory); /* waits for copies out of it */
     void *memory = NULL;
     cudaError_t status = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
     s->memory = memory;
     s->room = memory ? bytes : 0;
     if (memory) return true;
-    cudaGetLastError(); // Darknet takes a pending error for one of its own
+    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     fprintf(stderr,
             "darknet-amp: no %.1f MiB of page-locked memory for a batch (%s): images go to the GPU "
             "when their pass begins, which takes longer; more memory or a smaller batch helps\n",
@@ -107,7 +107,7 @@ static bool make_list(struct amp_staging *s, int images)
     return s->loaded != NULL;
 }
 
-// Of a program that trains in a way of its own.
+/* Of a program that trains in a way of its own. */
 static bool is_in_vain(void)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -141,7 +141,7 @@ void amp_staging_tidy(void)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- filling ----
+/* ---- filling ---- */
 
 static struct ampk_context *cpu;
 
@@ -198,7 +198,7 @@ void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
     struct ampk_tensor to = from;
     to.data = s->memory + (size_t)k * image_bytes(s);
     to.dtype = s->dtype;
-    ampk_cpu.convert(cpu, &from, &to, false, &amax); // with one thread it only reads its context
+    ampk_cpu.convert(cpu, &from, &to, false, &amax); /* with one thread it only reads its context */
     if (amax < limit_of(s->dtype)) atomic_fetch_add(&s->filled, 1);
 }
 
@@ -213,7 +213,7 @@ void amp_staging_close(struct amp_staging *s, float *const *rows)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- finding ----
+/* ---- finding ---- */
 
 static struct amp_staging *staging_of(float *const *rows)
 {
@@ -261,7 +261,7 @@ bool amp_staging_find(float *const *rows, int images, struct amp_staged *d)
     pthread_mutex_lock(&lock);
     struct amp_staging *s = staging_of(rows);
     bool found = describe(s, s ? (int)(rows - s->rows) : 0, images, d);
-    for (int k = 0; found && k < images; ++k)
+    for (int k = 0; found && k < images; k++)
         found = is_unchanged(s, d->first + k);
     if (found) s->used = true;
     pthread_mutex_unlock(&lock);

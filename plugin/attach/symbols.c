@@ -1,8 +1,8 @@
-// Finds Darknet's own functions at run time, for libdarknet_amp.so.
-//
-// Where Darknet is linked or preloaded it is the next definition after ours. Where it was loaded
-// with RTLD_LOCAL (Python's ctypes) no search order contains it, so the loaded objects are asked
-// one by one.
+/* Finds Darknet's own functions at run time, for libdarknet_amp.so.
+ *
+ * Where Darknet is linked or preloaded it is the next definition after ours. Where it was loaded
+ * with RTLD_LOCAL (Python's ctypes) no search order contains it, so the loaded objects are asked
+ * one by one. */
 #ifndef AMP_WRAP
 
 #define _GNU_SOURCE
@@ -35,7 +35,7 @@ static int collect_object(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-// The symbol as defined by the object itself (not by one of its dependencies), or NULL.
+/* The symbol as defined by the object itself (not by one of its dependencies), or NULL. */
 static void *find_in_object(const char *path, const char *name)
 {
     void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
@@ -54,7 +54,7 @@ static void *find_in_loaded_objects(const char *name)
     struct object_list list = {.count = 0};
     dl_iterate_phdr(collect_object, &list);
     void *address = NULL;
-    for (int i = 0; i < list.count; ++i) {
+    for (int i = 0; i < list.count; i++) {
         int is_self = self.dli_fname && strcmp(list.path[i], self.dli_fname) == 0;
         if (!address && !is_self) address = find_in_object(list.path[i], name);
         free(list.path[i]);
@@ -73,8 +73,8 @@ void *amp_find_symbol(enum amp_symbol symbol)
     static void *found[AMP_SYMBOL_COUNT];
     void *address = __atomic_load_n(&found[symbol], __ATOMIC_ACQUIRE);
     if (address) return address;
-    // A variable may have been moved into the program (copy relocation), which comes first. What we
-    // define ourselves must not be found.
+    /* A variable may have been moved into the program (copy relocation), which comes first. What we
+     * define ourselves must not be found. */
     if ((int)symbol >= FIRST_USED) address = dlsym(RTLD_DEFAULT, names[symbol]);
     if (!address) address = amp_look_up(names[symbol]);
     if (!address) {

@@ -10,43 +10,43 @@
 #include <stdio.h>
 #include <string.h>
 
-// Room on the device for the images of a pass, and those that are there or on their way.
+/* Room on the device for the images of a pass, and those that are there or on their way. */
 struct lane {
     void *memory;
     size_t room;
-    struct amp_staged images; // batch 0: none
+    struct amp_staged images; /* batch 0: none */
     cudaEvent_t copied;
 };
 
 static struct upload {
-    const float *input; // NULL: free
+    const float *input; /* NULL: free */
     int device;
     cudaStream_t stream;
     struct lane lanes[2];
-    int now;                 // the lane of the newest pass
-    bool taken;              // that pass has not begun yet
-    int left;                // passes of its batch after it
-    struct amp_staged start; // the batch's first pass
-} uploads[AMP_MOST_GPUS];    // Darknet has one network for each
+    int now;                 /* the lane of the newest pass */
+    bool taken;              /* that pass has not begun yet */
+    int left;                /* passes of its batch after it */
+    struct amp_staged start; /* the batch's first pass */
+} uploads[AMP_MOST_GPUS];    /* Darknet has one network for each */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-// That of x, or the first that is free (NULL); NULL: none.
+/* That of x, or the first that is free (NULL); NULL: none. */
 static struct upload *upload_of(const float *x)
 {
-    for (int i = 0; i < AMP_MOST_GPUS; ++i)
+    for (int i = 0; i < AMP_MOST_GPUS; i++)
         if (uploads[i].input == x) return &uploads[i];
     return NULL;
 }
 
 static void tell_once(atomic_flag *told, const char *what, cudaError_t status)
 {
-    cudaGetLastError(); // Darknet takes a pending error for one of its own
+    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     if (atomic_flag_test_and_set(told)) return;
     fprintf(stderr, "darknet-amp: %s (%s)\n", what, cudaGetErrorString(status));
 }
 
-// ---- from pinning to unpinning ----
+/* ---- from pinning to unpinning ---- */
 
 static void open_lanes(struct upload *u)
 {
@@ -54,7 +54,7 @@ static void open_lanes(struct upload *u)
     cudaError_t status = cudaGetDevice(&u->device);
     if (status == cudaSuccess)
         status = cudaStreamCreateWithFlags(&u->stream, cudaStreamNonBlocking);
-    for (int k = 0; k < 2 && status == cudaSuccess; ++k)
+    for (int k = 0; k < 2 && status == cudaSuccess; k++)
         status = cudaEventCreateWithFlags(&u->lanes[k].copied, cudaEventDisableTiming);
     if (status != cudaSuccess)
         tell_once(&told, "images go to the GPU when their pass begins, which takes longer", status);
@@ -62,7 +62,7 @@ static void open_lanes(struct upload *u)
 
 static void close_lanes(struct upload *u)
 {
-    for (int k = 0; k < 2; ++k) {
+    for (int k = 0; k < 2; k++) {
         if (u->lanes[k].copied) cudaEventDestroy(u->lanes[k].copied);
         cudaFree(u->lanes[k].memory);
     }
@@ -92,20 +92,21 @@ void amp_upload_unpin(const network *net)
     struct upload *u = net->input ? upload_of(net->input) : NULL;
     if (u) {
         cudaSetDevice(u->device);
-        // Copies under way. A wait for the device would spoil what another thread records there.
+        /* Copies under way. A wait for the device would spoil what another thread records there. */
         cudaStreamSynchronize(u->stream);
         cudaStreamSynchronize(0);
         cudaHostUnregister(net->input);
         close_lanes(u);
-        cudaGetLastError(); // Darknet takes a pending error for one of its own
+        cudaGetLastError(); /* Darknet takes a pending error for one of its own */
         *u = (struct upload){0};
     }
     pthread_mutex_unlock(&lock);
 }
 
-// ---- copies of staged images ----
+/* ---- copies of staged images ---- */
 
-// Its lane, on the way at the latest from now on; -1: there is no room on the device, or no stream.
+/* Its lane, on the way at the latest from now on; -1: there is no room on the device, or no stream.
+ */
 static int bring(struct upload *u, const struct amp_staged *images, int into)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -137,8 +138,8 @@ static bool holds(const struct lane *lane, const struct amp_staged *images)
            lane->images.images == images->images;
 }
 
-// The images after those of the newest pass, into the lane of the pass before it, which is over.
-// They may change yet: whoever takes them compares.
+/* The images after those of the newest pass, into the lane of the pass before it, which is over.
+ * They may change yet: whoever takes them compares. */
 static void bring_next(struct upload *u)
 {
     struct amp_staged next;
@@ -156,7 +157,7 @@ bool amp_upload_take(const float *input, data d, int n, int offset)
     struct amp_staged images;
     pthread_mutex_lock(&lock);
     struct upload *u = upload_of(input);
-    bool taken = u && cudaSetDevice(u->device) == cudaSuccess && // as forward_network will
+    bool taken = u && cudaSetDevice(u->device) == cudaSuccess && /* as forward_network will */
                  amp_staging_find(d.X.vals + offset, n, &images);
     if (taken) {
         int lane = holds(&u->lanes[!u->now], &images) ? !u->now : bring(u, &images, !u->now);
@@ -176,7 +177,7 @@ bool amp_upload_take(const float *input, data d, int n, int offset)
 void amp_upload_continue(void)
 {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < AMP_MOST_GPUS; ++i) {
+    for (int i = 0; i < AMP_MOST_GPUS; i++) {
         struct upload *u = &uploads[i];
         if (!u->input || u->left > 0) continue;
         if (cudaSetDevice(u->device) == cudaSuccess) bring_next(u);
@@ -184,7 +185,7 @@ void amp_upload_continue(void)
     pthread_mutex_unlock(&lock);
 }
 
-// ---- a pass ----
+/* ---- a pass ---- */
 
 bool amp_upload_start(float *x_gpu, const float *x, size_t n)
 {
@@ -195,15 +196,15 @@ bool amp_upload_start(float *x_gpu, const float *x, size_t n)
     if (!ours || staged) return ours;
     bool copied =
         cudaMemcpyAsync(x_gpu, x, n * sizeof *x, cudaMemcpyHostToDevice, 0) == cudaSuccess;
-    if (!copied) cudaGetLastError(); // Darknet takes a pending error for one of its own
+    if (!copied) cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     return copied;
 }
 
-// As Darknet has it, into net->input and from there to the device.
+/* As Darknet has it, into net->input and from there to the device. */
 static void go_without_staging(const network *net, const struct amp_staged *images)
 {
     size_t inputs = (size_t)net->inputs;
-    for (int k = 0; k < images->images; ++k)
+    for (int k = 0; k < images->images; k++)
         memcpy(net->input + (size_t)k * inputs, images->rows[k], inputs * sizeof *net->input);
     AMP_REAL(cuda_push_array)(net->input_gpu, net->input, (size_t)images->images * inputs);
 }
@@ -216,11 +217,11 @@ const void *amp_upload_begin(const network *net, enum amp_format format)
     if (staged) u->taken = false;
     pthread_mutex_unlock(&lock);
     if (!staged) return NULL;
-    // From here on this thread alone touches the lane: only its own next pass turns them around.
+    /* From here on this thread alone touches the lane: only its own next pass turns them around. */
     const struct lane *lane = &u->lanes[u->now];
     bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype;
     if (fits && cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess) return lane->memory;
-    cudaGetLastError(); // Darknet takes a pending error for one of its own
+    cudaGetLastError(); /* Darknet takes a pending error for one of its own */
     go_without_staging(net, &lane->images);
     return NULL;
 }

@@ -1,12 +1,12 @@
-// The images of a network on their way to the device.
-//
-// Darknet copies net->input to the device at the start of every forward, out of ordinary memory,
-// and waits. Page-locked, it goes at the speed of the bus and while the host goes on; it is not
-// written again before the pass has been judged, which waits for the device.
-//
-// A staged batch (staging.h) does not pass through net->input at all. The device has room for the
-// images of two passes: while one is computed, those of the next are copied, on a stream of their
-// own; also into the next batch, as soon as it is loaded.
+/* The images of a network on their way to the device.
+ *
+ * Darknet copies net->input to the device at the start of every forward, out of ordinary memory,
+ * and waits. Page-locked, it goes at the speed of the bus and while the host goes on; it is not
+ * written again before the pass has been judged, which waits for the device.
+ *
+ * A staged batch (staging.h) does not pass through net->input at all. The device has room for the
+ * images of two passes: while one is computed, those of the next are copied, on a stream of their
+ * own; also into the next batch, as soon as it is loaded. */
 #ifndef AMP_UPLOAD_H
 #define AMP_UPLOAD_H
 
@@ -17,21 +17,21 @@
 
 #ifdef GPU
 
-// Page-locks net->input until amp_upload_unpin, which must come before it is freed. Where that
-// fails, copies stay Darknet's; it is said once.
+/* Page-locks net->input until amp_upload_unpin, which must come before it is freed. Where that
+ * fails, copies stay Darknet's; it is said once. */
 void amp_upload_pin(const network *net);
 void amp_upload_unpin(const network *net);
 
-// Images [offset, offset + n) of a batch are next for the network with this input. True: they are
-// staged, and net->input need not be filled.
+/* Images [offset, offset + n) of a batch are next for the network with this input. True: they are
+ * staged, and net->input need not be filled. */
 bool amp_upload_take(const float *input, data, int n, int offset);
-// A batch has been loaded. For any thread.
+/* A batch has been loaded. For any thread. */
 void amp_upload_continue(void);
-// For cuda_push_array: starts the copy, or leaves it where the images are staged. False: x is
-// nobody's input.
+/* For cuda_push_array: starts the copy, or leaves it where the images are staged. False: x is
+ * nobody's input. */
 bool amp_upload_start(float *x_gpu, const float *x, size_t n);
-// A pass begins, whose plan reads its input in this format. Its images on the device in that
-// format, dense NCHW, for what is started there from now on; NULL: they are in net->input_gpu.
+/* A pass begins, whose plan reads its input in this format. Its images on the device in that
+ * format, dense NCHW, for what is started there from now on; NULL: they are in net->input_gpu. */
 const void *amp_upload_begin(const network *, enum amp_format);
 
 #else

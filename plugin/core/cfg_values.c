@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cfg_keys.h"
+
 struct checker {
     const struct amp_cfg_file *cfg;
     char *err;
@@ -29,106 +31,6 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, i
 }
 
 /* ---- numbers ---- */
-
-static const char *const integers[] = {"absolute",
-                                       "adam",
-                                       "background",
-                                       "batch",
-                                       "batch_normalize",
-                                       "bias_match",
-                                       "binary",
-                                       "burn_in",
-                                       "channels",
-                                       "classes",
-                                       "classfix",
-                                       "coords",
-                                       "crop_height",
-                                       "crop_width",
-                                       "dontload",
-                                       "dontloadscales",
-                                       "dontsave",
-                                       "extra",
-                                       "filters",
-                                       "flatten",
-                                       "flip",
-                                       "flipped",
-                                       "forced",
-                                       "groups",
-                                       "height",
-                                       "hidden_filters",
-                                       "ids",
-                                       "inputs",
-                                       "log",
-                                       "max",
-                                       "max_batches",
-                                       "noadjust",
-                                       "noloss",
-                                       "notruth",
-                                       "num",
-                                       "numload",
-                                       "onlyforward",
-                                       "output",
-                                       "output_filters",
-                                       "pad",
-                                       "padding",
-                                       "random",
-                                       "reorg",
-                                       "rescore",
-                                       "reverse",
-                                       "side",
-                                       "size",
-                                       "softmax",
-                                       "sqrt",
-                                       "step",
-                                       "stopbackward",
-                                       "stride",
-                                       "subdivisions",
-                                       "tanh",
-                                       "time_steps",
-                                       "truth",
-                                       "width",
-                                       "xnor"};
-
-static const char *const numbers[] = {"B1",
-                                      "B2",
-                                      "alpha",
-                                      "angle",
-                                      "aspect",
-                                      "beta",
-                                      "class_scale",
-                                      "clip",
-                                      "coord_scale",
-                                      "decay",
-                                      "dot",
-                                      "eps",
-                                      "exposure",
-                                      "gamma",
-                                      "hue",
-                                      "ignore_thresh",
-                                      "jitter",
-                                      "kappa",
-                                      "learning_rate",
-                                      "mask_scale",
-                                      "max_ratio",
-                                      "min_ratio",
-                                      "momentum",
-                                      "noobj",
-                                      "noobject_scale",
-                                      "object_scale",
-                                      "power",
-                                      "probability",
-                                      "ratio",
-                                      "saturation",
-                                      "scale",
-                                      "shift",
-                                      "smooth",
-                                      "spatial",
-                                      "temperature",
-                                      "thresh",
-                                      "truth_thresh"};
-
-static const char *const integer_lists[] = {"from", "layers", "mask", "steps"};
-static const char *const number_lists[] = {"anchors", "scales"};
 
 #define COUNT(array) (sizeof array / sizeof *array)
 
@@ -160,9 +62,10 @@ static int check_number(const struct checker *k, const char *section, const stru
     for (const char *p = e->value;; p++) {
         const char *end = read_number(p, whole);
         if (!end || (*end && *end != '#' && !(list && *end == ',')))
-            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s", e->key, e->value,
+            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s%s", e->key, e->value,
                         section, p, whole ? "a whole number of 32 bits" : "a finite number",
-                        list ? ", or several with commas between them" : "");
+                        list ? ", or several with commas between them" : "",
+                        amp_cfg_remark_hint(e->value));
         if (*end != ',') return 0; /* the end, or a remark, which Darknet does not read either */
         p = end;
     }
@@ -170,14 +73,18 @@ static int check_number(const struct checker *k, const char *section, const stru
 
 static int check_entry(const struct checker *k, const char *section, const struct amp_cfg_entry *e)
 {
-    if (is_among(e->key, integers, COUNT(integers)))
+    switch (amp_cfg_key_kind(e->key)) {
+    case AMP_CFG_INTEGER:
         return check_number(k, section, e, true, false);
-    if (is_among(e->key, numbers, COUNT(numbers))) return check_number(k, section, e, false, false);
-    if (is_among(e->key, integer_lists, COUNT(integer_lists)))
+    case AMP_CFG_NUMBER:
+        return check_number(k, section, e, false, false);
+    case AMP_CFG_INTEGERS:
         return check_number(k, section, e, true, true);
-    if (is_among(e->key, number_lists, COUNT(number_lists)))
+    case AMP_CFG_NUMBERS:
         return check_number(k, section, e, false, true);
-    return 0;
+    default:
+        return 0;
+    }
 }
 
 static int count_elements(const char *list)
@@ -212,8 +119,8 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
     if (!is_among(e->value, policies, COUNT(policies)))
         return fail(k, e->line,
                     "policy=%.80s in %s: this Darknet does not know it and would keep the rate "
-                    "constant; allowed: constant, step, steps, exp, poly, sigmoid, random",
-                    e->value, net->name);
+                    "constant; allowed: constant, step, steps, exp, poly, sigmoid, random%s",
+                    e->value, net->name, amp_cfg_remark_hint(e->value));
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");
     if (!strcmp(e->value, "step") && step && amp_cfg_int(net, "step", 1) < 1)
@@ -242,5 +149,68 @@ int amp_cfg_values_check(const struct amp_cfg_file *cfg, char *err, size_t err_s
             if (check_entry(&k, s->name, &s->entries[j])) return -1;
         if (i == 0 ? check_policy(&k, s) : check_anchors(&k, s)) return -1;
     }
+    return 0;
+}
+
+/* ---- values that Darknet takes, and then trains something else with ---- */
+
+static int check_batch(const struct checker *k, const struct amp_cfg_section *net)
+{
+    int batch = amp_cfg_int(net, "batch", 1), parts = amp_cfg_int(net, "subdivisions", 1);
+    if (parts < 1 || batch % parts == 0) return 0; /* below 1 is an error elsewhere */
+    return fail(k, amp_cfg_line(net, "subdivisions"),
+                "subdivisions=%d in %s: must divide batch=%d; Darknet would train %d images in an "
+                "iteration",
+                parts, net->name, batch, batch / parts * parts);
+}
+
+static int check_rates(const struct checker *k, const struct amp_cfg_section *net)
+{
+    double rate = amp_cfg_float(net, "learning_rate", .001);
+    double momentum = amp_cfg_float(net, "momentum", .9);
+    if (amp_cfg_int(net, "burn_in", 0) < 0)
+        return fail(k, amp_cfg_line(net, "burn_in"), "burn_in=%d in %s: allowed: at least 0",
+                    amp_cfg_int(net, "burn_in", 0), net->name);
+    if (rate < 0)
+        return fail(k, amp_cfg_line(net, "learning_rate"),
+                    "learning_rate=%g in %s: allowed: at least 0; the loss would grow", rate,
+                    net->name);
+    if (momentum < 0 || momentum >= 1)
+        return fail(k, amp_cfg_line(net, "momentum"),
+                    "momentum=%g in %s: allowed: at least 0 and below 1", momentum, net->name);
+    return 0;
+}
+
+static int check_anchors_suffice(const struct checker *k, const struct amp_cfg_section *s)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");
+    if (!e || (strcmp(s->name, "[yolo]") && strcmp(s->name, "[region]"))) return 0;
+    int n = count_elements(e->value), num = amp_cfg_int(s, "num", 1);
+    if (n >= 2LL * num) return 0;
+    return fail(k, e->line,
+                "anchors= in %s: %d numbers; needed: %lld, two for each of num=%d; Darknet would "
+                "take 0.5 for those that are missing",
+                s->name, n, 2LL * num, num);
+}
+
+static int check_cost_type(const struct checker *k, const struct amp_cfg_section *s)
+{
+    static const char *const types[] = {"sse", "masked", "L1", "seg", "smooth", "wgan"};
+    const struct amp_cfg_entry *e = amp_cfg_find(s, "type");
+    if (!e || strcmp(s->name, "[cost]") || is_among(e->value, types, COUNT(types))) return 0;
+    return fail(k, e->line,
+                "type=%.80s in %s: this Darknet does not know it and would train sse; allowed: "
+                "sse, masked, L1, seg, smooth, wgan%s",
+                e->value, s->name, amp_cfg_remark_hint(e->value));
+}
+
+int amp_cfg_values_check_training(const struct amp_cfg_file *cfg, char *err, size_t err_size)
+{
+    struct checker k = {cfg, err, err_size};
+    const struct amp_cfg_section *net = cfg->sections;
+    if (check_batch(&k, net) || check_rates(&k, net)) return -1;
+    for (int i = 1; i < cfg->n_sections; i++)
+        if (check_anchors_suffice(&k, &cfg->sections[i]) || check_cost_type(&k, &cfg->sections[i]))
+            return -1;
     return 0;
 }

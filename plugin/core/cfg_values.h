@@ -3,11 +3,17 @@
 #ifndef AMP_CFG_VALUES_H
 #define AMP_CFG_VALUES_H
 
-#include "cfg_file.h"
+#include "cfg.h"
 
 /* Numbers are numbers, finite and within 32 bits; lists have no empty element; `policy` is one that
  * Darknet knows, with the keys that it needs and as many scales as steps; anchors are 2 * num. 0,
  * or -1 with "file:line: what, and what is allowed" in err. */
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
+
+/* Values that Darknet takes, and then trains something else with than was meant: subdivisions that
+ * do not divide the batch, a negative burn_in or learning_rate, a momentum of 1 or more, fewer
+ * anchors than 2 * num, an unknown type of [cost]. To be called after the values are known to be
+ * numbers. 0, or -1 as above. */
+int amp_cfg_values_check_training(const struct amp_cfg_file *, char *err, size_t err_size);
 
 #endif

@@ -13,7 +13,9 @@
 #ifndef AMP_CHECKPOINT_H
 #define AMP_CHECKPOINT_H
 
-#include "whole_file.h"
+#include <stdbool.h>
+
+#include "file.h"
 #include "sidecar.h"
 
 #define AMP_SIDECAR_SUFFIX ".amp"
@@ -35,5 +37,19 @@ struct amp_checkpoint {
  * or why the sidecar is not used and what is done instead. */
 void amp_checkpoint_find(const char *name, const struct amp_run *, struct amp_checkpoint *,
                          char *warning, size_t warning_size);
+
+/* ---- what the name of a weights file says ---- */
+
+/* NAME.backup, which every save of a run replaces. */
+bool amp_weights_is_backup(const char *name);
+/* What is written when training is over: any NAME.weights but a numbered one. */
+bool amp_weights_is_final(const char *name);
+/* NAME_1000.weights, written once. */
+bool amp_weights_is_numbered(const char *name);
+
+/* The file behind the name, if that is a link: what Darknet itself would write or read. */
+const char *amp_weights_behind(const char *name, char path[PATH_MAX]);
+/* A device or a pipe, which cannot be replaced. */
+bool amp_weights_is_special(const char *name);
 
 #endif

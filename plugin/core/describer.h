@@ -1,10 +1,12 @@
-/* What the files that describe a cfg share (net_desc.c, layer_desc.c); for nobody else. */
+/* What the files that describe a cfg share (net.c over net_layers.c over net_losses.c); for nobody
+ * else. */
 #ifndef AMP_DESCRIBER_H
 #define AMP_DESCRIBER_H
 
-#include "net_desc.h"
+#include "net.h"
 
 #define MAX_ELEMENTS INT32_MAX
+#define MAX_INTEGER  1000000 /* of any size, count or stride */
 
 /* What parse_network_cfg carries from layer to layer, and where to report an error. */
 struct describer {
@@ -22,6 +24,8 @@ static inline int key_int(const struct describer *d, const char *key, int def)
     return amp_cfg_int(d->section, key, def);
 }
 
+/* ---- net_losses.c ---- */
+
 /* -1, with "file:line: " and the text in err. */
 int amp_desc_fail(struct describer *, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -32,7 +36,13 @@ int amp_desc_product(struct describer *, int64_t a, int64_t b, int64_t c, int *o
 /* Sizes, counts and strides that are absurd, before anything is computed from them: -1. */
 int amp_desc_check_integers(struct describer *);
 
-/* ---- layer_desc.c ---- */
+/* A [yolo], [region], [detection] or [iseg]. */
+int amp_describe_head(struct describer *, struct amp_layer_desc *);
+/* l->loss, of a layer that has one. */
+int amp_describe_loss(struct describer *, struct amp_layer_desc *);
+void amp_loss_desc_free(struct amp_loss_desc *);
+
+/* ---- net_layers.c ---- */
 
 /* The layer of d->section, after those before it. */
 int amp_describe_layer(struct describer *, struct amp_layer_desc *);

@@ -32,7 +32,8 @@ static double lower(double lowest, double mean)
     return lowest == 0 ? mean : fmin(lowest, mean);
 }
 
-/* A loss that is not above the limit. */
+/* A loss that is not above the limit. Only such losses enter the mean: those of a run that blows up
+ * would lift the limit that they are held against. */
 static void take(struct amp_divergence *d, double loss)
 {
     double mean = mean_with(d, loss);

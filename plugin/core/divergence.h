@@ -5,7 +5,7 @@
  * above the limit, the present one among them.
  *
  * - start: the first 100 losses, or burn_in of them where that is more: first losses are huge, and
- *   the learning rate still rises. What they are sets the limit.
+ *   the learning rate still rises. These losses set the limit.
  * - limit during the start: 1000 x the lowest mean so far, at least 1000.
  * - limit after it: 100 x the lowest mean since, and at least 3 x the highest of the start.
  * - above: a loss is blown up when both it and the mean are above the limit: one bad batch is not,

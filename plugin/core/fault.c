@@ -75,12 +75,13 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
     return find_backward(watch, fp16, n_layers);
 }
 
-bool amp_exodus_add(struct amp_exodus *e, int64_t iteration, int window)
+bool amp_demotions_add(struct amp_demotions *e, int64_t iteration, int window)
 {
-    if (e->n == AMP_EXODUS) memmove(e->last, e->last + 1, sizeof e->last - sizeof e->last[0]);
-    if (e->n < AMP_EXODUS) e->n++;
+    if (e->n == AMP_MANY_DEMOTIONS)
+        memmove(e->last, e->last + 1, sizeof e->last - sizeof e->last[0]);
+    if (e->n < AMP_MANY_DEMOTIONS) e->n++;
     e->last[e->n - 1] = iteration;
-    if (e->told || e->n < AMP_EXODUS || iteration - e->last[0] >= window) return false;
+    if (e->told || e->n < AMP_MANY_DEMOTIONS || iteration - e->last[0] >= window) return false;
     e->told = true;
     return true;
 }

@@ -57,18 +57,21 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
 
 const char *amp_watch_name(enum amp_watch);
 
-#define AMP_EXODUS 3 /* steps within a window in which a layer left FP16: no coincidence */
+#define AMP_MANY_DEMOTIONS                                                                         \
+    3 /* steps within a window in which a layer left FP16: no coincidence                          \
+       */
 
 /* When layers left FP16. One or two need its range; more within a window are no coincidence: their
  * values grow from step to step. */
-struct amp_exodus {
-    int64_t last[AMP_EXODUS]; /* the latest iterations, oldest first */
+struct amp_demotions {
+    int64_t last[AMP_MANY_DEMOTIONS]; /* the latest iterations, oldest first */
     int n;
     bool told;
 };
 
-/* A layer left FP16 in this iteration. True, once: AMP_EXODUS of them lie within the window. */
-bool amp_exodus_add(struct amp_exodus *, int64_t iteration, int window);
+/* A layer left FP16 in this iteration. True, once: AMP_MANY_DEMOTIONS of them lie within the
+ * window. */
+bool amp_demotions_add(struct amp_demotions *, int64_t iteration, int window);
 
 /* Neither inf nor NaN among them, also where the compiler assumes that there are none. */
 bool amp_all_finite(const float *x, size_t n);

@@ -3,33 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "executor.h"
-#include "graph_parts.h"
-#include "conv_shape.h"
-#include "no_memory.h"
-
-struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, int c, int h, int w)
-{
-    return (struct ampk_tensor){
-        .data = data,
-        .dtype = amp_format_dtype(format),
-        .layout = format == AMP_FORMAT_BORDER ? AMPK_NCHW : AMPK_NHWC,
-        .n = n,
-        .c = c,
-        .h = h,
-        .w = w,
-        .image_stride = (size_t)c * (size_t)h * (size_t)w,
-    };
-}
+#include "gradients.h"
+#include "inspect.h"
+#include "layers.h"
+#include "plan_memory.h"
+#include "tensors.h"
 
 /* ---- creation ---- */
-
-struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
-                                    enum amp_format format)
-{
-    struct amp_image_shape s = amp_output_shape(g->net, i);
-    return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
-}
 
 static void *in_arena(const struct amp_graph *g, int buffer)
 {
@@ -115,20 +95,16 @@ static int allocate_loss(struct amp_graph *g, int i)
     return g->nodes[i].loss ? 0 : -1;
 }
 
-int amp_graph_no_memory(struct amp_graph *g, int i, const char *what, char *err, size_t err_size)
+/* NULL: the plan says that the layer is ours, but no executor is. */
+static const struct amp_executor *executor_of(const struct amp_graph *g, int layer)
 {
-    g->no_memory = true;
-    if (i < 0)
-        snprintf(err, err_size, "%s", what);
-    else
-        snprintf(err, err_size, "layer %d (%s), %s", i, amp_layer_type_name(g->net->layers[i].type),
-                 what);
-    return -1;
+    return g->plan->layers[layer].ours ? amp_layer_executor(g->net->layers[layer].type)
+                                       : &amp_exec_darknet;
 }
 
 static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
 {
-    const struct amp_executor *e = amp_executor_of(g, i);
+    const struct amp_executor *e = executor_of(g, i);
     if (!e) {
         snprintf(err, err_size, "layer %d (%s): the plan has an executor for it, there is none", i,
                  amp_layer_type_name(g->net->layers[i].type));
@@ -167,13 +143,56 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     return 0;
 }
 
+/* ---- segments ---- */
+
+static bool stands_apart(const struct amp_graph *g, int layer)
+{
+    bool drawn_apart = g->net->layers[layer].type == AMP_DROPOUT && g->native.random_uniform;
+    return !g->plan->layers[layer].ours || drawn_apart;
+}
+
+static int find_segments(struct amp_graph *g)
+{
+    if (!g->backend->record_begin) return 0;
+    g->segments = calloc((size_t)g->n, sizeof *g->segments);
+    if (!g->segments) return -1;
+    struct amp_segment *s = NULL;
+    for (int i = 0; i < g->n; i++) {
+        bool apart = stands_apart(g, i);
+        if (!apart && !s) {
+            s = &g->segments[g->n_segments++];
+            s->first = i;
+        }
+        if (apart) s = NULL;
+        if (s) s->last = i;
+        g->nodes[i].segment = s;
+    }
+    return 0;
+}
+
+static void forget_recording(struct amp_graph *g, struct amp_segment_run *w)
+{
+    if (w->recording) g->backend->record_free(g->context, w->recording);
+    w->recording = NULL;
+}
+
+static void free_segments(struct amp_graph *g)
+{
+    for (int i = 0; i < g->n_segments; i++)
+        for (int k = 0; k < AMP_SEGMENT_PASSES; k++)
+            forget_recording(g, &g->segments[i].runs[k]);
+    free(g->segments);
+}
+
+/* ---- creation and end ---- */
+
 static int make(struct amp_graph *g, const struct amp_owned *owned, bool accumulate, char *err,
                 size_t err_size)
 {
     if (copy_lists(g, owned))
         return amp_graph_no_memory(g, -1, "rolling statistics and lists", err, err_size);
     if (build(g, owned->bindings, accumulate, err, err_size)) return -1;
-    if (amp_segments_create(g)) return amp_graph_no_memory(g, -1, "lists", err, err_size);
+    if (find_segments(g)) return amp_graph_no_memory(g, -1, "lists", err, err_size);
     return 0;
 }
 
@@ -226,7 +245,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
 void amp_graph_free(struct amp_graph *g)
 {
     if (!g) return;
-    amp_segments_free(g);
+    free_segments(g);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
@@ -264,59 +283,7 @@ void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
     amp_graph_list_weight_gradients(g);
 }
 
-/* ---- sources and contributions ---- */
-
-const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer, int k)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    int s = p->sources[k];
-    if (s < 0) return p->in == AMP_FORMAT_BORDER ? &g->input : &g->input_copy[p->in];
-    const struct amp_node *source = &g->nodes[s];
-    return source->plan->out == p->in ? &source->out : &source->copy[p->in];
-}
-
-bool amp_contribution_begin(struct amp_graph *g, int layer, int k, struct amp_contribution *c)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[layer];
-    *c =
-        (struct amp_contribution){.layer = layer, .k = k, .watch = amp_graph_dx_watch(g, layer, k)};
-    if (!p->source_wanted[k]) return false;
-    const struct amp_node *source = &g->nodes[p->sources[k]];
-    if (p->in == source->plan->out) {
-        c->accumulate = !p->source_first[k];
-        c->dx = &source->delta;
-    } else {
-        c->scratch = amp_graph_shaped(g, p->sources[k], g->nodes[layer].dx, p->in);
-        c->dx = &c->scratch;
-    }
-    return true;
-}
-
-void amp_contribution_end(struct amp_graph *g, const struct amp_contribution *c)
-{
-    const struct amp_plan_layer *p = &g->plan->layers[c->layer];
-    if (!c->dx) return;
-    struct amp_node *source = &g->nodes[p->sources[c->k]];
-    if (c->dx->data == source->delta.data) return;
-    g->backend->convert(g->context, c->dx, &source->delta, !p->source_first[c->k], c->watch);
-}
-
-bool amp_graph_makes_dy(const struct amp_graph *g)
-{
-    return g->backend->conv_bias_backward != NULL;
-}
-
-int amp_graph_loss_behind(const struct amp_graph *g, int i)
-{
-    return amp_graph_makes_dy(g) ? amp_plan_loss_behind(g->plan, g->net, i) : -1;
-}
-
 /* ---- passes ---- */
-
-void amp_graph_weights_changed(struct amp_graph *g)
-{
-    g->weights_stale = true;
-}
 
 static void take_weights(struct amp_graph *g)
 {
@@ -367,15 +334,10 @@ static void copy_output(struct amp_graph *g, struct amp_node *node)
 void amp_graph_forward_layer(struct amp_graph *g, int layer)
 {
     amp_graph_tell_tracer(g, layer, false, false);
-    amp_executor_of(g, layer)->forward(g, layer);
+    executor_of(g, layer)->forward(g, layer);
     amp_graph_look_at_output(g, layer);
     copy_output(g, &g->nodes[layer]);
     amp_graph_tell_tracer(g, layer, false, true);
-}
-
-void amp_graph_forward(struct amp_graph *g, int layer)
-{
-    amp_segment_forward(g, layer);
 }
 
 static size_t output_count(const struct amp_graph *g, int i)
@@ -420,7 +382,7 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
     if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else it has been */
-    amp_executor_of(g, layer)->backward(g, layer);
+    executor_of(g, layer)->backward(g, layer);
     if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
@@ -430,9 +392,71 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 
+/* ---- passes of one segment ---- */
+
+/* Whether it last ran with the values that hold now; takes them. */
+static bool same_values(const struct amp_graph *g, struct amp_segment_run *w, bool backward)
+{
+    float scale = backward ? g->scale : 0;
+    bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
+    bool same = w->ran && w->scale == scale && w->truth == g->truth && w->region_warm_up == warm_up;
+    w->ran = true;
+    w->scale = scale;
+    w->truth = g->truth;
+    w->region_warm_up = warm_up;
+    return same;
+}
+
+static void run_forward(struct amp_graph *g, const struct amp_segment *s)
+{
+    for (int i = s->first; i <= s->last; i++)
+        amp_graph_forward_layer(g, i);
+}
+
+static void run_backward(struct amp_graph *g, const struct amp_segment *s)
+{
+    for (int i = s->last; i >= s->first && i >= g->plan->first_backward; i--)
+        amp_graph_backward_layer(g, i);
+}
+
+/* Unrecorded with values that are new; recorded once and played when they come again. */
+static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pass pass,
+                void (*body)(struct amp_graph *, const struct amp_segment *))
+{
+    const struct ampk_backend *be = g->backend;
+    struct amp_segment_run *w = &s->runs[pass];
+    if (g->inspecting || g->see || g->trace) { /* more than was recorded */
+        body(g, s);
+        return;
+    }
+    bool same = same_values(g, w, pass == AMP_SEGMENT_BACKWARD);
+    if (!same) forget_recording(g, w);
+    if (same && !w->recording && be->record_begin(g->context)) {
+        body(g, s);
+        w->recording = be->record_end(g->context);
+    }
+    if (w->recording)
+        be->record_play(g->context, w->recording);
+    else
+        body(g, s);
+}
+
+void amp_graph_forward(struct amp_graph *g, int layer)
+{
+    struct amp_segment *s = g->nodes[layer].segment;
+    if (!s)
+        amp_graph_forward_layer(g, layer);
+    else if (layer == s->first)
+        run(g, s, g->train ? AMP_SEGMENT_FORWARD : AMP_SEGMENT_INFERENCE, run_forward);
+}
+
 void amp_graph_backward(struct amp_graph *g, int layer)
 {
-    amp_segment_backward(g, layer);
+    struct amp_segment *s = g->nodes[layer].segment;
+    if (!s)
+        amp_graph_backward_layer(g, layer);
+    else if (layer == s->last)
+        run(g, s, AMP_SEGMENT_BACKWARD, run_backward);
 }
 
 /* ---- running statistics ---- */

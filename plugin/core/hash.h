@@ -1,8 +1,7 @@
 /* 64-bit hash of bytes and of whole files: tells whether a file is the one that was written.
  *
- * The function is XXH64 with seed 0 (Yann Collet; the specification is doc/xxhash_spec.md of the
- * xxHash project). It guards against damage and mix-ups, not against someone who wants a collision.
- * Words are taken in the machine's byte order, as everything in a weights file is.
+ * The function is XXH64 with seed 0, by libxxhash. It guards against damage and mix-ups, not
+ * against someone who wants a collision.
  */
 #ifndef AMP_HASH_H
 #define AMP_HASH_H
@@ -11,8 +10,7 @@
 #include <stdint.h>
 
 struct amp_hash {
-    uint64_t lane[4], bytes;
-    unsigned char rest[32]; /* not yet a whole block */
+    uint64_t state[11]; /* the library's, which no other file needs to know */
 };
 
 void amp_hash_begin(struct amp_hash *);

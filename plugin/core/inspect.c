@@ -1,8 +1,8 @@
-/* For those who look at a pass: its layers' largest magnitudes and zeros, their tensors, and when
- * each layer runs. */
-#include "graph_parts.h"
+#include "inspect.h"
 
 #include <stdlib.h>
+
+#include "tensors.h"
 
 size_t amp_graph_inspected_bytes(const struct amp_graph *g)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "net_desc.h"
+#include "net.h"
 
 static const struct {
     const char *name;

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "json.h"
+#include "tensors.h"
 
 #define PROGRESS_SECONDS 10
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
@@ -97,19 +99,26 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
     return -1;
 }
 
+/* redone and skipped are also told of all runs: progress lines and amp_log count those. */
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
     double seconds = log->last_iteration - log->started;
+    const struct amp_scaler *from = &log->start;
     fprintf(
         log->out,
         "mixed precision: %s%lld iterations in %.1f s (%.1f images/s); loss scale %s at the end, "
         "raised %lld times, "
-        "lowered %lld times; %lld passes redone, %lld steps skipped\n",
+        "lowered %lld times; %lld passes redone, %lld steps skipped",
         log->who, (long long)log->iterations, seconds,
         seconds > 0 ? (double)log->iterations * log->images_per_iteration / seconds : 0,
-        amp_scale_text(s->scale, scale), (long long)s->grown, (long long)s->backed_off,
-        (long long)s->redone, (long long)s->skipped);
+        amp_scale_text(s->scale, scale), (long long)(s->grown - from->grown),
+        (long long)(s->backed_off - from->backed_off), (long long)(s->redone - from->redone),
+        (long long)(s->skipped - from->skipped));
+    if (from->redone || from->skipped)
+        fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
+                (long long)s->skipped);
+    fputc('\n', log->out);
 }
 
 static void flush_repeats(struct amp_log *log)
@@ -196,7 +205,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     funlockfile(log->out);
 }
 
-void amp_log_exodus(struct amp_log *log, int iterations, int window)
+void amp_log_many_demotions(struct amp_log *log, int iterations, int window)
 {
     fprintf(log->out,
             "mixed precision: %slayers left FP16 in %d of the last %d iterations: values that grow "
@@ -311,9 +320,10 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     flush_json(log);
 }
 
-void amp_log_step(struct amp_log *log)
+void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
 {
     if (log->started > 0) return;
+    log->start = *s;
     log->started = log->window_start = log->last_progress = log->last_iteration = now();
 }
 
@@ -345,4 +355,67 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
     print_number(log->json, "map", map);
     fputs("}}\n", log->json);
     flush_json(log);
+}
+
+/* ---- numbers of layers ---- */
+
+static double magnitude(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return ampk_amax_is_finite(bits) ? (double)value : NAN;
+}
+
+void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbers *layers)
+{
+    size_t n = (size_t)g->n;
+    uint32_t *words = calloc(n, AMP_INSPECTED * sizeof *words), *rows[AMP_INSPECTED];
+    for (int r = 0; words && r < AMP_INSPECTED; r++)
+        rows[r] = words + (size_t)r * n;
+    if (words) amp_graph_inspected(g, rows);
+    for (int i = 0; i < g->n; i++) {
+        bool has_delta = words && backward && amp_graph_has_delta(g, i);
+        bool has_out = words && amp_plan_writes(g->plan, i) == i;
+        double elements = (double)g->net->batch * g->net->layers[i].outputs;
+        layers[i] = (struct amp_layer_numbers){
+            .type = amp_layer_type_name(g->net->layers[i].type),
+            .format = ampk_dtype_name(amp_format_dtype(g->plan->layers[i].out)),
+            .out_max = has_out ? magnitude(rows[AMP_INSPECTED_OUT_MAX][i]) : NAN,
+            .delta_max = has_delta ? magnitude(rows[AMP_INSPECTED_DELTA_MAX][i]) : NAN,
+            .delta_zero = has_delta ? rows[AMP_INSPECTED_DELTA_ZEROS][i] / elements : NAN,
+        };
+    }
+    free(words);
+}
+
+/* ---- lines of losses ---- */
+
+/* Averages over no truths come out as NaN, as Darknet's do. */
+static void print_yolo(const struct ampk_loss_sums *s, int layer, float boxes, FILE *to)
+{
+    fprintf(to,
+            "Region %d Avg IOU: %f, Class: %f, Obj: %f, No Obj: %f, .5R: %f, .75R: %f,  "
+            "count: %d\n",
+            layer, (double)(s->iou / s->count), (double)(s->category / s->category_count),
+            (double)(s->object / s->count), (double)(s->any_object / boxes),
+            (double)(s->recall / s->count), (double)(s->recall75 / s->count), (int)s->count);
+}
+
+static void print_region(const struct ampk_loss_sums *s, float boxes, FILE *to)
+{
+    fprintf(to, "Region Avg IOU: %f, Class: %f, Obj: %f, No Obj: %f, Avg Recall: %f,  count: %d\n",
+            (double)(s->iou / s->count), (double)(s->category / s->category_count),
+            (double)(s->object / s->count), (double)(s->any_object / boxes),
+            (double)(s->recall / s->count), (int)s->count);
+}
+
+void amp_loss_lines_print(const struct amp_graph *g, FILE *to)
+{
+    for (int i = 0; i < g->n; i++) {
+        const struct amp_layer_desc *l = &g->net->layers[i];
+        const struct ampk_loss_sums *s = amp_graph_loss(g, i);
+        float boxes = (float)l->w * (float)l->h * (float)l->num * (float)g->net->batch;
+        if (s && l->type == AMP_YOLO) print_yolo(s, i, boxes, to);
+        if (s && l->type == AMP_REGION) print_region(s, boxes, to);
+    }
 }

@@ -2,8 +2,13 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define DARKNET_NAME_MAX 255 /* of a class in a tree */
+
+/* ---- where they are ---- */
 
 static int try_path(const char *folder, int folder_length, const char *below, const char *name,
                     char *found, size_t found_size)
@@ -58,4 +63,130 @@ int amp_named_files_check(const struct amp_cfg_file *cfg, char *err, size_t err_
 int amp_named_files_check_here(const struct amp_cfg_file *cfg, char *err, size_t err_size)
 {
     return check(cfg, true, "and the current folder is where Darknet looks for it", err, err_size);
+}
+
+/* ---- what they hold ---- */
+
+static FILE *open_named(const char *cfg_path, const char *name, char *path, size_t size, char *err,
+                        size_t err_size)
+{
+    FILE *file = NULL;
+    if (amp_named_file_find(cfg_path, name, path, size) == 0) file = fopen(path, "r");
+    if (!file) snprintf(err, err_size, "%s: %s cannot be read", cfg_path, name);
+    return file;
+}
+
+/* Makes room for n + 1 numbers, in steps. */
+static int grow(int **array, int n)
+{
+    if (*array && (n & (n - 1))) return 0;
+    int *grown = realloc(*array, 2 * ((size_t)n + 1) * sizeof **array);
+    if (!grown) return -1;
+    *array = grown;
+    return 0;
+}
+
+/* ---- map ---- */
+
+static int read_map(FILE *file, int **map, int *n)
+{
+    char *line = NULL;
+    size_t size = 0;
+    int result = 0;
+    while (result == 0 && getline(&line, &size, file) >= 0) {
+        result = grow(map, *n);
+        if (result == 0) (*map)[(*n)++] = atoi(line);
+    }
+    free(line);
+    return result;
+}
+
+int amp_class_map_read(const char *cfg_path, const char *name, int **map, int *n, char *err,
+                       size_t err_size)
+{
+    char path[4096];
+    FILE *file = open_named(cfg_path, name, path, sizeof path, err, err_size);
+    *map = NULL;
+    *n = 0;
+    if (!file) return -1;
+    int result = read_map(file, map, n);
+    fclose(file);
+    if (result == 0) return 0;
+    snprintf(err, err_size, "%s: out of memory", path);
+    free(*map);
+    *map = NULL;
+    return -1;
+}
+
+/* ---- tree ---- */
+
+static int end_group(struct amp_class_tree *t, int size)
+{
+    if (grow(&t->group_offset, t->groups) || grow(&t->group_size, t->groups)) return -1;
+    t->group_offset[t->groups] = t->classes - size;
+    t->group_size[t->groups++] = size;
+    return 0;
+}
+
+/* parent: of the next class. size: of the group so far. */
+static int add_class(struct amp_class_tree *t, int parent, int last_parent, int *size)
+{
+    if (parent != last_parent) {
+        if (end_group(t, *size)) return -1;
+        *size = 0;
+    }
+    if (grow(&t->parent, t->classes) || grow(&t->group, t->classes)) return -1;
+    t->parent[t->classes] = parent;
+    t->group[t->classes++] = t->groups;
+    ++*size;
+    return 0;
+}
+
+static int read_tree(FILE *file, const char *path, struct amp_class_tree *t, char *err,
+                     size_t err_size)
+{
+    char *line = NULL;
+    size_t room = 0;
+    int size = 0, last_parent = -1, result = 0;
+    while (result == 0 && getline(&line, &room, file) >= 0) {
+        int parent = -1, from = 0, name = 0;
+        sscanf(line, " %n%*s%n %d", &from, &name, &parent);
+        if (name - from > DARKNET_NAME_MAX) {
+            snprintf(err, err_size, "%s:%d: a name of %d bytes; this Darknet has room for %d", path,
+                     t->classes + 1, name - from, DARKNET_NAME_MAX);
+            result = -1;
+        } else if (parent >= t->classes) {
+            snprintf(err, err_size, "%s:%d: parent %d; allowed: a line before this one, or -1",
+                     path, t->classes + 1, parent);
+            result = -1;
+        } else {
+            result = add_class(t, parent < 0 ? -1 : parent, last_parent, &size);
+            last_parent = parent < 0 ? -1 : parent;
+        }
+    }
+    free(line);
+    return result ? result : end_group(t, size);
+}
+
+int amp_class_tree_read(const char *cfg_path, const char *name, struct amp_class_tree *t, char *err,
+                        size_t err_size)
+{
+    char path[4096];
+    *t = (struct amp_class_tree){0};
+    FILE *file = open_named(cfg_path, name, path, sizeof path, err, err_size);
+    if (!file) return -1;
+    snprintf(err, err_size, "%s: out of memory", path);
+    int result = read_tree(file, path, t, err, err_size);
+    fclose(file);
+    if (result) amp_class_tree_free(t);
+    return result;
+}
+
+void amp_class_tree_free(struct amp_class_tree *t)
+{
+    free(t->parent);
+    free(t->group);
+    free(t->group_offset);
+    free(t->group_size);
+    *t = (struct amp_class_tree){0};
 }

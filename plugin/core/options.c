@@ -6,15 +6,19 @@
 #include <string.h>
 #include <strings.h>
 
+#include "cfg_keys.h"
+#include "cfg_values.h"
+#include "nearest.h"
+
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 static const double scale_min = 1, scale_max = AMP_LOSS_SCALE_MAX;
 
-/* Values. Every parser takes the whole text or fails. */
+/* ---- values: every parser takes the whole text or fails ---- */
 
-static bool parse_choice(const char *value, const char *const *words, int n, int *choice)
+static bool parse_word(const char *value, const char *const *words, int *choice)
 {
-    for (*choice = 0; *choice < n; ++*choice)
+    for (*choice = 0; words[*choice]; (*choice)++)
         if (!strcmp(value, words[*choice])) return true;
     return false;
 }
@@ -38,7 +42,7 @@ static bool parse_unsigned(const char *value, uint64_t max, uint64_t *number)
 {
     *number = 0;
     if (!*value) return false;
-    for (; *value; ++value) {
+    for (; *value; value++) {
         unsigned digit = (unsigned)(*value - '0');
         if (digit > 9 || *number > (max - digit) / 10) return false;
         *number = *number * 10 + digit;
@@ -46,6 +50,7 @@ static bool parse_unsigned(const char *value, uint64_t max, uint64_t *number)
     return true;
 }
 
+/* Scales are powers of two, so that scaling and unscaling round nothing. */
 static bool parse_power_of_two(const char *value, double *number)
 {
     int exponent;
@@ -53,123 +58,17 @@ static bool parse_power_of_two(const char *value, double *number)
            frexp(*number, &exponent) == 0.5;
 }
 
-/* Keys. */
+/* ---- keys ---- */
 
-static bool set_mixed_precision(struct amp_options *o, const char *value)
-{
-    return parse_switch(value, &o->mixed_precision);
-}
-
-static const char *const dtype_words[] = {"fp16", "bf16", "tf32", "fp32"};
+static const char *const dtype_words[] = {"fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const overflow_words[] = {"retry", "skip", NULL};
+static const char *const divergence_words[] = {"stop", "continue", NULL};
+static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
+static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
 {
     return dtype_words[dtype];
-}
-
-static bool set_dtype(struct amp_options *o, const char *value)
-{
-    int choice;
-    if (!parse_choice(value, dtype_words, LENGTH(dtype_words), &choice)) return false;
-    o->dtype = (enum amp_dtype_choice)choice;
-    return true;
-}
-
-/* The range is checked later: without mixed_precision=1 any number will do. */
-static bool set_loss_scale(struct amp_options *o, const char *value)
-{
-    o->loss_scale_dynamic = !strcmp(value, "dynamic");
-    return o->loss_scale_dynamic || parse_number(value, &o->loss_scale);
-}
-
-static bool set_loss_scale_init(struct amp_options *o, const char *value)
-{
-    return parse_power_of_two(value, &o->loss_scale_init);
-}
-
-static bool set_loss_scale_window(struct amp_options *o, const char *value)
-{
-    uint64_t window;
-    if (!parse_unsigned(value, 1000000000, &window) || !window) return false;
-    o->loss_scale_window = (int)window;
-    return true;
-}
-
-static bool set_loss_scale_growth(struct amp_options *o, const char *value)
-{
-    double *growth = &o->loss_scale_growth;
-    return parse_number(value, growth) && (*growth == 2 || *growth == 4);
-}
-
-static bool set_loss_scale_backoff(struct amp_options *o, const char *value)
-{
-    double *backoff = &o->loss_scale_backoff;
-    return parse_number(value, backoff) && (*backoff == 0.5 || *backoff == 0.25);
-}
-
-static bool set_loss_scale_min(struct amp_options *o, const char *value)
-{
-    return parse_power_of_two(value, &o->loss_scale_min);
-}
-
-static bool set_loss_scale_max(struct amp_options *o, const char *value)
-{
-    return parse_power_of_two(value, &o->loss_scale_max);
-}
-
-static bool set_on_overflow(struct amp_options *o, const char *value)
-{
-    static const char *const words[] = {"retry", "skip"};
-    int choice;
-    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
-    o->on_overflow = (enum amp_overflow_policy)choice;
-    return true;
-}
-
-static bool set_on_divergence(struct amp_options *o, const char *value)
-{
-    static const char *const words[] = {"stop", "continue"};
-    int choice;
-    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
-    o->on_divergence = (enum amp_divergence_policy)choice;
-    return true;
-}
-
-static bool set_backend(struct amp_options *o, const char *value)
-{
-    static const char *const words[] = {"auto", "cpu", "cuda"};
-    int choice;
-    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
-    o->backend = (enum amp_backend_choice)choice;
-    return true;
-}
-
-static bool set_sidecar(struct amp_options *o, const char *value)
-{
-    static const char *const words[] = {"backup", "all", "none"};
-    int choice;
-    if (!parse_choice(value, words, LENGTH(words), &choice)) return false;
-    o->sidecar = (enum amp_sidecar_policy)choice;
-    return true;
-}
-
-static bool set_log(struct amp_options *o, const char *value)
-{
-    return strlen(value) < sizeof o->log_path && strcpy(o->log_path, value);
-}
-
-static bool set_log_layers(struct amp_options *o, const char *value)
-{
-    uint64_t iterations;
-    if (!parse_unsigned(value, 1000000000, &iterations)) return false;
-    o->log_layers = (int)iterations;
-    return true;
-}
-
-static bool set_seed(struct amp_options *o, const char *value)
-{
-    o->seeded = true;
-    return parse_unsigned(value, UINT64_MAX, &o->seed);
 }
 
 static const struct amp_options defaults = {
@@ -187,58 +86,107 @@ static const struct amp_options defaults = {
 };
 
 #define A_POWER_OF_TWO "a power of two from 1 to 16777216"
+#define AT(member)     offsetof(struct amp_options, member)
+#define MOST           1000000000 /* iterations */
 
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
-     set_mixed_precision},
+     .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision)},
     {"amp_dtype", "word", "fp16, bf16, tf32 or fp32", "fp16",
      "What convolutions and connected layers compute in. tf32 and fp32 store 4 bytes: baselines on "
      "the same code.",
-     set_dtype},
+     .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
      "Has no effect with any `amp_dtype` but fp16.",
-     set_loss_scale},
+     .kind = AMP_OPTION_LOSS_SCALE},
     {"loss_scale_init", "number", A_POWER_OF_TWO, "searched",
      "First dynamic scale. Absent: searched on the first batch, downward from `loss_scale_max`.",
-     set_loss_scale_init},
+     .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_init)},
     {"loss_scale_window", "integer", "1 to 1000000000", "max_batches / 50, within 20 to 2000",
-     "Steps without overflow after which the scale grows.", set_loss_scale_window},
+     "Steps without overflow after which the scale grows.", .kind = AMP_OPTION_COUNT,
+     .offset = AT(loss_scale_window), .numbers = {1, MOST}},
     {"loss_scale_growth", "number", "2 or 4", "2", "Factor by which the scale grows.",
-     set_loss_scale_growth},
+     .kind = AMP_OPTION_NUMBER_OF, .offset = AT(loss_scale_growth), .numbers = {2, 4}},
     {"loss_scale_backoff", "number", "0.5 or 0.25", "0.5",
-     "Factor by which the scale shrinks at an overflow.", set_loss_scale_backoff},
+     "Factor by which the scale shrinks at an overflow.", .kind = AMP_OPTION_NUMBER_OF,
+     .offset = AT(loss_scale_backoff), .numbers = {.5, .25}},
     {"loss_scale_min", "number", A_POWER_OF_TWO, "1", "Smallest dynamic scale.",
-     set_loss_scale_min},
+     .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_min)},
     {"loss_scale_max", "number", A_POWER_OF_TWO, "16777216", "Largest dynamic scale.",
-     set_loss_scale_max},
+     .kind = AMP_OPTION_POWER_OF_TWO, .offset = AT(loss_scale_max)},
     {"amp_on_overflow", "word", "retry or skip", "retry",
-     "Redo the backward pass with a smaller scale, or skip the step.", set_on_overflow},
+     "Redo the backward pass with a smaller scale, or skip the step.", .kind = AMP_OPTION_WORD,
+     .offset = AT(on_overflow), .words = overflow_words},
     {"amp_on_divergence", "word", "stop or continue", "stop",
      "End a run that has diverged: 100 iterations in a row with a loss above 100 times the lowest "
      "mean of 20 since iteration 100 (or `burn_in`) and 3 times the highest before, or 10 without "
      "a finite loss. From the first of them on backup and final weights are not replaced. "
      "continue: warn once.",
-     set_on_divergence},
-    {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.", set_backend},
+     .kind = AMP_OPTION_WORD, .offset = AT(on_divergence), .words = divergence_words},
+    {"amp_backend", "word", "auto, cpu or cuda", "auto", "Where to compute.",
+     .kind = AMP_OPTION_WORD, .offset = AT(backend), .words = backend_words},
     {"amp_sidecar", "word", "backup, all or none", "backup",
      "Which weights files get a `.amp` file beside them, from which training resumes exactly: the "
      "backup, best and final ones, all, or none.",
-     set_sidecar},
+     .kind = AMP_OPTION_WORD, .offset = AT(sidecar), .words = sidecar_words},
     {"amp_log", "file name", "at most 4095 bytes", "none",
      "Write one JSON object per iteration to this file; a run that goes on from "
      "weights appends, unless -clear.",
-     set_log},
+     .kind = AMP_OPTION_PATH},
     {"amp_log_layers", "integer", "0 to 1000000000", "100",
      "Every so many iterations `amp_log` also tells of every layer: largest output and delta, and "
      "the share of the delta that is zero. 0: never.",
-     set_log_layers},
+     .kind = AMP_OPTION_COUNT, .offset = AT(log_layers), .numbers = {0, MOST}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
-     set_seed},
+     .kind = AMP_OPTION_SEED},
 };
+
+static bool set_count(const struct amp_option_row *row, void *member, const char *value)
+{
+    uint64_t count;
+    if (!parse_unsigned(value, MOST, &count) || (double)count < row->numbers[0] ||
+        (double)count > row->numbers[1])
+        return false;
+    *(int *)member = (int)count;
+    return true;
+}
+
+/* False: the value is not one of those allowed. */
+static bool set_option(const struct amp_option_row *row, struct amp_options *o, const char *value)
+{
+    void *member = (char *)o + row->offset;
+    double *number = member;
+    int choice;
+    switch (row->kind) {
+    case AMP_OPTION_SWITCH:
+        return parse_switch(value, member);
+    case AMP_OPTION_WORD:
+        if (!parse_word(value, row->words, &choice)) return false;
+        *(unsigned *)member = (unsigned)choice; /* an enum without negative values */
+        return true;
+    case AMP_OPTION_NUMBER_OF:
+        return parse_number(value, number) &&
+               (*number == row->numbers[0] || *number == row->numbers[1]);
+    case AMP_OPTION_POWER_OF_TWO:
+        return parse_power_of_two(value, number);
+    case AMP_OPTION_COUNT:
+        return set_count(row, member, value);
+    case AMP_OPTION_PATH:
+        return strlen(value) < sizeof o->log_path && strcpy(o->log_path, value);
+    case AMP_OPTION_LOSS_SCALE: /* its range is checked later: without mixed_precision=1 any number
+                                   will do */
+        o->loss_scale_dynamic = !strcmp(value, "dynamic");
+        return o->loss_scale_dynamic || parse_number(value, &o->loss_scale);
+    case AMP_OPTION_SEED:
+        o->seeded = true;
+        return parse_unsigned(value, UINT64_MAX, &o->seed);
+    }
+    return false;
+}
 
 const struct amp_option_row *amp_option_rows(int *count)
 {
@@ -248,7 +196,7 @@ const struct amp_option_row *amp_option_rows(int *count)
 
 static const struct amp_option_row *find_row(const char *key)
 {
-    for (int i = 0; i < LENGTH(rows); ++i)
+    for (int i = 0; i < LENGTH(rows); i++)
         if (!strcmp(rows[i].key, key)) return &rows[i];
     return NULL;
 }
@@ -261,7 +209,7 @@ bool amp_option_is_key(const char *key)
 void amp_option_write_markdown(FILE *out)
 {
     fputs("| Key | Type | Allowed | Default | Meaning |\n|---|---|---|---|---|\n", out);
-    for (const struct amp_option_row *r = rows; r < rows + LENGTH(rows); ++r)
+    for (const struct amp_option_row *r = rows; r < rows + LENGTH(rows); r++)
         fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->key, r->type, r->range, r->default_text,
                 r->help);
 }
@@ -271,51 +219,25 @@ int amp_option_layer_override(const struct amp_cfg_section *section)
     return amp_cfg_int(section, "mixed_precision", -1);
 }
 
-/* Unknown keys. */
+/* ---- unknown keys ---- */
 
-/* Number of single-character edits from a to b. Only for texts of fewer than 64 characters. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[64], n = (int)strlen(b);
-    for (int j = 0; j <= n; ++j)
-        row[j] = j;
-    for (int i = 0; a[i]; ++i) {
-        int diagonal = row[0];
-        row[0] = i + 1;
-        for (int j = 0; j < n; ++j) {
-            int best = diagonal + (a[i] != b[j]);
-            diagonal = row[j + 1];
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (diagonal + 1 < best) best = diagonal + 1;
-            row[j + 1] = best;
-        }
-    }
-    return row[n];
-}
-
-/* The known key with the fewest edits from this one; how many in distance. */
-static const struct amp_option_row *nearest_row(const char *key, int *distance)
-{
-    const struct amp_option_row *nearest = rows;
-    *distance = 64;
-    for (int i = 0; i < LENGTH(rows) && strlen(key) < 64; ++i) {
-        int edits = edit_distance(key, rows[i].key);
-        if (edits < *distance) *distance = edits, nearest = &rows[i];
-    }
-    return nearest;
-}
-
-/* An unknown key that is ours by its beginning, or by one wrong character in six. (Darknet's own
- * class_scale is two edits from loss_scale.) */
+/* An unknown key that was meant to be one of ours: by its beginning, or by one wrong character in
+ * six. (Darknet's own class_scale is two edits from loss_scale.) */
 static bool is_meant_for_us(const char *key, const struct amp_option_row **nearest)
 {
-    int distance;
-    *nearest = nearest_row(key, &distance);
+    int fewest = AMP_WORDS_FAR_APART;
+    *nearest = rows;
+    for (int i = 0; i < LENGTH(rows); i++) {
+        int edits = amp_word_edits(key, rows[i].key);
+        if (edits >= fewest) continue;
+        fewest = edits;
+        *nearest = &rows[i];
+    }
     return !strncasecmp(key, "amp_", 4) || !strncasecmp(key, "loss_scale", 10) ||
-           distance <= (int)strlen((*nearest)->key) / 6;
+           fewest <= (int)strlen((*nearest)->key) / 6;
 }
 
-/* Reading. */
+/* ---- reading ---- */
 
 struct reader {
     const struct amp_cfg_file *file;
@@ -365,15 +287,17 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
         if (!is_meant_for_us(entry->key, &row)) return 0;
         return fail(r, entry, "unknown key; the nearest known one is %s", row->key);
     }
-    if (!is_net && row->set != set_mixed_precision)
+    if (!is_net && strcmp(row->key, "mixed_precision"))
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
                     section->name);
     const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
     if (first != entry)
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
     struct amp_options layer_options;
-    if (!row->set(is_net ? r->options : &layer_options, entry->value))
-        return fail(r, entry, "allowed: %s", row->range);
+    if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
+        return fail(r, entry, "allowed: %s%s%s",
+                    strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
+                    amp_cfg_remark_hint(entry->value));
     return 0;
 }
 
@@ -395,7 +319,7 @@ static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *n
 /* The first loss_scale_* key, or NULL. */
 static const struct amp_cfg_entry *find_dynamic_key(const struct amp_cfg_section *net)
 {
-    for (int i = 0; i < net->n_entries; ++i)
+    for (int i = 0; i < net->n_entries; i++)
         if (!strncmp(net->entries[i].key, "loss_scale_", 11)) return &net->entries[i];
     return NULL;
 }
@@ -424,7 +348,7 @@ static int check_static_scale(struct reader *r, const struct amp_cfg_section *ne
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
-    for (int i = 0; i < net->n_entries; ++i) {
+    for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
         bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
         if (!o->mixed_precision && (amp || (scale && e->key[10])))
@@ -442,7 +366,7 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 static void note_idle_layers(struct reader *r)
 {
     const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
-    for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; ++s) {
+    for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
         if (!e) continue;
         note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
@@ -456,7 +380,7 @@ static void note_idle_layers(struct reader *r)
 /* Darknet takes the first, and is silent about the others under [net]. */
 static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int *doubles)
 {
-    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; ++i) {
+    for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
         const struct amp_cfg_entry *e = &s->entries[i], *first = amp_cfg_find(s, e->key);
         if (first == e) continue;
         const char *more = ++*doubles == MOST_DOUBLES ? "; there may be more" : "";
@@ -474,6 +398,19 @@ static int check_first_section(struct reader *r)
     return -1;
 }
 
+int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, size_t notes_size,
+                               char *err, size_t err_size)
+{
+    const char *own[LENGTH(rows)];
+    for (int i = 0; i < LENGTH(rows); i++)
+        own[i] = rows[i].key;
+    return amp_cfg_keys_check(file, own, LENGTH(rows), notes, notes_size, err, err_size) ||
+                   amp_cfg_values_check(file, err, err_size) ||
+                   amp_cfg_values_check_training(file, err, err_size)
+               ? -1
+               : 0;
+}
+
 int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
                      size_t notes_size, char *err, size_t err_size)
 {
@@ -482,14 +419,14 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     *options = defaults;
     if (r.notes_size) *notes = '\0';
     if (check_first_section(&r)) return -1;
-    for (const struct amp_cfg_section *s = net; s < net + file->n_sections; ++s)
-        for (int i = 0; i < s->n_entries; ++i)
+    for (const struct amp_cfg_section *s = net; s < net + file->n_sections; s++)
+        for (int i = 0; i < s->n_entries; i++)
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
     note_idle_keys(&r, net);
     int doubles = 0;
-    for (int i = 0; options->mixed_precision && i < file->n_sections; ++i)
+    for (int i = 0; options->mixed_precision && i < file->n_sections; i++)
         note_doubles(&r, &file->sections[i], &doubles);
     if (!options->mixed_precision) note_idle_layers(&r);
     if (!options->mixed_precision) {
@@ -498,6 +435,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         *options = defaults;
         options->seeded = seeded;
         options->seed = seed;
+        return 0;
     }
-    return 0;
+    return amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size);
 }

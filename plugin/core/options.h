@@ -17,7 +17,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cfg_file.h"
+#include "cfg.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 
@@ -45,17 +45,32 @@ struct amp_options {
     uint64_t seed;
 };
 
-/* One row of the table: also the source of the README's options table and of error messages. */
+/* How a key's value is read, and with that the type of the member that it sets. */
+enum amp_option_kind {
+    AMP_OPTION_SWITCH,       /* bool */
+    AMP_OPTION_WORD,         /* an enum whose values are the places of the words */
+    AMP_OPTION_NUMBER_OF,    /* double, one of the row's two numbers */
+    AMP_OPTION_POWER_OF_TWO, /* double */
+    AMP_OPTION_COUNT,        /* int, between the row's two numbers */
+    AMP_OPTION_PATH,         /* log_path */
+    AMP_OPTION_LOSS_SCALE,   /* loss_scale and loss_scale_dynamic */
+    AMP_OPTION_SEED          /* seed and seeded */
+};
+
+/* One row of the table: also the source of the table in docs/options.md and of error messages. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
-    bool (*set)(struct amp_options *, const char *value); /* false: value is outside range */
+    enum amp_option_kind kind;
+    size_t offset;            /* of what it sets, in struct amp_options */
+    const char *const *words; /* those allowed, up to NULL */
+    double numbers[2];
 };
 const struct amp_option_row *amp_option_rows(int *count);
 /* As the key amp_dtype has it. */
 const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours (so that Darknet's "Unused field" report leaves it out). */
 bool amp_option_is_key(const char *key);
-/* The table as Markdown, between the README's options:begin and options:end. */
+/* The table as Markdown, between options:begin and options:end of docs/options.md. */
 void amp_option_write_markdown(FILE *);
 
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and what is allowed in err. notes
@@ -63,6 +78,12 @@ void amp_option_write_markdown(FILE *);
  * have no effect beside the others, and, with mixed_precision=1, any key given twice. */
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
+
+/* What amp_options_read checks of Darknet's own keys where mixed_precision=1: unknown ones
+ * (cfg_keys.h) and values that train something else (cfg_values.h). For those who want to know it
+ * of a cfg without the key too. */
+int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
+                               char *err, size_t err_size);
 
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);

@@ -4,36 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t amp_format_bytes(enum amp_format f)
-{
-    return f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4;
-}
-
-enum ampk_dtype amp_format_dtype(enum amp_format f)
-{
-    return f == AMP_FORMAT_FP16 ? AMPK_FP16 : f == AMP_FORMAT_BF16 ? AMPK_BF16 : AMPK_FP32;
-}
-
 /* ---- what each layer is ---- */
 
-static bool has_executor(const struct amp_layer_desc *l)
+/* Its own code, which is a loss or the softmax before one, where the backend has it. */
+static bool may_be_on_device(const struct amp_layer_desc *l)
 {
-    switch (l->type) {
-    case AMP_CONVOLUTIONAL:
-        return !l->binary && !l->xnor && !l->smooth;
-    case AMP_CONNECTED:
-    case AMP_MAXPOOL:
-    case AMP_ROUTE:
-    case AMP_SHORTCUT:
-    case AMP_UPSAMPLE:
-    case AMP_REORG:
-    case AMP_AVGPOOL:
-    case AMP_DROPOUT:
-    case AMP_ACTIVATION:
-        return true;
-    default:
-        return false;
-    }
+    return amp_layer_is_loss(l) || l->type == AMP_SOFTMAX;
+}
+
+static bool has_row(const struct planner *pl, int i)
+{
+    return pl->ours >> pl->net->layers[i].type & 1;
+}
+
+static bool has_executor(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    bool convolves = l->type == AMP_CONVOLUTIONAL;
+    bool only_darknet = may_be_on_device(l) || (convolves && (l->binary || l->xnor || l->smooth));
+    return has_row(pl, i) && !only_darknet;
 }
 
 /* Why a loss (or softmax) that the backend has is Darknet's all the same; NULL: it is not.
@@ -50,7 +39,7 @@ static const char *why_not_on_device(const struct planner *pl, int i)
 
 static bool backend_has(const struct planner *pl, int i)
 {
-    return pl->device_losses >> pl->net->layers[i].type & 1;
+    return has_row(pl, i) && may_be_on_device(&pl->net->layers[i]);
 }
 
 /* A loss (or softmax) that the backend computes itself. */
@@ -100,15 +89,6 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
     va_list args;
     va_start(args, format);
     vsnprintf(p->reason, sizeof p->reason, format, args);
-    va_end(args);
-}
-
-void amp_plan_add_reason(struct amp_plan_layer *p, const char *format, ...)
-{
-    size_t used = strlen(p->reason);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(p->reason + used, sizeof p->reason - used, format, args);
     va_end(args);
 }
 
@@ -178,12 +158,17 @@ static int choose_layer(struct planner *pl, int i)
     if (!p->sources || !p->source_first || !p->source_wanted) return -1;
     for (int k = 0; k < l->n_sources; k++)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
-    p->ours = has_executor(l) || is_on_device(pl, i);
+    p->ours = has_executor(pl, i) || is_on_device(pl, i);
     p->loss = amp_layer_is_loss(l);
     if (!p->ours) {
         choose_darknet(l, p);
         if (backend_has(pl, i))
             amp_plan_add_reason(p, "; not on the device: %s", why_not_on_device(pl, i));
+        else if (l->override == 0)
+            amp_plan_add_reason(p,
+                                "; mixed_precision=0 changes nothing%s: Darknet's code runs it "
+                                "anyway",
+                                p->loss || l->type == AMP_SOFTMAX ? " on a CPU" : "");
         return 0;
     }
     if (is_on_device(pl, i)) {
@@ -316,8 +301,8 @@ static int build(struct planner *pl)
 }
 
 struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               unsigned device_losses, const enum amp_format *demoted, bool train,
-                               char *err, size_t err_size)
+                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
+                               size_t err_size)
 {
     struct amp_plan *plan = calloc(1, sizeof *plan);
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
@@ -325,11 +310,8 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->n = net->n;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {.net = net,
-                             .options = options,
-                             .device_losses = device_losses,
-                             .demoted = demoted,
-                             .plan = plan};
+        struct planner pl = {
+            .net = net, .options = options, .ours = ours, .demoted = demoted, .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#include "arena.h"
-#include "net_desc.h"
+#include "net.h"
 #include "options.h"
+#include "plan_memory.h"
 
 enum amp_format {
     AMP_FORMAT_BORDER,
@@ -82,13 +82,13 @@ struct amp_plan {
         mixed_bytes; /* predicted activation memory of one pass: stock FP32, and ours */
 };
 
-/* device_losses: bit t is set where the backend computes the loss of layer type t
- * (amp_device_losses). demoted (NULL: none): format that a layer was moved to at run time after its
+/* ours: bit t is set where layers of type t have an executor on the backend (amp_layers_ours in
+ * layers.h). demoted (NULL: none): format that a layer was moved to at run time after its
  * output overflowed FP16; AMP_FORMATS = not demoted. train: also plan what backward needs. NULL
  * with the reason in err. */
 struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_options *,
-                               unsigned device_losses, const enum amp_format *demoted, bool train,
-                               char *err, size_t err_size);
+                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
+                               size_t err_size);
 void amp_plan_free(struct amp_plan *);
 
 /* The layer whose output layer i writes: its own, or the fused one after it. */

@@ -2,6 +2,18 @@
  * computes, slices of concatenations. */
 #include "planner.h"
 
+#include <stdarg.h>
+#include <string.h>
+
+void amp_plan_add_reason(struct amp_plan_layer *p, const char *format, ...)
+{
+    size_t used = strlen(p->reason);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p->reason + used, sizeof p->reason - used, format, args);
+    va_end(args);
+}
+
 /* ---- layers that the convolution before them computes: residual sums, pools ---- */
 
 static int readers(const struct amp_plan *plan, const struct amp_net_desc *net, int i)

@@ -2,18 +2,6 @@
 #include "json.h"
 #include "plan.h"
 
-const char *amp_format_name(enum amp_format f)
-{
-    static const char *const names[AMP_FORMATS] = {"FP32 NCHW", "FP32", "FP16", "BF16"};
-    return f < AMP_FORMATS ? names[f] : "none";
-}
-
-const char *amp_compute_name(enum ampk_compute c)
-{
-    static const char *const names[] = {"FP32", "TF32", "FP16", "BF16"};
-    return names[c];
-}
-
 static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
 {
     return p->ours && amp_layer_is_matrix(l) ? amp_compute_name(p->compute) : "FP32";

@@ -1,4 +1,5 @@
-/* What the files that make a plan share (plan.c, plan_fuse.c, plan_buffers.c); for nobody else. */
+/* What the files that make a plan share (plan.c over plan_memory.c over plan_fuse.c); for nobody
+ * else. */
 #ifndef AMP_PLANNER_H
 #define AMP_PLANNER_H
 
@@ -7,17 +8,17 @@
 struct planner {
     const struct amp_net_desc *net;
     const struct amp_options *options;
-    unsigned device_losses;
+    unsigned ours; /* types of layers that have an executor, as amp_plan_make's */
     const enum amp_format *demoted;
     struct amp_plan *plan;
     int capacity; /* of plan->buffers */
 };
 
+/* ---- plan_fuse.c, once it is known who contributes to which delta ---- */
+
 /* Adds to the layer's reason. */
 void amp_plan_add_reason(struct amp_plan_layer *, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-/* ---- plan_fuse.c, once it is known who contributes to which delta ---- */
 
 /* Sets fused and delta_owner. */
 void amp_plan_fuse_layers(struct planner *);
@@ -29,7 +30,7 @@ int amp_plan_first_slice(const struct planner *, int i, bool delta);
 /* The last of the layers that share the delta of i. */
 int amp_plan_last_sharer(const struct planner *, int i);
 
-/* ---- plan_buffers.c, last ---- */
+/* ---- plan_memory.c, last ---- */
 
 /* Plans and places all buffers. -1: out of memory. */
 int amp_plan_buffers(struct planner *);

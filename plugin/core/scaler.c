@@ -60,7 +60,8 @@ static bool back_off(struct amp_scaler *s, double factor)
     return true;
 }
 
-/* During the search a value of amax shows how far the scale is too high at the least. */
+/* During the search the scale may be too high by many powers of two. amax says how many at least,
+ * so that one replay jumps over them; afterwards a single step down is what a gradient needs. */
 static double search_factor(const struct amp_scaler *s, double amax)
 {
     double factor = s->backoff;

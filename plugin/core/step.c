@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "loss_lines.h"
+#include "tensors.h"
 
 /* Stored state that is inf or NaN stays so. */
 static bool is_hopeless(const struct amp_fault *f)
@@ -24,9 +24,8 @@ static void stop(struct amp_step *s, const char *why, const char *advice, bool h
         return;
     }
     snprintf(message, sizeof message,
-             "%s%s. The weights on disk are the last good ones. Lower learning_rate, lengthen "
-             "burn_in, or check the labels; %s.",
-             s->log->who, why, advice);
+             "%s%s. Lower learning_rate, lengthen burn_in, or check the labels; %s.", s->log->who,
+             why, advice);
     s->stop(s->user, message);
 }
 
@@ -121,7 +120,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         s->poisoned = false;
         s->loss_sum = 0;
         s->passes = 0;
-        amp_log_step(s->log);
+        amp_log_step(s->log, &s->scaler);
         if (!s->writers_tell) amp_graph_weights_changed(g);
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
@@ -184,8 +183,8 @@ static void demote(struct amp_step *s, const struct amp_fault *f)
 {
     const struct amp_scaler *scaler = &s->scaler;
     s->demote(s->user, f);
-    if (amp_exodus_add(&s->exodus, scaler->applied + scaler->skipped, scaler->window))
-        amp_log_exodus(s->log, AMP_EXODUS, scaler->window);
+    if (amp_demotions_add(&s->demotions, scaler->applied + scaler->skipped, scaler->window))
+        amp_log_many_demotions(s->log, AMP_MANY_DEMOTIONS, scaler->window);
 }
 
 /* The forward pass failed: nothing of this step will be used. */

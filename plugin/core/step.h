@@ -17,10 +17,10 @@
 #define AMP_STEP_H
 
 #include "divergence.h"
+#include "gradients.h"
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"
-#include "update.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {
@@ -46,7 +46,7 @@ struct amp_step {
     bool applying;            /* they count: the step is not skipped */
     struct amp_update update; /* the rule of the step that is applied */
     int last_update;          /* the layer whose update is the last */
-    struct amp_exodus exodus;
+    struct amp_demotions demotions;
     struct amp_divergence divergence;
     bool carry_on;     /* amp_on_divergence=continue */
     bool told;         /* that it looks diverged */

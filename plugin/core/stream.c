@@ -18,7 +18,7 @@ uint32_t amp_stream_bits(struct amp_stream *s)
 {
     if (s->used == 4) {
         ampk_philox(s->counter, s->key, s->block);
-        ++s->counter[0];
+        s->counter[0]++;
         s->used = 0;
     }
     return s->block[s->used++];

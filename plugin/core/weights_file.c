@@ -88,9 +88,9 @@ static void add_layer(struct tensors *t, const struct amp_layer_desc *l, bool lo
         break;
     case AMP_GRU:
     case AMP_LSTM:
-        for (int i = first; i <= last; ++i)
+        for (int i = first; i <= last; i++)
             add_matrix(t, recurrent[i], out, out, norm);
-        for (int i = first; i <= last; ++i)
+        for (int i = first; i <= last; i++)
             add_matrix(t, input[i], in, out, norm);
         break;
     case AMP_CRNN:
@@ -120,7 +120,7 @@ uint64_t amp_weights_saved_bytes(const struct amp_net_desc *net)
 {
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
     uint64_t bytes = 20;
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         for (int n = amp_weights_layer_tensors(&net->layers[i], AMP_WEIGHTS_SAVE, list); n > 0; --n)
             bytes = plus(bytes, times(4, list[n - 1].floats));
     return bytes;
@@ -185,7 +185,7 @@ static int take_layer(struct checker *k, const struct amp_layer_desc *l, int ind
                       const struct amp_weight_tensor *list, int n)
 {
     if (!k->left) return 0;
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         uint64_t bytes = times(4, list[i].floats);
         if (bytes > k->left)
             return fail(k,
@@ -200,7 +200,7 @@ static int take_layer(struct checker *k, const struct amp_layer_desc *l, int ind
 static int check_layers(struct checker *k, const struct amp_net_desc *net)
 {
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         const struct amp_layer_desc *l = &net->layers[i];
         if (check_loadable(k, l, i)) return -1;
         int n = amp_weights_layer_tensors(l, AMP_WEIGHTS_LOAD, list);

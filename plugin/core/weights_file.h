@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "net_desc.h"
+#include "net.h"
 
 #define AMP_LAYER_TENSORS_MAX 40 /* lstm: 8 matrices of up to 5 tensors */
 

@@ -9,11 +9,12 @@
 #include <string.h>
 
 #include "check_train_net.h"
-#include "plugin/core/file_check.h"
-#include "plugin/core/cfg_file.h"
-#include "plugin/core/net_desc.h"
+
+#include "plugin/core/cfg.h"
+#include "plugin/core/file.h"
+#include "plugin/core/nearest.h"
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
-#include "train_list.h"
 #include "plugin/core/weights_file.h"
 
 /* Of the buffer in which Darknet puts together a weights file's name. */
@@ -51,6 +52,91 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
     tell(k, message);
 }
 
+/* ---- the keys of the data file ---- */
+
+/* What a Darknet reads from a data file: the detector's commands, the classifier's, and
+ * AlexeyAB's, so that one file may serve them all. */
+static const char *const known[] = {"classes", "train",  "valid", "names",    "backup",
+                                    "results", "eval",   "map",   "test",     "labels",
+                                    "top",     "leaves", "tree",  "difficult"};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static bool is_known(const char *key)
+{
+    for (int i = 0; i < KNOWN; i++)
+        if (!strcmp(key, known[i])) return true;
+    return false;
+}
+
+/* Stock Darknet's training ignores what it does not know: without mixed_precision=1 that is only
+ * told. */
+static void check_key(struct checker *k, const struct amp_cfg_entry *e)
+{
+    char message[2 * PATH_MAX];
+    const char *nearest = amp_nearest_word(e->key, known, KNOWN);
+    if (is_known(e->key)) return;
+    int n = snprintf(message, sizeof message, "%s:%d: %.80s=: Darknet knows no such key",
+                     k->data->path, e->line, e->key);
+    if (nearest && n < (int)sizeof message)
+        snprintf(message + n, sizeof message - (size_t)n, "; the nearest known one is %s", nearest);
+    if (nearest && k->options.mixed_precision)
+        tell(k, message);
+    else if (k->warn)
+        fprintf(k->warn, "warning: %s\n", message);
+}
+
+/* The value as it stands in the file, without the blanks around it; NULL where it has none inside.
+ */
+static char *value_with_blank(char *line)
+{
+    static const char blanks[] = " \t\r\n";
+    char *value = strchr(line, '='), first = line[strspn(line, blanks)];
+    if (!value || first == '#' || first == ';') return NULL;
+    value += 1 + strspn(value + 1, blanks);
+    size_t length = strlen(value);
+    while (length && strchr(blanks, value[length - 1]))
+        length--;
+    value[length] = '\0';
+    return strpbrk(value, " \t") ? value : NULL;
+}
+
+/* cfg_file.h gives values as Darknet sees them: the blanks are gone there. */
+static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
+{
+    char *line = NULL;
+    size_t size = 0;
+    FILE *f = fopen(data->path, "r");
+    for (int number = 1; f && getline(&line, &size, f) >= 0; number++) {
+        const char *value = value_with_blank(line);
+        for (int i = 0; value && i < data->sections[0].n_entries; i++) {
+            const struct amp_cfg_entry *e = &data->sections[0].entries[i];
+            if (e->line == number)
+                fprintf(warn, "warning: %s:%d: %s=%s: Darknet drops blanks and reads %s\n",
+                        data->path, number, e->key, value, e->value);
+        }
+    }
+    free(line);
+    if (f) fclose(f);
+}
+
+static void check_keys(struct checker *k)
+{
+    for (int i = 0; i < k->data->sections[0].n_entries; i++)
+        check_key(k, &k->data->sections[0].entries[i]);
+    if (k->warn) check_blanks(k->data, k->warn);
+}
+
+/* "" where the data file has the key, else words for the end of a message about Darknet's default
+ * for it. They hold until the next call. */
+static const char *said_of_default(const struct amp_cfg_file *data, const char *key)
+{
+    static _Thread_local char text[PATH_MAX + 100];
+    if (amp_cfg_find(&data->sections[0], key)) return "";
+    snprintf(text, sizeof text, " (%s has no %s= line: this is Darknet's default)", data->path,
+             key);
+    return text;
+}
+
 /* ---- the cfg ---- */
 
 static void read_cfg(struct checker *k, const char *path)
@@ -77,7 +163,7 @@ static int count_names(const char *path)
     FILE *file = amp_text_unreadable(path) ? NULL : fopen(path, "r");
     if (!file) return -1;
     while ((length = getline(&line, &size, file)) >= 0 && lines < INT_MAX) {
-        ++lines;
+        lines++;
         if (line[strspn(line, " \t\r\n")]) names = lines;
     }
     free(line);
@@ -115,7 +201,7 @@ static void check_names(struct checker *k, int classes)
 /* Every head must have so many classes; 0: as many as the first. Returns how many. */
 static int check_head_classes(struct checker *k, int classes)
 {
-    for (int i = 0; k->net && i < k->net->n; ++i) {
+    for (int i = 0; k->net && i < k->net->n; i++) {
         const struct amp_layer_desc *l = &k->net->layers[i];
         if (!amp_layer_is_head(l)) continue;
         if (!classes) classes = l->classes;
@@ -133,7 +219,7 @@ static int check_head_classes(struct checker *k, int classes)
 /* Labels name the lines of a head's map where there is one. */
 static int count_label_classes(const struct checker *k, int classes)
 {
-    for (int i = 0; k->net && i < k->net->n; ++i) {
+    for (int i = 0; k->net && i < k->net->n; i++) {
         const struct amp_cfg_entry *map = amp_cfg_find(amp_cfg_layer(k->cfg, i), "map");
         int lines = map && amp_layer_is_head(&k->net->layers[i]) ? count_names(map->value) : 0;
         if (lines > 0) return lines;
@@ -234,7 +320,7 @@ static void check_room(struct checker *k, const char *folder)
     memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);
     if (amp_folder_check(folder, bytes, twice ? 2 * files : files, what[twice][files - 1], err,
                          sizeof err))
-        fault(k, "backup %s", err);
+        fault(k, "backup %s%s", err, said_of_default(k->data, "backup"));
 }
 
 static void check_backup(struct checker *k)
@@ -250,6 +336,12 @@ static void check_list(struct checker *k, int classes)
 {
     struct amp_train_list list;
     const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
+    const char *by_default = said_of_default(k->data, "train");
+    const char *why = *by_default ? amp_text_unreadable(path) : NULL;
+    if (why) {
+        fault(k, "image list %s: %s%s", path, why, by_default);
+        return;
+    }
     amp_train_list_check(path, classes, k->progress, &list, tell, k);
     if (list.over_edge && k->warn)
         fprintf(k->warn,
@@ -276,6 +368,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     if (k.net) amp_train_net_check(k.cfg, k.net, k.options.mixed_precision, on_gpu, tell, &k);
     if (weights_path && *weights_path) check_weights(&k, weights_path, clear);
     if (k.data) {
+        check_keys(&k);
         check_names(&k, classes);
         check_backup(&k);
         check_list(&k, count_label_classes(&k, classes));

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "plugin/core/file_check.h"
-#include "plugin/core/class_files.h"
+#include "plugin/core/file.h"
+#include "plugin/core/named_files.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;
@@ -54,7 +54,7 @@ static void check_map(const struct checker *k, const char *path, int classes)
     char *line = NULL, message[2 * PATH_MAX];
     size_t size = 0;
     FILE *file = fopen(path, "r");
-    for (int number = 1; file && getline(&line, &size, file) >= 0; ++number) {
+    for (int number = 1; file && getline(&line, &size, file) >= 0; number++) {
         long class_id = strtol(line, NULL, 10);
         if (class_id >= 0 && class_id < classes) continue;
         snprintf(message, sizeof message, "%s:%d: class %ld; allowed: 0 to %d", path, number,
@@ -88,7 +88,7 @@ static void check_named_files(const struct checker *k, int layer)
 {
     static const char *const keys[] = {"tree", "map"};
     const struct amp_layer_desc *l = &k->net->layers[layer];
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         const struct amp_cfg_entry *e = amp_cfg_find(amp_cfg_layer(k->cfg, layer), keys[i]);
         const char *why = e ? amp_text_unreadable(e->value) : NULL;
         if (why)
@@ -179,7 +179,7 @@ static void check_resizing(const struct checker *k)
 {
     int last = k->net->n - 1, line = amp_cfg_line(amp_cfg_layer(k->cfg, last), "random");
     if (!k->net->layers[last].random) return;
-    for (int i = 0; i <= last; ++i) {
+    for (int i = 0; i <= last; i++) {
         if (can_resize(k->net->layers[i].type)) continue;
         fault(k, line, "random=1 with %s (line %d): this Darknet cannot resize such a layer",
               k->net->layers[i].type_name, k->net->layers[i].line);
@@ -193,7 +193,7 @@ static void check_resizing(const struct checker *k)
 /* The CPU code writes gradients that it never allocates. */
 static void check_cpu_layers(const struct checker *k)
 {
-    for (int i = 0; i < k->net->n; ++i) {
+    for (int i = 0; i < k->net->n; i++) {
         const struct amp_layer_desc *l = &k->net->layers[i];
         bool binary = l->type == AMP_CONVOLUTIONAL && l->binary && !l->batch_normalize;
         if (binary || l->type == AMP_BATCHNORM || l->type == AMP_RNN || l->type == AMP_LSTM)
@@ -230,10 +230,10 @@ static bool looks_before_it_writes(enum amp_layer_type type)
 
 static void check_gradients(const struct checker *k)
 {
-    for (int i = k->net->n - 1; i >= 0; --i) {
+    for (int i = k->net->n - 1; i >= 0; i--) {
         const struct amp_layer_desc *l = &k->net->layers[i];
         if (l->stopbackward) return;
-        for (int s = 0; s < l->n_sources; ++s) {
+        for (int s = 0; s < l->n_sources; s++) {
             if (has_gradient(k, l->sources[s]) || looks_before_it_writes(l->type)) continue;
             fault(k, l->line,
                   "%s reads the %s: this Darknet would write its gradient, which is nowhere; "
@@ -268,14 +268,14 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
                          bool on_gpu, amp_tell *tell, void *context)
 {
     struct checker k = {cfg, net, tell, context};
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         const struct amp_layer_desc *l = &net->layers[i];
         if (amp_layer_is_head(l)) check_head(&k, i);
         if (amp_layer_is_head(l) || l->type == AMP_SOFTMAX) check_named_files(&k, i);
     }
     check_net_keys(&k);
     if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         check_truths(&k, i);
     check_resizing(&k);
     if (!mixed) check_gradients(&k);

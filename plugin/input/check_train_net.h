@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "labels.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 
 /* Tells every fault with file and line: heads and their max, coords, classes, jitter, tree and map
  * files; losses that want other truths than the last layer's; truth=; channels; max_batches;

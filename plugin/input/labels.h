@@ -1,4 +1,5 @@
-/* Darknet's label files: where an image's file is, and what stands in it. Pure C.
+/* Darknet's label files, where an image's file is and what stands in it, and lists of images. It
+ * opens no image. Pure C.
  *
  * One object per line: "class x y width height", the box's centre and size as fractions of the
  * image. An empty file is a valid image without objects. Darknet reads with fscanf until the first
@@ -9,6 +10,7 @@
 #define AMP_LABELS_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #define AMP_LABEL_PATH_MAX 4096 /* Darknet's buffer */
 #define AMP_LABEL_FILE_MAX (16 << 20)
@@ -44,5 +46,22 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
 int amp_labels_read(const char *path, int classes, struct amp_labels *labels, amp_tell *tell,
                     void *context);
 void amp_labels_free(struct amp_labels *labels);
+
+/* A training list: one image file a line, exactly as Darknet reads it. A line is the file's name to
+ * its last byte: blanks or a carriage return at its end belong to the name, and an empty line names
+ * a file "". */
+#define AMP_FAULTS_NAMED 10 /* of each kind; the others are counted */
+
+struct amp_train_list {
+    size_t images;
+    size_t over_edge; /* boxes that reach over an edge of their image; Darknet clips them */
+    size_t no_area;   /* boxes without width or height; Darknet leaves them out */
+};
+
+/* Looks up every image and its label file and reads the labels (classes 0 .. classes - 1). 0, or -1
+ * after telling, once for each kind of fault, how many there are and the first AMP_FAULTS_NAMED by
+ * name. Progress lines to progress unless it is NULL. */
+int amp_train_list_check(const char *path, int classes, FILE *progress, struct amp_train_list *,
+                         amp_tell *tell, void *context);
 
 #endif

@@ -1,10 +1,10 @@
 """The part of scripts/compare.sh after the build: pairs of trainings, and a report on them.
 
-Written to OUT: report.html, report.json, report.md; runs.py says what else is there.
+Written to OUT: report.html with everything, report.json (the record: settings, figures of every run,
+verdicts, machine; no curves), report.md; runs.py says what else is there.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import report
 import runs
-from bench_lib import ROOT, BenchError, exits, machine, positive, write
-from cfgs import Cfg, standard_variants
+from bench_lib import ROOT, BenchError, dump, exits, machine, positive, write
+from cfgs import standard_variants
 from training import find_set, read_data_file, read_set
 
 METRICS = {"map50": "mAP50", "map75": "mAP75", "map": "mAP@[.5:.95]"}
@@ -106,7 +106,7 @@ def compare(args):
         "cfg": args.cfg.name, "data": args.data.name, "margin": args.margin, "metric": args.metric,
         "metrics": METRICS, "machine": host, "samples": args.samples,
         "device": options.device})
-    for name, text in (("report.json", json.dumps(found["json"], indent=1) + "\n"),
+    for name, text in (("report.json", dump(found["record"])),
                        ("report.md", found["markdown"]), ("report.html", found["html"])):
         write(out / name, text)
     print("\n" + found["markdown"])

@@ -52,7 +52,7 @@ def plan(found):
 
 def pictures(shown):
     return "".join(
-        f'<figure><div class="pair">' + "".join(
+        '<figure><div class="pair">' + "".join(
             f'<div><img alt="{escape(title)}" src="{uri}"><span>{escape(title)}</span></div>'
             for title, uri in sample["shown"])
         + f"</div><figcaption>{escape(sample['image'])}, seed {sample['seed']}</figcaption></figure>"

@@ -293,6 +293,15 @@ def collect(planned, inputs, program, about):
     }
 
 
+def record(found):
+    """What a document quotes and what it takes to run the comparison again: no curves, no heat maps and no
+    table of layers, which only the page shows."""
+    plan = found["plan"] and {key: value for key, value in found["plan"].items() if key != "layers"}
+    runs = [{key: value for key, value in run.items() if key != "curves"} for run in found["runs"]]
+    heat = {name: {"run": part["run"], "extremes": part["extremes"]} for name, part in found["heat"].items()}
+    return {**found, "runs": runs, "heat": heat, "plan": plan}
+
+
 # ---- the table ----
 
 
@@ -397,9 +406,9 @@ def markdown(found, rows):
 
 
 def make(planned, inputs, program, about):
-    """{"json": object, "markdown": text, "html": text}"""
+    """{"record": object, "markdown": text, "html": text}"""
     rows, found = collect(planned, inputs, program, about)
     cells = table_rows(found, about["metrics"])
     pictures = samples.make(rows, inputs["set"]["valid"], about["samples"], program, about["device"])
-    return {"json": found, "markdown": printable(markdown(found, cells)),
+    return {"record": record(found), "markdown": printable(markdown(found, cells)),
             "html": printable(page.make(found, cells, pictures))}

@@ -1,5 +1,5 @@
-// Average precision: the cases of tests/app/map against their independently computed numbers,
-// random cases against the slow reference, and what must hold for any input.
+/* Average precision: the cases of tests/app/map against their independently computed numbers,
+ * random cases against the slow reference, and what must hold for any input. */
 
 #include <time.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "map_reference.h"
 
 #include "plugin/app/average_precision.h"
-#include "plugin/app/bootstrap.h"
+#include "plugin/app/map_report.h"
 
 #define EXACT 1e-9
 
@@ -56,7 +56,7 @@ static struct amp_class_ap measure(const struct amp_ap_set *set, int class_id,
     return per_class[class_id];
 }
 
-// Equal within tolerance, or both undefined.
+/* Equal within tolerance, or both undefined. */
 static void check_same(const char *what, int class_id, double iou, double actual, double expected,
                        double tolerance)
 {
@@ -67,7 +67,7 @@ static void check_same(const char *what, int class_id, double iou, double actual
 
 /* ---- the cases of tests/app/map ---- */
 
-// Reads "nan" as well as numbers; false at the end of the line.
+/* Reads "nan" as well as numbers; false at the end of the line. */
 static bool next_number(char **text, double *value)
 {
     char *end;
@@ -120,7 +120,7 @@ static void read_input(FILE *file, struct map_case *c)
     }
 }
 
-// The columns of amp_map_compute(0.3) that are the area or the eleven points at this IoU.
+/* The columns of amp_map_compute(0.3) that are the area or the eleven points at this IoU. */
 static void check_row(const struct amp_map_row *row, int k, double iou, double area, double eleven)
 {
     if (iou == 0.3) check_same("ap_iou", k, iou, row->ap_iou, area, EXACT);
@@ -130,7 +130,7 @@ static void check_row(const struct amp_map_row *row, int k, double iou, double a
     if (iou == 0.75) check_same("ap75", k, iou, row->ap75, area, EXACT);
 }
 
-// Checks every expectation of the file; returns how many there were.
+/* Checks every expectation of the file; returns how many there were. */
 static int check_expected(FILE *file, const struct amp_ap_set *set)
 {
     char line[512], err[300], *at;
@@ -143,7 +143,7 @@ static int check_expected(FILE *file, const struct amp_ap_set *set)
             int k = next_int(&at), t = next_int(&at);
             REQUIRE(next_number(&at, &a));
             check_same("coco", k, amp_coco_iou(t), result.classes[k].row.coco[t], a, EXACT);
-            ++checks;
+            checks++;
         } else if ((at = after(line, "voc"))) {
             int k = next_int(&at);
             REQUIRE(next_number(&at, &iou) && next_number(&at, &a) && next_number(&at, &b));
@@ -151,13 +151,13 @@ static int check_expected(FILE *file, const struct amp_ap_set *set)
             check_same("area", k, iou, ap.area, a, EXACT);
             check_same("eleven points", k, iou, ap.eleven_point, b, EXACT);
             check_row(&result.classes[k].row, k, iou, a, b);
-            ++checks;
+            checks++;
         } else if ((at = after(line, "coco_means"))) {
             REQUIRE(next_number(&at, &iou) && next_number(&at, &a) && next_number(&at, &b));
             check_same("COCO mAP", -1, 0, result.mean.ap, iou, EXACT);
             check_same("COCO AP50", -1, 0.5, result.mean.coco[0], a, EXACT);
             check_same("COCO AP75", -1, 0.75, result.mean.coco[5], b, EXACT);
-            ++checks;
+            checks++;
         }
     }
     amp_map_result_free(&result);
@@ -239,7 +239,7 @@ AMP_TEST(random_ties)
 
 /* ---- random cases ---- */
 
-// Fresh input on every run; AMP_TEST_SEED repeats one.
+/* Fresh input on every run; AMP_TEST_SEED repeats one. */
 static void start_fresh(const char *what)
 {
     const char *text = getenv("AMP_TEST_SEED");
@@ -254,7 +254,7 @@ static int pick(int n)
     return (int)(test_random() % (uint64_t)n);
 }
 
-// Boxes on a coarse grid, so that equal IoUs and IoUs at a threshold do occur.
+/* Boxes on a coarse grid, so that equal IoUs and IoUs at a threshold do occur. */
 static struct amp_box random_box(void)
 {
     return (struct amp_box){pick(24), pick(24), 1 + pick(8), 1 + pick(8)};
@@ -263,13 +263,13 @@ static struct amp_box random_box(void)
 static struct map_case random_case(int truths, int predictions)
 {
     struct map_case c = {.images = 1 + pick(6), .classes = 1 + pick(4)};
-    for (int i = 0; i < truths; ++i)
+    for (int i = 0; i < truths; i++)
         add_truth(&c, (struct amp_truth){pick(c.images), pick(c.classes), random_box()});
     int levels = 1 + pick(64);
-    for (int i = 0; i < predictions; ++i) {
+    for (int i = 0; i < predictions; i++) {
         struct amp_prediction p = {pick(c.images), pick(c.classes), pick(levels) / 64.0,
                                    random_box()};
-        if (truths && pick(3)) { // often near a truth
+        if (truths && pick(3)) { /* often near a truth */
             const struct amp_truth *t = &c.truths[pick(truths)];
             p.image = t->image;
             p.class_id = t->class_id;
@@ -286,9 +286,9 @@ static void check_against_reference(const struct map_case *c)
 {
     static const double ious[] = {0.1, 0.25, 0.5, 0.6, 0.75, 0.95, 1};
     struct amp_ap_set *set = new_set(c);
-    for (size_t i = 0; i < sizeof ious / sizeof *ious; ++i) {
-        for (int k = 0; k < c->classes; ++k) {
-            for (enum amp_match_rule rule = AMP_MATCH_VOC; rule <= AMP_MATCH_COCO; ++rule) {
+    for (size_t i = 0; i < sizeof ious / sizeof *ious; i++) {
+        for (int k = 0; k < c->classes; k++) {
+            for (enum amp_match_rule rule = AMP_MATCH_VOC; rule <= AMP_MATCH_COCO; rule++) {
                 struct amp_class_ap a = measure(set, k, rule, ious[i]);
                 struct amp_class_ap e = reference_ap(c->predictions, c->n_predictions, c->truths,
                                                      c->n_truths, k, rule, ious[i]);
@@ -305,7 +305,7 @@ static void check_against_reference(const struct map_case *c)
 AMP_TEST(equals_the_reference_on_random_input)
 {
     start_fresh("equals_the_reference_on_random_input");
-    for (int round = 0; round < 200 && !test_failures; ++round) {
+    for (int round = 0; round < 200 && !test_failures; round++) {
         struct map_case c = random_case(pick(40), pick(120));
         check_against_reference(&c);
         free_case(&c);
@@ -315,18 +315,18 @@ AMP_TEST(equals_the_reference_on_random_input)
 AMP_TEST(equals_the_reference_with_hundreds_in_an_image)
 {
     start_fresh("equals_the_reference_with_hundreds_in_an_image");
-    for (int round = 0; round < 5 && !test_failures; ++round) {
+    for (int round = 0; round < 5 && !test_failures; round++) {
         struct map_case c = random_case(30, 600);
-        for (size_t i = 0; i < c.n_predictions; ++i)
+        for (size_t i = 0; i < c.n_predictions; i++)
             c.predictions[i].image = pick(2) ? 0 : c.predictions[i].image;
-        for (size_t i = 0; i < c.n_truths; ++i)
+        for (size_t i = 0; i < c.n_truths; i++)
             c.truths[i].image = 0;
         check_against_reference(&c);
         free_case(&c);
     }
 }
 
-// A box with real coordinates: no two overlaps are equal, so that no order has to decide.
+/* A box with real coordinates: no two overlaps are equal, so that no order has to decide. */
 static struct amp_box random_real_box(void)
 {
     return (struct amp_box){test_uniform(0, 24), test_uniform(0, 24), test_uniform(1, 9),
@@ -339,8 +339,8 @@ static void mirror(int *image, struct amp_box *box, const struct map_case *c)
     *box = (struct amp_box){4 * box->left, 4 * box->top, 4 * box->width, 4 * box->height};
 }
 
-// With different scores neither the order of the input, nor the names of the images, nor the unit
-// of the boxes count.
+/* With different scores neither the order of the input, nor the names of the images, nor the unit
+ * of the boxes count. */
 AMP_TEST(order_names_and_unit_do_not_count)
 {
     start_fresh("order_names_and_unit_do_not_count");
@@ -360,8 +360,8 @@ AMP_TEST(order_names_and_unit_do_not_count)
         add_prediction(&r, q);
     }
     struct amp_ap_set *a = new_set(&c), *b = new_set(&r);
-    for (int k = 0; k < c.classes; ++k) {
-        for (enum amp_match_rule rule = AMP_MATCH_VOC; rule <= AMP_MATCH_COCO; ++rule) {
+    for (int k = 0; k < c.classes; k++) {
+        for (enum amp_match_rule rule = AMP_MATCH_VOC; rule <= AMP_MATCH_COCO; rule++) {
             struct amp_class_ap x = measure(a, k, rule, 0.3), y = measure(b, k, rule, 0.3);
             check_same("area", k, 0.3, y.area, x.area, 0);
             check_same("eleven points", k, 0.3, y.eleven_point, x.eleven_point, 0);
@@ -374,15 +374,15 @@ AMP_TEST(order_names_and_unit_do_not_count)
     free_case(&r);
 }
 
-// Even at IoU 1, where the overlap of a box with itself may round to just below 1: COCO's rule
-// allows for that.
+/* Even at IoU 1, where the overlap of a box with itself may round to just below 1: COCO's rule
+ * allows for that. */
 AMP_TEST(perfect_detections_give_one)
 {
     start_fresh("perfect_detections_give_one");
     struct map_case c = random_case(60, 0);
     struct amp_map_result result;
     char err[300];
-    for (size_t i = 0; i < c.n_truths; ++i) {
+    for (size_t i = 0; i < c.n_truths; i++) {
         struct amp_truth *t = &c.truths[i];
         t->box = random_real_box();
         add_prediction(&c,
@@ -400,25 +400,25 @@ AMP_TEST(perfect_detections_give_one)
 
 /* ---- drawings of images ---- */
 
-// The same images for real: image i becomes draws[i] images.
+/* The same images for real: image i becomes draws[i] images. */
 static struct map_case copy_images(const struct map_case *c, const int *draws)
 {
     struct map_case r = {.classes = c->classes};
     int first[16] = {0};
     REQUIRE(c->images <= 16);
-    for (int i = 0; i < c->images; ++i) {
+    for (int i = 0; i < c->images; i++) {
         first[i] = r.images;
         r.images += draws[i];
     }
-    for (size_t i = 0; i < c->n_truths; ++i) {
-        for (int copy = 0; copy < draws[c->truths[i].image]; ++copy) {
+    for (size_t i = 0; i < c->n_truths; i++) {
+        for (int copy = 0; copy < draws[c->truths[i].image]; copy++) {
             struct amp_truth t = c->truths[i];
             t.image = first[t.image] + copy;
             add_truth(&r, t);
         }
     }
-    for (size_t i = 0; i < c->n_predictions; ++i) {
-        for (int copy = 0; copy < draws[c->predictions[i].image]; ++copy) {
+    for (size_t i = 0; i < c->n_predictions; i++) {
+        for (int copy = 0; copy < draws[c->predictions[i].image]; copy++) {
             struct amp_prediction p = c->predictions[i];
             p.image = first[p.image] + copy;
             add_prediction(&r, p);
@@ -447,19 +447,19 @@ static void check_drawing(struct amp_ap_outcomes *outcomes, const struct map_cas
 AMP_TEST(a_drawing_is_the_set_with_copies_of_its_images)
 {
     start_fresh("a_drawing_is_the_set_with_copies_of_its_images");
-    for (int round = 0; round < 100 && !test_failures; ++round) {
+    for (int round = 0; round < 100 && !test_failures; round++) {
         struct map_case c = random_case(pick(40), pick(120));
         char err[300];
         int draws[16];
         struct amp_ap_set *set = new_set(&c);
         struct amp_ap_outcomes *outcomes = amp_ap_outcomes_new(set, err, sizeof err);
         REQUIRE(outcomes);
-        for (int b = 0; b < 5; ++b) {
+        for (int b = 0; b < 5; b++) {
             amp_bootstrap_draw(b, c.images, draws);
             check_drawing(outcomes, &c, draws);
         }
         struct amp_map_means all = amp_ap_outcomes_means(outcomes, NULL);
-        for (int i = 0; i < c.images; ++i)
+        for (int i = 0; i < c.images; i++)
             draws[i] = 1;
         struct amp_map_means ones = amp_ap_outcomes_means(outcomes, draws);
         CHECK(memcmp(&all, &ones, sizeof all) == 0);
@@ -470,24 +470,24 @@ AMP_TEST(a_drawing_is_the_set_with_copies_of_its_images)
     }
 }
 
-// As many images as there are, each equally often: over 1000 drawings of 50 images the count of
-// one image has mean 1000 and standard deviation 31.
+/* As many images as there are, each equally often: over 1000 drawings of 50 images the count of
+ * one image has mean 1000 and standard deviation 31. */
 AMP_TEST(drawings_are_fair_and_repeat)
 {
     enum { IMAGES = 50, DRAWINGS = 1000 };
     int total[IMAGES] = {0}, draws[IMAGES], again[IMAGES];
-    for (int b = 0; b < DRAWINGS; ++b) {
+    for (int b = 0; b < DRAWINGS; b++) {
         int sum = 0;
         amp_bootstrap_draw(b, IMAGES, draws);
         amp_bootstrap_draw(b, IMAGES, again);
         CHECK(memcmp(draws, again, sizeof draws) == 0);
-        for (int i = 0; i < IMAGES; ++i) {
+        for (int i = 0; i < IMAGES; i++) {
             sum += draws[i];
             total[i] += draws[i];
         }
         CHECK_INT(sum, IMAGES);
     }
-    for (int i = 0; i < IMAGES; ++i)
+    for (int i = 0; i < IMAGES; i++)
         if (abs(total[i] - DRAWINGS) > 150) TEST_FAIL("image %d: %d times", i, total[i]);
     amp_bootstrap_draw(DRAWINGS, IMAGES, again);
     CHECK(memcmp(draws, again, sizeof draws) != 0);
@@ -525,10 +525,10 @@ AMP_TEST(means_leave_out_classes_without_truths)
 
 AMP_TEST(coco_ious_are_those_of_numpy)
 {
-    // numpy.linspace(.5, .95, 10), printed with repr.
+    /* numpy.linspace(.5, .95, 10), printed with repr. */
     static const double expected[] = {
         0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.8999999999999999, 0.95};
-    for (int i = 0; i < AMP_COCO_IOUS; ++i)
+    for (int i = 0; i < AMP_COCO_IOUS; i++)
         CHECK(amp_coco_iou(i) == expected[i]);
 }
 
@@ -569,7 +569,7 @@ AMP_TEST(bad_iou_is_refused)
     struct amp_ap_set *set = new_set(&c);
     struct amp_class_ap ap;
     struct amp_map_result result;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char err[300] = "";
         CHECK_INT(amp_ap_set_measure(set, AMP_MATCH_VOC, bad[i], &ap, err, sizeof err), -1);
         CHECK(strstr(err, "IoU threshold"));
@@ -579,8 +579,8 @@ AMP_TEST(bad_iou_is_refused)
     amp_ap_set_free(set);
 }
 
-// 300,000 detections, all ten IoUs and both rules: well under a second of work unless something is
-// quadratic, which would take minutes.
+/* 300,000 detections, all ten IoUs and both rules: well under a second of work unless something is
+ * quadratic, which would take minutes. */
 AMP_TEST(large_input_is_fast)
 {
     struct map_case c = {.images = 2000, .classes = 8};
@@ -588,9 +588,9 @@ AMP_TEST(large_input_is_fast)
     c.n_predictions = 300000;
     c.truths = malloc(c.n_truths * sizeof *c.truths);
     c.predictions = malloc(c.n_predictions * sizeof *c.predictions);
-    for (size_t i = 0; i < c.n_truths; ++i)
+    for (size_t i = 0; i < c.n_truths; i++)
         c.truths[i] = (struct amp_truth){pick(c.images), pick(c.classes), random_box()};
-    for (size_t i = 0; i < c.n_predictions; ++i)
+    for (size_t i = 0; i < c.n_predictions; i++)
         c.predictions[i] = (struct amp_prediction){pick(c.images), pick(c.classes),
                                                    test_uniform(0, 1), random_box()};
     struct amp_map_result result;

@@ -1,8 +1,9 @@
-// `darknet detector map` end to end: the program is run on synthetic images with small networks of
-// random weights, and its JSON is compared with what Darknet's own functions, called one image at a
-// time, and the slow reference give. Then everything it must refuse.
-//
-// A random network finds nothing real, so truths are made from its own detections, moved a little.
+/* `darknet detector map` end to end: the program is run on synthetic images with small networks of
+ * random weights, and its JSON is compared with what Darknet's own functions, called one image at a
+ * time, and the slow reference give. Then everything it must refuse.
+ *
+ * A random network finds nothing real, so truths are made from its own detections, moved a little.
+ */
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 
 #include "darknet.h"
 #include "plugin/input/labels.h"
-#include "plugin/app/bootstrap.h"
+#include "plugin/app/map_report.h"
 
 enum { IMAGES = 7, CLASSES = 3, MAX_ROWS = 20000 };
 
@@ -86,16 +87,16 @@ static const char *read_file_text(const char *path)
     return text;
 }
 
-// Soft coloured blobs.
+/* Soft coloured blobs. */
 static void write_image(int index)
 {
     char name[64];
     image im = make_image(sizes[index][0], sizes[index][1], 3);
-    for (int c = 0; c < 3; ++c) {
+    for (int c = 0; c < 3; c++) {
         double fx = test_uniform(0.02, 0.3), fy = test_uniform(0.02, 0.3),
                shift = test_uniform(0, 6);
-        for (int y = 0; y < im.h; ++y)
-            for (int x = 0; x < im.w; ++x)
+        for (int y = 0; y < im.h; y++)
+            for (int x = 0; x < im.w; x++)
                 im.data[(c * im.h + y) * im.w + x] =
                     (float)(0.5 + 0.5 * sin(fx * x + shift) * cos(fy * y));
     }
@@ -106,17 +107,17 @@ static void write_image(int index)
 
 static void randomize(float *x, int n, double scale)
 {
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         x[i] = (float)(scale * test_uniform(-1, 1));
 }
 
-// Network, weights, images, names and lists; labels are still missing. The caller frees the
-// network.
+/* Network, weights, images, names and lists; labels are still missing. The caller frees the
+ * network. */
 static network *make_input(const char *cfg)
 {
     FILE *list = fopen("set.list", "w");
     REQUIRE(list);
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         write_image(i);
         fprintf(list, "images/im%d.png\n", i);
     }
@@ -125,7 +126,7 @@ static network *make_input(const char *cfg)
     write_file("set.names", "first\nsecond \"quoted\"\nthird\n");
     write_file("set.data", "classes=%d\nnames=set.names\nvalid=set.list\n", CLASSES);
     network *net = load_network("net.cfg", NULL, 0);
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         layer l = net->layers[i];
         if (l.type != CONVOLUTIONAL && l.type != CONNECTED) continue;
         int inputs = l.type == CONNECTED ? l.inputs : l.size * l.size * l.c;
@@ -143,7 +144,7 @@ static struct amp_prediction predictions[MAX_ROWS];
 static struct amp_truth truths[MAX_ROWS];
 static size_t n_predictions, n_truths;
 
-// The detections of one image, as `detector valid` finds them, as fractions of the image.
+/* The detections of one image, as `detector valid` finds them, as fractions of the image. */
 static void predict_image(network *net, int index, float thresh, float nms)
 {
     char path[64];
@@ -155,11 +156,11 @@ static void predict_image(network *net, int index, float thresh, float nms)
     network_predict(net, sized.data);
     detection *found = get_network_boxes(net, im.w, im.h, thresh, .5, 0, 0, &n);
     if (nms > 0) do_nms_sort(found, n, CLASSES, nms);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         box b = found[i].bbox;
         struct amp_box fraction = {((double)b.x - b.w / 2) / im.w, ((double)b.y - b.h / 2) / im.h,
                                    (double)b.w / im.w, (double)b.h / im.h};
-        for (int k = 0; k < CLASSES; ++k) {
+        for (int k = 0; k < CLASSES; k++) {
             if (!(found[i].prob[k] > 0)) continue;
             REQUIRE(n_predictions < MAX_ROWS);
             predictions[n_predictions++] =
@@ -175,11 +176,11 @@ static void predict_all(network *net, float thresh, float nms)
 {
     n_predictions = 0;
     set_batch_network(net, 1);
-    for (int i = 0; i < IMAGES; ++i)
+    for (int i = 0; i < IMAGES; i++)
         predict_image(net, i, thresh, nms);
 }
 
-// A label near a detection, as Darknet's text; the truth is what the text says.
+/* A label near a detection, as Darknet's text; the truth is what the text says. */
 static void add_label(FILE *file, int index, const struct amp_prediction *p)
 {
     char line[200];
@@ -188,7 +189,7 @@ static void add_label(FILE *file, int index, const struct amp_prediction *p)
     double x = b.left + b.width * (0.5 + shift * test_uniform(-1, 1));
     double y = b.top + b.height * (0.5 + shift * test_uniform(-1, 1));
     double w = b.width * (1 + shift * test_uniform(-1, 1)), h = b.height;
-    int class_id = test_uniform(0, 1) < 0.8 ? p->class_id : 1; // class 2 may stay without truths
+    int class_id = test_uniform(0, 1) < 0.8 ? p->class_id : 1; /* class 2 may stay without truths */
     if (class_id == 2) class_id = 0;
     if (fabs(x) > 1.9 || fabs(y) > 1.9 || w > 1.9 || h > 1.9 || w < 1e-3 || h < 1e-3) return;
     snprintf(line, sizeof line, "%d %.9f %.9f %.9f %.9f\n", class_id, x, y, w, h);
@@ -197,16 +198,16 @@ static void add_label(FILE *file, int index, const struct amp_prediction *p)
     truths[n_truths++] = (struct amp_truth){index, class_id, {x - w / 2, y - h / 2, w, h}};
 }
 
-// Labels for all images but image 5, which stays empty.
+/* Labels for all images but image 5, which stays empty. */
 static void make_labels(void)
 {
     n_truths = 0;
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "labels/im%d.txt", i);
         FILE *file = fopen(path, "w");
         REQUIRE(file);
-        for (size_t j = 0; j < n_predictions; ++j) {
+        for (size_t j = 0; j < n_predictions; j++) {
             if (predictions[j].image == i && i != 5 && test_uniform(0, 1) < 0.2)
                 add_label(file, i, &predictions[j]);
         }
@@ -216,8 +217,8 @@ static void make_labels(void)
 
 /* ---- what does come out ---- */
 
-// Runs `darknet detector map` with these arguments in the folder; its status. Output: out.txt,
-// err.txt.
+/* Runs `darknet detector map` with these arguments in the folder; its status. Output: out.txt,
+ * err.txt. */
 static int run_map(const char *arguments)
 {
     char command[4096];
@@ -228,7 +229,7 @@ static int run_map(const char *arguments)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// The number after "key": in the text, NaN for null.
+/* The number after "key": in the text, NaN for null. */
 static double json_number(const char *text, const char *key)
 {
     char quoted[64];
@@ -252,7 +253,7 @@ static void check_number(const char *text, const char *key, double expected)
         TEST_FAIL("%s is %.12g, expected %.12g", key, actual, expected);
 }
 
-// Sum and count of what is defined.
+/* Sum and count of what is defined. */
 struct mean {
     double sum;
     int n;
@@ -262,7 +263,7 @@ static void add(struct mean *mean, double value)
 {
     if (isnan(value)) return;
     mean->sum += value;
-    ++mean->n;
+    mean->n++;
 }
 
 static double mean_value(struct mean mean)
@@ -280,11 +281,11 @@ static void check_json(const char *text, double iou)
     struct mean map50 = {0}, map50_11 = {0}, map75 = {0}, map = {0}, map_iou = {0};
     const char *entry = strstr(text, "\"classes\": [");
     REQUIRE(entry);
-    for (int k = 0; k < CLASSES; ++k) {
+    for (int k = 0; k < CLASSES; k++) {
         struct amp_class_ap at50 = expected_ap(k, AMP_MATCH_VOC, 0.5);
         double at75 = expected_ap(k, AMP_MATCH_VOC, 0.75).area;
         double at_iou = expected_ap(k, AMP_MATCH_VOC, iou).area, coco = 0;
-        for (int t = 0; t < 10; ++t)
+        for (int t = 0; t < 10; t++)
             coco += expected_ap(k, AMP_MATCH_COCO, 0.5 + 0.05 * t).coco / 10;
         entry = strstr(entry, "{\"name\": ");
         REQUIRE(entry);
@@ -294,25 +295,26 @@ static void check_json(const char *text, double iou)
         check_number(entry, "ap_iou", at_iou);
         check_number(entry, "ap", coco);
         size_t t = 0, d = 0;
-        for (size_t i = 0; i < n_truths; ++i)
+        for (size_t i = 0; i < n_truths; i++)
             t += truths[i].class_id == k;
-        for (size_t i = 0; i < n_predictions; ++i)
+        for (size_t i = 0; i < n_predictions; i++)
             d += predictions[i].class_id == k;
         check_number(entry, "truths", (double)t);
         check_number(entry, "detections", (double)d);
         add(&map50, at50.area), add(&map50_11, at50.eleven_point), add(&map75, at75);
         add(&map, coco), add(&map_iou, at_iou);
-        ++entry;
+        entry++;
     }
     check_number(text, "map50", mean_value(map50));
     check_number(text, "map50_11pt", mean_value(map50_11));
     check_number(text, "map75", mean_value(map75));
     check_number(text, "map", mean_value(map));
     check_number(text, "map_iou", mean_value(map_iou));
-    CHECK(map50.n == 2 && map50.sum > 0.02 && map50.sum < 1.98); // the comparison means something
+    CHECK(map50.n == 2 && map50.sum > 0.02 &&
+          map50.sum < 1.98); /* the comparison means something */
 }
 
-// The whole way with one network, once with each line of arguments.
+/* The whole way with one network, once with each line of arguments. */
 static void check_network(const char *cfg)
 {
     static const struct {
@@ -329,7 +331,7 @@ static void check_network(const char *cfg)
     predict_all(net, 0.005f, 0.45f);
     make_labels();
     REQUIRE(n_truths > 5);
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; ++i) {
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char arguments[200];
         predict_all(net, runs[i].thresh, runs[i].nms);
         snprintf(arguments, sizeof arguments, "set.data net.cfg net.weights %s --json out.json",
@@ -370,19 +372,19 @@ AMP_TEST(output_says_what_was_measured)
                                         "thresh 0.005, nms 0.45", "AP@0.6",
                                         "second \"quoted\"",      "mAP@[.5:.95]",
                                         "COCO AP@0.95",           "mAP@0.75"};
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; ++i)
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(text, lines[i])) TEST_FAIL("output has no \"%s\":\n%s", lines[i], text);
     text = read_file_text("out.json");
     CHECK(strstr(text, "\"name\": \"second \\\"quoted\\\"\""));
     CHECK(strstr(text, "\"weights\": \"net.weights\""));
     check_number(text, "images", IMAGES);
     check_number(text, "thresh", 0.005);
-    CHECK_INT(system("test \"$(ls | grep -c tmp)\" = 0"), 0); // nothing but the file itself
+    CHECK_INT(system("test \"$(ls | grep -c tmp)\" = 0"), 0); /* nothing but the file itself */
     free_network(net);
     leave_folder();
 }
 
-// Number i of the JSON array under this key.
+/* Number i of the JSON array under this key. */
 static double json_element(const char *text, const char *key, int i)
 {
     char quoted[64], *end;
@@ -391,10 +393,10 @@ static double json_element(const char *text, const char *key, int i)
     if (!at) TEST_FAIL("no array %s", key);
     REQUIRE(at);
     at += strlen(quoted);
-    for (; i > 0; --i) {
+    for (; i > 0; i--) {
         at = strpbrk(at, ",]");
         REQUIRE(at && *at == ',');
-        ++at;
+        at++;
     }
     double value = strtod(at, &end);
     REQUIRE(end != at);
@@ -416,7 +418,7 @@ AMP_TEST(drawings_of_images_come_in_order)
     struct amp_ap_set *set = amp_ap_set_new(predictions, n_predictions, truths, n_truths, IMAGES,
                                             CLASSES, err, sizeof err);
     struct amp_ap_outcomes *outcomes = amp_ap_outcomes_new(set, err, sizeof err);
-    for (int b = 0; b < DRAWINGS; ++b) {
+    for (int b = 0; b < DRAWINGS; b++) {
         amp_bootstrap_draw(b, IMAGES, draws);
         struct amp_map_means means = amp_ap_outcomes_means(outcomes, draws);
         CHECK_NEAR(json_element(text, "map50", b), means.map50, 1e-9);
@@ -434,7 +436,7 @@ AMP_TEST(without_truths_the_result_is_undefined_and_says_so)
 {
     enter_folder();
     free_network(make_input(region_cfg));
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "labels/im%d.txt", i);
         write_file(path, "%s", "");
@@ -453,12 +455,12 @@ AMP_TEST(label_path_rule_is_darknets)
     static const char *const rule[][2] = {
         {"images", "labels"}, {"JPEGImages", "labels"}, {"raw", "labels"}, {".jpg", ".txt"},
         {".png", ".txt"},     {".JPG", ".txt"},         {".JPEG", ".txt"}};
-    for (int round = 0; round < 2000; ++round) {
+    for (int round = 0; round < 2000; round++) {
         char path[256] = "", ours[256] = "", err[1000], a[4096], b[4096];
-        for (int n = 1 + (int)(test_random() % 8); n > 0; --n)
+        for (int n = 1 + (int)(test_random() % 8); n > 0; n--)
             strcat(path, parts[test_random() % (sizeof parts / sizeof *parts)]);
         strcpy(a, path);
-        for (size_t i = 0; i < sizeof rule / sizeof *rule; ++i) {
+        for (size_t i = 0; i < sizeof rule / sizeof *rule; i++) {
             find_replace(a, (char *)rule[i][0], (char *)rule[i][1], b);
             strcpy(a, b);
         }
@@ -472,7 +474,7 @@ AMP_TEST(label_path_rule_is_darknets)
 
 static const char good_arguments[] = "set.data net.cfg net.weights --json out.json";
 
-// A complete correct input with an old result, which must survive.
+/* A complete correct input with an old result, which must survive. */
 static void make_good_input(void)
 {
     enter_folder();
@@ -483,7 +485,7 @@ static void make_good_input(void)
     write_file("out.json", "old");
 }
 
-// The program must refuse, with this text, and leave the old result alone.
+/* The program must refuse, with this text, and leave the old result alone. */
 static void check_refused(const char *arguments, const char *what)
 {
     CHECK_INT(run_map(arguments), 1);
@@ -496,18 +498,19 @@ static void check_refused(const char *arguments, const char *what)
 AMP_TEST(refuses_bad_command_lines)
 {
     make_good_input();
-    check_refused("", "DATA, CFG and WEIGHTS are needed");
-    check_refused("set.data net.cfg", "DATA, CFG and WEIGHTS are needed");
-    check_refused("set.data net.cfg net.weights more", "unexpected argument \"more\"");
-    check_refused("set.data net.cfg net.weights --ioo 0.5", "unknown option \"--ioo\"");
+    check_refused("", "needed: DATA CFG WEIGHTS");
+    check_refused("set.data net.cfg", "needed: DATA CFG WEIGHTS");
+    check_refused("set.data net.cfg net.weights more", "unexpected word \"more\"");
+    check_refused("set.data net.cfg net.weights --ioo 0.5",
+                  "unknown option \"--ioo\"; the nearest known one is --iou");
     check_refused("set.data net.cfg net.weights --iou", "no value after \"--iou\"");
     check_refused("set.data net.cfg net.weights --iou 0",
                   "--iou 0: must be a number from 0 (not itself) to 1");
     check_refused("set.data net.cfg net.weights --iou nan", "--iou nan");
     check_refused("set.data net.cfg net.weights --thresh 1", "--thresh 1: must be");
-    check_refused("set.data net.cfg net.weights --bootstrap 5", "\"--json\"");
+    check_refused("set.data net.cfg net.weights --bootstrap 5", "the file of --json");
     check_refused("set.data net.cfg net.weights --json out.json --bootstrap -5",
-                  "must be a whole number up to 1000000, not \"-5\"");
+                  "--bootstrap -5: must be a whole number from 0 to 1000000");
     check_refused("set.data net.cfg net.weights --nms -1", "--nms -1");
     check_refused("set.data net.cfg net.weights --nms 0.5x", "--nms 0.5x");
     check_refused("set.data net.cfg net.weights --json images",
@@ -570,7 +573,7 @@ AMP_TEST(refuses_weights_that_give_no_numbers)
     leave_folder();
 }
 
-// The good input with another cfg; weights do not matter, they are not reached.
+/* The good input with another cfg; weights do not matter, they are not reached. */
 static void check_cfg_refused(const char *cfg, const char *what)
 {
     make_good_input();
@@ -636,7 +639,7 @@ AMP_TEST(refuses_trees_and_class_maps_on_the_cpu)
     check_refused(good_arguments, "net.cfg:16: map=m.map: labels and detections name different");
     FILE *map = fopen("s.map", "w");
     REQUIRE(map);
-    for (int i = 0; i < 200; ++i)
+    for (int i = 0; i < 200; i++)
         fprintf(map, "%d\n", i % 3);
     fclose(map);
     write_file("set.data", "classes=3\nnames=set.names\nvalid=set.list\nmap=s.map\n");

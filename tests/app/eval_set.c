@@ -1,5 +1,5 @@
-// The evaluation set of `detector map`: what a data file and the files it names give, and that
-// every fault in them is named.
+/* The evaluation set of `detector map`: what a data file and the files it names give, and that
+ * every fault in them is named. */
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ static void write_file(const char *path, const char *text)
     REQUIRE(fclose(file) == 0);
 }
 
-// A new folder with a small correct set in it; the working directory of the test.
+/* A new folder with a small correct set in it; the working directory of the test. */
 static void make_set(void)
 {
     char folder[] = "/tmp/amp-eval-set-XXXXXX";
@@ -53,7 +53,7 @@ AMP_TEST(loads)
     REQUIRE(set.images.count == 3);
     CHECK_STR(set.images.line[1], "images/b.jpg");
     CHECK_INT(set.images.number[1], 3);
-    REQUIRE(set.n_truths == 4); // image a twice, as the list has it
+    REQUIRE(set.n_truths == 4); /* image a twice, as the list has it */
     CHECK_INT(set.truths[0].image, 0);
     CHECK_INT(set.truths[0].class_id, 1);
     CHECK_NEAR(set.truths[0].box.left, 0.25, 1e-15);
@@ -61,8 +61,25 @@ AMP_TEST(loads)
     CHECK_NEAR(set.truths[0].box.width, 0.5, 0);
     CHECK_NEAR(set.truths[0].box.height, 0.25, 0);
     CHECK_INT(set.truths[3].image, 2);
-    CHECK_NEAR(set.truths[3].box.left + set.truths[3].box.width, 1.1, 1e-15); // not clipped
+    CHECK_NEAR(set.truths[3].box.left + set.truths[3].box.width, 1.1, 1e-15); /* not clipped */
     CHECK_INT(set.over_edge, 2);
+    amp_eval_set_free(&set);
+    remove_set();
+}
+
+// A class may have no name; Darknet counts its line.
+AMP_TEST(blank_names_keep_their_lines)
+{
+    struct amp_eval_set set;
+    make_set();
+    write_file("set.data", "classes=4\nnames=set.names\nvalid=set.list\n");
+    write_file("set.names", "cat\n\n \nbig dog\n\n");
+    REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
+    REQUIRE(set.names.count == 4);
+    for (int i = 0; i < 4; ++i) {
+        CHECK_INT(set.names.number[i], i + 1);
+        CHECK_STR(set.names.line[i], i == 0 ? "cat" : i == 3 ? "big dog" : "");
+    }
     amp_eval_set_free(&set);
     remove_set();
 }
@@ -86,9 +103,9 @@ AMP_TEST(map_names_the_classes)
     write_file("set.data", "classes=300\nnames=set.names\nvalid=set.list\nmap=set.map\n");
     FILE *names = fopen("set.names", "w"), *map = fopen("set.map", "w");
     REQUIRE(names && map);
-    for (int i = 0; i < 300; ++i)
+    for (int i = 0; i < 300; i++)
         fprintf(names, "name%d\n", i);
-    for (int i = 0; i < AMP_MAP_CLASSES; ++i)
+    for (int i = 0; i < AMP_MAP_CLASSES; i++)
         fprintf(map, "%d\n", 299 - i);
     fclose(names);
     fclose(map);
@@ -101,7 +118,7 @@ AMP_TEST(map_names_the_classes)
     remove_set();
 }
 
-// Loads set.data, which must fail, and returns what it said.
+/* Loads set.data, which must fail, and returns what it said. */
 static const char *load_bad_set(void)
 {
     static char said[8192];
@@ -110,7 +127,7 @@ static const char *load_bad_set(void)
     REQUIRE(log);
     CHECK_INT(amp_eval_set_load("set.data", &set, log), -1);
     fclose(log);
-    CHECK(!set.truths && !set.images.line); // nothing is left to free
+    CHECK(!set.truths && !set.images.line); /* nothing is left to free */
     return said;
 }
 
@@ -140,7 +157,7 @@ AMP_TEST(every_missing_file_and_bad_line_is_named)
     remove_set();
 }
 
-// One changed file of the set, and what must be said about it.
+/* One changed file of the set, and what must be said about it. */
 static void check_refused(const char *path, const char *text, const char *what)
 {
     make_set();
@@ -176,7 +193,7 @@ AMP_TEST(map_lines_are_checked)
     write_file("set.data", "classes=2\nnames=set.names\nvalid=set.list\nmap=set.map\n");
     FILE *map = fopen("set.map", "w");
     REQUIRE(map);
-    for (int i = 0; i < AMP_MAP_CLASSES; ++i)
+    for (int i = 0; i < AMP_MAP_CLASSES; i++)
         fprintf(map, "%d\n", i == 150 ? 2 : 1);
     fclose(map);
     check_says(load_bad_set(), "set.map:151: \"2\": must be a class from 0 to 1");

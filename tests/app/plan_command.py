@@ -76,6 +76,15 @@ def main():
         check_fails(program, folder, net + "[sam]\nfrom=-1\n", "bad.cfg:5: [sam]")
         check_fails(program, folder, net + "amp_dtype=fp8\n[conv]\n",
                     "bad.cfg:5: amp_dtype=fp8: allowed: fp16, bf16, tf32 or fp32")
+        check_fails(program, folder, net + "Batch=8\n[conv]\n",
+                    "bad.cfg:5: Batch=8 in [net]: unknown key; did you mean batch?")
+        check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
+                    "bad.cfg:9: new_coords=1 in [yolo]", "another network")
+        off = "mixed precision is off"
+        for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
+            (folder / "on.cfg").write_text(net + keys + "[conv]\n")
+            done = run(program, folder, folder / "on.cfg")
+            assert done.returncode == 0 and (off in done.stderr) == told, done
         done = run(program, folder, folder / "missing.cfg")
         assert done.returncode == 1 and "missing.cfg" in done.stderr, done
         with open("/dev/full", "w") as full:
@@ -84,7 +93,7 @@ def main():
         assert done.returncode == 1 and "cannot be written" in done.stderr, done
         for arguments in ([], ["--yaml", "bad.cfg"], ["bad.cfg", "bad.cfg"]):
             done = run(program, folder, *arguments)
-            assert done.returncode == 1 and "usage:" in done.stderr, done
+            assert done.returncode == 1 and "amp plan --help" in done.stderr, done
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     assert peak < BYTES, peak
 

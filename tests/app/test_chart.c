@@ -1,6 +1,6 @@
 /* The chart of a run: bounded, taken up by the run that goes on, and nobody else's file. */
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include "plugin/app/chart.h"
 
@@ -27,7 +27,7 @@ static struct amp_chart *open_chart(size_t total, bool goes_on)
 
 static void run(struct amp_chart *c, size_t from, size_t to, size_t map_every)
 {
-    for (size_t i = from; i <= to; ++i) {
+    for (size_t i = from; i <= to; i++) {
         double loss = 1 + 100. / (double)i + test_uniform(0, 1);
         amp_chart_add_loss(c, i, loss, loss, exp2((double)(8 + i % 3)));
         if (i % map_every == 0) amp_chart_add_map(c, i, test_uniform(0, 1), test_uniform(0, .5));

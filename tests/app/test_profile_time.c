@@ -1,16 +1,19 @@
-// What `amp profile` takes for whose time, by a clock that goes on by a tick whenever it is read:
-// the work of a layer is one tick, whatever it does.
+/* What `amp profile` takes for whose time, by a clock that goes on by a tick whenever it is read:
+ * the work of a layer is one tick, whatever it does. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/app/profile_time.h"
+#include "plugin/app/profile.h"
 
 static double clock_seconds, tick = 1;
+static int reads, slow_from; // the read from which a tick is three times as long; 0: none
 
 double __wrap_amp_clock_seconds(void);
 double __wrap_amp_clock_seconds(void)
 {
-    return clock_seconds += tick;
+    bool slow = slow_from && reads >= slow_from;
+    ++reads;
+    return clock_seconds += slow ? 3 * tick : tick;
 }
 
 struct timing {
@@ -24,27 +27,23 @@ struct timing {
 static void time_detector(struct timing *t, bool no_fp32)
 {
     char err[256] = "";
-    struct amp_profile_progress progress;
     *t = (struct timing){.p.layers = t->layers};
     t->nets[AMP_PROFILE_MIXED] = parse(MIXED "subdivisions=1\n", DETECTOR);
     if (!no_fp32) t->nets[AMP_PROFILE_FP32] = parse("subdivisions=1\n", DETECTOR);
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (t->nets[way]) load_images(t->nets[way], 1);
     t->p.net = amp_session_of(t->nets[AMP_PROFILE_MIXED]->layers)->desc;
     REQUIRE(t->p.net->n <= 32);
     FILE *out = open_memstream(&t->told, &t->told_size);
     REQUIRE(out);
-    const struct amp_net_desc net = {.cfg_path = "a.cfg",
-                                     .batch = t->nets[AMP_PROFILE_MIXED]->batch};
-    amp_profile_begin(&progress, &net, no_fp32, out);
-    CHECK_INT(amp_profile_time(&t->p, t->nets, &progress, err, sizeof err), 0);
+    CHECK_INT(amp_profile_time(&t->p, t->nets, out, err, sizeof err), 0);
     CHECK(!err[0]);
     fclose(out);
 }
 
 static void end_timing(struct timing *t)
 {
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
         if (t->nets[way]) free_network(t->nets[way]);
     free(t->told);
 }
@@ -54,12 +53,12 @@ AMP_TEST(layers_and_what_is_beside_them_make_up_the_step)
     struct timing t;
     tick = 1;
     time_detector(&t, false);
-    CHECK_INT(t.p.rounds, 3); // so many ticks are more than enough seconds
+    CHECK_INT(t.p.rounds, 3); /* so many ticks are more than enough seconds */
     CHECK(t.p.plan == amp_session_of(t.nets[AMP_PROFILE_MIXED]->layers)->plan);
     struct amp_profile_layer total = amp_profile_total(&t.p);
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way) {
-        for (int i = 0; i < t.p.net->n; ++i)
-            for (int pass = 0; pass < AMP_PROFILE_PASSES; ++pass)
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++) {
+        for (int i = 0; i < t.p.net->n; i++)
+            for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++)
                 CHECK_NEAR(t.layers[i].seconds[way][pass], 1, 0);
         CHECK(t.p.other.seconds[way][AMP_PROFILE_FORWARD] > 0);
         CHECK_NEAR(amp_profile_both(total.seconds[way]) + t.p.update[way], t.p.step[way], 0);
@@ -72,7 +71,7 @@ AMP_TEST(pointers_of_darknet_are_put_back)
     struct timing t;
     network *plain = parse("subdivisions=1\n", DETECTOR);
     time_detector(&t, false);
-    for (int i = 0; i < plain->n; ++i) {
+    for (int i = 0; i < plain->n; i++) {
         CHECK(t.nets[AMP_PROFILE_FP32]->layers[i].forward == plain->layers[i].forward);
         CHECK(t.nets[AMP_PROFILE_FP32]->layers[i].backward == plain->layers[i].backward);
     }
@@ -91,23 +90,45 @@ AMP_TEST(mixed_precision_alone)
     end_timing(&t);
 }
 
-AMP_TEST(progress_is_told_every_five_seconds_at_most)
+/* Every round takes longer than five of the clock's seconds. */
+AMP_TEST(a_slow_profile_tells_its_rounds)
 {
     struct timing t;
-    double last = -5;
-    int lines = 0;
     tick = 1;
     time_detector(&t, false);
-    CHECK(!strncmp(t.told, "amp profile: a.cfg, 8 images a pass: Darknet's FP32 and mixed", 60));
-    CHECK(strstr(t.told, "at most 15 rounds"));
-    for (char *line = strchr(t.told, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
-        double seconds = atof(strstr(line, " of 15, ") + 8);
-        CHECK(seconds - last >= 5);
-        last = seconds;
-        ++lines;
-    }
-    CHECK(lines > 10 && strstr(t.told, "warming up") && strstr(t.told, "round 3 of at most 15"));
-    CHECK(strstr(t.told, ", mixed precision, backward of layer"));
+    CHECK(
+        strstr(t.told, ", 8 images a pass: Darknet's FP32 and mixed precision in turns, 3 to 15"));
+    CHECK(strstr(t.told, "amp profile: round 2 of at most 15, "));
+    CHECK(strstr(t.told, "amp profile: round 3 of at most 15, ") && !strstr(t.told, "round 4"));
+    end_timing(&t);
+}
+
+// How often the clock is read in a profile of so many rounds.
+static int count_reads(double seconds_of_a_tick, int rounds)
+{
+    struct timing t;
+    reads = 0;
+    tick = seconds_of_a_tick;
+    time_detector(&t, false);
+    CHECK_INT(t.p.rounds, rounds);
+    end_timing(&t);
+    return reads;
+}
+
+// Two rounds of a tick a layer and two of three ticks: 5 times three seconds are not enough, 8
+// times are.
+AMP_TEST(an_even_number_of_rounds_has_the_mean_of_the_middle_two)
+{
+    struct timing t;
+    int of_three = count_reads(1, 3), a_round = (count_reads(1e-6, 15) - of_three) / 12;
+    reads = 0;
+    slow_from = of_three - a_round;
+    tick = 3. / a_round;
+    time_detector(&t, false);
+    slow_from = 0;
+    CHECK_INT(t.p.rounds, 4);
+    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
+        CHECK_NEAR(t.layers[1].seconds[way][AMP_PROFILE_FORWARD], 2 * tick, 1e-9);
     end_timing(&t);
 }
 

@@ -1,10 +1,10 @@
 /* The second network of -map: it holds what a weights file would, and the first is only read. */
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include <darknet.h>
 
-#include "plugin/app/twin.h"
+#include "plugin/app/training_map.h"
 
 /* Every kind of layer with weights of its own, but recurrent ones. */
 static const char *const layers =
@@ -32,14 +32,14 @@ static const char *cfg_of(const char *keys, const char *what)
 
 static void disturb(float *x, int n)
 {
-    for (int i = 0; x && i < n; ++i)
+    for (int i = 0; x && i < n; i++)
         x[i] += (float)test_uniform(-1, 1);
 }
 
 /* So that nothing has the value it begins with. */
 static void disturb_network(network *net)
 {
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         layer *l = &net->layers[i];
         int channels = l->type == CONNECTED ? l->outputs : l->type == BATCHNORM ? l->c : l->n;
         disturb(l->biases, l->type == LOCAL ? l->outputs : channels);

@@ -79,11 +79,21 @@ def check_chart(folder, iterations, measured):
     return text
 
 
+def check_average(text):
+    """As Darknet prints it: a tenth of every loss, the first one whole."""
+    points = [tuple(map(float, line)) for line in re.findall(r"^loss \d+ (\S+) \S+ (\S+) ", text, re.M)]
+    average = points[0][0]
+    for loss, drawn in points:
+        average = .9 * average + .1 * loss
+        assert abs(drawn - average) <= 1e-6 * average, (points, average)
+
+
 def check_runs(root):
     plain, lines = check_no_trace(root, "plain", "seed=1")
     check_best(plain, lines)
     text = check_chart(plain, range(1, 31), [12, 16, 20, 24, 28, 30])
     assert "iteration 30 of 30 (100.0 %)" in text and "loss scale" not in text
+    check_average(text)
 
     mixed, lines = check_no_trace(root, "mixed", "seed=1\nmixed_precision=1\namp_log=log")
     check_best(mixed, lines)
@@ -99,6 +109,21 @@ def check_runs(root):
         assert kept == (value > best), (lines, exact)
         best = max(best, value)
     return plain, mixed
+
+
+def check_burn_in(root):
+    """The iteration that ends burn-in is part of it."""
+    folder = make(root / "burn-in", "seed=1", max_batches=8)
+    edit(folder / "toy.cfg", "burn_in=10", "burn_in=4")
+    out = train(folder, "-map", "-map_every", "2").stdout
+    assert [int(line[0]) for line in LINE.findall(out)] == [6, 8], out
+    # Weights that have seen no image begin a run: the best of the one before does not count.
+    record = folder / "backup" / "toy_best.json"
+    record.write_text(json.dumps(dict(json.loads(record.read_text()), map50=0.9)) + "\n")
+    body = (folder / "backup" / "toy_final.weights").read_bytes()
+    (folder / "new.weights").write_bytes(body[:12] + bytes(8) + body[20:])
+    train(folder, "new.weights", "-map", "-map_every", "2")
+    assert json.loads(record.read_text())["map50"] < 0.9, "the old best was taken up"
 
 
 def check_going_on(folder):
@@ -165,6 +190,7 @@ def check_refusals(root):
 def main():
     with tempfile.TemporaryDirectory() as root:
         plain, mixed = check_runs(Path(root))
+        check_burn_in(Path(root))
         check_going_on(plain)
         check_best_is_resumed(mixed)
         check_refusals(Path(root))

@@ -19,7 +19,7 @@ def detect(program, folder, image, **environment):
     command = [program, "detector", "test", "toy.data", "toy.cfg", "backup/toy_final.weights", image,
                "-thresh", "0.001"]
     return subprocess.run(command, cwd=folder, env=dict(env, **environment), capture_output=True,
-                          text=True, timeout=120)
+                          text=True, timeout=1200)
 
 
 def main():

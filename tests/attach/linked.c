@@ -1,5 +1,5 @@
-// A program linked to the plugin and to libdarknet.so, in that order: Darknet's own call of
-// parse_network_cfg, inside load_network, arrives in the plugin and then in Darknet.
+/* A program linked to the plugin and to libdarknet.so, in that order: Darknet's own call of
+ * parse_network_cfg, inside load_network, arrives in the plugin and then in Darknet. */
 
 #include "tests/rig/harness.h"
 

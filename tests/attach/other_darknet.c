@@ -1,5 +1,5 @@
-// Stands for another kind of Darknet: defines the functions by which the plugin tells them apart.
-// Compiled once for each kind (tests/CMakeLists.txt).
+/* Stands for another kind of Darknet: defines the functions by which the plugin tells them apart.
+ * Compiled once for each kind (tests/CMakeLists.txt). */
 #ifdef OTHER_GPU
 void cuda_make_array(void) {}
 #endif

@@ -1,4 +1,4 @@
-// Which random numbers a thread gets: libc's where nothing is seeded, else its stream's.
+/* Which random numbers a thread gets: libc's where nothing is seeded, else its stream's. */
 
 #define _GNU_SOURCE
 #include "tests/rig/small_set.h"
@@ -24,13 +24,13 @@ AMP_TEST(unseeded_draws_are_libcs)
     CHECK((void *)rand != dlsym(RTLD_NEXT, "rand"));
     int expected[10];
     libc_srand(9);
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < 10; i++)
         expected[i] = libc_rand();
     srand(9);
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < 10; i++)
         CHECK_INT(rand(), expected[i]);
     srand(9);
-    CHECK_NEAR(rand_uniform(0, 1), expected[0] / (double)RAND_MAX, 1e-6); // inside libdarknet
+    CHECK_NEAR(rand_uniform(0, 1), expected[0] / (double)RAND_MAX, 1e-6); /* inside libdarknet */
 }
 
 AMP_TEST(darknets_draws_reach_the_plugin)
@@ -48,7 +48,7 @@ static void *draw_from_stream(void *barrier)
     same = stream;
     amp_seed_use(&stream);
     pthread_barrier_wait(barrier);
-    for (int i = 0; i < DRAWS; ++i)
+    for (int i = 0; i < DRAWS; i++)
         wrong += rand() != (int)(amp_stream_bits(&same) >> 1);
     return &wrong;
 }
@@ -57,7 +57,7 @@ AMP_TEST(a_stream_belongs_to_one_thread)
 {
     static int expected[DRAWS];
     libc_srand(4);
-    for (int i = 0; i < DRAWS; ++i)
+    for (int i = 0; i < DRAWS; i++)
         expected[i] = libc_rand();
     pthread_barrier_t barrier;
     pthread_t thread;
@@ -67,7 +67,7 @@ AMP_TEST(a_stream_belongs_to_one_thread)
     REQUIRE(!pthread_create(&thread, NULL, draw_from_stream, &barrier));
     srand(4);
     pthread_barrier_wait(&barrier);
-    for (int i = 0; i < DRAWS; ++i)
+    for (int i = 0; i < DRAWS; i++)
         wrong_here += rand() != expected[i];
     pthread_join(thread, &wrong_there);
     CHECK_INT(wrong_here, 0);
@@ -89,7 +89,7 @@ AMP_TEST(srand_does_nothing_where_a_stream_is_drawn_from)
     srand(0);
     CHECK_INT(rand(), second);
     amp_seed_unfollow();
-    srand(6); // counts again, and the two above have changed nothing
+    srand(6); /* counts again, and the two above have changed nothing */
     CHECK_INT(rand(), libc_next);
 }
 
@@ -105,7 +105,7 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     int next_pass = rand();
     CHECK(between != in_pass && in_pass != in_pass_2 && in_pass != next_pass);
 
-    amp_seed_follow(&net, 11, 0); // resumed; what was drawn before does not matter
+    amp_seed_follow(&net, 11, 0); /* resumed; what was drawn before does not matter */
     rand();
     rand();
     seen = 64;
@@ -118,8 +118,25 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     amp_seed_unfollow();
 }
 
-// No two of them have a counter in common, however many layers: the second word is a layer's to
-// raise.
+/* Of networks that are trained together. */
+AMP_TEST(another_place_draws_other_numbers)
+{
+    size_t seen = 64;
+    network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
+    int between[2], in_pass[2];
+    for (uint32_t place = 0; place < 2; place++) {
+        seen = 64;
+        amp_seed_follow(&net, 11, place);
+        between[place] = rand();
+        seen += 8;
+        in_pass[place] = rand();
+    }
+    CHECK(between[0] != between[1] && in_pass[0] != in_pass[1]);
+    amp_seed_unfollow();
+}
+
+/* No two of them have a counter in common, however many layers: the second word is a layer's to
+ * raise. */
 AMP_TEST(masks_differ_by_seed_place_and_images)
 {
     struct ampk_draw one = amp_seed_masks(11, 0, 64);
@@ -130,7 +147,7 @@ AMP_TEST(masks_differ_by_seed_place_and_images)
     struct ampk_draw again = amp_seed_masks(11, 0, 64);
     CHECK(!memcmp(&one, &again, sizeof one));
     CHECK_INT(one.counter[0], 0);
-    for (size_t i = 0; i < sizeof others / sizeof *others; ++i) {
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         const struct ampk_draw *other = &others[i];
         CHECK_INT(other->counter[0], 0);
         bool same_stream = !memcmp(one.key, other->key, sizeof one.key) &&
@@ -152,11 +169,11 @@ AMP_TEST(uniform_fills_from_the_stream)
     amp_seed_use(&stream);
     CHECK(amp_seed_uniform(x, 3));
     amp_seed_use(NULL);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; i++)
         CHECK_NEAR(x[i], (amp_stream_bits(&same) >> 1) * 0x1p-31, 1e-7);
 }
 
-// A whole network's initial weights, from a cfg with these keys.
+/* A whole network's initial weights, from a cfg with these keys. */
 static float *initial_weights(const char *net_keys, int *n)
 {
     network *net = parse_network_cfg((char *)write_small_cfg(net_keys));
@@ -172,13 +189,13 @@ AMP_TEST(initial_weights_depend_on_the_seed_alone)
 {
     int n;
     float *a = initial_weights("seed=7", &n);
-    REQUIRE(n % 2 == 1); // Darknet's rand_normal would keep half a pair for the next network
+    REQUIRE(n % 2 == 1); /* Darknet's rand_normal would keep half a pair for the next network */
     rand();
     srand(1);
     float *b = initial_weights("seed=7", &n), *c = initial_weights("seed=8", &n);
     CHECK(!memcmp(a, b, sizeof(float) * (size_t)n));
     int equal = 0;
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         equal += a[i] == c[i];
     CHECK(equal < n / 10);
     free(a);

@@ -1,5 +1,5 @@
-// plugin/attach/interposed.h is the only list: libdarknet_amp.so defines what it names, and
-// scripts/amp-ldflags wraps exactly that.
+/* plugin/attach/interposed.h is the only list: libdarknet_amp.so defines what it names, and
+ * scripts/amp-ldflags wraps exactly that. */
 
 #include "tests/rig/harness.h"
 
@@ -16,18 +16,18 @@ AMP_TEST(library_defines_every_interposed_function)
 {
     void *library = dlopen(AMP_LIBRARY, RTLD_LAZY | RTLD_LOCAL);
     REQUIRE(library);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count; i++) {
         void *address = dlsym(library, interposed[i]);
         if (!address) TEST_FAIL("%s does not define %s", AMP_LIBRARY, interposed[i]);
     }
 }
 
-// The functions that amp-ldflags wraps: how many, and whether name is one of them.
+/* The functions that amp-ldflags wraps: how many, and whether name is one of them. */
 static int wrapped(const char *flags, const char *name)
 {
     static const char option[] = "-Wl,--wrap=";
     int found = 0;
-    for (const char *p = flags; (p = strstr(p, option)); ++p) {
+    for (const char *p = flags; (p = strstr(p, option)); p++) {
         const char *start = p + strlen(option);
         size_t length = strcspn(start, " \n");
         found += !name || (length == strlen(name) && strncmp(start, name, length) == 0);
@@ -43,7 +43,7 @@ AMP_TEST(ldflags_wrap_exactly_the_interposed_functions)
     size_t length = fread(flags, 1, sizeof(flags) - 1, f);
     CHECK_INT(pclose(f), 0);
     REQUIRE(length > 0 && length < sizeof(flags) - 1);
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count; i++) {
         if (wrapped(flags, interposed[i]) != 1) TEST_FAIL("no --wrap=%s", interposed[i]);
     }
     CHECK_INT(wrapped(flags, NULL), count);

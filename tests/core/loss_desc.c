@@ -1,10 +1,10 @@
 /* What a cfg says about its losses, and the files of classes that it names: as Darknet's own parser
  * has it. */
-#include "plugin/core/class_files.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/named_files.h"
+#include "plugin/core/net.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include "darknet.h"
 

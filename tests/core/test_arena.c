@@ -1,5 +1,5 @@
 /* Placement of buffers by lifetime: what must hold for every input, on random ones. */
-#include "plugin/core/arena.h"
+#include "plugin/core/plan_memory.h"
 
 #include <stdbool.h>
 

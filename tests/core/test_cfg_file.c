@@ -1,5 +1,5 @@
 /* The cfg reader against what Darknet's read_cfg does, and its errors. */
-#include "plugin/core/cfg_file.h"
+#include "plugin/core/cfg.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +108,7 @@ AMP_TEST(what_darknet_misreads_is_an_error)
     check_rejected("# nothing\n", "net.cfg: has no section; the first must be [net]");
     check_rejected("[net]\na=\rb\n",
                    "net.cfg:2: has a carriage return (Windows line end), which Darknet takes as "
-                   "part of the value; save the file with Unix line ends");
+                   "part of the value; save the file with Unix line ends (dos2unix FILE)");
     check_rejected("[net]\na=\033[1m\n", "net.cfg:2: has a control character; not text");
     check_rejected("\xEF\xBB\xBF[net]\n", "net.cfg: begins with a byte-order mark, which Darknet "
                                           "cannot read; remove it");

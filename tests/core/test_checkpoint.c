@@ -1,14 +1,16 @@
-/* Replacing a pair, with the program killed or an error in every system call that it makes: there
- * is always a matching pair to resume from, and the next save cleans up.
+/* Replacing a pair, with the program killed, an error, or the power lost at every system call that
+ * it makes: there is always a matching pair to resume from, and the next save cleans up.
  *
  * Linked with --wrap for the calls below. */
 #include "tests/rig/harness.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "plugin/core/checkpoint.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 /* ---- system calls ---- */
 
@@ -32,23 +34,78 @@ int __wrap_rename(const char *, const char *);
 int __wrap_unlink(const char *);
 static bool without_links;
 
+/* What a save asks of the disk, in order. */
+enum event_kind { SYNC_FILE, SYNC_FOLDER, LINK, RENAME, UNLINK };
+
+struct event {
+    enum event_kind kind;
+    ino_t file;
+    char from[64], to[64]; /* names in the scratch folder */
+    char bytes[512];       /* SYNC_FILE: what the file holds now */
+    ssize_t n;
+    int held; /* keeps the inode's number from being given to another file */
+};
+
+static struct event events[64];
+static int n_events;
+static bool recording;
+
+static const char *base_of(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+/* held: a descriptor of the event's file, now the event's; -1: it has none. */
+static struct event *record(enum event_kind kind, int held)
+{
+    struct stat info = {0};
+    if (held >= 0) REQUIRE(!fstat(held, &info));
+    REQUIRE(n_events < 64);
+    struct event *e = &events[n_events++];
+    *e = (struct event){.kind = kind, .file = info.st_ino, .held = held};
+    return e;
+}
+
+static void record_names(enum event_kind kind, const char *from, const char *to)
+{
+    struct event *e = record(kind, kind == UNLINK ? -1 : open(from, O_RDONLY));
+    snprintf(e->from, sizeof e->from, "%s", base_of(from));
+    snprintf(e->to, sizeof e->to, "%s", base_of(to));
+}
+
+static void record_sync(int fd)
+{
+    struct stat info;
+    REQUIRE(!fstat(fd, &info));
+    struct event *e = record(S_ISDIR(info.st_mode) ? SYNC_FOLDER : SYNC_FILE, dup(fd));
+    if (e->kind == SYNC_FILE) e->n = pread(fd, e->bytes, sizeof e->bytes, 0);
+    REQUIRE(e->n >= 0 && e->n < (ssize_t)sizeof e->bytes);
+}
+
 int __wrap_fsync(int fd)
 {
-    (void)fd;
-    return counted() ? -1 : 0;
+    if (counted()) return -1;
+    if (recording) record_sync(fd);
+    return 0;
 }
 int __wrap_link(const char *from, const char *to)
 {
     if (without_links) errno = EPERM;
-    return without_links || counted() ? -1 : __real_link(from, to);
+    if (without_links || counted()) return -1;
+    if (recording) record_names(LINK, from, to);
+    return __real_link(from, to);
 }
 int __wrap_rename(const char *from, const char *to)
 {
-    return counted() ? -1 : __real_rename(from, to);
+    if (counted()) return -1;
+    if (recording) record_names(RENAME, from, to);
+    return __real_rename(from, to);
 }
 int __wrap_unlink(const char *path)
 {
-    return counted() ? -1 : __real_unlink(path);
+    if (counted()) return -1;
+    if (recording) record_names(UNLINK, path, path);
+    return __real_unlink(path);
 }
 
 /* ---- pairs: the sidecar's t is the number in the weights ---- */
@@ -56,14 +113,15 @@ int __wrap_unlink(const char *path)
 static char err[3 * PATH_MAX], warning[3 * PATH_MAX];
 static float momentum[3];
 static struct amp_param param = {.kind = AMP_PARAM_WEIGHTS, .layer = 0, .n = 3, .update = momentum};
-static enum amp_format demoted[1];
+static enum amp_format demoted[2];
+static int layers = 1;
 
 static struct amp_run run_at(int t)
 {
     return (struct amp_run){.seen = (uint64_t)t,
                             .t = t,
                             .scaler = {.dynamic = true, .scale = 8, .min = 1, .max = 1024},
-                            .n_layers = 1,
+                            .n_layers = layers,
                             .demoted = demoted,
                             .n_params = 1,
                             .params = &param};
@@ -284,25 +342,183 @@ AMP_TEST(damaged_sidecar)
     scratch_empty();
 }
 
-/* A previous pair is no reason to leave weights that match their sidecar. */
+/* A previous pair, even one of the network that is trained, is no reason to leave weights that
+ * match their sidecar. */
 AMP_TEST(pair_of_another_network)
 {
     struct amp_checkpoint found;
     bool previous;
+    layers = 2;
     start_with_a_pair();
-    amp_whole_keep(scratch("w"), scratch("w.prev"), err, sizeof err);
-    amp_whole_keep(scratch("w.amp"), scratch("w.prev.amp"), err, sizeof err);
+    amp_whole_keep(scratch("w"), scratch("of_two"), err, sizeof err);
+    amp_whole_keep(scratch("w.amp"), scratch("of_two.amp"), err, sizeof err);
+    layers = 1;
     CHECK_INT(save(2, true), 0);
-    amp_whole_keep(scratch("w"), scratch("w.prev"), err, sizeof err);
-    amp_whole_keep(scratch("w.amp"), scratch("w.prev.amp"), err, sizeof err);
+    amp_whole_keep(scratch("of_two"), scratch("w.prev"), err, sizeof err);
+    amp_whole_keep(scratch("of_two.amp"), scratch("w.prev.amp"), err, sizeof err);
+    layers = 2;
     struct amp_run r = run_at(0);
-    r.n_layers = 2;
+    layers = 1;
     amp_checkpoint_find(scratch("w"), &r, &found, warning, sizeof warning);
     CHECK(!found.sidecar && !strcmp(found.weights, scratch("w")));
     CHECK(strstr(warning, "belongs to another network") != NULL);
     CHECK_INT(resume(&previous), 2);
     CHECK(!previous);
     scratch_empty();
+}
+
+/* ---- the power is lost ----
+ *
+ * Of a file the disk then has what it held when it was last flushed, nothing if it never was. Of
+ * the changes of names since the folder was last flushed, any may be there and any may be lost. */
+
+struct entry {
+    char name[64];
+    ino_t file;
+};
+
+/* The names in the folder; file 0: free. */
+struct names {
+    struct entry list[16];
+};
+
+static struct entry *entry_of(struct names *d, const char *name)
+{
+    for (int i = 0; i < 16; i++)
+        if (!d->list[i].file || !strcmp(d->list[i].name, name)) {
+            snprintf(d->list[i].name, sizeof d->list[i].name, "%s", name);
+            return &d->list[i];
+        }
+    TEST_FAIL("more names than expected");
+    exit(1);
+}
+
+static void forget(struct names *d, const char *name)
+{
+    struct entry *e = entry_of(d, name), *last = e;
+    if (!e->file) return;
+    while (last + 1 < d->list + 16 && last[1].file)
+        last++;
+    *e = *last;
+    last->file = 0;
+}
+
+static void apply(struct names *d, const struct event *e)
+{
+    if (e->kind == UNLINK) forget(d, e->from);
+    if (e->kind == LINK || e->kind == RENAME) entry_of(d, e->to)->file = e->file;
+    if (e->kind == RENAME) forget(d, e->from);
+}
+
+/* The folder before the save: the first pair, all of it on the disk. */
+static struct names names_before(void)
+{
+    struct names d = {0};
+    static const char *const names[] = {"w", "w.amp"};
+    for (int i = 0; i < 2; i++) {
+        int fd = open(scratch(names[i]), O_RDONLY);
+        record_sync(fd);
+        close(fd);
+        entry_of(&d, names[i])->file = events[i].file;
+    }
+    return d;
+}
+
+/* What the disk has of the file after the first n events. */
+static const struct event *flushed(ino_t file, int n)
+{
+    static const struct event nothing = {.n = 0};
+    while (n-- > 0)
+        if (events[n].kind == SYNC_FILE && events[n].file == file) return &events[n];
+    return &nothing;
+}
+
+static void write_folder(const struct names *d, int n)
+{
+    scratch_empty();
+    for (int i = 0; i < 16 && d->list[i].file; i++) {
+        const struct event *e = flushed(d->list[i].file, n);
+        if (!strstr(d->list[i].name, ".part-"))
+            scratch_write(d->list[i].name, e->bytes, (size_t)e->n);
+    }
+}
+
+static bool changes_names(const struct event *e)
+{
+    return e->kind == LINK || e->kind == RENAME || e->kind == UNLINK;
+}
+
+/* After the first n events, with each selection of the unflushed changes of names. check: what must
+ * hold of the folder then. Returns how many selections there are. */
+static int lose_power(const struct names *before, int n, void (*check)(bool ended))
+{
+    struct names flushed_names = *before;
+    int unflushed[16], count = 0;
+    for (int i = 0; i < n; i++) {
+        if (changes_names(&events[i])) unflushed[count++] = i;
+        for (int k = 0; events[i].kind == SYNC_FOLDER && k < count; k++)
+            apply(&flushed_names, &events[unflushed[k]]);
+        if (events[i].kind == SYNC_FOLDER) count = 0;
+        REQUIRE(count < 10);
+    }
+    for (int selection = 0; selection < 1 << count; selection++) {
+        struct names d = flushed_names;
+        for (int k = 0; k < count; k++)
+            if (selection >> k & 1) apply(&d, &events[unflushed[k]]);
+        write_folder(&d, n);
+        check(n == n_events);
+        if (test_failures) TEST_FAIL("power lost after event %d, selection %d", n, selection);
+    }
+    return 1 << count;
+}
+
+static void check_power_lost_in_pair(bool ended)
+{
+    bool previous;
+    int resumed = resume(&previous);
+    CHECK(resumed == 2 || (resumed == 1 && !ended));
+}
+
+static void check_power_lost_in_weights(bool ended)
+{
+    char text[100] = "";
+    scratch_read("w", text, sizeof text);
+    CHECK(!strcmp(text, "weights 2") || (!strcmp(text, "weights 1") && !ended));
+}
+
+static void lose_power_everywhere(bool pair)
+{
+    int cases = 0;
+    start_with_a_pair();
+    n_events = 0;
+    struct names before = names_before();
+    recording = true;
+    CHECK_INT(save(2, pair), 0);
+    recording = false;
+    for (int n = 2; n <= n_events && !test_failures; n++)
+        cases +=
+            lose_power(&before, n, pair ? check_power_lost_in_pair : check_power_lost_in_weights);
+    CHECK(cases > n_events);
+    for (int i = 0; i < n_events; i++)
+        if (events[i].held >= 0) close(events[i].held);
+    scratch_empty();
+}
+
+AMP_TEST(power_lost_at_every_call)
+{
+    lose_power_everywhere(true);
+}
+
+AMP_TEST(power_lost_where_links_are_not_possible)
+{
+    without_links = true;
+    lose_power_everywhere(true);
+    without_links = false;
+}
+
+AMP_TEST(power_lost_while_weights_alone_are_saved)
+{
+    lose_power_everywhere(false);
 }
 
 AMP_TEST_MAIN

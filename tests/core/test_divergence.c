@@ -109,12 +109,35 @@ AMP_TEST(losses_a_little_above_the_limit_count_once_their_mean_is)
 {
     struct amp_divergence d = {0};
     learn(&d, 1000);
+    double highest = 0; /* of the start's means of 20: the first, as these losses only fall */
+    for (int i = 0; i < AMP_DIVERGENCE_MEAN; i++)
+        highest += (2 + 998 * exp(-i / 20.)) / AMP_DIVERGENCE_MEAN;
+    CHECK_NEAR(highest, 648.76, .01);
+    CHECK_NEAR(d.start_highest, highest, 1e-9);
     double limit = 3 * d.start_highest;
-    CHECK(limit > 1000 && limit < 3000);
     int n = 0;
     while (n < 1000 && !amp_divergence_add(&d, 1001, 2 * limit, true))
         n++;
-    CHECK(n > 100 && n < 120);
+    CHECK_INT(n, 108); /* 9 until half of the 20 are above, and 99 that count before the last */
+    CHECK_NEAR(d.limit, limit, 1e-9);
+}
+
+/* The start is 100 losses long, or burn_in: the limit after it comes from the next one on. */
+AMP_TEST(the_start_ends_with_its_last_loss)
+{
+    for (int burn_in = 0; burn_in <= 150; burn_in += 50) {
+        struct amp_divergence d = {.burn_in = burn_in};
+        int start = burn_in < 100 ? 100 : burn_in;
+        for (int i = 0; i < start; i++) {
+            CHECK(!amp_divergence_add(&d, (size_t)i + 1, 10, true));
+            CHECK_NEAR(d.lowest, 0, 0);
+        }
+        amp_divergence_add(&d, (size_t)start + 1, 10, true);
+        CHECK_NEAR(d.limit, 1e4, 0); /* 1000 times the start's lowest mean */
+        CHECK_NEAR(d.lowest, 10, 0);
+        amp_divergence_add(&d, (size_t)start + 2, 10, true);
+        CHECK_NEAR(d.limit, 1e3, 0); /* 100 times the lowest since */
+    }
 }
 
 /* ---- runs that did not ---- */

@@ -194,19 +194,19 @@ AMP_TEST(every_word_has_a_name_of_its_own)
 
 AMP_TEST(layers_leaving_fp16_within_a_window_are_told_once)
 {
-    struct amp_exodus e = {.n = 0};
-    CHECK(!amp_exodus_add(&e, 5, 20));
-    CHECK(!amp_exodus_add(&e, 6, 20));
-    CHECK(amp_exodus_add(&e, 24, 20)); /* 5 is the oldest of a window of 20 that ends with 24 */
-    CHECK(!amp_exodus_add(&e, 25, 20));
+    struct amp_demotions e = {.n = 0};
+    CHECK(!amp_demotions_add(&e, 5, 20));
+    CHECK(!amp_demotions_add(&e, 6, 20));
+    CHECK(amp_demotions_add(&e, 24, 20)); /* 5 is the oldest of a window of 20 that ends with 24 */
+    CHECK(!amp_demotions_add(&e, 25, 20));
 }
 
 AMP_TEST(layers_leaving_fp16_now_and_then_are_not)
 {
-    struct amp_exodus e = {.n = 0};
+    struct amp_demotions e = {.n = 0};
     for (int64_t iteration = 0; iteration < 200; iteration += 10)
-        CHECK(!amp_exodus_add(&e, iteration, 20));
-    CHECK(amp_exodus_add(&e, 195, 20)); /* after 180 and 190 */
+        CHECK(!amp_demotions_add(&e, iteration, 20));
+    CHECK(amp_demotions_add(&e, 195, 20)); /* after 180 and 190 */
 }
 
 AMP_TEST_MAIN

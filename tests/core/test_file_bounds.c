@@ -7,10 +7,10 @@
 
 #include "plugin/input/check_train_inputs.h"
 #include "plugin/input/labels.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 #include "plugin/app/eval_set.h"
 #include "plugin/core/sidecar.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #define MIB (1 << 20)
 

@@ -1,6 +1,6 @@
 /* Files and folders before they are used, and the progress line. */
 #define _GNU_SOURCE
-#include "plugin/core/file_check.h"
+#include "plugin/core/file.h"
 
 #include <stdlib.h>
 #include <string.h>

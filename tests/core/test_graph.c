@@ -3,6 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/random_net.h"
 #include "tests/rig/rig.h"
+#include "plugin/core/layers.h"
 
 #include "kernels/reference/operations.h"
 
@@ -1124,13 +1125,41 @@ AMP_TEST(the_inference_plan_gives_the_training_plans_outputs)
             if (pass == 0) memcpy(output, r->bindings[last].output, n * sizeof *output);
             if (pass == 1) CHECK(!memcmp(output, r->bindings[last].output, n * sizeof *output));
             amp_plan_free(r->plan);
-            r->plan = amp_plan_make(r->net, &r->options, 0, NULL, false, r->err, sizeof r->err);
+            r->plan = amp_plan_make(r->net, &r->options, amp_layers_ours(NULL), NULL, false, r->err,
+                                    sizeof r->err);
             REQUIRE(r->plan && rig_make_graph(r, false) == 0);
         }
         free(output);
         rig_free(r);
         stop_at_failure(text);
     }
+}
+
+/* The words of an inference are its own: a training pass after it packs the weights again, and says
+ * of weights that are not finite that they are what is wrong. Nobody has told the graph of them. */
+AMP_TEST(weights_that_went_bad_before_an_inference_are_found_after_it)
+{
+    random_net(text, "mixed_precision=1", NET_EVERYTHING, 12);
+    struct rig *r = make(text, &ampk_cpu);
+    int conv = -1;
+    rig_forward(r);
+    CHECK_INT(amp_graph_fault(r->graph, false).class, AMP_FAULT_NONE);
+    for (int i = 0; i < r->n_params && conv < 0; i++)
+        if (r->params[i].kind == AMP_PARAM_WEIGHTS && r->graph->nodes[r->params[i].layer].conv) {
+            conv = r->params[i].layer;
+            r->params[i].value[0] = INFINITY;
+        }
+    REQUIRE(conv >= 0);
+    for (int train = 0; train < 2; train++) {
+        amp_graph_begin(r->graph, r->input, NULL, train);
+        for (int i = 0; i < r->net->n; i++)
+            amp_graph_forward(r->graph, i);
+    }
+    struct amp_fault fault = amp_graph_fault(r->graph, false);
+    CHECK_INT(fault.class, AMP_FAULT_DIVERGED);
+    CHECK_INT(fault.tensor, AMP_WATCH_WEIGHTS);
+    CHECK_INT(fault.layer, conv);
+    rig_free(r);
 }
 
 /* ---- the same net on two backends, or in two dtypes ---- */

@@ -2,7 +2,7 @@
 #include "tests/rig/harness.h"
 
 #include "plugin/core/hash.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 static uint64_t hash(const void *p, size_t n)
 {

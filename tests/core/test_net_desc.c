@@ -1,9 +1,9 @@
 /* What a cfg describes: shapes, sources, weights and operations against published numbers, and the
  * errors with file, line and culprit. */
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/stock.h"
+#include "tests/rig/files.h"
 
 static char err[1024];
 

@@ -1,5 +1,6 @@
 /* What is advised when activations do not fit: it fits then, and nothing larger does. */
-#include "plugin/core/no_memory.h"
+#include "plugin/core/layers.h"
+#include "plugin/core/plan.h"
 
 #include "tests/rig/harness.h"
 
@@ -27,7 +28,7 @@ static struct planned make_plan(int batch, int subdivisions)
     REQUIRE(p.cfg && !amp_options_read(p.cfg, &options, NULL, 0, err, sizeof err));
     p.net = amp_net_describe(p.cfg, 0, 0, true, err, sizeof err);
     REQUIRE(p.net != NULL);
-    p.plan = amp_plan_make(p.net, &options, 0, NULL, true, err, sizeof err);
+    p.plan = amp_plan_make(p.net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
     REQUIRE(p.plan != NULL);
     p.bytes = p.plan->arena_bytes;
     for (int i = 0; i < p.net->n; i++)

@@ -45,7 +45,8 @@ static void check_bad_values(const char *key, const char *const *values)
         ++row;
     for (; *values; ++values) {
         snprintf(line, sizeof line, "%s=%s", key, *values);
-        snprintf(message, sizeof message, "a.cfg:3: %s: allowed: %s", line, row->range);
+        snprintf(message, sizeof message, "a.cfg:3: %s: allowed: %s%s", line,
+                 strcmp(row->type, "integer") ? "" : "a whole number, ", row->range);
         if (!read_line(line)) TEST_FAIL("%s was accepted", line);
         CHECK_STR(err, message);
     }
@@ -304,6 +305,34 @@ AMP_TEST(notes_may_be_absent_or_short)
     CHECK_INT(amp_options_read(file, &o, notes, 1, err, sizeof err), 0);
     CHECK_STR(notes, "");
     amp_cfg_free(file);
+}
+
+AMP_TEST(a_remark_after_a_value_is_named_as_the_cause)
+{
+    check_rejected(
+        "[net]\nmixed_precision=1 # on\n",
+        "a.cfg:2: mixed_precision=1#on: allowed: 0 or 1 (a remark is not allowed after a "
+        "value: put it on a line of its own)");
+    check_rejected("[net]\nseed=7 ; lucky\n",
+                   "a.cfg:2: seed=7;lucky: allowed: a whole number, 0 to 18446744073709551615 (a "
+                   "remark is not allowed after a value: put it on a line of its own)");
+}
+
+AMP_TEST(darknets_keys_are_checked_where_mixed_precision_is_on)
+{
+    CHECK_INT(read_text("[net]\nmosaic=1\nbatch=5\nsubdivisions=2\nauthor=me\n"), 0);
+    CHECK_STR(notes, "");
+    check_rejected("[net]\nmixed_precision=1\nBatch=5\n",
+                   "a.cfg:3: Batch=5 in [net]: unknown key; did you mean batch?");
+    check_rejected("[net]\nmixed_precision=1\nSed=5\n",
+                   "a.cfg:3: Sed=5 in [net]: unknown key; did you mean seed?");
+    check_rejected("[net]\nmixed_precision=1\nbatch=5\nsubdivisions=2\n",
+                   "a.cfg:4: subdivisions=2 in [net]: must divide batch=5; Darknet would train 4 "
+                   "images in an iteration");
+    check_rejected("[net]\nmixed_precision=1\nbatch=5x\n",
+                   "a.cfg:3: batch=5x in [net]: \"5x\"; allowed: a whole number of 32 bits");
+    CHECK_INT(read_line("author=me"), 0);
+    CHECK_STR(notes, "a.cfg:3: author=me in [net]: nobody reads this key here, it has no effect\n");
 }
 
 AMP_TEST(layer_override)

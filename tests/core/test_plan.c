@@ -1,10 +1,11 @@
 /* The precision plan: what must hold for every net, on stock and random ones, and what it decides
  * on chosen ones. */
+#include "plugin/core/layers.h"
 #include "plugin/core/plan.h"
 
 #include "tests/rig/harness.h"
 #include "tests/rig/random_net.h"
-#include "tests/rig/stock.h"
+#include "tests/rig/files.h"
 
 static char err[1024];
 static struct amp_cfg_file *cfg;
@@ -26,8 +27,9 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
     if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
     REQUIRE(cfg && !test_failures);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    plan =
-        net ? amp_plan_make(net, &options, device_losses, demoted, train, err, sizeof err) : NULL;
+    plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | device_losses, demoted, train,
+                               err, sizeof err)
+               : NULL;
     if (!plan) TEST_FAIL("%s", err);
     REQUIRE(plan);
 }
@@ -644,6 +646,14 @@ AMP_TEST(losses_on_the_device)
     CHECK(strstr(plan->layers[1].reason, "device") == NULL);
     forget();
     device_losses = 0;
+    plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
+    CHECK_STR(plan->layers[1].reason,
+              "loss: stays FP32, its delta carries the loss scale; mixed_precision=0 changes "
+              "nothing on a CPU: Darknet's code runs it anyway");
+    forget();
+    plan_layers("", "[lrn]\nmixed_precision=0\nsize=3\n[cost]\n");
+    CHECK(strstr(plan->layers[0].reason, "; mixed_precision=0 changes nothing: ") != NULL);
+    forget();
 }
 
 AMP_TEST(a_demoted_layer_leaves_fp16_and_says_why)
@@ -693,6 +703,34 @@ AMP_TEST(sums_that_are_fused_and_that_are_not)
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nstride=2\n") ADD("") END, 2));
     CHECK(!is_fused(LEAKY NORMALIZED("activation=leaky\nmixed_precision=0\n") ADD("") END, 2));
     CHECK(!is_fused(LEAKY LEAKY "[dropout]\n[shortcut]\nfrom=-3\nactivation=linear\n" END, 3));
+}
+
+/* Layer 0 has its delta in FP32, the sum in FP16. */
+AMP_TEST(a_sum_has_no_delta_in_common_with_a_term_of_another_format)
+{
+    plan_layers("", NORMALIZED("activation=leaky\nmixed_precision=0\n") LEAKY ADD("") END);
+    const struct amp_plan_layer *p = plan->layers;
+    CHECK(p[2].fused && p[0].out == AMP_FORMAT_FP32 && p[2].out == AMP_FORMAT_FP16);
+    CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 1 && p[2].delta_owner == 1);
+    forget();
+    plan_layers("", LEAKY LEAKY ADD("") END);
+    p = plan->layers;
+    CHECK(p[0].delta_owner == 0 && p[1].delta_owner == 0 && p[2].delta_owner == 0);
+    forget();
+}
+
+/* A byte counts the places of a window up to 15 x 15, and has one more for none. */
+AMP_TEST(indices_of_large_pools_are_wider)
+{
+    plan_layers("", PLAIN "[maxpool]\nsize=15\nstride=2\n[maxpool]\nsize=16\nstride=2\n" END);
+    for (int i = 1; i <= 2; i++) {
+        int index = plan->layers[i].buffer[AMP_BUFFER_INDEX];
+        CHECK_INT(net->layers[i].size, 14 + i);
+        REQUIRE(index >= 0);
+        CHECK_INT((long long)plan->buffers[index].bytes,
+                  (i == 1 ? 1 : 4) * net->batch * net->layers[i].outputs);
+    }
+    forget();
 }
 
 #define POOL(keys) "[maxpool]\n" keys

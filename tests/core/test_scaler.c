@@ -344,6 +344,25 @@ AMP_TEST(skips_on_the_way_down_are_not_counted_at_the_floor)
     CHECK_INT(failed_step(), AMP_VERDICT_STOP);
 }
 
+/* An overflow at the floor, and then the step is given up for another reason: a bad image in a
+ * later pass, or a layer that leaves FP16. The scale is not to blame, and the count begins anew. */
+AMP_TEST(a_step_given_up_for_another_reason_is_not_counted_at_the_floor)
+{
+    start("loss_scale_init=1", true);
+    for (int i = 0; i < 50; i++) {
+        CHECK_INT(amp_scaler_overflow(&s, 0), AMP_VERDICT_SKIP);
+        CHECK(s.at_floor);
+        CHECK_INT(amp_scaler_step(&s, false, false), AMP_VERDICT_SKIP);
+        CHECK_INT(s.floor_skips, 0);
+    }
+    for (int i = 1; i < AMP_SCALER_FLOOR_STOP; i++)
+        CHECK_INT(failed_step(), AMP_VERDICT_SKIP);
+    amp_scaler_overflow(&s, 0);
+    CHECK_INT(amp_scaler_step(&s, false, false), AMP_VERDICT_SKIP);
+    CHECK_INT(s.floor_skips, 0);
+    CHECK_INT(failed_step(), AMP_VERDICT_SKIP);
+}
+
 AMP_TEST(bad_images_never_stop_the_run)
 {
     start("loss_scale_init=1", true);

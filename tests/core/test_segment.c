@@ -31,13 +31,13 @@ static struct ampk_recording *record_end(struct ampk_context *context)
     return calloc(1, sizeof(struct ampk_recording));
 }
 
-static void run_again(const struct amp_segment *s, int way)
+static void run_again(const struct amp_segment *s, int pass)
 {
     bool stale = graph->weights_stale;
-    graph->weights_stale = way != AMP_FORWARD && way != AMP_BACKWARD;
-    for (int i = s->first; way != AMP_BACKWARD && i <= s->last; i++)
+    graph->weights_stale = pass != AMP_SEGMENT_FORWARD && pass != AMP_SEGMENT_BACKWARD;
+    for (int i = s->first; pass != AMP_SEGMENT_BACKWARD && i <= s->last; i++)
         amp_graph_forward_layer(graph, i);
-    for (int i = s->last; way == AMP_BACKWARD && i >= s->first; i--)
+    for (int i = s->last; pass == AMP_SEGMENT_BACKWARD && i >= s->first; i--)
         if (i >= graph->plan->first_backward) amp_graph_backward_layer(graph, i);
     graph->weights_stale = stale;
 }
@@ -47,9 +47,9 @@ static void record_play(struct ampk_context *context, struct ampk_recording *rec
     (void)context;
     plays++;
     for (int i = 0; recording->played && i < graph->n_segments; i++)
-        for (int way = 0; way < AMP_WAYS; way++)
-            if (graph->segments[i].way[way].recording == recording)
-                run_again(&graph->segments[i], way);
+        for (int pass = 0; pass < AMP_SEGMENT_PASSES; pass++)
+            if (graph->segments[i].runs[pass].recording == recording)
+                run_again(&graph->segments[i], pass);
     recording->played = true;
 }
 
@@ -152,6 +152,25 @@ AMP_TEST(what_is_recorded_is_recorded_once_for_its_values)
     CHECK_INT(records, 3);
     rig_free(r);
     CHECK_INT(alive, 0);
+}
+
+/* A recording reads the labels where they were when it was made. */
+AMP_TEST(a_recording_is_not_played_for_labels_elsewhere)
+{
+    static float labels[2][2 * 4 * 4 * 4];
+    struct ampk_backend backend = recorder();
+    struct rig *r = make_plain(&backend);
+    r->labels = labels[0];
+    for (int k = 0; k < 3; k++)
+        pass(r, 1);
+    CHECK_INT(plays, 4);
+    r->labels = labels[1];
+    pass(r, 1);
+    CHECK_INT(plays, 4);
+    CHECK_INT(alive, 0);
+    pass(r, 1);
+    CHECK_INT(plays, 6);
+    rig_free(r);
 }
 
 /* ---- dropout ---- */

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "plugin/core/sidecar.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #define LAYERS 4
 #define PARAMS 3
@@ -356,6 +356,58 @@ AMP_TEST(forged_values)
     check_forged(HEAD + 3 * ROW, &two, 4, "holds values that no run has"); /* 2, 2 */
     check_forged(good_bytes - 12, &inf, 4, "momentum that is not finite");
     check_forged(HEAD + 3 * ROW + 8, &nan, 4, "momentum that is not finite");
+    scratch_empty();
+}
+
+/* Arrays are read piece by piece: every piece is checked, and all of them come back. */
+AMP_TEST(arrays_of_several_pieces)
+{
+    enum { N = 20000 };
+    static float values[3][N], back[3][N];
+    static const int places[] = {0, 4095, 4096, 8191, 8192, 12345, N - 1};
+    struct amp_param param = {
+        .kind = AMP_PARAM_WEIGHTS, .n = N, .update = values[0], .m = values[1], .v = values[2]};
+    struct amp_param other = param;
+    struct state s;
+    set_up(&s);
+    s.run.n_params = 1;
+    s.run.params = &param;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < N; i++)
+            values[k][i] = (float)test_uniform(-1, 1);
+    write_sidecar("large", &s.run);
+    s.run.params = &other;
+    other.update = back[0], other.m = back[1], other.v = back[2];
+    CHECK_INT(read_sidecar("large", &s.run), 0);
+    CHECK(!memcmp(back, values, sizeof values));
+    s.run.params = &param;
+    for (int k = 0; k < 3; k++)
+        for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+            float *value = &values[k][places[i]], kept = *value;
+            *value = i % 2 ? NAN : INFINITY;
+            write_sidecar("large", &s.run);
+            *value = kept;
+            CHECK(!amp_sidecar_open(scratch("large"), err, sizeof err));
+            CHECK_SAYS(err, "momentum that is not finite");
+        }
+    scratch_empty();
+}
+
+/* All layers that left FP16 are in the file, whatever their number and places. */
+AMP_TEST(several_demotions)
+{
+    for (unsigned chosen = 0; chosen < 1u << LAYERS; chosen++) {
+        struct state a, b;
+        set_up(&a);
+        set_up(&b);
+        for (int i = 0; i < LAYERS; i++) {
+            if (chosen >> i & 1) a.demoted[i] = AMP_FORMAT_FP32;
+            b.demoted[i] = AMP_FORMAT_FP32;
+        }
+        write_sidecar("a", &a.run);
+        CHECK_INT(read_sidecar("a", &b.run), 0);
+        check_equal(&a, &b);
+    }
     scratch_empty();
 }
 

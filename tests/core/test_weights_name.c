@@ -1,8 +1,8 @@
 /* What the name of a weights file says. */
-#include "plugin/core/weights_name.h"
+#include "plugin/core/checkpoint.h"
 
 #include "tests/rig/harness.h"
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #include <sys/stat.h>
 

@@ -3,8 +3,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "plugin/core/whole_file.h"
-#include "tests/rig/scratch_folder.h"
+#include "plugin/core/file.h"
+#include "tests/rig/files.h"
 
 static char err[2 * PATH_MAX], text[100];
 

@@ -3,9 +3,11 @@
 Which file needs which is read from the compiled objects: a file needs those that define what it leaves
 undefined. One library at a time, so that a backend and its emulation are not mixed up.
 
-usage: circles.py BUILD LIBRARY...    where LIBRARY is a target, by the name of its objects' folder
+usage: circles.py BUILD LIBRARY...    where LIBRARY is a target that compile_commands.json has
 """
 
+import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -13,14 +15,19 @@ from pathlib import Path
 
 
 def symbols(build, libraries):
-    """Of each source file, the names it defines and those it needs."""
-    objects = [o for library in libraries for o in Path(build).rglob(f"{library}.dir/**/*.o")]
+    """Of each source file, the names it defines and those it needs. Objects of files that are no longer
+    compiled may still lie in the folder: compile_commands.json says which ones count."""
+    commands = json.loads((Path(build) / "compile_commands.json").read_text())
+    outputs = {re.search(r" -o (\S+)", command["command"])[1]: Path(command["file"]) for command in commands}
+    objects = {Path(build) / output: source for output, source in outputs.items()
+               if any(f"/{library}.dir/" in output for library in libraries)}
     assert objects, f"no objects of {libraries} in {build}"
     defines, needs = {}, {}
-    for path in sorted(objects):
+    for path, source in sorted(objects.items()):
         lines = subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout
         fields = [line.split()[-2:] for line in lines.splitlines() if line.strip()]
-        name = str(path).split(".dir/", 1)[1].removesuffix(".o")
+        name = f"{source.parent.name}/{source.name}"
+        assert name not in defines, f"two files are called {name}"
         defines[name] = {symbol for kind, symbol in fields if kind not in "Uw"}
         needs[name] = {symbol for kind, symbol in fields if kind in "Uw"}
     return defines, needs

@@ -1,4 +1,4 @@
-"""What includes what in plugin/ is what the table in plugin/README.md allows. Headers of the same folder are
+"""What includes what in plugin/ is what the table in docs/architecture.md allows. Headers of the same folder are
 included by their names alone, those of others from the project's root.
 
 usage: folders.py ROOT
@@ -10,11 +10,12 @@ from pathlib import Path
 
 ROOT = Path(sys.argv[1])
 PLUGIN = ROOT / "plugin"
+PAGE = ROOT / "docs/architecture.md"
 
 
 def allowed():
     """Of each folder, what stands between backticks in the row's last column."""
-    rows = re.findall(r"^\| `(\w+)/` \|.*\|(.*)\|$", (PLUGIN / "README.md").read_text(), re.M)
+    rows = re.findall(r"^\| `(\w+)/` \|.*\|(.*)\|$", PAGE.read_text(), re.M)
     return {folder: re.findall(r"`([\w/.]+)`", uses) for folder, uses in rows}
 
 
@@ -37,7 +38,7 @@ def reached(source):
 def main():
     table = allowed()
     folders = {path.name for path in PLUGIN.iterdir() if path.is_dir()} - {"include"}
-    assert set(table) == folders, f"plugin/README.md has {sorted(table)}, plugin/ has {sorted(folders)}"
+    assert set(table) == folders, f"docs/architecture.md has {sorted(table)}, plugin/ has {sorted(folders)}"
     used = set()
     for folder in sorted(folders):
         for source in sorted((PLUGIN / folder).glob("*.*")):
@@ -46,12 +47,12 @@ def main():
             for header in reached(source):
                 into = header.split("/")[0] + "/"
                 fits = [use for use in table[folder] if use in (into, header)]
-                assert fits, f"{source} includes {header}; plugin/README.md allows {folder}/ {table[folder]}"
+                assert fits, f"{source} includes {header}; docs/architecture.md allows {folder}/ {table[folder]}"
                 used |= {(folder, use) for use in fits}
     for folder, uses in table.items():
         for use in uses:
             unused = ("/" in use) and (folder, use) not in used
-            assert not unused, f"plugin/README.md: {folder}/ does not use {use}"
+            assert not unused, f"docs/architecture.md: {folder}/ does not use {use}"
     print(f"{len(used)} ways between {len(folders)} folders")
 
 

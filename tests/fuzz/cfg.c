@@ -1,5 +1,6 @@
 /* A cfg from text to plan: reader, options, net description with losses, plan, both reports. */
 #include "fuzz.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
 
@@ -18,7 +19,8 @@ static void check_shapes(const struct amp_net_desc *net)
 static void make_plan(const struct amp_net_desc *net, const struct amp_options *options, bool train)
 {
     char err[1024] = "";
-    struct amp_plan *plan = amp_plan_make(net, options, 0, NULL, train, err, sizeof err);
+    struct amp_plan *plan =
+        amp_plan_make(net, options, amp_layers_ours(NULL), NULL, train, err, sizeof err);
     if (plan) {
         amp_plan_print(plan, net, fuzz_nowhere());
         amp_plan_print_json(plan, net, fuzz_nowhere());

@@ -1,7 +1,6 @@
 /* What `detector map DATA CFG WEIGHTS` reads before Darknet builds the net: the input is all of its
  * files. */
 #include "fuzz.h"
-#include "plugin/app/check_network.h"
 #include "plugin/app/eval_set.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

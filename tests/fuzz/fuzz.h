@@ -1,5 +1,5 @@
 /* What the fuzz targets share. A target defines LLVMFuzzerTestOneInput; libFuzzer calls it, or
- * replay.c with the files of a corpus. It must not crash, leak, or break a FUZZ_REQUIRE. */
+ * replay.c with the inputs of its corpus. It must not crash, leak, or break a FUZZ_REQUIRE. */
 #ifndef AMP_FUZZ_H
 #define AMP_FUZZ_H
 

@@ -5,7 +5,7 @@ usage: json_tools.py [-max_total_time=S] [-runs=N] [-seed=N] [libFuzzer's other 
 
 A small mutation fuzzer with libFuzzer's arguments and statistics. Inputs that reach a new pair of
 consecutive lines (sys.settrace) are kept in the first folder. It needs nothing but Python, unlike
-atheris, and the code under test is small. -runs=0 replays the folders.
+atheris, and the code under test is small. -runs=0 replays: a CORPUS is a folder or a file of fuzz.py's.
 """
 
 import contextlib
@@ -119,7 +119,8 @@ def main():
     rng = random.Random(int(options.get("seed", time.time_ns())))
     end = time.monotonic() + float(options.get("max_total_time", 1e9))
     runs = int(options.get("runs", -1))
-    corpus = [path.read_bytes() for folder in folders for path in sorted(folder.iterdir())]
+    corpus = [data for folder in folders for data in
+              (fuzz.read_inputs(folder).values() if folder.is_file() else map(Path.read_bytes, sorted(folder.iterdir())))]
     coverage, done, tried = Coverage(), 0, corpus or [b"{}"]
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)

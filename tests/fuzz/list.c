@@ -2,7 +2,7 @@
 #include <stdbool.h>
 
 #include "fuzz.h"
-#include "plugin/input/train_list.h"
+#include "plugin/input/labels.h"
 
 static void note(void *context, const char *message)
 {

@@ -1,49 +1,65 @@
-/* Runs a fuzz target on every file of a folder: a corpus as a test, without libFuzzer. */
-#include <dirent.h>
-#include <limits.h>
-
+/* Runs a fuzz target on every input of its corpus: as a test, without libFuzzer. The corpus is a
+ * text file with an input on each line: its name, a blank, and its bytes, of which scripts/fuzz.py
+ * has written those that are not printable as \\, \n, \t or \xNN. */
+#define _POSIX_C_SOURCE 200809L /* getline */
 #include "fuzz.h"
 
-static uint8_t *read_file(const char *path, size_t *size)
+#include <sys/types.h>
+
+static unsigned hex_digit(char c)
 {
-    FILE *file = fopen(path, "rb");
-    FUZZ_REQUIRE(file && fseek(file, 0, SEEK_END) == 0);
-    *size = (size_t)ftell(file);
-    uint8_t *data = malloc(*size ? *size : 1);
-    rewind(file);
-    FUZZ_REQUIRE(data && fread(data, 1, *size, file) == *size);
-    fclose(file);
-    return data;
+    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
+    FUZZ_REQUIRE(at);
+    return (unsigned)(at - digits);
 }
 
-/* A target may change the working folder. */
-static int replay_folder(const char *name)
+/* Moves *text behind the byte that it returns. */
+static uint8_t next_byte(const char **text)
 {
-    struct dirent **names;
-    char *folder = realpath(name, NULL);
-    FUZZ_REQUIRE(folder);
-    int n = scandir(folder, &names, NULL, alphasort), files = 0;
-    for (int i = 0; i < n; i++) {
-        char path[PATH_MAX];
-        size_t size;
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
-        if (names[i]->d_name[0] != '.') {
-            fprintf(stderr, "%s\n", path);
-            uint8_t *data = read_file(path, &size);
-            LLVMFuzzerTestOneInput(data, size);
-            free(data);
-            files++;
-        }
-        free(names[i]);
-    }
-    if (n >= 0) free(names);
-    free(folder);
-    return files;
+    char c = *(*text)++;
+    if (c != '\\') return (uint8_t)c;
+    c = *(*text)++;
+    FUZZ_REQUIRE(c && strchr("\\ntx", c));
+    if (c != 'x') return c == 'n' ? '\n' : c == 't' ? '\t' : '\\';
+    unsigned high = hex_digit(*(*text)++), low = hex_digit(*(*text)++);
+    return (uint8_t)(high << 4 | low);
+}
+
+static void replay_line(char *line)
+{
+    char *blank = strchr(line, ' ');
+    FUZZ_REQUIRE(blank);
+    const char *text = blank + 1;
+    /* Exactly as long as the input, so that ASan sees what reads behind its end. */
+    uint8_t *bytes = malloc(strlen(text) + 1), *input = NULL;
+    size_t size = 0;
+    FUZZ_REQUIRE(bytes);
+    while (*text)
+        bytes[size++] = next_byte(&text);
+    FUZZ_REQUIRE(input = malloc(size ? size : 1));
+    memcpy(input, bytes, size);
+    free(bytes);
+    fprintf(stderr, "%.*s, %zu bytes\n", (int)(blank - line), line, size);
+    LLVMFuzzerTestOneInput(input, size);
+    free(input);
 }
 
 int main(int argc, char **argv)
 {
-    int files = argc == 2 ? replay_folder(argv[1]) : 0;
-    printf("%d inputs\n", files);
-    return files ? 0 : 1;
+    FILE *file = argc == 2 ? fopen(argv[1], "r") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t length;
+    int inputs = 0;
+    FUZZ_REQUIRE(file);
+    while ((length = getline(&line, &room, file)) > 0) {
+        FUZZ_REQUIRE(line[length - 1] == '\n' && strlen(line) == (size_t)length);
+        line[length - 1] = '\0';
+        replay_line(line);
+        inputs++;
+    }
+    free(line);
+    fclose(file);
+    printf("%d inputs\n", inputs);
+    return inputs ? 0 : 1;
 }

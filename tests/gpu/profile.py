@@ -23,12 +23,12 @@ def main():
     result = profile()
     wrong = [] if result["backend"] == "cuda" and result["device"] else ["it did not run on the device"]
     for way in ("fp32", "mixed"):
-        for name in ("forward", "backward"):
-            parts = [part[way][name] for part in result["layers"] + [result["other"]]]
-            if not all(part["seconds"] > 0 for part in parts[:-1]):
+        parts = [part[way] for part in result["layers"] + [result["other"]]]
+        for name in ("forward_seconds", "backward_seconds"):
+            if not all(part[name] > 0 for part in parts[:-1]):
                 wrong.append(f"{way} {name}: a layer took no time")
-            if abs(sum(part["share"] for part in parts) - 1) > 1e-6:
-                wrong.append(f"{way} {name}: the shares are not 1 together")
+        if abs(sum(part["share"] for part in parts) - 1) > 1e-6:
+            wrong.append(f"{way}: the shares are not 1 together")
     step = result["step_seconds"]
     print(f"{result['device']}: step {1e3 * step['fp32']:.3f} ms, {1e3 * step['mixed']:.3f} ms: " +
           ("; ".join(wrong) or "as it must be"))

@@ -77,7 +77,7 @@ NARROW = {
     r"(transpose|regroup|unpack_nchw|pass_planes)<|pass_delta|ampk_activate_planes<":
         "planes of pixels at least on one side: a warp reads and writes lines of them",
     r"look<": "what amp_log and `amp check` count",
-    r"ampk_(pass_back|judge_boxes|take_truths|lose|softmax_cells)|softmax_groups":
+    r"ampk_(pass_back|judge_boxes|take_truths|lose)|softmax_(cells|groups)":
         "losses, FP32 planes: a warp reads lines",
     r"finish_sums|list_parameters|take_sums": "numbers of channels",
     r"square": "the gradient's norm, for amp_log",

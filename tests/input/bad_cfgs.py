@@ -79,6 +79,22 @@ BOTH = [
     ("a head of no boxes", "num=4", "num=0", ["toy.cfg:65: anchors=", "num=0"]),
     ("a missing map", "[yolo]", "[yolo]\nmap=none.map", ["toy.cfg:64: map=none.map", "No such file"]),
 ]
+# What Darknet itself trains without a word, refused where mixed_precision=1 stands in line 3.
+MIXED = [
+    ("a key of another Darknet", "mask=2,3", "new_coords=1\nmask=2,3",
+     ["toy.cfg:91: new_coords=1 in [yolo]", "another network"]),
+    ("a setting of another Darknet", "batch=4", "optimizer=adamw\nbatch=4",
+     ["toy.cfg:4: optimizer=adamw in [net]", "another network"]),
+    ("a key in capitals", "batch=4", "Batch=4", ["toy.cfg:4: Batch=4", "did you mean batch?"]),
+    ("a misspelt key", "filters=16", "filters=16\nbatch_normalise=1",
+     ["toy.cfg:52: batch_normalise=1 in [convolutional]", "did you mean batch_normalize?"]),
+    ("subdivisions that do not divide", "batch=4\nsubdivisions=2", "batch=5\nsubdivisions=2",
+     ["toy.cfg:5: subdivisions=2", "must divide batch=5"]),
+    ("momentum 1", "momentum=0.9", "momentum=1", ["toy.cfg:9: momentum=1", "below 1"]),
+    ("too few anchors", ANCHORS, "mask=0,1\nanchors=12,12, 20\n", ["toy.cfg:66: anchors=", "3 numbers", "needed: 8"]),
+    ("a remark after a value", "max_batches=3", "max_batches=3\nseed=1 # fixed",
+     ["toy.cfg:14: seed=1#fixed", "a line of its own"]),
+]
 # What only training does.
 TRAIN = [
     ("unknown activation", "activation=leaky", "activation=mish", ["toy.cfg:22: activation=mish", "leaky"]),
@@ -107,6 +123,8 @@ def spoil(folder, name, old, new):
             head = text.rindex("[yolo]")
             text = text[:head] + text[head:].replace(old, new)
         text = text.replace(old, new, 1)
+    if (name, old, new) in [case[:3] for case in MIXED]:
+        text = text.replace("[net]\n", "[net]\nmixed_precision=1\n", 1)
     if name.startswith("random=1"):
         text = text.replace("random=0", "random=1")
     path.write_bytes(text.encode())
@@ -120,7 +138,7 @@ def limit():
 
 def run(program, command, folder):
     done = subprocess.run([program, "detector", command, "toy.data", "toy.cfg", "toy.weights"], cwd=folder,
-                          capture_output=True, text=True, preexec_fn=limit, timeout=120)
+                          capture_output=True, text=True, preexec_fn=limit, timeout=1200)
     return done.returncode, done.stderr
 
 
@@ -150,7 +168,7 @@ def main():
         root = Path(root)
         os.chdir(root)
         make_good_set(program, Path("good"))
-        cases = [(case, ("train", "map")) for case in BOTH] + [(case, ("train",)) for case in TRAIN]
+        cases = [(case, ("train", "map")) for case in BOTH + MIXED] + [(case, ("train",)) for case in TRAIN]
         with multiprocessing.dummy.Pool(os.cpu_count()) as pool:
             wrong = sum(pool.starmap(check, [(program, root / "good", root, number, *case)
                                              for number, case in enumerate(cases)]), [])

@@ -127,7 +127,7 @@ def contents(folder):
 
 def train(program, folder, *arguments):
     return subprocess.run([program, "detector", "train", "toy.data", "toy.cfg", *arguments],
-                          cwd=folder, capture_output=True, text=True, timeout=120)
+                          cwd=folder, capture_output=True, text=True, timeout=1200)
 
 
 def make_good_set(program, folder):
@@ -191,12 +191,51 @@ def check_hostile_header(program, good, folder):
                     ["amp", "check", "toy.data", "mixed.cfg"],
                     ["detector", "map", "toy.data", "toy.cfg", "toy.weights"]):
         run = subprocess.run([program, *command], cwd=folder, capture_output=True, text=True,
-                             timeout=120)
+                             timeout=1200)
         assert run.returncode == 1, "%s: status %d\n%s" % (command, run.returncode, run.stderr)
         said = [line for line in run.stderr.splitlines() if "decoded" in line]
         assert said and any(name in said[0] for name in names), run.stderr
         assert command[1] == "map" or not (folder / "bad.list").exists()
     assert not list((folder / "backup").iterdir())
+
+
+def check_words(program, good, folder):
+    """Unknown words: refused with the key and where one of ours was meant, else told and ignored."""
+    shutil.copytree(good, folder)
+    shutil.copy(folder / "toy.cfg", folder / "mixed.cfg")
+    edit(folder / "mixed.cfg", "[net]", "[net]\nmixed_precision=1")
+    before = contents(folder)
+    after, refused = ["toy.weights"], [
+        (["-mapp"], 'unknown word "-mapp"; the nearest known one is -map\n'),
+        (["-chrat", "c.svg"], "the nearest known one is -chart\n"),
+    ]
+    ignored = [
+        (["-claer"], 'unknown word "-claer"; the nearest known one is -clear'),
+        (["-clear", "foo"], 'unknown word "foo"; allowed: DATA CFG [WEIGHTS]'),
+        (["clear"], 'unknown word "clear"; the nearest known one is -clear'),
+        (["-gpus"], "no value after -gpus"),
+        (["-clear", "-clear"], "-clear is given twice"),
+    ]
+    in_place_of_weights = [(["-maps"], 'unknown word "-maps"; the nearest known one is -map'),
+                           (["-claer"], "the nearest known one is -clear"),
+                           (["-claer", "toy.weights"], "the nearest known one is -clear")]
+    for cfg in ("toy.cfg", "mixed.cfg"):
+        cases = [(after + words, said) for words, said in refused] + in_place_of_weights
+        if cfg == "mixed.cfg":
+            cases += [(after + words, said) for words, said in ignored]
+        for words, said in cases:
+            run = subprocess.run([program, "detector", "train", "toy.data", cfg, *words],
+                                 cwd=folder, capture_output=True, text=True)
+            assert run.returncode == 1 and "error: " in run.stderr, (words, run)
+            assert said in run.stderr and "nothing was trained" in run.stderr, (words, run.stderr)
+            assert run.stderr.count("error: ") == 1, run.stderr
+    assert contents(folder) == before
+    for words, said in ignored:
+        run = train(program, folder, *after, *words)
+        assert run.returncode == 0 and "warning: " + said in run.stderr, (words, run)
+        assert "ignored, as Darknet ignores it" in run.stderr, run.stderr
+    run = train(program, folder, *after, "-thresh", ".3", "-out", "x", "-i", "0", "-nogpu")
+    assert run.returncode == 0 and "warning" not in run.stderr, run.stderr
 
 
 def check_log_path(program, good, folder):
@@ -221,11 +260,12 @@ def main():
         check_undecodable_image(program, Path("good"), Path("undecodable"))
         check_hostile_header(program, Path("good"), Path("hostile"))
         check_log_path(program, Path("good"), Path("log"))
+        check_words(program, Path("good"), Path("words"))
         run = train(program, Path("good"), "toy.weights", "-clear")
         assert run.returncode == 0 and "ends before" not in run.stderr, run.stderr
         run = subprocess.run([program, "detector", "train", "toy.data"], capture_output=True,
                              text=True)
-        assert run.returncode == 1 and "usage:" in run.stderr, run.stderr
+        assert run.returncode == 1 and "Usage:" in run.stderr, run.stderr
 
 
 if __name__ == "__main__":

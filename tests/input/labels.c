@@ -1,4 +1,4 @@
-// Label files: Darknet's rule for their path, and what is read and refused in them.
+/* Label files: Darknet's rule for their path, and what is read and refused in them. */
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@ static void check_path(const char *image, const char *expected)
     if (!failed) CHECK_STR(path, expected);
 }
 
-// Expected: what Darknet's find_replace chain gives.
+/* Expected: what Darknet's find_replace chain gives. */
 AMP_TEST(path_rule)
 {
     check_path("data/images/a.jpg", "data/labels/a.txt");
@@ -25,7 +25,8 @@ AMP_TEST(path_rule)
     check_path("images/a.JPG", "labels/a.txt");
     check_path("images/a.JPEG", "labels/a.txt");
     check_path("a.jpg", "a.txt");
-    check_path("images/a.jpeg", "labels/a.jpeg"); // no rule for .jpeg: a missing file, told later
+    check_path("images/a.jpeg",
+               "labels/a.jpeg"); /* no rule for .jpeg: a missing file, told later */
 }
 
 AMP_TEST(path_rule_replaces_the_first_occurrence_only)
@@ -33,7 +34,7 @@ AMP_TEST(path_rule_replaces_the_first_occurrence_only)
     check_path("images_old/images/a.jpg", "labels_old/images/a.txt");
     check_path("images/a.jpg.jpg", "labels/a.txt.jpg");
     check_path("images/raw/JPEGImages/b.png", "labels/labels/labels/b.txt");
-    check_path("images/draw.png", "labels/dlabels.txt"); // Darknet does this too
+    check_path("images/draw.png", "labels/dlabels.txt"); /* Darknet does this too */
     check_path("images/a.jpg.png", "labels/a.txt.txt");
 }
 
@@ -50,7 +51,7 @@ AMP_TEST(path_rule_refuses)
                   "pictures/a.jpeg: Darknet's rule gives no");
     check_no_path("pictures/a.jpg", 14, "longer than 13 bytes");
     check_no_path("set/raw/a.jpg", 16,
-                  "longer than 15 bytes"); // fits only before "labels" is put in
+                  "longer than 15 bytes"); /* fits only before "labels" is put in */
     char path[17], err[300];
     CHECK_INT(amp_label_path("set/raw/a.jpg", path, sizeof path, err, sizeof err), 0);
 }
@@ -63,7 +64,7 @@ static int n_told;
 static void remember(void *context, const char *message)
 {
     (void)context;
-    ++n_told;
+    n_told++;
     strncat(told, message, sizeof told - strlen(told) - 2);
     strcat(told, "\n");
 }
@@ -78,7 +79,7 @@ static void write_labels(const char *text, size_t size)
     close(fd);
 }
 
-// Reads the text as a label file of 3 classes.
+/* Reads the text as a label file of 3 classes. */
 static int read_text(const char *text, size_t size, struct amp_labels *labels)
 {
     told[0] = '\0';
@@ -101,14 +102,30 @@ AMP_TEST(reads_rows)
     CHECK_INT(labels.rows[1].class_id, 2);
     CHECK_NEAR(labels.rows[1].x, 0.1, 0);
     CHECK_NEAR(labels.rows[2].height, 0.001, 0);
-    CHECK_INT(labels.over_edge, 2); // the second (0.1 - 1/2 < 0) and the third
+    CHECK_INT(labels.over_edge, 2); /* the second (0.1 - 1/2 < 0) and the third */
     CHECK_INT(read_text("", 0, &labels), 0);
     CHECK_INT(labels.count, 0);
     CHECK_INT(labels.over_edge, 0);
     amp_labels_free(&labels);
 }
 
-// Darknet leaves them out of training.
+/* Each side by itself: boxes that reach over one edge alone, and that touch all four. */
+AMP_TEST(every_edge_counts)
+{
+    static const char *const over[] = {"0 0.1 0.5 0.3 0.1\n", "0 0.9 0.5 0.3 0.1\n",
+                                       "0 0.5 0.1 0.1 0.3\n", "0 0.5 0.9 0.1 0.3\n"};
+    struct amp_labels labels = {0};
+    for (int i = 0; i < 4; i++) {
+        CHECK_INT(read_text(over[i], strlen(over[i]), &labels), 0);
+        CHECK_INT(labels.over_edge, 1);
+    }
+    static const char whole[] = "0 0.5 0.5 1 1\n0 0.9 0.5 0.2 0.9\n0 0.5 0.9 0.9 0.2\n";
+    CHECK_INT(read_text(whole, strlen(whole), &labels), 0);
+    CHECK_INT(labels.over_edge, 0);
+    amp_labels_free(&labels);
+}
+
+/* Darknet leaves them out of training. */
 AMP_TEST(boxes_without_area_are_counted)
 {
     struct amp_labels labels = {0};
@@ -125,11 +142,11 @@ AMP_TEST(grows)
 {
     struct amp_labels labels = {0};
     char text[40 * 300] = "";
-    for (int i = 0; i < 300; ++i)
+    for (int i = 0; i < 300; i++)
         sprintf(text + strlen(text), "%d 0.5 0.5 0.25 %g\n", i % 3, (i + 1) / 1000.0);
     CHECK_INT(read_text(text, strlen(text), &labels), 0);
     REQUIRE(labels.count == 300);
-    for (int i = 0; i < 300; ++i)
+    for (int i = 0; i < 300; i++)
         CHECK_NEAR(labels.rows[i].height, (i + 1) / 1000.0, 1e-15);
     CHECK_INT(labels.over_edge, 0);
     amp_labels_free(&labels);

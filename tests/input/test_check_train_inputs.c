@@ -57,7 +57,7 @@ static void put_list(void)
 {
     FILE *fp = fopen("train.txt", "w");
     REQUIRE(fp != NULL);
-    for (int i = 0; i < IMAGES; ++i)
+    for (int i = 0; i < IMAGES; i++)
         fprintf(fp, "images/%d.jpg\n", i);
     fclose(fp);
 }
@@ -69,7 +69,7 @@ static void put_good_set(void)
     put("a.data", good_data);
     put("two.names", "cat\ndog\n");
     put_list();
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         snprintf(path, sizeof path, "images/%d.jpg", i);
         put(path, "not looked into");
         snprintf(path, sizeof path, "labels/%d.txt", i);
@@ -120,7 +120,7 @@ static int count_backup_files(void)
     DIR *dir = opendir("backup");
     REQUIRE(dir != NULL);
     while (readdir(dir))
-        ++n;
+        n++;
     closedir(dir);
     return n;
 }
@@ -234,7 +234,7 @@ AMP_TEST(missing_images_and_labels)
               "train.txt: label files that cannot be read (2):\n"
               "  line 4: labels/3.txt: No such file or directory\n"
               "  line 5: labels/4.txt: No such file or directory");
-    for (int i = 0; i < IMAGES; ++i) {
+    for (int i = 0; i < IMAGES; i++) {
         char path[64];
         snprintf(path, sizeof path, "images/%d.jpg", i);
         unlink(path);
@@ -337,6 +337,8 @@ AMP_TEST(classes_that_disagree)
                    "a.data:1: classes=0; allowed: a whole number, at least 1");
     put("two.names", "cat\ndog\ncow\n\n");
     check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
+    put("two.names", "cat\n\ndog\n"); /* Darknet's second class is called "" */
+    check_bad("a.data:4: names=two.names: has 3 names, but there are 2 classes");
     put("two.names", "cat\ndog\n\n");
     check_good();
     check_bad_data("two.names", "absent.names",
@@ -424,6 +426,69 @@ AMP_TEST(weights)
                    "loaded, layer 1 and later ones start anew\n");
 }
 
+AMP_TEST(jitter)
+{
+    start();
+    check_bad_cfg("num=2\n", "num=2\njitter=1\n",
+                  "a.cfg:24: jitter=1 in [yolo]; allowed: 0 to below 1");
+    check_bad_cfg("num=2\n", "num=2\njitter=-.1\n",
+                  "a.cfg:24: jitter=-0.1 in [yolo]; allowed: 0 to below 1");
+    put_replaced("a.cfg", good_cfg, "num=2\n", "num=2\njitter=.99\n");
+    check_good();
+}
+
+/* 6000 outputs for each of 608 x 608 places are more than an int counts; of 576 x 576 they are not.
+ */
+AMP_TEST(the_largest_size_of_random_1_is_tried)
+{
+    start();
+    put("a.cfg", "[net]\nbatch=1\nheight=32\nwidth=32\nchannels=3\nmax_batches=10\n"
+                 "[convolutional]\nfilters=6000\nsize=1\n[maxpool]\nsize=32\nstride=32\n"
+                 "[convolutional]\nfilters=14\nsize=1\nactivation=linear\n"
+                 "[yolo]\nmask=0,1\nanchors=1,1, 2,2\nnum=2\nclasses=2\nrandom=1\n");
+    CHECK_INT(check(), -1);
+    CHECK_SAYS(err, "random=1 also trains at 608 x 608, where: ");
+}
+
+AMP_TEST(keys_of_the_data_file)
+{
+    start();
+    check_bad_data(
+        "classes=2", "claases=2",
+        "a.data:1: claases=: Darknet knows no such key; the nearest known one is classes");
+    check_bad_data("train=train.txt", "trian=train.txt",
+                   "a.data:2: trian=: Darknet knows no such key; the nearest known one is train\n"
+                   "image list data/train.list: No such file or directory (a.data has no train= "
+                   "line: this is Darknet's default)");
+    check_bad_data("backup=backup\n", "",
+                   "backup folder /backup/: No such file or directory (a.data has no backup= line: "
+                   "this is Darknet's default)");
+    put_replaced("a.data", good_data, "classes=2", "classes=2\ncolour=blue\nresults=x");
+    check_good();
+    CHECK_STR(out, "warning: a.data:2: colour=: Darknet knows no such key\n");
+    put_replaced("a.data", good_data, "classes=2", "claases=2");
+    put_replaced("a.cfg", good_cfg, "mixed_precision=1\n", "");
+    check_good(); /* stock Darknet's training does not read it */
+    CHECK_STR(out, "warning: a.data:1: claases=: Darknet knows no such key; the nearest known one "
+                   "is classes\n");
+}
+
+AMP_TEST(blanks_in_the_data_file)
+{
+    start();
+    check_bad_data("backup=backup", "# a b=c d\n backup = my folder ",
+                   "backup folder myfolder: No such file or directory");
+    CHECK_STR(out,
+              "warning: a.data:6: backup=my folder: Darknet drops blanks and reads myfolder\n");
+    put_replaced("a.data", good_data, "names=two.names", "names\t=  two .names");
+    check_good();
+    CHECK_STR(out,
+              "warning: a.data:4: names=two .names: Darknet drops blanks and reads two.names\n");
+    put_replaced("a.data", good_data, "names=two.names", " names = two.names ");
+    check_good();
+    CHECK_STR(out, "");
+}
+
 AMP_TEST(backup_folder)
 {
     start();
@@ -433,7 +498,7 @@ AMP_TEST(backup_folder)
     char data[512], err_text[] = "its weights files would have names of 256 bytes; Darknet has "
                                  "room for 255";
     int n = sprintf(data, "classes=2\ntrain=train.txt\nbackup=backup");
-    for (int i = 0; i < (256 - 6 - 1 - 1 - 14) / 2; ++i) /* backup, /, a, _final.weights */
+    for (int i = 0; i < (256 - 6 - 1 - 1 - 14) / 2; i++) /* backup, /, a, _final.weights */
         n += sprintf(data + n, "/.");
     put("a.data", data);
     CHECK_INT(check(), -1);

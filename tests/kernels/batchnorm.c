@@ -1,6 +1,5 @@
 /* Conformance: batch-norm and the gradient of bias and activation. */
-#include "batchnorm_rig.h"
-#include "statistics_rig.h"
+#include "layers.h"
 
 /* In half of the cases all tensors are what networks mostly have, one dtype in NHWC without gaps
  * and channels by 8, in the others any mixture. */

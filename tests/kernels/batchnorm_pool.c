@@ -1,6 +1,6 @@
 /* Conformance: batch-norm, activation and 2 x 2 maxpool in one, against the reference and against
  * the operations that they stand for. */
-#include "batchnorm_rig.h"
+#include "layers.h"
 
 /* Few different values, so that windows have ties; now and then what is not finite. */
 static double value_with_ties(void)

@@ -1,6 +1,5 @@
 /* Conformance: convolution and inner product, forward and both gradients. */
-#include "batchnorm_rig.h"
-#include "statistics_rig.h"
+#include "layers.h"
 #ifdef CUDA_EMULATED
 #include "tests/emulation/emulation.h"
 #include "tests/emulation/tensor_core_host.h"

@@ -140,7 +140,9 @@ static void random_yolo(struct head_case *c)
                                 .net_w = size,
                                 .net_h = size + 32,
                                 .truths = c->room,
-                                .truths_used = head_chance(8) ? c->room + 5 : c->room};
+                                .truths_used = head_chance(8)   ? c->room + 5
+                                               : head_chance(3) ? head_int(1, c->room)
+                                                                : c->room};
     head_input(c);
     head_truths(c);
 }

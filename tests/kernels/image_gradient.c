@@ -1,7 +1,7 @@
 /* Conformance: batch-norm's backward and a first convolution's weight gradient in one, against the
  * backend's own batch-norm, to the bit, and the reference's weight gradient of the dy that this
  * stores. */
-#include "batchnorm_rig.h"
+#include "layers.h"
 
 static const char SETTING[] = "AMPK_CUDA_IMAGE_GRADIENT";
 

@@ -1,6 +1,6 @@
 /* Conformance: dropout, clipping and activation. */
 #include "kernels/philox.h"
-#include "activation_error.h"
+#include "layers.h"
 
 /* ---- dropout ---- */
 

@@ -1,5 +1,5 @@
 /* Conformance: upsample, shortcut, reorg, flatten. */
-#include "activation_error.h"
+#include "layers.h"
 
 /* ---- upsample ---- */
 

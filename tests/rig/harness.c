@@ -1,5 +1,5 @@
-// The harness itself: that checks fail when they must, whatever NDEBUG says, and that filters and
-// seeds work. A harness that cannot fail would make every other test worthless.
+/* The harness itself: that checks fail when they must, whatever NDEBUG says, and that filters and
+ * seeds work. A harness that cannot fail would make every other test worthless. */
 
 #define NDEBUG
 #include "harness.h"
@@ -87,7 +87,7 @@ AMP_TEST(seed_repeats_the_numbers)
     CHECK(test_random() != first);
     test_random_state = 7;
     CHECK(test_random() == first);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 1000; i++) {
         double x = test_uniform(-2, 3);
         CHECK(x >= -2 && x < 3);
     }

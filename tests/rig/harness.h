@@ -1,15 +1,15 @@
-// Small test harness in one header. A test program:
-//
-//   #include "tests/rig/harness.h"
-//   AMP_TEST(adds) { CHECK_INT(1 + 1, 2); }
-//   AMP_TEST_MAIN
-//
-// Arguments of the program: --list prints the tests, a word runs those whose name contains it.
-// A failed CHECK is reported with file and line and the test goes on; REQUIRE ends the test. The
-// exit status is 1 when anything failed, when no test ran, or when a test ended the program itself
-// (Darknet's exit(0)). Checks do not depend on NDEBUG.
-// Random data comes from test_random(), seeded per test from AMP_TEST_SEED (default 1); a failing
-// test prints its seed.
+/* Small test harness in one header. A test program:
+ *
+ *   #include "tests/rig/harness.h"
+ *   AMP_TEST(adds) { CHECK_INT(1 + 1, 2); }
+ *   AMP_TEST_MAIN
+ *
+ * Arguments of the program: --list prints the tests, a word runs those whose name contains it.
+ * A failed CHECK is reported with file and line and the test goes on; REQUIRE ends the test. The
+ * exit status is 1 when anything failed, when no test ran, or when a test ended the program itself
+ * (Darknet's exit(0)). Checks do not depend on NDEBUG.
+ * Random data comes from test_random(), seeded per test from AMP_TEST_SEED (default 1); a failing
+ * test prints its seed. */
 #ifndef AMP_TEST_HARNESS_H
 #define AMP_TEST_HARNESS_H
 
@@ -28,11 +28,11 @@ struct test_case {
 };
 
 static struct test_case *test_first, **test_last = &test_first;
-static int test_failures; // of the running test
+static int test_failures; /* of the running test */
 static jmp_buf test_end;
 static uint64_t test_random_state;
-static const char *test_running; // NULL: none
-static pid_t test_process;       // its children may end as they like
+static const char *test_running; /* NULL: none */
+static pid_t test_process;       /* its children may end as they like */
 
 #define AMP_TEST(id)                                                                               \
     static void test_run_##id(void);                                                               \
@@ -72,7 +72,7 @@ static pid_t test_process;       // its children may end as they like
         if (test_a != test_e) TEST_FAIL("%s is %lld, expected %lld", #actual, test_a, test_e);     \
     } while (0)
 
-// True difference at most tol; NaN is never near anything.
+/* True difference at most tol; NaN is never near anything. */
 #define CHECK_NEAR(actual, expected, tol)                                                          \
     do {                                                                                           \
         double test_a = (actual), test_e = (expected), test_t = (tol);                             \
@@ -88,14 +88,14 @@ static pid_t test_process;       // its children may end as they like
                       test_e);                                                                     \
     } while (0)
 
-// words: what must stand somewhere in the text.
+/* words: what must stand somewhere in the text. */
 #define CHECK_SAYS(text, words)                                                                    \
     do {                                                                                           \
         const char *test_a = (text), *test_w = (words);                                            \
         if (!strstr(test_a, test_w)) TEST_FAIL("\"%s\" does not say \"%s\"", test_a, test_w);      \
     } while (0)
 
-// The next 64 random bits (splitmix64).
+/* The next 64 random bits (splitmix64). */
 __attribute__((unused)) static uint64_t test_random(void)
 {
     uint64_t z = (test_random_state += 0x9e3779b97f4a7c15u);
@@ -104,7 +104,7 @@ __attribute__((unused)) static uint64_t test_random(void)
     return z ^ (z >> 31);
 }
 
-// Uniform in [low, high).
+/* Uniform in [low, high). */
 __attribute__((unused)) static double test_uniform(double low, double high)
 {
     return low + (high - low) * (double)(test_random() >> 11) * 0x1p-53;
@@ -142,7 +142,7 @@ static int test_main(int argc, char **argv)
         if (list) {
             puts(test->name);
         } else if (strstr(test->name, filter)) {
-            ++ran;
+            ran++;
             failed += test_run_one(test, seed);
         }
     }

@@ -2,7 +2,7 @@
 
 #include "kernels/reference/tensor.h"
 #include "plugin/core/options.h"
-#include "plugin/core/executor.h"
+#include "plugin/core/layers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -261,20 +261,20 @@ static int build(struct rig *r, const char *text)
     if (!r->cfg || amp_options_read(r->cfg, &r->options, NULL, 0, r->err, size)) return -1;
     r->net = amp_net_describe(r->cfg, 0, 0, true, r->err, size);
     if (!r->net) return -1;
-    r->plan = amp_plan_make(r->net, &r->options, r->device_losses, NULL, true, r->err, size);
+    r->plan = amp_plan_make(r->net, &r->options, r->ours, NULL, true, r->err, size);
     r->context = r->backend->context_create(0, r->err, size);
     if (!r->plan || !r->context) return -1;
     bind_layers(r);
     return rig_make_graph(r, r->net->subdivisions > 1);
 }
 
-static struct rig *create(const char *text, const struct ampk_backend *backend,
-                          unsigned device_losses, uint64_t (*random)(void))
+static struct rig *create(const char *text, const struct ampk_backend *backend, unsigned ours,
+                          uint64_t (*random)(void))
 {
     random_bits = random;
     struct rig *r = allocate(1, sizeof *r);
     r->backend = backend;
-    r->device_losses = device_losses;
+    r->ours = ours;
     if (build(r, text) == 0) return r;
     fprintf(stderr, "%s\n", r->err);
     rig_free(r);
@@ -284,13 +284,13 @@ static struct rig *create(const char *text, const struct ampk_backend *backend,
 struct rig *rig_create(const char *text, const struct ampk_backend *backend,
                        uint64_t (*random)(void))
 {
-    return create(text, backend, 0, random);
+    return create(text, backend, amp_layers_ours(NULL), random);
 }
 
 struct rig *rig_create_with_losses(const char *text, const struct ampk_backend *backend,
                                    uint64_t (*random)(void))
 {
-    return create(text, backend, amp_device_losses(backend), random);
+    return create(text, backend, amp_layers_ours(backend), random);
 }
 
 static void free_values(struct rig *r)

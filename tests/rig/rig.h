@@ -13,7 +13,7 @@
 #ifndef AMP_TEST_RIG_H
 #define AMP_TEST_RIG_H
 
-#include "plugin/core/graph.h"
+#include "plugin/core/tensors.h"
 
 struct rig {
     const struct ampk_backend *backend;
@@ -29,11 +29,11 @@ struct rig {
     int n_params, n_rolling;
     float *input, **truth; /* truth: per layer, NULL where it is no loss */
     float *rolling_start;  /* what rig_forward begins with */
-    unsigned device_losses;
-    bool draws_masks;     /* the backend draws dropout's; for a graph that is made anew */
-    const float *labels;  /* net.truth */
-    double loss;          /* of the last forward */
-    double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */
+    unsigned ours;         /* types of layers that have an executor */
+    bool draws_masks;      /* the backend draws dropout's; for a graph that is made anew */
+    const float *labels;   /* net.truth */
+    double loss;           /* of the last forward */
+    double loss_rounding;  /* what rounding the losses' inputs to FP32 may change it by, squared */
     char err[1024];
 };
 

@@ -1,5 +1,5 @@
-// A temporary folder with a few small images of every kind of label, for tests that load batches.
-// The images are PPM whatever their names say: OpenCV looks at the content.
+/* A temporary folder with a few small images of every kind of label, for tests that load batches.
+ * The images are PPM whatever their names say: OpenCV looks at the content. */
 #ifndef AMP_TEST_SMALL_SET_H
 #define AMP_TEST_SMALL_SET_H
 
@@ -11,7 +11,7 @@
 #define SMALL_SET_IMAGES 12
 #define SMALL_SET_W      20
 #define SMALL_SET_H      14
-#define SMALL_SET_STEP   20 // image i has the red value i * SMALL_SET_STEP everywhere
+#define SMALL_SET_STEP   20 /* image i has the red value i * SMALL_SET_STEP everywhere */
 
 static char *box_paths[SMALL_SET_IMAGES], *mask_paths[SMALL_SET_IMAGES];
 
@@ -28,8 +28,8 @@ static inline void write_small_image(const char *path, int i)
     FILE *f = fopen(path, "wb");
     if (!f) abort();
     fprintf(f, "P6 %d %d 255\n", SMALL_SET_W, SMALL_SET_H);
-    for (int y = 0; y < SMALL_SET_H; ++y)
-        for (int x = 0; x < SMALL_SET_W; ++x) {
+    for (int y = 0; y < SMALL_SET_H; y++)
+        for (int x = 0; x < SMALL_SET_W; x++) {
             unsigned char rgb[3] = {(unsigned char)(i * SMALL_SET_STEP), (unsigned char)(x * 12),
                                     (unsigned char)(y * 17 + i)};
             fwrite(rgb, 3, 1, f);
@@ -59,7 +59,7 @@ static void remove_small_set(void)
     if (system(command)) fprintf(stderr, "cannot remove %s\n", small_set_folder);
 }
 
-// Makes the folder and enters it.
+/* Makes the folder and enters it. */
 __attribute__((constructor)) static void make_small_set(void)
 {
     if (!mkdtemp(small_set_folder) || chdir(small_set_folder)) abort();
@@ -67,7 +67,7 @@ __attribute__((constructor)) static void make_small_set(void)
     atexit(remove_small_set);
     mkdir("boxes", 0777);
     mkdir("masks", 0777);
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i) {
+    for (int i = 0; i < SMALL_SET_IMAGES; i++) {
         box_paths[i] = add_small_image("boxes", i,
                                        "1 0.5 0.5 0.4 0.3\n0 0.3 0.4 0.25 0.2\n"
                                        "1 0.7 0.6 0.3 0.5\n");
@@ -75,7 +75,7 @@ __attribute__((constructor)) static void make_small_set(void)
     }
 }
 
-// A net with an odd number of initial weights, a dropout layer and a yolo head.
+/* A net with an odd number of initial weights, a dropout layer and a yolo head. */
 static inline const char *write_small_cfg(const char *net_keys)
 {
     static char text[2048];

@@ -47,7 +47,7 @@ def run(program, text, folder, *arguments):
     cfg = folder / "net.cfg"
     cfg.write_text(NET + text)
     done = subprocess.run([program, cfg, "none", "--heads", "fixed", "--dump", folder, "--warmup", "2",
-                           "--steps", "2", *arguments], capture_output=True, text=True, timeout=300)
+                           "--steps", "2", *arguments], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
 

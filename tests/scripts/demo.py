@@ -23,30 +23,7 @@ import demo
 import training
 from bench_lib import BenchError
 
-FP32 = {"map50": 0.768, "map": 0.45, "device": "CPU", "seconds_per_iteration": 0.4,
-        "peak_memory_mb": 200.0, "device_memory_mb": None, "seconds": 280.0}
-MIXED = {**FP32, "seconds_per_iteration": 0.05, "peak_memory_mb": 150.0, "redone": 2, "skipped": 0}
 SAYS_NO_GPU = "echo 'darknet-amp: no usable GPU (CUDA finds none), running on the CPU' >&2\n"
-
-
-def table(fp32, mixed):
-    with contextlib.redirect_stdout(io.StringIO()) as text:
-        demo.print_table(fp32, mixed)
-    return text.getvalue().splitlines()
-
-
-def test_table():
-    on_cpu = table(FP32, MIXED)
-    assert "Trained on: CPU" in on_cpu and not any("GPU" in line for line in on_cpu), on_cpu
-    assert "peak memory                 200 MB      150 MB   75 %" in on_cpu, on_cpu
-    assert "seconds per iteration        0.400       0.050   8.0x faster" in on_cpu, on_cpu
-    card = {"device": "NVIDIA T4", "device_memory_mb": 1000}
-    on_gpu = table({**FP32, **card}, {**MIXED, **card, "device_memory_mb": 600})
-    assert "Trained on: NVIDIA T4" in on_gpu, on_gpu
-    assert "peak memory, host           200 MB      150 MB   75 %" in on_gpu, on_gpu
-    assert "peak memory, GPU           1000 MB      600 MB   60 %" in on_gpu, on_gpu
-    untold = table({**FP32, **card, "device_memory_mb": None}, {**MIXED, **card})
-    assert "peak memory, GPU           unknown     1000 MB" in untold, untold
 
 
 def make_executable(path, text):
@@ -115,7 +92,6 @@ def test_device_memory(folder):
             assert memory.peak == peak, (used, memory.peak)
 
 
-test_table()
 for test in (test_gpu_of, test_train, test_device_memory):
     with tempfile.TemporaryDirectory() as scratch:
         test(Path(scratch))

@@ -44,7 +44,7 @@ def start(folder, pip, files=FILES):
 
 
 def finish(process):
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=1200)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

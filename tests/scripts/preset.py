@@ -3,7 +3,6 @@
 usage: preset.py ROOT
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -50,15 +49,14 @@ def nvcc_text(offered):
 class Machine:
     """A folder with a PATH of its own: tools, and what the cases put there."""
 
-    def __init__(self, folder, smi=None, nvcc=None, cmake_error=None, pci=(), fetched=None):
+    def __init__(self, folder, smi=None, nvcc=None, cmake_error=None, pci=(), fetched=None, patience=60):
         """smi: text of the stand-in; nvcc: what it offers; pci: [(vendor, class)]; fetched: what the
-        nvcc offers that get-cuda.sh gets, None: it fails"""
+        nvcc offers that get-cuda.sh gets, None: it fails; patience: seconds of the stand-in for timeout"""
         self.folder, self.bin = Path(folder), Path(folder) / "bin"
         self.bin.mkdir()
         for tool in TOOLS:
             (self.bin / tool).symlink_to(shutil.which(tool))
-        # One second is enough to wait for what never comes.
-        make_executable(self.bin / "timeout", f'shift 3\nexec {shutil.which("timeout")} 1 "$@"\n')
+        make_executable(self.bin / "timeout", f'shift 3\nexec {shutil.which("timeout")} {patience} "$@"\n')
         if smi is not None:
             make_executable(self.bin / "nvidia-smi", smi)
         if nvcc is not None:
@@ -83,7 +81,7 @@ class Machine:
     def run(self, script, **environment):
         text = (f". {ROOT}/scripts/packages.sh\n. {ROOT}/scripts/preset.sh\nusual_cuda=$PWD/nowhere\n"
                 f"pci_devices=$PWD/pci\ninstall_missing() {{ echo asked apt for $*; }}\n{script}")
-        return subprocess.run([*SHELL, "-c", text], cwd=self.folder, text=True, timeout=60,
+        return subprocess.run([*SHELL, "-c", text], cwd=self.folder, text=True, timeout=1200,
                               env={"PATH": str(self.bin), **environment}, capture_output=True)
 
     def choose(self, **environment):
@@ -247,8 +245,8 @@ def test_no_gpu():
     expect(fails.choose(), "cpu", "nvidia-smi ends with status 9 (NVIDIA-SMI has failed because)")
     expect(machine(smi="echo No devices were found\n", nvcc=CUDA_13).choose(), "cpu",
            "lists no GPU with a compute capability (No devices were found)")
-    expect(machine(smi="exec sleep 30\n".replace("sleep", shutil.which("sleep")), nvcc=CUDA_13).choose(),
-           "cpu", "nvidia-smi gave no answer")
+    expect(machine(smi="exec sleep 3000\n".replace("sleep", shutil.which("sleep")), nvcc=CUDA_13,
+                   patience=1).choose(), "cpu", "nvidia-smi gave no answer")
     for hidden in ("", "-1"):
         expect(machine(smi=lists(T4), nvcc=CUDA_13).choose(CUDA_VISIBLE_DEVICES=hidden), "cpu",
                "CUDA_VISIBLE_DEVICES hides")

@@ -1,6 +1,6 @@
-// The complete CUDA backend, on the emulation (test_cuda_training.c): networks that train in
-// several threads at once, each on a device of its own, are each what they are alone, byte for
-// byte. For TSan, which looks for what the threads share in our code.
+/* The complete CUDA backend, on the emulation (test_cuda_training.c): networks that train in
+ * several threads at once, each on a device of its own, are each what they are alone, byte for
+ * byte. For TSan, which looks for what the threads share in our code. */
 #include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
@@ -46,13 +46,13 @@ AMP_TEST(threads_train_beside_each_other)
     emulation_devices(THREADS);
     struct job alone = start(0);
     train(&alone);
-    for (int i = 0; i < THREADS; ++i)
+    for (int i = 0; i < THREADS; i++)
         beside[i] = start(i);
-    for (int i = 0; i < THREADS; ++i)
+    for (int i = 0; i < THREADS; i++)
         REQUIRE(!pthread_create(&threads[i], NULL, train, &beside[i]));
-    for (int i = 0; i < THREADS; ++i)
+    for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < THREADS; ++i) {
+    for (int i = 0; i < THREADS; i++) {
         CHECK_SAME(beside[i].net, alone.net);
         end(&beside[i]);
     }

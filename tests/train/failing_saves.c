@@ -1,12 +1,11 @@
-// A save in which one call of the C library fails, every call in turn: training goes on, what is on
-// the disk is the pair before or the new one, and the next save is as good as any.
-//
-// The functions below stand before the C library's, for Darknet's own writing too.
+/* A save in which one call of the C library fails, every call in turn: training goes on, what is on
+ * the disk is the pair before or the new one, and the next save is as good as any.
+ *
+ * The functions below stand before the C library's, for Darknet's own writing too. */
 
 #define _GNU_SOURCE
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
-#include "tests/rig/saved.h"
 
 #include "plugin/attach/resume.h"
 
@@ -22,7 +21,7 @@
 static const char layers[] =
     CONV(3, NORMALIZED) "[connected]\noutput=4\nactivation=linear\n[cost]\n";
 
-// ---- calls that fail ----
+/* ---- calls that fail ---- */
 
 enum call {
     WRITE,
@@ -43,8 +42,8 @@ enum call {
 static const struct {
     const char *name;
     int error;
-    bool on;   // it goes on failing: of two calls the second cannot be told from the first
-    bool told; // every one of them matters
+    bool on;   /* it goes on failing: of two calls the second cannot be told from the first */
+    bool told; /* every one of them matters */
 } kinds[CALLS] = {{"write", ENOSPC, false, true},   {"write, in its middle", ENOSPC, true, true},
                   {"fsync", EIO, false, true},      {"rename", EIO, false, true},
                   {"link", EIO, false, false},      {"unlink", EROFS, false, false},
@@ -59,7 +58,7 @@ static int fail_at, calls;
 static bool fails(enum call call)
 {
     if (!armed || call != failing) return false;
-    ++calls;
+    calls++;
     errno = kinds[call].error;
     return kinds[call].on ? calls >= fail_at : calls == fail_at;
 }
@@ -121,7 +120,7 @@ size_t fwrite(const void *bytes, size_t size, size_t n, FILE *f)
     return fileno(f) > 2 && fails(FWRITE) ? 0 : REAL(fwrite)(bytes, size, n, f);
 }
 
-// What was in the buffer is lost.
+/* What was in the buffer is lost. */
 int fclose(FILE *f)
 {
     bool failed = fails(FCLOSE);
@@ -137,7 +136,7 @@ ssize_t getrandom(void *bytes, size_t n, unsigned flags)
 
 #pragma GCC visibility pop
 
-// ---- what is said ----
+/* ---- what is said ---- */
 
 static int console;
 
@@ -159,9 +158,9 @@ static const char *heard(void)
     return text;
 }
 
-// ---- the saves ----
+/* ---- the saves ---- */
 
-// What training would go on from, in a network of its own.
+/* What training would go on from, in a network of its own. */
 static network *found(void)
 {
     network *net = parse(SEEDED, layers);
@@ -170,7 +169,7 @@ static network *found(void)
     return net;
 }
 
-// Fails call number at of a save; false where there are not so many.
+/* Fails call number at of a save; false where there are not so many. */
 static bool save_with_a_failure(network *net, enum call call, int at)
 {
     network *before = plain_copy(net, "width=4\nheight=4\n", layers);
@@ -200,11 +199,11 @@ static void check_next_save(network *net)
     save(net, "a.backup");
     network *after = found();
     CHECK(is_same(after, net));
-    CHECK_INT(scratch_count(), 3); // and the cfg
+    CHECK_INT(scratch_count(), 3); /* and the cfg */
     free_network(after);
 }
 
-// Where Darknet cannot open a file, it ends the program, with status 0.
+/* Where Darknet cannot open a file, it ends the program, with status 0. */
 static void not_in_a_save(void)
 {
     if (armed) _exit(2);
@@ -216,12 +215,12 @@ AMP_TEST(every_call)
     network *net = parse(SEEDED, layers);
     steps(net, 1);
     save(net, "a.backup");
-    for (enum call call = 0; call < CALLS; ++call) {
-        int at = 1, last = call == FOPEN ? 2 : 1000; // see kinds
+    for (enum call call = 0; call < CALLS; call++) {
+        int at = 1, last = call == FOPEN ? 2 : 1000; /* see kinds */
         while (at < last && save_with_a_failure(net, call, at)) {
             check_next_save(net);
             if (test_failures) TEST_FAIL("%s fails, call %d", kinds[call].name, at);
-            ++at;
+            at++;
         }
         printf("%s: %d calls\n", kinds[call].name, at - 1);
         CHECK(at > 1);

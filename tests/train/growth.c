@@ -1,9 +1,9 @@
-// What a process holds does not grow: memory, open files and threads while networks are attached
-// and detached, trained, and resized, measured again and again and fitted with a line.
-//
-//   test_growth [TEST] [--rounds N]
-//
-// Without --rounds the short forms; CTest runs the full ones under the label slow.
+/* What a process holds does not grow: memory, open files and threads while networks are attached
+ * and detached, trained, and resized, measured again and again and fitted with a line.
+ *
+ *   test_growth [TEST] [--rounds N]
+ *
+ * Without --rounds the short forms; CTest runs the full ones under the label slow. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
@@ -13,14 +13,14 @@
 #include <malloc.h>
 #include <time.h>
 
-static int rounds_asked; // 0: the short form
+static int rounds_asked; /* 0: the short form */
 
 static int rounds(int few)
 {
     return rounds_asked ? rounds_asked : few;
 }
 
-// ---- what the process holds ----
+/* ---- what the process holds ---- */
 
 static int entries(const char *folder)
 {
@@ -28,7 +28,7 @@ static int entries(const char *folder)
     DIR *dir = opendir(folder);
     REQUIRE(dir);
     while (readdir(dir))
-        ++n;
+        n++;
     closedir(dir);
     return n;
 }
@@ -48,7 +48,7 @@ static const char *const quantity_names[] = {"resident bytes", "allocated bytes"
 
 static void look(double held[QUANTITIES])
 {
-    malloc_trim(0); // what is free is not held
+    malloc_trim(0); /* what is free is not held */
     struct mallinfo2 memory = mallinfo2();
     held[RESIDENT] = resident_bytes();
     held[ALLOCATED] = (double)memory.uordblks + (double)memory.hblkhd;
@@ -56,7 +56,7 @@ static void look(double held[QUANTITIES])
     held[THREADS] = entries("/proc/self/task");
 }
 
-// ---- their slopes ----
+/* ---- their slopes ---- */
 
 enum { SAMPLES = 100 };
 
@@ -65,11 +65,11 @@ struct line {
     double round[SAMPLES], held[SAMPLES][QUANTITIES];
 };
 
-// Least squares of quantity q over the rounds, per round.
+/* Least squares of quantity q over the rounds, per round. */
 static double slope(const struct line *l, int q)
 {
     double n = l->count, x = 0, y = 0, xx = 0, xy = 0;
-    for (int i = 0; i < l->count; ++i) {
+    for (int i = 0; i < l->count; i++) {
         x += l->round[i];
         y += l->held[i][q];
         xx += l->round[i] * l->round[i];
@@ -78,10 +78,10 @@ static double slope(const struct line *l, int q)
     return (n * xy - x * y) / (n * xx - x * x);
 }
 
-// What the fitted line may gain over all rounds, however many: the allocator's free lists and the
-// libraries' caches move by some 50 KB in the first thousands, and large memory comes in pages of
-// 2 MiB. The smallest leak of all, 32 bytes a round, is above that within 4096 rounds. Files and
-// threads may not grow at all.
+/* What the fitted line may gain over all rounds, however many: the allocator's free lists and the
+ * libraries' caches move by some 50 KB in the first thousands, and large memory comes in pages of
+ * 2 MiB. The smallest leak of all, 32 bytes a round, is above that within 4096 rounds. Files and
+ * threads may not grow at all. */
 #define ALLOCATED_DRIFT (1 << 17)
 #define RESIDENT_DRIFT  (4 << 20)
 
@@ -90,7 +90,7 @@ static void check_flat(const struct line *l, const char *what)
     int last = l->count - 1;
     double span = l->round[last] - l->round[0];
     const double most[QUANTITIES] = {RESIDENT_DRIFT / span, ALLOCATED_DRIFT / span, 0, 0};
-    for (int q = 0; q < QUANTITIES; ++q) {
+    for (int q = 0; q < QUANTITIES; q++) {
         double grows = slope(l, q);
         printf("%s: %s: %.4g at first, %.4g at last, %+.3g a round over %.0f rounds\n", what,
                quantity_names[q], l->held[0][q], l->held[last][q], grows, span);
@@ -100,12 +100,12 @@ static void check_flat(const struct line *l, const char *what)
     }
 }
 
-// Darknet prints lines of every layer and pass; reports of the test come when it is over.
+/* Darknet prints lines of every layer and pass; reports of the test come when it is over. */
 static void be_quiet(int console[2])
 {
     int nowhere = open("/dev/null", O_WRONLY);
     fflush(NULL);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         console[i] = dup(1 + i);
         dup2(nowhere, 1 + i);
     }
@@ -115,13 +115,13 @@ static void be_quiet(int console[2])
 static void speak_again(const int console[2])
 {
     fflush(NULL);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         dup2(console[i], 1 + i);
         close(console[i]);
     }
 }
 
-// Runs n rounds; the first tenth is for what is made once.
+/* Runs n rounds; the first tenth is for what is made once. */
 static void watch(const char *what, int n, void (*round)(void *, int), void *user)
 {
     static struct line l;
@@ -131,7 +131,7 @@ static void watch(const char *what, int n, void (*round)(void *, int), void *use
     l.count = 0;
     be_quiet(console);
     clock_gettime(CLOCK_MONOTONIC, &from);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         round(user, i);
         if (i < warm || (i - warm) % every || l.count == SAMPLES) continue;
         l.round[l.count] = i;
@@ -144,14 +144,14 @@ static void watch(const char *what, int n, void (*round)(void *, int), void *use
     check_flat(&l, what);
 }
 
-// ---- attaching and detaching ----
+/* ---- attaching and detaching ---- */
 
 struct attachment {
     network *net;
     const char *cfg;
 };
 
-// Detached at once, after inference, in the middle of a step, and after one.
+/* Detached at once, after inference, in the middle of a step, and after one. */
 static void attach_and_detach(void *user, int i)
 {
     struct attachment *a = user;
@@ -171,7 +171,7 @@ AMP_TEST(attached_and_detached)
     free_network(a.net);
 }
 
-// ---- training ----
+/* ---- training ---- */
 
 static void train_once(void *net, int i)
 {
@@ -179,7 +179,7 @@ static void train_once(void *net, int i)
     steps(net, 1);
 }
 
-// Smaller than a millisecond: overhead, which is where growth would come from, is most of it.
+/* Smaller than a millisecond: overhead, which is where growth would come from, is most of it. */
 AMP_TEST(trained)
 {
     static const char layers[] = CONV(2, NORMALIZED "stride=2\n") YOLO("0,1");
@@ -191,9 +191,9 @@ AMP_TEST(trained)
     free_network(net);
 }
 
-// ---- resizing ----
+/* ---- resizing ---- */
 
-enum { SIZES = 10 }; // those that Darknet draws with random=1
+enum { SIZES = 10 }; /* those that Darknet draws with random=1 */
 #define SIZE(k) (320 + 32 * (k))
 
 static const char small[] = CONV(2, NORMALIZED "stride=4\n") "[maxpool]\nsize=2\nstride=2\n" CONV(
@@ -207,19 +207,19 @@ static network *settled_at(int size)
     return parse_settled(keys, small);
 }
 
-// One step at each size in random order, the smallest last.
+/* One step at each size in random order, the smallest last. */
 static void train_at_every_size(void *net, int i)
 {
     int order[SIZES];
     (void)i;
-    for (int k = 0; k < SIZES; ++k)
+    for (int k = 0; k < SIZES; k++)
         order[k] = k;
-    for (int k = SIZES - 1; k > 0; --k) {
+    for (int k = SIZES - 1; k > 0; k--) {
         int other = (int)(test_random() % (unsigned)(k + 1)), size = order[k];
         order[k] = order[other];
         order[other] = size;
     }
-    for (int k = 0; k <= SIZES; ++k) {
+    for (int k = 0; k <= SIZES; k++) {
         int size = SIZE(k < SIZES ? order[k] : 0);
         resize_network(net, size, size);
         steps(net, 1);
@@ -233,12 +233,12 @@ AMP_TEST(resized)
     free_network(net);
 }
 
-// A step at a size is that of a network which never had another.
+/* A step at a size is that of a network which never had another. */
 AMP_TEST(right_at_every_size)
 {
     network *net = settled_at(SIZE(5));
     steps(net, 1);
-    for (int i = 0; i < 2 * SIZES; ++i) {
+    for (int i = 0; i < 2 * SIZES; i++) {
         int size = SIZE(i * 7 % SIZES);
         network *fresh = settled_at(size);
         resize_network(net, size, size);
@@ -254,7 +254,7 @@ AMP_TEST(right_at_every_size)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i + 1 < argc; ++i)
+    for (int i = 1; i + 1 < argc; i++)
         if (!strcmp(argv[i], "--rounds")) {
             rounds_asked = atoi(argv[i + 1]);
             argv[i] = NULL;

@@ -27,7 +27,7 @@ RESUMED = re.compile(r"resumed from \S+: iteration (\d+),")
 
 def run(command, folder, status=0):
     done = subprocess.run([str(word) for word in command], cwd=folder, env=ENV, text=True,
-                          capture_output=True, timeout=600)
+                          capture_output=True, timeout=1200)
     assert done.returncode == status, "status %d\n%s" % (done.returncode, done.stderr[-3000:])
     return done.stdout, done.stderr
 

@@ -1,33 +1,34 @@
-// What a batch needs goes while a network trains: labels, images, threads, memory. Each case in a
-// process of its own: the iterations of before are saved, the message names the file and the way to
-// go on, and the run that goes on is the one that lost nothing. Linked with --wrap for
-// pthread_create and calloc.
+/* What a batch needs goes while a network trains: labels, images, threads, memory. Each case in a
+ * process of its own: it ends with status 1 and a message that names the file, the last backup is
+ * whole, and the run that goes on from there is the one that lost nothing. Linked with --wrap for
+ * pthread_create and calloc. */
 
 #include "tests/rig/small_set.h"
-
-#include "plugin/attach/sessions.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <option_list.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 
 #define KEYS  "mixed_precision=1\nseed=7\nloss_scale_window=3\n"
-#define ALIVE 99 // the status of a child whose program came to its end
+#define ALIVE 99 /* the status of a child whose program came to its end */
 
 enum { LOST_AFTER = 3, END = 6 };
 
-// ---- what fails ----
+/* ---- what fails ---- */
 
-static int threads_left = -1; // that can be started; -1: any number
-static bool no_memory;        // for the next allocation
+static bool no_threads;           /* can be started */
+static bool only_training_thread; /* can start threads */
+static pthread_t training_thread;
+static bool no_memory; /* for the next allocation */
 
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *a, void *(*run)(void *), void *p)
 {
-    if (!threads_left) return EAGAIN;
-    threads_left -= threads_left > 0;
+    bool training = pthread_equal(pthread_self(), training_thread);
+    if (no_threads || (only_training_thread && !training)) return EAGAIN;
     return __real_pthread_create(thread, a, run, p);
 }
 
@@ -44,7 +45,7 @@ static void lose_labels(network *net)
 {
     char path[64];
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i) {
+    for (int i = 0; i < SMALL_SET_IMAGES; i++) {
         snprintf(path, sizeof path, "boxes/%02d.txt", i);
         if (unlink(path)) _exit(98);
     }
@@ -53,28 +54,30 @@ static void lose_labels(network *net)
 static void lose_images(network *net)
 {
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         if (unlink(box_paths[i])) _exit(98);
 }
 
-// More than OpenCV allows: it throws.
+/* More than OpenCV allows: it throws. */
 static void spoil_headers(network *net)
 {
     (void)net;
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         write_text(box_paths[i], "P6 40000 40000 255\n");
 }
 
 static void lose_threads(network *net)
 {
     (void)net;
-    threads_left = 0;
+    no_threads = true;
 }
 
-static void lose_second_thread(network *net)
+/* Of a batch: the one that the loading thread starts itself. */
+static void lose_second_thread_of_each(network *net)
 {
     (void)net;
-    threads_left = 1;
+    training_thread = pthread_self();
+    only_training_thread = true;
 }
 
 static void lose_memory(network *net)
@@ -83,21 +86,9 @@ static void lose_memory(network *net)
     no_memory = true;
 }
 
-static void be_suspect_and_lose_labels(network *net)
-{
-    amp_session_of(net->layers)->step.divergence.count = 1;
-    lose_labels(net);
-}
+/* ---- a program in a process of its own ---- */
 
-static void be_last_and_lose_labels(network *net)
-{
-    net->max_batches = LOST_AFTER;
-    lose_labels(net);
-}
-
-// ---- a program in a process of its own ----
-
-static char text[1 << 14]; // its stderr
+static char text[1 << 14]; /* its stderr */
 
 static int run(void (*program)(void))
 {
@@ -139,16 +130,16 @@ static bool exists(const char *name)
     return !access(name, F_OK);
 }
 
-// Everything as before the first case.
+/* Everything as before the first case. */
 static void restore(void)
 {
     if (system("rm -rf boxes *.backup* *.weights* bad.list")) abort();
     mkdir("boxes", 0777);
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         free(add_small_image("boxes", i, "1 0.5 0.5 0.4 0.3\n0 0.3 0.4 0.25 0.2\n"));
 }
 
-// ---- as Darknet's trainers: one batch in hand, the next being loaded ----
+/* ---- as Darknet's trainers: one batch in hand, the next being loaded ---- */
 
 static network *begin(void)
 {
@@ -177,20 +168,21 @@ static size_t iteration(const network *net)
     return *net->seen / (size_t)(net->batch * net->subdivisions);
 }
 
-// While the last batch that is good is trained on, the next is lost.
-static void train(network *net, size_t lost_after, void (*lose)(network *))
+/* When so many iterations are saved, what the next batches need is lost. */
+static void train(network *net, void (*lose)(network *))
 {
     data loaded;
     load_args args = arguments(net, &loaded);
     pthread_t thread = load_data(args);
-    while (iteration(net) < (size_t)net->max_batches) {
+    while (iteration(net) < END) {
         pthread_join(thread, NULL);
         data d = loaded;
-        if (lose && iteration(net) + 1 == lost_after) lose(net);
         thread = load_data(args);
         train_network(net, d);
         free_data(d);
-        if (iteration(net) == LOST_AFTER && !lose) save_weights(net, "three.backup");
+        if (iteration(net) != LOST_AFTER) continue;
+        save_weights(net, "small.backup");
+        if (lose) lose(net);
     }
     pthread_join(thread, NULL);
 }
@@ -198,175 +190,75 @@ static void train(network *net, size_t lost_after, void (*lose)(network *))
 static void unbroken(void)
 {
     network *net = begin();
-    net->max_batches = END;
-    train(net, 0, NULL);
+    train(net, NULL);
     save_weights(net, "whole_final.weights");
 }
 
 static void resumed(void)
 {
     network *net = begin();
-    net->max_batches = END;
     load_weights(net, "small.backup");
-    train(net, 0, NULL);
+    train(net, NULL);
     save_weights(net, "resumed_final.weights");
 }
 
 static void (*lose)(network *);
 
-static void stopped(void)
+static void broken(void)
 {
     network *net = begin();
-    train(net, LOST_AFTER, lose);
+    train(net, lose);
     save_weights(net, "small_final.weights");
 }
 
-// ---- saved, and gone on from ----
+/* ---- named, and gone on from the last backup ---- */
 
-static void check_saves(void (*what)(network *), const char *why)
+static void check_ends(void (*what)(network *), const char *why)
 {
     lose = what;
     restore();
     CHECK_INT(run(unbroken), ALIVE);
-    CHECK_INT(run(stopped), 1);
+    if (system("cp small.backup three.backup && cp small.backup.amp three.backup.amp")) abort();
+    CHECK_INT(run(broken), 1);
     CHECK_SAYS(text, why);
-    CHECK_SAYS(text,
-               "after iteration 3 is saved. To go on from there, put that right and give the same "
-               "command with the weights file after the cfg, without -clear: small.cfg "
-               "./small.backup\n");
     check_same_pair("small.backup", "three.backup");
     CHECK(!exists("bad.list") && !exists("small_final.weights"));
-    for (int i = 0; i < SMALL_SET_IMAGES; ++i)
+    for (int i = 0; i < SMALL_SET_IMAGES; i++)
         free(add_small_image("boxes", i, "1 0.5 0.5 0.4 0.3\n0 0.3 0.4 0.25 0.2\n"));
     CHECK_INT(run(resumed), ALIVE);
+    CHECK_SAYS(text, "resumed from small.backup.amp: iteration 3");
     check_same_pair("resumed_final.weights", "whole_final.weights");
 }
 
 AMP_TEST(labels)
 {
-    check_saves(lose_labels, ".txt: cannot be opened: No such file or directory; ");
-    CHECK_SAYS(text, "resumed from small.backup.amp: iteration 3");
+    check_ends(lose_labels, ".txt: cannot be opened: No such file or directory; ");
 }
 
 AMP_TEST(images)
 {
-    check_saves(lose_images, ".jpg\" cannot be read or decoded: ");
+    check_ends(lose_images, ".jpg\" cannot be read or decoded: ");
 }
 
 AMP_TEST(headers_of_images)
 {
-    check_saves(spoil_headers, ".jpg\" cannot be read or decoded: ");
-}
-
-AMP_TEST(threads)
-{
-    check_saves(lose_second_thread, "cannot start a thread that loads images: ");
-}
-
-// Found before the last batch is trained on.
-static void check_saves_at_once(void (*what)(network *), const char *why)
-{
-    lose = what;
-    restore();
-    CHECK_INT(run(stopped), 1);
-    CHECK_SAYS(text, why);
-    CHECK_SAYS(text, "after iteration 2 is saved. ");
-    CHECK(exists("small.backup") && exists("small.backup.amp"));
+    check_ends(spoil_headers, ".jpg\" cannot be read or decoded: ");
 }
 
 AMP_TEST(what_the_training_thread_needs)
 {
-    check_saves_at_once(lose_threads, "cannot start a thread that loads images: ");
-    check_saves_at_once(lose_memory, "out of memory while loading a batch: lower batch\n");
+    check_ends(lose_threads, "cannot start a thread that loads images: ");
+    check_ends(lose_memory, "out of memory while loading a batch: lower batch\n");
 }
 
-// It asks for no further batch: Darknet's function that takes images out of a batch is where it
-// ends.
-static void one_batch_after_the_other(void)
+/* One thread loads the batch that two were to load. */
+AMP_TEST(a_thread_less)
 {
-    network *net = begin();
-    data d;
-    load_args args = arguments(net, &d);
-    for (;;) {
-        if (iteration(net) == LOST_AFTER) lose(net);
-        pthread_join(load_data(args), NULL);
-        train_network(net, d);
-        free_data(d);
-    }
-}
-
-AMP_TEST(a_program_without_a_batch_in_hand)
-{
-    lose = lose_labels;
+    lose = lose_second_thread_of_each;
     restore();
     CHECK_INT(run(unbroken), ALIVE);
-    CHECK_INT(run(one_batch_after_the_other), 1);
-    CHECK_SAYS(text, ".txt: cannot be opened: ");
-    check_same_pair("small.backup", "three.backup");
-}
-
-// ---- what is not replaced ----
-
-AMP_TEST(another_runs_backup_stays)
-{
-    lose = lose_labels;
-    restore();
-    write_text("small.backup", "older");
-    CHECK_INT(run(stopped), 1);
-    CHECK_SAYS(text, "small.cfg ./small_stopped.backup\n");
-    write_text("older", "older");
-    CHECK(exists("small_stopped.backup.amp") && same_file("small.backup", "older"));
-}
-
-AMP_TEST(nothing_is_saved_of_a_run_that_may_have_diverged)
-{
-    lose = be_suspect_and_lose_labels;
-    restore();
-    CHECK_INT(run(one_batch_after_the_other), 1);
-    CHECK_SAYS(text, ".txt: cannot be opened: ");
-    CHECK_SAYS(text, "weights are not saved: ");
-    CHECK(!exists("small.backup"));
-}
-
-static void before_the_first_iteration(void)
-{
-    network *net = begin();
-    lose_labels(net);
-    train(net, 0, NULL);
-}
-
-AMP_TEST(nothing_is_saved_where_nothing_was_trained)
-{
-    restore();
-    CHECK_INT(run(before_the_first_iteration), 1);
-    CHECK_SAYS(text, ".txt: cannot be opened: ");
-    CHECK_SAYS(text, "nothing was trained\n");
-    CHECK(!exists("small.backup"));
-}
-
-static void one_of_two(void)
-{
-    network *other = parse_network_cfg((char *)write_small_cfg(KEYS)), *net = begin();
-    for (int i = 0; i < other->subdivisions; ++i)
-        train_network_datum(other);
-    train(net, LOST_AFTER, lose_labels);
-}
-
-AMP_TEST(nothing_is_saved_of_several_networks)
-{
-    restore();
-    CHECK_INT(run(one_of_two), 1);
-    CHECK_SAYS(text, "nothing was saved: several networks train\n");
-    CHECK(!exists("small.backup"));
-}
-
-// The batch after the last is not used.
-AMP_TEST(in_the_last_iteration_training_ends_by_itself)
-{
-    lose = be_last_and_lose_labels;
-    restore();
-    CHECK_INT(run(stopped), ALIVE);
-    CHECK(exists("small_final.weights") && !exists("small.backup"));
+    CHECK_INT(run(broken), ALIVE);
+    check_same_pair("small_final.weights", "whole_final.weights");
 }
 
 AMP_TEST_MAIN

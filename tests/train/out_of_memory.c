@@ -1,6 +1,6 @@
-// Memory that ends when a network grows: the message names the size and what to change, the state
-// after the last step is saved before the program ends, and training goes on from there with less.
-// With the CPU backend, and compiled a second time with the CUDA backend emulated.
+/* Memory that ends when a network grows: the message names the size and what to change, the state
+ * after the last step is saved before the program ends, and training goes on from there with less.
+ * With the CPU backend, and compiled a second time with the CUDA backend emulated. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
@@ -20,13 +20,13 @@
 #define RANDOM LAYERS "random=1\n"
 #define KEYS   MIXED BACKEND "learning_rate=0.0001\n"
 
-// ---- memory that ends ----
+/* ---- memory that ends ---- */
 
 #ifndef AMP_SANITIZED
 void *__libc_realloc(void *, size_t);
 static size_t largest_realloc = SIZE_MAX;
 
-// Darknet's, too.
+/* Darknet's, too. */
 __attribute__((visibility("default"))) void *realloc(void *memory, size_t bytes)
 {
     return bytes > largest_realloc ? NULL : __libc_realloc(memory, bytes);
@@ -58,14 +58,14 @@ static void end_memory_of(network *net)
 }
 #endif
 
-// ---- a child that runs out of it ----
+/* ---- a child that runs out of it ---- */
 
 enum { TRAINED = 3, SIZE = 32, LARGE = 608 };
 enum which { IN_OUR_ARENA, IN_DARKNETS_RESIZE, BEFORE_ANY_STEP };
 
 static char backup[PATH_MAX];
 
-// As Darknet's trainers: reads its backup folder, trains, draws another size.
+/* As Darknet's trainers: reads its backup folder, trains, draws another size. */
 static void grow_too_large(const char *cfg, enum which which)
 {
     char folder[PATH_MAX];
@@ -90,8 +90,8 @@ static int end_of(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-// Its exit status; what it said. (All that computes is in children: OpenMP's threads do not live on
-// in one, and it would wait for them.)
+/* Its exit status; what it said. (All that computes is in children: OpenMP's threads do not live on
+ * in one, and it would wait for them.) */
 static int run_child(const char *cfg, enum which which, char *text, size_t size)
 {
     int said = open(scratch("said"), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -108,7 +108,7 @@ static int run_child(const char *cfg, enum which which, char *text, size_t size)
     return status;
 }
 
-// ---- what it left ----
+/* ---- what it left ---- */
 
 static network *parse_from(const char *keys, const char *layers)
 {
@@ -117,7 +117,7 @@ static network *parse_from(const char *keys, const char *layers)
     return net;
 }
 
-// Half the batch and twice the subdivisions, without random sizes.
+/* Half the batch and twice the subdivisions, without random sizes. */
 static void check_state(void)
 {
     network *straight = parse(KEYS, LAYERS);

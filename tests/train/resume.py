@@ -178,7 +178,7 @@ def stop_random(folder):
             if sizes == 3 and "images" in line and "rate" in line:
                 program.send_signal(signal.SIGTERM)
                 break
-        program.communicate(timeout=300)
+        program.communicate(timeout=1200)
     text = told.read_text()
     assert program.returncode == 128 + signal.SIGTERM, (program.returncode, text)
     assert "This run goes on to iteration 30 and saves again" in text, text
@@ -204,7 +204,7 @@ def check_policies(root):
         folder = toyset.make(root / ("policy" + policy), net_keys=keys)
         for name in ("a.backup", "a_final.weights", "a_100.weights"):
             said = train(folder, 1, name)
-            assert said.count("Saving weights to %s\n" % name) == 1 and ".part-" not in said, said
+            assert said.count("Saved as %s\n" % name) == 1, said
             assert (folder / (name + ".amp")).exists() == (name in expected), (policy, name)
         assert not [path for path in folder.iterdir() if ".part-" in path.name]
     change_cfg(folder, "amp_sidecar=all", "amp_sidecar=none")

@@ -1,12 +1,13 @@
-// usage: saved_files FOLDER BYTES
-// Every file in a folder of saved weights of one network, whose weights files have so many bytes:
-// weights must be whole and finite, sidecars undamaged. Prints a line for each:
-//
-//   weights NAME SEEN
-//   pair NAME SEEN       weights and their sidecar, of the same moment
-//   part NAME            left by a program that was killed
-//
-// Anything else is an error, as are weights or a sidecar without a pair, unless NAME.prev has one.
+/* usage: saved_files FOLDER BYTES
+ * Every file in a folder of saved weights of one network, whose weights files have so many bytes:
+ * weights must be whole and finite, sidecars undamaged. Prints a line for each:
+ *
+ *   weights NAME SEEN
+ *   pair NAME SEEN       weights and their sidecar, of the same moment
+ *   part NAME            left by a program that was killed
+ *
+ * Anything else is an error, as are weights or a sidecar without a pair, unless NAME.prev has one.
+ */
 
 #include "plugin/core/checkpoint.h"
 
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HEAD 20 // three version numbers, images seen
+#define HEAD 20 /* three version numbers, images seen */
 
 static _Noreturn void fail(const char *format, ...)
 {
@@ -49,7 +50,7 @@ static uint64_t check_weights(const char *name, size_t bytes)
     return seen;
 }
 
-// Whether weights and sidecar are of the same moment.
+/* Whether weights and sidecar are of the same moment. */
 static bool is_pair(const char *name)
 {
     char err[2 * PATH_MAX], path[PATH_MAX];

@@ -1,6 +1,6 @@
-// Batches that go to the device ahead of their pass, in a GPU build of Darknet on an emulated
-// device (test_device_training.c). A run gets the same weights, to the last bit, as one whose
-// images go through net->input.
+/* Batches that go to the device ahead of their pass, in a GPU build of Darknet on an emulated
+ * device (test_device_training.c). A run gets the same weights, to the last bit, as one whose
+ * images go through net->input. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 #include "tests/rig/small_set.h"
@@ -31,18 +31,18 @@ static load_args arguments(const network *net, data *d)
                        .d = d};
 }
 
-// What happens to a batch between loading and training.
+/* What happens to a batch between loading and training. */
 enum event { NOTHING, CHANGED, PATCHED, SHUFFLED, NOT_FINITE, DEMOTED, THROWN_AWAY, RESIZED };
 
 struct run {
     network *net;
-    bool staged; // else its images go through net->input
+    bool staged; /* else its images go through net->input */
     pthread_t loading;
     data next;
-    int outdated; // batches in hand that were staged for another plan
+    int outdated; /* batches in hand that were staged for another plan */
 };
 
-static void load(struct run *r)
+static void load_run(struct run *r)
 {
     r->loading = load_data(arguments(r->net, &r->next));
 }
@@ -66,10 +66,10 @@ static void finish(struct run *r)
     free_data(last);
 }
 
-// As train_network does it; but that function alone uses staged images.
+/* As train_network does it; but that function alone uses staged images. */
 static void train_through_input(network *net, data d)
 {
-    for (int i = 0; i < net->subdivisions; ++i) {
+    for (int i = 0; i < net->subdivisions; i++) {
         get_next_batch(d, net->batch, i * net->batch, net->input, net->truth);
         train_network_datum(net);
     }
@@ -81,10 +81,10 @@ static void suffer(struct run *r, data *batch, enum event event)
 {
     struct amp_session *s = amp_session_of(r->net->layers);
     if (event == CHANGED)
-        for (int k = 0; k < batch->X.rows; ++k)
+        for (int k = 0; k < batch->X.rows; k++)
             scale_array(batch->X.vals[k], batch->X.cols, .5f);
-    if (event == PATCHED) // 3 % of an image
-        for (int y = 4; y < 9; ++y)
+    if (event == PATCHED) /* 3 % of an image */
+        for (int y = 4; y < 9; y++)
             memset(batch->X.vals[1] + 16 * y + 6, 0, 5 * sizeof(float));
     if (event == SHUFFLED) {
         float *first = batch->X.vals[0];
@@ -101,16 +101,16 @@ static void suffer(struct run *r, data *batch, enum event event)
         free_data(*batch);
         finish(r);
         if (event == RESIZED) resize_network(r->net, 32, 32);
-        load(r);
+        load_run(r);
         *batch = receive(r);
-        load(r);
+        load_run(r);
     }
 }
 
 static void step(struct run *r, enum event event)
 {
     data batch = receive(r);
-    load(r);
+    load_run(r);
     suffer(r, &batch, event);
     if (r->staged) {
         r->net->input[0] = untouched;
@@ -127,22 +127,22 @@ static void step(struct run *r, enum event event)
 static void check_run(const char *keys, enum event event)
 {
     struct run r[] = {start(keys, true), start(keys, false)};
-    for (int i = 0; i < 2; ++i) { // one after the other: a thread loads for one network
+    for (int i = 0; i < 2; i++) { /* one after the other: a thread loads for one network */
         amp_loader_follow(r[i].net, &(uint64_t){7});
-        load(&r[i]);
-        for (int k = 0; k < 5; ++k)
+        load_run(&r[i]);
+        for (int k = 0; k < 5; k++)
             step(&r[i], k == 2 ? event : NOTHING);
         finish(&r[i]);
     }
     CHECK_SAME(r[0].net, r[1].net);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         free_network(r[i].net);
     CHECK_INT(darknet_device_page_locked(), 0);
 }
 
 static void check_event(enum event event)
 {
-    for (int late = 0; late < 2; ++late) {
+    for (int late = 0; late < 2; late++) {
         darknet_device_delay(late);
         check_run(SEEDED, event);
         check_run("subdivisions=1\n" SEEDED, event);
@@ -181,14 +181,14 @@ AMP_TEST(a_batch_that_nobody_trains_on_is_forgotten)
     check_event(RESIZED);
 }
 
-// Every image is copied once, and the next batch's first ones as soon as they are loaded.
+/* Every image is copied once, and the next batch's first ones as soon as they are loaded. */
 static void check_copies(const char *keys)
 {
     enum { STEPS = 4 };
     struct run r = start(keys, true);
     long before = darknet_device_asynchronous();
-    load(&r);
-    for (int k = 0; k < STEPS; ++k)
+    load_run(&r);
+    for (int k = 0; k < STEPS; k++)
         step(&r, NOTHING);
     data last = receive(&r);
     CHECK_INT(darknet_device_asynchronous() - before, STEPS * r.net->subdivisions + 1);
@@ -205,19 +205,19 @@ AMP_TEST(images_are_copied_once_and_ahead)
     check_copies("batch=6\nsubdivisions=3\n" SEEDED);
 }
 
-// A program that never trains on its batches as they were loaded.
+/* A program that never trains on its batches as they were loaded. */
 AMP_TEST(images_are_not_staged_in_vain)
 {
     struct run r = start(SEEDED, false);
-    load(&r);
-    for (int k = 0; k < 4; ++k) {
+    load_run(&r);
+    for (int k = 0; k < 4; k++) {
         step(&r, NOTHING);
         CHECK(darknet_device_page_locked() > 0);
     }
     finish(&r);
     long before = darknet_device_asynchronous();
     r.staged = true;
-    load(&r);
+    load_run(&r);
     data batch = receive(&r);
     r.net->input[0] = untouched;
     train_network(r.net, batch);
@@ -227,7 +227,7 @@ AMP_TEST(images_are_not_staged_in_vain)
     free_network(r.net);
 }
 
-// ---- staging by itself ----
+/* ---- staging by itself ---- */
 
 enum { IMAGES = 4, INPUTS = 37 };
 
@@ -235,20 +235,20 @@ static float *rows[IMAGES];
 
 static void make_rows(void)
 {
-    for (int k = 0; k < IMAGES; ++k) {
+    for (int k = 0; k < IMAGES; k++) {
         rows[k] = malloc(INPUTS * sizeof *rows[k]);
-        for (int i = 0; i < INPUTS; ++i)
+        for (int i = 0; i < INPUTS; i++)
             rows[k][i] = (float)test_uniform(-1, 1);
     }
 }
 
 static void free_rows(void)
 {
-    for (int k = 0; k < IMAGES; ++k)
+    for (int k = 0; k < IMAGES; k++)
         free(rows[k]);
 }
 
-// The first so many of the rows, as images of so many numbers. Whether they are staged.
+/* The first so many of the rows, as images of so many numbers. Whether they are staged. */
 static bool is_staged(int images, size_t inputs, enum ampk_dtype dtype, struct amp_staged *d)
 {
     struct amp_staging *s = amp_staging_open(IMAGES, INPUTS, dtype);
@@ -266,7 +266,7 @@ AMP_TEST(a_batch_is_staged_whole_or_not_at_all)
     amp_staging_start();
     CHECK(!is_staged(IMAGES - 1, INPUTS, AMPK_FP16, &d));
     CHECK(!is_staged(IMAGES, INPUTS - 1, AMPK_FP16, &d));
-    rows[1][5] = 65520; // the smallest that FP16 rounds to inf
+    rows[1][5] = 65520; /* the smallest that FP16 rounds to inf */
     CHECK(!is_staged(IMAGES, INPUTS, AMPK_FP16, &d));
     CHECK(is_staged(IMAGES, INPUTS, AMPK_BF16, &d));
     amp_staging_drop(rows);
@@ -290,7 +290,7 @@ AMP_TEST(parts_of_a_batch_are_found_by_their_rows)
     CHECK(amp_staging_find(rows + 1, 2, &d));
     CHECK_INT(d.first, 1);
     CHECK(d.rows == rows + 1);
-    for (size_t k = 0; k < 2; ++k)
+    for (size_t k = 0; k < 2; k++)
         CHECK(!memcmp((const float *)d.memory + k * INPUTS, rows[1 + k], INPUTS * sizeof(float)));
     CHECK(!amp_staging_find(rows + 3, 2, &d));
     CHECK(!amp_staging_foresee(d.batch, d.first, 2, &next));

@@ -44,7 +44,7 @@ def wait_for(process, folder, words):
 
 
 def end(process, folder, status):
-    found = process.wait(timeout=120)
+    found = process.wait(timeout=1200)
     assert found == status, "status %d\n%s" % (found, said(folder))
 
 
@@ -79,7 +79,7 @@ def stop_now_and_then(args, rng, folder, rounds):
         wait_for(process, folder, BEGUN if i % 2 else trained)
         time.sleep(rng.uniform(0, .25))
         process.send_signal(number)
-        status = process.wait(timeout=120)
+        status = process.wait(timeout=1200)
         if status == 0:  # it had come to its end
             return stops, early
         if status == -number:  # as without the plugin: no pass had begun
@@ -122,7 +122,7 @@ def check_while_loading(args, root):
     wait_for(process, folder, "start-up search done")
     time.sleep(.1)
     process.send_signal(signal.SIGINT)
-    wait_for(process, folder, "SIGINT: ")
+    wait_for(process, folder, "told to stop: ")
     end(process, folder, 128 + signal.SIGINT)
     iteration, _ = check_stopped(args, folder, "SIGINT")
     assert (folder / "out").read_text().count("Loaded: ") == iteration > 0
@@ -130,7 +130,7 @@ def check_while_loading(args, root):
     process = start(args, folder, stdout=subprocess.PIPE)
     wait_for(process, folder, "start-up search done")
     process.send_signal(signal.SIGINT)
-    wait_for(process, folder, "SIGINT: ")
+    wait_for(process, folder, "told to stop: ")
     process.stdout.close()
     end(process, folder, 128 + signal.SIGINT)
     check_stopped(args, folder, "SIGINT")
@@ -172,25 +172,51 @@ def check_practice(args, root):
 
 
 def check_lost_files(args, root):
-    """Labels and images that go while it trains."""
-    lost = re.compile(r"after iteration (\d+) is saved\. To go on from there, .*: toy\.cfg (\S+)\n")
+    """Labels and images that go while it trains: named, and the last backup is whole."""
     for kind, why in ((".txt", "%s: cannot be opened: "), (".png", 'image "%s" cannot be read')):
         folder = toyset.make(root / kind[1:], net_keys=AMP, max_batches=100000)
         process = start(args, folder)
-        wait_for(process, folder, "start-up search done")
+        while not (folder / "backup" / "toy.backup.amp").exists():  # Darknet's of iteration 100
+            assert process.poll() is None, said(folder)
+            time.sleep(.01)
         files = sorted(folder.glob("image*" + kind))
         for path in files:
             path.rename(path.with_suffix(".gone"))
         end(process, folder, 1)
         assert any(why % path in said(folder) for path in files), said(folder)
-        iteration, path = check_saved(args, folder, lost.findall(said(folder)))
-        assert (folder / "out").read_text().count("Loaded: ") == iteration
         for path_of in files:
             path_of.with_suffix(".gone").rename(path_of)
-        process = start(args, folder, path)
-        wait_for(process, folder, "resumed from %s.amp: iteration %d," % (path, iteration))
+        process = start(args, folder, "backup/toy.backup")
+        wait_for(process, folder, "resumed from backup/toy.backup.amp: iteration ")
         process.terminate()
+        process.wait(timeout=1200)
+
+
+def check_one_at_a_time(args, root):
+    """Two trainings that would write the same files: the second is refused; in a folder of its own,
+    or when the first has ended, it is not."""
+    folder = toyset.make(root / "two", net_keys=AMP, max_batches=100000)
+    first = start(args, folder)
+    wait_for(first, folder, "start-up search done")
+    other = toyset.make(root / "other", net_keys=AMP, max_batches=100000)
+    data = (other / "toy.data").read_text()
+    (other / "toy.data").write_text(re.sub("backup *=.*", "backup=%s/./backup" % folder, data))
+    second = start(args, other)
+    end(second, other, 1)
+    assert ("toy.cfg: process %d is training toy and saves to the same folder, " % first.pid
+            in said(other)), said(other)
+    assert not list((folder / "backup").iterdir())
+    (other / "toy.data").write_text(data)
+    second = start(args, other)
+    wait_for(second, other, "start-up search done")
+    for process, of in (second, other), (first, folder):
+        process.kill()
         process.wait(timeout=120)
+        assert "is training" not in said(of)
+    first = start(args, folder)
+    wait_for(first, folder, "start-up search done")
+    first.kill()
+    first.wait(timeout=120)
 
 
 def check_without_the_key(args, root):
@@ -200,7 +226,7 @@ def check_without_the_key(args, root):
         pass
     process.send_signal(signal.SIGTERM)
     end(process, folder, -signal.SIGTERM)
-    assert "SIGTERM" not in said(folder) and not list((folder / "backup").glob("*.backup"))
+    assert "told to stop" not in said(folder) and not list((folder / "backup").glob("*.backup"))
 
 
 def main():
@@ -219,6 +245,7 @@ def main():
         check_head(args, root)
         check_practice(args, root)
         check_lost_files(args, root)
+        check_one_at_a_time(args, root)
         check_without_the_key(args, root)
 
 

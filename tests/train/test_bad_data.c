@@ -1,12 +1,12 @@
-// Images and labels that are not finite, loaded as `detector train` loads them: the image is named,
-// its step is skipped, and the loss scale stays.
+/* Images and labels that are not finite, loaded as `detector train` loads them: the image is named,
+ * its step is skipped, and the loss scale stays. */
 #include "tests/rig/small_set.h"
 
 #include "tests/rig/attached.h"
 
 #include "plugin/attach/loader.h"
 
-#define BATCH 2 // images of a step: two passes of one
+#define BATCH 2 /* images of a step: two passes of one */
 
 static network *start(const char *keys)
 {
@@ -48,7 +48,7 @@ static void train(network *net)
     free_data(d);
 }
 
-// The step was skipped without a trace, for the sake of that image.
+/* The step was skipped without a trace, for the sake of that image. */
 static void check_refused(network *net, const network *before, const char *tensor, int image)
 {
     char line[300];
@@ -70,9 +70,9 @@ static const char keys[] = "mixed_precision=1\nseed=3\nloss_scale_init=64\n";
 AMP_TEST(a_value_that_is_not_finite_is_told_with_its_image)
 {
     static const float values[] = {NAN, INFINITY, -INFINITY};
-    for (int image = 0; image < BATCH; ++image)
-        for (int of_label = 0; of_label < 2; ++of_label)
-            for (int k = 0; k < 3; ++k) {
+    for (int image = 0; image < BATCH; image++)
+        for (int of_label = 0; of_label < 2; of_label++)
+            for (int k = 0; k < 3; k++) {
                 network *net = start(keys), *before = parse_network_cfg("small.cfg");
                 amp_session_detach(amp_session_of(before->layers));
                 train(net);
@@ -90,25 +90,25 @@ AMP_TEST(a_value_that_is_not_finite_is_told_with_its_image)
             }
 }
 
-// As it stands in the file; `detector train` of ours finds it before it starts. Of NaN and of
-// (0, 0) Darknet makes 999999, from which its loss would compute indices far outside.
+/* As it stands in the file; `detector train` of ours finds it before it starts. Of NaN and of
+ * (0, 0) Darknet makes 999999, from which its loss would compute indices far outside. */
 static int skips_for(const char *box)
 {
     char label[100];
     network *net = start(keys);
     snprintf(label, sizeof label, "0 %s\n1 .5 .5 .2 .2\n", box);
     write_text("boxes/05.txt", label);
-    for (int i = 0; i < 20; ++i)
+    for (int i = 0; i < 20; i++)
         train(net);
     const struct amp_scaler *scaler = &amp_session_of(net->layers)->step.scaler;
     int skipped = (int)scaler->skipped;
     CHECK_INT(scaler->applied, 20 - skipped);
     CHECK_INT(scaler->redone, 0);
-    CHECK_NEAR(scaler->scale, skipped ? 64 : 128, 0); // which grows after 20 clean steps
-    for (const char *line = said(net); (line = strstr(line, "mixed precision: truth")); ++line)
+    CHECK_NEAR(scaler->scale, skipped ? 64 : 128, 0); /* which grows after 20 clean steps */
+    for (const char *line = said(net); (line = strstr(line, "mixed precision: truth")); line++)
         CHECK(strstr(line, "image boxes/05.jpg); step skipped") != NULL);
     struct kept kept[256];
-    for (int i = list_kept(net, kept) - 1; i >= 0; --i)
+    for (int i = list_kept(net, kept) - 1; i >= 0; i--)
         CHECK(amp_all_finite(kept[i].x, kept[i].n));
     end(net);
     return skipped;
@@ -120,12 +120,12 @@ AMP_TEST(a_label_that_is_no_box_is_named_and_nothing_learns_from_it)
     CHECK(skips_for("0 0 .2 .2") > 0);
     CHECK_INT(skips_for(".3 .4 .25 .2"), 0);
     static const char *const bad[] = {"nan", "inf", "-inf", "1e30", "-1e30"};
-    for (int field = 0; field < 4; ++field)
-        for (int k = 0; k < 5; ++k) {
+    for (int field = 0; field < 4; field++)
+        for (int k = 0; k < 5; k++) {
             char box[64] = "";
-            for (int i = 0; i < 4; ++i)
+            for (int i = 0; i < 4; i++)
                 strcat(strcat(box, i == field ? bad[k] : ".4"), " ");
-            CHECK_INT(skips_for(box), 0); // Darknet has cut it to the image
+            CHECK_INT(skips_for(box), 0); /* Darknet has cut it to the image */
         }
 }
 

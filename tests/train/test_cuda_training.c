@@ -1,16 +1,17 @@
-// The complete CUDA backend, on the emulation, attached to a Darknet without GPU: it trains as the
-// CPU backend does.
-//
-// Both multiply the same rounded operands and add in FP32, in another order, and where they store
-// FP16 a value near the middle between two numbers may round the other way. In FP32 what one step
-// moves agrees to 2^-12 of the largest movement, three steps to 2^-8. In FP16 one value that lands
-// on the other side of 0 changes its gradient tenfold (leaky) and with it, in nets this small, a
-// noticeable part of a weight's movement: after one step 0.17 was seen, of one layer on the CPU. A
-// gradient that is missing, doubled or misplaced moves its layer by all of it.
+/* The complete CUDA backend, on the emulation, attached to a Darknet without GPU: it trains as the
+ * CPU backend does.
+ *
+ * Both multiply the same rounded operands and add in FP32, in another order, and where they store
+ * FP16 a value near the middle between two numbers may round the other way. In FP32 what one step
+ * moves agrees to 2^-12 of the largest movement, three steps to 2^-8. In FP16 one value that lands
+ * on the other side of 0 changes its gradient tenfold (leaky) and with it, in nets this small, a
+ * noticeable part of a weight's movement: after one step 0.17 was seen, of one layer on the CPU. A
+ * gradient that is missing, doubled or misplaced moves its layer by all of it. */
 #include "tests/emulation/emulation.h"
 #include "tests/emulation/tensor_core_host.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+#include "plugin/core/tensors.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -30,16 +31,16 @@ static network *train(const char *backend, const char *more, const char *layers,
     return net;
 }
 
-// Weights and running statistics against their movement from the start.
+/* Weights and running statistics against their movement from the start. */
 static void check_movement(const network *one, const network *two, const network *start,
                            double tolerance)
 {
     struct kept a[256], b[256], from[256];
     int n = list_kept(one, a);
     REQUIRE(list_kept(two, b) == n && list_kept(start, from) == n);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         double most = 0, apart = 0;
-        for (size_t k = 0; k < a[i].n; ++k) {
+        for (size_t k = 0; k < a[i].n; k++) {
             most = fmax(most, fabs((double)b[i].x[k] - from[i].x[k]));
             apart = fmax(apart, fabs((double)a[i].x[k] - b[i].x[k]));
         }
@@ -60,7 +61,7 @@ static void check_like_cpu(const char *more, const char *layers, int n, double t
     float kept[16];
     memcpy(kept, ours, sizeof kept);
     const float *theirs = predict(cpu);
-    for (int i = 0; i < 5; ++i)
+    for (int i = 0; i < 5; i++)
         CHECK_NEAR(kept[i], theirs[i], 0.02);
     free_network(start);
     free_network(cuda);
@@ -80,7 +81,7 @@ AMP_TEST(it_trains_as_the_cpu_backend)
     }
 }
 
-// Scales that change, a step that is skipped, inference between the steps.
+/* Scales that change, a step that is skipped, inference between the steps. */
 static network *train_with_changes(const char *layers)
 {
     network *net = parse(ON_CUDA "loss_scale_init=16777216\n", layers);
@@ -92,7 +93,7 @@ static network *train_with_changes(const char *layers)
     return net;
 }
 
-// Convolutions whose data gradients can take batch-norm's sums along.
+/* Convolutions whose data gradients can take batch-norm's sums along. */
 #define SUMMED                                                                                     \
     CONV(8, NORMALIZED)                                                                            \
     CONV(16, NORMALIZED "stride=2\n")                                                              \
@@ -101,7 +102,7 @@ static network *train_with_changes(const char *layers)
         40, NORMALIZED) "[convolutional]\nsize=1\nfilters=48\nactivation=linear\n" NORMALIZED      \
         YOLO("0,1")
 
-// With a variable of the environment set: as the CPU backend does, and recorded as not.
+/* With a variable of the environment set: as the CPU backend does, and recorded as not. */
 static void train_set(const char *variable, const char *setting, const char *layers)
 {
     const char *set = getenv(variable);
@@ -135,10 +136,10 @@ AMP_TEST(it_trains_with_sums_that_data_gradients_take_along)
     CHECK(train_summed("1") > 10);
 }
 
-// A first layer that our kernel can compute.
+/* A first layer that our kernel can compute. */
 #define OF_IMAGES CONV(16, NORMALIZED) CONV(24, NORMALIZED "stride=2\n") YOLO("0,1")
 
-// How many forward passes the library computes.
+/* How many forward passes the library computes. */
 static size_t train_images(const char *setting)
 {
     size_t before = tensor_core_host_forward();
@@ -151,7 +152,7 @@ AMP_TEST(it_trains_with_images_by_a_kernel)
     CHECK(train_images("1") + 10 < train_images("0"));
 }
 
-// ---- a first layer whose backward is one kernel's ----
+/* ---- a first layer whose backward is one kernel's ---- */
 
 #define BEFORE_CONVOLUTION CONV(16, NORMALIZED) CONV(8, NORMALIZED) YOLO("0,1")
 #define BEFORE_POOL                                                                                \
@@ -160,7 +161,7 @@ AMP_TEST(it_trains_with_images_by_a_kernel)
 static const char IMAGE_GRADIENT[] = "AMPK_CUDA_IMAGE_GRADIENT",
                   GRADIENT_SUMS[] = "AMPK_CUDA_GRADIENT_SUMS";
 
-// The gradient behind the first layer, from whom it comes.
+/* The gradient behind the first layer, from whom it comes. */
 static const struct {
     const char *layers, *sums;
 } first_layers[] = {{BEFORE_CONVOLUTION, "0"}, {BEFORE_CONVOLUTION, "1"}, {BEFORE_POOL, "0"}};
@@ -168,7 +169,7 @@ static const struct {
 #define ON_FIRST_LAYERS(layers)                                                                    \
     for (int nth = 0; nth < 3 && (layers = first_layers[nth].layers,                               \
                                  setenv(GRADIENT_SUMS, first_layers[nth].sums, 1) == 0);           \
-         ++nth)
+         nth++)
 
 static void reset_variables(void)
 {
@@ -185,12 +186,12 @@ static network *train_first(const char *setting, const char *more, const char *l
 {
     setenv(IMAGE_GRADIENT, setting, 1);
     network *net = train(ON_CUDA, more, layers, 1);
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         CHECK_INT(fuses_weight_gradient(net, i), i == 0 && setting[0] == '1');
     return net;
 }
 
-// Every word of a first pass, before an update, but that of the first weight gradient.
+/* Every word of a first pass, before an update, but that of the first weight gradient. */
 static void read_words(const char *setting, const char *layers, uint32_t words[16][AMP_WATCHES])
 {
     setenv(IMAGE_GRADIENT, setting, 1);
@@ -215,18 +216,19 @@ static void check_same_words(const char *layers)
     CHECK(one[0][AMP_WATCH_DY] > 0 && one[0][AMP_WATCH_DBIAS] > 0);
 }
 
-// Weight gradients of 4 * 16 * 16 products in FP32, in another order: 258 roundings of 2^-24 of the
-// sum of their magnitudes, which is no more than 32 times the largest gradient; in two passes.
+/* Weight gradients of 4 * 16 * 16 products in FP32, in another order: 258 roundings of 2^-24 of the
+ * sum of their magnitudes, which is no more than 32 times the largest gradient; in two passes. */
 #define IN_ANOTHER_ORDER 0x1p-10
 
-// The same numbers are multiplied: all but the weights of the first layer is the same to the bit.
+/* The same numbers are multiplied: all but the weights of the first layer is the same to the bit.
+ */
 static void check_first_layer(const network *one, const network *two, const network *start)
 {
     struct kept a[256], b[256];
     int n = list_kept(one, a);
     REQUIRE(list_kept(two, b) == n);
     check_movement(one, two, start, IN_ANOTHER_ORDER);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         bool same = !memcmp(a[i].x, b[i].x, a[i].n * sizeof(float));
         bool weights = a[i].layer == 0 && a[i].n == (size_t)one->layers[0].nweights;
         if (!same && !weights) TEST_FAIL("%s of layer %d differ", a[i].what, a[i].layer);
@@ -251,7 +253,7 @@ AMP_TEST(it_trains_with_a_first_layer_whose_backward_is_one_kernel)
         emulation_allow_recordings(true);
         CHECK_SAME(recorded, plain);
         network *nets[] = {start, one, two, recorded, plain};
-        for (int i = 0; i < 5; ++i)
+        for (int i = 0; i < 5; i++)
             free_network(nets[i]);
     }
     reset_variables();
@@ -266,7 +268,7 @@ AMP_TEST(a_first_layer_of_another_type_keeps_its_kernels)
     reset_variables();
 }
 
-// What was seen of a pass, in order.
+/* What was seen of a pass, in order. */
 struct sight {
     struct amp_seen seen[64];
     int n;
@@ -300,12 +302,12 @@ static struct sight look(const char *setting, const char *layers)
 static void check_same_sight(const struct sight *a, const struct sight *b)
 {
     REQUIRE(a->n == b->n && a->n > 6);
-    for (int i = 0; i < a->n; ++i) {
+    for (int i = 0; i < a->n; i++) {
         const struct amp_seen *x = &a->seen[i], *y = &b->seen[i];
         REQUIRE(x->layer == y->layer && x->what == y->what && x->n == y->n);
         CHECK_STR(x->format, y->format);
         double most = 0, apart = 0;
-        for (size_t k = 0; k < x->n; ++k) {
+        for (size_t k = 0; k < x->n; k++) {
             most = fmax(most, fabs((double)y->values[k]));
             apart = fmax(apart, fabs((double)x->values[k] - y->values[k]));
         }
@@ -322,7 +324,7 @@ AMP_TEST(who_looks_sees_what_is_seen_of_kernels_one_by_one)
     {
         struct sight one = look("1", layers), two = look("0", layers);
         check_same_sight(&one, &two);
-        for (int i = 0; i < one.n; ++i) {
+        for (int i = 0; i < one.n; i++) {
             free((float *)one.seen[i].values);
             free((float *)two.seen[i].values);
         }
@@ -330,18 +332,18 @@ AMP_TEST(who_looks_sees_what_is_seen_of_kernels_one_by_one)
     reset_variables();
 }
 
-// Layers that are logged, or looked at, change no bit of what is trained.
+/* Layers that are logged, or looked at, change no bit of what is trained. */
 AMP_TEST(logging_layers_changes_nothing)
 {
-    static const char *const settings[] = {"0", "1"}; // of sums that data gradients take along
+    static const char *const settings[] = {"0", "1"}; /* of sums that data gradients take along */
     char path[] = "/tmp/amp-log-XXXXXX", keys[100];
     int file = mkstemp(path);
     REQUIRE(file >= 0);
     close(file);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         setenv("AMPK_CUDA_GRADIENT_SUMS", settings[i], 1);
         network *nets[2];
-        for (int logged = 0; logged < 2; ++logged) {
+        for (int logged = 0; logged < 2; logged++) {
             snprintf(keys, sizeof keys, "amp_log=%s\namp_log_layers=%d\n", path, logged);
             nets[logged] = train(ON_CUDA, keys, SUMMED, 3);
         }
@@ -353,8 +355,8 @@ AMP_TEST(logging_layers_changes_nothing)
     unlink(path);
 }
 
-// Of a dropout that drops nothing the route must copy what otherwise the upsample has written
-// there.
+/* Of a dropout that drops nothing the route must copy what otherwise the upsample has written
+ * there. */
 AMP_TEST(a_slice_of_a_route_changes_nothing)
 {
     char copied[4096];
@@ -376,7 +378,7 @@ static int segments_of(const char *layers)
     network *net = train(ON_CUDA, "", layers, 1);
     const struct amp_graph *g = amp_session_of(net->layers)->graph;
     int n = g->n_segments;
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         CHECK(g->segments[i].first <= g->segments[i].last);
     free_network(net);
     return n;
@@ -385,7 +387,7 @@ static int segments_of(const char *layers)
 AMP_TEST(layers_of_ours_run_in_one_go)
 {
     CHECK_INT(segments_of(DETECTOR), 1);
-    CHECK_INT(segments_of(CLASSIFIER), 2); // before the dropout and after it
+    CHECK_INT(segments_of(CLASSIFIER), 2); /* before the dropout and after it */
 }
 
 AMP_TEST(what_is_recorded_is_what_runs_layer_by_layer)
@@ -431,45 +433,22 @@ AMP_TEST(an_overflow_is_found_and_the_pass_redone)
     free_network(net);
 }
 
-// What is printed on stderr meanwhile.
-struct aside {
-    FILE *file;
-    int console;
-};
-
-static struct aside turn_aside(void)
-{
-    struct aside a = {tmpfile(), dup(2)};
-    REQUIRE(a.file && a.console >= 0);
-    dup2(fileno(a.file), 2);
-    return a;
-}
-
-static void turn_back(struct aside a, char *text, size_t size)
-{
-    dup2(a.console, 2);
-    close(a.console);
-    rewind(a.file);
-    text[fread(text, 1, size - 1, a.file)] = 0;
-    fclose(a.file);
-}
-
 AMP_TEST(layers_without_tensor_cores_are_named_once)
 {
-    char text[4096];
+    char text[4096] = "", later[4096] = "";
     static const char *const said = "without Tensor Cores (this is the emulation): layer 0, 2, 3,";
-    struct aside aside = turn_aside();
+    struct capture printed = capture_begin(2);
     network *net = train(ON_CUDA, "", DETECTOR, 1);
     resize_network(net, 32, 32);
     steps(net, 1);
     free_network(net);
-    turn_back(aside, text, sizeof text);
+    capture_end(printed, text, sizeof text);
     const char *line = strstr(text, said);
     CHECK(line && !strstr(line + 1, said));
-    aside = turn_aside();
+    printed = capture_begin(2);
     free_network(train(ON_CUDA, "amp_dtype=fp32\n", DETECTOR, 1));
-    turn_back(aside, text, sizeof text);
-    CHECK(!strstr(text, "without Tensor Cores"));
+    capture_end(printed, later, sizeof later);
+    CHECK(!strstr(later, "without Tensor Cores"));
 }
 
 AMP_TEST(a_network_changes_its_size_and_batch)

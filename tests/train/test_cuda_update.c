@@ -1,8 +1,9 @@
-// Weights of convolutions that are updated and packed at once, by the gradients that convolutions
-// keep: training with the CUDA backend, on the emulation, gives the bits of one that does it step
-// by step, and what was packed is not packed again.
+/* Weights of convolutions that are updated and packed at once, by the gradients that convolutions
+ * keep: training with the CUDA backend, on the emulation, gives the bits of one that does it step
+ * by step, and what was packed is not packed again. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+#include "plugin/core/tensors.h"
 
 #include <math.h>
 
@@ -11,7 +12,7 @@
 #define TWO_PASSES "subdivisions=2\n"
 #define FIXED      "loss_scale=64\n"
 
-// Gradients of 1x1 convolutions are FP32 in the emulation, too; the first two learn nothing.
+/* Gradients of 1x1 convolutions are FP32 in the emulation, too; the first two learn nothing. */
 #define FROZEN                                                                                     \
     CONV(8, NORMALIZED)                                                                            \
     CONV(12, "stopbackward=1\n")                                                                   \
@@ -23,32 +24,32 @@ static const char *const kinds[] = {ONE_PASS, TWO_PASSES, ONE_PASS "adam=1\n",
 
 #define ON_ALL(list, each)                                                                         \
     for (size_t each##_i = 0; each##_i < sizeof list / sizeof *list && (each = list[each##_i]);    \
-         ++each##_i)
+         each##_i++)
 
-// ---- the backend, with and without ----
+/* ---- the backend, with and without ---- */
 
 extern const struct ampk_backend ampk_cuda;
 
-static size_t packed, updated, allocated; // calls, calls, bytes
+static size_t packed, updated, allocated; /* calls, calls, bytes */
 static bool no_memory;
 
 static void count_packed(struct ampk_context *c, const struct ampk_new_weights *list, int count)
 {
-    ++packed;
+    packed++;
     ampk_cuda.conv_set_weights(c, list, count);
 }
 
 static void count_sgd(struct ampk_context *c, const struct ampk_weight_update *list, int count,
                       float momentum)
 {
-    ++updated;
+    updated++;
     ampk_cuda.conv_update_sgd(c, list, count, momentum);
 }
 
 static void count_adam(struct ampk_context *c, const struct ampk_weight_update *list, int count,
                        float b1, float b2, float eps, int t)
 {
-    ++updated;
+    updated++;
     ampk_cuda.conv_update_adam(c, list, count, b1, b2, eps, t);
 }
 
@@ -74,7 +75,7 @@ static network *parse_way(const char *keys, const char *layers, bool at_once)
     backend->conv_update_adam = at_once ? count_adam : NULL;
     backend->alloc = count_allocated;
     s->backend = backend;
-    s->sees_writes = true; // as on a device
+    s->sees_writes = true; /* as on a device */
     packed = updated = allocated = 0;
     return net;
 }
@@ -84,19 +85,19 @@ static struct amp_graph *graph_of(const network *net)
     return amp_session_of(net->layers)->graph;
 }
 
-// ---- training ----
+/* ---- training ---- */
 
-// The last pass of it has an image that is not finite.
+/* The last pass of it has an image that is not finite. */
 static void spoilt_step(network *net)
 {
-    for (int i = 1; i <= net->subdivisions; ++i) {
+    for (int i = 1; i <= net->subdivisions; i++) {
         load_images(net, (unsigned)*net->seen);
         if (i == net->subdivisions) net->input[0] = NAN;
         train_network_datum(net);
     }
 }
 
-// A step that is skipped, inference, an update without a pass, another size.
+/* A step that is skipped, inference, an update without a pass, another size. */
 static network *train(const char *keys, const char *layers, bool at_once)
 {
     network *net = parse_way(keys, layers, at_once);
@@ -106,7 +107,7 @@ static network *train(const char *keys, const char *layers, bool at_once)
     predict(net);
     steps(net, 1);
     update_network(net);
-    if (layers != nets[0]) resize_network(net, 16, 16); // connected layers cannot
+    if (layers != nets[0]) resize_network(net, 16, 16); /* connected layers cannot */
     steps(net, 1);
     CHECK_INT(amp_session_of(net->layers)->step.scaler.applied, 6);
     CHECK_INT(amp_session_of(net->layers)->step.scaler.skipped, 1);
@@ -138,11 +139,11 @@ AMP_TEST(every_dtype_is_the_same)
     check_both_ways(ONE_PASS "amp_dtype=tf32\n", FROZEN);
 }
 
-// The scale is searched: backward runs again, with other gradients in the same places.
+/* The scale is searched: backward runs again, with other gradients in the same places. */
 AMP_TEST(a_pass_that_is_redone_counts_once)
 {
     network *net[2];
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         net[i] = parse_way(ONE_PASS "loss_scale_init=16777216\n", DETECTOR, i);
         steps(net[i], 2);
         CHECK(amp_session_of(net[i]->layers)->step.scaler.redone > 0);
@@ -161,7 +162,7 @@ AMP_TEST(a_run_goes_on_from_its_files)
     steps(stopped, 2);
     snprintf(path, sizeof path, "%s", scratch("a.backup"));
     save_weights(stopped, path);
-    steps(stopped, 2); // saving leaves no trace
+    steps(stopped, 2); /* saving leaves no trace */
     CHECK_SAME(stopped, straight);
     network *resumed = parse_way(ONE_PASS, DETECTOR, true);
     load_weights(resumed, path);
@@ -172,7 +173,7 @@ AMP_TEST(a_run_goes_on_from_its_files)
     free_network(resumed);
 }
 
-// ---- what is packed when ----
+/* ---- what is packed when ---- */
 
 AMP_TEST(weights_are_packed_once)
 {
@@ -185,7 +186,7 @@ AMP_TEST(weights_are_packed_once)
         spoilt_step(net);
         steps(net, 2);
         CHECK_INT(packed, 2);
-        predict(net); // packs, and so that it is told of weights does the pass after it
+        predict(net); /* packs, and so that it is told of weights does the pass after it */
         steps(net, 2);
         CHECK_INT(packed, 4);
         free_network(net);
@@ -196,12 +197,12 @@ static void scale_weights(network *net)
 {
     struct kept list[256];
     int n = list_kept(net, list);
-    for (int i = 0; i < n; ++i)
-        for (size_t k = 0; !strcmp(list[i].what, "weights") && k < list[i].n; ++k)
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; !strcmp(list[i].what, "weights") && k < list[i].n; k++)
             list[i].x[k] *= .9f;
 }
 
-// told: by who sees writes to masters; else anybody may have written.
+/* told: by who sees writes to masters; else anybody may have written. */
 static void check_written(bool told)
 {
     network *net = parse_way(ONE_PASS, DETECTOR, true);
@@ -209,7 +210,7 @@ static void check_written(bool told)
     struct amp_session *s = amp_session_of(net->layers);
     s->sees_writes = told;
     amp_session_of(other->layers)->sees_writes = false;
-    for (int i = 0; i < 3; ++i) {
+    for (int i = 0; i < 3; i++) {
         steps(net, 1);
         steps(other, 1);
         scale_weights(net);
@@ -229,10 +230,11 @@ AMP_TEST(weights_that_others_wrote_are_packed_anew)
     check_written(false);
 }
 
-// What the update says of the weights is judged with the next pass, as where they are packed there.
+/* What the update says of the weights is judged with the next pass, as where they are packed there.
+ */
 AMP_TEST(weights_that_do_not_fit_are_found)
 {
-    for (int at_once = 0; at_once < 2; ++at_once) {
+    for (int at_once = 0; at_once < 2; at_once++) {
         network *net = parse_way(ONE_PASS, DETECTOR, at_once);
         struct amp_session *s = amp_session_of(net->layers);
         steps(net, 1);
@@ -248,7 +250,7 @@ AMP_TEST(weights_that_do_not_fit_are_found)
     }
 }
 
-// ---- gradients ----
+/* ---- gradients ---- */
 
 AMP_TEST(one_pass_takes_no_memory_for_gradients_of_convolutions)
 {
@@ -274,7 +276,7 @@ AMP_TEST(the_norm_is_of_all_gradients)
         steps(other, 1);
         double norm, own;
         CHECK(amp_graph_grad_norm(graph_of(other), &norm) && norm > 0);
-        // Both are sums of a few thousand squares in FP32, in another order.
+        /* Both are sums of a few thousand squares in FP32, in another order. */
         CHECK(amp_graph_grad_norm(graph_of(net), &own));
         CHECK_NEAR(own, norm, norm * 0x1p-18);
         amp_graph_clear_gradients(graph_of(net));
@@ -290,7 +292,7 @@ AMP_TEST(a_norm_without_memory_is_named_once)
     network *net = parse_way(ONE_PASS, DETECTOR, true);
     struct amp_log *log = amp_session_of(net->layers)->step.log;
     char json[4000] = "", said[1000] = "";
-    steps(net, 1); // takes what memory it needs
+    steps(net, 1); /* takes what memory it needs */
     log->json = tmpfile();
     log->out = tmpfile();
     REQUIRE(log->json && log->out);
@@ -315,14 +317,14 @@ AMP_TEST(a_norm_without_memory_is_named_once)
 static void take_seen(const struct amp_seen *seen, void *hash)
 {
     const unsigned char *bytes = (const unsigned char *)seen->values;
-    for (size_t i = 0; i < seen->n * sizeof *seen->values; ++i)
+    for (size_t i = 0; i < seen->n * sizeof *seen->values; i++)
         *(uint64_t *)hash = (*(uint64_t *)hash ^ bytes[i]) * 0x100000001b3u;
 }
 
 AMP_TEST(who_observes_sees_the_same)
 {
     uint64_t hash[2] = {1, 1};
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         network *net = parse_way(ONE_PASS, FROZEN, i);
         struct amp_session *s = amp_session_of(net->layers);
         s->see = take_seen;

@@ -1,11 +1,11 @@
-// amp_detach gives Darknet back what it had: every byte of the network and its layers, and training
-// that goes on as plain Darknet's from that state.
+/* amp_detach gives Darknet back what it had: every byte of the network and its layers, and training
+ * that goes on as plain Darknet's from that state. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
 #include "amp.h"
 
-// ---- the bytes of a network ----
+/* ---- the bytes of a network ---- */
 
 struct image {
     network net;
@@ -16,17 +16,17 @@ static struct image image_of(const network *net)
 {
     struct image image = {*net, malloc((size_t)net->n * sizeof(layer))};
     REQUIRE(image.layers);
-    memcpy(&image.net, net, sizeof *net); // padding too
+    memcpy(&image.net, net, sizeof *net); /* padding too */
     memcpy(image.layers, net->layers, (size_t)net->n * sizeof(layer));
     return image;
 }
 
 static void check_image(const network *net, struct image *before, const char *when)
 {
-    before->net.train = net->train; // Darknet's own, set by training
+    before->net.train = net->train; /* Darknet's own, set by training */
     if (memcmp(&before->net, net, sizeof *net)) TEST_FAIL("%s: the network is another", when);
-    for (int i = 0; i < net->n; ++i)
-        for (size_t k = 0; k < sizeof(layer); ++k) {
+    for (int i = 0; i < net->n; i++)
+        for (size_t k = 0; k < sizeof(layer); k++) {
             if (((char *)&before->layers[i])[k] == ((char *)&net->layers[i])[k]) continue;
             TEST_FAIL("%s: byte %zu of layer %d is another", when, k, i);
             break;
@@ -54,7 +54,7 @@ AMP_TEST(every_byte_comes_back)
     {
         network *net = parse("", layers);
         struct image before = image_of(net);
-        for (int twice = 0; twice < 2; ++twice) {
+        for (int twice = 0; twice < 2; twice++) {
             attach(net, MIXED, layers);
             detach(net);
             check_image(net, &before, "at once");
@@ -72,7 +72,7 @@ AMP_TEST(every_byte_comes_back)
     }
 }
 
-// [batchnorm] gets the arrays that Darknet's own code writes to and never allocates.
+/* [batchnorm] gets the arrays that Darknet's own code writes to and never allocates. */
 AMP_TEST(only_batchnorm_keeps_its_missing_arrays)
 {
     static const char layers[] = CONV(4, "") "[batchnorm]\n" YOLO("0,1");
@@ -93,13 +93,13 @@ AMP_TEST(only_batchnorm_keeps_its_missing_arrays)
     free_network(net);
 }
 
-// ---- training goes on ----
+/* ---- training goes on ---- */
 
-// A detached network and plain Darknet in the same state train alike.
+/* A detached network and plain Darknet in the same state train alike. */
 static void check_training(network *net, const char *layers)
 {
     network *plain = plain_copy(net, "", layers);
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         const layer *a = &net->layers[i], *b = &plain->layers[i];
         CHECK(a->forward == b->forward && a->backward == b->backward && a->update == b->update);
         CHECK_INT(a->delta != NULL, b->delta != NULL);
@@ -116,7 +116,7 @@ AMP_TEST(training_goes_on_as_plain_darknet)
     ON_BOTH_NETS(layers)
     {
         network *net = parse("", layers);
-        for (int twice = 0; twice < 2; ++twice) {
+        for (int twice = 0; twice < 2; twice++) {
             attach(net, MIXED, layers);
             steps(net, 3);
             detach(net);
@@ -131,7 +131,7 @@ AMP_TEST(detached_after_a_resize)
     const char *layers;
     ON_BOTH_NETS(layers)
     {
-        for (int when = 0; when < 3; ++when) { // before, after, or amid training
+        for (int when = 0; when < 3; when++) { /* before, after, or amid training */
             network *net = parse("", layers);
             attach(net, MIXED, layers);
             if (when) steps(net, 1);
@@ -139,7 +139,7 @@ AMP_TEST(detached_after_a_resize)
             if (when != 1) steps(net, 1);
             detach(net);
             check_training(net, layers);
-            attach(net, MIXED, layers); // at the size that it has now
+            attach(net, MIXED, layers); /* at the size that it has now */
             steps(net, 1);
             free_network(net);
         }
@@ -148,7 +148,7 @@ AMP_TEST(detached_after_a_resize)
 
 static void overflow(network *net)
 {
-    for (int k = 0; k < net->layers[1].nweights; ++k)
+    for (int k = 0; k < net->layers[1].nweights; k++)
         net->layers[1].weights[k] *= 1e6f;
 }
 
@@ -169,7 +169,7 @@ AMP_TEST(detached_after_a_demotion)
     free_network(net);
 }
 
-// What the first pass of a step found is not lost to the second.
+/* What the first pass of a step found is not lost to the second. */
 AMP_TEST(detached_in_the_middle_of_a_step)
 {
     const char *layers;

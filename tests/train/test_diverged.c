@@ -1,5 +1,5 @@
-// A run that blows up, through Darknet: it is stopped, it says since when, and what it would save
-// meanwhile replaces no good weights.
+/* A run that blows up, through Darknet: it is stopped, it says since when, and what it would save
+ * meanwhile replaces no good weights. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
@@ -14,8 +14,8 @@ static struct amp_step *step_of(network *net)
 
 static int steps_learnt = 30;
 
-// A network that has learnt a little, and its weights. At ten times this rate whether the first
-// steps go well depends on the last bits, which are the processor's.
+/* A network that has learnt a little, and its weights. At ten times this rate whether the first
+ * steps go well depends on the last bits, which are the processor's. */
 static network *learn(const char *keys, const char *layers)
 {
     network *net = parse(keys, layers);
@@ -58,8 +58,8 @@ static bool is_file(const char *name, const struct text *expected)
     return same;
 }
 
-// Steps at that rate until the run is stopped; a save after each while it is suspect. Returns how
-// many of those there were; -1: it was not stopped.
+/* Steps at that rate until the run is stopped; a save after each while it is suspect. Returns how
+ * many of those there were; -1: it was not stopped. */
 static int blow_up(network *net, float rate, const char *name)
 {
     struct text *weights = read_all(name), *sidecar = read_all("a.backup.amp");
@@ -68,11 +68,11 @@ static int blow_up(network *net, float rate, const char *name)
     if (setjmp(stopped)) {
         ended = 1;
     } else {
-        for (int i = 0; i < 300; ++i) {
+        for (int i = 0; i < 300; i++) {
             steps(net, 1);
             if (!amp_divergence_suspect(&step_of(net)->divergence)) continue;
             save_weights(net, (char *)scratch(name));
-            ++saves;
+            saves++;
             CHECK(is_file(name, weights));
             CHECK(is_file("a.backup.amp", sidecar));
         }
@@ -83,14 +83,13 @@ static int blow_up(network *net, float rate, const char *name)
     return ended ? saves : -1;
 }
 
-// Which loss was lost when; with the layer where arithmetic came to an end first.
+/* Which loss was lost when; with the layer where arithmetic came to an end first. */
 static void check_said_when(const struct amp_divergence *d)
 {
     char since[200], losses[200];
     amp_divergence_describe(d, losses, sizeof losses);
     snprintf(since, sizeof since, "since iteration %zu the loss is not finite or above", d->since);
     CHECK(strstr(why, since) && strstr(why, losses));
-    CHECK(strstr(why, "The weights on disk are the last good ones") != NULL);
     CHECK(d->since >= 31 && d->since <= 60 && d->last < 1e5);
 }
 
@@ -100,8 +99,8 @@ AMP_TEST(a_run_that_blows_up_is_stopped_and_its_backup_kept)
     const char *layers;
     ON_BOTH_NETS(layers)
     {
-        for (int d = 0; d < 2; ++d)
-            for (int k = 0; k < 3; ++k) {
+        for (int d = 0; d < 2; d++)
+            for (int k = 0; k < 3; k++) {
                 network *net = learn(dtypes[d], layers);
                 CHECK(blow_up(net, rates[k], "a.backup") > 0);
                 check_said_when(&step_of(net)->divergence);
@@ -112,18 +111,13 @@ AMP_TEST(a_run_that_blows_up_is_stopped_and_its_backup_kept)
     }
 }
 
-// One step at a rate that is too high.
+/* One step at a rate that is too high. */
 static void spoil(network *net)
 {
     net->learning_rate = 30;
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         steps(net, 1);
     CHECK(amp_divergence_suspect(&step_of(net)->divergence));
-}
-
-static bool exists(const char *name)
-{
-    return !access(scratch(name), F_OK);
 }
 
 AMP_TEST(numbered_weights_are_written_where_they_replace_nothing)
@@ -141,11 +135,11 @@ AMP_TEST(numbered_weights_are_written_where_they_replace_nothing)
     end(net);
 }
 
-// It may be a sign, so the backup waits for the next save; final weights cannot.
+/* It may be a sign, so the backup waits for the next save; final weights cannot. */
 AMP_TEST(a_layer_that_leaves_fp16_at_the_end_does_not_cost_the_final_weights)
 {
     network *net = learn(MIXED, DETECTOR);
-    for (int i = 0; i < net->layers[0].nweights; ++i)
+    for (int i = 0; i < net->layers[0].nweights; i++)
         net->layers[0].weights[i] *= 1e6f;
     steps(net, 1);
     CHECK(step_of(net)->fault.class == AMP_FAULT_FORWARD);
@@ -155,7 +149,7 @@ AMP_TEST(a_layer_that_leaves_fp16_at_the_end_does_not_cost_the_final_weights)
     end(net);
 }
 
-// As the losses: a step back to weights from before, and the run is not suspect any more.
+/* As the losses: a step back to weights from before, and the run is not suspect any more. */
 AMP_TEST(a_loss_that_comes_back_lets_saves_through_again)
 {
     network *net = learn(dtypes[0], DETECTOR);
@@ -188,14 +182,14 @@ AMP_TEST(a_run_that_shall_carry_on_is_warned_once_and_saved_as_ever)
     end(net);
 }
 
-// ---- stored state that is spoilt between two steps ----
+/* ---- stored state that is spoilt between two steps ---- */
 
-// A save ends the program; what it prints is not shown.
+/* A save ends the program; what it prints is not shown. */
 static bool save_is_refused(network *net)
 {
     int status;
     fflush(NULL);
-    pid_t child = fork(); // which starts no threads
+    pid_t child = fork(); /* which starts no threads */
     REQUIRE(child >= 0);
     if (!child) {
         if (!freopen("/dev/null", "w", stderr)) _exit(2);
@@ -205,7 +199,7 @@ static bool save_is_refused(network *net)
     return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 1;
 }
 
-// Stopped within two steps, or else at the next save; the files stay either way.
+/* Stopped within two steps, or else at the next save; the files stay either way. */
 static bool is_stopped(network *net)
 {
     *why = 0;
@@ -214,8 +208,8 @@ static bool is_stopped(network *net)
     return *why;
 }
 
-// What no weight is computed from, or leaves it as it is: Darknet's momentum with Adam, an infinite
-// second moment.
+/* What no weight is computed from, or leaves it as it is: Darknet's momentum with Adam, an infinite
+ * second moment. */
 static bool shows_in_files_only(const struct kept *k, const char *keys, float value)
 {
     bool adam = strstr(keys, "adam"), second = !strcmp(k->what, "Adam's v");
@@ -247,13 +241,13 @@ AMP_TEST(stored_state_that_is_spoilt_ends_the_run_and_reaches_no_file)
     steps_learnt = 3;
     ON_BOTH_NETS(layers)
     {
-        for (int adam = 0; adam < 2; ++adam) {
+        for (int adam = 0; adam < 2; adam++) {
             struct kept kept[256];
             const char *keys = adam ? MIXED "adam=1\n" : MIXED;
             network *net = parse(keys, layers);
             int n = list_kept(net, kept);
             free_network(net);
-            for (int i = 0; i < n; ++i)
+            for (int i = 0; i < n; i++)
                 ended += spoil_array(keys, layers, i, test_random() & 1 ? NAN : INFINITY);
             arrays += n;
         }
@@ -263,15 +257,15 @@ AMP_TEST(stored_state_that_is_spoilt_ends_the_run_and_reaches_no_file)
            arrays, ended);
 }
 
-// Some turn NaN into a number.
+/* Some turn NaN into a number. */
 AMP_TEST(no_activation_hides_a_spoilt_bias_from_the_files)
 {
     static const char *const activations[] = {"logistic", "loggy", "relu",    "elu",   "selu",
                                               "relie",    "plse",  "hardtan", "lhtan", "linear",
                                               "ramp",     "leaky", "tanh",    "stair"};
     steps_learnt = 3;
-    for (size_t k = 0; k < sizeof activations / sizeof *activations; ++k)
-        for (int n = 0; n < 4; ++n) {
+    for (size_t k = 0; k < sizeof activations / sizeof *activations; k++)
+        for (int n = 0; n < 4; n++) {
             char layers[300];
             snprintf(layers, sizeof layers,
                      "[convolutional]\nsize=3\npad=1\nfilters=4\n%sactivation=%s\n"
@@ -292,15 +286,15 @@ static void check_not_suspect(const char *keys, const char *layers)
         TEST_FAIL("%s", why);
         return;
     }
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 300; i++) {
         steps(net, 1);
         CHECK(!amp_divergence_suspect(&step_of(net)->divergence));
     }
     end(net);
 }
 
-// At the other tests' learning rate stock Darknet's FP32 diverges from three of eight initial
-// weights.
+/* At the other tests' learning rate stock Darknet's FP32 diverges from three of eight initial
+ * weights. */
 AMP_TEST(runs_that_learn_are_not_suspect)
 {
     const char *layers;
@@ -309,6 +303,14 @@ AMP_TEST(runs_that_learn_are_not_suspect)
         check_not_suspect("learning_rate=.003\n" MIXED, layers);
         check_not_suspect("learning_rate=.003\n" MIXED "amp_dtype=fp32\n", layers);
     }
+}
+
+/* Losses of the burn-in say little: how long it is comes from the cfg. */
+AMP_TEST(the_burn_in_is_the_cfgs)
+{
+    network *net = parse(MIXED "burn_in=7\n", DETECTOR);
+    CHECK_INT(step_of(net)->divergence.burn_in, 7);
+    free_network(net);
 }
 
 AMP_TEST_MAIN

@@ -1,37 +1,37 @@
-// Faults put into what a pass writes, through the attached plugin: inf, NaN, a finite value that
-// FP16 refuses, values that vanish; in every tensor that is watched x layer x subdivision of nets
-// that have every executor, in an ordinary run, after a layer has left FP16, and after resizing.
-//
-// Without arguments a sample of the cases (AMP_TEST_SEED); with --full all of them.
+/* Faults put into what a pass writes, through the attached plugin: inf, NaN, a finite value that
+ * FP16 refuses, values that vanish; in every tensor that is watched x layer x subdivision of nets
+ * that have every executor, in an ordinary run, after a layer has left FP16, and after resizing.
+ *
+ * Without arguments a sample of the cases (AMP_TEST_SEED); with --full all of them. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 #include "tests/rig/poison.h"
 
-#include "plugin/core/loss.h"
+#include "plugin/core/tensors.h"
 
-// ---- nets ----
+/* ---- nets ---- */
 
 #define ACTIVATED(name, more)                                                                      \
     "[convolutional]\nsize=3\npad=1\nfilters=4\nactivation=" name "\n" more
 
-// clang-format off
-// Every activation that a convolution has code for, in turn with batch-norm and without; stair's
-// gradient is 0, so it comes first.
+/* clang-format off
+ * Every activation that a convolution has code for, in turn with batch-norm and without; stair's
+ * gradient is 0, so it comes first. */
 #define ACTIVATIONS                                                                                \
-    ACTIVATED("stair", NORMALIZED) ACTIVATED("logistic", "") ACTIVATED("relu", NORMALIZED)         \
-    ACTIVATED("relie", "") ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "")                   \
-    ACTIVATED("tanh", NORMALIZED) ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED)             \
-    ACTIVATED("elu", "") ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "")                   \
-    ACTIVATED("lhtan", NORMALIZED) ACTIVATED("selu", "")                                           \
-    "[connected]\noutput=4\nactivation=linear\n[cost]\n"
+    ACTIVATED("stair", NORMALIZED)                                                                 \
+    ACTIVATED("logistic", "")                                                                      \
+    ACTIVATED("relu", NORMALIZED)                                                                  \
+    ACTIVATED("relie", "")                                                                         \
+    ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "") ACTIVATED("tanh", NORMALIZED)            \
+        ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED) ACTIVATED("elu", "")                  \
+            ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "") ACTIVATED("lhtan", NORMALIZED) \
+                ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
 #define NATIVE                                                                                     \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
     "[local]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n"                              \
-    "[batchnorm]\n"                                                                                \
-    CONV(6, NORMALIZED)                                                                            \
-    "[connected]\noutput=8\nactivation=relu\n"                                                     \
-    "[connected]\noutput=4\nactivation=linear\n"                                                   \
-    "[softmax]\n"
+    "[batchnorm]\n" CONV(6, NORMALIZED) "[connected]\noutput=8\nactivation=relu\n"                 \
+                                        "[connected]\noutput=4\nactivation=linear\n"               \
+                                        "[softmax]\n"
 #define REGION                                                                                     \
     CONV(8, NORMALIZED "stride=2\n")                                                               \
     "[reorg]\nstride=1\nflatten=1\nreverse=1\n[reorg]\nstride=1\nflatten=1\n"                      \
@@ -39,17 +39,17 @@
     "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=4\nnum=2\nthresh=.6\nsoftmax=1\n"
 #define DETECTION                                                                                  \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
-    "[connected]\noutput=48\nactivation=linear\n"                                                 \
+    "[connected]\noutput=48\nactivation=linear\n"                                                  \
     "[detection]\nclasses=2\ncoords=4\nrescore=1\nside=2\nnum=2\nsqrt=1\n"
 #define LOGISTIC                                                                                   \
     CONV(6, NORMALIZED "stride=2\n") "[connected]\noutput=4\nactivation=linear\n[logistic]\n"
-// clang-format on
+/* clang-format on */
 
 enum truth { NUMBERS, ONE_HOT, BOXES };
 
 static const struct target {
     const char *name, *layers;
-    bool losses_of_ours; // by the reference's code, as a device computes them
+    bool losses_of_ours; /* by the reference's code, as a device computes them */
     enum truth truth;
     bool adam, resizes;
 } targets[] = {
@@ -68,36 +68,36 @@ static const struct target {
 };
 #define N_TARGETS (sizeof targets / sizeof *targets)
 
-// ---- what may happen before the fault ----
+/* ---- what may happen before the fault ---- */
 
 enum circumstance { ORDINARY, AFTER_DEMOTION, AFTER_RESIZING, CIRCUMSTANCES };
 
 static const char *const circumstances[] = {"ordinary", "a layer has left FP16", "resized"};
 
-// ---- a net to put faults into ----
+/* ---- a net to put faults into ---- */
 
 #define SCALE       64
-#define STEPS_LATER 6 // applied steps until the loss is compared
+#define STEPS_LATER 6 /* applied steps until the loss is compared */
 
-#define MOST_MISS .02 // of the loss then, from FP32's on the same data: FP16 rounds otherwise
+#define MOST_MISS .02 /* of the loss then, from FP32's on the same data: FP16 rounds otherwise */
 
-// Where values vanished, nothing tells: a step had another gradient, at worst none, and with the
-// momentum of .9 that is felt for ten more. Either the loss is not further off than this, or FP32's
-// is reached so many steps late.
+/* Where values vanished, nothing tells: a step had another gradient, at worst none, and with the
+ * momentum of .9 that is felt for ten more. Either the loss is not further off than this, or FP32's
+ * is reached so many steps late. */
 #define MOST_MISS_UNTOLD .3
 #define STEPS_LATE       10
 
-struct prepared {       // at the step that the fault is put into
-    network *before;    // plain Darknet's: the state
-    network *halved[2]; // the state after this step, that pass at half the scale
-    double fp32_loss;   // after STEPS_LATER steps, in FP32
+struct prepared {       /* at the step that the fault is put into */
+    network *before;    /* plain Darknet's: the state */
+    network *halved[2]; /* the state after this step, that pass at half the scale */
+    double fp32_loss;   /* after STEPS_LATER steps, in FP32 */
 };
 
 struct bench {
     const struct target *target;
     network *net, *fp32, *start;
     struct prepared prepared[CIRCUMSTANCES];
-    int demoted; // layer of AFTER_DEMOTION
+    int demoted; /* layer of AFTER_DEMOTION */
 };
 
 static struct amp_session *session(network *net)
@@ -105,39 +105,39 @@ static struct amp_session *session(network *net)
     return amp_session_of(net->layers);
 }
 
-static void load(const struct bench *b, network *net)
+static void load_pass(const struct bench *b, network *net)
 {
-    load_images(net, (unsigned)(*net->seen % 32)); // a pool, so that there is something to learn
+    load_images(net, (unsigned)(*net->seen % 32)); /* a pool, so that there is something to learn */
     if (b->target->truth != ONE_HOT) return;
-    for (int i = 0; i < net->batch * net->truths; ++i)
+    for (int i = 0; i < net->batch * net->truths; i++)
         net->truth[i] = i % net->truths == (i / net->truths + (int)*net->seen / 4) % net->truths;
 }
 
 static void run_pass(const struct bench *b, network *net)
 {
-    load(b, net);
+    load_pass(b, net);
     train_network_datum(net);
 }
 
 static void run_step(const struct bench *b, network *net)
 {
-    for (int i = 0; i < net->subdivisions; ++i)
+    for (int i = 0; i < net->subdivisions; i++)
         run_pass(b, net);
 }
 
-// A state, and the plugin as if it had just been attached to it.
+/* A state, and the plugin as if it had just been attached to it. */
 static void rewind_to(network *net, const network *state)
 {
     struct amp_session *s = session(net);
     copy_kept(state, net);
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         s->replan |= s->demoted[i] != AMP_FORMATS;
         s->demoted[i] = AMP_FORMATS;
     }
     amp_scaler_init(&s->step.scaler, &s->options, 1000, s->plan->replayable);
     s->step.passes = 0;
     s->step.updating = s->step.poisoned = s->step.told = false;
-    memset(&s->step.exodus, 0, sizeof s->step.exodus);
+    memset(&s->step.demotions, 0, sizeof s->step.demotions);
     memset(&s->step.divergence, 0, sizeof s->step.divergence);
     s->log.last_fault.class = AMP_FAULT_NONE;
     s->log.repeats = 0;
@@ -148,7 +148,7 @@ static void resize_to(network *net, int size)
     if (net->w != size) resize_network(net, size, size);
 }
 
-// From the start to the step that the fault is put into.
+/* From the start to the step that the fault is put into. */
 static void lead_up(const struct bench *b, network *net, enum circumstance c)
 {
     resize_to(net, 16);
@@ -176,9 +176,9 @@ static void prepare(struct bench *b, enum circumstance c)
     struct prepared *p = &b->prepared[c];
     lead_up(b, b->net, c);
     p->before = copy_of(b, b->net);
-    for (int pass = 0; pass < 2; ++pass) {
+    for (int pass = 0; pass < 2; pass++) {
         if (pass) lead_up(b, b->net, c);
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 2; i++) {
             if (i == pass) session(b->net)->step.scaler.scale = SCALE / 2;
             run_pass(b, b->net);
         }
@@ -186,13 +186,13 @@ static void prepare(struct bench *b, enum circumstance c)
     }
     resize_to(b->fp32, b->net->w);
     rewind_to(b->fp32, p->before);
-    for (int i = 0; i < STEPS_LATER; ++i)
+    for (int i = 0; i < STEPS_LATER; i++)
         run_step(b, b->fp32);
     p->fp32_loss = loss_of(b->fp32);
     REQUIRE(isfinite(p->fp32_loss) && p->fp32_loss > 0);
 }
 
-// The backend of the CPU, with the losses that it leaves to Darknet.
+/* The backend of the CPU, with the losses that it leaves to Darknet. */
 static const struct ampk_backend *with_losses(void)
 {
     static struct ampk_backend backend;
@@ -210,22 +210,22 @@ static const struct ampk_backend *with_losses(void)
     return &backend;
 }
 
-// The plugin computes on a poisoned backend from its first pass on.
+/* The plugin computes on a poisoned backend from its first pass on. */
 static void poison_session(struct amp_session *s, bool losses_of_ours)
 {
     s->backend = poison_backend(losses_of_ours ? with_losses() : &ampk_cpu);
     s->replan = true;
 }
 
-// ---- what must be watched ----
+/* ---- what must be watched ---- */
 
 static bool has_weights(const struct amp_graph *g, int i)
 {
     return g->nodes[i].bind.n_params > 0;
 }
 
-// Of a layer whose backward runs. Maxpool's values are its input's; of the layers that Darknet runs
-// only what they leave is seen.
+/* Of a layer whose backward runs. Maxpool's values are its input's; of the layers that Darknet runs
+ * only what they leave is seen. */
 static bool must_be_watched(const struct amp_graph *g, int i, int watch)
 {
     const struct amp_node *node = &g->nodes[i];
@@ -240,7 +240,7 @@ static bool must_be_watched(const struct amp_graph *g, int i, int watch)
     case AMP_WATCH_OUT:
         return node->desc->type != AMP_MAXPOOL;
     case AMP_WATCH_COPY:
-        for (int f = 0; f < AMP_FORMATS; ++f)
+        for (int f = 0; f < AMP_FORMATS; f++)
             if (node->copy[f].data && f != (int)node->plan->out) return true;
         return false;
     case AMP_WATCH_LOSS:
@@ -264,8 +264,8 @@ static void check_all_watched(struct bench *b)
     poison = (struct poison){.watched = watched, .words = g->watch[0], .n_words = n};
     run_step(b, b->net);
     memset(&poison, 0, sizeof poison);
-    for (int i = 0; i < g->n; ++i)
-        for (int w = AMP_WATCH_WEIGHTS; w < AMP_WATCHES; ++w)
+    for (int i = 0; i < g->n; i++)
+        for (int w = AMP_WATCH_WEIGHTS; w < AMP_WATCHES; w++)
             if (watched[(size_t)i * AMP_WATCHES + (size_t)w] != must_be_watched(g, i, w))
                 TEST_FAIL("%s: %s of layer %d (%s) is %swatched", b->target->name,
                           amp_watch_name((enum amp_watch)w), i,
@@ -287,19 +287,19 @@ static void open_bench(struct bench *b, const struct target *target)
     poison_session(session(b->net), target->losses_of_ours);
     listen_to(b->net);
     session(b->net)->step.stop = stop;
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         run_step(b, b->net);
     check_all_watched(b);
     b->start = copy_of(b, b->net);
     while (session(b->net)->plan->layers[b->demoted].in != AMP_FORMAT_FP16)
-        ++b->demoted;
-    for (int c = 0; c < CIRCUMSTANCES; ++c)
+        b->demoted++;
+    for (int c = 0; c < CIRCUMSTANCES; c++)
         if (c != AFTER_RESIZING || target->resizes) prepare(b, (enum circumstance)c);
 }
 
 static void close_bench(struct bench *b)
 {
-    for (int c = 0; c < CIRCUMSTANCES; ++c) {
+    for (int c = 0; c < CIRCUMSTANCES; c++) {
         struct prepared *p = &b->prepared[c];
         if (!p->before) continue;
         free_network(p->before);
@@ -312,13 +312,13 @@ static void close_bench(struct bench *b)
     free_network(b->start);
 }
 
-// ---- cases ----
+/* ---- cases ---- */
 
 struct fault {
     enum circumstance circumstance;
     int layer, watch, pass;
     enum poison_kind kind;
-    bool once; // backward: gone at half the scale
+    bool once; /* backward: gone at half the scale */
 };
 
 static bool is_backward(const struct fault *f)
@@ -326,7 +326,7 @@ static bool is_backward(const struct fault *f)
     return f->watch >= AMP_WATCH_DELTA;
 }
 
-// What is stored already would not vanish, and only FP16 refuses what is finite.
+/* What is stored already would not vanish, and only FP16 refuses what is finite. */
 static bool is_possible(const struct bench *b, const struct fault *f)
 {
     const struct amp_session *s = session(b->net);
@@ -334,7 +334,7 @@ static bool is_possible(const struct bench *b, const struct fault *f)
     bool of_loss = s->plan->layers[f->layer].loss && s->plan->layers[f->layer].ours;
     bool stored = f->watch == AMP_WATCH_WEIGHTS || f->watch == AMP_WATCH_ROLLING;
     if (b->target->losses_of_ours && !of_loss && !b->net->layers[f->layer].truth) {
-        // the rest of the net is that of a target without; only what feeds the loss differs
+        /* the rest of the net is that of a target without; only what feeds the loss differs */
         bool feeds = f->layer + 1 < b->net->n && s->plan->layers[f->layer + 1].loss;
         if (!feeds) return false;
     }
@@ -343,7 +343,7 @@ static bool is_possible(const struct bench *b, const struct fault *f)
     return f->kind != POISON_UNDERFLOW || !stored;
 }
 
-// The step with the fault; false: the run was stopped in it.
+/* The step with the fault; false: the run was stopped in it. */
 static bool run_faulty_step(struct bench *b, const struct fault *f)
 {
     struct amp_session *s = session(b->net);
@@ -353,7 +353,7 @@ static bool run_faulty_step(struct bench *b, const struct fault *f)
         poison.word = NULL;
         return false;
     }
-    for (int i = 0; i < b->net->subdivisions; ++i) {
+    for (int i = 0; i < b->net->subdivisions; i++) {
         if (i == f->pass)
             poison = (struct poison){.word = &graph->watch[f->layer][f->watch],
                                      .kind = f->kind,
@@ -376,13 +376,13 @@ static void check_named(struct bench *b, const struct fault *f, const char *what
     if (!strstr(said(b->net), line)) TEST_FAIL("\"%s\" is not in: %s", line, said(b->net));
 }
 
-// Everything but what moves in forward, where the run stopped before anyone restored it.
+/* Everything but what moves in forward, where the run stopped before anyone restored it. */
 static void check_weights_kept(const struct bench *b, const network *before)
 {
     struct kept now[256], then[256];
     int n = list_kept(b->net, now);
     REQUIRE(list_kept(before, then) == n);
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         if (strcmp(now[i].what, "running statistics"))
             CHECK(!memcmp(now[i].x, then[i].x, now[i].n * sizeof(float)));
 }
@@ -401,17 +401,17 @@ static void check_stopped(struct bench *b, const struct fault *f, bool finished)
 
 static bool reads(const struct amp_session *s, int reader, int layer)
 {
-    for (int k = 0; k < s->desc->layers[reader].n_sources; ++k)
+    for (int k = 0; k < s->desc->layers[reader].n_sources; k++)
         if (s->plan->layers[reader].sources[k] == layer) return true;
     return false;
 }
 
-// The layer left FP16; where only a copy for its readers does not fit, they did.
+/* The layer left FP16; where only a copy for its readers does not fit, they did. */
 static void check_demoted(struct bench *b, const struct fault *f)
 {
     const struct amp_session *s = session(b->net);
     int left = 0;
-    for (int i = 0; i < b->net->n; ++i) {
+    for (int i = 0; i < b->net->n; i++) {
         if (s->demoted[i] == AMP_FORMATS) continue;
         bool before = f->circumstance == AFTER_DEMOTION && i == b->demoted;
         bool right = f->watch == AMP_WATCH_COPY ? reads(s, i, f->layer) : i == f->layer;
@@ -449,7 +449,7 @@ static void check_redone(struct bench *b, const struct fault *f)
     check_named(b, f, "overflowed");
 }
 
-// Nothing happened, but that the scale grew at its time.
+/* Nothing happened, but that the scale grew at its time. */
 static void check_unnoticed(struct bench *b)
 {
     const struct amp_step *step = &session(b->net)->step;
@@ -460,10 +460,10 @@ static void check_unnoticed(struct bench *b)
     CHECK(!strstr(said(b->net), " of layer "));
 }
 
-static double worst_miss[4]; // of the loss, by kind
-static int worst_delay;      // of FP32's loss, in steps
+static double worst_miss[4]; /* of the loss, by kind */
+static int worst_delay;      /* of FP32's loss, in steps */
 
-// Returns after how many steps FP32's loss is reached, STEPS_LATE + 1: it is not.
+/* Returns after how many steps FP32's loss is reached, STEPS_LATE + 1: it is not. */
 static int find_delay(struct bench *b, double fp32)
 {
     int steps = 0;
@@ -478,7 +478,7 @@ static void check_loss_later(struct bench *b, const struct fault *f)
     double fp32 = b->prepared[f->circumstance].fp32_loss;
     int n = STEPS_LATER - (step->scaler.applied > 1);
     if (n == STEPS_LATER) *b->net->seen = *b->prepared[f->circumstance].before->seen;
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; i++)
         run_step(b, b->net);
     CHECK_INT(step->scaler.applied, 1 + STEPS_LATER);
     double miss = fabs(loss_of(b->net) - fp32) / fp32;
@@ -506,14 +506,14 @@ static void check_outcome(struct bench *b, const struct fault *f, bool finished)
         check_redone(b, f);
     else
         check_skipped(b, f);
-    if (f->watch == AMP_WATCH_WEIGHTS) return; // which are another net's now
+    if (f->watch == AMP_WATCH_WEIGHTS) return; /* which are another net's now */
     if (setjmp(stopped))
         TEST_FAIL("stopped later: %s", why);
     else
         check_loss_later(b, f);
 }
 
-// False: there is no such tensor.
+/* False: there is no such tensor. */
 static bool try(struct bench *b, const struct fault *f)
 {
     static const char *const kinds[] = {"inf", "NaN", "refused", "underflow"};
@@ -536,20 +536,20 @@ static bool try(struct bench *b, const struct fault *f)
     return true;
 }
 
-// ---- all of them, or a sample ----
+/* ---- all of them, or a sample ---- */
 
 static bool full;
-static FILE *report; // Darknet has stdout for itself, which is not shown
+static FILE *report; /* Darknet has stdout for itself, which is not shown */
 static struct fault faults[1 << 16];
 
 static int list_faults(const struct bench *b)
 {
     int n = 0;
-    for (int c = 0; c < CIRCUMSTANCES; ++c)
-        for (int layer = 0; layer < b->net->n; ++layer)
-            for (int watch = AMP_WATCH_WEIGHTS; watch < AMP_WATCHES; ++watch)
-                for (int kind = 0; kind < 4; ++kind)
-                    for (int k = 0; k < 4; ++k)
+    for (int c = 0; c < CIRCUMSTANCES; c++)
+        for (int layer = 0; layer < b->net->n; layer++)
+            for (int watch = AMP_WATCH_WEIGHTS; watch < AMP_WATCHES; watch++)
+                for (int kind = 0; kind < 4; kind++)
+                    for (int k = 0; k < 4; k++)
                         faults[n++] = (struct fault){(enum circumstance)c,   layer, watch, k & 1,
                                                      (enum poison_kind)kind, k > 1};
     return n;
@@ -557,7 +557,7 @@ static int list_faults(const struct bench *b)
 
 static void shuffle(int n)
 {
-    for (int i = n - 1; i > 0; --i) {
+    for (int i = n - 1; i > 0; i--) {
         int k = (int)(test_random() % (uint64_t)(i + 1));
         struct fault f = faults[i];
         faults[i] = faults[k];
@@ -565,7 +565,7 @@ static void shuffle(int n)
     }
 }
 
-#define SAMPLE 20 // of a net
+#define SAMPLE 20 /* of a net */
 
 static int try_net(const struct target *target)
 {
@@ -573,7 +573,7 @@ static int try_net(const struct target *target)
     open_bench(&b, target);
     int n = list_faults(&b), held = 0;
     shuffle(n);
-    for (int i = 0; i < n && (full || held < SAMPLE); ++i)
+    for (int i = 0; i < n && (full || held < SAMPLE); i++)
         held += try(&b, &faults[i]);
     close_bench(&b);
     fprintf(report, "%s: %d faults\n", target->name, held);
@@ -583,7 +583,7 @@ static int try_net(const struct target *target)
 AMP_TEST(every_fault_is_told_apart_and_leaves_no_trace)
 {
     int held = 0;
-    for (size_t i = 0; i < N_TARGETS; ++i)
+    for (size_t i = 0; i < N_TARGETS; i++)
         held += try_net(&targets[i]);
     fprintf(report,
             "AMP_TEST_SEED=%s: %d faults; the loss %d steps later is within %.3g (inf), %.3g "

@@ -1,13 +1,13 @@
-// Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
-// same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
-// with a step that is skipped, and in FP16.
+/* Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
+ * same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
+ * with a step that is skipped, and in FP16. */
 
 #include "tests/rig/harness.h"
 
 #include <darknet.h>
 #include <stdbool.h>
 
-#include "tests/rig/scratch_folder.h"
+#include "tests/rig/files.h"
 
 #define STEPS        4
 #define SUBDIVISIONS 2
@@ -15,26 +15,27 @@
 #define MAX_ARRAYS   100
 #define MAX_PARTS    8
 
-// What may differ from Darknet alone, as a share of how far the same array moved at most.
-//
-// FP32: both sides compute the same sums, of up to 400 products, in another order. Rounding makes
-// such a sum uncertain by 2^-24 of its terms, times the root of their number: 2^-20. It passes four
-// layers forward and backward in each of four steps: 2^-15. The rest is for terms that cancel.
+/* What may differ from Darknet alone, as a share of how far the same array moved at most.
+ *
+ * FP32: both sides compute the same sums, of up to 400 products, in another order. Rounding makes
+ * such a sum uncertain by 2^-24 of its terms, times the root of their number: 2^-20. It passes four
+ * layers forward and backward in each of four steps: 2^-15. The rest is for terms that cancel. */
 #define FP32_SHARE 0x1p-10
-// FP16: the same with 2^-11 for every stored value, which is not summed up: some ten are on the way
-// from a weight to its gradient. A gradient lost, doubled or still scaled is off by a half or more.
+/* FP16: the same with 2^-11 for every stored value, which is not summed up: some ten are on the way
+ * from a weight to its gradient. A gradient lost, doubled or still scaled is off by a half or more.
+ */
 #define FP16_SHARE 0x1p-3
 
 enum truth {
-    NUMBERS,     // in (-1, 1)
-    FAR_NUMBERS, // in (2, 3), either sign: beyond the reach of tanh, and by more than 1
-    ZERO_OR_FAR, // of type=smooth, whose gradient turns its sign where they differ by 1
-    SOME_SECRET, // a quarter of them SECRET_NUM: masked out
+    NUMBERS,     /* in (-1, 1) */
+    FAR_NUMBERS, /* in (2, 3), either sign: beyond the reach of tanh, and by more than 1 */
+    ZERO_OR_FAR, /* of type=smooth, whose gradient turns its sign where they differ by 1 */
+    SOME_SECRET, /* a quarter of them SECRET_NUM: masked out */
     BITS,
-    ONE_OF_FOUR, // of every four
-    BOXES,       // of [yolo] and [region]
-    CELLS,       // of [detection]
-    MASKS,       // of [iseg]
+    ONE_OF_FOUR, /* of every four */
+    BOXES,       /* of [yolo] and [region] */
+    CELLS,       /* of [detection] */
+    MASKS,       /* of [iseg] */
 };
 
 struct subject {
@@ -42,7 +43,7 @@ struct subject {
     enum truth truth;
 };
 
-// ---- cfg ----
+/* ---- cfg ---- */
 
 #define STEADY                                                                                     \
     "learning_rate=0.01\nmomentum=0.9\ndecay=0.01\npolicy=constant\nmax_batches=1000\n"            \
@@ -51,15 +52,15 @@ struct subject {
 #define VECTORS     STEADY "batch=16\ntime_steps=3\ninputs=5\n"
 #define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=6\nchannels=3\n"
 
-// Smooth activations: at a kink rounding alone would decide on a gradient.
+/* Smooth activations: at a kink rounding alone would decide on a gradient. */
 #define CONV(filters) "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=tanh\n"
 #define LINEAR_CONV(filters)                                                                       \
     "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=linear\n"
 #define CONNECTED(outputs) "[connected]\noutput=" #outputs "\nactivation=tanh\n"
-// Its workspace is the largest: Darknet reserves too little for some layers.
+/* Its workspace is the largest: Darknet reserves too little for some layers. */
 #define WIDE_CONV "[convolutional]\nfilters=4\nsize=5\npad=1\nactivation=tanh\n"
 
-// layer_keys go into every layer's section.
+/* layer_keys go into every layer's section. */
 static network *parse(const struct subject *t, const char *net_keys, const char *layer_keys)
 {
     char text[4000];
@@ -73,7 +74,7 @@ static network *parse(const struct subject *t, const char *net_keys, const char 
     return parse_network_cfg((char *)scratch("a.cfg"));
 }
 
-// ---- what Darknet lacks on the CPU ----
+/* ---- what Darknet lacks on the CPU ---- */
 
 static void *zeros(int n)
 {
@@ -83,7 +84,7 @@ static void *zeros(int n)
 static void backward_region(layer l, network net)
 {
     int cells = l.w * l.h;
-    for (int i = 0; i < l.batch * l.outputs; ++i) {
+    for (int i = 0; i < l.batch * l.outputs; i++) {
         int entry = i / cells % (l.coords + 1 + l.classes);
         bool squashed = entry < 2 || (entry == l.coords && !l.background);
         float slope = squashed ? (1 - l.output[i]) * l.output[i] : 1;
@@ -91,7 +92,7 @@ static void backward_region(layer l, network net)
     }
 }
 
-void backward_lstm_layer(layer l, network net); // in no header
+void backward_lstm_layer(layer l, network net); /* in no header */
 
 static void complete(layer *l)
 {
@@ -112,7 +113,7 @@ static void complete(layer *l)
     }
 }
 
-// ---- what training changes ----
+/* ---- what training changes ---- */
 
 struct array {
     int layer;
@@ -143,7 +144,7 @@ static int parts_of(layer *l, layer *parts[MAX_PARTS])
                        l->wr,          l->uh,         l->wh,           l->uf, l->wf, l->ui,
                        l->wi,          l->ug,         l->wg,           l->uo, l->wo};
     int n = 0;
-    for (size_t i = 0; i < sizeof nested / sizeof *nested; ++i)
+    for (size_t i = 0; i < sizeof nested / sizeof *nested; i++)
         if (nested[i]) parts[n++] = nested[i];
     if (!n) parts[n++] = l;
     return n;
@@ -174,10 +175,10 @@ static void list_part(struct record *r, int i, const layer *l)
 static void list_net(struct record *r, network *net)
 {
     r->n = 0;
-    for (int i = 0; i < net->n; ++i) {
+    for (int i = 0; i < net->n; i++) {
         layer *l = &net->layers[i], *parts[MAX_PARTS];
         int n = parts_of(l, parts);
-        for (int k = 0; k < n; ++k)
+        for (int k = 0; k < n; k++)
             list_part(r, i, parts[k]);
         if (!is_ours(l) || l->output == net->output)
             add(r, i, "output", l->output, net->batch * l->outputs);
@@ -187,7 +188,7 @@ static void list_net(struct record *r, network *net)
 
 static void keep(struct record *r)
 {
-    for (struct array *a = r->arrays; a < r->arrays + r->n; ++a) {
+    for (struct array *a = r->arrays; a < r->arrays + r->n; a++) {
         a->kept = malloc(a->n * sizeof(float));
         REQUIRE(a->kept);
         memcpy(a->kept, a->live, a->n * sizeof(float));
@@ -196,11 +197,11 @@ static void keep(struct record *r)
 
 static void forget(struct record *r)
 {
-    for (int i = 0; i < r->n; ++i)
+    for (int i = 0; i < r->n; i++)
         free(r->arrays[i].kept);
 }
 
-// ---- training ----
+/* ---- training ---- */
 
 struct passes {
     float *input[PASSES], *truth[PASSES];
@@ -209,7 +210,7 @@ struct passes {
 
 static void draw_boxes(float *t)
 {
-    for (int box = 0; box < 2; ++box, t += 5) {
+    for (int box = 0; box < 2; box++, t += 5) {
         t[0] = (float)test_uniform(.05 + .5 * box, .45 + .5 * box);
         t[1] = (float)test_uniform(.05, .95);
         t[2] = (float)test_uniform(.1, .6);
@@ -218,23 +219,23 @@ static void draw_boxes(float *t)
     }
 }
 
-// Per cell: whether there is an object, its class, its box.
+/* Per cell: whether there is an object, its class, its box. */
 static void draw_cells(float *t, int cells)
 {
-    for (int cell = 0; cell < cells; ++cell, t += 7) {
+    for (int cell = 0; cell < cells; cell++, t += 7) {
         t[0] = (float)(test_random() % 2);
         t[1 + test_random() % 2] = 1;
-        for (int k = 3; k < 7; ++k)
+        for (int k = 3; k < 7; k++)
             t[k] = (float)test_uniform(.1, .9);
     }
 }
 
-// Two objects, each with its class and its pixels.
+/* Two objects, each with its class and its pixels. */
 static void draw_masks(float *t, int pixels)
 {
-    for (int object = 0; object < 2; ++object, t += pixels + 1) {
+    for (int object = 0; object < 2; object++, t += pixels + 1) {
         t[0] = (float)object;
-        for (int k = 1; k <= pixels; ++k)
+        for (int k = 1; k <= pixels; k++)
             t[k] = k % 2 == object && test_random() % 4;
     }
     t[0] = -1;
@@ -268,7 +269,7 @@ static void draw_truth(enum truth kind, const network *net, float *t)
             t[i + test_random() % 4] = 1;
         break;
     default:
-        for (int i = 0; i < net->truths; ++i)
+        for (int i = 0; i < net->truths; i++)
             t[i] = draw_number(kind);
     }
 }
@@ -276,19 +277,19 @@ static void draw_truth(enum truth kind, const network *net, float *t)
 static void draw_passes(enum truth kind, const network *net, struct passes *p)
 {
     p->seed = (unsigned)test_random();
-    for (int i = 0; i < PASSES; ++i) {
+    for (int i = 0; i < PASSES; i++) {
         p->input[i] = zeros(net->inputs * net->batch);
         p->truth[i] = zeros(net->truths * net->batch);
-        for (int k = 0; k < net->inputs * net->batch; ++k)
+        for (int k = 0; k < net->inputs * net->batch; k++)
             p->input[i][k] = (float)test_uniform(-1, 1);
-        for (int k = 0; k < net->batch; ++k)
+        for (int k = 0; k < net->batch; k++)
             draw_truth(kind, net, p->truth[i] + k * net->truths);
     }
 }
 
 static void free_passes(struct passes *p)
 {
-    for (int i = 0; i < PASSES; ++i) {
+    for (int i = 0; i < PASSES; i++) {
         free(p->input[i]);
         free(p->truth[i]);
     }
@@ -298,17 +299,17 @@ static void run_pass(network *net, const struct passes *p, int i)
 {
     memcpy(net->input, p->input[i], (size_t)(net->inputs * net->batch) * sizeof(float));
     memcpy(net->truth, p->truth[i], (size_t)(net->truths * net->batch) * sizeof(float));
-    srand(p->seed + (unsigned)i); // for crop
+    srand(p->seed + (unsigned)i); /* for crop */
     train_network_datum(net);
 }
 
 static void run_step(network *net, const struct passes *p, int step)
 {
-    for (int i = 0; i < SUBDIVISIONS; ++i)
+    for (int i = 0; i < SUBDIVISIONS; i++)
         run_pass(net, p, step * SUBDIVISIONS + i);
 }
 
-// Skipped, because an input is not a number.
+/* Skipped, because an input is not a number. */
 static void run_bad_step(network *net, const struct passes *p)
 {
     float first = p->input[0][0];
@@ -317,25 +318,25 @@ static void run_bad_step(network *net, const struct passes *p)
     p->input[0][0] = first;
 }
 
-// A step of a recurrent net is skipped, not replayed, where the loss scale is too high.
+/* A step of a recurrent net is skipped, not replayed, where the loss scale is too high. */
 static void run_until_applied(network *net, const struct passes *p, int step, const float *momentum)
 {
     float before = *momentum;
-    for (int tries = 0; tries < 30 && !memcmp(&before, momentum, sizeof before); ++tries)
+    for (int tries = 0; tries < 30 && !memcmp(&before, momentum, sizeof before); tries++)
         run_step(net, p, step);
 }
 
 enum steps { ONCE, ONE_BAD, UNTIL_APPLIED };
 
-// Trains from the weights in start and frees the net.
+/* Trains from the weights in start and frees the net. */
 static void train(network *net, const struct passes *p, const struct record *start,
                   enum steps steps, struct record *result)
 {
     list_net(result, net);
     REQUIRE(result->n == start->n);
-    for (int i = 0; i < result->n; ++i)
+    for (int i = 0; i < result->n; i++)
         memcpy(result->arrays[i].live, start->arrays[i].kept, start->arrays[i].n * sizeof(float));
-    for (int step = 0; step < STEPS; ++step) {
+    for (int step = 0; step < STEPS; step++) {
         if (steps == ONE_BAD && step == STEPS / 2) run_bad_step(net, p);
         if (steps == UNTIL_APPLIED)
             run_until_applied(net, p, step, result->arrays[1].live);
@@ -346,15 +347,15 @@ static void train(network *net, const struct passes *p, const struct record *sta
     free_network(net);
 }
 
-// ---- comparing ----
+/* ---- comparing ---- */
 
 static void check_same(const char *run, const struct record *got, const struct record *expected)
 {
-    for (int i = 0; i < got->n; ++i) {
+    for (int i = 0; i < got->n; i++) {
         const struct array *a = &got->arrays[i], *b = &expected->arrays[i];
         size_t k = 0;
         while (k < a->n && !memcmp(&a->kept[k], &b->kept[k], sizeof(float)))
-            ++k;
+            k++;
         if (k < a->n)
             TEST_FAIL("%s: %s of layer %d: element %zu is %.9g, expected %.9g", run, a->what,
                       a->layer, k, a->kept[k], b->kept[k]);
@@ -364,10 +365,10 @@ static void check_same(const char *run, const struct record *got, const struct r
 static void check_near(const char *run, const struct record *got, const struct record *expected,
                        const struct record *start, double share)
 {
-    for (int i = 0; i < got->n; ++i) {
+    for (int i = 0; i < got->n; i++) {
         const struct array *a = &got->arrays[i], *b = &expected->arrays[i];
         double off = 0, moved = 0, most = 0;
-        for (size_t k = 0; k < a->n; ++k) {
+        for (size_t k = 0; k < a->n; k++) {
             double difference = fabs((double)a->kept[k] - b->kept[k]);
             off = isnan(difference) ? INFINITY : fmax(off, difference);
             moved = fmax(moved, fabs((double)b->kept[k] - start->arrays[i].kept[k]));
@@ -395,10 +396,10 @@ static void check(const struct subject *t)
     struct record start, stock, fp32, other;
     struct passes p;
     char keys[300];
-    gpu_index = -1; // in a GPU build
+    gpu_index = -1; /* in a GPU build */
     srand((unsigned)test_random());
     network *net = parse(t, "", "");
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         complete(&net->layers[i]);
     list_net(&start, net);
     keep(&start);
@@ -407,13 +408,13 @@ static void check(const struct subject *t)
 
     train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start, ONCE, &fp32);
     check_near("FP32", &fp32, &stock, &start, FP32_SHARE);
-    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; ++i) {
+    for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
         snprintf(keys, sizeof keys, "mixed_precision=1\n%s", scaled[i].keys);
         train(parse(t, keys, "mixed_precision=0\n"), &p, &start, scaled[i].steps, &other);
         check_same(scaled[i].name, &other, &fp32);
         forget(&other);
     }
-    // Those two go by signs, which rounding may turn.
+    /* Those two go by signs, which rounding may turn. */
     if (!strstr(t->layers, "binary=1") && !strstr(t->layers, "xnor=1")) {
         train(parse(t, "mixed_precision=1\n", ""), &p, &start, UNTIL_APPLIED, &other);
         check_near("FP16", &other, &stock, &start, FP16_SHARE);
@@ -432,7 +433,7 @@ static void check(const struct subject *t)
         check(&(struct subject){__VA_ARGS__});                                                     \
     }
 
-// ---- losses ----
+/* ---- losses ---- */
 
 #define COST(keys) WIDE_CONV CONV(3) "[cost]\n" keys
 
@@ -450,7 +451,8 @@ LAYER_TEST(softmax_groups, IMAGES,
            ONE_OF_FOUR)
 LAYER_TEST(logistic, IMAGES, WIDE_CONV LINEAR_CONV(3) "[logistic]\n", BITS)
 LAYER_TEST(iseg, IMAGES, WIDE_CONV LINEAR_CONV(5) "[iseg]\nclasses=2\nids=3\n", MASKS)
-// Nothing depends on which prediction overlaps a box best: no threshold, boxes matched by anchor.
+/* Nothing depends on which prediction overlaps a box best: no threshold, boxes matched by anchor.
+ */
 LAYER_TEST(yolo, IMAGES,
            WIDE_CONV LINEAR_CONV(14) "[yolo]\nmask=0,1\nanchors=1,2, 3,2\nclasses=2\nnum=2\n"
                                      "ignore_thresh=1\ntruth_thresh=1\n",
@@ -467,7 +469,7 @@ LAYER_TEST(detection, IMAGES,
                      "object_scale=2\nnoobject_scale=.5\ncoord_scale=5\n",
            CELLS)
 
-// ---- layers between others ----
+/* ---- layers between others ---- */
 
 #define BETWEEN(layer) WIDE_CONV layer CONV(3) "[cost]\n"
 
@@ -486,7 +488,7 @@ LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\
 LAYER_TEST(binary, IMAGES, BETWEEN(CONV(3) "binary=1\nbatch_normalize=1\n"), NUMBERS)
 LAYER_TEST(xnor, IMAGES, BETWEEN(CONV(3) "xnor=1\n"), NUMBERS)
 
-// ---- recurrent layers ----
+/* ---- recurrent layers ---- */
 
 #define RECURRENT(layer) CONNECTED(6) layer CONNECTED(4) "[cost]\n"
 

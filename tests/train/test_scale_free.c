@@ -1,5 +1,5 @@
-// What a run's state must not depend on: the loss scale, the number of threads; and in FP32, on
-// the plugin.
+/* What a run's state must not depend on: the loss scale, the number of threads; and in FP32, on
+ * the plugin. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
@@ -14,14 +14,14 @@ static network *train(const char *keys, const char *layers, int n)
     return net;
 }
 
-// ---- the loss scale ----
+/* ---- the loss scale ---- */
 
-// The same layers with a key in each of those sections that may have it.
+/* The same layers with a key in each of those sections that may have it. */
 static const char *everywhere(const char *layers, const char *key)
 {
     static char text[8192];
     size_t n = 0;
-    for (const char *p = layers; *p; ++p) {
+    for (const char *p = layers; *p; p++) {
         text[n++] = *p;
         if (*p != ']') continue;
         n += (size_t)snprintf(text + n, sizeof text - n, "\n%s", key);
@@ -40,7 +40,7 @@ static void check_fp32_layers(const char *layers, const char *adam)
         network *net = train(keys, everywhere(layers, "mixed_precision=0"), 5);
         struct amp_session *s = amp_session_of(net->layers);
         CHECK_NEAR(s->step.scaler.scale, ldexp(1, exponent), 0);
-        for (int i = 0; i < net->n; ++i)
+        for (int i = 0; i < net->n; i++)
             CHECK(s->plan->layers[i].in == AMP_FORMAT_FP32 ||
                   s->plan->layers[i].in == AMP_FORMAT_BORDER);
         if (first) CHECK_SAME(net, first);
@@ -60,8 +60,8 @@ AMP_TEST(any_scale_is_exact_where_all_layers_are_fp32)
     }
 }
 
-// A power of two scales exactly but for gradients that FP16 has no normal numbers for: below
-// 2^-14 / 16 they keep steps of 2^-24 / 16 = 4e-9, where sums are of the order of 0.01 to 10.
+/* A power of two scales exactly but for gradients that FP16 has no normal numbers for: below
+ * 2^-14 / 16 they keep steps of 2^-24 / 16 = 4e-9, where sums are of the order of 0.01 to 10. */
 #define SCALE_TOLERANCE 1e-5
 
 static void check_scales(const char *layers, bool adam)
@@ -93,7 +93,7 @@ AMP_TEST(scales_of_fp16_runs_are_in_no_stored_state)
     }
 }
 
-// ---- threads ----
+/* ---- threads ---- */
 
 static network *train_with(int threads, const char *keys, const char *layers)
 {
@@ -109,7 +109,7 @@ AMP_TEST(threads_change_nothing)
     const char *layers;
     ON_BOTH_NETS(layers)
     {
-        for (int k = 0; k < 3; ++k) {
+        for (int k = 0; k < 3; k++) {
             network *one = train_with(1, keys[k], layers), *two = train_with(2, keys[k], layers);
             network *many = train_with(5, keys[k], layers);
             CHECK_SAME(one, two);
@@ -123,9 +123,9 @@ AMP_TEST(threads_change_nothing)
     omp_set_num_threads(2);
 }
 
-// ---- plain Darknet ----
+/* ---- plain Darknet ---- */
 
-// Whose code for the CPU has no Adam.
+/* Whose code for the CPU has no Adam. */
 AMP_TEST(fp32_is_what_darknet_computes)
 {
     const char *layers;

@@ -1,14 +1,16 @@
-// Steps that do not count, through Darknet: no trace of them in weights, momentum, running
-// statistics or Adam's t; and steps that begin in their middle.
+/* Steps that do not count, through Darknet: no trace of them in weights, momentum, running
+ * statistics or Adam's t; and steps that begin in their middle. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
+
+#include "plugin/attach/replan.h"
 
 static struct amp_step *step_of(network *net)
 {
     return &amp_session_of(net->layers)->step;
 }
 
-// ---- Adam's t, and all the rest ----
+/* ---- Adam's t, and all the rest ---- */
 
 AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
 {
@@ -16,7 +18,7 @@ AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
     const char *layers;
     ON_BOTH_NETS(layers)
     {
-        for (int k = 0; k < 3; ++k) {
+        for (int k = 0; k < 3; k++) {
             network *net = parse(keys[k], layers), *other = parse(keys[k], layers);
             steps(net, 2);
             steps(other, 2);
@@ -24,7 +26,7 @@ AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
             CHECK_SAME(net, other);
             CHECK_INT(step_of(net)->scaler.skipped, 1);
             CHECK_INT(*net->t, 2);
-            *net->seen = *other->seen; // for the same images
+            *net->seen = *other->seen; /* for the same images */
             steps(net, 3);
             steps(other, 3);
             CHECK_SAME(net, other);
@@ -35,25 +37,25 @@ AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
     }
 }
 
-// ---- a layer that overflows in the middle of a run ----
+/* ---- a layer that overflows in the middle of a run ---- */
 
 static void scale_layer(network *net, int i, float factor)
 {
     layer *l = &net->layers[i];
     int n = l->type == CONNECTED ? l->inputs * l->outputs : l->nweights;
-    for (int k = 0; k < n; ++k)
+    for (int k = 0; k < n; k++)
         l->weights[k] *= factor;
 }
 
 static int demotions(network *net)
 {
     int n = 0;
-    for (int i = 0; i < net->n; ++i)
+    for (int i = 0; i < net->n; i++)
         n += amp_session_of(net->layers)->demoted[i] != AMP_FORMATS;
     return n;
 }
 
-// As if the layer had left FP16 before.
+/* As if the layer had left FP16 before. */
 static void demote_by_hand(network *net, int i)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -67,7 +69,7 @@ static void check_demotion(const char *keys, const char *layers, int i)
     network *net = parse(keys, layers), *twin = parse(keys, layers);
     listen_to(net);
     steps(net, 2);
-    scale_layer(net, i, 1e6f); // batch-norm follows, so FP32 can go on
+    scale_layer(net, i, 1e6f); /* batch-norm follows, so FP32 can go on */
     network *before = plain_copy(net, strstr(keys, "adam") ? "adam=1\n" : "", layers);
     steps(net, 1);
     CHECK_SAME(net, before);
@@ -105,7 +107,7 @@ AMP_TEST(a_layer_that_overflows_in_forward_goes_on_in_fp32)
     check_demotion(keys, CLASSIFIER, 5);
 }
 
-// The second pass: what the first one found is dropped with it.
+/* The second pass: what the first one found is dropped with it. */
 AMP_TEST(an_image_that_overflows_in_the_second_pass)
 {
     network *net = parse(MIXED, DETECTOR);
@@ -123,17 +125,17 @@ AMP_TEST(an_image_that_overflows_in_the_second_pass)
     free_network(before);
 }
 
-// ---- a step that begins in its middle ----
+/* ---- a step that begins in its middle ---- */
 
-// seen: 8 images are a step, 4 a pass; 5 is no multiple of either.
+/* seen: 8 images are a step, 4 a pass; 5 is no multiple of either. */
 static void check_middle(const char *layers, size_t seen)
 {
     network *net = parse(MIXED "amp_dtype=fp32\n", layers), *plain = parse("", layers);
     *net->seen = *plain->seen = seen;
-    for (int i = 0; i < 7; ++i) {
+    for (int i = 0; i < 7; i++) {
         pass(net);
         pass(plain);
-        // within a step, Darknet's momentum holds the gradients so far; ours are elsewhere
+        /* within a step, Darknet's momentum holds the gradients so far; ours are elsewhere */
         if (step_of(net)->passes == 0) check_near_plain(net, plain, STEPS_TOLERANCE);
         CHECK_INT(*net->t, *plain->t);
     }
@@ -174,7 +176,7 @@ AMP_TEST(a_step_that_begins_in_its_middle_and_fails_leaves_no_trace)
     }
 }
 
-// ---- divergence ----
+/* ---- divergence ---- */
 
 AMP_TEST(a_huge_learning_rate_is_called_by_its_name)
 {
@@ -185,6 +187,48 @@ AMP_TEST(a_huge_learning_rate_is_called_by_its_name)
     const char *told = strstr(said(net), "look like divergence; lower learning_rate");
     CHECK(told && !strstr(told + 1, "look like divergence"));
     stop_listening(net);
+    free_network(net);
+}
+
+/* An FP16 copy is read by one layer, the original by another: only the first one has to leave FP16.
+ */
+AMP_TEST(a_copy_that_does_not_fit_takes_its_readers_out_of_fp16)
+{
+    static const char both[] =
+        CONV(4, "mixed_precision=0\n") CONV(4, "") "[route]\nlayers=0\n" CONV(
+            4, "mixed_precision=0\n") "[shortcut]\nfrom=1\nactivation=linear\n" CONV(4,
+                                                                                     "") "[cost]\n";
+    network *net = parse(MIXED, both);
+    steps(net, 1);
+    struct amp_session *s = amp_session_of(net->layers);
+    const struct amp_fault fault = {AMP_FAULT_FORWARD, 0, AMP_WATCH_COPY, 1e5};
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
+    CHECK(s->plan->layers[0].copy[AMP_FORMAT_FP16] >= 0);
+    amp_session_demote(s, &fault);
+    for (int i = 0; i < net->n; i++)
+        CHECK_INT(s->demoted[i], i == 1 ? AMP_FORMAT_FP32 : AMP_FORMATS);
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[0].copy[AMP_FORMAT_FP16], -1);
+    free_network(net);
+}
+
+/* What left FP16 in training is out of it in inference too; the other way round it is not. */
+AMP_TEST(inference_takes_over_what_left_fp16)
+{
+    static const char two[] = CONV(4, "") CONV(4, "") CONV(4, "") "[cost]\n";
+    network *net = parse(MIXED, two);
+    struct amp_session *s = amp_session_of(net->layers);
+    s->demoted[0] = s->inference_demoted[1] = AMP_FORMAT_FP32;
+    s->replan = s->inference_demotes = true;
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
+    predict(net);
+    CHECK_INT(s->plan->layers[0].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP32);
+    CHECK_INT(s->plan->layers[2].in, AMP_FORMAT_FP16);
+    steps(net, 1);
+    CHECK_INT(s->plan->layers[1].in, AMP_FORMAT_FP16);
     free_network(net);
 }
 

@@ -1,5 +1,5 @@
-// Nothing is ever stale: whatever changes between two passes (batch, size, weights, another
-// network), the next pass sees it, and inference in between leaves no trace in training.
+/* Nothing is ever stale: whatever changes between two passes (batch, size, weights, another
+ * network), the next pass sees it, and inference in between leaves no trace in training. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
@@ -9,7 +9,7 @@ AMP_TEST(inference_between_passes_changes_nothing)
     ON_BOTH_NETS(layers)
     {
         network *net = parse(MIXED, layers), *other = parse(MIXED, layers);
-        for (int i = 0; i < 8; ++i) { // in the middle of steps as well
+        for (int i = 0; i < 8; i++) { /* in the middle of steps as well */
             predict(net);
             pass(net);
             pass(other);
@@ -29,7 +29,7 @@ AMP_TEST(inference_at_the_batch_of_training_changes_nothing)
     ON_BOTH_NETS(layers)
     {
         network *net = parse(MIXED, layers), *other = parse(MIXED, layers);
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < 8; i++) {
             load_images(net, 99);
             network_predict(net, net->input);
             pass(net);
@@ -41,7 +41,7 @@ AMP_TEST(inference_at_the_batch_of_training_changes_nothing)
     }
 }
 
-// What inference gives is what a network gives that never did anything else.
+/* What inference gives is what a network gives that never did anything else. */
 static void check_output(const network *net, const char *layers)
 {
     network *fresh = parse_settled(MIXED, layers);
@@ -56,7 +56,7 @@ AMP_TEST(inference_sees_the_weights_of_the_last_step)
     ON_BOTH_NETS(layers)
     {
         network *net = parse_settled(MIXED, layers);
-        for (int i = 0; i < 5; ++i) {
+        for (int i = 0; i < 5; i++) {
             check_output(net, layers);
             pass(net);
         }
@@ -69,12 +69,12 @@ static void scale_weights(network *net, float factor)
 {
     struct kept list[256];
     int n = list_kept(net, list);
-    for (int i = 0; i < n; ++i)
-        for (size_t k = 0; !strcmp(list[i].what, "weights") && k < list[i].n; ++k)
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; !strcmp(list[i].what, "weights") && k < list[i].n; k++)
             list[i].x[k] *= factor;
 }
 
-// Written by hand: into one network that trained and into one that was made for it.
+/* Written by hand: into one network that trained and into one that was made for it. */
 static void check_weights_by_hand(const char *layers, bool after_skip)
 {
     network *net = parse_settled(MIXED "loss_scale=256\n", layers);
@@ -93,7 +93,7 @@ static void check_weights_by_hand(const char *layers, bool after_skip)
     CHECK_SAME(net, fresh);
     if (after_skip) bad_step(net);
     if (after_skip) bad_step(fresh);
-    scale_weights(net, 1.1f); // no inference in between
+    scale_weights(net, 1.1f); /* no inference in between */
     scale_weights(fresh, 1.1f);
     steps(net, 1);
     network *later = parse(MIXED "loss_scale=256\n", layers);
@@ -115,7 +115,7 @@ AMP_TEST(weights_written_by_hand)
     }
 }
 
-// Weights and running statistics are the file's, momentum stays, as with Darknet.
+/* Weights and running statistics are the file's, momentum stays, as with Darknet. */
 AMP_TEST(weights_loaded_between_steps)
 {
     const char *layers;
@@ -126,7 +126,7 @@ AMP_TEST(weights_loaded_between_steps)
                 *file = parse(keys, layers);
         steps(file, 3);
         save_weights(file, (char *)scratch("a.weights"));
-        for (int skip = 0; skip < 2; ++skip) {
+        for (int skip = 0; skip < 2; skip++) {
             steps(net, 2);
             if (skip) bad_step(net);
             network *expected = plain_copy(net, "", layers);
@@ -161,8 +161,8 @@ AMP_TEST(weights_loaded_in_the_middle_of_a_step)
         load_weights(net, (char *)scratch("a.weights"));
         load_weights(twin, (char *)scratch("a.weights"));
         CHECK_INT(*net->seen, 24);
-        *net->seen = *twin->seen = 4; // the step goes on
-        predict(twin);                // which reads the weights anew
+        *net->seen = *twin->seen = 4; /* the step goes on */
+        predict(twin);                /* which reads the weights anew */
         pass(net);
         pass(twin);
         CHECK_SAME(net, twin);
@@ -175,17 +175,17 @@ AMP_TEST(weights_loaded_in_the_middle_of_a_step)
 AMP_TEST(two_networks_in_turn_are_each_alone)
 {
     network *net[2], *alone[2];
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         net[i] = parse(MIXED, both_nets[i]);
         alone[i] = parse(MIXED, both_nets[i]);
     }
-    network *third = parse("", DETECTOR), *third_alone = parse("", DETECTOR); // not attached
-    for (int k = 0; k < 8; ++k) {
+    network *third = parse("", DETECTOR), *third_alone = parse("", DETECTOR); /* not attached */
+    for (int k = 0; k < 8; k++) {
         pass(net[0]);
         pass(third);
         pass(net[1]);
     }
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         steps(alone[i], 4);
         CHECK_SAME(net[i], alone[i]);
         free_network(net[i]);
@@ -197,14 +197,14 @@ AMP_TEST(two_networks_in_turn_are_each_alone)
     free_network(third_alone);
 }
 
-// ---- sizes ----
+/* ---- sizes ---- */
 
-// 16 -> 24 -> 16, every time more than once where `again`; never twice at once otherwise.
+/* 16 -> 24 -> 16, every time more than once where `again`; never twice at once otherwise. */
 static network *train_resized(const char *layers, bool again)
 {
     network *net = parse_settled(MIXED, layers);
     static const int sizes[] = {16, 24, 16, 32};
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         resize_network(net, sizes[i], sizes[i]);
         if (again) resize_network(net, sizes[i], sizes[i]);
         steps(net, 1);
@@ -226,7 +226,7 @@ AMP_TEST(resizing_to_the_same_size_changes_nothing)
     }
 }
 
-// A step that is resized in its middle keeps what its first pass found.
+/* A step that is resized in its middle keeps what its first pass found. */
 AMP_TEST(resizing_in_the_middle_of_a_step)
 {
     const char *layers;
@@ -259,7 +259,7 @@ AMP_TEST(a_resized_network_is_a_network_of_that_size)
         copy_kept(net, big);
         check_same_output(net, big);
         steps(net, 2);
-        // the scale that the smaller size found
+        /* the scale that the smaller size found */
         amp_session_of(big->layers)->step.scaler = amp_session_of(net->layers)->step.scaler;
         steps(big, 2);
         CHECK_SAME(net, big);

@@ -1,10 +1,10 @@
-// Networks in several threads of one process are each what they are alone, byte for byte: trained
-// with batches loaded ahead, resized and saved on the way; evaluated as `detector map` does it; and
-// made and thrown away meanwhile. And the program ends whatever they are doing.
-//
-// A network with a seed draws from streams of its own thread. Without one, initial weights, images
-// and dropout come from libc's rand, which all threads share: there only networks that draw nothing
-// are what they are alone.
+/* Networks in several threads of one process are each what they are alone, byte for byte: trained
+ * with batches loaded ahead, resized and saved on the way; evaluated as `detector map` does it; and
+ * made and thrown away meanwhile. And the program ends whatever they are doing.
+ *
+ * A network with a seed draws from streams of its own thread. Without one, initial weights, images
+ * and dropout come from libc's rand, which all threads share: there only networks that draw nothing
+ * are what they are alone. */
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 #include "tests/rig/small_set.h"
@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-// Its path, good until eight more were asked for.
+/* Its path, good until eight more were asked for. */
 static const char *keep_cfg(const char *name, const char *keys)
 {
     static char paths[8][PATH_MAX];
@@ -27,21 +27,21 @@ static const char *keep_cfg(const char *name, const char *keys)
     return path;
 }
 
-// ---- what the threads do ----
+/* ---- what the threads do ---- */
 
 enum { ROUNDS = 4 };
 
 struct evaluation {
     const char *cfg, *weights;
     int rounds;
-    struct amp_detections found[ROUNDS]; // of the last ones; a layer may leave FP16 in the first
+    struct amp_detections found[ROUNDS]; /* of the last ones; a layer may leave FP16 in the first */
     bool failed;
 };
 
 static void check_same_detections(const struct evaluation *a, const struct evaluation *b)
 {
     CHECK(!a->failed && !b->failed && a->rounds == b->rounds && a->found[0].count > 0);
-    for (int i = 0; i < a->rounds; ++i) {
+    for (int i = 0; i < a->rounds; i++) {
         const struct amp_detections *x = &a->found[i], *y = &b->found[i];
         CHECK(x->count == y->count && !memcmp(x->rows, y->rows, x->count * sizeof *x->rows));
     }
@@ -49,7 +49,7 @@ static void check_same_detections(const struct evaluation *a, const struct evalu
 
 static void free_evaluation(struct evaluation *e)
 {
-    for (int i = 0; i < ROUNDS; ++i)
+    for (int i = 0; i < ROUNDS; i++)
         amp_detections_free(&e->found[i]);
 }
 
@@ -60,7 +60,7 @@ static void *evaluate(void *p)
         .images = {box_paths, NULL, SMALL_SET_IMAGES}, .n_head_classes = 2, .n_classes = 2};
     network *net = parse_network_cfg((char *)e->cfg);
     load_weights(net, (char *)e->weights);
-    for (int i = 0; i < e->rounds && !e->failed; ++i) {
+    for (int i = 0; i < e->rounds && !e->failed; i++) {
         struct amp_detections *found = &e->found[i % ROUNDS];
         amp_detections_free(found);
         e->failed = amp_detect_run(net, &set, .005f, .45f, found) != 0;
@@ -73,10 +73,10 @@ struct training {
     const char *cfg, *weights;
     int steps;
     network *net;
-    struct evaluation *guest; // between two steps, on the same thread; NULL: none
+    struct evaluation *guest; /* between two steps, on the same thread; NULL: none */
 };
 
-// As Darknet's trainers: the next batch is loaded while one is trained.
+/* As Darknet's trainers: the next batch is loaded while one is trained. */
 static void *train(void *p)
 {
     struct training *t = p;
@@ -97,9 +97,9 @@ static void *train(void *p)
                       .threads = 3,
                       .d = &buffer};
     pthread_t thread = load_data(args);
-    for (int i = 0; i < t->steps; ++i) {
+    for (int i = 0; i < t->steps; i++) {
         if (i % 4 == 3) {
-            args.w = args.h = 16 + rand() % 4 * 8; // of the seed
+            args.w = args.h = 16 + rand() % 4 * 8; /* of the seed */
             pthread_join(thread, NULL);
             free_data(buffer);
             thread = load_data(args);
@@ -135,7 +135,7 @@ static void *come_and_go(void *p)
         predict(net);
         free_network(net);
         free_network(parse_network_cfg((char *)c->mixed));
-        ++c->rounds;
+        c->rounds++;
     } while (!c->stop);
     return NULL;
 }
@@ -152,10 +152,10 @@ static void run_alone(void *(*run)(void *), void *argument)
     pthread_join(start(run, argument), NULL);
 }
 
-// ---- the end of the program ----
+/* ---- the end of the program ---- */
 
-// Trains and evaluates until the program ends, which it does after that many milliseconds. Not
-// while the libraries behind it are used for the first time (ending.h).
+/* Trains and evaluates until the program ends, which it does after that many milliseconds. Not
+ * while the libraries behind it are used for the first time (ending.h). */
 static void end_at_work(const char *seeded, const char *plain, const char *weights, int ms,
                         bool quickly)
 {
@@ -170,7 +170,7 @@ static void end_at_work(const char *seeded, const char *plain, const char *weigh
     steps(first, 1);
     free_network(first);
     free_image(load_image_color(box_paths[0], 0, 0));
-    alarm(60); // a deadlock
+    alarm(60); /* a deadlock */
     start(train, &t);
     start(evaluate, &e);
     if (ms % 2) start(come_and_go, &c);
@@ -186,7 +186,7 @@ AMP_TEST(the_program_ends_whatever_its_threads_do)
     network *net = parse_network_cfg((char *)plain);
     save_weights(net, (char *)scratch("e.weights"));
     free_network(net);
-    for (int i = 0; i < ENDS; ++i) {
+    for (int i = 0; i < ENDS; i++) {
         int status, ms = (int)(test_random() % 300);
         fflush(NULL);
         pid_t child = fork();
@@ -197,26 +197,26 @@ AMP_TEST(the_program_ends_whatever_its_threads_do)
     }
 }
 
-// ---- alone and together ----
+/* ---- alone and together ---- */
 
 AMP_TEST(two_trainings_at_once_are_each_alone)
 {
     const char *cfgs[] = {keep_cfg("a", MIXED "seed=1\n"), keep_cfg("b", MIXED "seed=2\n")};
     struct training together[2], alone[2];
     pthread_t threads[2];
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         together[i] = alone[i] =
             (struct training){.cfg = cfgs[i], .weights = i ? "b.backup" : "a.backup", .steps = 10};
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         threads[i] = start(train, &together[i]);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         run_alone(train, &alone[i]);
         CHECK_SAME(together[i].net, alone[i].net);
     }
     CHECK(!is_same(alone[0].net, alone[1].net));
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < 2; i++) {
         free_network(together[i].net);
         free_network(alone[i].net);
     }
@@ -232,16 +232,16 @@ AMP_TEST(without_a_seed_too_where_nothing_is_drawn)
 {
     network *net[3];
     pthread_t threads[2];
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; i++)
         net[i] = parse(MIXED, DETECTOR);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         threads[i] = start(ten_steps, net[i]);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     run_alone(ten_steps, net[2]);
     CHECK_SAME(net[0], net[2]);
     CHECK_SAME(net[1], net[2]);
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; i++)
         free_network(net[i]);
 }
 
@@ -273,8 +273,8 @@ AMP_TEST(training_and_evaluation_at_once_are_each_alone)
     free_network(alone.net);
 }
 
-// As `detector train -map` would: the evaluation is a guest on the training thread, with a batch in
-// hand; with the training's seed, another seed, or none.
+/* As `detector train -map` would: the evaluation is a guest on the training thread, with a batch in
+ * hand; with the training's seed, another seed, or none. */
 AMP_TEST(a_guest_on_the_training_thread_changes_nothing)
 {
     static const char *const keys[] = {MIXED "seed=1\n", MIXED "seed=2\n", MIXED, ""};
@@ -284,7 +284,7 @@ AMP_TEST(a_guest_on_the_training_thread_changes_nothing)
     struct training alone = {.cfg = seeded, .weights = "a.backup", .steps = 6};
     run_alone(train, &alone);
     save_weights(alone.net, weights);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         struct evaluation guest = {.cfg = keep_cfg("g", keys[i]), .weights = weights, .rounds = 1};
         struct training host = {.cfg = seeded, .weights = "a.backup", .steps = 6, .guest = &guest};
         run_alone(train, &host);

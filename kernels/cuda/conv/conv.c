@@ -1,13 +1,10 @@
 /* Convolutions: creation and the passes, each a few calls of kernels and a library. */
 #include "conv.h"
-#include "conv_parts.h"
 
 #include "kernels/conv_shape.h"
 #include "kernels/cuda/runtime/backend.h"
 #include "conv_problem.h"
-#include "image_conv.h"
-#include "image_gradient.h"
-#include "plane_gradient.h"
+#include "conv_kernels.h"
 #include "kernels/cuda/runtime/settings.h"
 
 #include <stdio.h>

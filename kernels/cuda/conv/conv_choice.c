@@ -1,10 +1,9 @@
 /* Which plans of the libraries a convolution has, and which of the ways to use them is taken. */
 #include "conv.h"
-#include "conv_parts.h"
 
 #include "kernels/activation.h"
 #include "conv_problem.h"
-#include "image_conv.h"
+#include "conv_kernels.h"
 #include "kernels/cuda/libs/plan_cache.h"
 #include "kernels/cuda/runtime/settings.h"
 

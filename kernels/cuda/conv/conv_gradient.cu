@@ -1,7 +1,7 @@
 /* Weight gradients of a network's convolutions, some fifty of them in a launch. All of it is bound
  * by memory. Products and sums are rounded one by one (no fused multiply-add), so that the bits are
  * the CPU backend's. */
-#include "conv_gradient.h"
+#include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"
 

@@ -1,10 +1,9 @@
 /* Padding, rounding and layout of what Tensor Cores read and write. All of it is bound by memory.
  */
-#include "conv_layout.h"
+#include "conv_kernels.h"
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/list.h"
 #include "kernels/cuda/libs/tensor_core.h"
-#include "tf32.h"
 
 static const int THREADS = 256;
 

@@ -6,7 +6,7 @@
 #ifndef AMPK_CUDA_CONV_TILE_H
 #define AMPK_CUDA_CONV_TILE_H
 
-#include "conv_layout.h"
+#include "conv_kernels.h"
 #include "kernels/cuda/ops/device.h"
 
 static const int AMPK_TILE_TAPS = 32, AMPK_TILE_VALUES = 2048, AMPK_TILE_CHANNELS = 8,

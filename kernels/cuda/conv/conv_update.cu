@@ -1,10 +1,9 @@
 /* The weights of a network's convolutions updated and packed, some thirty-five of them in a launch.
  * All of it is bound by memory. */
-#include "conv_update.h"
+#include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"
 #include "kernels/cuda/libs/tensor_core.h"
-#include "tf32.h"
 #include "kernels/cuda/ops/update_rule.h"
 
 static const int THREADS = 256;

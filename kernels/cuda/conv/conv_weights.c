@@ -1,9 +1,8 @@
 /* Lists of convolutions' weights and of their gradients, as the kernels are given them. */
-#include "conv_parts.h"
+#include "conv.h"
 
 #include "kernels/cuda/runtime/backend.h"
-#include "conv_gradient.h"
-#include "conv_update.h"
+#include "conv_kernels.h"
 
 size_t ampk_conv_padded_weights(const struct ampk_conv *conv)
 {

@@ -1,6 +1,6 @@
 /* Operands and results of a convolution: those that a library can take as they are, and places in
  * work memory for the others. */
-#include "conv_parts.h"
+#include "conv.h"
 
 enum {
     ALIGNMENT = 16,            /* of operands */

@@ -9,7 +9,7 @@
  * computes 16 pixels of a row at a time: a product on Tensor Cores for each row of the window, 4
  * pixels x 4 channels deep, of which the fourth pixel is not in the window. The weights stay in
  * registers. */
-#include "image_conv.h"
+#include "conv_kernels.h"
 
 #include "kernels/cuda/ops/batchnorm.h"
 #include "mma.h"

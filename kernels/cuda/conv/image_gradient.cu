@@ -15,7 +15,7 @@
  * A block has the same tiles on every device; sums of warps, then of blocks, are added in one
  * order.
  */
-#include "image_gradient.h"
+#include "conv_kernels.h"
 
 #include "kernels/cuda/ops/batchnorm.h"
 #include "mma.h"

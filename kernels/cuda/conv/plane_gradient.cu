@@ -3,7 +3,7 @@
  * through shared memory, so that both sides are touched in runs. Passes over memory: d is read, dy
  * written.
  */
-#include "plane_gradient.h"
+#include "conv_kernels.h"
 #include "kernels/cuda/ops/batchnorm.h"
 
 static const int CHANNELS = 32, PIXELS = 128; /* of a tile */

@@ -1,7 +1,7 @@
 /* What the CUDA backend asks of the libraries that drive Tensor Cores: one pass of a convolution on
  * packed operands.
  *
- * Two implementations: tensor_core_cuda.c on cuDNN and cuBLASLt, and
+ * Two implementations: plans.c on cuDNN and cuBLASLt, and
  * tests/emulation/tensor_core_host.c, plain loops on the host's memory. Padding, packing, scratch
  * memory and what is asked for in which type is above this line (conv*.c) and the same with both.
  *
@@ -116,7 +116,7 @@ bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
 bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed);
 
-/* Whether the kernel for images (image_conv.h) computes a forward pass and its statistics sooner,
+/* Whether the kernel for images (image_conv.cu) computes a forward pass and its statistics sooner,
  * from x of `channels`, than packing x, this plan and, if it has no sums, a kernel that reads y:
  * likewise. */
 bool ampk_tc_pays_image(struct ampk_context *, const struct ampk_tc_plan *usual, int channels);
@@ -127,7 +127,7 @@ bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan
                                 const struct ampk_tc_plan *summed, enum ampk_activation);
 
 /* Whether batch-norm's backward and the weight gradient of a network's first convolution come
- * sooner by the kernel of image_gradient.h than by this plan and the kernels around it, from a
+ * sooner by the kernel of image_gradient.cu than by this plan and the kernels around it, from a
  * gradient like this. False as above, also where the kernel's weight gradient was found wrong. */
 bool ampk_tc_pays_image_gradient(struct ampk_context *, const struct ampk_tc_plan *weights,
                                  const struct ampk_conv_shape *,

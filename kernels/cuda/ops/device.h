@@ -258,6 +258,14 @@ static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t 
     if (lane == 0 && magnitude > *(volatile uint32_t *)amax) atomicMax(amax, magnitude);
 }
 
+/* TF32, which is stored as FP32: to 10 bits of fraction, to nearest even. */
+static __device__ __forceinline__ float ampk_round_to_tf32(float x)
+{
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & AMPK_INF) == AMPK_INF) return x;
+    return __uint_as_float((bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu);
+}
+
 /* ---- tensors ---- */
 
 /* Elements of one image. */

@@ -130,4 +130,19 @@ static inline void ampk_element_losses(struct ampk_context *ctx, Loss loss,
     ampk_finish_loss(ctx, parts, sums);
 }
 
+/* ---- softmax over channels (losses.cu) ---- */
+
+/* Rows start row_stride apart; a group of a row is `size` planes of `area` cells from plane `first`
+ * on. The groups are those of the tree, or there is one. */
+struct ampk_softmax_planes {
+    int rows, groups, area, first, size;
+    size_t row_stride;
+    const int *group_offset, *group_size;
+};
+
+/* At every cell of every row. */
+void ampk_softmax_over_planes(struct ampk_context *, struct ampk_softmax_planes,
+                              const struct ampk_tensor *x, const struct ampk_tensor *out,
+                              uint32_t *amax);
+
 #endif

@@ -1,6 +1,5 @@
 /* Darknet's region layer. */
 #include "head.h"
-#include "softmax.h"
 
 struct region_entries {
     int coords, classes;

@@ -1,9 +1,18 @@
-/* The CUDA backend's table. */
+/* The CUDA backend's table. The top file of the backend: none of the others calls it. */
 #include "backend.h"
 #include "context.h"
 
+#include "kernels/cuda/conv/conv.h"
+
 #include <stdio.h>
 #include <stdlib.h>
+
+static void context_destroy(struct ampk_context *ctx)
+{
+    if (!ctx) return;
+    ampk_cuda_conv_end(ctx);
+    ampk_cuda_context_destroy(ctx);
+}
 
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
@@ -105,7 +114,7 @@ static void record_free(struct ampk_context *ctx, struct ampk_recording *recordi
 const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .watching_costs = true,
                                        .context_create = ampk_cuda_context_create,
-                                       .context_destroy = ampk_cuda_context_destroy,
+                                       .context_destroy = context_destroy,
                                        .alloc = memory_alloc,
                                        .free = memory_free,
                                        .acquire = acquire,

@@ -31,23 +31,22 @@
 
 #define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
 #define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)
-#define AMPK_CUDA_SOFTMAX(X) X(softmax_forward) X(softmax_loss)
-#define AMPK_CUDA_COST(X)    X(cost_loss) X(logistic_loss) X(loss_backward)
+#define AMPK_CUDA_LOSSES(X)                                                                        \
+    X(softmax_forward) X(softmax_loss) X(cost_loss) X(logistic_loss) X(loss_backward)
 
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
     AMPK_CUDA_CONV(X)                                                                              \
     AMPK_CUDA_COPY(X)                                                                              \
-    AMPK_CUDA_COST(X)                                                                              \
     AMPK_CUDA_FLAT(X)                                                                              \
     AMPK_CUDA_INSPECT(X)                                                                           \
     AMPK_CUDA_LISTS(X)                                                                             \
+    AMPK_CUDA_LOSSES(X)                                                                            \
     AMPK_CUDA_BATCHNORM(X)                                                                         \
     AMPK_CUDA_BATCHNORM_POOL(X)                                                                    \
     AMPK_CUDA_POOL(X)                                                                              \
     AMPK_CUDA_SHAPE(X)                                                                             \
     AMPK_CUDA_POINTWISE(X)                                                                         \
     AMPK_CUDA_REGION(X)                                                                            \
-    AMPK_CUDA_SOFTMAX(X)                                                                           \
     AMPK_CUDA_YOLO(X)
 /* clang-format on */
 

@@ -1,6 +1,5 @@
 /* The CUDA backend's context. */
 #include "context.h"
-#include "kernels/cuda/conv/conv.h"
 #include "settings.h"
 
 #include <stdio.h>
@@ -69,7 +68,6 @@ static bool make_streams(struct ampk_context *ctx)
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
-    ampk_cuda_conv_end(ctx);
     ampk_rt_event events[] = {ctx->turn, ctx->fork, ctx->join};
     ampk_rt_stream streams[] = {ctx->stream, ctx->side};
     for (int i = 0; i < 3; i++)

@@ -4,7 +4,7 @@
 #define AMPK_CUDA_SETTINGS_H
 
 enum ampk_switch {
-    /* Ways to compute (README.md). 0: never. 1: wherever possible, unchecked. Unset: where it is
+    /* Ways to compute (docs/cuda.md). 0: never. 1: wherever possible, unchecked. Unset: where it is
      * right and pays. */
     AMPK_CUDA_SIDE_STREAM,    /* weight gradients beside data gradients */
     AMPK_CUDA_EPILOGUE_SUMS,  /* batch-norm's sums in a convolution's epilogue */

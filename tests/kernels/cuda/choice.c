@@ -1,11 +1,11 @@
 /* Which plan is chosen: by time, or by what the libraries guess. */
-#include "scene.h"
+#include "stub_libraries.h"
 
 AMP_TEST(the_fastest_is_chosen_once)
 {
     begin();
-    scene.cudnn[1] = 3, scene.cudnn[2] = -1, scene.cudnn[5] = 2, scene.cudnn[6] = 9;
-    scene.gemm[0] = 1, scene.gemm[1] = 2.1f; /* not for 3x3 */
+    stub.cudnn[1] = 3, stub.cudnn[2] = -1, stub.cudnn[5] = 2, stub.cudnn[6] = 9;
+    stub.gemm[0] = 1, stub.gemm[1] = 2.1f; /* not for 3x3 */
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
     CHECK(check_choice(forward(1, AMPK_FP16), 1, NULL) > 0);
@@ -17,8 +17,8 @@ AMP_TEST(a_bad_guess_of_the_library_costs_nothing)
 {
     begin();
     for (int i = 0; i < ENGINES; i++)
-        scene.cudnn[i] = 3 + .1f * (float)i;
-    scene.cudnn[ENGINES - 1] = 2;
+        stub.cudnn[i] = 3 + .1f * (float)i;
+    stub.cudnn[ENGINES - 1] = 2;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     end();
 }
@@ -26,11 +26,11 @@ AMP_TEST(a_bad_guess_of_the_library_costs_nothing)
 AMP_TEST(plain_loops_are_timed_only_where_there_is_nothing_else)
 {
     begin();
-    scene.cudnn[0] = 1, scene.last_resort = true;
+    stub.cudnn[0] = 1, stub.last_resort = true;
     CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
     end();
     begin();
-    scene.cudnn[0] = 1, scene.cudnn[1] = 2, scene.last_resort = true;
+    stub.cudnn[0] = 1, stub.cudnn[1] = 2, stub.last_resort = true;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     end();
 }
@@ -38,7 +38,7 @@ AMP_TEST(plain_loops_are_timed_only_where_there_is_nothing_else)
 AMP_TEST(what_no_library_computes_takes_no_memory_to_time)
 {
     begin();
-    scene.cudnn[0] = 1;
+    stub.cudnn[0] = 1;
     struct ampk_tc *tc = open_tc();
     struct ampk_tc_problem p = problem(AMPK_TC_WEIGHTS, 3, AMPK_FP32);
     char why[200];
@@ -54,7 +54,7 @@ AMP_TEST(what_no_library_computes_takes_no_memory_to_time)
 AMP_TEST(fp32_may_have_more_workspace)
 {
     begin();
-    scene.cudnn[1] = 1, scene.workspace = 500 << 20, scene.limit = (size_t)2 << 30;
+    stub.cudnn[1] = 1, stub.workspace = 500 << 20, stub.limit = (size_t)2 << 30;
     check_choice(forward(3, AMPK_FP16), -1, NULL);
     struct ampk_tc_problem p = forward(3, AMPK_FP32);
     p.compute = AMPK_COMPUTE_FP32;
@@ -67,7 +67,7 @@ AMP_TEST(a_search_goes_on_while_settings_are_faster)
     begin_search();
     CHECK(check_choice(forward(3, AMPK_FP16), 1.25f, NULL) > 0);
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 1.25f, NULL), 0); /* from the file */
-    scene.search = false;                                           /* has plans of its own */
+    stub.search = false;                                            /* has plans of its own */
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0);
     end();
@@ -76,11 +76,11 @@ AMP_TEST(a_search_goes_on_while_settings_are_faster)
 AMP_TEST(a_search_does_not_begin_where_cublaslt_is_much_faster)
 {
     begin_search();
-    scene.gemm[0] = 1.5f;
+    stub.gemm[0] = 1.5f;
     CHECK(check_choice(forward(1, AMPK_FP16), 1.5f, NULL) > 0);
     end();
     begin_search();
-    scene.gemm[0] = 1.6f;
+    stub.gemm[0] = 1.6f;
     CHECK(check_choice(forward(1, AMPK_FP16), 1.25f, NULL) > 0);
     end();
 }
@@ -88,9 +88,9 @@ AMP_TEST(a_search_does_not_begin_where_cublaslt_is_much_faster)
 AMP_TEST(settings_that_give_other_results_are_not_used)
 {
     begin_search();
-    scene.wrong_from = 3;
+    stub.wrong_from = 3;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
-    scene.wrong_from = 0;
+    stub.wrong_from = 0;
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
     end();
 }
@@ -99,9 +99,9 @@ AMP_TEST(without_memory_for_two_results_there_is_no_search)
 {
     begin_search();
     struct ampk_tc_problem p = forward(3, AMPK_FP16);
-    scene.limit = 256; /* of workspace: less than the second result */
-    scene.workspace = 0;
-    scene.largest = (size_t)p.n * 7 * 7 * p.k * 2;
+    stub.limit = 256; /* of workspace: less than the second result */
+    stub.workspace = 0;
+    stub.largest = (size_t)p.n * 7 * 7 * p.k * 2;
     CHECK(check_choice(p, 2, NULL) > 0);
     end();
 }
@@ -109,7 +109,7 @@ AMP_TEST(without_memory_for_two_results_there_is_no_search)
 AMP_TEST(what_the_host_takes_to_start_a_run_does_not_count)
 {
     begin();
-    scene.cudnn[1] = 2, scene.cudnn[2] = 1, scene.start[2] = 5;
+    stub.cudnn[1] = 2, stub.cudnn[2] = 1, stub.start[2] = 5;
     CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
     end();
 }
@@ -117,13 +117,13 @@ AMP_TEST(what_the_host_takes_to_start_a_run_does_not_count)
 AMP_TEST(without_timing_the_library_is_believed)
 {
     begin();
-    scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true;
+    stub.cudnn[4] = 3, stub.cudnn[5] = 2, stub.untimed = true;
     timings = 0;
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 1); /* to see that it can */
     CHECK_INT(timings, 0);
-    scene.untimed = false;
+    stub.untimed = false;
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
-    scene.untimed = true; /* what the file has is taken */
+    stub.untimed = true; /* what the file has is taken */
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0);
     end();
 }
@@ -131,9 +131,9 @@ AMP_TEST(without_timing_the_library_is_believed)
 AMP_TEST(a_kept_plan_that_no_longer_works_is_timed_again)
 {
     begin();
-    scene.cudnn[1] = 3, scene.cudnn[5] = 2;
+    stub.cudnn[1] = 3, stub.cudnn[5] = 2;
     check_choice(forward(3, AMPK_FP16), 2, NULL);
-    scene.cudnn[5] = -1;
+    stub.cudnn[5] = -1;
     CHECK(check_choice(forward(3, AMPK_FP16), 3, NULL) > 0);
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 0);
     end();
@@ -142,9 +142,9 @@ AMP_TEST(a_kept_plan_that_no_longer_works_is_timed_again)
 AMP_TEST(without_memory_the_library_is_believed)
 {
     begin();
-    scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.no_memory = true;
+    stub.cudnn[4] = 3, stub.cudnn[5] = 2, stub.no_memory = true;
     CHECK_INT(check_choice(forward(3, AMPK_FP16), 0, NULL), 0);
-    scene.no_memory = false; /* what was not timed is not kept in the file */
+    stub.no_memory = false; /* what was not timed is not kept in the file */
     CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
     end();
 }
@@ -152,7 +152,7 @@ AMP_TEST(without_memory_the_library_is_believed)
 AMP_TEST(fp32_results_are_inner_products_only)
 {
     begin();
-    scene.cudnn[0] = 1, scene.gemm[3] = 2;
+    stub.cudnn[0] = 1, stub.gemm[3] = 2;
     check_choice(forward(1, AMPK_FP32), 2, NULL);
     check_choice(forward(3, AMPK_FP32), -1, NULL);
     end();
@@ -161,9 +161,9 @@ AMP_TEST(fp32_results_are_inner_products_only)
 AMP_TEST(nothing_that_works_is_said)
 {
     begin();
-    scene.cudnn[0] = -1;
+    stub.cudnn[0] = -1;
     check_choice(forward(3, AMPK_FP16), -1, NULL);
-    scene.cudnn[0] = 1, scene.workspace = 8 << 20;
+    stub.cudnn[0] = 1, stub.workspace = 8 << 20;
     check_choice(forward(3, AMPK_FP16), -1, NULL);
     end();
 }
@@ -171,7 +171,7 @@ AMP_TEST(nothing_that_works_is_said)
 AMP_TEST(why_there_are_no_tensor_cores)
 {
     begin();
-    scene.cudnn[0] = 1, scene.tensor_cores = false;
+    stub.cudnn[0] = 1, stub.tensor_cores = false;
     check_choice(forward(3, AMPK_FP16), 1, "cuDNN names no engine with them, or they are slower");
     struct ampk_tc_problem p = forward(3, AMPK_FP32);
     p.compute = AMPK_COMPUTE_FP32;
@@ -185,9 +185,9 @@ AMP_TEST(a_guess_that_refuses_to_run_gives_way_to_the_next)
 {
     for (size_t more = 0; more < 2000; more += 1000) {
         begin();
-        scene.cudnn[3] = 1, scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true;
-        scene.stuck = 1 << 3 | 1 << 4;
-        scene.more = more;
+        stub.cudnn[3] = 1, stub.cudnn[4] = 3, stub.cudnn[5] = 2, stub.untimed = true;
+        stub.stuck = 1 << 3 | 1 << 4;
+        stub.more = more;
         char why[200];
         CHECK_INT(engine_of(forward(3, AMPK_FP16), why), 5);
         CHECK_INT(runs, 3);
@@ -202,12 +202,12 @@ AMP_TEST(a_guess_of_cublaslt_that_refuses_to_run_gives_way)
     struct ampk_conv_shape s = {4, 8, 1, 1, 16, 1, 1, 1, 0, 1, AMPK_COMPUTE_FP16, false, false};
     struct ampk_tc_problem connected = ampk_conv_problem(&s, AMPK_TC_FORWARD, AMPK_FP16, false);
     begin();
-    scene.cudnn[4] = 3, scene.gemm[1] = 1, scene.gemm[2] = 1, scene.untimed = true;
-    scene.stuck_gemms = 1 << 1;
+    stub.cudnn[4] = 3, stub.gemm[1] = 1, stub.gemm[2] = 1, stub.untimed = true;
+    stub.stuck_gemms = 1 << 1;
     check_engine(connected, ENGINES);
     check_engine(forward(1, AMPK_FP32), ENGINES);
     CHECK_INT(runs, 2);
-    scene.stuck_gemms |= 1 << 2;
+    stub.stuck_gemms |= 1 << 2;
     check_engine(connected, 4);
     CHECK_INT(runs, 3);
     check_engine(forward(1, AMPK_FP32), -1);
@@ -218,10 +218,10 @@ AMP_TEST(where_every_guess_refuses_to_run_the_reason_is_given)
 {
     char why[200];
     begin();
-    scene.cudnn[3] = 1, scene.cudnn[4] = 3, scene.gemm[1] = 1;
-    scene.stuck = 1 << 3 | 1 << 4, scene.stuck_gemms = 1 << 1;
+    stub.cudnn[3] = 1, stub.cudnn[4] = 3, stub.gemm[1] = 1;
+    stub.stuck = 1 << 3 | 1 << 4, stub.stuck_gemms = 1 << 1;
     for (int i = 0; i < 2; i++) {
-        scene.untimed = i > 0;
+        stub.untimed = i > 0;
         CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
         CHECK_STR(why, "a run of engine 4 is refused");
         CHECK_INT(engine_of(forward(1, AMPK_FP32), why), -1);
@@ -233,14 +233,14 @@ AMP_TEST(where_every_guess_refuses_to_run_the_reason_is_given)
 AMP_TEST(a_guess_is_not_run_where_there_is_no_memory_for_it)
 {
     begin();
-    scene.cudnn[4] = 3, scene.cudnn[5] = 2, scene.untimed = true, scene.stuck = 1 << 4;
-    scene.no_memory = true;
+    stub.cudnn[4] = 3, stub.cudnn[5] = 2, stub.untimed = true, stub.stuck = 1 << 4;
+    stub.no_memory = true;
     check_engine(forward(3, AMPK_FP16), 4);
     CHECK_INT(runs, 0);
-    scene.no_memory = false, scene.workspace = 2 << 20, scene.largest = 1 << 20;
+    stub.no_memory = false, stub.workspace = 2 << 20, stub.largest = 1 << 20;
     check_engine(forward(3, AMPK_FP16), 4);
     CHECK_INT(runs, 0);
-    scene.largest = 2 << 20;
+    stub.largest = 2 << 20;
     check_engine(forward(3, AMPK_FP16), 5);
     end();
 }

@@ -1,6 +1,6 @@
 /* Of two ways to use plans the faster one is taken, if it is right: gradients beside each other,
  * batch-norm's sums in the epilogue. */
-#include "scene.h"
+#include "stub_libraries.h"
 
 /* ---- gradients beside each other ---- */
 
@@ -34,20 +34,20 @@ static void check_answer(const struct gradients *g, bool expected, enum timed ti
 /* With a new context, and asked again if it was timed. */
 static void check_beside(bool expected, enum timed timed)
 {
-    int disturbed = scene.disturbed;
-    scene.disturbed = 0; /* while plans are timed */
+    int disturbed = stub.disturbed;
+    stub.disturbed = 0; /* while plans are timed */
     struct gradients g = plan_gradients();
-    scene.disturbed = disturbed;
+    stub.disturbed = disturbed;
     check_answer(&g, expected, timed);
-    if (timed == TIMED && scene.beside > 0) check_answer(&g, expected, NOT_TIMED);
+    if (timed == TIMED && stub.beside > 0) check_answer(&g, expected, NOT_TIMED);
     ampk_tc_destroy(g.tc);
 }
 
-/* A scene where either gradient takes 2 ms, that of the weights so many times as long beside. */
+/* A stub where either gradient takes 2 ms, that of the weights so many times as long beside. */
 static void begin_gradients(float beside)
 {
     begin();
-    scene.cudnn[1] = 3, scene.cudnn[5] = 2, scene.beside = beside;
+    stub.cudnn[1] = 3, stub.cudnn[5] = 2, stub.beside = beside;
 }
 
 /* How long the other way takes, and whether it pays: also where runs are disturbed, and as the file
@@ -65,11 +65,11 @@ static void check_contest(const struct contest_case cases[6], int slow, void (*b
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 3; j++) {
             begin_with(cases[i].ms);
-            scene.disturbed = disturbed[j];
-            scene.start[slow] = 20; /* hidden */
+            stub.disturbed = disturbed[j];
+            stub.start[slow] = 20; /* hidden */
             check(cases[i].pays, TIMED);
             check(cases[i].pays, NOT_TIMED); /* from the file */
-            scene.untimed = true;
+            stub.untimed = true;
             check(cases[i].pays, NOT_TIMED);
             end();
         }
@@ -85,28 +85,28 @@ AMP_TEST(gradients_run_beside_each_other_where_it_is_faster)
 AMP_TEST(without_timing_gradients_run_one_after_the_other)
 {
     begin_gradients(1);
-    scene.workspace = 2 << 20;
-    scene.untimed = true;
+    stub.workspace = 2 << 20;
+    stub.untimed = true;
     check_beside(false, NOT_TIMED); /* nor are the plans */
-    scene.untimed = false, scene.no_memory = true;
+    stub.untimed = false, stub.no_memory = true;
     struct gradients guessed = plan_gradients();
-    scene.no_memory = false;
+    stub.no_memory = false;
     check_answer(&guessed, false, NOT_TIMED);
     ampk_tc_destroy(guessed.tc);
     check_choice(problem(AMPK_TC_DATA, 3, AMPK_FP16), 2, NULL);
     check_choice(problem(AMPK_TC_WEIGHTS, 3, AMPK_FP16), 2, NULL);
-    scene.untimed = true;
+    stub.untimed = true;
     check_beside(false, NOT_TIMED); /* the plans are kept, by a program that knew no more */
-    scene.untimed = false, scene.no_memory = true;
+    stub.untimed = false, stub.no_memory = true;
     check_beside(false, NOT_TIMED);
-    scene.no_memory = false, scene.largest = 1 << 20; /* too short a workspace */
+    stub.no_memory = false, stub.largest = 1 << 20; /* too short a workspace */
     check_beside(false, NOT_TIMED);
-    scene.largest = 0, scene.beside = -1;
+    stub.largest = 0, stub.beside = -1;
     check_beside(false, TIMED);
     check_beside(false, TIMED); /* what failed is not kept */
-    scene.beside = 1;
+    stub.beside = 1;
     check_beside(true, TIMED);
-    scene.workspace++; /* together more than a plan may have */
+    stub.workspace++; /* together more than a plan may have */
     check_beside(false, NOT_TIMED);
     end();
 }
@@ -145,7 +145,7 @@ AMP_TEST(an_answer_is_kept_for_the_plans_that_it_was_timed_with)
         check_beside(true, TIMED);
         check_beside(true, NOT_TIMED);
     }
-    scene.cudnn[5] = -1, scene.beside = 2; /* other plans now */
+    stub.cudnn[5] = -1, stub.beside = 2; /* other plans now */
     check_beside(false, TIMED);
     check_beside(false, NOT_TIMED);
     end();
@@ -175,12 +175,12 @@ static struct ampk_tc_problem with_sums(int window)
     return with_sums_of(AMPK_TC_FORWARD, window);
 }
 
-/* A scene where a pass takes 2 ms, its sums 1; with sums it is 1/8 more than `summed`. */
+/* A stub where a pass takes 2 ms, its sums 1; with sums it is 1/8 more than `summed`. */
 static void begin_sums(float summed)
 {
     begin();
-    scene.cudnn[1] = 3, scene.cudnn[5] = 2, scene.kernel = 1;
-    scene.summed[2] = summed, scene.summed[3] = summed + 1;
+    stub.cudnn[1] = 3, stub.cudnn[5] = 2, stub.kernel = 1;
+    stub.summed[2] = summed, stub.summed[3] = summed + 1;
 }
 
 static bool ask_about_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
@@ -195,14 +195,14 @@ static bool ask_about_sums(struct ampk_context *ctx, const struct ampk_tc_plan *
 static void check_sums_of(enum ampk_tc_pass pass, bool expected, enum timed timed)
 {
     char why[200];
-    int disturbed = scene.disturbed;
-    scene.disturbed = 0; /* while plans are timed */
+    int disturbed = stub.disturbed;
+    stub.disturbed = 0; /* while plans are timed */
     struct ampk_context ctx = {.tensor_core = open_tc()};
     struct ampk_tc_problem p = summable(pass, 3), q = with_sums_of(pass, 3);
     struct ampk_tc_plan *apart = ampk_tc_plan_create(ctx.tensor_core, &p, NULL, why, sizeof why);
     struct ampk_tc_plan *summed = ampk_tc_plan_create(ctx.tensor_core, &q, NULL, why, sizeof why);
     REQUIRE(apart && summed);
-    scene.disturbed = disturbed;
+    stub.disturbed = disturbed;
     for (int i = 0; i < 2; i++) {
         runs = 0;
         CHECK_INT(ask_about_sums(&ctx, apart, summed), expected);
@@ -247,10 +247,10 @@ static void check_wrong(const struct wrong_case *cases, int count,
 {
     for (int i = 0; i < count; i++) {
         begin_sums(2);
-        scene.first_off = cases[i].first_off, scene.second_off = cases[i].second_off;
-        scene.result_off = cases[i].result_off, scene.adds = cases[i].adds;
+        stub.first_off = cases[i].first_off, stub.second_off = cases[i].second_off;
+        stub.result_off = cases[i].result_off, stub.adds = cases[i].adds;
         check(cases[i].right, TIMED);
-        scene.first_off = scene.second_off = scene.result_off = 0, scene.adds = false;
+        stub.first_off = stub.second_off = stub.result_off = 0, stub.adds = false;
         check(cases[i].right, NOT_TIMED); /* from the file, however it would be now */
         end();
     }
@@ -286,7 +286,7 @@ AMP_TEST(wrong_sums_of_gradients_are_not_used)
 AMP_TEST(problems_with_sums_have_plans_of_their_own)
 {
     begin();
-    scene.cudnn[1] = 3, scene.gemm[0] = 1, scene.summed[4] = 2;
+    stub.cudnn[1] = 3, stub.gemm[0] = 1, stub.summed[4] = 2;
     check_choice(forward(1, AMPK_FP16), 1, NULL);
     CHECK(check_choice(with_sums(1), 2, NULL) > 0); /* not cuBLASLt's */
     CHECK_INT(check_choice(with_sums(1), 2, NULL), 0);
@@ -302,17 +302,17 @@ AMP_TEST(problems_with_sums_have_plans_of_their_own)
 AMP_TEST(that_no_engine_has_sums_is_kept)
 {
     begin();
-    scene.cudnn[1] = 3;
+    stub.cudnn[1] = 3;
     check_choice(with_sums(3), -1, NULL);
-    scene.summed[2] = 1; /* of which nobody asks */
+    stub.summed[2] = 1; /* of which nobody asks */
     check_choice(with_sums(3), -1, NULL);
-    scene.untimed = true;
+    stub.untimed = true;
     check_choice(with_sums(3), -1, NULL);
     end();
     begin();
-    scene.largest = 2 << 20; /* perhaps with more workspace */
+    stub.largest = 2 << 20; /* perhaps with more workspace */
     check_choice(with_sums(3), -1, NULL);
-    scene.largest = 0, scene.summed[2] = 1;
+    stub.largest = 0, stub.summed[2] = 1;
     check_choice(with_sums(3), 1, NULL);
     end();
 }
@@ -320,26 +320,26 @@ AMP_TEST(that_no_engine_has_sums_is_kept)
 AMP_TEST(without_timing_a_kernel_takes_the_sums)
 {
     begin_sums(2);
-    scene.workspace = 3 << 20;
-    scene.untimed = true;
+    stub.workspace = 3 << 20;
+    stub.untimed = true;
     check_sums(false, NOT_TIMED); /* nor are the plans */
-    scene.untimed = false;
+    stub.untimed = false;
     check_choice(forward(3, AMPK_FP16), 2, NULL);
     check_choice(with_sums(3), 2, NULL);
-    scene.untimed = true;
+    stub.untimed = true;
     check_sums(false, NOT_TIMED); /* the plans are kept, by a program that knew no more */
-    scene.untimed = false, scene.no_memory = true;
+    stub.untimed = false, stub.no_memory = true;
     check_sums(false, NOT_TIMED);
-    scene.no_memory = false, scene.largest = 2 << 20; /* too short a workspace */
+    stub.no_memory = false, stub.largest = 2 << 20; /* too short a workspace */
     check_sums(false, NOT_TIMED);
-    scene.largest = 0;
+    stub.largest = 0;
     check_sums(true, TIMED);
     end();
     begin_sums(2);
-    scene.for_sums = 3 << 20;
+    stub.for_sums = 3 << 20;
     check_choice(forward(3, AMPK_FP16), 2, NULL);
     check_choice(with_sums(3), 2, NULL);
-    scene.largest = 2 << 20; /* enough for the usual way */
+    stub.largest = 2 << 20; /* enough for the usual way */
     check_sums(false, NOT_TIMED);
     end();
 }
@@ -385,15 +385,15 @@ AMP_TEST(a_contest_that_makes_the_device_fault_is_lost)
 {
     for (int i = 0; i < 2; i++) {
         begin_sums(2);
-        scene.kernel_faults = true, scene.dead_refuses = i > 0;
+        stub.kernel_faults = true, stub.dead_refuses = i > 0;
         check_fault(ask_about_forward_sums, "the device failed while it was timed",
                     "; sums in the epilogue)");
         check_sums(false, NOT_TIMED);
-        scene.cudnn[5] = -1;
+        stub.cudnn[5] = -1;
         check_sums(false, NOT_TIMED);
         end();
         begin_gradients(1);
-        scene.side_faults = true, scene.dead_refuses = i > 0;
+        stub.side_faults = true, stub.dead_refuses = i > 0;
         check_fault(ask_about_gradients, "the device failed while it was timed",
                     "; beside weights to fp16)");
         check_beside(false, NOT_TIMED);

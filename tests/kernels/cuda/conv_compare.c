@@ -1,5 +1,5 @@
 /* ampk_conv_compare: the largest difference and value of two results, in every storage. */
-#include "kernels/cuda/conv/conv_layout.h"
+#include "kernels/cuda/conv/conv_kernels.h"
 #include "tests/rig/harness.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* What makes the device fault while plans are chosen is named, and left out from the next start on.
  */
-#include "scene.h"
+#include "stub_libraries.h"
 
 static void plan_3x3(void)
 {
@@ -19,8 +19,8 @@ AMP_TEST(an_engine_that_makes_the_device_fault_is_left_out_from_the_next_start_o
     for (int i = 0; i < 2; i++) {
         char key[200];
         begin();
-        scene.cudnn[1] = 2, scene.cudnn[5] = 1, scene.cudnn[6] = 3, scene.faults = 5;
-        scene.dead_refuses = i > 0; /* the fault shows as a refusal of the next run */
+        stub.cudnn[1] = 2, stub.cudnn[5] = 1, stub.cudnn[6] = 3, stub.faults = 5;
+        stub.dead_refuses = i > 0; /* the fault shows as a refusal of the next run */
         snprintf(key, sizeof key, "%s; cudnn 5=0)", KEY_3X3);
         check_fault(plan_3x3, "cuDNN's engine 5 failed while it was timed", key);
         CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
@@ -32,7 +32,7 @@ AMP_TEST(an_engine_that_makes_the_device_fault_is_left_out_from_the_next_start_o
 AMP_TEST(an_algorithm_of_cublaslt_that_makes_the_device_fault_is_left_out)
 {
     begin();
-    scene.cudnn[1] = 2, scene.gemm[1] = 3, scene.gemm[2] = 1, scene.gemm_faults = 2;
+    stub.cudnn[1] = 2, stub.gemm[1] = 3, stub.gemm[2] = 1, stub.gemm_faults = 2;
     check_fault(plan_1x1, "cuBLASLt failed while it was timed", "; gemm 2)");
     CHECK(check_choice(forward(1, AMPK_FP16), 2, NULL) > 0);
     end();
@@ -41,7 +41,7 @@ AMP_TEST(an_algorithm_of_cublaslt_that_makes_the_device_fault_is_left_out)
 AMP_TEST(settings_that_make_the_device_fault_are_left_out)
 {
     begin_search();
-    scene.faults = 2, scene.fault_setting = 2;
+    stub.faults = 2, stub.fault_setting = 2;
     check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=2)");
     CHECK(check_choice(forward(3, AMPK_FP16), 2 * .875f, NULL) > 0);
     end();
@@ -49,15 +49,15 @@ AMP_TEST(settings_that_make_the_device_fault_are_left_out)
     int last = check_choice(forward(3, AMPK_FP16), 1.25f, NULL); /* compares results */
     end();
     begin_search();
-    scene.fault_run = last - 1;
+    stub.fault_run = last - 1;
     check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=3)");
-    scene.fault_run = 0;
+    stub.fault_run = 0;
     CHECK(check_choice(forward(3, AMPK_FP16), 1.5f, NULL) > 0);
     end();
     begin_search();
-    scene.fault_run = last; /* the named way's */
+    stub.fault_run = last; /* the named way's */
     check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=0)");
-    scene.fault_run = 0;
+    stub.fault_run = 0;
     CHECK(check_choice(forward(3, AMPK_FP16), 2.5f * .625f, NULL) > 0);
     end();
 }
@@ -79,17 +79,17 @@ static void keep_as_faulted(const int engines[2])
 AMP_TEST(what_faulted_is_no_guess_and_not_taken_as_kept)
 {
     begin();
-    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 3, scene.faults = 4;
+    stub.cudnn[4] = 1, stub.cudnn[5] = 2, stub.cudnn[6] = 3, stub.faults = 4;
     keep_as_faulted((const int[]){4, 5});
-    scene.untimed = true;
+    stub.untimed = true;
     check_engine(forward(3, AMPK_FP16), 6);
-    scene.no_memory = true;
+    stub.no_memory = true;
     check_engine(forward(3, AMPK_FP16), 6);
     end();
     begin();
-    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 3;
+    stub.cudnn[4] = 1, stub.cudnn[5] = 2, stub.cudnn[6] = 3;
     check_choice(forward(3, AMPK_FP16), 1, NULL);
-    scene.faults = 4;
+    stub.faults = 4;
     keep_as_faulted((const int[]){4, 5});
     CHECK(check_choice(forward(3, AMPK_FP16), 3, NULL) > 0);
     end();
@@ -99,7 +99,7 @@ AMP_TEST(where_everything_faulted_nothing_is_planned)
 {
     char why[200];
     begin();
-    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.faults = 4;
+    stub.cudnn[4] = 1, stub.cudnn[5] = 2, stub.faults = 4;
     keep_as_faulted((const int[]){4, 5});
     CHECK_INT(engine_of(forward(3, AMPK_FP16), why), -1);
     CHECK(strstr(why, "made this GPU fault") != NULL);
@@ -118,10 +118,10 @@ AMP_TEST(libraries_that_do_not_belong_together_are_named_once)
     static const char words[] = "cuDNN 91900 of CUDA ";
     char said[4000];
     begin();
-    scene.cudnn[0] = 1;
+    stub.cudnn[0] = 1;
     hear(plan_3x3, said);
     CHECK(!strstr(said, "LD_LIBRARY_PATH"));
-    scene.older_cuda = true;
+    stub.older_cuda = true;
     hear(plan_twice, said);
     const char *first = strstr(said, words);
     CHECK(first && !strstr(first + 1, words));
@@ -133,7 +133,7 @@ AMP_TEST(what_is_left_out_is_said_once)
     static const char words[] = "made this GPU fault in an earlier run";
     char said[4000];
     begin();
-    scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.cudnn[6] = 0.5f;
+    stub.cudnn[4] = 1, stub.cudnn[5] = 2, stub.cudnn[6] = 0.5f;
     keep_as_faulted((const int[]){4, 5});
     hear(plan_3x3, said);
     const char *first = strstr(said, words);
@@ -145,7 +145,7 @@ AMP_TEST(where_no_fault_can_be_kept_the_way_without_timing_is_named)
 {
     char said[4000];
     begin();
-    scene.cudnn[5] = 1, scene.faults = 5;
+    stub.cudnn[5] = 1, stub.faults = 5;
     char file[sizeof cache];
     strcpy(file, cache);
     strcpy(cache, "/dev/null/plans");
@@ -167,7 +167,7 @@ AMP_TEST(a_device_that_faulted_before_is_no_fault_of_what_is_timed)
 {
     char said[4000];
     begin();
-    scene.cudnn[5] = 1, scene.dead_refuses = true;
+    stub.cudnn[5] = 1, stub.dead_refuses = true;
     CHECK(WIFSIGNALED(hear(plan_on_a_dead_device, said)));
     CHECK(strstr(said, "the device failed while it was timed") && !strstr(said, "next start"));
     CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
@@ -178,12 +178,12 @@ AMP_TEST(a_guess_that_makes_the_device_fault_is_left_out)
 {
     for (int i = 0; i < 3; i++) {
         begin();
-        scene.cudnn[4] = 1, scene.cudnn[5] = 2, scene.untimed = i < 2, scene.faults = 4;
-        scene.fault_refuses = i > 0;       /* at once */
-        if (i == 2) scene.largest = 10000; /* too little memory to time them */
+        stub.cudnn[4] = 1, stub.cudnn[5] = 2, stub.untimed = i < 2, stub.faults = 4;
+        stub.fault_refuses = i > 0;       /* at once */
+        if (i == 2) stub.largest = 10000; /* too little memory to time them */
         check_fault(plan_3x3, "cuDNN's engine 4 failed while it was tried", "; cudnn 4=0)");
         check_engine(forward(3, AMPK_FP16), 5);
-        scene.untimed = false;
+        stub.untimed = false;
         check_engine(forward(3, AMPK_FP16), 5);
         end();
     }

@@ -1,8 +1,8 @@
-/* Whether images go to our kernel (tensor_core_image.c): the kernel itself on the emulation, spoilt
+/* Whether images go to our kernel (contest_image.c): the kernel itself on the emulation, spoilt
  * as it is told, beside a plan of plain loops; and clocks that say how long either takes. */
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/conv/image_conv.h"
-#include "kernels/cuda/libs/tensor_core_cuda.h"
+#include "kernels/cuda/conv/conv_kernels.h"
+#include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 
 #include <stdlib.h>
@@ -53,14 +53,14 @@ static float output_at(const _Float16 *x, const _Float16 *weights, int image, in
     return sum;
 }
 
-bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *sums,
-                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
+bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
+                        const void *second, void *result, const struct ampk_tc_sums *sums,
+                        void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
     (void)tc, (void)workspace, (void)stream, (void)why, (void)why_size;
     const struct ampk_tc_problem *p = &plan.problem;
     _Float16 *y = result;
-    CHECK(way == &plan.way);
+    CHECK(engine == &plan.engine);
     scene.last = scene.plan;
     if (p->sums) memset(sums->sums, 0, 2 * (size_t)p->k * sizeof *sums->sums);
     for (int i = 0; i < p->n * p->h * p->w; i++)
@@ -143,7 +143,7 @@ static void begin(float plan_ms, float kernel_ms)
     scene = (__typeof__(scene)){.plan = plan_ms, .kernel = kernel_ms};
     tc = (struct ampk_tc){.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
-    plan = (struct ampk_tc_plan){.key = "a", .way = {.ms = 2}};
+    plan = (struct ampk_tc_plan){.key = "a", .engine = {.ms = 2}};
     plan.problem = ampk_conv_problem(&shape, AMPK_TC_FORWARD, AMPK_FP16, false);
 }
 
@@ -199,7 +199,7 @@ AMP_TEST(an_answer_is_kept_for_the_plan_that_it_was_timed_with)
 {
     begin(2, 1);
     CHECK(pays());
-    plan.way.ms = 1.5f, scene.plan = 1;
+    plan.engine.ms = 1.5f, scene.plan = 1;
     CHECK(!pays());
     CHECK(scene.runs > 0);
     ampk_plan_cache_add(tc.cache, "a; an image of 3 channels", "1.5: plan 2, kernel 1");
@@ -218,9 +218,9 @@ AMP_TEST(without_timing_the_plan_is_used)
     begin(2, 1);
     tc.settings.untimed = true;
     CHECK(!pays());
-    tc.settings.untimed = false, plan.way.ms = 0; /* nor was it */
+    tc.settings.untimed = false, plan.engine.ms = 0; /* nor was it */
     CHECK(!pays());
-    plan.way.ms = 2, scene.refused = true;
+    plan.engine.ms = 2, scene.refused = true;
     CHECK(!pays());
     CHECK_INT(scene.runs, 0);
     scene.refused = false;

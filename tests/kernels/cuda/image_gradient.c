@@ -1,8 +1,8 @@
 /* When a first convolution's weight gradient by our kernel is found to differ from the library's
- * (tensor_core_image_gradient.c), with the kernels on the emulation and a library of plain loops
+ * (contest_image_gradient.c), with the kernels on the emulation and a library of plain loops
  * that errs as it is told. Nothing takes time there: no times are kept. */
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/libs/tensor_core_cuda.h"
+#include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 
 #include <math.h>
@@ -67,11 +67,11 @@ static void store(void *result, size_t i, float v)
         ((_Float16 *)result)[i] = (_Float16)v;
 }
 
-bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *sums,
-                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
+bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
+                        const void *second, void *result, const struct ampk_tc_sums *sums,
+                        void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
-    (void)tc, (void)way, (void)sums, (void)workspace, (void)stream, (void)why, (void)why_size;
+    (void)tc, (void)engine, (void)sums, (void)workspace, (void)stream, (void)why, (void)why_size;
     const struct ampk_tc_problem *p = problem;
     for (int k = 0; k < p->k; k++)
         for (int tap = 0; tap < 9; tap++)
@@ -106,7 +106,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_dtype 
 {
     struct ampk_tc tc = {.settings = {.workspace_limit = 1 << 20}, .clearings = 1};
     struct ampk_context ctx = make_context(&tc);
-    struct ampk_tc_plan plan = {.key = "a", .way = {.ms = 2}};
+    struct ampk_tc_plan plan = {.key = "a", .engine = {.ms = 2}};
     plan.problem = ampk_conv_problem(shape, AMPK_TC_WEIGHTS, result, false);
     problem = &plan.problem;
     struct ampk_tensor d = {.h = pooled ? (shape->h + 1) / 2 : shape->h,

@@ -10,8 +10,7 @@
  * Not proved: that the numbers are right, or fast. */
 #include "kernels/cuda/conv/conv_problem.h"
 #include "kernels/cuda/libs/cudnn_plan.h"
-#include "plugin/core/conv_shape.h"
-#include "plugin/core/net_desc.h"
+#include "plugin/core/net.h"
 
 #include <dirent.h>
 #include <stdio.h>

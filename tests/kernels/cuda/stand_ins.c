@@ -1,7 +1,7 @@
 /* In place of the context and the plans that contests about sums and first layers stand on: work
- * memory, a device of one block, nothing said and no file. */
+ * memory and a device of one block. */
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/libs/tensor_core_cuda.h"
+#include "kernels/cuda/libs/plans.h"
 
 bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 {
@@ -22,21 +22,6 @@ unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_
 {
     (void)ctx, (void)items, (void)per_block, (void)threads;
     return 1;
-}
-
-void ampk_tc_say(const char *text)
-{
-    (void)text;
-}
-
-void ampk_tc_say_timing(struct ampk_tc *tc)
-{
-    (void)tc;
-}
-
-void ampk_tc_save_cache(struct ampk_tc *tc)
-{
-    (void)tc;
 }
 
 size_t ampk_tc_workspace_limit(const struct ampk_tc *tc, const struct ampk_tc_problem *p)

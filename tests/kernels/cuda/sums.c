@@ -1,8 +1,8 @@
-/* Which engines' sums of gradients are found wrong (tensor_core_sums.c), with batch-norm's kernels
+/* Which engines' sums of gradients are found wrong (contest_sums.c), with batch-norm's kernels
  * on the emulation and an engine of plain loops that errs as it is told. The times are all the
  * same. */
 #include "kernels/cuda/runtime/context.h"
-#include "kernels/cuda/libs/tensor_core_cuda.h"
+#include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 
 #include <unistd.h>
@@ -115,16 +115,16 @@ static float *widen(const _Float16 *from, size_t n)
 
 static struct ampk_tc_plan apart, summed;
 
-bool ampk_tc_run_way(struct ampk_tc *tc, const struct ampk_tc_way *way, const void *first,
-                     const void *second, void *result, const struct ampk_tc_sums *sums,
-                     void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
+bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
+                        const void *second, void *result, const struct ampk_tc_sums *sums,
+                        void *workspace, ampk_rt_stream stream, char *why, size_t why_size)
 {
     (void)tc, (void)workspace, (void)stream, (void)why, (void)why_size;
     const struct ampk_tc_problem *p = problem;
     float *dy = widen(first, (size_t)p->n * p->k * ampk_tc_out(p, p->h, p->kh) *
                                  ampk_tc_out(p, p->w, p->kw));
     float *weights = widen(second, (size_t)p->k * p->kh * p->kw * p->c);
-    if (way == &summed.way)
+    if (engine == &summed.engine)
         run_summed(dy, weights, result, sums);
     else
         run_plain(dy, weights, result);
@@ -145,7 +145,7 @@ static bool is_found_wrong(const struct ampk_conv_shape *shape, enum ampk_activa
     tc.cache = ampk_plan_cache_open(NULL, warning, sizeof warning);
     ctx.counters = ampk_rt_alloc(AMPK_COUNTERS * sizeof *ctx.counters);
     ampk_rt_zero(ctx.counters, AMPK_COUNTERS * sizeof *ctx.counters, ctx.stream);
-    apart = (struct ampk_tc_plan){.key = "a", .way = {.ms = 2}};
+    apart = (struct ampk_tc_plan){.key = "a", .engine = {.ms = 2}};
     apart.problem = ampk_conv_problem(shape, AMPK_TC_DATA, AMPK_FP16, false);
     summed = apart;
     summed.problem.sums = true;

@@ -1,0 +1,161 @@
+#include "bench.h"
+
+#include "kernels/cuda/conv/conv_kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    LEAST_WORKSPACE = 1 << 20, /* when memory is short */
+    MOST_CLEARED = 256 << 20,  /* before a timed run */
+    MOST_CLEARINGS = 4000,     /* to warm up */
+    MOST_TO_COVER = 8,         /* before a timed run */
+};
+
+/* That long at least memory is cleared, while the host starts what is timed: up to ten operations.
+ */
+static const float COVER_MS = .15f;
+
+/* An idle device's clocks are low; what is timed first would look slow. */
+static const float WARM_UP_MS = 300;
+
+/* Activations are positive mostly. Where the result is summed, its channels get means of their own,
+ * some larger than their spread. */
+static const float MEAN_OF_X = .25f, MEAN_FOR_SUMS = 1;
+
+static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
+{
+    void *memory = ampk_rt_alloc(n * ampk_dtype_bytes(dtype));
+    if (memory) ampk_conv_fill(b->stream, memory, dtype, n, mean);
+    return memory;
+}
+
+/* What the user can do about a fault. */
+static const char *find_advice(const struct ampk_tc_bench *b)
+{
+    if (ampk_tc_remember_fault(b->tc)) return "; left out from the next start on: start again";
+    if (b->guessed) return "";
+    return "; with AMPK_CUDA_UNTIMED=1 in the environment nothing is timed";
+}
+
+/* A device that faulted computes nothing any more. */
+static void give_up(const struct ampk_tc_bench *b)
+{
+    char engine[40] = "cuBLASLt";
+    if (b->blamed && b->blamed->cudnn)
+        snprintf(engine, sizeof engine, "cuDNN's engine %lld", (long long)b->blamed->cudnn->engine);
+    const char *key = b->tc->trying ? b->tc->trying : b->what;
+    const char *reason = ampk_rt_error(), *advice = find_advice(b);
+    fprintf(stderr, "CUDA backend: %s failed while it was %s: %s (%s)%s\n",
+            b->blamed ? engine : "the device", b->guessed ? "tried" : "timed", reason, key, advice);
+    abort();
+}
+
+void ampk_tc_bench_wait(struct ampk_tc_bench *b)
+{
+    if (!ampk_rt_stream_wait(b->stream)) give_up(b);
+}
+
+void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine,
+                         const char *key)
+{
+    b->blamed = engine;
+    b->tc->trying = key;
+}
+
+static size_t cleared_bytes(const struct ampk_tc_bench *b)
+{
+    return b->workspace_bytes < MOST_CLEARED ? b->workspace_bytes : MOST_CLEARED;
+}
+
+static void warm_up(struct ampk_tc_bench *b)
+{
+    float ms = 0, one = 0;
+    for (int i = 0; i < MOST_CLEARINGS && ms < WARM_UP_MS; i++) {
+        ampk_rt_event_record(b->from, b->stream);
+        ampk_rt_zero(b->workspace, cleared_bytes(b), b->stream);
+        one = ampk_tc_bench_stop(b);
+        ms += one;
+    }
+    b->tc->clearings = 1;
+    while (b->tc->clearings < MOST_TO_COVER && (float)b->tc->clearings * one < COVER_MS)
+        b->tc->clearings++;
+}
+
+static bool make_sums(struct ampk_tc_bench *b, const struct ampk_tc_problem *p, size_t result)
+{
+    size_t c = (size_t)ampk_tc_summed_channels(p);
+    const int vectors = AMPK_TC_SUMS + AMPK_TC_UNREAD + AMPK_TC_PARAMETERS;
+    b->vectors = make_operand(b, vectors * c, AMPK_FP32, 0);
+    if (p->pass == AMPK_TC_DATA)
+        b->y = make_operand(b, result, ampk_tc_operand(p->compute), AMPK_TC_MEAN_OF_Y);
+    if (!b->vectors || (!b->y && p->pass == AMPK_TC_DATA)) return false;
+    float *unread = b->vectors + AMPK_TC_SUMS * c;
+    b->sums = (struct ampk_tc_sums){b->vectors, b->y, unread + AMPK_TC_UNREAD * c, unread};
+    return true;
+}
+
+bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *p)
+{
+    size_t x = (size_t)p->n * p->h * p->w * p->c;
+    size_t weights = (size_t)p->k * p->kh * p->kw * (p->c / p->groups);
+    size_t y = (size_t)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw) * p->k;
+    enum ampk_dtype operand = ampk_tc_operand(p->compute);
+    bool data = p->pass == AMPK_TC_DATA;
+    float mean = p->sums ? MEAN_FOR_SUMS : data ? 0 : MEAN_OF_X;
+    b->first = make_operand(b, data ? y : x, operand, mean);
+    if (!b->second)
+        b->second = make_operand(b, p->pass == AMPK_TC_WEIGHTS ? y : weights, operand, 0);
+    size_t result = p->pass == AMPK_TC_FORWARD ? y : data ? x : weights;
+    b->result = make_operand(b, result, p->result, 0);
+    b->result_bytes = result * ampk_dtype_bytes(p->result);
+    bool summed = !p->sums || make_sums(b, p, result);
+    if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
+    while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
+           b->workspace_bytes > LEAST_WORKSPACE)
+        b->workspace_bytes /= 2;
+    b->from = ampk_rt_event_create(true);
+    b->to = ampk_rt_event_create(true);
+    bool begun = b->first && b->second && b->result && b->workspace && summed && b->from && b->to;
+    if (begun) ampk_tc_bench_wait(b); /* what failed until now is nobody's fault here */
+    return begun;
+}
+
+void ampk_tc_bench_end(struct ampk_tc_bench *b)
+{
+    ampk_tc_bench_wait(b);
+    ampk_rt_free(b->first);
+    ampk_rt_free(b->second);
+    ampk_rt_free(b->result);
+    ampk_rt_free(b->vectors);
+    ampk_rt_free(b->y);
+    ampk_rt_free(b->workspace);
+    if (b->from) ampk_rt_event_destroy(b->from);
+    if (b->to) ampk_rt_event_destroy(b->to);
+}
+
+bool ampk_tc_bench_run(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine)
+{
+    bool done = ampk_tc_run_engine(b->tc, engine, b->first, b->second, b->result, &b->sums,
+                                   b->workspace, b->stream, b->refusal, sizeof b->refusal);
+    if (done) return true;
+    ampk_rt_forget_error();
+    ampk_tc_bench_wait(b); /* a device that faulted refuses everything */
+    return false;
+}
+
+void ampk_tc_bench_start(struct ampk_tc_bench *b)
+{
+    if (!b->tc->clearings) warm_up(b);
+    for (int i = 0; i < b->tc->clearings; i++)
+        ampk_rt_zero(b->workspace, cleared_bytes(b), b->stream);
+    ampk_rt_event_record(b->from, b->stream);
+}
+
+float ampk_tc_bench_stop(struct ampk_tc_bench *b)
+{
+    ampk_rt_event_record(b->to, b->stream);
+    float ms = ampk_rt_event_ms(b->from, b->to);
+    if (ms <= 0) ampk_tc_bench_wait(b);
+    return ms;
+}

@@ -1,0 +1,192 @@
+/* Two ways to use plans, of which the faster is taken: the rig of every contest, and the contest of
+ * a convolution's gradients, one after the other or beside each other. */
+#include "contest.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The usual way is left where it takes this much longer. */
+static const float WORTH = 1.03f;
+
+static const char WRONG_RESULTS[] = ": wrong";
+
+/* In the file: the times of the plans, then the fastest of each way, or that the other is wrong.
+ * What is there for other plans does not count. Or that the device faulted, with whatever plans. */
+static bool read_answer(const struct ampk_tc_contest *c, bool *pays)
+{
+    const char *value = ampk_plan_cache_find(c->tc->cache, c->key);
+    size_t plans = strlen(c->plans);
+    float usual, other;
+    *pays = false;
+    if (ampk_tc_has_faulted(c->tc, c->key)) return true;
+    if (!value || strncmp(value, c->plans, plans)) return false;
+    if (!strcmp(value + plans, WRONG_RESULTS)) return true;
+    if (sscanf(value + plans, ": %*[a-z ]%f, %*[a-z ]%f", &usual, &other) != 2) return false;
+    *pays = usual > WORTH * other;
+    return true;
+}
+
+/* The fastest of each, taken in turns, the first of which load the kernels. */
+static bool time_both(const struct ampk_tc_contest *c, float *usual, float *other)
+{
+    for (int i = 0; i < AMPK_TC_TIMED_RUNS; i++) {
+        float one = c->time(c->bench, false), two = one > 0 ? c->time(c->bench, true) : 0;
+        if (two <= 0) return false;
+        if (i == 0 || one < *usual) *usual = one;
+        if (i == 0 || two < *other) *other = two;
+    }
+    return true;
+}
+
+/* The first time; the file has them all. */
+static void say_wrong(const struct ampk_tc_contest *c)
+{
+    char text[sizeof c->key + 100];
+    snprintf(text, sizeof text, "%s: wrong results on this GPU: disabled (reported once)", c->key);
+    if (!c->tc->said_wrong) ampk_tc_say(text);
+    c->tc->said_wrong = true;
+}
+
+/* False where the plans cannot run. */
+static bool hold(const struct ampk_tc_contest *c, char value[AMPK_TC_VALUE])
+{
+    float usual, other;
+    enum ampk_tc_verdict verdict = c->check ? c->check(c->bench) : AMPK_TC_RIGHT;
+    if (verdict == AMPK_TC_WRONG) {
+        say_wrong(c);
+        snprintf(value, AMPK_TC_VALUE, "%s%s", c->plans, WRONG_RESULTS);
+        return true;
+    }
+    if (verdict == AMPK_TC_CANNOT_RUN || !time_both(c, &usual, &other)) return false;
+    snprintf(value, AMPK_TC_VALUE, "%s: %s %.6g, %s %.6g", c->plans, c->usual, usual, c->other,
+             other);
+    return true;
+}
+
+static void measure(const struct ampk_tc_contest *c)
+{
+    char value[AMPK_TC_VALUE];
+    if (c->tc->settings.untimed) return;
+    ampk_tc_say_timing(c->tc);
+    bool begun = c->begin(c->bench);
+    c->tc->trying = c->key;
+    bool held = begun && hold(c, value);
+    c->tc->trying = NULL;
+    c->end(c->bench);
+    if (!held) return;
+    ampk_plan_cache_add(c->tc->cache, c->key, value);
+    ampk_tc_save_cache(c->tc);
+}
+
+bool ampk_tc_decide(struct ampk_tc_contest *c, const struct ampk_tc_plan *first,
+                    const struct ampk_tc_plan *second, const char *what)
+{
+    bool pays;
+    if (first->engine.ms <= 0 || (second && second->engine.ms <= 0)) return false;
+    snprintf(c->key, sizeof c->key, "%s; %s", first->key, what);
+    int used = snprintf(c->plans, sizeof c->plans, "%.6g", first->engine.ms);
+    if (second) snprintf(c->plans + used, sizeof c->plans - used, " %.6g", second->engine.ms);
+    if (read_answer(c, &pays)) return pays;
+    ampk_plan_cache_refresh(c->tc->cache); /* contexts beside this one have the same answer */
+    if (read_answer(c, &pays)) return pays;
+    measure(c);
+    read_answer(c, &pays);
+    return pays;
+}
+
+/* ---- statistics ---- */
+
+bool ampk_tc_is_near(double a, double b, double bound)
+{
+    return fabs(a - b) <= bound;
+}
+
+double ampk_tc_slack_of_sums(double count)
+{
+    double root = sqrt(count);
+    return 0x1p-7 / root + 0x1p-23 * root;
+}
+
+bool ampk_tc_statistics_agree(int channels, const float *a, const float *b, double slack)
+{
+    const float *a_variance = a + channels, *b_variance = b + channels;
+    for (int c = 0; c < channels; c++) {
+        double square = a_variance[c] + (double)a[c] * a[c];
+        bool mean = ampk_tc_is_near(a[c], b[c], slack * sqrt(square));
+        if (!mean || !ampk_tc_is_near(a_variance[c], b_variance[c], 4 * slack * square))
+            return false;
+    }
+    return true;
+}
+
+/* ---- gradients beside each other ---- */
+
+struct gradients {
+    const struct ampk_tc_plan *data_plan, *weights_plan;
+    struct ampk_tc_bench data, weights; /* dy is the same */
+    ampk_rt_stream side;
+    ampk_rt_event fork, join;
+};
+
+static bool begin_gradients(void *bench)
+{
+    struct gradients *g = bench;
+    bool ready = ampk_tc_bench_begin(&g->data, &g->data_plan->problem);
+    g->weights.second = g->data.first;
+    g->weights.workspace_bytes = g->weights_plan->engine.workspace + 1; /* the other is cleared */
+    ready = ready && ampk_tc_bench_begin(&g->weights, &g->weights_plan->problem);
+    g->fork = ampk_rt_event_create(false);
+    g->join = ampk_rt_event_create(false);
+    return ready && g->fork && g->join &&
+           g->data.workspace_bytes >= g->data_plan->engine.workspace &&
+           g->weights.workspace_bytes >= g->weights_plan->engine.workspace;
+}
+
+static void end_gradients(void *bench)
+{
+    struct gradients *g = bench;
+    ampk_rt_stream_wait(g->side);
+    g->weights.second = NULL;
+    ampk_tc_bench_end(&g->data);
+    ampk_tc_bench_end(&g->weights);
+    if (g->fork) ampk_rt_event_destroy(g->fork);
+    if (g->join) ampk_rt_event_destroy(g->join);
+}
+
+/* Both gradients as conv.c computes them. */
+static float time_gradients(void *bench, bool beside)
+{
+    struct gradients *g = bench;
+    struct ampk_tc_bench *data = &g->data, *weights = &g->weights;
+    ampk_tc_bench_start(data);
+    weights->stream = beside ? g->side : data->stream;
+    if (beside) ampk_rt_order(g->fork, data->stream, g->side);
+    bool done = !beside || ampk_tc_bench_run(weights, &g->weights_plan->engine);
+    done = done && ampk_tc_bench_run(data, &g->data_plan->engine);
+    done = done && (beside || ampk_tc_bench_run(weights, &g->weights_plan->engine));
+    if (beside) ampk_rt_order(g->join, g->side, data->stream);
+    float ms = ampk_tc_bench_stop(data);
+    return done ? ms : 0;
+}
+
+bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
+                         const struct ampk_tc_plan *weights, ampk_rt_stream stream,
+                         ampk_rt_stream side)
+{
+    struct ampk_tc_bench bench = {.tc = tc, .stream = stream, .what = data->key};
+    struct gradients gradients = {data, weights, bench, bench, side, NULL, NULL};
+    struct ampk_tc_contest contest = {.tc = tc,
+                                      .usual = "one stream",
+                                      .other = "beside",
+                                      .bench = &gradients,
+                                      .begin = begin_gradients,
+                                      .time = time_gradients,
+                                      .end = end_gradients};
+    char what[32];
+    if (data->engine.workspace + weights->engine.workspace >
+        ampk_tc_workspace_limit(tc, &data->problem))
+        return false;
+    snprintf(what, sizeof what, "beside weights to %s", ampk_dtype_name(weights->problem.result));
+    return ampk_tc_decide(&contest, data, weights, what);
+}

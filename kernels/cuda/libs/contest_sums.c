@@ -1,0 +1,324 @@
+/* Whether batch-norm's sums come sooner from the epilogue of a convolution, or of a data gradient,
+ * than from a kernel that reads what that stored; and whether they are right.
+ *
+ * Right are an engine's sums by the result beside them, and that result by the plain engine's. With
+ * R the root of the mean of a channel's squares, the mean may be off by slack * R. */
+#include "contest.h"
+
+#include "kernels/cuda/runtime/backend.h"
+#include "kernels/cuda/runtime/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One pass of a convolution, its sums and what becomes of them. */
+struct summing {
+    struct ampk_context *ctx;
+    const struct ampk_tc_plan *apart, *summed;
+    struct ampk_tc_bench bench;
+    struct ampk_tensor result;
+    float *device, *host; /* vectors of its channels */
+    /* Of a data gradient: */
+    enum ampk_activation activation;
+    struct ampk_tensor y;
+    struct ampk_batchnorm bn;
+};
+
+static bool begin(struct summing *s, int on_device, int on_host)
+{
+    const struct ampk_tc_problem *p = &s->summed->problem;
+    bool data = p->pass == AMPK_TC_DATA;
+    size_t c = (size_t)ampk_tc_summed_channels(p), bytes = (size_t)on_device * c * sizeof(float);
+    bool ready = ampk_tc_bench_begin(&s->bench, p);
+    int h = data ? p->h : ampk_tc_out(p, p->h, p->kh),
+        w = data ? p->w : ampk_tc_out(p, p->w, p->kw);
+    s->result = (struct ampk_tensor){s->bench.result, p->result, AMPK_NHWC, p->n, (int)c, h, w,
+                                     c * h * w,       0};
+    s->device = ampk_rt_alloc(bytes);
+    s->host = malloc((size_t)on_host * c * sizeof *s->host);
+    if (s->device) ampk_rt_zero(s->device, bytes, s->bench.stream);
+    return ready && s->device && s->host &&
+           s->bench.workspace_bytes >= s->apart->engine.workspace &&
+           s->bench.workspace_bytes >= s->summed->engine.workspace;
+}
+
+static void end(void *bench)
+{
+    struct summing *s = bench;
+    ampk_tc_bench_end(&s->bench);
+    ampk_rt_free(s->device);
+    free(s->host);
+}
+
+/* Of one pass (contest.h). */
+struct ways {
+    bool (*begin)(void *);
+    enum ampk_tc_verdict (*check)(void *);
+    float (*time)(void *, bool in_epilogue);
+};
+
+static bool decide(struct summing *s, const struct ways *ways, const char *what)
+{
+    struct ampk_tc *tc = s->ctx->tensor_core;
+    s->bench = (struct ampk_tc_bench){.tc = tc, .stream = s->ctx->stream, .what = s->summed->key};
+    struct ampk_tc_contest contest = {.tc = tc,
+                                      .usual = "kernel",
+                                      .other = "epilogue",
+                                      .bench = s,
+                                      .begin = ways->begin,
+                                      .check = ways->check,
+                                      .time = ways->time,
+                                      .end = end};
+    return ampk_tc_decide(&contest, s->apart, s->summed, what);
+}
+
+/* Vectors of the device's, once all that was asked for is done. */
+static const float *read_vectors(struct summing *s, const float *from, int count, float *to)
+{
+    ampk_rt_copy_out(to, from, (size_t)count * s->result.c * sizeof *to, s->bench.stream);
+    ampk_tc_bench_wait(&s->bench);
+    return to;
+}
+
+static bool run_summed(struct summing *s)
+{
+    bool done = true;
+    for (int i = 0; i < 2 && done; i++) /* that would show sums added to older ones */
+        done = ampk_tc_bench_run(&s->bench, &s->summed->engine);
+    return done;
+}
+
+static double count_of(const struct summing *s)
+{
+    return (double)s->result.n * s->result.h * s->result.w;
+}
+
+/* Of the results of two engines:
+ *     2^-10           of a value: rounded to FP16 once in either way
+ *     2^-22 products  of the largest sum, in R, in a value: each product rounds or cuts it, twice
+ *     2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number, twice
+ */
+static double slack_of_results(const struct summing *s, double largest)
+{
+    const struct ampk_tc_problem *p = &s->summed->problem;
+    double channels = p->pass == AMPK_TC_DATA ? p->k : p->c;
+    double products = channels / p->groups * p->kh * p->kw;
+    return 0x1p-10 + 0x1p-22 * largest * products + 0x1p-20 * sqrt(count_of(s));
+}
+
+static double slack_of_sums(const struct summing *s)
+{
+    return ampk_tc_slack_of_sums(count_of(s));
+}
+
+/* ---- forward ---- */
+
+static bool begin_statistics(void *bench)
+{
+    return begin(bench, 4, 6); /* mean and variance of the batch, and those that roll */
+}
+
+static void take_statistics(struct summing *s, bool from_sums)
+{
+    size_t k = (size_t)s->result.c;
+    struct ampk_bn_statistics to = {s->device,         s->device + k, s->device + 2 * k,
+                                    s->device + 3 * k, AMPK_BN_CUDNN, NULL};
+    if (from_sums)
+        ampk_cuda_summed_statistics(s->ctx, s->bench.sums.sums, &s->result, &to);
+    else
+        ampk_cuda_bn_statistics(s->ctx, &s->result, &to);
+}
+
+/* A convolution and its statistics as conv.c computes them. */
+static float time_statistics(void *bench, bool in_epilogue)
+{
+    struct summing *s = bench;
+    ampk_tc_bench_start(&s->bench);
+    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->engine : &s->apart->engine);
+    take_statistics(s, in_epilogue);
+    float ms = ampk_tc_bench_stop(&s->bench);
+    return done ? ms : 0;
+}
+
+/* Takes them about a rolling mean of 0. */
+static const float *read_statistics(struct summing *s, bool from_sums, float *to)
+{
+    ampk_rt_zero(s->device, 4 * (size_t)s->result.c * sizeof *to, s->bench.stream);
+    take_statistics(s, from_sums);
+    return read_vectors(s, s->device, 2, to);
+}
+
+/* No sum of y is larger than 2 R. */
+static enum ampk_tc_verdict check_statistics(void *bench)
+{
+    struct summing *s = bench;
+    size_t each = 2 * (size_t)s->result.c;
+    if (!ampk_tc_bench_run(&s->bench, &s->apart->engine)) return AMPK_TC_CANNOT_RUN;
+    const float *expected = read_statistics(s, false, s->host);
+    if (!run_summed(s)) return AMPK_TC_CANNOT_RUN;
+    const float *stored = read_statistics(s, false, s->host + each);
+    const float *summed = read_statistics(s, true, s->host + 2 * each);
+    int k = s->result.c;
+    return ampk_tc_statistics_agree(k, expected, stored, slack_of_results(s, 2)) &&
+                   ampk_tc_statistics_agree(k, stored, summed, slack_of_sums(s))
+               ? AMPK_TC_RIGHT
+               : AMPK_TC_WRONG;
+}
+
+bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
+                       const struct ampk_tc_plan *summed)
+{
+    struct summing s = {.ctx = ctx, .apart = apart, .summed = summed};
+    static const struct ways ways = {begin_statistics, check_statistics, time_statistics};
+    return decide(&s, &ways, "sums in the epilogue");
+}
+
+/* ---- data gradients ---- */
+
+/* Vectors on the device: scale, bias, mean, variance, what batch-norm's backward leaves, and
+ * statistics of g. */
+enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
+
+/* That of the parameters below. */
+static const float VARIANCE = 1;
+
+/* y is in [0, 1]. The activation turns at a point between .5 and .75 that is halfway from one FP16
+ * number to the next, so that no rounding decides which side y is on; every other channel falls
+ * there, so that a half to three quarters of its values are negative. */
+static void choose_parameters(float *to, int channels)
+{
+    float *scale = to, *bias = scale + channels, *mean = bias + channels,
+          *variance = mean + channels;
+    for (int c = 0; c < channels; c++) {
+        float turn = .5f + (float)(2 * (c % 512) + 1) * 0x1p-12f;
+        scale[c] = c % 2 ? -.75f : 1.5f;
+        mean[c] = .125f * (float)(1 + c % 4);
+        variance[c] = VARIANCE;
+        bias[c] = (mean[c] - turn) * (scale[c] / sqrtf(VARIANCE + 1e-5f));
+    }
+}
+
+static bool begin_gradients(void *bench)
+{
+    struct summing *s = bench;
+    if (!begin(s, PARAMETERS + LEFT + STATISTICS, LEFT + LEFT + AMPK_TC_SUMS + LEFT)) return false;
+    int channels = s->result.c;
+    float *parameters = s->device;
+    choose_parameters(s->host, channels);
+    ampk_rt_copy_in(parameters, s->host, (size_t)PARAMETERS * channels * sizeof *parameters,
+                    s->bench.stream);
+    s->bn = (struct ampk_batchnorm){parameters, parameters + channels, parameters + 2 * channels,
+                                    parameters + 3 * channels, AMPK_BN_CUDNN};
+    s->y = s->result;
+    s->y.data = s->bench.y;
+    return true;
+}
+
+static float *left_at(const struct summing *s)
+{
+    return s->device + (size_t)PARAMETERS * s->result.c;
+}
+
+static void list_parameters(struct summing *s)
+{
+    float *to = s->bench.vectors + (size_t)(AMPK_TC_SUMS + AMPK_TC_UNREAD) * s->result.c;
+    ampk_cuda_list_parameters(s->ctx, &s->bn, &s->y, to);
+}
+
+/* In place. LINEAR: of g as it is stored. */
+static void pass_back(struct summing *s, enum ampk_activation activation)
+{
+    float *left = left_at(s);
+    ampk_cuda_bn_act_backward(s->ctx, &s->y, NULL, &s->bn, activation, &s->result, &s->result, left,
+                              left + s->result.c, NULL, NULL);
+}
+
+static void pass_back_summed(struct summing *s)
+{
+    float *left = left_at(s);
+    ampk_cuda_bn_backward_summed(s->ctx, &s->y, &s->bn, &s->result, s->bench.sums.sums, &s->result,
+                                 left, left + s->result.c, NULL, NULL);
+}
+
+/* A data gradient and batch-norm's backward as layers compute them. */
+static float time_gradients(void *bench, bool in_epilogue)
+{
+    struct summing *s = bench;
+    ampk_tc_bench_start(&s->bench);
+    if (in_epilogue) list_parameters(s);
+    bool done = ampk_tc_bench_run(&s->bench, in_epilogue ? &s->summed->engine : &s->apart->engine);
+    if (in_epilogue)
+        pass_back_summed(s);
+    else
+        pass_back(s, s->activation);
+    float ms = ampk_tc_bench_stop(&s->bench);
+    return done ? ms : 0;
+}
+
+/* Sums of g and of g * (y - mean) that a kernel takes. */
+static const float *read_sums(struct summing *s, enum ampk_activation activation, float *to)
+{
+    size_t c = (size_t)s->result.c;
+    pass_back(s, activation);
+    read_vectors(s, left_at(s) + c, 1, to);
+    read_vectors(s, left_at(s), 1, to + c);
+    for (size_t i = c; i < 2 * c; i++) /* dscale */
+        to[i] *= sqrtf(VARIANCE + 1e-5f);
+    return to;
+}
+
+/* Mean and variance of the result. */
+static const float *read_spread(struct summing *s, float *to)
+{
+    size_t c = (size_t)s->result.c;
+    float *at = left_at(s) + LEFT * c;
+    struct ampk_bn_statistics statistics = {at,         at + c,        at + 2 * c,
+                                            at + 3 * c, AMPK_BN_CUDNN, NULL};
+    ampk_rt_zero(at, STATISTICS * c * sizeof *at, s->bench.stream);
+    ampk_cuda_bn_statistics(s->ctx, &s->result, &statistics);
+    return read_vectors(s, at, 2, to);
+}
+
+/* Whether both sums agree in every channel; y is no farther than 1 from the mean. */
+static bool sums_agree(const struct summing *s, const float *a, const float *b, const float *spread,
+                       double slack)
+{
+    int channels = s->result.c;
+    for (int i = 0; i < 2 * channels; i++) {
+        double mean = spread[i % channels], variance = spread[channels + i % channels];
+        double bound = slack * sqrt(variance + mean * mean) * count_of(s);
+        if (!ampk_tc_is_near(a[i], b[i], bound)) return false;
+    }
+    return true;
+}
+
+/* A quarter of g and more is as large as the plain gradient: its R is half as large at least, and
+ * no sum is larger than 4 of that. A slope of 0 in place of leaky's takes a tenth from what is
+ * negative: more than the slack where that has a mean as large as its spread, which the bench's
+ * operands give most channels. */
+static enum ampk_tc_verdict check_gradients(void *bench)
+{
+    struct summing *s = bench;
+    size_t each = 2 * (size_t)s->result.c;
+    list_parameters(s);
+    if (!ampk_tc_bench_run(&s->bench, &s->apart->engine)) return AMPK_TC_CANNOT_RUN;
+    const float *expected = read_sums(s, s->activation, s->host);
+    if (!run_summed(s)) return AMPK_TC_CANNOT_RUN;
+    const float *summed = read_vectors(s, s->bench.sums.sums, AMPK_TC_SUMS, s->host + each);
+    const float *spread = read_spread(s, s->host + 2 * each);
+    const float *stored = read_sums(s, AMPK_LINEAR, s->host + 3 * each);
+    return sums_agree(s, expected, stored, spread, slack_of_results(s, 4)) &&
+                   sums_agree(s, stored, summed, spread, slack_of_sums(s))
+               ? AMPK_TC_RIGHT
+               : AMPK_TC_WRONG;
+}
+
+bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
+                                const struct ampk_tc_plan *summed, enum ampk_activation activation)
+{
+    char what[48];
+    struct summing s = {.ctx = ctx, .apart = apart, .summed = summed, .activation = activation};
+    static const struct ways ways = {begin_gradients, check_gradients, time_gradients};
+    snprintf(what, sizeof what, "sums of slope %g in the epilogue", (double)summed->problem.slope);
+    return decide(&s, &ways, what);
+}

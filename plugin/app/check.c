@@ -1,0 +1,246 @@
+#define _GNU_SOURCE
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "amp.h"
+#include "amp_observe.h"
+#include "darknet.h"
+#include "plugin/input/check_train_inputs.h"
+#include "plugin/core/progress.h"
+#include "plugin/core/layers.h"
+#include "plugin/core/options.h"
+#include "plugin/core/plan.h"
+#include "arguments.h"
+#include "commands.h"
+#include "comparison.h"
+#include "machine.h"
+#include "precision.h"
+#include "variant.h"
+
+#ifdef GPU
+static const bool on_gpu = true;
+#else
+static const bool on_gpu = false;
+#endif
+
+enum { LEAST_ROUNDS = 3, ENOUGH_ROUNDS = 20 };
+static const double enough_seconds = 1, most_seconds = 20; /* of the passes of a measurement */
+
+struct check {
+    const char *data, *cfg, *weights;
+    bool json;
+    int gpu;
+    struct amp_cfg_file *cfg_file;
+    struct amp_options options;
+    struct amp_net_desc *net;
+    struct amp_precision precision;
+    struct amp_comparison comparison;
+    struct amp_check_summary summary;
+};
+
+static int complain(const char *what)
+{
+    fprintf(stderr, "error: %s\n", what);
+    return -1;
+}
+
+/* ---- the command line and the files ---- */
+
+static void read_arguments(int argc, char **argv, struct check *c)
+{
+    const struct amp_argument options[] = {
+        {.name = "json", .help = "Print one JSON object", .target = &c->json},
+        AMP_GPU_ARGUMENTS(&c->gpu),
+        {.name = NULL}};
+    const struct amp_command_line line = {
+        .files = "DATA CFG [WEIGHTS]",
+        .help =
+            "Compares mixed precision with FP32 on batches of your own training images, layer by "
+            "layer, and prints the lines to write into the cfg where they differ too much. "
+            "Trains nothing and writes no file. Status 0: every layer is fine; 2: there are "
+            "lines to write; 1: an error.",
+        .file = {&c->data, &c->cfg, &c->weights},
+        .least_files = 2,
+        .options = options};
+    amp_arguments_read(&line, argc, argv);
+}
+
+static int check_inputs(const struct check *c)
+{
+    static char err[1 << 16];
+    if (!amp_check_train_inputs(c->data, c->cfg, c->weights, true, on_gpu, stderr, stderr, err,
+                                sizeof err))
+        return 0;
+    amp_print_faults(err, stderr);
+    return -1;
+}
+
+/* What the keys would say with mixed_precision=1; without it most of them are not even read. */
+static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
+{
+    struct amp_cfg_variant variant;
+    const struct amp_cfg_key key = {.key = "mixed_precision", .value = "1"};
+    if (amp_cfg_variant_open(&variant, c->cfg_file, &key, 1, err, err_size)) return -1;
+    struct amp_cfg_file *file = amp_cfg_read(variant.path, err, err_size);
+    int failed = !file || amp_options_read(file, &c->options, NULL, 0, err, err_size);
+    amp_cfg_free(file);
+    amp_cfg_variant_close(&variant);
+    c->options.mixed_precision = false;
+    return failed;
+}
+
+static int read_options(struct check *c, char *err, size_t err_size)
+{
+    char notes[1024] = "";
+    if (amp_options_read(c->cfg_file, &c->options, notes, sizeof notes, err, err_size)) return -1;
+    if (!c->options.mixed_precision) return read_options_as_mixed(c, err, err_size);
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
+    return 0;
+}
+
+static int refuse_fp32(const struct check *c, char *err, size_t err_size)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(c->cfg_file->sections, "amp_dtype");
+    if (c->options.dtype != AMP_DTYPE_FP32) return 0;
+    snprintf(err, err_size,
+             "%s:%d: amp_dtype=fp32 computes and stores every layer in FP32: there is nothing to "
+             "compare. amp_dtype=fp16 or bf16 can be checked",
+             c->cfg, e ? e->line : 0);
+    return -1;
+}
+
+static int read_net(struct check *c)
+{
+    char err[2 * PATH_MAX];
+    c->cfg_file = amp_cfg_read(c->cfg, err, sizeof err);
+    if (c->cfg_file && !read_options(c, err, sizeof err) && !refuse_fp32(c, err, sizeof err))
+        c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
+    return c->net ? 0 : complain(err);
+}
+
+/* ---- speed ---- */
+
+static void stock_pass(network *net)
+{
+    *net->seen += (size_t)net->batch;
+    net->train = 1;
+    forward_network(net);
+    backward_network(net);
+}
+
+static void plugin_pass(network *net)
+{
+    struct amp_pass pass;
+    amp_pass(net, NULL, NULL, &pass);
+}
+
+static double time_one(network *net, void (*run)(network *))
+{
+    double start = amp_clock_seconds();
+    run(net);
+    return amp_clock_seconds() - start;
+}
+
+static bool is_timed(int rounds, double start)
+{
+    double seconds = amp_clock_seconds() - start;
+    return rounds >= ENOUGH_ROUNDS || (rounds >= LEAST_ROUNDS && seconds > enough_seconds) ||
+           (rounds && seconds > most_seconds);
+}
+
+/* Of what the last batch left. The fastest, in turns. */
+static void time_passes(struct check *c)
+{
+    int each = c->net->subdivisions;
+    network *in_fp32 = c->comparison.fp32, *in_mixed = c->comparison.mixed;
+    amp_comparison_tell(&c->comparison, "measuring the speed");
+    double fp32 = INFINITY, mixed = INFINITY, stock = INFINITY, start = amp_clock_seconds();
+    for (int i = 0; !is_timed(i, start); i++) {
+        fp32 = fmin(fp32, time_one(in_fp32, plugin_pass));
+        mixed = fmin(mixed, time_one(in_mixed, plugin_pass));
+    }
+    amp_detach(in_fp32);
+    amp_comparison_tell(&c->comparison, "measuring the speed of Darknet's FP32");
+    start = amp_clock_seconds();
+    for (int i = 0; !is_timed(i, start); i++)
+        stock = fmin(stock, time_one(in_fp32, stock_pass));
+    c->summary.fp32_seconds = each * fp32;
+    c->summary.mixed_seconds = each * mixed;
+    c->summary.stock_seconds = each * stock;
+}
+
+/* ---- the whole ---- */
+
+static int predict_memory(struct check *c)
+{
+    char err[512];
+    struct amp_options options = c->options;
+    options.mixed_precision = true;
+    struct amp_plan *plan =
+        amp_plan_make(c->net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    if (!plan) return complain(err);
+    c->summary.fp32_bytes = plan->darknet_bytes;
+    c->summary.mixed_bytes = plan->mixed_bytes;
+    amp_plan_free(plan);
+    return 0;
+}
+
+static bool has_random_size(const struct amp_net_desc *net)
+{
+    return net->layers[net->n - 1].random;
+}
+
+static void summarize(struct check *c)
+{
+    struct amp_check_summary *s = &c->summary;
+    s->data = c->data;
+    s->cfg = c->cfg;
+    s->weights = c->weights;
+    s->random_size = has_random_size(c->net);
+    s->images = c->comparison.images;
+    s->images_per_iteration = c->net->batch * c->net->subdivisions;
+    s->redone = c->comparison.redone;
+}
+
+static int compare(struct check *c)
+{
+    c->comparison = (struct amp_comparison){
+        .data = c->data, .weights = c->weights, .cfg = c->cfg_file, .precision = &c->precision};
+    int kept = amp_quiet_begin();
+    int failed = amp_comparison_run(&c->comparison);
+    if (!failed && c->precision.batches) time_passes(c);
+    amp_quiet_end(kept);
+    return failed;
+}
+
+static int work(struct check *c)
+{
+    if (check_inputs(c) || read_net(c)) return -1;
+    if (amp_precision_init(&c->precision, c->net, c->cfg_file, &c->options))
+        return complain("out of memory");
+    if (compare(c) || predict_memory(c)) return -1;
+    summarize(c);
+    return 0;
+}
+
+int amp_command_check(int argc, char **argv)
+{
+    struct check c = {0};
+    read_arguments(argc, argv, &c);
+    amp_machine_choose(c.gpu);
+    amp_refuse_bad_images(1);
+    int failed = work(&c), status = c.precision.n_advice || c.precision.left >= 0 ? 2 : 0;
+    if (!failed)
+        (c.json ? amp_precision_print_json : amp_precision_print)(&c.precision, &c.summary, stdout);
+    if (!failed && (fflush(stdout) || ferror(stdout))) failed = complain(strerror(errno));
+    amp_comparison_free(&c.comparison);
+    if (c.precision.net) amp_precision_free(&c.precision);
+    amp_net_desc_free(c.net);
+    amp_cfg_free(c.cfg_file);
+    return failed ? 1 : status;
+}

@@ -1,0 +1,39 @@
+#define _GNU_SOURCE
+#include "variant.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
+                          const struct amp_cfg_key *keys, int n, const char *weights)
+{
+    char err[2 * PATH_MAX];
+    struct amp_cfg_variant variant;
+    fprintf(stderr, "%s\n", what);
+    if (amp_cfg_variant_open(&variant, cfg, keys, n, err, sizeof err)) {
+        fprintf(stderr, "error: %s\n", err);
+        return NULL;
+    }
+    network *net = load_network(variant.path, (char *)weights, 1);
+    amp_cfg_variant_close(&variant);
+    return net;
+}
+
+int amp_quiet_begin(void)
+{
+    fflush(stdout);
+    int kept = dup(STDOUT_FILENO), nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (kept >= 0 && nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+    if (nowhere >= 0) close(nowhere);
+    return kept;
+}
+
+void amp_quiet_end(int kept)
+{
+    fflush(stdout);
+    if (kept < 0) return;
+    dup2(kept, STDOUT_FILENO);
+    close(kept);
+}

@@ -1,0 +1,17 @@
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+extern "C" {
+#include "exceptions.h"
+}
+
+int amp_catch_exception(void (*run)(void *argument), void *argument, char *why, size_t why_size)
+try {
+    run(argument);
+    return 0;
+} catch (const std::exception &e) {
+    const char *what = e.what();
+    snprintf(why, why_size, "%.*s", (int)strcspn(what, "\n"), what);
+    return -1;
+}

@@ -1,0 +1,224 @@
+#define _GNU_SOURCE
+#include "run.h"
+
+#include "backup_folder.h"
+#include "gpus.h"
+#include "iteration.h"
+#include "save.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Programs that stop others send two at once: `timeout` one to the program and one to its process
+ * group, systemd SIGHUP right behind SIGTERM, a closed terminal SIGHUP beside its shell's. */
+#define SAME_REQUEST_MS 200
+
+static const struct {
+    int number;
+    const char *name;
+} signals[] = {{SIGINT, "SIGINT"},
+               {SIGTERM, "SIGTERM"},
+               {SIGHUP, "SIGHUP"},
+               {SIGPIPE, "SIGPIPE"},
+               {SIGXCPU, "SIGXCPU"}};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct amp_session *watched;
+static int trained; /* networks; of several, no state of one alone is worth saving */
+static pid_t process;
+
+static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
+
+/* ---- in a handler: nothing but what is safe there ---- */
+
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int asked(void) /* the signal; 0: none */
+{
+    return (int)(first % 256);
+}
+
+/* The system repeats its own: SIGPIPE at every write, SIGXCPU every second. */
+static bool is_second(int number)
+{
+    return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
+}
+
+static void say(const char *text)
+{
+    if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
+}
+
+static void on_signal(int number)
+{
+    int before = errno;
+    int64_t none = 0;
+    if (getpid() != process) { /* a child that inherited the handler */
+        signal(number, SIG_DFL);
+        raise(number);
+    } else if (atomic_compare_exchange_strong(&first, &none, now() * 256 + number)) {
+        say("\ndarknet-amp: told to stop: this iteration is finished and saved; a second signal "
+            "ends at once\n");
+    } else if (is_second(number)) {
+        _exit(128 + number);
+    }
+    errno = before;
+}
+
+/* ---- when the handlers stand ---- */
+
+static bool does(int number, void (*handler)(int))
+{
+    struct sigaction is;
+    return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
+}
+
+static void stand(void)
+{
+    struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&ours.sa_mask);
+    for (int i = 0; i < SIGNALS; i++)
+        sigaddset(&ours.sa_mask, signals[i].number);
+    process = getpid();
+    for (int i = 0; i < SIGNALS; i++)
+        if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
+}
+
+/* A signal that was not obeyed yet takes its usual course. */
+static void stand_down(void)
+{
+    watched = NULL;
+    for (int i = 0; i < SIGNALS; i++)
+        if (does(signals[i].number, on_signal)) signal(signals[i].number, SIG_DFL);
+    if (asked()) raise(asked());
+}
+
+void amp_run_watch(struct amp_session *s)
+{
+    char path[PATH_MAX];
+    if (amp_gpus_place(s->net)) return; /* the first stands for all */
+    pthread_mutex_lock(&lock);
+    /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
+    if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    if (!s->trained) amp_backup_claim(s);
+    trained += !s->trained;
+    s->trained = true;
+    if (trained > 1 && watched) {
+        stand_down();
+    } else if (trained == 1 && !watched && !amp_backup_place(s, path)) {
+        watched = s;
+        stand();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void amp_run_unwatch(struct amp_session *s)
+{
+    pthread_mutex_lock(&lock);
+    if (watched == s) stand_down();
+    trained -= s->trained;
+    s->trained = false;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- the end ---- */
+
+static const char *name_of(int number)
+{
+    int i = 0;
+    while (i < SIGNALS - 1 && signals[i].number != number)
+        i++;
+    return signals[i].name;
+}
+
+void amp_run_obey(struct amp_session *s)
+{
+    char path[PATH_MAX];
+    if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
+    size_t iteration = amp_iterations_in(s->net, *s->net->seen);
+    if (iteration >= (size_t)s->net->max_batches) return; /* Darknet ends by itself */
+    amp_gpus_close_logs(s);
+    amp_gpus_average(s->net);
+    amp_save_last(s, path);
+    fflush(stdout);
+    fprintf(stderr,
+            "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
+            "command with the weights file after the cfg, without -clear: %s %s\n",
+            name_of(asked()), iteration, s->cfg->path, path);
+    _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
+}
+
+/* ---- memory that ends ---- */
+
+static bool is_random(const network *net)
+{
+    return net->layers[net->n - 1].random; /* the layer that Darknet's trainers ask */
+}
+
+static void tell_remedy(const struct amp_session *s, const char *why)
+{
+    const struct amp_cfg_entry *w = amp_cfg_find(s->cfg->sections, "width");
+    const struct amp_cfg_entry *h = amp_cfg_find(s->cfg->sections, "height");
+    fprintf(stderr, "darknet-amp: %s\n", why);
+    if (is_random(s->net))
+        fprintf(stderr,
+                "darknet-amp: with random=1 every size from 320x320 to 608x608 must fit; random=0 "
+                "keeps %sx%s\n",
+                w ? w->value : "?", h ? h->value : "?");
+}
+
+_Noreturn void amp_give_up(struct amp_session *failed, const char *why)
+{
+    char path[PATH_MAX], message[2 * PATH_MAX + 300];
+    struct amp_session *s = amp_gpus_first(failed);
+    *failed->net->seen -= failed->pass_images;
+    fflush(stdout);
+    tell_remedy(failed, why);
+    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
+    bool learned = s->log.iterations > 0;
+    amp_gpus_close_logs(s);
+    if (!learned || amp_backup_place(s, path))
+        amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
+    amp_gpus_average(s->net);
+    amp_save_last(s, path);
+    snprintf(message, sizeof message,
+             "the state after iteration %zu is saved. To go on from there, change %s as told above "
+             "and give the same command with the weights file after the cfg, without -clear: %s %s",
+             amp_iterations_in(s->net, *s->net->seen), s->cfg->path, s->cfg->path, path);
+    amp_fail(message);
+}
+
+/* Bytes that Darknet asked for and did not get; 0: none. */
+static size_t missing(const network *net, const layer *l, bool had_delta)
+{
+    size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
+    if (!l->output || (l->batch_normalize && l->type == CONVOLUTIONAL && (!l->x || !l->x_norm)))
+        return bytes;
+    if (had_delta && !l->delta) return bytes;
+    return net->workspace ? 0 : l->workspace_size;
+}
+
+void amp_check_arrays(struct amp_session *s)
+{
+    const network *net = s->net;
+    char why[300];
+    size_t bytes = net->input ? 0 : (size_t)net->inputs * (size_t)net->batch * sizeof(float);
+    for (int i = 0; i < net->n && !bytes; i++)
+        bytes = missing(net, &net->layers[i], s->saved[i].delta);
+    if (!bytes && net->truth) return;
+    snprintf(why, sizeof why,
+             "no memory for %.1f MiB of Darknet's own arrays at %dx%d (%d images in a pass): lower "
+             "batch or raise subdivisions",
+             (double)bytes / (1 << 20), net->w, net->h, net->batch);
+    amp_give_up(s, why);
+}

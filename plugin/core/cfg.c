@@ -1,0 +1,304 @@
+#define _GNU_SOURCE
+#include "cfg.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct reader {
+    struct amp_cfg_file *file;
+    bool sectioned; /* a cfg; else a .data file */
+    int line;
+    char *err;
+    size_t err_size;
+};
+
+__attribute__((format(printf, 2, 3))) static int fail(struct reader *r, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (r->line > 0)
+        snprintf(r->err, r->err_size, "%s:%d: %s", r->file->path, r->line, what);
+    else
+        snprintf(r->err, r->err_size, "%s: %s", r->file->path, what);
+    return -1;
+}
+
+/* Makes room for one more element in an array that grows to powers of two. */
+static void *grow(void *array, int n, size_t element)
+{
+    if (n & (n - 1)) return array;
+    return realloc(array, (n ? 2 * (size_t)n : 1) * element);
+}
+
+/* Darknet's strip(): blanks and tabs go, wherever they stand. */
+static void strip(char *s)
+{
+    char *to = s;
+    for (; *s; s++)
+        if (*s != ' ' && *s != '\t') *to++ = *s;
+    *to = '\0';
+}
+
+static int add_section(struct reader *r, char *name)
+{
+    struct amp_cfg_file *f = r->file;
+    struct amp_cfg_section *grown = grow(f->sections, f->n_sections, sizeof *grown);
+    if (!grown) return fail(r, "out of memory");
+    f->sections = grown;
+    f->sections[f->n_sections++] = (struct amp_cfg_section){.name = name, .line = r->line};
+    return 0;
+}
+
+static int add_entry(struct reader *r, char *line)
+{
+    struct amp_cfg_file *f = r->file;
+    if (!f->n_sections)
+        return fail(r, "\"%.60s\" stands before the first section; the first must be [net]", line);
+    char *equals = strchr(line, '=');
+    if (!equals) return fail(r, "\"%.60s\" has no \"=\"; allowed: key=value", line);
+    if (equals == line) return fail(r, "\"%.60s\" has no key before \"=\"", line);
+    *equals = '\0';
+    if (!equals[1]) return fail(r, "key %.60s has no value after \"=\"", line);
+
+    struct amp_cfg_section *s = &f->sections[f->n_sections - 1];
+    struct amp_cfg_entry *grown = grow(s->entries, s->n_entries, sizeof *grown);
+    if (!grown) return fail(r, "out of memory");
+    s->entries = grown;
+    s->entries[s->n_entries++] =
+        (struct amp_cfg_entry){.key = line, .value = equals + 1, .line = r->line};
+    return 0;
+}
+
+static int read_line(struct reader *r, char *line)
+{
+    strip(line);
+    if (*line == '\0' || *line == '#' || *line == ';') return 0;
+    if (strchr(line, '\r'))
+        return fail(r, "has a carriage return (Windows line end), which Darknet takes as part of "
+                       "the value; save the file with Unix line ends (dos2unix FILE)");
+    for (const char *c = line; *c; c++)
+        if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
+    if (*line != '[' || !r->sectioned) return add_entry(r, line);
+    if (line[strlen(line) - 1] != ']')
+        return fail(r, "section \"%.60s\" does not end with \"]\"", line);
+    return add_section(r, line);
+}
+
+static int read_lines(struct reader *r, size_t size)
+{
+    char *text = r->file->text;
+    if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
+        return fail(r, "begins with a byte-order mark, which Darknet cannot read; remove it");
+    for (size_t start = 0; start < size;) {
+        char *newline = memchr(text + start, '\n', size - start);
+        size_t end = newline ? (size_t)(newline - text) : size;
+        r->line++;
+        if (memchr(text + start, '\0', end - start)) return fail(r, "has a NUL byte; not text");
+        text[end] = '\0';
+        if (read_line(r, text + start)) return -1;
+        start = end + 1;
+    }
+    r->line = 0;
+    return r->file->n_sections ? 0 : fail(r, "has no section; the first must be [net]");
+}
+
+/* Takes over text (size bytes and one more for a terminator; NULL: out of memory). */
+static struct amp_cfg_file *parse(const char *path, char *text, size_t size, bool sectioned,
+                                  char *err, size_t err_size)
+{
+    struct amp_cfg_file *file = calloc(1, sizeof *file);
+    char *path_copy = strdup(path);
+    if (!text || !file || !path_copy) {
+        snprintf(err, err_size, "%s: out of memory", path);
+        free(text);
+        free(file);
+        free(path_copy);
+        return NULL;
+    }
+    *file = (struct amp_cfg_file){.path = path_copy, .text = text};
+    struct reader r = {file, sectioned, 0, err, err_size};
+    if ((!sectioned && add_section(&r, text + size)) || read_lines(&r, size)) {
+        amp_cfg_free(file);
+        return NULL;
+    }
+    return file;
+}
+
+static int check_readable(const char *path, size_t *size, char *err, size_t err_size)
+{
+    struct stat info;
+    const char *why = NULL;
+    if (stat(path, &info))
+        why = strerror(errno);
+    else if (!S_ISREG(info.st_mode))
+        why = "not a regular file";
+    else if (info.st_size > AMP_CFG_MAX_BYTES)
+        why = "larger than 16 MiB, which no cfg or data file is";
+    if (why) snprintf(err, err_size, "cannot read %s: %s", path, why);
+    *size = why ? 0 : (size_t)info.st_size;
+    return why ? -1 : 0;
+}
+
+static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *err, size_t err_size)
+{
+    size_t size;
+    if (check_readable(path, &size, err, err_size)) return NULL;
+    FILE *fp = fopen(path, "rb");
+    if (!fp) {
+        snprintf(err, err_size, "cannot read %s: %s", path, strerror(errno));
+        return NULL;
+    }
+    char *text = malloc(size + 1);
+    if (text) size = fread(text, 1, size, fp);
+    bool failed = ferror(fp);
+    int why = errno;
+    fclose(fp);
+    if (failed) {
+        snprintf(err, err_size, "cannot read %s: %s", path, strerror(why));
+        free(text);
+        return NULL;
+    }
+    if (text) text[size] = '\0';
+    return parse(path, text, size, sectioned, err, err_size);
+}
+
+struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size)
+{
+    return read_file(path, true, err, err_size);
+}
+
+struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size)
+{
+    return read_file(path, false, err, err_size);
+}
+
+struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
+                                   size_t err_size)
+{
+    if (size > AMP_CFG_MAX_BYTES) {
+        snprintf(err, err_size, "%s: larger than 16 MiB, which no cfg is", path);
+        return NULL;
+    }
+    char *copy = malloc(size + 1);
+    if (copy) {
+        memcpy(copy, text, size);
+        copy[size] = '\0';
+    }
+    return parse(path, copy, size, true, err, err_size);
+}
+
+void amp_cfg_free(struct amp_cfg_file *file)
+{
+    if (!file) return;
+    for (int i = 0; i < file->n_sections; i++)
+        free(file->sections[i].entries);
+    free(file->sections);
+    free(file->text);
+    free(file->path);
+    free(file);
+}
+
+/* ---- looking up ---- */
+
+const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *file, int i)
+{
+    return &file->sections[i + 1];
+}
+
+const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *section, const char *key)
+{
+    for (int i = 0; i < section->n_entries; i++)
+        if (!strcmp(section->entries[i].key, key)) return &section->entries[i];
+    return NULL;
+}
+
+int amp_cfg_line(const struct amp_cfg_section *section, const char *key)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? entry->line : section->line;
+}
+
+int amp_cfg_int(const struct amp_cfg_section *section, const char *key, int def)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? (int)strtol(entry->value, NULL, 10) : def; /* glibc's atoi, but defined */
+}
+
+double amp_cfg_float(const struct amp_cfg_section *section, const char *key, double def)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? strtod(entry->value, NULL) : def;
+}
+
+const char *amp_cfg_string(const struct amp_cfg_section *section, const char *key, const char *def)
+{
+    const struct amp_cfg_entry *entry = amp_cfg_find(section, key);
+    return entry ? entry->value : def;
+}
+
+const char *amp_cfg_remark_hint(const char *value)
+{
+    return value[strcspn(value, "#;")]
+               ? " (a remark is not allowed after a value: put it on a line "
+                 "of its own)"
+               : "";
+}
+
+/* ---- a cfg with some keys changed ---- */
+
+static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (keys[i].section == section && !strcmp(key, keys[i].key)) return true;
+    return false;
+}
+
+static void write_section(FILE *f, const struct amp_cfg_file *cfg, int section,
+                          const struct amp_cfg_key *keys, int n)
+{
+    const struct amp_cfg_section *s = &cfg->sections[section];
+    fprintf(f, "%s\n", s->name);
+    for (int i = 0; i < n; i++)
+        if (keys[i].section == section && keys[i].value)
+            fprintf(f, "%s=%s\n", keys[i].key, keys[i].value);
+    for (int i = 0; i < s->n_entries; i++)
+        if (!is_replaced(section, s->entries[i].key, keys, n))
+            fprintf(f, "%s=%s\n", s->entries[i].key, s->entries[i].value);
+}
+
+int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *cfg,
+                         const struct amp_cfg_key *keys, int n, char *err, size_t err_size)
+{
+    v->fd = memfd_create("cfg", MFD_CLOEXEC);
+    int copy = v->fd < 0 ? -1 : dup(v->fd);
+    FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+    for (int i = 0; f && i < cfg->n_sections; i++)
+        write_section(f, cfg, i, keys, n);
+    bool written = f && !ferror(f);
+    if (!f && copy >= 0) close(copy);
+    if (f) written = !fclose(f) && written;
+    if (written) {
+        snprintf(v->path, sizeof v->path, "/proc/self/fd/%d", v->fd);
+        return 0;
+    }
+    snprintf(err, err_size, "%s: no copy of it in memory: %s", cfg->path, strerror(errno));
+    amp_cfg_variant_close(v);
+    return -1;
+}
+
+void amp_cfg_variant_close(struct amp_cfg_variant *v)
+{
+    if (v->fd >= 0) close(v->fd);
+    v->fd = -1;
+}

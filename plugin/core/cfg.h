@@ -1,0 +1,84 @@
+/* A Darknet cfg file as text: sections in order, each with its keys, every one with its line
+ * number.
+ *
+ * Reads what Darknet's read_cfg reads: blanks and tabs are dropped everywhere in a line, lines that
+ * are empty or begin with # or ; are skipped, "[name]" opens a section, "key=value" (split at the
+ * first =) belongs to the last one. What Darknet drops, misreads or crashes on without a clear word
+ * is an error here: a line without "=", without a key or without a value, one before the first
+ * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]") or
+ * another control character, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per
+ * file.
+ * Also writes a cfg with some keys changed, for a second network beside the user's own. What keys
+ * mean is not known here: cfg_keys.h and options.h.
+ */
+#ifndef AMP_CFG_H
+#define AMP_CFG_H
+
+#include <stddef.h>
+
+#define AMP_CFG_MAX_BYTES (16u << 20)
+
+struct amp_cfg_entry {
+    char *key, *value;
+    int line;
+};
+
+struct amp_cfg_section {
+    char *name; /* with brackets: "[net]" */
+    int line;
+    int n_entries;
+    struct amp_cfg_entry *entries;
+};
+
+struct amp_cfg_file {
+    char *path;
+    char *text; /* owns the names, keys and values */
+    int n_sections;
+    struct amp_cfg_section *sections;
+};
+
+/* NULL on failure, with "file:line: what, and what is allowed" in err. */
+struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
+/* The same from a buffer; path is only named in messages. */
+struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
+                                   size_t err_size);
+/* A Darknet .data file: the same lines without any section (Darknet's read_data_cfg). The result
+ * has exactly one section, named "". A "[" opens none there: it is a line like any other. */
+struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size);
+void amp_cfg_free(struct amp_cfg_file *);
+
+/* The section of layer i, which must be there: the first section is the net's. */
+const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *, int i);
+
+/* The FIRST entry with this key (as Darknet's option_find), or NULL. */
+const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *, const char *key);
+
+/* The line of a key, or of its section where it is absent. */
+int amp_cfg_line(const struct amp_cfg_section *, const char *key);
+
+/* Value of a key, or def where it is absent, converted as Darknet does (atoi, atof). */
+int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
+double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
+const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
+
+/* Words to end an error message with where a value holds a remark ("1 # on"), else "". */
+const char *amp_cfg_remark_hint(const char *value);
+
+/* ---- a cfg with some keys changed: a file in memory, nothing is written to a disk ---- */
+
+struct amp_cfg_key {
+    const char *key, *value; /* NULL: the key is left out */
+    int section;             /* 0: [net]; layer i's is i + 1 */
+};
+
+struct amp_cfg_variant {
+    int fd;
+    char path[32]; /* to be opened by, in this process */
+};
+
+/* Close it when the cfg has been read. 0, or -1 with text in err. */
+int amp_cfg_variant_open(struct amp_cfg_variant *, const struct amp_cfg_file *,
+                         const struct amp_cfg_key *keys, int n, char *err, size_t err_size);
+void amp_cfg_variant_close(struct amp_cfg_variant *);
+
+#endif

@@ -1,0 +1,274 @@
+#define _GNU_SOURCE
+#include "file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMP_MARK   ".part-"
+#define TEMP_DIGITS 16
+
+/* ---- checks ---- */
+
+const char *amp_file_unreadable(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info)) return strerror(errno);
+    if (!S_ISREG(info.st_mode)) return "not a regular file";
+    return faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) ? strerror(errno) : NULL;
+}
+
+const char *amp_text_unreadable(const char *path)
+{
+    struct stat info;
+    const char *why = amp_file_unreadable(path);
+    if (why || stat(path, &info)) return why ? why : strerror(errno);
+    return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
+}
+
+/* 0 or an errno: reserves the bytes in nameless files, all there at once, and flushes them. */
+static int try_to_write(const char *folder, const uint64_t *bytes, int files)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/.amp-probe-XXXXXX", folder) >= (int)sizeof path)
+        return ENAMETOOLONG;
+    int file = mkstemp(path);
+    if (file < 0) return errno;
+    unlink(path);
+    /* A limit on file sizes must be an error here, not the end of the process. */
+    void (*on_limit)(int) = signal(SIGXFSZ, SIG_IGN);
+    int why = *bytes > INT64_MAX ? EFBIG : posix_fallocate(file, 0, (off_t)*bytes);
+    if (!why && fsync(file)) why = errno;
+    if (!why && files > 1) why = try_to_write(folder, bytes + 1, files - 1);
+    if (close(file) && !why) why = errno;
+    signal(SIGXFSZ, on_limit);
+    return why;
+}
+
+static uint64_t sum_of(const uint64_t *bytes, int files)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < files; i++)
+        if (__builtin_add_overflow(sum, bytes[i], &sum)) return UINT64_MAX;
+    return sum;
+}
+
+int amp_folder_check(const char *path, const uint64_t *bytes, int files, const char *what,
+                     char *err, size_t err_size)
+{
+    struct stat info;
+    if (stat(path, &info)) {
+        snprintf(err, err_size, "folder %s: %s", path, strerror(errno));
+        return -1;
+    }
+    if (!S_ISDIR(info.st_mode)) {
+        snprintf(err, err_size, "%s: not a folder", path);
+        return -1;
+    }
+    int why = try_to_write(path, bytes, files);
+    if (!why) return 0;
+    snprintf(err, err_size, "folder %s: %" PRIu64 " bytes of %s cannot be written: %s", path,
+             sum_of(bytes, files), what, strerror(why));
+    return -1;
+}
+
+/* ---- folders of whole files ---- */
+
+static int fail(const char *path, const char *what, char *err, size_t err_size)
+{
+    snprintf(err, err_size, "%s: %s: %s", path, what, strerror(errno));
+    return -1;
+}
+
+static void folder_of(const char *path, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    if (length >= PATH_MAX) length = PATH_MAX - 1;
+    memcpy(folder, path, length);
+    folder[length] = 0;
+    if (!length) strcpy(folder, slash ? "/" : ".");
+}
+
+int amp_folder_flush(const char *path, char *err, size_t err_size)
+{
+    char folder[PATH_MAX];
+    folder_of(path, folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* EINVAL: a file system that cannot flush folders. */
+    int failed = fd < 0 || (fsync(fd) && errno != EINVAL);
+    if (failed) fail(folder, "cannot flush the folder", err, err_size);
+    if (fd >= 0) close(fd);
+    return failed ? -1 : 0;
+}
+
+/* ---- what killed programs left ---- */
+
+/* The length of NAME in NAME.part-...; 0: it is no such name. */
+static size_t find_stem(const char *name)
+{
+    size_t length = strlen(name), end = strlen(TEMP_MARK) + TEMP_DIGITS;
+    if (length <= end || strncmp(name + length - end, TEMP_MARK, strlen(TEMP_MARK))) return 0;
+    if (strspn(name + length - TEMP_DIGITS, "0123456789abcdef") != TEMP_DIGITS) return 0;
+    return length - end;
+}
+
+/* Whether NAME is the base name, or that of some other file of a training: a numbered file's own
+ * turn does not come again. */
+static int is_ours(const char *name, const char *base)
+{
+    static const char *const ends[] = {".weights", ".backup", ".amp", ".prev", "_best.json"};
+    size_t stem = find_stem(name);
+    int found = stem && stem == strlen(base) && !memcmp(name, base, stem);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        size_t n = strlen(ends[i]);
+        found |= stem > n && !memcmp(name + stem - n, ends[i], n);
+    }
+    return found;
+}
+
+static int is_regular(int folder, const char *name)
+{
+    struct stat info;
+    return !fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) && S_ISREG(info.st_mode);
+}
+
+static void remove_abandoned(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    folder_of(path, folder);
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir && (e = readdir(dir));) {
+        if (!is_ours(e->d_name, base) || !is_regular(dirfd(dir), e->d_name)) continue;
+        int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (!flock(fd, LOCK_EX | LOCK_NB)) unlinkat(dirfd(dir), e->d_name, 0);
+        close(fd);
+    }
+    if (dir) closedir(dir);
+}
+
+/* ---- writing ---- */
+
+/* Whether no other program took it for abandoned before it was locked. */
+static int lock(int fd)
+{
+    struct stat info;
+    flock(fd, LOCK_EX | LOCK_NB);
+    return !fstat(fd, &info) && info.st_nlink > 0;
+}
+
+/* Not mkstemp: its files are always 0600, and Darknet's have the rights that the umask leaves. */
+static int create_temp(struct amp_whole_file *f)
+{
+    for (int tries = 0; tries < 100; tries++) {
+        uint64_t number;
+        if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
+        int n = snprintf(f->temp, sizeof f->temp, "%s" TEMP_MARK "%0*" PRIx64, f->path, TEMP_DIGITS,
+                         number);
+        if (n >= (int)sizeof f->temp) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (f->fd < 0 && errno != EEXIST) return -1;
+        if (f->fd >= 0 && lock(f->fd)) return f->fd;
+        if (f->fd >= 0) close(f->fd);
+        f->fd = -1;
+    }
+    return -1;
+}
+
+int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_t err_size)
+{
+    struct stat old;
+    f->fd = -1;
+    f->temp[0] = 0;
+    if (snprintf(f->path, sizeof f->path, "%s", path) >= (int)sizeof f->path) {
+        errno = ENAMETOOLONG;
+        return fail(path, "cannot write", err, err_size);
+    }
+    /* The rename would not ask. */
+    if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
+        return fail(path, "cannot write", err, err_size);
+    if (!stat(path, &old) && S_ISDIR(old.st_mode)) {
+        errno = EISDIR;
+        return fail(path, "cannot write", err, err_size);
+    }
+    remove_abandoned(path);
+    if (create_temp(f) < 0) {
+        fail(path, "cannot write a file beside it", err, err_size);
+        f->temp[0] = 0;
+        return -1;
+    }
+    if (!stat(path, &old)) fchmod(f->fd, old.st_mode & 0777);
+    return 0;
+}
+
+int amp_whole_flush(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    return fsync(f->fd) ? fail(f->temp, "cannot write", err, err_size) : 0;
+}
+
+int amp_whole_place(struct amp_whole_file *f, char *err, size_t err_size)
+{
+    if (rename(f->temp, f->path)) return fail(f->path, "cannot be replaced", err, err_size);
+    f->temp[0] = 0;
+    return 0;
+}
+
+void amp_whole_drop(struct amp_whole_file *f)
+{
+    if (f->fd < 0) return;
+    if (f->temp[0]) unlink(f->temp);
+    close(f->fd);
+    f->fd = -1;
+}
+
+/* ---- a second name ---- */
+
+static int write_all(int fd, const char *p, ssize_t left)
+{
+    for (ssize_t n; left > 0; p += n, left -= n)
+        if ((n = write(fd, p, (size_t)left)) <= 0) return -1;
+    return 0;
+}
+
+static int copy_bytes(const char *from, int to)
+{
+    char buffer[1 << 14];
+    ssize_t n = -1;
+    int fd = open(from, O_RDONLY | O_CLOEXEC), failed = fd < 0;
+    while (!failed && (n = read(fd, buffer, sizeof buffer)) > 0)
+        failed = write_all(to, buffer, n);
+    if (fd >= 0) close(fd);
+    return failed || n < 0 ? -1 : 0;
+}
+
+static int copy(const char *path, const char *other, char *err, size_t err_size)
+{
+    struct amp_whole_file f;
+    if (amp_whole_begin(&f, other, err, err_size)) return -1;
+    int failed = copy_bytes(path, f.fd)
+                     ? fail(other, "cannot write", err, err_size)
+                     : amp_whole_flush(&f, err, err_size) || amp_whole_place(&f, err, err_size);
+    amp_whole_drop(&f);
+    return failed ? -1 : 0;
+}
+
+int amp_whole_keep(const char *path, const char *other, char *err, size_t err_size)
+{
+    if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
+    if (!link(path, other)) return 0;
+    return copy(path, other, err, err_size);
+}

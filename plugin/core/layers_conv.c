@@ -1,0 +1,309 @@
+/* [convolutional] and [connected], with and without batch-norm. A connected layer is a convolution
+ * whose kernel covers its whole input. */
+#include <stdio.h>
+#include <string.h>
+
+#include "net.h"
+#include "inspect.h"
+#include "layers.h"
+#include "tensors.h"
+
+static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
+{
+    struct ampk_conv_shape s = amp_conv_shape(g->net, i);
+    s.compute = g->plan->layers[i].compute;
+    s.forward_only = !g->plan->layers[i].backward;
+    s.biased = !g->net->layers[i].batch_normalize;
+    return s;
+}
+
+static float *alloc_floats(struct amp_graph *g, int n)
+{
+    float *p = g->backend->alloc(g->context, (size_t)n * sizeof(float));
+    if (p) g->backend->fill_zero(g->context, p, (size_t)n * sizeof(float));
+    return p;
+}
+
+/* Whether the data gradient of layer i takes the sums of its source's batch-norm along; without
+ * memory for them it does not. */
+static void choose_sums(struct amp_graph *g, int i)
+{
+    const struct ampk_backend *be = g->backend;
+    int s = amp_plan_normalized_source(g->plan, g->net, i);
+    if (s < 0 || !be->conv_sums_gradients) return;
+    struct amp_node *source = &g->nodes[s];
+    if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
+        source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
+}
+
+/* The fused maxpool after layer i, or NULL. */
+static struct amp_node *pool_after(const struct amp_graph *g, int i)
+{
+    struct amp_node *to = &g->nodes[amp_plan_writes(g->plan, i)];
+    return to->desc->type == AMP_MAXPOOL ? to : NULL;
+}
+
+/* The gradient behind layer i with an activation of two slopes. */
+static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int i,
+                                                  const struct ampk_batchnorm *bn)
+{
+    const struct amp_node *node = &g->nodes[i], *pool = pool_after(g, i);
+    return (struct ampk_layer_gradient){.y = &node->y,
+                                        .bn = bn,
+                                        .activation = node->desc->activation,
+                                        .d = pool ? &pool->delta : &node->delta,
+                                        .argmax = pool ? pool->index : NULL,
+                                        .sums = node->gradient_sums};
+}
+
+/* Whether batch-norm's backward leaves the weight gradient too, where no data gradient is wanted.
+ */
+static bool choose_fused_gradient(struct amp_graph *g, int i)
+{
+    const struct ampk_backend *be = g->backend;
+    const struct amp_node *node = &g->nodes[i];
+    struct ampk_layer_gradient gradient = gradient_behind(g, i, NULL);
+    return be->conv_takes_gradient && node->plan->backward && node->desc->batch_normalize &&
+           ampk_is_two_slopes(node->desc->activation) && !node->plan->source_wanted[0] &&
+           be->conv_takes_gradient(g->context, node->conv, amp_graph_source(g, i, 0), &gradient);
+}
+
+static int create(struct amp_graph *g, int i, char *err, size_t err_size)
+{
+    struct amp_node *node = &g->nodes[i];
+    char why[400] = "";
+    struct ampk_conv_shape shape = shape_of(g, i);
+    node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
+    if (!node->conv && strstr(why, AMPK_NO_MEMORY))
+        return amp_graph_no_memory(g, i, "weights and work of its convolution", err, err_size);
+    if (!node->conv) {
+        snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
+        return -1;
+    }
+    choose_sums(g, i);
+    node->fuses_weight_gradient = choose_fused_gradient(g, i);
+    if (!node->desc->batch_normalize) return 0;
+    node->mean = alloc_floats(g, shape.k);
+    node->variance = alloc_floats(g, shape.k);
+    if (node->mean && node->variance) return 0;
+    return amp_graph_no_memory(g, i, "batch-norm's statistics", err, err_size);
+}
+
+static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struct amp_node *node,
+                                          bool train)
+{
+    return (struct ampk_batchnorm){
+        .scale = node->scales->value,
+        .bias = node->biases->value,
+        .mean = train ? node->mean : node->bind.rolling_mean,
+        .variance = train ? node->variance : node->bind.rolling_variance,
+        .rule = g->bn_rule,
+    };
+}
+
+/* Its output, where that is stored nowhere: what goes into a fused sum in FP32, what a fused
+ * maxpool compares as it compares it. */
+static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_tensor out = node->out;
+    if (!pool_after(g, i)) out.dtype = AMPK_FP32;
+    size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
+    out.data = g->backend->alloc(g->context, bytes);
+    if (!out.data) return;
+    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL,
+                               NULL);
+    amp_graph_show(g, AMP_SEEN_OUT, i, &out);
+    g->backend->free(g->context, out.data);
+}
+
+/* Its delta before a fused maxpool, which is stored nowhere. */
+static void show_own_delta(struct amp_graph *g, int i)
+{
+    struct ampk_tensor delta = g->nodes[i].delta;
+    const struct amp_node *pool = pool_after(g, i);
+    size_t bytes = (size_t)delta.n * delta.image_stride * ampk_dtype_bytes(delta.dtype);
+    delta.data = g->backend->alloc(g->context, bytes);
+    if (!delta.data) return;
+    g->backend->maxpool_backward(g->context, &pool->delta, pool->index, pool->desc->size,
+                                 pool->desc->stride, pool->desc->pad, &delta, false, NULL);
+    amp_graph_show(g, AMP_SEEN_DELTA, i, &delta);
+    g->backend->free(g->context, delta.data);
+}
+
+static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tensor *x)
+{
+    const struct ampk_backend *be = g->backend;
+    struct amp_node *node = &g->nodes[i];
+    int to = amp_plan_writes(g->plan, i);
+    struct amp_node *pool = pool_after(g, i);
+    const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
+    enum ampk_activation activation = node->desc->activation;
+    struct ampk_bn_statistics statistics = {.mean = node->mean,
+                                            .variance = node->variance,
+                                            .rolling_mean = node->bind.rolling_mean,
+                                            .rolling_variance = node->bind.rolling_variance,
+                                            .rule = g->bn_rule,
+                                            .amax = &node->watch[AMP_WATCH_ROLLING]};
+    uint32_t *word = &node->watch[AMP_WATCH_Y];
+    bool late = be->watching_costs;
+    be->conv_forward(g->context, node->conv, x, &node->y, g->train ? &statistics : NULL,
+                     late ? NULL : word);
+    struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
+    if (pool)
+        be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
+                                late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
+    else
+        be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
+                           late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
+    if (to != i && g->see) show_own_output(g, i, &bn);
+}
+
+static void forward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct ampk_backend *be = g->backend;
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    if (node->desc->batch_normalize)
+        forward_batchnorm(g, i, x);
+    else
+        be->conv_bias_forward(g->context, node->conv, x, node->biases->value,
+                              node->desc->activation, &node->out, &node->watch[AMP_WATCH_OUT]);
+}
+
+static void backward_batchnorm(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    const struct amp_node *pool = pool_after(g, i);
+    enum ampk_activation activation = node->desc->activation;
+    uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, true);
+    const struct ampk_tensor *out = ampk_is_two_slopes(activation) ? NULL : &node->out;
+    if (pool)
+        g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
+                                         pool->index, &node->dy, node->scales->grad,
+                                         node->biases->grad, dy_watch, db_watch);
+    else if (node->gradient_sums)
+        g->backend->bn_backward_summed(g->context, &node->y, &bn, &node->delta, node->gradient_sums,
+                                       &node->dy, node->scales->grad, node->biases->grad, dy_watch,
+                                       db_watch);
+    else
+        g->backend->bn_act_backward(g->context, &node->y, out, &bn, activation, &node->delta,
+                                    &node->dy, node->scales->grad, node->biases->grad, dy_watch,
+                                    db_watch);
+}
+
+/* All of a first layer's backward. */
+static void backward_fused(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, true);
+    struct ampk_layer_gradient gradient = gradient_behind(g, i, &bn);
+    g->backend->conv_bn_backward(g->context, node->conv, amp_graph_source(g, i, 0), &gradient,
+                                 node->scales->grad, node->biases->grad, &node->watch[AMP_WATCH_DY],
+                                 &node->watch[AMP_WATCH_DBIAS]);
+}
+
+/* What a data gradient sums up for its source; bn: memory for its part of it. */
+static struct ampk_gradient_sums sums_for(const struct amp_graph *g, struct amp_node *source,
+                                          struct ampk_batchnorm *bn)
+{
+    *bn = batchnorm_of(g, source, true);
+    return (struct ampk_gradient_sums){&source->y, bn, source->desc->activation,
+                                       source->gradient_sums};
+}
+
+/* Convolution i and, of its source, what bn_backward_summed reads. The source's delta, which is
+ * stored nowhere then, is made for those who look at it. */
+static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
+{
+    const struct ampk_backend *be = g->backend;
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn;
+    struct ampk_gradient_sums sums = sums_for(g, source, &bn);
+    if (amp_graph_looked_at(g)) {
+        be->conv_backward(g->context, node->conv, &source->out, &node->dy, &source->delta, false,
+                          NULL);
+        amp_graph_look_at_delta(g, g->plan->layers[i].sources[0]);
+    }
+    be->conv_backward_summed(g->context, node->conv, &source->out, &node->dy, &source->delta,
+                             &sums);
+}
+
+static struct amp_node *summed_source(const struct amp_graph *g, int i)
+{
+    int s = g->plan->layers[i].sources[0];
+    return s >= 0 && g->nodes[s].gradient_sums ? &g->nodes[s] : NULL;
+}
+
+/* A layer without batch-norm, from the gradient at its output on. */
+static void backward_bias(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
+    int loss = amp_graph_loss_behind(g, i);
+    struct ampk_tensor d = node->delta;
+    if (loss >= 0) d.data = g->nodes[loss].loss;
+    struct ampk_bias_gradient bias = {.out = &node->out,
+                                      .d = &d,
+                                      .activation = node->desc->activation,
+                                      .factor = loss >= 0 ? g->scale : 1,
+                                      .dbias = node->biases->grad,
+                                      .dy_amax = &node->watch[AMP_WATCH_DY],
+                                      .db_amax = &node->watch[AMP_WATCH_DBIAS]};
+    struct ampk_batchnorm bn;
+    struct ampk_gradient_sums sums;
+    if (source) sums = sums_for(g, source, &bn);
+    struct amp_contribution c;
+    amp_contribution_begin(g, i, 0, &c);
+    const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    if (source && amp_graph_looked_at(g)) { /* as in backward_summed */
+        g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, false,
+                                       NULL, NULL);
+        amp_graph_look_at_delta(g, node->plan->sources[0]);
+    }
+    g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, c.accumulate,
+                                   source ? &sums : NULL,
+                                   source ? NULL : amp_graph_conv_dx_watch(g, i, c.dx));
+    amp_contribution_end(g, &c);
+}
+
+/* As Darknet's backward_connected_layer_gpu. Whether a delta had left FP16 before that, its watch
+ * knows; a scale beyond FP16 clips nothing that is finite. */
+static void clip_delta(struct amp_graph *g, const struct amp_node *node)
+{
+    if (g->clips_connected && node->desc->type == AMP_CONNECTED)
+        g->backend->clip(g->context, &node->delta, g->scale);
+}
+
+static void backward(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
+    const struct ampk_backend *be = g->backend;
+    clip_delta(g, node);
+    if (!node->desc->batch_normalize && amp_graph_makes_dy(g)) {
+        backward_bias(g, i);
+        return;
+    }
+    if (g->see && pool_after(g, i)) show_own_delta(g, i);
+    if (node->fuses_weight_gradient) {
+        backward_fused(g, i);
+        return;
+    }
+    if (node->desc->batch_normalize)
+        backward_batchnorm(g, i);
+    else
+        be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
+                              &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
+                              &node->watch[AMP_WATCH_DBIAS]);
+    if (source) {
+        backward_summed(g, i, source);
+        return;
+    }
+    struct amp_contribution c;
+    amp_contribution_begin(g, i, 0, &c);
+    be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, c.dx,
+                      c.accumulate, amp_graph_conv_dx_watch(g, i, c.dx));
+    amp_contribution_end(g, &c);
+}
+
+const struct amp_executor amp_exec_convolution = {create, forward, backward};

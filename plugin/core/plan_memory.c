@@ -1,0 +1,380 @@
+/* The memory of a plan: what a format takes, which buffers the layers need and when each holds
+ * data, where they lie in one block (the arena), and what to tell when there is no room for it. It
+ * knows no kernels and allocates nothing of a network. */
+#include "plan_memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "planner.h"
+
+/* ---- storage formats ---- */
+
+size_t amp_format_bytes(enum amp_format f)
+{
+    return f == AMP_FORMAT_FP16 || f == AMP_FORMAT_BF16 ? 2 : 4;
+}
+
+enum ampk_dtype amp_format_dtype(enum amp_format f)
+{
+    return f == AMP_FORMAT_FP16 ? AMPK_FP16 : f == AMP_FORMAT_BF16 ? AMPK_BF16 : AMPK_FP32;
+}
+
+const char *amp_format_name(enum amp_format f)
+{
+    static const char *const names[AMP_FORMATS] = {"FP32 NCHW", "FP32", "FP16", "BF16"};
+    return f < AMP_FORMATS ? names[f] : "none";
+}
+
+const char *amp_compute_name(enum ampk_compute c)
+{
+    static const char *const names[] = {"FP32", "TF32", "FP16", "BF16"};
+    return names[c];
+}
+
+/* ---- the arena ---- */
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct amp_buffer *x = *(struct amp_buffer *const *)a,
+                            *y = *(struct amp_buffer *const *)b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x < y ? -1 : x > y;
+}
+
+static size_t align_up(size_t bytes)
+{
+    return (bytes + AMP_ARENA_ALIGN - 1) / AMP_ARENA_ALIGN * AMP_ARENA_ALIGN;
+}
+
+static int alive_together(const struct amp_buffer *a, const struct amp_buffer *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* placed: buffers in order of offset. Finds the lowest gap that is free while b lives. */
+static size_t lowest_free(struct amp_buffer *const *placed, int n, const struct amp_buffer *b)
+{
+    size_t offset = 0;
+    for (int i = 0; i < n; i++) {
+        if (!alive_together(placed[i], b)) continue;
+        if (offset + b->bytes <= placed[i]->offset) return offset;
+        size_t end = align_up(placed[i]->offset + placed[i]->bytes);
+        if (end > offset) offset = end;
+    }
+    return offset;
+}
+
+static void insert_by_offset(struct amp_buffer **placed, int n, struct amp_buffer *b)
+{
+    int i = n;
+    while (i > 0 && placed[i - 1]->offset > b->offset) {
+        placed[i] = placed[i - 1];
+        i--;
+    }
+    placed[i] = b;
+}
+
+size_t amp_arena_place(struct amp_buffer *buffers, int n)
+{
+    if (n == 0) return 0;
+    struct amp_buffer **order = malloc(2 * (size_t)n * sizeof *order);
+    if (!order) return SIZE_MAX;
+    struct amp_buffer **placed = order + n;
+    for (int i = 0; i < n; i++)
+        order[i] = &buffers[i];
+    qsort(order, (size_t)n, sizeof *order, larger_first);
+    size_t total = 0;
+    for (int i = 0; i < n; i++) {
+        struct amp_buffer *b = order[i];
+        b->offset = lowest_free(placed, i, b);
+        insert_by_offset(placed, i, b);
+        size_t end = align_up(b->offset + b->bytes);
+        if (end > total) total = end;
+    }
+    free(order);
+    return total;
+}
+
+/* ---- buffers and their lives ---- */
+
+static int add_buffer(struct planner *pl, size_t bytes, int first, int last, int layer,
+                      const char *what)
+{
+    struct amp_plan *plan = pl->plan;
+    if (plan->n_buffers == pl->capacity) {
+        int capacity = pl->capacity ? 2 * pl->capacity : 64;
+        struct amp_buffer *grown = realloc(plan->buffers, (size_t)capacity * sizeof *grown);
+        if (!grown) return -2;
+        plan->buffers = grown;
+        pl->capacity = capacity;
+    }
+    plan->buffers[plan->n_buffers] = (struct amp_buffer){
+        .bytes = bytes, .first = first, .last = last, .layer = layer, .what = what};
+    return plan->n_buffers++;
+}
+
+static int backward_step(const struct planner *pl, int i)
+{
+    return 2 * pl->plan->n - 1 - i;
+}
+
+size_t amp_plan_elements(const struct planner *pl, int i)
+{
+    size_t per_image = (size_t)(i < 0 ? pl->net->inputs : pl->net->layers[i].outputs);
+    return per_image * (size_t)pl->net->batch;
+}
+
+/* Last step at which the output of i (-1: the input) is read in this format, or -1 where nobody
+ * does. */
+static int last_read(const struct planner *pl, int i, enum amp_format format)
+{
+    const struct amp_plan *plan = pl->plan;
+    int end = 2 * plan->n, last = -1;
+    enum amp_format home = i < 0 ? AMP_FORMAT_BORDER : plan->layers[i].out;
+    for (int j = i + 1; j < plan->n; j++)
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
+            if (plan->layers[j].sources[k] != i || plan->layers[j].in != format) continue;
+            bool in_backward = plan->layers[j].backward && amp_layer_is_matrix(&pl->net->layers[j]);
+            int step = in_backward ? end : j;
+            if (step > last) last = step;
+        }
+    if (i >= 0 && format == home) {
+        const struct amp_layer_desc *l = &pl->net->layers[i];
+        bool gradient_reads_out =
+            l->batch_normalize ? !ampk_is_two_slopes(l->activation) : l->activation != AMPK_LINEAR;
+        int own = plan->layers[i].backward && gradient_reads_out ? end : i;
+        if (own > last) last = own;
+    }
+    for (int s = 0; s < i; s++)
+        if (plan->layers[s].route == i && format == home) {
+            int slice = last_read(pl, s, format);
+            if (slice > last) last = slice;
+        }
+    return last;
+}
+
+/* Copies of tensor i in the formats that its readers want and that are not its home. */
+static int plan_copies(struct planner *pl, int i, int *copy, enum amp_format home)
+{
+    for (int f = 0; f < AMP_FORMATS; f++) {
+        copy[f] = -1;
+        int last = last_read(pl, i, (enum amp_format)f);
+        if (f == (int)home || f == AMP_FORMAT_BORDER || last < 0) continue;
+        size_t bytes = amp_plan_elements(pl, i) * amp_format_bytes((enum amp_format)f);
+        copy[f] = add_buffer(pl, bytes, i < 0 ? 0 : i, last, i, "copy");
+        if (copy[f] == -2) return -1;
+    }
+    return 0;
+}
+
+static bool any_border_reader(const struct planner *pl, int i)
+{
+    for (int j = i + 1; j < pl->plan->n; j++)
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
+            if (pl->plan->layers[j].sources[k] == i && pl->plan->layers[j].in == AMP_FORMAT_BORDER)
+                return true;
+    return false;
+}
+
+static int last_without_cost(const struct amp_net_desc *net)
+{
+    int i = net->n - 1;
+    while (i > 0 && net->layers[i].type == AMP_COST)
+        i--;
+    return i;
+}
+
+/* First backward step at which someone writes the delta of i. */
+static int first_contribution(const struct planner *pl, int i)
+{
+    for (int j = pl->plan->n - 1; j > i; j--)
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
+            if (pl->plan->layers[j].sources[k] == i && pl->plan->layers[j].source_wanted[k])
+                return backward_step(pl, j);
+    return backward_step(pl, i);
+}
+
+static size_t index_bytes(const struct planner *pl, int i)
+{
+    switch (pl->net->layers[i].type) {
+    case AMP_MAXPOOL:
+        return amp_plan_elements(pl, i) * (pl->net->layers[i].size <= 15 ? 1 : 4);
+    case AMP_DROPOUT:
+        return pl->plan->train ? amp_plan_elements(pl, i) : 0;
+    default:
+        return 0;
+    }
+}
+
+/* The largest contribution that needs conversion on its way to the source's delta. Darknet's layers
+ * may overwrite what they should add to, so theirs always goes apart unless it is the first. */
+static size_t dx_bytes(const struct planner *pl, int i)
+{
+    const struct amp_plan_layer *p = &pl->plan->layers[i];
+    size_t most = 0;
+    for (int k = 0; k < pl->net->layers[i].n_sources; k++) {
+        if (p->sources[k] < 0 || (p->ours && !p->source_wanted[k])) continue;
+        bool direct =
+            p->in == pl->plan->layers[p->sources[k]].out && (p->ours || p->source_first[k]);
+        size_t bytes = amp_plan_elements(pl, p->sources[k]) * amp_format_bytes(p->in);
+        if (!direct && bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* A loss of ours has no delta but its own where nobody adds to it. */
+static bool has_contributions(const struct amp_plan_layer *p)
+{
+    return !p->loss || !p->delta_from_nobody;
+}
+
+static int plan_layer_buffers(struct planner *pl, int i)
+{
+    struct amp_plan_layer *p = &pl->plan->layers[i];
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    int end = 2 * pl->plan->n, b = backward_step(pl, i);
+    int saved_until = p->backward ? end : i;
+    size_t n = amp_plan_elements(pl, i);
+    p->border_copy = p->out != AMP_FORMAT_BORDER &&
+                     (any_border_reader(pl, i) || i == last_without_cost(pl->net));
+    size_t bytes[AMP_BUFFER_KINDS] = {0};
+    int contribution = first_contribution(pl, amp_plan_last_sharer(pl, i));
+    int made = p->fused ? i - 1 : i;                 /* by the layer before */
+    int indexed = l->type == AMP_DROPOUT ? 0 : made; /* masks may be drawn before the first layer */
+    int written = p->fused ? i - 1 : amp_plan_first_slice(pl, i, false);
+    int consumed = p->fused ? b + 1 : backward_step(pl, amp_plan_first_slice(pl, i, true));
+    int first[AMP_BUFFER_KINDS] = {written, i, indexed, contribution, b, b};
+    int last[AMP_BUFFER_KINDS] = {
+        last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
+    static const char *const what[AMP_BUFFER_KINDS] = {
+        "output", "batch-norm input", "index", "delta", "dy", "dx"};
+    bool own_out = p->route < 0 && amp_plan_writes(pl->plan, i) == i;
+    bool own_delta = !p->delta_slice && p->delta_owner == i;
+    if (p->ours && p->out != AMP_FORMAT_BORDER && own_out)
+        bytes[AMP_BUFFER_OUT] = n * amp_format_bytes(p->out);
+    if (p->ours && l->batch_normalize) bytes[AMP_BUFFER_Y] = n * amp_format_bytes(p->in);
+    bytes[AMP_BUFFER_INDEX] = index_bytes(pl, i);
+    if (p->ours && p->backward && has_contributions(p) && own_delta)
+        bytes[AMP_BUFFER_DELTA] = n * amp_format_bytes(p->out);
+    if (p->ours && p->backward &&
+        (p->in != p->out || (amp_layer_is_matrix(l) && p->delta_owner != i)))
+        bytes[AMP_BUFFER_DY] = n * amp_format_bytes(p->in);
+    if (p->backward) bytes[AMP_BUFFER_DX] = dx_bytes(pl, i);
+    for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
+        p->buffer[kind] = -1;
+        if (bytes[kind] == 0) continue;
+        p->buffer[kind] = add_buffer(pl, bytes[kind], first[kind], last[kind], i, what[kind]);
+        if (p->buffer[kind] == -2) return -1;
+    }
+    if (p->delta_owner >= 0 && p->delta_owner != i)
+        p->buffer[AMP_BUFFER_DELTA] = pl->plan->layers[p->delta_owner].buffer[AMP_BUFFER_DELTA];
+    return plan_copies(pl, i, p->copy, p->out);
+}
+
+static enum amp_format input_format(const struct planner *pl)
+{
+    enum amp_format format = AMP_FORMATS;
+    for (int f = 0; f < AMP_FORMATS; f++) {
+        if (last_read(pl, -1, (enum amp_format)f) < 0) continue;
+        if (f == AMP_FORMAT_BORDER || format != AMP_FORMATS) return AMP_FORMATS;
+        format = (enum amp_format)f;
+    }
+    return format;
+}
+
+int amp_plan_buffers(struct planner *pl)
+{
+    struct amp_plan *plan = pl->plan;
+    plan->input_format = input_format(pl);
+    if (plan_copies(pl, -1, plan->input_copy, AMP_FORMAT_BORDER)) return -1;
+    for (int i = 0; i < plan->n; i++)
+        if (plan_layer_buffers(pl, i)) return -1;
+    plan->arena_bytes = amp_arena_place(plan->buffers, plan->n_buffers);
+    return plan->arena_bytes == SIZE_MAX ? -1 : 0;
+}
+
+/* ---- a network that does not fit ---- */
+
+static double mib(size_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static int largest_layer(const struct amp_net_desc *net)
+{
+    int largest = 0;
+    for (int i = 1; i < net->n; i++)
+        if (net->layers[i].outputs > net->layers[largest].outputs) largest = i;
+    return largest;
+}
+
+/* What grows with the images of a pass: activations, and the losses' own deltas. */
+static size_t bytes_of_pass(const struct amp_net_desc *net, const struct amp_plan *plan)
+{
+    size_t bytes = plan->arena_bytes;
+    for (int i = 0; i < net->n && plan->train; i++)
+        if (plan->layers[i].loss)
+            bytes += (size_t)net->batch * (size_t)net->layers[i].outputs * sizeof(float);
+    return bytes;
+}
+
+/* Images of a pass that fit beside the gradients: the convolutions' own and what the update reads,
+ * at most 4 bytes each. */
+static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
+{
+    size_t gradients = 0;
+    for (int i = 0; i < net->n; i++)
+        gradients += net->layers[i].n_weights * 2 * sizeof(float);
+    if (!plan->train) gradients = 0;
+    if (left <= gradients) return 0;
+    double share = (double)(left - gradients) / (double)bytes_of_pass(net, plan);
+    return share < 1 ? (int)(share * net->batch) : net->batch;
+}
+
+/* The fewest subdivisions that leave so many images to a pass. */
+static int subdivisions_for(int images_of_step, int images_of_pass)
+{
+    int n = 1;
+    while (images_of_step % n || images_of_step / n > images_of_pass)
+        n++;
+    return n;
+}
+
+static void advise(const struct amp_net_desc *net, int fit, char *text, size_t size)
+{
+    int all = net->batch * net->subdivisions;
+    char enough[50];
+    snprintf(enough, sizeof enough, "enough for %d", fit);
+    if (fit >= net->batch) { /* in pieces, or taken by somebody else by now, or work memory */
+        snprintf(enough, sizeof enough, "which is just too little");
+        fit = net->batch - 1;
+    }
+    if (fit < 1)
+        snprintf(text, size, "too little for one image; lower width and height");
+    else if (net->subdivisions < 1 || net->time_steps > 1)
+        snprintf(text, size, "%s; lower batch", enough);
+    else
+        snprintf(text, size, "%s; set batch=%d, subdivisions=%d", enough, all,
+                 subdivisions_for(all, fit));
+}
+
+void amp_no_memory(const struct amp_net_desc *net, const struct amp_plan *plan, const char *what,
+                   size_t left, char *err, size_t err_size)
+{
+    int i = largest_layer(net);
+    const struct amp_layer_desc *l = &net->layers[i];
+    char advice[200] = "lower batch or raise subdivisions";
+    if (left) advise(net, images_that_fit(net, plan, left), advice, sizeof advice);
+    int n = snprintf(err, err_size,
+                     "no memory for %s (%d images of %dx%d in a pass, %.1f MiB of activations; the "
+                     "largest output is that of layer %d (%s), %dx%dx%d): ",
+                     what, net->batch, net->w, net->h, mib(plan->arena_bytes), i,
+                     amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c);
+    if (n < 0 || (size_t)n >= err_size) return;
+    if (left)
+        snprintf(err + n, err_size - (size_t)n, "%.1f MiB are free, %s", mib(left), advice);
+    else
+        snprintf(err + n, err_size - (size_t)n, "%s", advice);
+}

@@ -1,0 +1,79 @@
+"""Help, version and words that no command of ours knows.
+
+usage: command_line.py DARKNET
+"""
+
+import re
+import subprocess
+import sys
+
+COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["detector", "map"], ["detector", "train"])
+
+
+def run(*words):
+    return subprocess.run([sys.argv[1], *words], capture_output=True, text=True)
+
+
+def check_help():
+    """On stdout, with status 0, wherever it stands; the list has every command."""
+    listed = run("amp", "--help")
+    assert listed.returncode == 0 and not listed.stderr, listed
+    for command in COMMANDS:
+        name = " ".join(["darknet", *command])
+        assert listed.stdout.count(name + " ") == 1, (name, listed.stdout)
+        cases = [[*command, "--help"], [*command, "a", "b", "-help"]]
+        if command != ["amp", "plan"]:  # which uses no GPU
+            cases += [["-nogpu", *command, "--help"], [*command[:1], "-i", "0", *command[1:], "--help"]]
+        for words in cases:
+            told = run(*words)
+            assert told.returncode == 0 and not told.stderr, (words, told)
+            assert told.stdout.startswith("Usage: " + name + " "), (words, told)
+            assert max(map(len, told.stdout.split("\n"))) <= 100, told.stdout
+    usage = run("amp")
+    assert usage.returncode == 1 and usage.stderr == listed.stdout and not usage.stdout, usage
+
+
+def check_version():
+    told = run("amp", "--version")
+    assert told.returncode == 0 and not told.stderr, told
+    for line in (r"darknet-amp \d+\.\d+\.\d+$", r"Darknet \S", r"oneDNN \d+\.\d+", r"CPU: .+, \d+ thread", "GPU"):
+        assert re.search("^" + line, told.stdout, re.M), (line, told.stdout)
+
+
+def check_unknown():
+    for words, said in ((("amp", "paln"), '"amp paln"; the nearest known one is amp plan'),
+                        (("amp", "train"), 'unknown command "amp train"\n'),
+                        (("detector", "mpa", "a", "b"), "the nearest known one is detector map"),
+                        (("detector", "trian", "a", "b", "c"), "the nearest known one is detector train"),
+                        (("amp", "plan", "--jsno", "a.cfg"), '"--jsno"; the nearest known one is --json'),
+                        (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; the nearest known one is --json'),
+                        (("amp", "profile", "--all", "a.cfg"), 'unknown option "--all"\n'),
+                        (("amp", "plan", "--js", "a.cfg"), 'unknown option "--js"'),
+                        (("amp", "plan", "-i", "0", "a.cfg"), 'unknown option "-i"'),
+                        (("amp", "plan", "--json=1", "a.cfg"), "json"),
+                        (("amp", "check", "-i", "x", "a", "b"), "-i x: must be a whole number from 0 to 1023"),
+                        (("amp", "check", "a", "b", "c", "d"), 'unexpected word "d"'),
+                        (("detector", "map", "a", "b", "c", "--json"), 'no value after "--json"')):
+        refused = run(*words)
+        assert refused.returncode == 1 and not refused.stdout, (words, refused)
+        assert said in refused.stderr, (words, refused.stderr)
+
+
+def check_spellings():
+    """One dash or two, the value behind a blank or "=", options before files or after them."""
+    for words in (("-iou", "2"), ("--iou", "2"), ("--iou=2",), ("-iou=2",), ("a", "--iou", "2", "b")):
+        assert "--iou 2: must be a number" in run("detector", "map", *words).stderr, words
+    assert "cannot read -x" in run("amp", "plan", "--", "-x").stderr
+
+
+def main():
+    check_help()
+    check_version()
+    check_unknown()
+    check_spellings()
+    # What is Darknet's own stays as it is.
+    assert run("nothing").stderr == "Not an option: nothing\n"
+    assert run("detector", "train").returncode == 1
+
+
+main()

@@ -1,0 +1,177 @@
+/* Keys that nobody reads, and values with which Darknet trains something else than was meant. */
+#include "plugin/core/cfg_keys.h"
+#include "plugin/core/cfg_values.h"
+
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/rig/harness.h"
+
+static char err[1024], notes[1024];
+static const char *const own[] = {"mixed_precision", "seed"};
+
+static int check_keys(const char *text)
+{
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    err[0] = notes[0] = '\0';
+    int result = amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err);
+    amp_cfg_free(file);
+    return result;
+}
+
+static void check_misspelt(const char *text, const char *message)
+{
+    CHECK_INT(check_keys(text), -1);
+    CHECK_STR(err, message);
+}
+
+static void check_quiet(const char *text)
+{
+    CHECK_INT(check_keys(text), 0);
+    CHECK_STR(err, "");
+    CHECK_STR(notes, "");
+}
+
+AMP_TEST(kinds)
+{
+    CHECK_INT(amp_cfg_key_kind("batch"), AMP_CFG_INTEGER);
+    CHECK_INT(amp_cfg_key_kind("momentum"), AMP_CFG_NUMBER);
+    CHECK_INT(amp_cfg_key_kind("mask"), AMP_CFG_INTEGERS);
+    CHECK_INT(amp_cfg_key_kind("anchors"), AMP_CFG_NUMBERS);
+    CHECK_INT(amp_cfg_key_kind("activation"), AMP_CFG_WORD);
+    CHECK_INT(amp_cfg_key_kind("Batch"), AMP_CFG_UNKNOWN);
+}
+
+AMP_TEST(misspelt_keys_are_errors)
+{
+    check_misspelt("[net]\nBatch=8\n",
+                   "a.cfg:2: Batch=8 in [net]: unknown key; did you mean batch?");
+    check_misspelt("[net]\nLearning_Rate=1\n",
+                   "a.cfg:2: Learning_Rate=1 in [net]: unknown key; did you mean learning_rate?");
+    check_misspelt("[net]\nanglee=7\n",
+                   "a.cfg:2: anglee=7 in [net]: unknown key; did you mean angle?");
+    check_misspelt("[net]\n[conv]\nbatch_normalise=1\n",
+                   "a.cfg:3: batch_normalise=1 in [conv]: unknown key; did you mean "
+                   "batch_normalize?");
+    check_misspelt("[net]\n[conv]\n[yolo]\nignore_tresh=.5\n",
+                   "a.cfg:4: ignore_tresh=.5 in [yolo]: unknown key; did you mean ignore_thresh?");
+    check_misspelt("[net]\n[conv]\nAnchors=.5\n[yolo]\nanchor=.5\n",
+                   "a.cfg:5: anchor=.5 in [yolo]: unknown key; did you mean anchors?");
+    check_misspelt("[net]\nsed=5\n", "a.cfg:2: sed=5 in [net]: unknown key; did you mean seed?");
+}
+
+AMP_TEST(keys_of_other_darknets_are_errors_and_all_named)
+{
+    check_misspelt(
+        "[net]\nmosaic=1\n[yolo]\nnew_coords=1\nauthor=me\n[yolo]\nnew_coords=1\n"
+        "scale_x_y=2.0\n[max]\nstride_x=2\n",
+        "a.cfg:2: mosaic=1 in [net]: this Darknet does not read this key and would train "
+        "another network; likewise new_coords (line 4), scale_x_y (line 8), stride_x "
+        "(line 10). Remove what is not needed, or use a cfg made for this Darknet");
+    CHECK(strstr(notes, "a.cfg:5: author=me") != NULL);
+    static const char *const nets[] = {"ema=.999", "optimizer=adamw", "freeze=10", "flip=0"};
+    for (int i = 0; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "[net]\n%s\n", nets[i]);
+        CHECK_INT(check_keys(text), -1);
+        CHECK(strstr(err, nets[i]) && strstr(err, "a.cfg:2: "));
+    }
+    CHECK_INT(check_keys("[net]\n[yolo]\niou_loss=ciou\nobjectness_smooth=1\n"), -1);
+}
+
+AMP_TEST(what_other_darknets_would_train_alike_is_none)
+{
+    check_quiet("[net]\nmosaic=0\nletter_box=0\nflip=1\noptimizer=sgd\nresize_step=32\n[yolo]\n"
+                "scale_x_y=1.0\niou_loss=mse\ncls_normalizer=1\n[conv]\ndilation=1\n");
+}
+
+AMP_TEST(keys_without_effect_are_told)
+{
+    CHECK_INT(check_keys("[net]\nworkspace_size_limit_MB=4000\n[max]\nbatch_normalize=1\n[max]\n"
+                         "batch_normalize=1\n"),
+              0);
+    CHECK_STR(err, "");
+    CHECK_STR(notes, "a.cfg:2: workspace_size_limit_MB=4000 in [net]: nobody reads this key here, "
+                     "it has no effect; likewise batch_normalize (line 4)\n");
+}
+
+AMP_TEST(so_many_keys_that_not_all_are_named)
+{
+    size_t size = 1 << 20;
+    char *text = malloc(size);
+    REQUIRE(text != NULL);
+    int used = snprintf(text, size, "[net]\n");
+    for (int i = 0; i < 20000; i++)
+        used += snprintf(text + used, size - (size_t)used, "strange_word_%d=1\n", i);
+    CHECK_INT(check_keys(text), 0);
+    CHECK(strstr(notes, " strange_word_23 (line 25) and more\n") != NULL);
+    free(text);
+}
+
+AMP_TEST(notes_may_be_absent_or_short)
+{
+    const char *text = "[net]\nauthor=me\n";
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(amp_cfg_keys_check(file, own, 2, NULL, 0, err, sizeof err), 0);
+    char few[8] = "";
+    CHECK_INT(amp_cfg_keys_check(file, own, 2, few, sizeof few, err, sizeof err), 0);
+    CHECK_STR(few, "a.cfg:2");
+    amp_cfg_free(file);
+}
+
+AMP_TEST(darknets_own_cfgs_have_no_such_key_or_value)
+{
+    glob_t found;
+    REQUIRE(glob(AMP_DARKNET_CFGS, 0, NULL, &found) == 0);
+    CHECK_INT(found.gl_pathc, 45);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct amp_cfg_file *file = amp_cfg_read(found.gl_pathv[i], err, sizeof err);
+        REQUIRE(file != NULL);
+        err[0] = notes[0] = '\0';
+        CHECK_INT(amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err), 0);
+        CHECK_INT(amp_cfg_values_check_training(file, err, sizeof err), 0);
+        CHECK_STR(notes, "");
+        CHECK_STR(err, "");
+        amp_cfg_free(file);
+    }
+    globfree(&found);
+}
+
+static void check_value(const char *text, const char *message)
+{
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    err[0] = '\0';
+    CHECK_INT(amp_cfg_values_check_training(file, err, sizeof err), *message ? -1 : 0);
+    CHECK_STR(err, message);
+    amp_cfg_free(file);
+}
+
+AMP_TEST(values_that_train_something_else)
+{
+    check_value("[net]\nbatch=64\nsubdivisions=24\n",
+                "a.cfg:3: subdivisions=24 in [net]: must divide batch=64; Darknet would train 48 "
+                "images in an iteration");
+    check_value("[net]\nburn_in=-1\n", "a.cfg:2: burn_in=-1 in [net]: allowed: at least 0");
+    check_value("[net]\nlearning_rate=-.1\n",
+                "a.cfg:2: learning_rate=-0.1 in [net]: allowed: at least 0; the loss would grow");
+    check_value("[net]\nmomentum=1\n",
+                "a.cfg:2: momentum=1 in [net]: allowed: at least 0 and below 1");
+    check_value("[net]\nmomentum=-.9\n",
+                "a.cfg:2: momentum=-0.9 in [net]: allowed: at least 0 and below 1");
+    check_value("[net]\n[yolo]\nnum=3\nanchors=1,2,3\n",
+                "a.cfg:4: anchors= in [yolo]: 3 numbers; needed: 6, two for each of num=3; Darknet "
+                "would take 0.5 for those that are missing");
+    check_value("[net]\n[cost]\ntype=SSE\n",
+                "a.cfg:3: type=SSE in [cost]: this Darknet does not know it and would train sse; "
+                "allowed: sse, masked, L1, seg, smooth, wgan");
+    check_value("[net]\nbatch=64\nsubdivisions=64\nburn_in=0\nlearning_rate=0\nmomentum=0\n"
+                "[conv]\nlearning_rate=-1\n[yolo]\nnum=3\nanchors=1,2,3,4,5,6\n[region]\n"
+                "[cost]\ntype=L1\n",
+                "");
+}
+
+AMP_TEST_MAIN

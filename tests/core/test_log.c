@@ -1,0 +1,80 @@
+/* What a log has written after each iteration, and what its summary counts. Without a graph. */
+#include "tests/rig/harness.h"
+
+#include "plugin/core/log.h"
+#include "tests/rig/files.h"
+
+static struct amp_scaler scaler = {.dynamic = true, .scale = 8, .min = 1, .max = 1024};
+static char err[400];
+
+static int lines_of(const char *text)
+{
+    int n = 0;
+    for (; (text = strchr(text, '\n')); text++)
+        n++;
+    return n;
+}
+
+/* Somebody who looks at the file while the training runs sees all iterations so far, each of them
+ * whole: a killed run loses none. */
+AMP_TEST(every_iteration_is_in_the_file_at_once)
+{
+    struct amp_log log;
+    struct amp_numbers numbers = {.grad_norm = 1};
+    char text[4096];
+    amp_log_start(&log, NULL);
+    REQUIRE(!amp_log_open(&log, scratch("log"), err, sizeof err));
+    for (int i = 1; i <= 9; i++) {
+        amp_log_step(&log, &scaler);
+        amp_log_iteration(&log, &scaler, (size_t)i, 9, 1. / i, 4, &numbers);
+        long bytes = scratch_read("log", text, sizeof text);
+        CHECK_INT(lines_of(text), i);
+        CHECK(bytes > 0 && text[bytes - 1] == '\n');
+    }
+    amp_log_add_evaluation(&log, 9, .5, .25, .3, 1);
+    scratch_read("log", text, sizeof text);
+    CHECK_INT(lines_of(text), 10);
+    log.iterations = 0; /* no summary on stderr */
+    amp_log_close(&log, &scaler);
+    scratch_empty();
+}
+
+/* The summary of a run of two iterations that begins with these counts and adds its own to them. */
+static char *summary_after(struct amp_scaler s)
+{
+    struct amp_log log;
+    struct amp_numbers numbers = {.grad_norm = 1};
+    char *text = NULL;
+    size_t size;
+    amp_log_start(&log, NULL);
+    log.out = open_memstream(&text, &size);
+    REQUIRE(log.out);
+    for (int i = 0; i < 2; i++) {
+        amp_log_step(&log, &s);
+        s.grown += 1;
+        s.backed_off += 2;
+        s.redone += 3;
+        s.skipped += 4;
+        amp_log_iteration(&log, &s, (size_t)i + 1, 2, 1, 4, &numbers);
+    }
+    amp_log_close(&log, &s);
+    fclose(log.out);
+    return text;
+}
+
+AMP_TEST(a_summary_counts_its_own_run)
+{
+    struct amp_scaler resumed = scaler;
+    resumed.grown = 100, resumed.backed_off = 200, resumed.redone = 300, resumed.skipped = 400;
+    const char *counts = "raised 2 times, lowered 4 times; 6 passes redone, 8 steps skipped";
+    char *first = summary_after(scaler), *second = summary_after(resumed);
+    CHECK(strstr(first, ": 2 iterations in ") && strstr(second, ": 2 iterations in "));
+    CHECK_SAYS(first, counts);
+    CHECK(!strstr(first, "runs before"));
+    CHECK_SAYS(second, counts);
+    CHECK_SAYS(second, "skipped (306 and 408 with the runs before)\n");
+    free(first);
+    free(second);
+}
+
+AMP_TEST_MAIN

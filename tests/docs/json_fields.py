@@ -1,0 +1,61 @@
+"""docs/commands.md names every field of the JSON that our commands write, and no other.
+
+usage: json_fields.py ROOT DARKNET
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT, DARKNET = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
+sys.path.insert(0, str(ROOT / "tests"))
+import toyset
+
+# Of each section the command, and the statuses with which it has a result.
+COMMANDS = {
+    "amp plan": (["amp", "plan", "toy.cfg", "--json"], (0,)),
+    "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
+    "amp profile": (["amp", "profile", "toy.cfg", "--json"], (0,)),
+    "detector map": (["detector", "map", "toy.data", "toy.cfg", "backup/toy_final.weights", "--json", "map.json",
+                      "--bootstrap", "2"], (0,)),
+}
+
+
+def run(folder, arguments, statuses):
+    done = subprocess.run([DARKNET, *arguments], cwd=folder, capture_output=True, text=True)
+    assert done.returncode in statuses, (arguments, done.returncode, done.stderr[-4000:])
+    return done.stdout
+
+
+def keys_of(value):
+    if isinstance(value, dict):
+        return set(value).union(*map(keys_of, value.values()))
+    return set().union(*map(keys_of, value)) if isinstance(value, list) else set()
+
+
+def described(section):
+    """Of the section's table of fields: the names in its first column, and all names."""
+    text = (ROOT / "docs/commands.md").read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .* \|$", text.partition("| JSON field |")[2], re.M)
+    first = {name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])}
+    return first, {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1")
+        run(folder, ["detector", "train", "toy.data", "toy.cfg"], (0,))
+        wrong = []
+        for section, (arguments, statuses) in COMMANDS.items():
+            said = run(folder, arguments, statuses)
+            found = keys_of(json.loads((folder / "map.json").read_text() if "map.json" in arguments else said))
+            first, named = described(section)
+            wrong += [f"{section}: {name} is not in the table" for name in sorted(found - named)]
+            wrong += [f"{section}: {name} is not in the JSON" for name in sorted(first - found)]
+        assert not wrong, "docs/commands.md\n" + "\n".join(wrong)
+
+
+main()

@@ -1,0 +1,248 @@
+/* Activations and batch-norm for the conformance tests: their parameters and statistics on both
+ * sides, and what FP32 arithmetic may lose in them. */
+#ifndef CONFORMANCE_LAYERS_H
+#define CONFORMANCE_LAYERS_H
+
+#include "conformance.h"
+#include "kernels/reference/activation.h"
+
+/* ---- activations ---- */
+
+UNUSED static enum ampk_activation random_activation(void)
+{
+    if (random_bool()) return (enum ampk_activation)RANDOM_OF(AMPK_LEAKY, AMPK_LINEAR, AMPK_RELU);
+    return (enum ampk_activation)random_int(0, AMPK_ACTIVATIONS - 1);
+}
+
+/* Formulas of one rounding or none; the others evaluate exp, or subtract. */
+static bool is_simple(enum ampk_activation a)
+{
+    return a == AMPK_LINEAR || a == AMPK_RELU || a == AMPK_LEAKY || a == AMPK_RELIE ||
+           a == AMPK_HARDTAN;
+}
+
+/* Of activation(v) where v itself has `terms` roundings of the magnitude. No activation is steeper
+ * than 1.7581 (selu); those with exp are computed to 8 units in the last place of 1 + |result|. */
+UNUSED static struct tolerance activated(enum ampk_activation a, double terms,
+                                         const struct ampk_tensor *magnitude)
+{
+    double steepness = a == AMPK_SELU ? 1.7581 : a == AMPK_RAMP ? 1.1 : 1;
+    double ulp = 0x1p-23;
+    if (is_simple(a)) return (struct tolerance){terms, magnitude, ulp, 0};
+    return (struct tolerance){steepness * terms, magnitude, 8 * ulp, 8 * ulp};
+}
+
+/* A bound of all that is added and subtracted to find the gradient. */
+static double gradient_size(enum ampk_activation a, double out)
+{
+    return is_simple(a) ? fabs(ampk_ref_gradient(out, a)) : 2 * (1 + fabs(out)) * (1 + fabs(out));
+}
+
+/* |d| * gradient_size(out), as a dense FP32 tensor of d's shape. */
+UNUSED static struct ampk_tensor gradient_magnitude(struct rig *r, enum ampk_activation a,
+                                                    const struct ampk_tensor *out,
+                                                    const struct ampk_tensor *d)
+{
+    struct ampk_tensor m = absolute(r, d);
+    size_t image = (size_t)d->c * d->h * d->w;
+    for (int n = 0; n < d->n; n++)
+        for (size_t j = 0; j < image; j++) {
+            double slope = gradient_size(a, ampk_ref_get_flat(out, n, j));
+            ampk_ref_set_flat(&m, n, j, slope * ampk_ref_get_flat(&m, n, j), false, NULL);
+        }
+    return m;
+}
+
+/* Outputs of activations, kinks included. */
+UNUSED static double random_output(void)
+{
+    return test_random() % 4 == 0 ? random_int(-2, 2) : random_value() / 4;
+}
+
+/* ---- batch-norm ---- */
+
+UNUSED static double positive_value(void)
+{
+    return test_uniform(.01, 4);
+}
+
+UNUSED static double positive_value_or_zero(void)
+{
+    return test_random() % 16 == 0 ? 0 : positive_value();
+}
+
+UNUSED static enum ampk_bn_rule random_rule(void)
+{
+    return (enum ampk_bn_rule)random_int(AMPK_BN_DARKNET_CPU, AMPK_BN_CUDNN);
+}
+
+/* The parameters of a layer, both sides. */
+struct layer {
+    struct pair scale, bias, mean, variance;
+    struct ampk_batchnorm tested, exact;
+};
+
+UNUSED static struct layer make_layer(struct rig *r, int c, double (*variance)(void))
+{
+    struct layer l = {input_array(r, c),
+                      input_array(r, c),
+                      input_array(r, c),
+                      input_tensor_of(r, describe_array(c), variance),
+                      {0},
+                      {0}};
+    enum ampk_bn_rule rule = random_rule();
+    l.tested = (struct ampk_batchnorm){l.scale.tested.data, l.bias.tested.data, l.mean.tested.data,
+                                       l.variance.tested.data, rule};
+    l.exact = (struct ampk_batchnorm){l.scale.exact.data, l.bias.exact.data, l.mean.exact.data,
+                                      l.variance.exact.data, rule};
+    return l;
+}
+
+/* The layer that adds up what `l` adds and subtracts, if it is given |y|. */
+UNUSED static struct ampk_batchnorm magnitude_layer(struct rig *r, const struct layer *l)
+{
+    struct ampk_tensor scale = absolute(r, &l->scale.exact), bias = absolute(r, &l->bias.exact);
+    struct ampk_tensor mean = absolute(r, &l->mean.exact);
+    float *minus = mean.data;
+    for (int c = 0; c < mean.c; c++)
+        minus[c] = -minus[c];
+    return (struct ampk_batchnorm){scale.data, bias.data, minus, l->exact.variance, l->exact.rule};
+}
+
+/* Sums over a channel of g and of g*(|y|+|mean|). */
+struct channel_sums {
+    double g, gy;
+};
+
+static struct channel_sums sum_channel(const struct ampk_tensor *g, const struct ampk_tensor *y,
+                                       double mean, int c)
+{
+    struct channel_sums s = {0, 0};
+    for (int n = 0; n < y->n; n++)
+        for (int h = 0; h < y->h; h++)
+            for (int w = 0; w < y->w; w++) {
+                double size = ampk_ref_get(g, n, c, h, w);
+                s.g += size;
+                s.gy += size * (fabs(ampk_ref_get(y, n, c, h, w)) + mean);
+            }
+    return s;
+}
+
+/* Bounds of all that is added up for dy, dscale and dbias; bound, of g, is turned into that for dy.
+ */
+UNUSED static void bound_channel(struct ampk_tensor *bound, const struct ampk_tensor *y,
+                                 const struct ampk_batchnorm *bn, int c, float *to_scale,
+                                 float *to_bias)
+{
+    double count = (double)y->n * y->h * y->w;
+    double mean = fabs(bn->mean[c]), scale = fabs(bn->scale[c]);
+    double inverse = 1 / sqrt(bn->variance[c] + 1e-5);
+    bool on_cpu = bn->rule == AMPK_BN_DARKNET_CPU;
+    struct channel_sums s = sum_channel(bound, y, mean, c);
+    to_bias[c] = (float)s.g;
+    to_scale[c] = (float)(s.gy * (on_cpu ? 1 / (sqrt(bn->variance[c]) + 1e-6) : inverse));
+    for (int n = 0; n < y->n; n++)
+        for (int h = 0; h < y->h; h++)
+            for (int w = 0; w < y->w; w++) {
+                double distance = fabs(ampk_ref_get(y, n, c, h, w)) + mean;
+                double g = ampk_ref_get(bound, n, c, h, w) * scale * inverse;
+                g += scale * s.gy * pow(inverse, 3) * distance / count;
+                g += scale * s.g * inverse / count;
+                ampk_ref_set(bound, n, c, h, w, g, false, NULL);
+            }
+}
+
+/* ---- batch-norm's statistics ---- */
+
+/* What is written, both sides. */
+struct statistics {
+    struct pair mean, variance, rolling_mean, rolling_variance;
+    enum ampk_bn_rule rule;
+    struct amax amax;
+};
+
+UNUSED static struct statistics make_statistics(struct rig *r, int c)
+{
+    return (struct statistics){output_array(r, c, false),
+                               output_array(r, c, false),
+                               output_array(r, c, true),
+                               output_array(r, c, true),
+                               (enum ampk_bn_rule)random_int(AMPK_BN_DARKNET_CPU, AMPK_BN_CUDNN),
+                               make_amax(r)};
+}
+
+UNUSED static struct ampk_bn_statistics tested_statistics(const struct statistics *s)
+{
+    return (struct ampk_bn_statistics){s->mean.tested.data,
+                                       s->variance.tested.data,
+                                       s->rolling_mean.tested.data,
+                                       s->rolling_variance.tested.data,
+                                       s->rule,
+                                       tested_amax(&s->amax)};
+}
+
+/* Bounds of all that is added up for each of them. */
+struct statistics_magnitude {
+    struct ampk_tensor mean, variance, rolling_mean, rolling_variance;
+};
+
+/* What the sums are of: y - shift, or where a library may take them also y itself. */
+enum sums_about { SUMS_ABOUT_SHIFT, SUMS_ABOUT_0_PERHAPS };
+
+/* With d = |y - shift|, or |y| + |shift|, which is more than either: the mean is shift + sum(d)/n;
+ * the variance takes sum(d^2) and, twice with its error, sum(d)^2/n. */
+static struct statistics_magnitude statistics_magnitude(struct rig *r, const struct statistics *s,
+                                                        const struct ampk_tensor *y,
+                                                        enum sums_about about)
+{
+    struct statistics_magnitude m = {blank(r, &s->mean.exact), blank(r, &s->variance.exact),
+                                     absolute(r, &s->rolling_mean.exact),
+                                     absolute(r, &s->rolling_variance.exact)};
+    const float *shift = s->rolling_mean.exact.data;
+    size_t area = (size_t)y->h * y->w;
+    double count = (double)y->n * area, below = count > 1 ? count - 1 : 1;
+    for (int c = 0; c < y->c; c++) {
+        double sum = 0, squares = 0;
+        for (int n = 0; n < y->n; n++)
+            for (size_t i = 0; i < area; i++) {
+                double v = ampk_ref_get_flat(y, n, c * area + i);
+                double d =
+                    about == SUMS_ABOUT_SHIFT ? fabs(v - shift[c]) : fabs(v) + fabs(shift[c]);
+                sum += d;
+                squares += d * d;
+            }
+        double mean = fabs(shift[c]) + sum / count;
+        double variance = (squares + 2 * sum * sum / count) / below;
+        ((float *)m.mean.data)[c] = (float)mean;
+        ((float *)m.variance.data)[c] = (float)variance;
+        ((float *)m.rolling_mean.data)[c] += (float)mean;
+        ((float *)m.rolling_variance.data)[c] += (float)variance;
+    }
+    return m;
+}
+
+/* They must be those of y. */
+UNUSED static void check_statistics(struct rig *r, struct statistics *s,
+                                    const struct ampk_tensor *y, enum sums_about about)
+{
+    struct statistics_magnitude m = statistics_magnitude(r, s, y, about);
+    double terms = roundings((double)y->n * y->h * y->w);
+#if defined(CONFORMANCE_CUDA) && !defined(CUDA_EMULATED)
+    /* Of y before it is rounded to FP16, perhaps: by 2^-11, in squares by twice as much. */
+    if (about == SUMS_ABOUT_0_PERHAPS) terms += 0x1p14;
+#endif
+    ampk_reference.bn_statistics(
+        NULL, y,
+        &(struct ampk_bn_statistics){s->mean.exact.data, s->variance.exact.data,
+                                     s->rolling_mean.exact.data, s->rolling_variance.exact.data,
+                                     s->rule, &s->amax.exact});
+    check_output(r, "mean", &s->mean, (struct tolerance){terms + 3, &m.mean, 0, 0});
+    check_output(r, "variance", &s->variance, (struct tolerance){terms + 5, &m.variance, 0, 0});
+    double slack = check_output(r, "rolling mean", &s->rolling_mean,
+                                (struct tolerance){terms + 4, &m.rolling_mean, 0, 0});
+    slack = fmax(slack, check_output(r, "rolling variance", &s->rolling_variance,
+                                     (struct tolerance){terms + 6, &m.rolling_variance, 0, 0}));
+    check_amax(r, "statistics", &s->amax, slack);
+}
+
+#endif
