@@ -117,7 +117,7 @@ static int count_reads(double seconds_of_a_tick, int rounds)
 
 // Two rounds of a tick a layer and two of three ticks: 5 times three seconds are not enough, 8
 // times are.
-AMP_TEST(an_even_number_of_rounds_has_the_mean_of_the_middle_two)
+AMP_TEST(the_fastest_round_counts)
 {
     struct timing t;
     int of_three = count_reads(1, 3), a_round = (count_reads(1e-6, 15) - of_three) / 12;
@@ -127,8 +127,8 @@ AMP_TEST(an_even_number_of_rounds_has_the_mean_of_the_middle_two)
     time_detector(&t, false);
     slow_from = 0;
     CHECK_INT(t.p.rounds, 4);
-    for (int way = 0; way < AMP_PROFILE_WAYS; ++way)
-        CHECK_NEAR(t.layers[1].seconds[way][AMP_PROFILE_FORWARD], 2 * tick, 1e-9);
+    for (int way = 0; way < AMP_PROFILE_WAYS; way++)
+        CHECK_NEAR(t.layers[1].seconds[way][AMP_PROFILE_FORWARD], tick, 1e-9);
     end_timing(&t);
 }
 
