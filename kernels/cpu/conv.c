@@ -1,9 +1,10 @@
-/* Convolution: oneDNN computes in FP32 on operands that were rounded to the compute type, storage
- * is what the tensors say.
+/* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
+ * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
+ * multiplies BF16: rows that are stored as BF16 are then read where they lie.
  *
  * The work is cut into tasks, by the shape alone, so that results do not depend on the number of
  * threads: a band of rows of one image (a unit) times a slice of the channels that are written. A
- * task casts its operands to FP32 in memory of its thread, sized for the second-level cache; oneDNN
+ * task casts its operands in memory of its thread, sized for the second-level cache; oneDNN
  * computes; the result is rounded to storage on its way out, together with batch-norm's sums or
  * bias and activation. Where an image has several bands, the rows that two bands share and the
  * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
@@ -28,7 +29,7 @@ enum {
     TASKS = 32,       /* wanted at least, for the threads to share */
     BAND_ROWS = 4,    /* but no band is less than this for it */
     GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
-    TASK_BYTES = 512 << 10,  /* FP32 operands of a task */
+    TASK_BYTES = 512 << 10,  /* operands of a task */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
 };
 
