@@ -1,8 +1,8 @@
 /* The CPU backend's table, its context, and the choice of an instruction set. The top file of the
  * backend: none of the others calls it.
  *
- * Environment: AMPK_CPU_ISA=avx512|avx2|base takes another instruction set for the element-wise
- * operations than the best one (tests run all of them).
+ * Environment: AMPK_CPU_ISA=avx512_bf16|avx512|avx2|base takes another instruction set than the
+ * best one (tests run all of them). avx512_bf16 is avx512 whose convolutions multiply BF16.
  */
 #include "cpu.h"
 #include "dnnl_compat.h"
@@ -22,37 +22,54 @@ static bool has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
 }
+
+/* AVX512-BF16. A CPU with AMX-BF16 has that too. */
+static bool multiplies_bf16(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
+}
 #endif
 
-static bool runs_here(const struct ampk_isa *isa)
+struct choice {
+    const char *name;
+    const struct ampk_isa *isa; /* of the element-wise operations */
+    bool multiplies_bf16;
+};
+
+static bool runs_here(const struct choice *choice)
 {
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (isa == &ampk_isa_avx512)
+    if (choice->multiplies_bf16 && !multiplies_bf16()) return false;
+    if (choice->isa == &ampk_isa_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (isa == &ampk_isa_avx2)
+    if (choice->isa == &ampk_isa_avx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 #endif
-    return isa == &ampk_isa_base;
+    return choice->isa == &ampk_isa_base;
 }
 
 /* The best instruction set that runs here, or the one asked for. */
-static const struct ampk_isa *choose_isa(char *err, size_t err_size)
+static const struct choice *choose_isa(char *err, size_t err_size)
 {
-    static const struct ampk_isa *const best_first[] = {
+    static const struct choice best_first[] = {
 #ifdef __x86_64__
-        &ampk_isa_avx512,
-        &ampk_isa_avx2,
+        {"avx512_bf16", &ampk_isa_avx512, true},
+        {"avx512", &ampk_isa_avx512, false},
+        {"avx2", &ampk_isa_avx2, false},
 #endif
-        &ampk_isa_base,
+        {"base", &ampk_isa_base, false},
     };
     const char *wanted = getenv("AMPK_CPU_ISA");
     for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++)
-        if (runs_here(best_first[i]) && (!wanted || !strcmp(wanted, best_first[i]->name)))
-            return best_first[i];
-    snprintf(err, err_size,
-             "AMPK_CPU_ISA=%s: must be avx512, avx2 or base, and run on this processor", wanted);
+        if (runs_here(&best_first[i]) && (!wanted || !strcmp(wanted, best_first[i].name)))
+            return &best_first[i];
+    snprintf(
+        err, err_size,
+        "AMPK_CPU_ISA=%s: must be avx512_bf16, avx512, avx2 or base, and run on this processor",
+        wanted);
     return NULL;
 }
 
@@ -66,15 +83,16 @@ static void context_destroy(struct ampk_context *ctx)
 
 static struct ampk_context *context_create(int threads, char *err, size_t err_size)
 {
-    const struct ampk_isa *isa = choose_isa(err, err_size);
-    if (!isa) return NULL;
+    const struct choice *choice = choose_isa(err, err_size);
+    if (!choice) return NULL;
     struct ampk_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx) {
         snprintf(err, err_size, "out of memory");
         return NULL;
     }
     ctx->threads = threads > 0 ? threads : omp_get_max_threads();
-    ctx->isa = isa;
+    ctx->isa = choice->isa;
+    ctx->multiplies_bf16 = choice->multiplies_bf16;
     ctx->dnnl = ampk_dnnl_create(ctx->threads, err, err_size);
     if (ctx->dnnl) return ctx;
     context_destroy(ctx);

@@ -1,9 +1,10 @@
-/* Convolution: oneDNN computes in FP32 on operands that were rounded to the compute type, storage
- * is what the tensors say.
+/* Convolution: oneDNN multiplies FP32 operands that were rounded to the compute type, and sums in
+ * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
+ * multiplies BF16: rows that are stored as BF16 are then read where they lie.
  *
  * The work is cut into tasks, by the shape alone, so that results do not depend on the number of
  * threads: a band of rows of one image (a unit) times a slice of the channels that are written. A
- * task casts its operands to FP32 in memory of its thread, sized for the second-level cache; oneDNN
+ * task casts its operands in memory of its thread, sized for the second-level cache; oneDNN
  * computes; the result is rounded to storage on its way out, together with batch-norm's sums or
  * bias and activation. Where an image has several bands, the rows that two bands share and the
  * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
@@ -28,7 +29,7 @@ enum {
     TASKS = 32,       /* wanted at least, for the threads to share */
     BAND_ROWS = 4,    /* but no band is less than this for it */
     GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
-    TASK_BYTES = 512 << 10,  /* FP32 operands of a task */
+    TASK_BYTES = 512 << 10,  /* operands of a task */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
 };
 
@@ -63,6 +64,7 @@ struct ampk_conv {
     int oh, ow;
     struct pass forward, data; /* data and gradient have no plan if forward_only */
     struct gradient gradient;
+    bool bf16;         /* oneDNN multiplies BF16: what it reads is not FP32 */
     size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
 };
 
@@ -148,11 +150,16 @@ static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes
 
 /* ---- creation ---- */
 
-static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_size,
-                      size_t y_size)
+/* Bytes of one value that oneDNN reads. */
+static size_t operand_bytes(const struct ampk_conv *conv)
 {
-    size_t bytes = aligned(x_size * sizeof(float)) + aligned(y_size * sizeof(float)) +
-                   aligned(ampk_dnnl_plan_scratch(plan));
+    return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_bytes,
+                      size_t y_bytes)
+{
+    size_t bytes = aligned(x_bytes) + aligned(y_bytes) + aligned(ampk_dnnl_plan_scratch(plan));
     if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
@@ -180,8 +187,9 @@ static void destroy_weights(struct ampk_dnnl_weights **all, int count)
 }
 
 /* The convolution of one unit, as one slice sees it. */
-static struct ampk_dnnl_shape unit_shape(const struct ampk_conv_shape *s, const struct bands *b)
+static struct ampk_dnnl_shape unit_shape(const struct ampk_conv *conv, const struct bands *b)
 {
+    const struct ampk_conv_shape *s = &conv->shape;
     return (struct ampk_dnnl_shape){.n = 1,
                                     .c = s->c,
                                     .w = s->w,
@@ -193,7 +201,8 @@ static struct ampk_dnnl_shape unit_shape(const struct ampk_conv_shape *s, const 
                                     .pad_top = b->pad_top,
                                     .pad_bottom = b->pad_bottom,
                                     .pad_side = s->pad,
-                                    .plain_c = s->c};
+                                    .plain_c = s->c,
+                                    .bf16 = conv->bf16};
 }
 
 static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
@@ -204,14 +213,16 @@ static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, cha
     pass->slices = slice_count(s, s->k);
     size_t filters = (size_t)s->k / pass->slices;
     size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
-    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    size_t read = operand_bytes(conv);
+    size_t bytes = read * x_row * s->h + sizeof(float) * y_row * conv->oh;
     pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
-    struct ampk_dnnl_shape shape = unit_shape(s, &pass->bands);
+    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.in_rows;
     shape.k = (int)filters;
     pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_FORWARD, &shape, err, err_size);
     if (!pass->plan) return false;
-    need_lane(conv, pass->plan, x_row * pass->bands.in_rows, y_row * pass->bands.rows);
+    need_lane(conv, pass->plan, read * x_row * pass->bands.in_rows,
+              sizeof(float) * y_row * pass->bands.rows);
     pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
     return pass->weights != NULL;
 }
@@ -224,14 +235,16 @@ static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *
     pass->slices = slice_count(s, s->c);
     size_t channels = (size_t)s->c / pass->slices;
     size_t x_row = channels * s->w, y_row = (size_t)s->k * conv->ow;
-    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    size_t read = operand_bytes(conv);
+    size_t bytes = sizeof(float) * x_row * s->h + read * y_row * conv->oh;
     pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
-    struct ampk_dnnl_shape shape = unit_shape(s, &pass->bands);
+    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
     shape.h = pass->bands.rows;
     shape.c = (int)channels;
     pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_DATA, &shape, err, err_size);
     if (!pass->plan) return false;
-    need_lane(conv, pass->plan, x_row * pass->bands.rows, y_row * pass->bands.in_rows);
+    need_lane(conv, pass->plan, sizeof(float) * x_row * pass->bands.rows,
+              read * y_row * pass->bands.in_rows);
     pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
     return pass->weights != NULL;
 }
@@ -246,21 +259,21 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
-    size_t bytes = sizeof(float) * (x_row * s->h + y_row * conv->oh);
+    size_t read = operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
     size_t x_size = x_row * g->bands.in_rows, y_size = y_row * g->bands.rows;
     int all = s->n * g->bands.count;
-    g->units = task_units(all, tiles, sizeof(float) * (x_size + y_size),
-                          sizeof(float) * ampk_conv_weight_count(s));
+    g->units =
+        task_units(all, tiles, read * (x_size + y_size), sizeof(float) * ampk_conv_weight_count(s));
     g->groups = all / g->units;
-    struct ampk_dnnl_shape shape = unit_shape(s, &g->bands);
+    struct ampk_dnnl_shape shape = unit_shape(conv, &g->bands);
     shape.n = g->units;
     shape.h = g->bands.in_rows;
     shape.k = (int)filters;
     shape.c = (int)channels;
     g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!g->plan) return false;
-    need_lane(conv, g->plan, g->units * x_size, g->units * y_size);
+    need_lane(conv, g->plan, g->units * read * x_size, g->units * read * y_size);
     g->partial = create_weights(g->plan, tiles * g->groups, err, err_size);
     return g->partial != NULL;
 }
@@ -299,6 +312,13 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
     return false;
 }
 
+/* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks of 16. */
+static bool multiplies_bf16(const struct ampk_context *ctx, const struct ampk_conv_shape *s)
+{
+    return s->compute == AMPK_COMPUTE_BF16 && ctx->multiplies_bf16 && s->c / s->groups % 16 == 0 &&
+           s->k / s->groups % 16 == 0;
+}
+
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
                                        char *err, size_t err_size)
 {
@@ -308,6 +328,7 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         return NULL;
     }
     conv->shape = *s;
+    conv->bf16 = multiplies_bf16(ctx, s);
     conv->oh = ampk_conv_out(s, s->h, s->kh);
     conv->ow = ampk_conv_out(s, s->w, s->kw);
     bool backward = !s->forward_only;
@@ -376,32 +397,60 @@ void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_w
 
 /* This thread's memory: x, y, scratch. */
 struct lane {
-    float *x, *y;
-    void *scratch;
+    void *x, *y, *scratch;
 };
 
-static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_size, size_t y_size)
+static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_bytes,
+                           size_t y_bytes)
 {
     char *x = memory + (size_t)omp_get_thread_num() * conv->lane_bytes;
-    char *y = x + aligned(x_size * sizeof(float));
-    return (struct lane){(float *)x, (float *)y, y + aligned(y_size * sizeof(float))};
+    char *y = x + aligned(x_bytes);
+    return (struct lane){x, y, y + aligned(y_bytes)};
 }
 
-/* Some channels of rows [first, first+rows) of an image of t, 0 where t has no such row. */
-static void load_rows(struct ampk_context *ctx, const struct ampk_tensor *t, size_t image,
-                      int first, int rows, int channel, int channels, enum ampk_compute compute,
-                      float *dst)
+/* Some channels of some rows of an image: rows [first, first+rows), of which t need not have all.
+ */
+struct operand {
+    const struct ampk_tensor *t;
+    size_t image;
+    int first, rows, channel, channels;
+};
+
+static bool is_stored_so(const struct ampk_conv *conv, const struct operand *o)
 {
-    int begin = smaller(larger(first, 0), first + rows);
-    int end = larger(smaller(first + rows, t->h), begin);
-    size_t row = (size_t)t->w * channels, above = (size_t)(begin - first);
-    size_t inside = (size_t)(end - begin), below = (size_t)(first + rows - end);
-    memset(dst, 0, above * row * sizeof *dst);
-    if (inside)
-        ctx->isa->rows.load(dst + above * row,
-                            ampk_at(t, image, (size_t)begin * t->w * t->c + channel), t->dtype,
-                            inside * t->w, (size_t)channels, (size_t)t->c, compute);
-    memset(dst + (above + inside) * row, 0, below * row * sizeof *dst);
+    return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c && o->first >= 0 &&
+           o->first + o->rows <= o->t->h;
+}
+
+/* Casts rows for oneDNN; 0 where t has no such row. */
+static void load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
+                      const struct operand *o, void *dst)
+{
+    const struct ampk_tensor *t = o->t;
+    int begin = smaller(larger(o->first, 0), o->first + o->rows);
+    int end = larger(smaller(o->first + o->rows, t->h), begin);
+    size_t row = (size_t)t->w * o->channels * operand_bytes(conv);
+    size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
+    size_t below = (size_t)(o->first + o->rows - end);
+    char *to = (char *)dst + above * row;
+    const void *from = ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel);
+    memset(dst, 0, above * row);
+    if (inside && conv->bf16)
+        ctx->isa->rows.load_bf16((uint16_t *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
+                                 (size_t)t->c);
+    else if (inside)
+        ctx->isa->rows.load((float *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
+                            (size_t)t->c, conv->shape.compute);
+    memset(to + inside * row, 0, below * row);
+}
+
+/* Rows as oneDNN reads them: where they are, if they are stored so, else cast into memory. */
+static void *take_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
+                       const struct operand *o, void *memory)
+{
+    if (is_stored_so(conv, o)) return ampk_at(o->t, o->image, (size_t)o->first * o->t->w * o->t->c);
+    load_rows(ctx, conv, o, memory);
+    return memory;
 }
 
 /* The region of t that a pass writes for a unit and a slice. */
@@ -443,11 +492,12 @@ static uint32_t forward_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct pass *pass = &conv->forward;
     const struct bands *bands = &pass->bands;
     struct ampk_region region = unit_region(pass, y, unit, slice);
-    struct lane lane = lane_at(memory, conv, (size_t)x->c * x->w * bands->in_rows,
-                               region.channels * y->w * bands->rows);
+    struct lane lane = lane_at(memory, conv, operand_bytes(conv) * x->c * x->w * bands->in_rows,
+                               sizeof(float) * region.channels * y->w * bands->rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    load_rows(ctx, x, region.image, first, bands->in_rows, 0, x->c, conv->shape.compute, lane.x);
-    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], lane.y, lane.scratch);
+    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c};
+    ampk_dnnl_execute(pass->plan, take_rows(ctx, conv, &read, lane.x), pass->weights[slice], lane.y,
+                      lane.scratch);
     if (finish->bias)
         return ctx->isa->rows.store_bias(lane.y, &region, finish->bias, finish->activation);
     if (!finish->shift) return store_region(ctx, lane.y, &region, false);
@@ -506,11 +556,12 @@ static uint32_t data_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct pass *pass = &conv->data;
     const struct bands *bands = &pass->bands;
     struct ampk_region region = unit_region(pass, dx, unit, slice);
-    struct lane lane = lane_at(memory, conv, region.channels * dx->w * bands->rows,
-                               (size_t)dy->c * dy->w * bands->in_rows);
+    struct lane lane = lane_at(memory, conv, sizeof(float) * region.channels * dx->w * bands->rows,
+                               operand_bytes(conv) * dy->c * dy->w * bands->in_rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    load_rows(ctx, dy, region.image, first, bands->in_rows, 0, dy->c, conv->shape.compute, lane.y);
-    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], lane.y, lane.scratch);
+    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c};
+    ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], take_rows(ctx, conv, &read, lane.y),
+                      lane.scratch);
     return store_region(ctx, lane.x, &region, accumulate);
 }
 
@@ -538,19 +589,25 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     int tile = task / g->groups, first_unit = task % g->groups * g->units;
     int filters = dy->c / g->slices_k, channels = x->c / g->slices_c;
     int filter = tile / g->slices_c * filters, channel = tile % g->slices_c * channels;
-    size_t x_size = (size_t)channels * x->w * bands->in_rows;
-    size_t y_size = (size_t)filters * dy->w * bands->rows;
-    struct lane lane = lane_at(memory, conv, g->units * x_size, g->units * y_size);
-    enum ampk_compute compute = conv->shape.compute;
+    size_t x_bytes = operand_bytes(conv) * channels * x->w * bands->in_rows;
+    size_t y_bytes = operand_bytes(conv) * filters * dy->w * bands->rows;
+    struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes);
+    void *of_x = lane.x, *of_dy = lane.y;
     for (int i = 0; i < g->units; i++) {
         size_t image = (size_t)(first_unit + i) / bands->count;
         int band = (first_unit + i) % bands->count;
-        load_rows(ctx, x, image, band * bands->in_step - bands->in_offset, bands->in_rows, channel,
-                  channels, compute, lane.x + i * x_size);
-        load_rows(ctx, dy, image, band * bands->rows, bands->rows, filter, filters, compute,
-                  lane.y + i * y_size);
+        struct operand read_x = {
+            x, image, band * bands->in_step - bands->in_offset, bands->in_rows, channel, channels};
+        struct operand read_dy = {dy, image, band * bands->rows, bands->rows, filter, filters};
+        if (g->units == 1) {
+            of_x = take_rows(ctx, conv, &read_x, lane.x);
+            of_dy = take_rows(ctx, conv, &read_dy, lane.y);
+        } else {
+            load_rows(ctx, conv, &read_x, (char *)lane.x + i * x_bytes);
+            load_rows(ctx, conv, &read_dy, (char *)lane.y + i * y_bytes);
+        }
     }
-    ampk_dnnl_execute(g->plan, lane.x, g->partial[task], lane.y, lane.scratch);
+    ampk_dnnl_execute(g->plan, of_x, g->partial[task], of_dy, lane.scratch);
 }
 
 static void weight_gradient(struct ampk_context *ctx, struct ampk_conv *conv,

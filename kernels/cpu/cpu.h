@@ -39,7 +39,10 @@ struct ampk_rows {
     /* dst = src rounded to the compute type: rows of some length, stride elements apart in src. */
     void (*load)(float *dst, const void *src, enum ampk_dtype, size_t rows, size_t length,
                  size_t stride, enum ampk_compute);
-    /* The same of FP32, one row; returns the largest magnitude in src. */
+    /* The same rounded to BF16. */
+    void (*load_bf16)(uint16_t *dst, const void *src, enum ampk_dtype, size_t rows, size_t length,
+                      size_t stride);
+    /* dst = src rounded to the compute type, one row; returns the largest magnitude in src. */
     uint32_t (*round)(float *dst, const float *src, size_t n, enum ampk_compute);
     /* dst (+)= src rounded to storage; returns the largest magnitude stored. */
     uint32_t (*store)(void *dst, enum ampk_dtype, size_t stride, const float *src, size_t rows,
@@ -78,6 +81,7 @@ extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
 struct ampk_context {
     int threads; /* num_threads of every parallel region */
     const struct ampk_isa *isa;
+    bool multiplies_bf16; /* faster than FP32, with FP32 sums: AVX512-BF16, AMX-BF16 */
     struct ampk_dnnl *dnnl;
     void *memory; /* see ampk_memory */
     size_t memory_bytes;
@@ -117,6 +121,7 @@ extern __typeof__(*ampk_cpu.conv_weight_gradients) ampk_cpu_conv_weight_gradient
 #define AMPK_CPU_DECLARE(name) extern __typeof__(*ampk_cpu.name) AMPK_CPU(name);
 AMPK_CPU_OPERATIONS(AMPK_CPU_DECLARE)
 extern __typeof__(*ampk_isa_base.rows.load) AMPK_CPU(rows_load);
+extern __typeof__(*ampk_isa_base.rows.load_bf16) AMPK_CPU(rows_load_bf16);
 extern __typeof__(*ampk_isa_base.rows.round) AMPK_CPU(rows_round);
 extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
 extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);

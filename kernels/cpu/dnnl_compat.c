@@ -71,12 +71,12 @@ static bool has_room(size_t bytes)
 /* ---- where the two APIs differ ---- */
 
 static dnnl_status_t layout_create(layout_t *layout, int dims, const dnnl_dims_t sizes,
-                                   dnnl_format_tag_t tag)
+                                   dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl_memory_desc_create_with_tag(layout, dims, sizes, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(layout, dims, sizes, type, tag);
 #else
-    return dnnl_memory_desc_init_by_tag(layout, dims, sizes, dnnl_f32, tag);
+    return dnnl_memory_desc_init_by_tag(layout, dims, sizes, type, tag);
 #endif
 }
 
@@ -223,8 +223,8 @@ static void run(const struct ampk_dnnl *dnnl, dnnl_primitive_t primitive, int co
 
 /* ---- plans ---- */
 
-/* As oneDNN likes best, and plain. */
-static dnnl_status_t weights_layouts(layout_t *best, layout_t *plain,
+/* As oneDNN likes best; and, unless it is NULL, plain. */
+static dnnl_status_t weights_layouts(layout_t *best, layout_t *plain, dnnl_data_type_t type,
                                      const struct ampk_dnnl_shape *s)
 {
     int g = s->groups, k = s->k / g, c = s->c / g;
@@ -232,8 +232,8 @@ static dnnl_status_t weights_layouts(layout_t *best, layout_t *plain,
     const dnnl_dims_t sizes = {g, k, c, s->kh, s->kw};
     const dnnl_dims_t strides = {k * filter, filter, s->kh * s->kw, s->kw, 1};
     int from = g == 1 ? 1 : 0; /* without the dimension of groups if there is one group */
-    dnnl_status_t status = layout_create(best, 5 - from, sizes + from, dnnl_format_tag_any);
-    if (status != dnnl_success) return status;
+    dnnl_status_t status = layout_create(best, 5 - from, sizes + from, type, dnnl_format_tag_any);
+    if (status != dnnl_success || !plain) return status;
     return layout_create_strided(plain, 5 - from, sizes + from, strides + from);
 }
 
@@ -254,23 +254,26 @@ static layout_p query(const struct ampk_dnnl_plan *plan, dnnl_query_t what)
     return dnnl_primitive_desc_query_md(plan->description, what, 0);
 }
 
-static dnnl_status_t create_description(struct ampk_dnnl_plan *plan, const struct description *d)
+/* A gradient's description wants that of the forward step that it belongs to. */
+static dnnl_status_t create_description(struct ampk_dnnl_plan *plan, const struct description *d,
+                                        const struct description *forward)
 {
-    dnnl_primitive_desc_t forward;
-    dnnl_status_t status = describe(&forward, AMPK_DNNL_FORWARD, d, NULL);
+    dnnl_primitive_desc_t of_forward;
+    dnnl_status_t status = describe(&of_forward, AMPK_DNNL_FORWARD, forward, NULL);
     if (status != dnnl_success) return status;
     if (plan->step == AMPK_DNNL_FORWARD) {
-        plan->description = forward;
+        plan->description = of_forward;
         return status;
     }
-    status = describe(&plan->description, plan->step, d, forward);
-    dnnl_primitive_desc_destroy(forward);
+    status = describe(&plan->description, plan->step, d, of_forward);
+    dnnl_primitive_desc_destroy(of_forward);
     return status;
 }
 
-static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct description *d)
+static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct description *d,
+                                       const struct description *forward)
 {
-    dnnl_status_t status = create_description(plan, d);
+    dnnl_status_t status = create_description(plan, d, forward);
     if (status != dnnl_success) return status;
     bool data = plan->step == AMPK_DNNL_BACKWARD_DATA;
     bool gradient = plan->step == AMPK_DNNL_BACKWARD_WEIGHTS;
@@ -285,19 +288,32 @@ static dnnl_status_t create_primitives(struct ampk_dnnl_plan *plan, const struct
                     : create_reorder(&plan->reorder, d->engine, plain, plan->weights);
 }
 
-static dnnl_status_t fill_description(struct description *d, struct ampk_dnnl_plan *plan,
-                                      const struct ampk_dnnl_shape *s)
+/* What the step reads has the type of operands, what it writes is FP32. */
+static dnnl_status_t fill_description(struct description *d, layout_t *plain,
+                                      enum ampk_dnnl_step step, const struct ampk_dnnl_shape *s)
 {
+    dnnl_data_type_t read = s->bf16 ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t x_type = step == AMPK_DNNL_BACKWARD_DATA ? dnnl_f32 : read;
+    dnnl_data_type_t w_type = step == AMPK_DNNL_BACKWARD_WEIGHTS ? dnnl_f32 : read;
+    dnnl_data_type_t y_type = step == AMPK_DNNL_FORWARD ? dnnl_f32 : read;
     int oh = (s->h + s->pad_top + s->pad_bottom - s->kh) / s->stride + 1;
     int ow = (s->w + 2 * s->pad_side - s->kw) / s->stride + 1;
     const dnnl_dims_t x = {s->n, s->c, s->h, s->w}, y = {s->n, s->k, oh, ow};
-    dnnl_status_t status = layout_create(&d->x, 4, x, dnnl_nhwc);
-    if (status == dnnl_success) status = layout_create(&d->y, 4, y, dnnl_nhwc);
-    if (status == dnnl_success) status = weights_layouts(&d->weights, &plan->plain, s);
+    dnnl_status_t status = layout_create(&d->x, 4, x, x_type, dnnl_nhwc);
+    if (status == dnnl_success) status = layout_create(&d->y, 4, y, y_type, dnnl_nhwc);
+    if (status == dnnl_success) status = weights_layouts(&d->weights, plain, w_type, s);
     if (status == dnnl_success) status = dnnl_primitive_attr_create(&d->attr);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_scratchpad_mode(d->attr, dnnl_scratchpad_mode_user);
     return status;
+}
+
+static void free_description(struct description *d)
+{
+    layout_destroy(&d->x);
+    layout_destroy(&d->weights);
+    layout_destroy(&d->y);
+    if (d->attr) dnnl_primitive_attr_destroy(d->attr);
 }
 
 static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dnnl_shape *s)
@@ -306,12 +322,12 @@ static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dn
                             .pads_before = {s->pad_top, s->pad_side},
                             .pads_after = {s->pad_bottom, s->pad_side},
                             .engine = plan->dnnl->engine};
-    dnnl_status_t status = fill_description(&d, plan, s);
-    if (status == dnnl_success) status = create_primitives(plan, &d);
-    layout_destroy(&d.x);
-    layout_destroy(&d.weights);
-    layout_destroy(&d.y);
-    if (d.attr) dnnl_primitive_attr_destroy(d.attr);
+    struct description forward = d;
+    dnnl_status_t status = fill_description(&d, &plan->plain, plan->step, s);
+    if (status == dnnl_success) status = fill_description(&forward, NULL, AMPK_DNNL_FORWARD, s);
+    if (status == dnnl_success) status = create_primitives(plan, &d, &forward);
+    free_description(&d);
+    free_description(&forward);
     return status;
 }
 
@@ -430,8 +446,8 @@ void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *plan, struct ampk_dnn
 
 /* ---- execution ---- */
 
-void ampk_dnnl_execute(const struct ampk_dnnl_plan *plan, float *x,
-                       struct ampk_dnnl_weights *weights, float *y, void *scratch)
+void ampk_dnnl_execute(const struct ampk_dnnl_plan *plan, void *x,
+                       struct ampk_dnnl_weights *weights, void *y, void *scratch)
 {
     bool data = plan->step == AMPK_DNNL_BACKWARD_DATA;
     bool gradient = plan->step == AMPK_DNNL_BACKWARD_WEIGHTS;

@@ -1,6 +1,6 @@
 /* The part of oneDNN that we use, the same for its C API 2.x (Debian 12) and 3.x (Debian 13, Ubuntu
- * 24.04): one FP32 convolution step on plain NHWC data with weights in the layout that oneDNN
- * prefers.
+ * 24.04): one convolution step on plain NHWC data with weights in the layout that oneDNN prefers.
+ * It reads FP32, or BF16, and always sums and writes FP32.
  *
  * A plan is immutable after its creation and uses one thread; every thread of a parallel region may
  * execute it at the same time. (oneDNN's own threads are not used: in some of its code the order of
@@ -22,6 +22,8 @@ struct ampk_dnnl_shape {
     int pad_top, pad_bottom, pad_side;
     int plain_c; /* channels of the plain weights [k][plain_c/groups][kh][kw]; c, or more if they
                     are a slice of it */
+    bool bf16;   /* what the step reads is BF16: x and weights forward, y and weights for the data
+                    gradient, x and y for the weight gradient */
 };
 
 struct ampk_dnnl; /* engine, and a stream for every thread */
@@ -44,17 +46,17 @@ size_t ampk_dnnl_plan_scratch(const struct ampk_dnnl_plan *);
 struct ampk_dnnl_weights *ampk_dnnl_weights_create(const struct ampk_dnnl_plan *, char *err,
                                                    size_t err_size);
 void ampk_dnnl_weights_destroy(struct ampk_dnnl_weights *);
-/* All values in the plan's own order (its padding is 0): adding two gradients needs no more. */
+/* All values of a gradient in the plan's own order (its padding is 0): adding two needs no more. */
 float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *, size_t *count);
-/* To and from [k][plain_c/groups][kh][kw]. */
+/* To and from FP32 [k][plain_c/groups][kh][kw]; weights that are read as BF16 are rounded. */
 void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,
                             struct ampk_dnnl_weights *);
 void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *, struct ampk_dnnl_weights *,
                               float *plain);
 
 /* FORWARD: y = conv(x). BACKWARD_DATA: x = dgrad(y). BACKWARD_WEIGHTS: weights = wgrad(x, y). x and
- * y are dense NHWC. */
-void ampk_dnnl_execute(const struct ampk_dnnl_plan *, float *x, struct ampk_dnnl_weights *,
-                       float *y, void *scratch);
+ * y are dense NHWC, what is read of the type that the plan's shape says, the result FP32. */
+void ampk_dnnl_execute(const struct ampk_dnnl_plan *, void *x, struct ampk_dnnl_weights *, void *y,
+                       void *scratch);
 
 #endif

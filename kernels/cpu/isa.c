@@ -13,6 +13,7 @@ const struct ampk_isa AMPK_ISA_TABLE = {
     .name = AMPK_TEXT(AMPK_ISA),
     .operations = &operations,
     .rows = {.load = AMPK_CPU(rows_load),
+             .load_bf16 = AMPK_CPU(rows_load_bf16),
              .round = AMPK_CPU(rows_round),
              .store = AMPK_CPU(rows_store),
              .add = AMPK_CPU(rows_add),

@@ -2,6 +2,8 @@
 #include "cpu.h"
 #include "simd.h"
 
+#include <string.h>
+
 AMPK_INLINE ampk_vec to_compute(ampk_vec v, enum ampk_compute compute)
 {
     if (compute == AMPK_COMPUTE_FP16) return ampk_vec_round(v, AMPK_FP16);
@@ -55,6 +57,29 @@ void AMPK_CPU(rows_load)(float *dst, const void *src, enum ampk_dtype t, size_t 
         rows = 1;
     }
     AMPK_WITH_DTYPE(t, T, WITH_COMPUTE(compute, C, load(dst, src, T, rows, length, stride, C)));
+}
+
+AMPK_INLINE void load_bf16(uint16_t *dst, const void *src, enum ampk_dtype t, size_t rows,
+                           size_t length, size_t stride)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < length; i += AMPK_LANES)
+            ampk_vec_store(dst, r * length + i, AMPK_BF16, length - i,
+                           ampk_vec_load(src, r * stride + i, t, length - i));
+}
+
+void AMPK_CPU(rows_load_bf16)(uint16_t *dst, const void *src, enum ampk_dtype t, size_t rows,
+                              size_t length, size_t stride)
+{
+    if (length == stride) {
+        length *= rows;
+        rows = 1;
+    }
+    if (t == AMPK_BF16)
+        for (size_t r = 0; r < rows; r++)
+            memcpy(dst + r * length, (const uint16_t *)src + r * stride, length * sizeof *dst);
+    else
+        AMPK_WITH_DTYPE(t, T, load_bf16(dst, src, T, rows, length, stride));
 }
 
 AMPK_INLINE uint32_t round_row(float *dst, const float *src, size_t n, enum ampk_compute compute)

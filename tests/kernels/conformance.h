@@ -30,8 +30,8 @@ static const char *const all_isas[] = {"cuda"};
 enum { ISAS = 1, MOST_THREADS = 2 };
 #else
 #define CONFORMANCE_BACKEND ampk_cpu
-static const char *const all_isas[] = {"avx512", "avx2", "base"};
-enum { ISAS = 3, MOST_THREADS = 3 };
+static const char *const all_isas[] = {"avx512_bf16", "avx512", "avx2", "base"};
+enum { ISAS = 4, MOST_THREADS = 3 };
 #endif
 
 #define UNUSED __attribute__((unused))

@@ -63,6 +63,10 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     size_t usual = sizeof usual_shapes / sizeof *usual_shapes;
     if (random_bool()) s = usual_shapes[test_random() % usual];
     s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
+    if (s.compute == AMPK_COMPUTE_BF16 && random_bool()) { /* what some CPUs multiply in BF16 */
+        s.c = s.groups * RANDOM_OF(16, 32, 64);
+        s.k = s.groups * RANDOM_OF(16, 32, 64, 80);
+    }
     s.forward_only = may_be_forward_only && random_bool();
     return s;
 }
