@@ -1,3 +1,10 @@
+/* Decides the order of flushes and renames with which a pair of weights and sidecar is replaced,
+ * and which pair is loaded. No other file knows this order. It must not know what the files hold:
+ * sidecar.c says whether two of them match.
+ *
+ * A pair matches if the sidecar names the size and hash of the weights. That is why the order below
+ * is safe: a kill between two renames leaves a NAME that does not match, and then NAME.prev is
+ * found. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 
@@ -11,12 +18,13 @@
 
 #define ERR_SIZE (2 * PATH_MAX)
 
-/* The names that belong to one weights file. */
+/* The other names of one weights file. */
 struct names {
     char sidecar[PATH_MAX], previous[PATH_MAX], previous_sidecar[PATH_MAX];
 };
 
-/* -1: too long for the system. */
+/* Makes the names; -1 if one is too long for the system. previous_sidecar is the longest of
+ * them. */
 static int make_names(const char *name, struct names *n)
 {
     int longest = snprintf(n->previous_sidecar, PATH_MAX, "%s.prev" AMP_SIDECAR_SUFFIX, name);
@@ -26,7 +34,7 @@ static int make_names(const char *name, struct names *n)
     return ends ? 0 : -1;
 }
 
-/* The sidecar of these weights; NULL with the reason in err. */
+/* Opens the sidecar if it matches these weights; NULL with the reason in err. */
 static struct amp_sidecar *open_pair(const char *weights, const char *sidecar, char *err,
                                      size_t err_size)
 {
@@ -42,24 +50,30 @@ static struct amp_sidecar *open_pair(const char *weights, const char *sidecar, c
 
 /* ---- placing ---- */
 
+/* Gives the present pair a second name. A pair that does not match is no state to return to: it
+ * must not replace a good NAME.prev. */
 static int keep_previous(const char *name, const struct names *n, char *err, size_t err_size)
 {
     char why[ERR_SIZE];
     struct amp_sidecar *old = open_pair(name, n->sidecar, why, sizeof why);
     if (!old) return 0;
     amp_sidecar_close(old);
+    /* Links, not renames: NAME must exist all the time, for whoever reads it. */
     return amp_whole_keep(name, n->previous, err, err_size) ||
            amp_whole_keep(n->sidecar, n->previous_sidecar, err, err_size) ||
            amp_folder_flush(name, err, err_size);
 }
 
-/* That they stay is no loss: they are replaced next time. */
+/* Errors are ignored: if the files stay, the next save replaces them. */
 static void remove_previous(const struct names *n)
 {
     unlink(n->previous_sidecar);
     unlink(n->previous);
 }
 
+/* Both files are flushed before any rename. The sidecar goes first: with old weights and a new
+ * sidecar, loading falls back to NAME.prev. The folder is flushed before the previous pair is
+ * removed, since a crash could otherwise undo the renames but not the removal. */
 static int place_pair(struct amp_whole_file *weights, struct amp_whole_file *sidecar,
                       const struct names *n, char *err, size_t err_size)
 {
@@ -77,6 +91,7 @@ static int place_alone(struct amp_whole_file *weights, const struct names *n, ch
     if (amp_whole_flush(weights, err, err_size) || amp_whole_place(weights, err, err_size) ||
         amp_folder_flush(weights->path, err, err_size))
         return -1;
+    /* After the weights: until they are in place the old pair must stay whole. */
     unlink(n->sidecar);
     remove_previous(n);
     return 0;
@@ -96,7 +111,8 @@ int amp_checkpoint_place(struct amp_whole_file *weights, struct amp_whole_file *
 
 /* ---- finding ---- */
 
-/* The sidecar of these weights if it is this network's too. *matches: it is at least the former. */
+/* Opens the sidecar if it matches these weights and this network. *matches: it matches the weights
+ * at least. */
 static struct amp_sidecar *open_for(const char *weights, const char *sidecar,
                                     const struct amp_run *r, bool *matches, char *err,
                                     size_t err_size)
@@ -117,9 +133,11 @@ void amp_checkpoint_find(const char *name, const struct amp_run *r, struct amp_c
     *warning = 0;
     found->sidecar = NULL;
     snprintf(found->weights, sizeof found->weights, "%s", name);
+    /* No sidecar is the normal case of any pretrained file: no warning. */
     if (make_names(name, &n) || (access(n.sidecar, F_OK) && errno == ENOENT)) return;
     found->sidecar = open_for(name, n.sidecar, r, &matches, why, sizeof why);
     if (found->sidecar) return;
+    /* If the pair matches but the network differs, the previous pair would differ as well. */
     if (!matches)
         found->sidecar = open_for(n.previous, n.previous_sidecar, r, &matches, also, sizeof also);
     if (found->sidecar) snprintf(found->weights, sizeof found->weights, "%s", n.previous);
@@ -144,10 +162,13 @@ bool amp_weights_is_backup(const char *name)
 
 bool amp_weights_is_final(const char *name)
 {
+    /* The subtraction may wrap for a shorter name; ends_with then returns before stem is used. */
     size_t stem = strlen(name) - strlen(".weights"), digits = 0;
     if (!ends_with(name, ".weights")) return false;
     while (digits < stem && isdigit((unsigned char)name[stem - 1 - digits]))
         digits++;
+    /* Numbered is NAME_123.weights. A name of digits alone, or digits without "_", is the user's
+     * own. */
     return digits == 0 || digits == stem || name[stem - 1 - digits] != '_';
 }
 
@@ -159,6 +180,7 @@ bool amp_weights_is_numbered(const char *name)
 const char *amp_weights_behind(const char *name, char path[PATH_MAX])
 {
     struct stat info;
+    /* A rename replaces a link, not its target; Darknet's fopen would write to the target. */
     bool is_link = !lstat(name, &info) && S_ISLNK(info.st_mode);
     return is_link && realpath(name, path) ? path : name;
 }

@@ -1,15 +1,14 @@
-/* A weights file and its sidecar, kept as a pair: at every moment, whenever the program is killed
- * or the disk fills up, one matching pair is in the folder.
+/* A weights file and its sidecar, kept as a pair. One matching pair is in the folder at every
+ * moment, even if the program is killed or the disk fills up.
  *
  *   NAME        NAME.amp          the pair that training resumes from
- *   NAME.prev   NAME.prev.amp     the one before it, while NAME's is being replaced
+ *   NAME.prev   NAME.prev.amp     the pair before, while NAME's is being replaced
  *
  *   both new files are on the disk, under other names
  *   NAME, NAME.amp  ─► also NAME.prev, NAME.prev.amp      (unless NAME's do not match)
  *   new sidecar     ─► NAME.amp                           from here NAME's do not match,
  *   new weights     ─► NAME                               from here they do
- *   NAME.prev, NAME.prev.amp removed
- */
+ *   NAME.prev, NAME.prev.amp removed */
 #ifndef AMP_CHECKPOINT_H
 #define AMP_CHECKPOINT_H
 
@@ -20,21 +19,21 @@
 
 #define AMP_SIDECAR_SUFFIX ".amp"
 
-/* Puts the new files in the place of the old; the whole files are begun and written. sidecar NULL:
- * the weights get none, and one that belonged to the old weights is removed. 0, or -1 with text in
- * err: a matching pair, old or new, is still there. Drop the files afterwards. */
+/* Replaces the old files by the new ones; the caller has begun and written the whole files. sidecar
+ * NULL: the weights get none, and the sidecar of the old weights is removed. 0, or -1 with text in
+ * err: then a matching pair, old or new, is still there. Drop the files afterwards. */
 int amp_checkpoint_place(struct amp_whole_file *weights, struct amp_whole_file *sidecar, char *err,
                          size_t err_size);
 
 struct amp_checkpoint {
     char weights[PATH_MAX]; /* the file to load */
     struct amp_sidecar
-        *sidecar; /* that belongs to it and to the network; NULL: none. The caller's */
+        *sidecar; /* matches the file and the network; NULL: none. The caller closes it */
 };
 
-/* What to load for the weights file NAME: NAME with its sidecar, if it has one; the previous pair,
- * where NAME's sidecar is damaged or belongs to other weights; NAME alone otherwise. warning: "",
- * or why the sidecar is not used and what is done instead. */
+/* Finds what to load for the weights file NAME. That is NAME with its sidecar, if it has one; the
+ * previous pair, if NAME's sidecar is damaged or belongs to other weights; else NAME alone.
+ * warning: "", or why the sidecar is not used and what is done instead. */
 void amp_checkpoint_find(const char *name, const struct amp_run *, struct amp_checkpoint *,
                          char *warning, size_t warning_size);
 
@@ -42,14 +41,15 @@ void amp_checkpoint_find(const char *name, const struct amp_run *, struct amp_ch
 
 /* NAME.backup, which every save of a run replaces. */
 bool amp_weights_is_backup(const char *name);
-/* What is written when training is over: any NAME.weights but a numbered one. */
+/* Any NAME.weights but a numbered one: Darknet writes it when training is over. */
 bool amp_weights_is_final(const char *name);
 /* NAME_1000.weights, written once. */
 bool amp_weights_is_numbered(const char *name);
 
-/* The file behind the name, if that is a link: what Darknet itself would write or read. */
+/* The file behind the name if the name is a link, since Darknet itself would write or read that
+ * file. */
 const char *amp_weights_behind(const char *name, char path[PATH_MAX]);
-/* A device or a pipe, which cannot be replaced. */
+/* A device or a pipe: a rename would replace it by a file. */
 bool amp_weights_is_special(const char *name);
 
 #endif

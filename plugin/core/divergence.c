@@ -1,14 +1,17 @@
+/* Decides from the losses of a run whether it has diverged; divergence.h has the rule. It must not
+ * know why a loss is high, and it ends nothing: step.c does. */
 #include "divergence.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* In losses. burn_in counts iterations, each of which has one loss. */
 static int length_of_start(const struct amp_divergence *d)
 {
     return d->burn_in > AMP_DIVERGENCE_START ? d->burn_in : AMP_DIVERGENCE_START;
 }
 
-/* Of the last losses, `loss` among them; the ring need not be full. */
+/* Mean of the last losses with `loss` in place of the oldest. The ring may not be full yet. */
 static double mean_with(const struct amp_divergence *d, double loss)
 {
     int slot = d->losses % AMP_DIVERGENCE_MEAN;
@@ -19,6 +22,7 @@ static double mean_with(const struct amp_divergence *d, double loss)
     return sum / n;
 }
 
+/* 0 as long as there is no loss to compare with: then nothing is above the limit. */
 static double limit_of(const struct amp_divergence *d)
 {
     if (d->losses == 0) return 0;
@@ -27,19 +31,21 @@ static double limit_of(const struct amp_divergence *d)
     return fmax(AMP_DIVERGENCE_FACTOR * d->lowest, AMP_DIVERGENCE_ROOM * d->start_highest);
 }
 
+/* 0 stands for "none yet", which no mean can be below. */
 static double lower(double lowest, double mean)
 {
     return lowest == 0 ? mean : fmin(lowest, mean);
 }
 
-/* A loss that is not above the limit. Only such losses enter the mean: those of a run that blows up
- * would lift the limit that they are held against. */
+/* Takes a loss that is not above the limit. Only such losses enter the mean: those of a run that
+ * blows up would raise the limit that they are compared with. */
 static void take(struct amp_divergence *d, double loss)
 {
     double mean = mean_with(d, loss);
     bool full = d->losses + 1 >= AMP_DIVERGENCE_MEAN;
     d->recent[d->losses % AMP_DIVERGENCE_MEAN] = loss;
     d->losses++;
+    /* Before that, the lowest and the highest mean of the start only prepare the limit. */
     if (d->losses > length_of_start(d)) {
         d->lowest = lower(d->lowest, mean);
     } else {
@@ -50,10 +56,12 @@ static void take(struct amp_divergence *d, double loss)
 
 static void count(struct amp_divergence *d, size_t iteration, double loss, int more)
 {
+    /* Remembers where the suspicion began, for the message. */
     if (d->count == 0) {
         d->since = iteration;
         d->then = loss;
     }
+    /* Capped, so that a run that carries on for long does not overflow the count. */
     d->count = d->count + more > AMP_DIVERGENCE_STOP ? AMP_DIVERGENCE_STOP : d->count + more;
 }
 
@@ -63,6 +71,7 @@ bool amp_divergence_add(struct amp_divergence *d, size_t iteration, double loss,
     d->now = lost ? NAN : loss;
     d->limit = limit_of(d);
     if (lost) {
+        /* A run that has not applied a step yet has not begun to diverge. */
         if (d->applied) count(d, iteration, NAN, AMP_DIVERGENCE_LOST);
     } else if (d->limit > 0 && loss > d->limit && mean_with(d, loss) > d->limit) {
         count(d, iteration, loss, 1);
@@ -70,6 +79,7 @@ bool amp_divergence_add(struct amp_divergence *d, size_t iteration, double loss,
         take(d, loss);
         d->last = loss;
         d->last_at = iteration;
+        /* One good loss clears the suspicion. */
         d->count = 0;
     }
     d->applied |= applied;

@@ -1,15 +1,13 @@
-/* What went wrong in a pass, from the magnitudes that the kernels recorded.
+/* Finds out what went wrong in a pass, from the magnitudes that the kernels recorded.
  *
- * Each watched tensor has one word, the largest |v| before it was stored, as IEEE-754 bits
- * (kernels.h). The words of a pass, in the order in which they were computed, are enough to tell
- * four faults apart:
+ * Each watched tensor has one word: the largest |v| before it was stored, as IEEE-754 bits
+ * (kernels.h). The words of a pass, in the order of computation, tell four faults apart:
  *
  * - INPUT: the image or its label was not finite. Skip the step, keep the scale.
  * - FORWARD: a finite FP32 value did not fit FP16 in the forward pass. Skip the step; that layer
  *   leaves FP16.
  * - DIVERGED: FP32 arithmetic on finite values gave inf or NaN. Stop.
- * - BACKWARD: a gradient overflowed. Lower the loss scale.
- */
+ * - BACKWARD: a gradient overflowed. Lower the loss scale. */
 #ifndef AMP_FAULT_H
 #define AMP_FAULT_H
 
@@ -35,7 +33,7 @@ enum amp_watch {
     AMP_WATCH_OUT,     /* layer output */
     AMP_WATCH_COPY,    /* conversions of the output for its readers */
     AMP_WATCH_LOSS,    /* a loss layer's own delta, unscaled */
-    AMP_WATCH_DELTA,   /* what reached this layer's delta, scaled */
+    AMP_WATCH_DELTA,   /* sum of the contributions to this layer's delta, scaled */
     AMP_WATCH_DY,
     AMP_WATCH_DW,
     AMP_WATCH_DBIAS, /* bias and batch-norm scale gradients */
@@ -46,12 +44,12 @@ struct amp_fault {
     enum amp_fault_class class;
     int layer;
     enum amp_watch tensor;
-    double magnitude; /* largest |v|; inf or NaN where that is what was found */
+    double magnitude; /* largest |v|; inf or NaN if the tensor held that */
 };
 
-/* watch: n_layers x AMP_WATCHES words. fp16: per layer, bit w set where tensor w is stored as FP16.
- * `backward` false: only the forward words are looked at. The first faulty word in order of
- * computation is reported. */
+/* Reports the first faulty word in order of computation. watch: n_layers x AMP_WATCHES words. fp16:
+ * per layer, bit w is set if tensor w is stored as FP16. backward false: looks at the words of
+ * forward only. */
 struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                 int n_layers, bool backward);
 
@@ -61,19 +59,19 @@ const char *amp_watch_name(enum amp_watch);
     3 /* steps within a window in which a layer left FP16: no coincidence                          \
        */
 
-/* When layers left FP16. One or two need its range; more within a window are no coincidence: their
- * values grow from step to step. */
+/* When layers left FP16. One or two layers may need the range of FP32. More of them within a window
+ * are no coincidence: their values grow from step to step. */
 struct amp_demotions {
     int64_t last[AMP_MANY_DEMOTIONS]; /* the latest iterations, oldest first */
     int n;
     bool told;
 };
 
-/* A layer left FP16 in this iteration. True, once: AMP_MANY_DEMOTIONS of them lie within the
- * window. */
+/* Notes that a layer left FP16 in this iteration. True, once, when AMP_MANY_DEMOTIONS of them lie
+ * within the window. */
 bool amp_demotions_add(struct amp_demotions *, int64_t iteration, int window);
 
-/* Neither inf nor NaN among them, also where the compiler assumes that there are none. */
+/* Whether x holds neither inf nor NaN; right even if the compiler was told that there are none. */
 bool amp_all_finite(const float *x, size_t n);
 
 #endif

@@ -1,3 +1,6 @@
+/* Decides how a file is checked, written and replaced, so that no reader ever sees half of it. It
+ * must not know what a file holds, nor in which order several of them are replaced (checkpoint.c).
+ */
 #define _GNU_SOURCE
 #include "file.h"
 
@@ -35,7 +38,8 @@ const char *amp_text_unreadable(const char *path)
     return info.st_size > 1 << 30 ? "larger than 1 GiB" : NULL;
 }
 
-/* 0 or an errno: reserves the bytes in nameless files, all there at once, and flushes them. */
+/* Reserves the bytes in nameless files and flushes them. All files exist at once (hence the
+ * recursion), since they must fit beside each other. Returns 0 or an errno. */
 static int try_to_write(const char *folder, const uint64_t *bytes, int files)
 {
     char path[PATH_MAX];
@@ -43,9 +47,12 @@ static int try_to_write(const char *folder, const uint64_t *bytes, int files)
         return ENAMETOOLONG;
     int file = mkstemp(path);
     if (file < 0) return errno;
+    /* At once: a killed program leaves no probe behind. */
     unlink(path);
-    /* A limit on file sizes must be an error here, not the end of the process. */
+    /* Beyond a limit on file sizes the system sends SIGXFSZ, which would end the process; ignored,
+     * it is an error code. */
     void (*on_limit)(int) = signal(SIGXFSZ, SIG_IGN);
+    /* fallocate instead of a free-space query: quotas count too. */
     int why = *bytes > INT64_MAX ? EFBIG : posix_fallocate(file, 0, (off_t)*bytes);
     if (!why && fsync(file)) why = errno;
     if (!why && files > 1) why = try_to_write(folder, bytes + 1, files - 1);
@@ -89,6 +96,7 @@ static int fail(const char *path, const char *what, char *err, size_t err_size)
     return -1;
 }
 
+/* "." for a bare name, "/" for a file in the root. */
 static void folder_of(const char *path, char folder[PATH_MAX])
 {
     const char *slash = strrchr(path, '/');
@@ -104,7 +112,7 @@ int amp_folder_flush(const char *path, char *err, size_t err_size)
     char folder[PATH_MAX];
     folder_of(path, folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* EINVAL: a file system that cannot flush folders. */
+    /* EINVAL: this file system cannot flush folders, and nothing better exists. */
     int failed = fd < 0 || (fsync(fd) && errno != EINVAL);
     if (failed) fail(folder, "cannot flush the folder", err, err_size);
     if (fd >= 0) close(fd);
@@ -113,7 +121,7 @@ int amp_folder_flush(const char *path, char *err, size_t err_size)
 
 /* ---- what killed programs left ---- */
 
-/* The length of NAME in NAME.part-...; 0: it is no such name. */
+/* The length of NAME in NAME.part-...; 0 if the name has another form. */
 static size_t find_stem(const char *name)
 {
     size_t length = strlen(name), end = strlen(TEMP_MARK) + TEMP_DIGITS;
@@ -122,8 +130,8 @@ static size_t find_stem(const char *name)
     return length - end;
 }
 
-/* Whether NAME is the base name, or that of some other file of a training: a numbered file's own
- * turn does not come again. */
+/* Whether NAME is the base name, or that of any other file of a training. The latter matters for
+ * numbered files: each is written once, so its own begin never comes again. */
 static int is_ours(const char *name, const char *base)
 {
     static const char *const ends[] = {".weights", ".backup", ".amp", ".prev", "_best.json"};
@@ -136,6 +144,7 @@ static int is_ours(const char *name, const char *base)
     return found;
 }
 
+/* AT_SYMLINK_NOFOLLOW: nobody may make us remove what a link points to. */
 static int is_regular(int folder, const char *name)
 {
     struct stat info;
@@ -152,6 +161,7 @@ static void remove_abandoned(const char *path)
         if (!is_ours(e->d_name, base) || !is_regular(dirfd(dir), e->d_name)) continue;
         int fd = openat(dirfd(dir), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
         if (fd < 0) continue;
+        /* Its writer holds the lock as long as it lives; the system drops it with the process. */
         if (!flock(fd, LOCK_EX | LOCK_NB)) unlinkat(dirfd(dir), e->d_name, 0);
         close(fd);
     }
@@ -160,7 +170,8 @@ static void remove_abandoned(const char *path)
 
 /* ---- writing ---- */
 
-/* Whether no other program took it for abandoned before it was locked. */
+/* Locks a new file. False if another program took it for abandoned and removed it before it was
+ * locked. */
 static int lock(int fd)
 {
     struct stat info;
@@ -168,7 +179,7 @@ static int lock(int fd)
     return !fstat(fd, &info) && info.st_nlink > 0;
 }
 
-/* Not mkstemp: its files are always 0600, and Darknet's have the rights that the umask leaves. */
+/* Not mkstemp: its files are always 0600, while Darknet's get the rights that the umask leaves. */
 static int create_temp(struct amp_whole_file *f)
 {
     for (int tries = 0; tries < 100; tries++) {
@@ -181,6 +192,7 @@ static int create_temp(struct amp_whole_file *f)
             return -1;
         }
         f->fd = open(f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        /* EEXIST, or a lost lock: another number may do. */
         if (f->fd < 0 && errno != EEXIST) return -1;
         if (f->fd >= 0 && lock(f->fd)) return f->fd;
         if (f->fd >= 0) close(f->fd);
@@ -198,7 +210,8 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
         errno = ENAMETOOLONG;
         return fail(path, "cannot write", err, err_size);
     }
-    /* The rename would not ask. */
+    /* A rename replaces a read-only file without a word, while fopen, as Darknet does it, would
+     * fail. */
     if (!faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS))
         return fail(path, "cannot write", err, err_size);
     if (!stat(path, &old) && S_ISDIR(old.st_mode)) {
@@ -208,9 +221,11 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
     remove_abandoned(path);
     if (create_temp(f) < 0) {
         fail(path, "cannot write a file beside it", err, err_size);
+        /* No file of ours has that name. */
         f->temp[0] = 0;
         return -1;
     }
+    /* The new file replaces the old one for everybody who could read it. */
     if (!stat(path, &old)) fchmod(f->fd, old.st_mode & 0777);
     return 0;
 }
@@ -237,6 +252,7 @@ void amp_whole_drop(struct amp_whole_file *f)
 
 /* ---- a second name ---- */
 
+/* write may take less than all. */
 static int write_all(int fd, const char *p, ssize_t left)
 {
     for (ssize_t n; left > 0; p += n, left -= n)
@@ -268,6 +284,7 @@ static int copy(const char *path, const char *other, char *err, size_t err_size)
 
 int amp_whole_keep(const char *path, const char *other, char *err, size_t err_size)
 {
+    /* link never replaces a file. */
     if (unlink(other) && errno != ENOENT) return fail(other, "cannot be replaced", err, err_size);
     if (!link(path, other)) return 0;
     return copy(path, other, err, err_size);

@@ -1,5 +1,5 @@
-/* Files and folders: what is looked at before anything depends on them, and files that appear whole
- * or not at all. */
+/* Files and folders: checks before anything depends on them, and files that appear whole or not at
+ * all. */
 #ifndef AMP_FILE_H
 #define AMP_FILE_H
 
@@ -9,29 +9,29 @@
 
 /* ---- checks ---- */
 
-/* NULL for a regular file that can be read, else why not. */
+/* NULL if it is a regular file that can be read, else the reason. */
 const char *amp_file_unreadable(const char *path);
-/* The same for a text file that is read line by line: not above 1 GiB either. */
+/* The same for a text file that is read line by line: at most 1 GiB. */
 const char *amp_text_unreadable(const char *path);
 
-/* Can files of so many bytes (each at least 1) be written into this folder, one beside the other?
- * Reserves them in files that have a name only while they are created. 0, or -1 with text in err,
- * "BYTES bytes of WHAT cannot be written": there is no such folder, it is not one, is read-only, or
- * full. */
+/* Can these files (each of at least 1 byte) be written into this folder, all at once? Reserves
+ * their bytes in files that have a name only while they are created. 0, or -1 with text in err,
+ * "BYTES bytes of WHAT cannot be written": the folder does not exist, is not a folder, is
+ * read-only, or is full. */
 int amp_folder_check(const char *path, const uint64_t *bytes, int files, const char *what,
                      char *err, size_t err_size);
 
 /* ---- whole files ----
  *
- * They are written beside their place under an unpredictable name, flushed to the disk, and
- * renamed.
+ * A whole file is written beside its place under an unpredictable name, flushed to the disk, and
+ * renamed. Whoever reads its place sees the old file or the new one, never a part.
  *
  *   begin ─► anyone writes to .temp (or .fd) ─► flush ─► place (the old file is replaced) ─► drop
  *                                                  └──── drop alone: the old file stays
  *
  * A program that is killed in between leaves NAME.part-<16 hex digits> behind. The next begin in
- * that folder removes it where NAME is its own, or ends as files of a training do (.weights,
- * .backup, .amp, .prev, _best.json); a lock tells such a file from one that is still being written.
+ * that folder removes it if NAME is its own, or if NAME ends as files of a training do (.weights,
+ * .backup, .amp, .prev, _best.json). A lock protects files that are still being written.
  *
  * All return 0, or -1 with text in err that names the file. */
 
@@ -41,20 +41,20 @@ struct amp_whole_file {
     int fd;              /* -1: not begun */
 };
 
-/* Empty file at .temp, with the access rights of the file that it will replace, if there is one,
- * which must be one that may be written. */
+/* Creates an empty file at .temp. It gets the access rights of the file that it will replace, if
+ * there is one; that file must be writable. */
 int amp_whole_begin(struct amp_whole_file *, const char *path, char *err, size_t err_size);
-/* What was written is on the disk. */
+/* Flushes what was written to the disk. */
 int amp_whole_flush(struct amp_whole_file *, char *err, size_t err_size);
 int amp_whole_place(struct amp_whole_file *, char *err, size_t err_size);
-/* Ends it; also for one that was never begun (all zero but .fd = -1) or dropped before. */
+/* Ends it. Also allowed if it was never begun (all zero but .fd = -1) or was dropped before. */
 void amp_whole_drop(struct amp_whole_file *);
 
-/* The present file also under another name, whatever was there: a second link to the same bytes,
- * or a copy on a file system without links. */
+/* Gives the present file another name as well, and replaces whatever had that name: by a second
+ * link to the same bytes, or by a copy on a file system without links. */
 int amp_whole_keep(const char *path, const char *other, char *err, size_t err_size);
 
-/* Renames and removals in the folder of this file are on the disk. */
+/* Flushes renames and removals in the folder of this file to the disk. */
 int amp_folder_flush(const char *path_in_it, char *err, size_t err_size);
 
 #endif

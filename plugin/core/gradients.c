@@ -1,5 +1,9 @@
-/* The gradients of a pass and the sums of a step: where they are, what becomes of them, and the
- * update at the end of the step. */
+/* Keeps the gradients of a pass and the sums of a step, and turns them into the update. It decides
+ * where each gradient lies, when it is unscaled, and which rule a parameter follows. It must not
+ * know whether a pass counts: step.c calls amp_graph_accept_pass only for finite ones.
+ *
+ * Everything here is FP32: a sum over many images would lose its small terms in 16 bits, and the
+ * masters move by steps far below their own rounding in 16 bits. */
 #include "gradients.h"
 
 #include <math.h>
@@ -8,20 +12,21 @@
 
 #include "tensors.h"
 
-/* Whether weights of convolutions are updated and packed in one operation (kernels.h,
- * conv_update_sgd). */
+/* Whether the backend updates and packs the weights of a convolution in one operation (kernels.h,
+ * conv_update_sgd), which saves one pass over them. */
 static bool fuses_update(const struct amp_graph *g)
 {
     return g->backend->conv_update_sgd != NULL;
 }
 
-/* Whose gradient a convolution keeps. */
+/* Whether the convolution keeps this gradient itself, in a layout of its own. */
 static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
 {
     return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
 }
 
-/* Floats for the gradient of a param. Each begins where vectors can; what is over stays 0. */
+/* Floats that a gradient takes, rounded up so that the next one begins where vectors can. The
+ * padding stays 0. */
 static size_t room_for(const struct amp_param *p)
 {
     const size_t vector = 4;
@@ -36,7 +41,8 @@ static void count_gradients(struct amp_graph *g)
     }
 }
 
-/* Floats in gradients: convolutions keep theirs where there are sums, or the update reads those. */
+/* Floats in `gradients`. It has room for convolutions' weights only if the update must read them
+ * there: with sums, or with own_gradients, it does not. */
 static size_t gradients_of_pass(const struct amp_graph *g)
 {
     return g->sums || g->own_gradients ? g->n_flat : g->n_gradients;
@@ -46,6 +52,7 @@ void amp_graph_place_gradients(struct amp_graph *g)
 {
     size_t flat = 0, kept = g->n_flat;
     for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        /* Convolutions' weights come last: accept_pass then adds all others in one sweep. */
         size_t *next = is_kept(g, p) ? &kept : &flat;
         bool has_place = g->gradients && *next < gradients_of_pass(g);
         p->sum = g->sums ? g->sums + *next : NULL;
@@ -75,7 +82,7 @@ int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, s
     return 0;
 }
 
-/* Of the convolutions that learn: those before first_backward have none. */
+/* Only convolutions that learn: layers before first_backward have no gradient. */
 void amp_graph_list_weight_gradients(struct amp_graph *g)
 {
     g->n_learning = 0;
@@ -93,18 +100,20 @@ void amp_graph_list_weight_gradients(struct amp_graph *g)
 
 void amp_graph_begin_step(struct amp_graph *g)
 {
+    /* Convolutions' sums are not zeroed here: the first accepted pass overwrites them. */
     g->has_accepted_pass = false;
     if (g->sums) g->backend->fill_zero(g->context, g->sums, g->n_flat * sizeof(float));
 }
 
 void amp_graph_accept_pass(struct amp_graph *g, float scale)
 {
-    float unscale = 1 / scale; /* exact: a power of two */
+    float unscale = 1 / scale; /* exact, since the scale is a power of two */
     if (g->sums) {
         g->backend->accumulate(g->context, g->gradients, g->n_flat, unscale, g->sums);
         g->backend->conv_weight_gradients(g->context, g->of_step, g->n_learning, unscale,
                                           g->has_accepted_pass);
     } else {
+        /* One pass per step: the update multiplies by this, so nothing is copied. */
         g->unscale = unscale;
     }
     g->has_accepted_pass = true;
@@ -118,7 +127,8 @@ void amp_graph_clear_gradients(struct amp_graph *g)
     g->has_accepted_pass = false;
 }
 
-/* Room for any one gradient that a convolution keeps; false: there is no memory. */
+/* Allocates room for the largest gradient that a convolution keeps; false without memory. Only a
+ * log asks for the norm, so nobody else pays for this. */
 static bool make_norm_room(struct amp_graph *g)
 {
     size_t most = 1;
@@ -128,7 +138,8 @@ static bool make_norm_room(struct amp_graph *g)
     return g->norm_room != NULL;
 }
 
-/* Puts the squares of those that convolutions keep, one by one, behind grad_square's first. */
+/* Appends to grad_square, after its first element, the square sum of every gradient that a
+ * convolution keeps. Returns how many. */
 static int sum_own_gradients(struct amp_graph *g)
 {
     int count = 0;
@@ -156,6 +167,7 @@ bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
     float *squares = calloc((size_t)own + 1, sizeof *squares);
     if (!squares) return false;
     g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
+    /* Summed in double on the host: few numbers, of very different size. */
     double square = 0;
     for (int i = 0; i <= own; i++)
         square += squares[i];
@@ -173,6 +185,8 @@ void amp_graph_set_due(struct amp_graph *g, int layer)
         g->params[node->bind.first_param + k].due = true;
 }
 
+/* Darknet's rules: SGD divides the rate by the batch, Adam does not; SGD decays weights only, Adam
+ * biases and scales too. */
 static struct ampk_param rule_of(const struct amp_graph *g, const struct amp_param *p,
                                  const struct amp_update *u, bool adam)
 {
@@ -190,8 +204,8 @@ static struct ampk_param rule_of(const struct amp_graph *g, const struct amp_par
                                .clip = p->clip};
 }
 
-/* Those of a convolution: by sums, or by the gradient that it keeps of the step's pass, if it
- * learns and there was one. */
+/* The update of a convolution's weights, from its sum or from the gradient that it keeps of the
+ * only pass. Without an accepted pass that gradient is stale: factor 0. */
 static struct ampk_weight_update update_of(const struct amp_graph *g, const struct amp_param *p,
                                            struct ampk_param rule)
 {
@@ -204,7 +218,7 @@ struct due {
     int params, convs; /* in updates, in conv_updates */
 };
 
-/* Lists the parameters that are due, those with Adam's moments or the others. */
+/* Lists the marked parameters with Adam's moments (adam), or the others. */
 static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
 {
     struct due due = {0, 0};
@@ -220,9 +234,9 @@ static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool
     return due;
 }
 
-/* The masters are about to change. Where the backend updates and packs in one operation, that
- * raises the WEIGHTS words of the next pass, which are cleared for it; else the next pass packs
- * them and raises those words. */
+/* Call before the masters change. If the backend packs while it updates, the update raises the
+ * WEIGHTS words of the next pass, so they are cleared now; else the next pass packs the weights and
+ * raises them. */
 static void watch_update(struct amp_graph *g)
 {
     if (!fuses_update(g)) {
@@ -237,6 +251,7 @@ void amp_graph_update(struct amp_graph *g, const struct amp_update *u)
 {
     const struct ampk_backend *be = g->backend;
     watch_update(g);
+    /* Two rounds, since both lists share their memory. */
     struct due due = list_due(g, u, true);
     if (due.params) be->update_adam(g->context, g->updates, due.params, u->b1, u->b2, u->eps, u->t);
     if (due.convs)

@@ -1,3 +1,7 @@
+/* Builds a graph from a plan and runs its passes. It decides where each tensor lies (arena or
+ * Darknet's own memory), what is prepared before a pass, and when a run of layers may be recorded
+ * and played back. It must not know what a layer computes (layers.h), how gradients become an
+ * update (gradients.c), or what a fault means (step.c). */
 #include "graph.h"
 
 #include <stdio.h>
@@ -11,6 +15,7 @@
 
 /* ---- creation ---- */
 
+/* The plan counts a missing buffer as -1. */
 static void *in_arena(const struct amp_graph *g, int buffer)
 {
     return buffer < 0 ? NULL : g->arena + g->plan->buffers[buffer].offset;
@@ -29,11 +34,14 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     node->desc = &g->net->layers[i];
     node->plan = p;
     node->bind = *bind;
+    /* A border tensor is Darknet's own memory, so that Darknet's code, and the user's, find it
+     * where they look. */
     void *out = p->out == AMP_FORMAT_BORDER ? bind->output : in_arena(g, p->buffer[AMP_BUFFER_OUT]);
     void *delta = p->ours ? in_arena(g, p->buffer[AMP_BUFFER_DELTA]) : bind->delta;
     node->out = amp_graph_shaped(g, i, out, p->out);
     node->delta = amp_graph_shaped(g, i, delta, p->out);
     node->y = amp_graph_shaped(g, i, in_arena(g, p->buffer[AMP_BUFFER_Y]), p->in);
+    /* Without a buffer of its own dy is written over delta, which nobody reads after that. */
     int dy = p->buffer[AMP_BUFFER_DY];
     node->dy = amp_graph_shaped(g, i, dy < 0 ? delta : in_arena(g, dy), p->in);
     node->index = in_arena(g, p->buffer[AMP_BUFFER_INDEX]);
@@ -41,6 +49,7 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     make_copies(g, i, p->copy, node->copy);
     if (p->border_copy)
         node->copy[AMP_FORMAT_BORDER] = amp_graph_shaped(g, i, bind->output, AMP_FORMAT_BORDER);
+    /* In the order that struct amp_binding promises; a layer without batch-norm has no scales. */
     struct amp_param *first = g->params + bind->first_param;
     node->weights = bind->n_params > 0 ? &first[0] : NULL;
     node->biases = bind->n_params > 1 ? &first[1] : NULL;
@@ -49,7 +58,8 @@ static void make_node(struct amp_graph *g, int i, const struct amp_binding *bind
     amp_graph_mark_fp16(g, i);
 }
 
-/* A layer that writes into a route has its part of the route's output, and perhaps of its delta. */
+/* A layer that writes into a route gets its channels of the route's output, and perhaps of the
+ * route's delta. This runs after all nodes are made, since a route comes after its sources. */
 static void make_slice(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -60,6 +70,8 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
 }
 
+/* The lists that passes work with are allocated here, once. The + 1 keeps malloc and alloc from
+ * being asked for 0 bytes. */
 static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
 {
     size_t floats = 0;
@@ -86,6 +98,8 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
     return g->rolling_saved ? 0 : -1;
 }
 
+/* A loss keeps its unscaled delta in memory of its own, outside the arena: a replay at a lower
+ * scale starts from it. */
 static int allocate_loss(struct amp_graph *g, int i)
 {
     if (!g->plan->layers[i].loss || !g->plan->train) return 0;
@@ -95,7 +109,7 @@ static int allocate_loss(struct amp_graph *g, int i)
     return g->nodes[i].loss ? 0 : -1;
 }
 
-/* NULL: the plan says that the layer is ours, but no executor is. */
+/* NULL if the plan calls the layer ours but no executor exists for it. */
 static const struct amp_executor *executor_of(const struct amp_graph *g, int layer)
 {
     return g->plan->layers[layer].ours ? amp_layer_executor(g->net->layers[layer].type)
@@ -113,6 +127,7 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
     if (e->create && e->create(g, i, err, err_size)) return -1;
     if (allocate_loss(g, i)) return amp_graph_no_memory(g, i, "its loss", err, err_size);
     const struct amp_node *node = &g->nodes[i];
+    /* All convolutions pack their new weights in one call of the backend, which takes this list. */
     if (node->conv)
         g->convs[g->n_convs++] = (struct ampk_new_weights){node->conv, node->weights->value,
                                                            &node->watch[AMP_WATCH_WEIGHTS]};
@@ -122,6 +137,7 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
+    /* One byte more, so that an empty plan does not ask for 0 bytes. */
     g->arena = g->backend->alloc(g->context, g->plan->arena_bytes + 1);
     g->watch = g->backend->alloc(g->context, amp_graph_watch_bytes(g));
     g->inspected = g->backend->alloc(g->context, amp_graph_inspected_bytes(g));
@@ -129,6 +145,7 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->losses = calloc((size_t)g->n, sizeof *g->losses);
     if (!g->arena || !g->watch || !g->inspected || !g->grad_square || !g->losses)
         return amp_graph_no_memory(g, -1, "activations", err, err_size);
+    /* The loss sums lie directly behind the watch words, so that one transfer reads both. */
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
     amp_graph_clear_watch(g);
     if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
@@ -145,6 +162,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
 
 /* ---- segments ---- */
 
+/* A recording replays device work only. It cannot call Darknet's code, nor draw random numbers on
+ * the host. */
 static bool stands_apart(const struct amp_graph *g, int layer)
 {
     bool drawn_apart = g->net->layers[layer].type == AMP_DROPOUT && g->native.random_uniform;
@@ -163,6 +182,7 @@ static int find_segments(struct amp_graph *g)
             s = &g->segments[g->n_segments++];
             s->first = i;
         }
+        /* The next layer of ours opens a new segment. */
         if (apart) s = NULL;
         if (s) s->last = i;
         g->nodes[i].segment = s;
@@ -176,6 +196,7 @@ static void forget_recording(struct amp_graph *g, struct amp_segment_run *w)
     w->recording = NULL;
 }
 
+/* Before convolutions and tensors go: a recording refers to both. */
 static void free_segments(struct amp_graph *g)
 {
     for (int i = 0; i < g->n_segments; i++)
@@ -218,6 +239,8 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->unscale = 1;
     char why[400];
     if (make(g, owned, accumulate, why, sizeof why) == 0) return g;
+    /* Only the lack of memory gets advice on batch and subdivisions, and the advice needs the free
+     * bytes after the failed graph is gone. */
     bool no_memory = g->no_memory;
     amp_graph_free(g);
     if (no_memory)
@@ -228,6 +251,7 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     return NULL;
 }
 
+/* backend->free takes NULL, so half-made nodes need no special case. */
 static void free_node(struct amp_graph *g, struct amp_node *node)
 {
     const struct ampk_backend *be = g->backend;
@@ -270,6 +294,8 @@ void amp_graph_free(struct amp_graph *g)
     free(g);
 }
 
+/* Swaps instead of copying: `from` is freed right after and takes the fresh arrays with it. The
+ * lists below point into sums, so they are made again. */
 void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
 {
     float *rolling = g->rolling_saved, *sums = g->sums;
@@ -285,6 +311,7 @@ void amp_graph_take_step(struct amp_graph *g, struct amp_graph *from)
 
 /* ---- passes ---- */
 
+/* The convolutions keep a packed copy of the masters in their own type. */
 static void take_weights(struct amp_graph *g)
 {
     if (g->weights_stale) g->backend->conv_set_weights(g->context, g->convs, g->n_convs);
@@ -296,19 +323,26 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    if (!train) g->weights_stale = true; /* anybody may have written to the masters */
+    /* Before inference, Darknet or the program may have loaded or averaged weights without
+     * notice. */
+    if (!train) g->weights_stale = true;
     amp_graph_begin_inspection(g);
     g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
     struct ampk_tensor from = g->input;
+    /* This batch was rounded to the plan's format before it was copied here, so it is read in that
+     * type. */
     if (g->staged) {
         from.data = (void *)g->staged;
         from.dtype = amp_format_dtype(g->plan->input_format);
         g->staged = NULL;
     }
+    /* An update that packs the weights has already cleared the words and raised WEIGHTS for this
+     * pass; clearing them here would lose a fault. */
     if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* packed again: an inference's WEIGHTS words are its own */
+    g->weights_stale = !train; /* an inference raised WEIGHTS words of its own; the next training
+                                  pass must raise them again */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -316,11 +350,15 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
         g->backend->convert(g->context, &from, &g->input_copy[f], false, watch);
         watched = true;
     }
+    /* Nobody converts the input, so nothing has checked it yet. */
     if (!watched)
         g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+    /* Before the first layer and outside of any recording: the masks depend on `seen`, which a
+     * recording would freeze. */
     if (train) amp_dropout_draw(g);
 }
 
+/* The plan gives a layer one copy of its output for each other format that a reader wants. */
 static void copy_output(struct amp_graph *g, struct amp_node *node)
 {
     for (int f = 0; f < AMP_FORMATS; f++)
@@ -345,6 +383,8 @@ static size_t output_count(const struct amp_graph *g, int i)
     return (size_t)g->net->batch * (size_t)g->net->layers[i].outputs;
 }
 
+/* For each of Darknet's losses, writes scale times its unscaled delta where backward starts. Losses
+ * of ours do this in their own backward. */
 void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
@@ -352,11 +392,12 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     if (g->backward_began) amp_graph_inspect_deltas_anew(g);
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
-        if (g->backward_began) /* amp_graph_begin has cleared the words for the first */
+        if (g->backward_began) /* the first backward finds the words clear from amp_graph_begin */
             be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
                           (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
         if (!node->loss || node->plan->ours) continue;
         size_t n = output_count(g, i);
+        /* Some backends have one operation for this; the others do it in two. */
         if (be->loss_backward) {
             be->loss_backward(g->context, node->loss, n, scale, node->delta.data, false, NULL);
         } else {
@@ -367,7 +408,9 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
     g->backward_began = true;
 }
 
-/* Those of a pass are then dealt with all at once; else one by one, while the cache has them. */
+/* Whether all weight gradients of a pass are finished in one call after its last layer. That suits
+ * a device, where each launch costs time. A CPU finishes each one while it is still in the
+ * cache. */
 static bool weight_gradients_wait(const struct amp_graph *g)
 {
     return g->backend->record_begin != NULL;
@@ -377,24 +420,26 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     amp_graph_tell_tracer(g, layer, true, false);
+    /* Nobody contributes to this delta, so nobody overwrites what an earlier pass left in it. */
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
         g->backend->fill_zero(g->context, node->delta.data, bytes);
     }
-    if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else it has been */
+    if (!node->gradient_sums) amp_graph_look_at_delta(g, layer); /* else the reader already has */
     executor_of(g, layer)->backward(g, layer);
     if (node->gradient && !weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, node->gradient, 1, 1, false);
     amp_graph_show_gradient(g, layer);
     amp_graph_tell_tracer(g, layer, true, true);
-    /* after the last one: no layer's own time */
+    /* Outside the tracer's two calls: this time belongs to no single layer. */
     if (layer == g->plan->first_backward && weight_gradients_wait(g))
         g->backend->conv_weight_gradients(g->context, g->of_pass, g->n_learning, 1, false);
 }
 
 /* ---- passes of one segment ---- */
 
-/* Whether it last ran with the values that hold now; takes them. */
+/* Whether the segment last ran with the present values; stores them. A recording holds these values
+ * as constants, so another loss scale, label buffer or warm-up phase needs another recording. */
 static bool same_values(const struct amp_graph *g, struct amp_segment_run *w, bool backward)
 {
     float scale = backward ? g->scale : 0;
@@ -413,24 +458,28 @@ static void run_forward(struct amp_graph *g, const struct amp_segment *s)
         amp_graph_forward_layer(g, i);
 }
 
+/* Layers before first_backward have no backward (stopbackward=1), even inside a segment. */
 static void run_backward(struct amp_graph *g, const struct amp_segment *s)
 {
     for (int i = s->last; i >= s->first && i >= g->plan->first_backward; i--)
         amp_graph_backward_layer(g, i);
 }
 
-/* Unrecorded with values that are new; recorded once and played when they come again. */
+/* Runs new values once without recording, because that first run chooses plans and allocates
+ * memory, which a recording must not do. The second run with equal values is recorded; later runs
+ * play the recording. */
 static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pass pass,
                 void (*body)(struct amp_graph *, const struct amp_segment *))
 {
     const struct ampk_backend *be = g->backend;
     struct amp_segment_run *w = &s->runs[pass];
-    if (g->inspecting || g->see || g->trace) { /* more than was recorded */
+    if (g->inspecting || g->see || g->trace) { /* a recording lacks these extra calls */
         body(g, s);
         return;
     }
     bool same = same_values(g, w, pass == AMP_SEGMENT_BACKWARD);
     if (!same) forget_recording(g, w);
+    /* Recording itself may fail; then the body below runs as usual. */
     if (same && !w->recording && be->record_begin(g->context)) {
         body(g, s);
         w->recording = be->record_end(g->context);
@@ -461,7 +510,7 @@ void amp_graph_backward(struct amp_graph *g, int layer)
 
 /* ---- running statistics ---- */
 
-/* Between the rolling statistics and where they are saved. */
+/* Copies all rolling statistics to rolling_saved, or back, in one call of the backend. */
 static void copy_rolling(struct amp_graph *g, bool save)
 {
     float *saved = g->rolling_saved;

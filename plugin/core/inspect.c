@@ -1,3 +1,5 @@
+/* Shows the tensors of a pass to observers and collects numbers for the log. It must not change a
+ * pass: whoever looks gets copies, and without memory for a copy sees nothing. */
 #include "inspect.h"
 
 #include <stdlib.h>
@@ -9,6 +11,7 @@ size_t amp_graph_inspected_bytes(const struct amp_graph *g)
     return (size_t)g->n * AMP_INSPECTED * sizeof *g->inspected;
 }
 
+/* Rows of n words, one after the other. */
 static uint32_t *inspected_word(struct amp_graph *g, enum amp_inspected row, int layer)
 {
     return g->inspected + (int)row * g->n + layer;
@@ -25,6 +28,7 @@ static void show(struct amp_graph *g, enum amp_seen_what what, int layer, const 
     free(host);
 }
 
+/* Through FP32 NCHW: observers compare with Darknet, whatever the tensor is stored as. */
 void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
                     const struct ampk_tensor *x)
 {
@@ -37,11 +41,13 @@ void amp_graph_show(struct amp_graph *g, enum amp_seen_what what, int layer,
     g->backend->free(g->context, copy);
 }
 
+/* One place for both: the observer sees the tensor, the log gets its numbers. */
 static void inspect(struct amp_graph *g, const struct ampk_tensor *x, enum amp_inspected row,
                     int layer)
 {
     if (g->see && x->data)
         amp_graph_show(g, row == AMP_INSPECTED_OUT_MAX ? AMP_SEEN_OUT : AMP_SEEN_DELTA, layer, x);
+    /* On the device, into two words per layer: reading whole tensors back would take far longer. */
     if (g->inspecting && x->data)
         g->backend->inspect(g->context, x, inspected_word(g, row, layer),
                             inspected_word(g, row + 1, layer));
@@ -54,6 +60,7 @@ bool amp_graph_looked_at(const struct amp_graph *g)
 
 void amp_graph_begin_inspection(struct amp_graph *g)
 {
+    /* Inference is not inspected. */
     g->inspecting = g->inspecting && g->train;
     if (g->inspecting)
         g->backend->fill_zero(g->context, g->inspected, amp_graph_inspected_bytes(g));
@@ -61,7 +68,7 @@ void amp_graph_begin_inspection(struct amp_graph *g)
 
 void amp_graph_inspect_deltas_anew(struct amp_graph *g)
 {
-    if (g->inspecting)
+    if (g->inspecting) /* Both rows of deltas; they follow each other. */
         g->backend->fill_zero(g->context, inspected_word(g, AMP_INSPECTED_DELTA_MAX, 0),
                               2 * (size_t)g->n * sizeof *g->inspected);
 }
@@ -88,6 +95,7 @@ void amp_graph_show_gradient(struct amp_graph *g, int layer)
     }
     float *copy = g->backend->alloc(g->context, p->n * sizeof *copy);
     if (!copy) return;
+    /* A convolution keeps its gradient in a layout of its own and can only write it out. */
     struct ampk_weight_gradient to_copy = {node->conv, copy, NULL};
     g->backend->conv_weight_gradients(g->context, &to_copy, 1, 1, false);
     show(g, AMP_SEEN_GRADIENT, layer, copy, p->n, "fp32");
@@ -116,6 +124,7 @@ void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, 
     if (g->trace) g->trace(layer, backward, done, g->trace_user);
 }
 
+/* A delta from nobody is zero; it would only confuse an observer. */
 bool amp_graph_has_delta(const struct amp_graph *g, int layer)
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];

@@ -1,3 +1,6 @@
+/* The table of executors: it decides which layer types run our code, and on which backends. It must
+ * not know the plan: a layer of a listed type may still be Darknet's, for reasons that plan.c
+ * finds. */
 #include "layers.h"
 
 #include <stddef.h>
@@ -7,7 +10,7 @@
 
 static const struct row {
     const struct amp_executor *executor;
-    size_t needs; /* the operation that not every backend has; 0: none */
+    size_t needs; /* an operation that some backends lack; 0: none needed */
 } rows[AMP_BLANK + 1] = {
     [AMP_CONVOLUTIONAL] = {&amp_exec_convolution, 0},
     [AMP_CONNECTED] = {&amp_exec_convolution, 0},
@@ -26,20 +29,22 @@ static const struct row {
     [AMP_LOGISTIC] = {&amp_exec_logistic, NEEDS(logistic_loss)},
 };
 
-/* Operations are pointers to functions of different types; all that is asked is whether one is
- * there. */
+/* Whether the pointer at this offset is set. memcmp, since operations are functions of many types,
+ * and no single pointer type may read them all. */
 static bool has_operation(const struct ampk_backend *b, size_t operation)
 {
     static const char none[sizeof(void (*)(void))];
     return b && memcmp((const char *)b + operation, none, sizeof none) != 0;
 }
 
-/* Every layer with an operation of its own is a loss, or the softmax before one. */
+/* A type with an operation of its own is a loss, or the softmax before one; all of these also need
+ * loss_backward. */
 static bool runs_on(const struct row *row, const struct ampk_backend *b)
 {
     return !row->needs || (has_operation(b, row->needs) && b->loss_backward);
 }
 
+/* AMP_BLANK is the last type, so one word has a bit for each. */
 unsigned amp_layers_ours(const struct ampk_backend *b)
 {
     unsigned ours = 0;

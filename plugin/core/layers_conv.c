@@ -1,5 +1,10 @@
-/* [convolutional] and [connected], with and without batch-norm. A connected layer is a convolution
- * whose kernel covers its whole input. */
+/* Executor of [convolutional] and [connected], with and without batch-norm. A connected layer is a
+ * convolution whose kernel covers its whole input.
+ *
+ * It decides which fused operations of the backend a layer uses: sums of batch-norm taken along by
+ * the next data gradient, pooling inside batch-norm, and the first layer's weight gradient inside
+ * batch-norm's backward. It must not decide which layers are fused (plan_fuse.c), nor how the
+ * backend computes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +17,7 @@ static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
 {
     struct ampk_conv_shape s = amp_conv_shape(g->net, i);
     s.compute = g->plan->layers[i].compute;
+    /* The backend then needs no plan and no memory for gradients. */
     s.forward_only = !g->plan->layers[i].backward;
     s.biased = !g->net->layers[i].batch_normalize;
     return s;
@@ -24,26 +30,29 @@ static float *alloc_floats(struct amp_graph *g, int n)
     return p;
 }
 
-/* Whether the data gradient of layer i takes the sums of its source's batch-norm along; without
- * memory for them it does not. */
+/* Lets the data gradient of layer i take along the sums of its source's batch-norm, if that is
+ * faster. Without memory for the sums it does not: that costs speed, not the run. */
 static void choose_sums(struct amp_graph *g, int i)
 {
     const struct ampk_backend *be = g->backend;
     int s = amp_plan_normalized_source(g->plan, g->net, i);
     if (s < 0 || !be->conv_sums_gradients) return;
     struct amp_node *source = &g->nodes[s];
+    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)). */
     if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
         source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
 }
 
-/* The fused maxpool after layer i, or NULL. */
+/* The fused maxpool after layer i, or NULL. amp_plan_writes names the next layer also for a fused
+ * shortcut, so the type decides. */
 static struct amp_node *pool_after(const struct amp_graph *g, int i)
 {
     struct amp_node *to = &g->nodes[amp_plan_writes(g->plan, i)];
     return to->desc->type == AMP_MAXPOOL ? to : NULL;
 }
 
-/* The gradient behind layer i with an activation of two slopes. */
+/* Describes the gradient that reaches layer i, whose activation has two slopes. Before a fused
+ * maxpool that gradient is never stored: it follows from the pool's delta and index. */
 static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int i,
                                                   const struct ampk_batchnorm *bn)
 {
@@ -56,8 +65,8 @@ static struct ampk_layer_gradient gradient_behind(const struct amp_graph *g, int
                                         .sums = node->gradient_sums};
 }
 
-/* Whether batch-norm's backward leaves the weight gradient too, where no data gradient is wanted.
- */
+/* Whether batch-norm's backward also computes the weight gradient. That is possible if nobody wants
+ * a data gradient, as in a first layer, since dy is then needed for nothing else. */
 static bool choose_fused_gradient(struct amp_graph *g, int i)
 {
     const struct ampk_backend *be = g->backend;
@@ -74,12 +83,15 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     char why[400] = "";
     struct ampk_conv_shape shape = shape_of(g, i);
     node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
+    /* The backend marks lack of memory in its message: the user then gets advice on batch and
+     * subdivisions instead of an error about the shape. */
     if (!node->conv && strstr(why, AMPK_NO_MEMORY))
         return amp_graph_no_memory(g, i, "weights and work of its convolution", err, err_size);
     if (!node->conv) {
         snprintf(err, err_size, "layer %d (%s): %s", i, amp_layer_type_name(node->desc->type), why);
         return -1;
     }
+    /* Both questions may time operations, so they are asked once, here. */
     choose_sums(g, i);
     node->fuses_weight_gradient = choose_fused_gradient(g, i);
     if (!node->desc->batch_normalize) return 0;
@@ -89,6 +101,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     return amp_graph_no_memory(g, i, "batch-norm's statistics", err, err_size);
 }
 
+/* Training normalizes with the batch's own statistics, inference with the rolling ones. */
 static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struct amp_node *node,
                                           bool train)
 {
@@ -101,8 +114,9 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
     };
 }
 
-/* Its output, where that is stored nowhere: what goes into a fused sum in FP32, what a fused
- * maxpool compares as it compares it. */
+/* Shows the layer's own output to an observer although it is stored nowhere. A fused sum adds it in
+ * FP32, so it is shown in FP32; a fused maxpool compares rounded values, so it is shown as stored.
+ * Without memory it is not shown. */
 static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
 {
     struct amp_node *node = &g->nodes[i];
@@ -117,7 +131,7 @@ static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchn
     g->backend->free(g->context, out.data);
 }
 
-/* Its delta before a fused maxpool, which is stored nowhere. */
+/* The same for the delta before a fused maxpool. */
 static void show_own_delta(struct amp_graph *g, int i)
 {
     struct ampk_tensor delta = g->nodes[i].delta;
@@ -146,6 +160,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
                                             .rule = g->bn_rule,
                                             .amax = &node->watch[AMP_WATCH_ROLLING]};
     uint32_t *word = &node->watch[AMP_WATCH_Y];
+    /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
     be->conv_forward(g->context, node->conv, x, &node->y, g->train ? &statistics : NULL,
                      late ? NULL : word);
@@ -156,6 +171,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     else
         be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
                            late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
+    /* After the operation, and only for an observer: this computes the output a second time. */
     if (to != i && g->see) show_own_output(g, i, &bn);
 }
 
@@ -178,6 +194,7 @@ static void backward_batchnorm(struct amp_graph *g, int i)
     enum ampk_activation activation = node->desc->activation;
     uint32_t *dy_watch = &node->watch[AMP_WATCH_DY], *db_watch = &node->watch[AMP_WATCH_DBIAS];
     struct ampk_batchnorm bn = batchnorm_of(g, node, true);
+    /* With two slopes the sign of the output follows from y, so no output had to be kept. */
     const struct ampk_tensor *out = ampk_is_two_slopes(activation) ? NULL : &node->out;
     if (pool)
         g->backend->bn_act_pool_backward(g->context, &node->y, &bn, activation, &pool->delta,
@@ -193,7 +210,7 @@ static void backward_batchnorm(struct amp_graph *g, int i)
                                     db_watch);
 }
 
-/* All of a first layer's backward. */
+/* The whole backward of a layer without data gradient, in one operation. */
 static void backward_fused(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -204,7 +221,8 @@ static void backward_fused(struct amp_graph *g, int i)
                                  &node->watch[AMP_WATCH_DBIAS]);
 }
 
-/* What a data gradient sums up for its source; bn: memory for its part of it. */
+/* Describes the sums that a data gradient computes for its source. The caller owns bn, to which the
+ * result points. */
 static struct ampk_gradient_sums sums_for(const struct amp_graph *g, struct amp_node *source,
                                           struct ampk_batchnorm *bn)
 {
@@ -213,8 +231,9 @@ static struct ampk_gradient_sums sums_for(const struct amp_graph *g, struct amp_
                                        source->gradient_sums};
 }
 
-/* Convolution i and, of its source, what bn_backward_summed reads. The source's delta, which is
- * stored nowhere then, is made for those who look at it. */
+/* Backward of convolution i, which also computes the sums that bn_backward_summed of its source
+ * reads. The source's real delta is then stored nowhere: for an observer it is computed first, into
+ * the buffer that g overwrites afterwards. */
 static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
 {
     const struct ampk_backend *be = g->backend;
@@ -230,18 +249,21 @@ static void backward_summed(struct amp_graph *g, int i, struct amp_node *source)
                              &sums);
 }
 
+/* The source that expects sums from layer i, or NULL. */
 static struct amp_node *summed_source(const struct amp_graph *g, int i)
 {
     int s = g->plan->layers[i].sources[0];
     return s >= 0 && g->nodes[s].gradient_sums ? &g->nodes[s] : NULL;
 }
 
-/* A layer without batch-norm, from the gradient at its output on. */
+/* Backward of a layer without batch-norm, on a backend that fuses it. */
 static void backward_bias(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
     int loss = amp_graph_loss_behind(g, i);
     struct ampk_tensor d = node->delta;
+    /* Read directly from the loss, unscaled: the factor below applies the loss scale, and no scaled
+     * copy has to be stored. */
     if (loss >= 0) d.data = g->nodes[loss].loss;
     struct ampk_bias_gradient bias = {.out = &node->out,
                                       .d = &d,
@@ -256,7 +278,7 @@ static void backward_bias(struct amp_graph *g, int i)
     struct amp_contribution c;
     amp_contribution_begin(g, i, 0, &c);
     const struct ampk_tensor *x = amp_graph_source(g, i, 0);
-    if (source && amp_graph_looked_at(g)) { /* as in backward_summed */
+    if (source && amp_graph_looked_at(g)) { /* for an observer, as in backward_summed */
         g->backend->conv_bias_backward(g->context, node->conv, x, &bias, &node->dy, c.dx, false,
                                        NULL, NULL);
         amp_graph_look_at_delta(g, node->plan->sources[0]);
@@ -267,8 +289,9 @@ static void backward_bias(struct amp_graph *g, int i)
     amp_contribution_end(g, &c);
 }
 
-/* As Darknet's backward_connected_layer_gpu. Whether a delta had left FP16 before that, its watch
- * knows; a scale beyond FP16 clips nothing that is finite. */
+/* Darknet's backward_connected_layer_gpu clips the delta to 1; ours is scaled, so the limit is the
+ * scale. The watch word already knows whether the delta had left FP16 before. A scale beyond FP16's
+ * range clips no finite value. */
 static void clip_delta(struct amp_graph *g, const struct amp_node *node)
 {
     if (g->clips_connected && node->desc->type == AMP_CONNECTED)
@@ -295,6 +318,7 @@ static void backward(struct amp_graph *g, int i)
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
                               &node->dy, node->biases->grad, &node->watch[AMP_WATCH_DY],
                               &node->watch[AMP_WATCH_DBIAS]);
+    /* conv_backward_summed writes the source's delta itself: it is the only contribution. */
     if (source) {
         backward_summed(g, i, source);
         return;

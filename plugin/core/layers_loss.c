@@ -1,8 +1,11 @@
-/* Losses and softmax on the device: cost, logistic, region, softmax, yolo.
+/* Executors of losses and softmax on the device: cost, logistic, region, softmax, yolo.
  *
- * Their input and output are FP32 NCHW. A loss writes its unscaled delta to node->loss; the loss
- * scale is applied on the way to the source, so that a pass can be repeated with another scale
- * without running the loss again. */
+ * Input and output are FP32 NCHW: exponentials and box sizes need the range and precision of FP32.
+ * A loss writes its unscaled delta to node->loss; backward applies the loss scale on the way to the
+ * source, so that a pass can be repeated with another scale without running the loss again.
+ *
+ * This file turns a layer's description into the backend's options. It must not know the formulas:
+ * the backend's operations have those. */
 #include "layers.h"
 
 #include <stdio.h>
@@ -13,8 +16,8 @@
 #include "inspect.h"
 #include "tensors.h"
 
-/* An array of the host that an operation reads; *where is set to its copy. NULL data: *where is
- * NULL. */
+/* A host array that an operation reads. copy_constants sets *where to its copy in backend memory,
+ * or to NULL if data is NULL. */
 struct constant {
     const void *data;
     size_t bytes;
@@ -23,6 +26,7 @@ struct constant {
 
 enum { MOST_CONSTANTS = 8 };
 
+/* Keeps every array of the block aligned. */
 static size_t padded(size_t bytes)
 {
     return (bytes + 15) / 16 * 16;
@@ -33,7 +37,8 @@ static int no_memory(struct amp_graph *g, int i, char *err, size_t err_size)
     return amp_graph_no_memory(g, i, "what its loss reads", err, err_size);
 }
 
-/* Copies all of them to node->constants. -1 with the reason in err. */
+/* Copies all arrays into one block, node->constants, so that free_node frees them at once. -1 with
+ * the reason in err. */
 static int copy_constants(struct amp_graph *g, int i, const struct constant *c, int n, char *err,
                           size_t err_size)
 {
@@ -54,7 +59,7 @@ static int copy_constants(struct amp_graph *g, int i, const struct constant *c, 
     return 0;
 }
 
-/* node->options: a copy. */
+/* Keeps a copy of the options in node->options, for every later pass. */
 static int keep_options(struct amp_graph *g, int i, const void *options, size_t bytes, char *err,
                         size_t err_size)
 {
@@ -83,8 +88,9 @@ static int write_tree(struct amp_graph *g, int i, const struct amp_class_tree *t
     return copy_constants(g, i, all, 4 + n, err, err_size);
 }
 
-/* The tree that the layer names, its arrays in node->constants; `more` constants go there with it.
- * No tree: *tree is empty. -1 with the reason in err. most: classes that the layer has room for. */
+/* Reads the tree that the layer names and copies its arrays to node->constants, together with the
+ * `more` constants: a node has one block of constants. Without a tree, *tree is empty. -1 with the
+ * reason in err. most: classes that the layer has room for. */
 static int read_tree(struct amp_graph *g, int i, int most, struct ampk_tree *tree,
                      const struct constant *more, int n, char *err, size_t err_size)
 {
@@ -103,7 +109,7 @@ static int read_tree(struct amp_graph *g, int i, int most, struct ampk_tree *tre
 
 /* ---- passes ---- */
 
-/* The layer's input with the shape of its output. */
+/* The layer's input with the shape of its output, since the operations want equal shapes. */
 static struct ampk_tensor loss_input(const struct amp_graph *g, int i)
 {
     struct ampk_tensor x = g->nodes[i].out;
@@ -116,7 +122,7 @@ static size_t count_of(const struct amp_node *node)
     return (size_t)node->out.n * node->out.image_stride;
 }
 
-/* Whether a delta is to be computed in this pass. Without a truth it is zero. */
+/* Whether this pass computes the loss and its delta. Without a truth the delta is zero. */
 static bool loss_wanted(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -125,15 +131,19 @@ static bool loss_wanted(struct amp_graph *g, int i)
     return g->truth != NULL;
 }
 
-/* dx (+)= what reached the layer's own delta, if anything, + scale * node->loss. */
+/* dx (+)= the layer's own delta, if a later layer contributed to it, + scale * node->loss. */
 static void backward_loss(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     struct amp_contribution c;
     int s = node->plan->sources[0];
     bool read_itself = s >= 0 && amp_graph_loss_behind(g, s) == i;
+    /* The convolution before this loss reads node->loss itself; only an observer needs its
+     * delta. */
     if (read_itself && !amp_graph_looked_at(g)) return;
     if (!amp_contribution_begin(g, i, 0, &c)) return;
+    /* A scratch dx is watched by the conversion that follows, and a delta for observers only is not
+     * judged. */
     bool watched = c.dx->data != node->dx && !read_itself, accumulate = c.accumulate;
     uint32_t *watch = watched ? c.watch : NULL;
     if (node->delta.data) {
@@ -168,7 +178,8 @@ static void forward_logistic(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_tensor x = loss_input(g, i), out = node->out;
-    x.layout = out.layout = AMPK_NHWC; /* the operation's; here the order does not matter */
+    x.layout = out.layout =
+        AMPK_NHWC; /* the operation wants NHWC; for single values the order does not matter */
     g->backend->activation_forward(g->context, &x, AMPK_LOGISTIC, &out,
                                    &node->watch[AMP_WATCH_OUT]);
     if (loss_wanted(g, i))
@@ -223,6 +234,7 @@ static void forward_region(struct amp_graph *g, int i)
     struct ampk_tensor x = loss_input(g, i);
     g->backend->region_forward(g->context, o, &x, &node->out, &node->watch[AMP_WATCH_OUT]);
     if (!loss_wanted(g, i)) return;
+    /* Changes during training, so it is set before every pass. */
     o->warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
     g->backend->region_loss(g->context, o, &node->out, g->truth, node->loss, &g->loss_sums[i],
                             &node->watch[AMP_WATCH_LOSS]);
@@ -242,7 +254,8 @@ static int create_softmax(struct amp_graph *g, int i, char *err, size_t err_size
     return keep_options(g, i, &o, sizeof o, err, err_size);
 }
 
-/* Darknet gives the layer no image shape; a spatial one has its input's. */
+/* Darknet gives a softmax no image shape, but a spatial one works per pixel and needs the shape of
+ * its input. */
 static struct ampk_tensor image_shaped(const struct amp_graph *g, int i, struct ampk_tensor t)
 {
     const struct amp_layer_desc *l = &g->net->layers[i];
@@ -267,6 +280,8 @@ const struct amp_executor amp_exec_softmax = {create_softmax, forward_softmax, b
 
 /* ---- yolo ---- */
 
+/* Darknet makes room for AMP_YOLO_TRUTHS labels whatever max= says, but its loss looks at no more
+ * than max. */
 static struct ampk_yolo_head describe_yolo(const struct amp_graph *g, int i)
 {
     const struct amp_layer_desc *l = &g->net->layers[i];

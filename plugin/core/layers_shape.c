@@ -1,5 +1,8 @@
-/* Layers that move values or change them one by one: activation, avgpool, dropout, maxpool, reorg,
- * route, shortcut, upsample. None of them has weights. */
+/* Executors of the layers that move values or change them one by one: activation, avgpool, dropout,
+ * maxpool, reorg, route, shortcut, upsample. None of them has weights.
+ *
+ * This file decides which tensors and directions go to the backend. It must not decide which layers
+ * are fused or are slices of a route: the plan says that. */
 #include "layers.h"
 
 #include <stdlib.h>
@@ -15,6 +18,8 @@ static void forward_activation(struct amp_graph *g, int i)
                                    &node->out, &node->watch[AMP_WATCH_OUT]);
 }
 
+/* Here and below: if nobody wants the source's gradient, as in front of the first layer that
+ * learns, the contribution does not begin and nothing runs. */
 static void backward_activation(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -81,6 +86,7 @@ static void draw_on_host(struct amp_graph *g, struct amp_node *node)
 {
     size_t n = count_of(node);
     for (size_t i = 0; i < n; i++)
+        /* The same comparison as Darknet's, so that equal random numbers keep equal values. */
         node->drawn[i] = !(g->native.random_uniform() < node->desc->probability);
     g->backend->write(g->context, node->index, node->drawn, n);
 }
@@ -91,6 +97,7 @@ void amp_dropout_draw(struct amp_graph *g)
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];
         if (node->desc->type != AMP_DROPOUT) continue;
+        /* Each layer has its own part of the stream: its number is part of the counter. */
         struct ampk_draw draw = g->masks;
         draw.counter[1] += (uint32_t)i;
         g->backend->dropout_draw(g->context, &draw, node->desc->probability, node->index,
@@ -102,6 +109,7 @@ static void forward_dropout(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     const struct ampk_tensor *x = amp_graph_source(g, i, 0);
+    /* Darknet's dropout scales the kept values in training, so inference only passes values on. */
     if (!g->train) {
         g->backend->convert(g->context, x, &node->out, false, &node->watch[AMP_WATCH_OUT]);
         return;
@@ -125,7 +133,7 @@ const struct amp_executor amp_exec_dropout = {create_dropout, forward_dropout, b
 
 /* ---- maxpool: of a fused one (plan.h) the convolution before it does both passes ---- */
 
-/* A backend whose index is larger than the plan's gets memory of its own. */
+/* Memory for the index, if the backend needs a larger one than the plan has counted. */
 static int create_maxpool(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
@@ -160,7 +168,8 @@ const struct amp_executor amp_exec_maxpool = {create_maxpool, forward_maxpool, b
 
 /* ---- reorg: Darknet's four kinds; each is a permutation, so backward is the opposite one ---- */
 
-/* extra: the input, followed by zeros. */
+/* With extra= Darknet copies the input and puts zeros behind it; this is the part of `whole` that
+ * holds the input. */
 static struct ampk_tensor without_extra(const struct amp_node *node,
                                         const struct ampk_tensor *whole)
 {
@@ -219,8 +228,8 @@ const struct amp_executor amp_exec_reorg = {.forward = forward_reorg, .backward 
  * Concatenation of channels, or of flat vectors where the images differ in size. A source whose
  * output or delta is a slice of the route's (plan.h) needs no copy. */
 
-/* The part of the route's output or delta that a source fills from `first` on: channels, or
- * elements of every image. */
+/* The part of the route's output or delta that belongs to one source and begins at `first`: at this
+ * channel, or, if the route is flat, at this element of every image. */
 static struct ampk_tensor part_of(const struct amp_graph *g, int i, const struct ampk_tensor *whole,
                                   int first, const struct ampk_tensor *source)
 {
@@ -247,6 +256,7 @@ static void forward_route(struct amp_graph *g, int i)
     for (int k = 0; k < node->desc->n_sources; k++) {
         const struct ampk_tensor *x = amp_graph_source(g, i, k);
         struct ampk_tensor part = part_of(g, i, &node->out, first, x);
+        /* The source has already written a slice. */
         if (!is_slice(g, i, k, false))
             g->backend->convert(g->context, x, &part, false, &node->watch[AMP_WATCH_OUT]);
         first += part.c;
@@ -260,6 +270,7 @@ static void backward_route(struct amp_graph *g, int i)
     for (int k = 0; k < node->desc->n_sources; k++) {
         struct ampk_tensor part = part_of(g, i, &node->delta, first, amp_graph_source(g, i, k));
         first += part.c;
+        /* The source reads its part of this delta directly. */
         if (is_slice(g, i, k, true)) continue;
         struct amp_contribution c;
         if (!amp_contribution_begin(g, i, k, &c)) continue;
@@ -285,7 +296,8 @@ static void forward_shortcut(struct amp_graph *g, int i)
                                  &node->watch[AMP_WATCH_OUT]);
 }
 
-/* One source at a time: they share the buffer for contributions that need conversion. */
+/* One source at a time, since both share the buffer for contributions that need conversion. A fused
+ * sum and its terms share one delta; then there is nothing to add. */
 static void backward_shortcut(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
@@ -313,7 +325,8 @@ static void forward_upsample(struct amp_graph *g, int i)
                          &node->out, false, &node->watch[AMP_WATCH_OUT]);
 }
 
-/* The adjoint of repeating a cell is the sum over its copies, and the other way round. */
+/* The gradient of repeating a cell is the sum over its copies, and the other way round: the
+ * operation with `reverse` flipped. */
 static void backward_upsample(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];

@@ -1,3 +1,5 @@
+/* Decides what a training run prints and logs, and how often. It must not decide anything about the
+ * training itself: it gets verdicts and numbers and puts them into words. */
 #include "log.h"
 
 #include <errno.h>
@@ -15,6 +17,7 @@
 #define PROGRESS_SECONDS 10
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
 
+/* Monotonic: a corrected system clock must not spoil speeds. */
 static double now(void)
 {
     struct timespec t;
@@ -30,8 +33,9 @@ void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
     log->last_fault.class = AMP_FAULT_NONE;
 }
 
-/* Whether it begins as our lines do, or is empty; a full disk may have cut the line off. If not, or
- * if it cannot be read, errno says so. */
+/* Whether the file begins as our lines do, or is empty; a full disk may have cut its first line
+ * off. If it does not, or cannot be read, errno says so. This protects a user's file that amp_log=
+ * names by mistake. */
 static bool is_log(const char *path)
 {
     char begin[sizeof LINE_BEGINS - 1];
@@ -42,14 +46,15 @@ static bool is_log(const char *path)
     return n >= 0 && !memcmp(begin, LINE_BEGINS, (size_t)n);
 }
 
+/* By device and inode, since /dev/stdout and the real path are two names of one file. */
 static bool is_behind(int fd, const struct stat *file)
 {
     struct stat info;
     return !fstat(fd, &info) && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
 }
 
-/* Where the program prints to a file, and the log is that file (/dev/stdout): the descriptor that
- * it prints to, so that nothing is written over; -1: elsewhere. */
+/* If the program's output goes to a file and the log is that same file (amp_log=/dev/stdout): the
+ * descriptor that it prints to, so that neither overwrites the other. -1: another file. */
 static int find_output(const struct stat *file)
 {
     return is_behind(STDOUT_FILENO, file)   ? STDOUT_FILENO
@@ -57,13 +62,14 @@ static int find_output(const struct stat *file)
                                             : -1;
 }
 
-/* A descriptor that appends; *own: to a regular file that is the log's alone. -1 with errno. Never
- * waits: a pipe must have its reader. */
+/* A descriptor that appends. *own: it belongs to a regular file that only the log writes. -1 with
+ * errno. Never waits: opening a pipe without a reader is an error. */
 static int open_to_append(const char *path, bool *own)
 {
     struct stat info;
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
     if (fd < 0) return -1;
+    /* Sets the flags to O_APPEND alone: O_NONBLOCK was for opening, writes to a pipe may wait. */
     if (fcntl(fd, F_SETFL, O_APPEND) || fstat(fd, &info)) {
         close(fd);
         return -1;
@@ -77,6 +83,7 @@ static int open_to_append(const char *path, bool *own)
     return *own ? -1 : fcntl(output, F_DUPFD_CLOEXEC, 0);
 }
 
+/* is_log sets EEXIST for a file that is not ours; open sets ENXIO for a pipe without a reader. */
 static const char *why_not_opened(const char *path)
 {
     struct stat info;
@@ -90,6 +97,7 @@ static const char *why_not_opened(const char *path)
 
 int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
 {
+    /* Only the first of several networks has the file. */
     if (!path[0] || log->place || log->json || log->json_failed) return 0;
     int fd = open_to_append(path, &log->json_is_own);
     log->json = fd < 0 ? NULL : fdopen(fd, "a");
@@ -99,7 +107,8 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
     return -1;
 }
 
-/* redone and skipped are also told of all runs: progress lines and amp_log count those. */
+/* Also prints redone and skipped of all runs together, since progress lines and amp_log show those
+ * numbers. */
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
@@ -121,6 +130,8 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     fputc('\n', log->out);
 }
 
+/* A fault that repeats is counted, not printed again: at the floor every step would print a
+ * line. */
 static void flush_repeats(struct amp_log *log)
 {
     char scale[32];
@@ -174,6 +185,7 @@ static const char *description(const struct amp_fault *f)
     }
 }
 
+/* Two bad images are two facts, so they are never taken for a repeat. */
 static int same_place(const struct amp_fault *a, const struct amp_fault *b)
 {
     if (a->class == AMP_FAULT_INPUT) return 0; /* another image */
@@ -192,7 +204,7 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     log->last_fault = *f;
     log->last_verdict = verdict;
     char from[32], to[32];
-    flockfile(log->out); /* other networks' threads have lines, too */
+    flockfile(log->out); /* threads of other networks print lines too */
     fprintf(log->out,
             "mixed precision: %s%s of layer %d (%s) %s (largest %.3g, subdivision %d%s%s)",
             log->who, amp_watch_name(f->tensor), f->layer,
@@ -213,6 +225,7 @@ void amp_log_many_demotions(struct amp_log *log, int iterations, int window)
             log->who, iterations, window);
 }
 
+/* The repeats come first, so that lines stay in the order of events. */
 void amp_log_carry_on(struct amp_log *log, const char *why)
 {
     flush_repeats(log);
@@ -234,11 +247,12 @@ void amp_log_scale(struct amp_log *log, const char *why, double old_scale, doubl
 {
     char from[32], to[32];
     flush_repeats(log);
-    log->last_fault.class = AMP_FAULT_NONE; /* the next overflow is told in full */
+    log->last_fault.class = AMP_FAULT_NONE; /* the next overflow is printed in full */
     fprintf(log->out, "mixed precision: %sloss scale %s -> %s (%s)\n", log->who,
             amp_scale_text(old_scale, from), amp_scale_text(new_scale, to), why);
 }
 
+/* h:mm:ss, rounded to seconds. */
 static void print_left(FILE *f, double seconds)
 {
     long s = (long)(seconds + 0.5);
@@ -250,6 +264,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     char scale[32];
     int together =
         log->together ? log->together : 1; /* `iteration` counts the others' images too */
+    /* Speed since the last progress line, not since the start: it shows changes. */
     double per_iteration = (time - log->window_start) / (double)log->window_iterations / together;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
@@ -272,6 +287,7 @@ bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
 }
 
+/* Nine digits give back the same float. */
 static void print_number(FILE *f, const char *key, double value)
 {
     fprintf(f, ", \"%s\": ", key);
@@ -292,7 +308,8 @@ static void write_layers(FILE *f, const struct amp_numbers *numbers)
     if (numbers->n_layers) fputc(']', f);
 }
 
-/* What was written is in the file, or it is given up. */
+/* Puts what was written into the file at once, so that a reader can follow the run. After an error
+ * the file is given up: a full disk must not end a training. */
 static void flush_json(struct amp_log *log)
 {
     if (!fflush(log->json)) return;
@@ -305,9 +322,10 @@ static void flush_json(struct amp_log *log)
 static void write_json(struct amp_log *log, const struct amp_scaler *s, double seconds,
                        const struct amp_numbers *numbers)
 {
+    /* A run from the beginning starts a new log; a resumed one appends. */
     bool begins = log->json_is_own && log->iteration == 1 && log->iterations == 1;
     bool emptied = begins && !ftruncate(fileno(log->json), 0);
-    (void)emptied; /* where that fails, so does the writing */
+    (void)emptied; /* an error here shows in the writing too */
     fprintf(log->json, LINE_BEGINS "%zu", log->iteration);
     print_number(log->json, "loss", log->loss);
     print_number(log->json, "loss_scale", s->scale);
@@ -322,6 +340,8 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
 
 void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
 {
+    /* The clock starts at the first step, not at the start of the program: loading is no training
+     * time. */
     if (log->started > 0) return;
     log->start = *s;
     log->started = log->window_start = log->last_progress = log->last_iteration = now();
@@ -345,6 +365,8 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
 void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50, double map75,
                             double map, double seconds)
 {
+    /* All clocks move on by the time of the evaluation, so that speeds and seconds count training
+     * only. */
     log->last_iteration += seconds;
     log->window_start += seconds;
     log->started += seconds;
@@ -359,6 +381,7 @@ void amp_log_add_evaluation(struct amp_log *log, size_t iteration, double map50,
 
 /* ---- numbers of layers ---- */
 
+/* JSON and the log have no inf: NAN stands for "not finite". */
 static double magnitude(uint32_t bits)
 {
     float value;
@@ -370,11 +393,13 @@ void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbe
 {
     size_t n = (size_t)g->n;
     uint32_t *words = calloc(n, AMP_INSPECTED * sizeof *words), *rows[AMP_INSPECTED];
+    /* Without memory all numbers of the layers are NAN; training goes on. */
     for (int r = 0; words && r < AMP_INSPECTED; r++)
         rows[r] = words + (size_t)r * n;
     if (words) amp_graph_inspected(g, rows);
     for (int i = 0; i < g->n; i++) {
         bool has_delta = words && backward && amp_graph_has_delta(g, i);
+        /* The output of a layer with a fused one after it is stored nowhere. */
         bool has_out = words && amp_plan_writes(g->plan, i) == i;
         double elements = (double)g->net->batch * g->net->layers[i].outputs;
         layers[i] = (struct amp_layer_numbers){
@@ -390,7 +415,8 @@ void amp_numbers_read(struct amp_graph *g, bool backward, struct amp_layer_numbe
 
 /* ---- lines of losses ---- */
 
-/* Averages over no truths come out as NaN, as Darknet's do. */
+/* In Darknet's words, since scripts parse these lines. Averages over no truths are NaN, as
+ * Darknet's are. */
 static void print_yolo(const struct ampk_loss_sums *s, int layer, float boxes, FILE *to)
 {
     fprintf(to,

@@ -1,5 +1,5 @@
-/* The [net] section and the order of the layers (net_layers.c); what Darknet's shared workspace
- * would hold. */
+/* Describes the [net] section and then each layer (net_layers.c), and checks the workspace that
+ * Darknet's layers would share. It must not know options of ours or what the description is for. */
 #include "describer.h"
 
 #include <math.h>
@@ -21,6 +21,7 @@ static int describe_net(struct describer *d, int w, int h)
         return -1;
     int batch = key_int(d, "batch", 1);
     if (amp_desc_positive(d, "batch", batch)) return -1;
+    /* As Darknet computes net->batch: the division drops a remainder. */
     int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
     if (pass > MAX_INTEGER)
         return amp_desc_fail(d, amp_cfg_line(d->section, "batch"),
@@ -35,11 +36,13 @@ static int describe_net(struct describer *d, int w, int h)
     net->burn_in = key_int(d, "burn_in", 0);
     net->adam = key_int(d, "adam", 0);
     net->clip = (float)amp_cfg_float(d->section, "clip", 0);
+    /* A size given by the caller stands for resize_network, which ignores the cfg's. */
     net->w = w ? w : key_int(d, "width", 0);
     net->h = h ? h : key_int(d, "height", 0);
     net->c = key_int(d, "channels", 0);
     if (amp_desc_product(d, net->w, net->h, net->c, &net->inputs)) return -1;
     int image = net->inputs;
+    /* Only a net without an image, such as a recurrent one, uses inputs=. */
     if (!w) net->inputs = key_int(d, "inputs", net->inputs);
     if (image && net->inputs != image)
         return amp_desc_fail(
@@ -57,8 +60,8 @@ static int describe_net(struct describer *d, int w, int h)
     return 0;
 }
 
-/* Of the buffer that all layers share, what Darknet asks for one of them: in bytes, but for
- * [local], where it takes floats for bytes, and for [crnn], whose convolutions it forgets. */
+/* Size that Darknet reserves for one layer in the workspace that all layers share: in bytes. For
+ * [local] it mistakes floats for bytes, and for [crnn] it forgets the convolutions inside. */
 static double workspace_asked(const struct amp_layer_desc *l)
 {
     double window = (double)l->size * l->size;
@@ -74,6 +77,7 @@ static double workspace_asked(const struct amp_layer_desc *l)
     }
 }
 
+/* Size that the layer really uses, for the two layers that Darknet gets wrong. */
 static double workspace_needed(const struct amp_layer_desc *l)
 {
     if (l->type == AMP_LOCAL) return 4 * workspace_asked(l);
@@ -81,6 +85,8 @@ static double workspace_needed(const struct amp_layer_desc *l)
     return 0;
 }
 
+/* The largest request of all layers counts, so a large convolution elsewhere may save a wrong
+ * one. */
 static int check_workspace(struct describer *d)
 {
     double there = 0;
@@ -116,6 +122,7 @@ static int describe_all(struct describer *d, int w, int h)
     for (int i = 1; i < cfg->n_sections; i++) {
         d->section = &cfg->sections[i];
         d->index = i - 1;
+        /* Counted before the layer is described, so that a half-described one is freed too. */
         d->net->n = i;
         if (amp_describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
@@ -156,6 +163,7 @@ void amp_net_desc_free(struct amp_net_desc *net)
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *net, int i)
 {
     if (i < 0) {
+        /* inputs= may differ from the image, and then it counts. */
         bool image = (int64_t)net->c * net->h * net->w == net->inputs;
         return image ? (struct amp_image_shape){net->c, net->h, net->w}
                      : (struct amp_image_shape){net->inputs, 1, 1};
@@ -180,6 +188,7 @@ struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *net, int i)
                                 .stride = l->stride,
                                 .pad = l->pad,
                                 .groups = l->groups};
+    /* Its window covers the whole input, so each filter gives one value. */
     if (l->type == AMP_CONNECTED) {
         s.kh = x.h;
         s.kw = x.w;

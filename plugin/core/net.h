@@ -1,9 +1,9 @@
-/* What a cfg describes: every layer's type, shapes and sources, computed from the text alone.
+/* The description of a net: every layer's type, shapes and sources, computed from the cfg's text
+ * alone.
  *
  * No Darknet, no allocation of weights or activations. Shapes follow the make_*_layer and parse_*
- * functions of Darknet. Counts are per image unless said. Sources are layer indices; -1 is the
- * network's input.
- */
+ * functions of Darknet. Counts are per image unless said otherwise. Sources are layer indices; -1
+ * is the network's input. */
 #ifndef AMP_NET_H
 #define AMP_NET_H
 
@@ -20,15 +20,15 @@
 struct amp_loss_desc {
     /* yolo, region */
     int n_anchors;       /* anchors; 2 numbers each */
-    float *anchor_sizes; /* .5 where the cfg gives none */
+    float *anchor_sizes; /* .5 for those that the cfg lacks */
     int *mask;           /* yolo: the anchor of each box; NULL: box i has anchor i */
-    const char *map;     /* file: label's class to the head's; NULL */
+    const char *map;     /* file that maps a label's class to the head's; NULL: none */
     bool softmax, background, bias_match, rescore;
     float ignore_thresh, truth_thresh, thresh;
     float coord_scale, object_scale, noobject_scale, class_scale;
     int mask_scale;
 
-    const char *tree; /* file: region, softmax; NULL */
+    const char *tree; /* file with a class tree, of region and softmax; NULL: none */
 
     /* softmax */
     int groups;
@@ -40,8 +40,9 @@ struct amp_loss_desc {
 
 /* ---- layers and the net ---- */
 
-/* Boxes of an image that Darknet makes room for in net.truth, whatever max= says, and its defaults
- * of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's default. */
+/* Labels of an image that Darknet makes room for in net.truth, whatever max= says; also its
+ * defaults of max= (make_region_layer, make_yolo_layer, parser.c). A [detection] has yolo's
+ * default. */
 enum { AMP_REGION_TRUTHS = 30, AMP_YOLO_TRUTHS = 90 };
 
 struct amp_layer_desc {
@@ -49,11 +50,12 @@ struct amp_layer_desc {
     const char *type_name; /* as written in the cfg, with brackets; owned by the cfg */
     int line;              /* of the section in the cfg */
     int w, h, c, inputs;
-    int out_w, out_h, out_c, outputs; /* out_w/h/c may be 0 where Darknet leaves no image shape */
+    int out_w, out_h, out_c, outputs; /* out_w/h/c are 0 if Darknet leaves no image shape */
     int n_sources, *sources;
     int filters, size, stride, pad, groups; /* pad: in cells, as Darknet's l.pad */
     bool batch_normalize, binary, xnor, reverse, flatten;
-    bool smooth; /* convolutional: on a GPU Darknet adds to the delta what smooths the output */
+    bool smooth; /* convolutional: on a GPU Darknet adds a term to the delta that smooths the output
+                  */
     enum ampk_activation activation;
     int extra;               /* reorg */
     int hidden;              /* crnn: hidden filters */
@@ -63,8 +65,8 @@ struct amp_layer_desc {
     bool noloss;             /* softmax */
     int classes, num, total; /* heads: boxes per cell, anchors */
     int coords, max_boxes, random;
-    struct amp_loss_desc loss; /* of a layer that can have one, else zeros */
-    bool truth;                /* its output is the truth of the layers after it */
+    struct amp_loss_desc loss; /* zeros if the layer cannot have a loss */
+    bool truth;                /* the layers after it take its output as their truth */
     bool stopbackward, onlyforward, dontload, dontsave, dontloadscales;
     int numload;
     float learning_rate_scale;
@@ -85,11 +87,11 @@ struct amp_net_desc {
     float clip;
 };
 
-/* Refuses what Darknet would crash on or compute out of bounds: bad values (cfg_values.h), sizes,
- * windows, workspaces, and counts past 2^31. strict: also refuse what this Darknet would silently
- * replace by something else (unknown layer type or activation, `groups` on a route). w, h: 0 = from
- * the cfg, else as after resize_network(w, h). The cfg must outlive the result. NULL with
- * "file:line: ..." in err. */
+/* Describes the net of a cfg. Refuses whatever Darknet would crash on or compute out of bounds: bad
+ * values (cfg_values.h), sizes, windows, workspaces, and counts past 2^31. strict: also refuses
+ * whatever this Darknet would silently replace (an unknown layer type or activation, `groups` on a
+ * route). w, h: 0 = from the cfg, else as after resize_network(w, h). The cfg must outlive the
+ * result. NULL with "file:line: ..." in err. */
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *, int w, int h, bool strict,
                                       char *err, size_t err_size);
 void amp_net_desc_free(struct amp_net_desc *);
@@ -100,13 +102,13 @@ struct amp_image_shape {
     int c, h, w;
 };
 
-/* Of the output of layer i (-1: the network's input); {values, 1, 1} where Darknet leaves no image
+/* Shape of layer i's output (-1: of the network's input); {values, 1, 1} if Darknet leaves no image
  * shape. */
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
 
-/* Layer i, [convolutional] or [connected], on a pass of net's batch: the window of a connected
- * layer is the whole image that it reads. compute, forward_only and biased are left to the caller.
- */
+/* Layer i, [convolutional] or [connected], as a convolution over a pass's batch. The window of a
+ * connected layer is the whole image that it reads. The caller sets compute, forward_only and
+ * biased. */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
 
 #endif

@@ -1,5 +1,9 @@
-/* Every kind of layer: shapes, weights and sources from its section, as Darknet's parse_* and
- * make_*_layer compute them. */
+/* Describes every kind of layer from its section: shapes, weights and sources, as Darknet's parse_*
+ * and make_*_layer compute them. It must not know losses' own keys (net_losses.c) or what a plan
+ * makes of a layer.
+ *
+ * All products are computed in 64 bits and checked: Darknet computes them as int, and an overflow
+ * there ends in memory that is too small. */
 #include "describer.h"
 
 #include <stdlib.h>
@@ -7,8 +11,8 @@
 
 #include "options.h"
 
-#define MAX_SIZE  65536 /* of a window, its stride and padding */
-#define MAX_REORG 1024  /* its stride; the square must fit */
+#define MAX_SIZE  65536 /* largest window, stride and padding */
+#define MAX_REORG 1024  /* largest stride of reorg, whose square must fit in int */
 
 /* ---- helpers ---- */
 
@@ -42,7 +46,8 @@ static int set_output(struct describer *d, struct amp_layer_desc *l, int64_t w, 
     return 0;
 }
 
-/* Darknet multiplies these as int before it allocates: past 2^31 it would reserve too little. */
+/* Darknet multiplies these as int before it allocates: past 2^31 it would reserve too little
+ * memory. */
 static int check_counts(struct describer *d, const struct amp_layer_desc *l)
 {
     int64_t outputs = (int64_t)d->net->batch * l->outputs;
@@ -67,6 +72,7 @@ static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, i
     return 0;
 }
 
+/* Darknet would compute with a width and height of 0. */
 static int need_image(struct describer *d)
 {
     if (d->w && d->h && d->c) return 0;
@@ -75,7 +81,7 @@ static int need_image(struct describer *d)
                          d->section->name);
 }
 
-/* The layers named by a comma list, negative ones relative to this layer. */
+/* Reads the layers of a comma list; negative numbers count back from this layer. */
 static int read_sources(struct describer *d, struct amp_layer_desc *l, const char *key)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(d->section, key);
@@ -120,6 +126,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
     l->filters = key_int(d, "filters", 1);
     l->size = key_int(d, "size", 1);
     l->stride = key_int(d, "stride", 1);
+    /* As in Darknet: pad=1 means half the window, and then padding= has no effect. */
     l->pad = key_int(d, "pad", 0) ? l->size / 2 : key_int(d, "padding", 0);
     l->groups = key_int(d, "groups", 1);
     l->batch_normalize = key_int(d, "batch_normalize", 0);
@@ -181,6 +188,8 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
         amp_desc_positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
         return -1;
+    /* Darknet computes the output with this rule, but unfolds its input with another; where the two
+     * differ, it would write out of bounds. */
     int less = l->pad ? 1 : l->size;
     if (set_output(d, l, (l->w - less) / l->stride + 1, (l->h - less) / l->stride + 1, l->filters))
         return -1;
@@ -210,7 +219,7 @@ static int describe_connected(struct describer *d, struct amp_layer_desc *l)
     return 0;
 }
 
-/* rnn, gru, lstm: matrices on vectors; Darknet leaves them without an image shape. */
+/* rnn, gru, lstm: matrices on vectors. Darknet leaves them without an image shape. */
 static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
 {
     int out = key_int(d, "output", 1);
@@ -258,6 +267,8 @@ static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
     if (set_output(d, l, ((int64_t)l->w + l->pad - l->size) / l->stride + 1,
                    ((int64_t)l->h + l->pad - l->size) / l->stride + 1, l->c))
         return -1;
+    /* First cell of the first window, as Darknet places it; every window needs at least one cell of
+     * the input. */
     int64_t last = -l->pad / 2;
     bool outside = last + l->size < 1 || last + (l->out_w - 1LL) * l->stride >= l->w ||
                    last + (l->out_h - 1LL) * l->stride >= l->h;
@@ -292,6 +303,7 @@ static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
     if (need_image(d)) return -1;
     int stride = key_int(d, "stride", 2);
     l->scale = (float)amp_cfg_float(d->section, "scale", 1);
+    /* A negative stride shrinks the image, as in Darknet. */
     l->reverse = stride < 0;
     l->stride = abs(stride);
     if (l->stride == 0) return amp_desc_positive(d, "stride", 0);
@@ -352,6 +364,7 @@ static int describe_route(struct describer *d, struct amp_layer_desc *l)
             "use a cfg made for this Darknet",
             groups->value);
     if (read_sources(d, l, "layers")) return -1;
+    /* Sources of different size give a flat vector, as in Darknet. */
     const struct amp_layer_desc *first = &d->net->layers[l->sources[0]];
     l->out_w = first->out_w;
     l->out_h = first->out_h;
@@ -381,6 +394,7 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
             "from= in [shortcut]: this Darknet adds exactly one layer, %d are given", l->n_sources);
     from = l->sources[0];
     free(l->sources);
+    /* The layer before comes first; from= names the one that is added. */
     l->sources = malloc(2 * sizeof(int));
     if (!l->sources) return amp_desc_fail(d, d->section->line, "out of memory");
     l->sources[0] = d->index - 1;
@@ -389,6 +403,8 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
     const struct amp_layer_desc *add = &d->net->layers[from];
     l->alpha = (float)amp_cfg_float(d->section, "alpha", 1);
     l->beta = (float)amp_cfg_float(d->section, "beta", 1);
+    /* Darknet stores the added layer's shape as the input's, and the output has the shape of the
+     * layer before. */
     int w = l->w, h = l->h, c = l->c;
     l->w = add->out_w;
     l->h = add->out_h;
@@ -406,7 +422,7 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
 }
 
 /* Layers that keep the shape of their input: dropout, activation, lrn, batchnorm, softmax, cost,
- * l2norm, logistic. Darknet gives some of them no image shape. */
+ * l2norm, logistic. Darknet leaves some of them without an image shape. */
 static int describe_same(struct describer *d, struct amp_layer_desc *l)
 {
     l->outputs = l->inputs;
@@ -420,6 +436,7 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
             return amp_desc_fail(d, amp_cfg_line(d->section, "probability"),
                                  "probability=%g in [dropout]: must be at least 0 and below 1",
                                  l->probability);
+        /* It works in the memory of the layer before, and there is none. */
         if (d->index == 0)
             return amp_desc_fail(d, d->section->line, "[dropout] cannot be the first layer");
     }
@@ -510,11 +527,13 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->dontsave = key_int(d, "dontsave", 0);
     l->dontloadscales = key_int(d, "dontloadscales", 0);
     l->numload = key_int(d, "numload", 0);
+    /* Under a layer, learning_rate= is a factor on the net's rate. */
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
     if (check_counts(d, l)) return -1;
     if (!l->sources && one_source(d, l)) return -1;
     if (has_loss_keys(l) && amp_describe_loss(d, l)) return -1;
+    /* The next layer reads this one's output unless it names sources. */
     d->w = l->out_w;
     d->h = l->out_h;
     d->c = l->out_c;

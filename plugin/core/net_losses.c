@@ -1,5 +1,6 @@
-/* The keys of losses and detection heads: yolo, region, detection, iseg, cost, softmax, logistic.
- * And what every description needs to report an error, as this file is below the others. */
+/* Describes losses and detection heads from their keys: yolo, region, detection, iseg, cost,
+ * softmax, logistic. It must not know how a loss is computed. It also has the error helpers of all
+ * describing files, because it is the lowest of them. */
 #include "describer.h"
 
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 
 int amp_desc_fail(struct describer *d, int line, const char *format, ...)
 {
+    /* Every error names file and line, so that an editor can jump there. */
     int used = snprintf(d->err, d->err_size, "%s:%d: ", d->cfg->path, line);
     if (used < 0 || (size_t)used >= d->err_size) return -1;
     va_list args;
@@ -34,6 +36,7 @@ int amp_desc_product(struct describer *d, int64_t a, int64_t b, int64_t c, int *
     if (a < 0 || b < 0 || c < 0)
         return amp_desc_fail(d, d->section->line, "%s: its output would be %lld x %lld x %lld",
                              d->section->name, (long long)a, (long long)b, (long long)c);
+    /* Step by step, so that no product exceeds 64 bits. */
     bool large = a > MAX_ELEMENTS || b > MAX_ELEMENTS || c > MAX_ELEMENTS || a * b > MAX_ELEMENTS;
     if (large || a * b * c > MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line,
@@ -45,6 +48,8 @@ int amp_desc_product(struct describer *d, int64_t a, int64_t b, int64_t c, int *
 
 int amp_desc_check_integers(struct describer *d)
 {
+    /* Keys whose values shapes are computed from. A limit far above any sensible value keeps those
+     * computations away from overflow. */
     static const char *const keys[] = {
         "batch",    "subdivisions", "time_steps",  "width",          "height",
         "channels", "filters",      "size",        "stride",         "padding",
@@ -73,13 +78,14 @@ static float number(const struct amp_cfg_section *s, const char *key, double def
     return (float)amp_cfg_float(s, key, def);
 }
 
-/* The next piece of a comma list; NULL after the last. */
+/* The next element of a comma list; NULL after the last. */
 static const char *next(const char *p)
 {
     p = strchr(p, ',');
     return p ? p + 1 : NULL;
 }
 
+/* Darknet fills up missing anchors with .5. */
 static int read_anchors(const struct amp_cfg_section *s, struct amp_loss_desc *l)
 {
     const char *p = amp_cfg_string(s, "anchors", NULL);
@@ -109,12 +115,13 @@ static enum ampk_cost_type cost_type(const char *name)
     static const char *const names[] = {"sse", "masked", "L1", "seg", "smooth", "wgan"};
     for (int i = 0; i < 6; i++)
         if (strcmp(name, names[i]) == 0) return (enum ampk_cost_type)i;
-    return AMPK_COST_SSE; /* as Darknet, which says so */
+    return AMPK_COST_SSE; /* as Darknet, which prints that it does */
 }
 
 static int read_loss(const struct amp_cfg_section *s, int boxes, int anchors,
                      struct amp_loss_desc *l)
 {
+    /* Every key with Darknet's default; a layer uses those of its type. */
     *l = (struct amp_loss_desc){
         .n_anchors = anchors,
         .map = amp_cfg_string(s, "map", NULL),
@@ -166,6 +173,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
             d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
     int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {
+        /* mask= chooses some of the num= anchors for this head: so many boxes per cell. */
         const char *mask = amp_cfg_string(d->section, "mask", NULL);
         if (mask) {
             l->num = 1;
@@ -179,6 +187,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
     } else if (l->type == AMP_ISEG) {
         per_cell = (int64_t)l->classes + key_int(d, "ids", 32);
     } else {
+        /* [detection] has a grid of its own, whatever the image before it. */
         int side = key_int(d, "side", 7);
         cells = (int64_t)side * side;
         per_cell = (1LL + l->coords) * l->num + l->classes;
@@ -206,6 +215,7 @@ int amp_describe_loss(struct describer *d, struct amp_layer_desc *l)
     bool anchors = l->type == AMP_YOLO || l->type == AMP_REGION;
     if (read_loss(d->section, anchors ? l->num : 0, anchors ? l->total : 0, &l->loss))
         return amp_desc_fail(d, d->section->line, "out of memory");
+    /* Darknet would read past the end of its anchors. */
     for (int i = 0; l->loss.mask && i < l->num; i++)
         if (l->loss.mask[i] < 0 || l->loss.mask[i] >= l->total)
             return amp_desc_fail(d, amp_cfg_line(d->section, "mask"),

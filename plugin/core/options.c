@@ -1,3 +1,8 @@
+/* Reads the plugin's keys from a cfg. It decides which keys exist, which values they may have and
+ * which combinations make no sense. It must not know what a key does: whoever reads struct
+ * amp_options does.
+ *
+ * To add a key, add a row to `rows` and a member to struct amp_options; everything else follows. */
 #include "options.h"
 
 #include <math.h>
@@ -23,6 +28,7 @@ static bool parse_word(const char *value, const char *const *words, int *choice)
     return false;
 }
 
+/* Darknet's atoi would take "yes" for 0, silently; a switch of ours must not. */
 static bool parse_switch(const char *value, bool *on)
 {
     *on = !strcmp(value, "1");
@@ -44,13 +50,15 @@ static bool parse_unsigned(const char *value, uint64_t max, uint64_t *number)
     if (!*value) return false;
     for (; *value; value++) {
         unsigned digit = (unsigned)(*value - '0');
+        /* Also false before an overflow: the next digit would exceed max. */
         if (digit > 9 || *number > (max - digit) / 10) return false;
         *number = *number * 10 + digit;
     }
     return true;
 }
 
-/* Scales are powers of two, so that scaling and unscaling round nothing. */
+/* Scales are powers of two: multiplying by one changes the exponent only, so scaling and unscaling
+ * round nothing. */
 static bool parse_power_of_two(const char *value, double *number)
 {
     int exponent;
@@ -71,6 +79,7 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
     return dtype_words[dtype];
 }
 
+/* Members that are not named here are 0, false or empty. */
 static const struct amp_options defaults = {
     .dtype = AMP_DTYPE_FP16,
     .loss_scale_dynamic = true,
@@ -89,6 +98,7 @@ static const struct amp_options defaults = {
 #define AT(member)     offsetof(struct amp_options, member)
 #define MOST           1000000000 /* iterations */
 
+/* The help texts are also the rows of docs/options.md, so they are Markdown. */
 static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
@@ -145,6 +155,7 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_SEED},
 };
 
+/* Counts are int in struct amp_options; MOST keeps the 64-bit value within that. */
 static bool set_count(const struct amp_option_row *row, void *member, const char *value)
 {
     uint64_t count;
@@ -155,7 +166,7 @@ static bool set_count(const struct amp_option_row *row, void *member, const char
     return true;
 }
 
-/* False: the value is not one of those allowed. */
+/* Sets the member of this row; false if the value is not allowed. */
 static bool set_option(const struct amp_option_row *row, struct amp_options *o, const char *value)
 {
     void *member = (char *)o + row->offset;
@@ -177,8 +188,8 @@ static bool set_option(const struct amp_option_row *row, struct amp_options *o, 
         return set_count(row, member, value);
     case AMP_OPTION_PATH:
         return strlen(value) < sizeof o->log_path && strcpy(o->log_path, value);
-    case AMP_OPTION_LOSS_SCALE: /* its range is checked later: without mixed_precision=1 any number
-                                   will do */
+    case AMP_OPTION_LOSS_SCALE: /* any number here; check_static_scale checks the range, only with
+                                   mixed_precision=1 */
         o->loss_scale_dynamic = !strcmp(value, "dynamic");
         return o->loss_scale_dynamic || parse_number(value, &o->loss_scale);
     case AMP_OPTION_SEED:
@@ -194,6 +205,7 @@ const struct amp_option_row *amp_option_rows(int *count)
     return rows;
 }
 
+/* Few rows and few keys: a linear search is enough. */
 static const struct amp_option_row *find_row(const char *key)
 {
     for (int i = 0; i < LENGTH(rows); i++)
@@ -221,8 +233,9 @@ int amp_option_layer_override(const struct amp_cfg_section *section)
 
 /* ---- unknown keys ---- */
 
-/* An unknown key that was meant to be one of ours: by its beginning, or by one wrong character in
- * six. (Darknet's own class_scale is two edits from loss_scale.) */
+/* Whether an unknown key was meant to be one of ours: by its beginning, or by at most one wrong
+ * character in six. That is strict, since Darknet's own class_scale is only two edits from
+ * loss_scale. */
 static bool is_meant_for_us(const char *key, const struct amp_option_row **nearest)
 {
     int fewest = AMP_WORDS_FAR_APART;
@@ -239,6 +252,7 @@ static bool is_meant_for_us(const char *key, const struct amp_option_row **neare
 
 /* ---- reading ---- */
 
+/* Everything that the checks below share; errors and notes go to the caller's buffers. */
 struct reader {
     const struct amp_cfg_file *file;
     struct amp_options *options;
@@ -246,7 +260,7 @@ struct reader {
     size_t notes_size, err_size;
 };
 
-/* One of our keys where it stands, with its value, then what there is to say about it. */
+/* Writes "file:line: key=value: " and the formatted text. */
 static void describe(const struct reader *r, const struct amp_cfg_entry *entry, const char *format,
                      va_list args, char *out, size_t size)
 {
@@ -284,15 +298,19 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     bool is_net = section == r->file->sections;
     const struct amp_option_row *row = find_row(entry->key);
     if (!row) {
+        /* Any other unknown key is Darknet's business (cfg_keys.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
         return fail(r, entry, "unknown key; the nearest known one is %s", row->key);
     }
     if (!is_net && strcmp(row->key, "mixed_precision"))
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
                     section->name);
+    /* Darknet takes the first of two equal keys. For a key of ours that is more likely a mistake
+     * than a wish. */
     const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
     if (first != entry)
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
+    /* A layer's value is only checked here; amp_option_layer_override reads it. */
     struct amp_options layer_options;
     if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
         return fail(r, entry, "allowed: %s%s%s",
@@ -301,6 +319,7 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     return 0;
 }
 
+/* Blames a line of the cfg: if only one of the limits is given, the default is the other one. */
 static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
@@ -316,7 +335,7 @@ static int check_dynamic_scale(struct reader *r, const struct amp_cfg_section *n
     return 0;
 }
 
-/* The first loss_scale_* key, or NULL. */
+/* The first key that steers the dynamic scale, or NULL. */
 static const struct amp_cfg_entry *find_dynamic_key(const struct amp_cfg_section *net)
 {
     for (int i = 0; i < net->n_entries; i++)
@@ -324,6 +343,8 @@ static const struct amp_cfg_entry *find_dynamic_key(const struct amp_cfg_section
     return NULL;
 }
 
+/* AlexeyAB's Darknet allows any number, ours wants a power of two: rounding it down keeps such a
+ * cfg usable. */
 static int check_static_scale(struct reader *r, const struct amp_cfg_section *net)
 {
     struct amp_options *o = r->options;
@@ -332,19 +353,21 @@ static int check_static_scale(struct reader *r, const struct amp_cfg_section *ne
     if (dynamic)
         return fail(r, dynamic, "steers the dynamic scale, but line %d fixes it (%s=%.80s)",
                     entry->line, entry->key, entry->value);
+    /* Without mixed_precision=1 this is AlexeyAB's key, with its own values. */
     if (!o->mixed_precision) return 0;
     if (o->loss_scale < scale_min || o->loss_scale > scale_max)
         return fail(r, entry, "allowed: %s", find_row("loss_scale")->range);
     int exponent;
     frexp(o->loss_scale, &exponent);
+    /* Down, since a smaller scale never overflows where the given one did not. */
     double rounded = ldexp(0.5, exponent);
     if (rounded != o->loss_scale) note(r, entry, "rounded down to %.0f, a power of two", rounded);
     o->loss_scale = rounded;
     return 0;
 }
 
-/* Tells of the first key that does nothing as the others stand. AlexeyAB's loss_scale without
- * mixed_precision is none of our business. */
+/* Notes the first key that has no effect beside the others; one is enough to make the point.
+ * AlexeyAB's loss_scale without mixed_precision is none of our business. */
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
 {
     const struct amp_options *o = r->options;
@@ -362,7 +385,7 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
     }
 }
 
-/* The same of the first layer that has the key. */
+/* The same for the first layer with the key. */
 static void note_idle_layers(struct reader *r)
 {
     const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
@@ -374,10 +397,10 @@ static void note_idle_layers(struct reader *r)
     }
 }
 
-#define LONGEST_SECTION 1000 /* keys; the search for equals would take long in a larger one */
-#define MOST_DOUBLES    3    /* that are told; callers have room for some lines */
+#define LONGEST_SECTION 1000 /* keys; the search compares all pairs */
+#define MOST_DOUBLES    3    /* in the notes; callers have room for some lines */
 
-/* Darknet takes the first, and is silent about the others under [net]. */
+/* Darknet takes the first of equal keys and does not mention the others under [net]. */
 static void note_doubles(struct reader *r, const struct amp_cfg_section *s, int *doubles)
 {
     for (int i = 1; i < s->n_entries && i < LONGEST_SECTION && *doubles < MOST_DOUBLES; i++) {
@@ -398,6 +421,7 @@ static int check_first_section(struct reader *r)
     return -1;
 }
 
+/* Unknown keys first: a misspelt key explains a missing value better than the value's own check. */
 int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, size_t notes_size,
                                char *err, size_t err_size)
 {
@@ -419,6 +443,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     *options = defaults;
     if (r.notes_size) *notes = '\0';
     if (check_first_section(&r)) return -1;
+    /* Every section, since a key of ours in a wrong one is an error. */
     for (const struct amp_cfg_section *s = net; s < net + file->n_sections; s++)
         for (int i = 0; i < s->n_entries; i++)
             if (read_entry(&r, s, &s->entries[i])) return -1;
@@ -426,9 +451,12 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         return -1;
     note_idle_keys(&r, net);
     int doubles = 0;
+    /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as
+     * before. */
     for (int i = 0; options->mixed_precision && i < file->n_sections; i++)
         note_doubles(&r, &file->sections[i], &doubles);
     if (!options->mixed_precision) note_idle_layers(&r);
+    /* Nobody may act on a key that was not asked for; a seed works without mixed precision. */
     if (!options->mixed_precision) {
         bool seeded = options->seeded;
         uint64_t seed = options->seed;

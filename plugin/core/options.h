@@ -1,14 +1,14 @@
-/* The plugin's cfg keys: one table, and the values a cfg gives them.
+/* The plugin's cfg keys: one table, and the values that a cfg gives them.
  *
  * Keys stand in the first section, [net] (or [network]); `mixed_precision` may also stand in any
- * layer's section. Without mixed_precision=1 every key but `seed` is checked and then has its
- * default; `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
+ * layer's section. Without mixed_precision=1 every key is still checked, but all except `seed` then
+ * keep their defaults. `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
  *
- * An error, always: a value outside the table's range, a key of ours twice in a section or in the
- * wrong one, an unknown key that begins with amp_ or loss_scale or is misspelt from a known one,
- * loss_scale_min above loss_scale_max, loss_scale_init outside them, a fixed loss_scale=<number>
- * together with any loss_scale_* key (they steer the dynamic scale only).
- */
+ * These are always errors: a value outside the table's range; a key of ours twice in a section or
+ * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
+ * of ours; loss_scale_min above loss_scale_max; loss_scale_init outside of both; and a fixed
+ * loss_scale=<number> together with any loss_scale_* key, since those steer the dynamic scale
+ * only. */
 #ifndef AMP_OPTIONS_H
 #define AMP_OPTIONS_H
 
@@ -45,7 +45,7 @@ struct amp_options {
     uint64_t seed;
 };
 
-/* How a key's value is read, and with that the type of the member that it sets. */
+/* How a key's value is read; this also fixes the type of the member that it sets. */
 enum amp_option_kind {
     AMP_OPTION_SWITCH,       /* bool */
     AMP_OPTION_WORD,         /* an enum whose values are the places of the words */
@@ -57,31 +57,31 @@ enum amp_option_kind {
     AMP_OPTION_SEED          /* seed and seeded */
 };
 
-/* One row of the table: also the source of the table in docs/options.md and of error messages. */
+/* One row of the table. docs/options.md and the error messages are made from it too. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
     enum amp_option_kind kind;
-    size_t offset;            /* of what it sets, in struct amp_options */
-    const char *const *words; /* those allowed, up to NULL */
+    size_t offset;            /* of the member that it sets, in struct amp_options */
+    const char *const *words; /* the allowed words, then NULL */
     double numbers[2];
 };
 const struct amp_option_row *amp_option_rows(int *count);
-/* As the key amp_dtype has it. */
+/* The word that selects it in amp_dtype. */
 const char *amp_dtype_word(enum amp_dtype_choice);
-/* True for a key of ours (so that Darknet's "Unused field" report leaves it out). */
+/* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */
 bool amp_option_is_key(const char *key);
 /* The table as Markdown, between options:begin and options:end of docs/options.md. */
 void amp_option_write_markdown(FILE *);
 
-/* Reads and checks our keys. 0, or -1 with file, line, key, value and what is allowed in err. notes
- * (may be NULL) receives lines worth telling once: a static scale that was rounded down, keys that
- * have no effect beside the others, and, with mixed_precision=1, any key given twice. */
+/* Reads and checks our keys. 0, or -1 with file, line, key, value and the allowed values in err.
+ * notes (may be NULL) receives lines worth printing once: a static scale that was rounded down,
+ * keys without effect beside the others, and, with mixed_precision=1, any key given twice. */
 int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *notes,
                      size_t notes_size, char *err, size_t err_size);
 
-/* What amp_options_read checks of Darknet's own keys where mixed_precision=1: unknown ones
- * (cfg_keys.h) and values that train something else (cfg_values.h). For those who want to know it
- * of a cfg without the key too. */
+/* Checks Darknet's own keys as amp_options_read does with mixed_precision=1: unknown ones
+ * (cfg_keys.h) and values that train something else (cfg_values.h). For programs that want this
+ * check of any cfg. */
 int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
                                char *err, size_t err_size);
 

@@ -1,3 +1,6 @@
+/* Decides which layer runs our code, in which format it stores and computes, and who contributes to
+ * which gradient. It must not know kernels or memory: plan_fuse.c then decides which layers share
+ * work, and plan_memory.c where buffers lie. The same net and options always give the same plan. */
 #include "planner.h"
 
 #include <stdarg.h>
@@ -6,27 +9,31 @@
 
 /* ---- what each layer is ---- */
 
-/* Its own code, which is a loss or the softmax before one, where the backend has it. */
+/* Types that have an executor on some backends only: losses, and the softmax before one. */
 static bool may_be_on_device(const struct amp_layer_desc *l)
 {
     return amp_layer_is_loss(l) || l->type == AMP_SOFTMAX;
 }
 
+/* The table of executors (layers.c), as one bit per type. */
 static bool has_row(const struct planner *pl, int i)
 {
     return pl->ours >> pl->net->layers[i].type & 1;
 }
 
+/* On the device or not: types with an executor on every backend. */
 static bool has_executor(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
     bool convolves = l->type == AMP_CONVOLUTIONAL;
+    /* Binary and xnor weights, and smooth, change what a convolution computes; our convolution has
+     * no such modes. */
     bool only_darknet = may_be_on_device(l) || (convolves && (l->binary || l->xnor || l->smooth));
     return has_row(pl, i) && !only_darknet;
 }
 
-/* Why a loss (or softmax) that the backend has is Darknet's all the same; NULL: it is not.
- * Darknet's two builds take onlyforward=1 differently. */
+/* Why Darknet runs a loss (or softmax) although the backend has it; NULL: no reason. onlyforward=1
+ * is one, since Darknet's CPU and GPU builds treat it differently. */
 static const char *why_not_on_device(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
@@ -42,12 +49,13 @@ static bool backend_has(const struct planner *pl, int i)
     return has_row(pl, i) && may_be_on_device(&pl->net->layers[i]);
 }
 
-/* A loss (or softmax) that the backend computes itself. */
+/* Whether the backend computes this loss (or softmax). */
 static bool is_on_device(const struct planner *pl, int i)
 {
     return backend_has(pl, i) && !why_not_on_device(pl, i);
 }
 
+/* tf32 and fp32 both store FP32: they differ in arithmetic only (compute_of). */
 static enum amp_format island_of(const struct amp_options *o)
 {
     switch (o->dtype) {
@@ -72,8 +80,8 @@ static enum ampk_compute compute_of(enum amp_format storage, const struct amp_op
     }
 }
 
-/* Darknet's dropout works in the memory of the layer before it: whoever reads that layer later
- * reads the dropped values. Ours has its own tensor, so such readers are sent to it. */
+/* Darknet's dropout works in the memory of the layer before it, so whoever reads that layer later
+ * reads the dropped values. Our dropout has its own tensor, so such readers are sent to it. */
 static int resolve_source(const struct amp_net_desc *net, int reader, int source)
 {
     while (source >= 0 && source + 1 < reader && net->layers[source + 1].type == AMP_DROPOUT)
@@ -92,6 +100,7 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
     va_end(args);
 }
 
+/* Darknet's code knows FP32 NCHW only. The reason tells the user why, in the report. */
 static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer *p)
 {
     p->in = p->out = AMP_FORMAT_BORDER;
@@ -117,7 +126,8 @@ static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer
                 "mixed_precision=1 is asked for, but only Darknet's own FP32 code runs this layer");
 }
 
-/* Storage of a layer of ours, before heads are told apart. */
+/* Storage format of a layer of ours. choose_heads may change the output's format afterwards. A
+ * demotion comes first, since the layer has shown that it needs the range; then the user's wish. */
 static enum amp_format choose_storage(struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
@@ -138,6 +148,8 @@ static enum amp_format choose_storage(struct planner *pl, int i)
                 l->batch_normalize ? "batch-norm arithmetic" : "bias");
         return island;
     }
+    /* A layer that only moves values follows its sources: if all of them are FP32, rounding here
+     * would lose what they were kept in FP32 for. */
     bool all_fp32 = l->override != 1;
     for (int k = 0; k < l->n_sources; k++)
         all_fp32 = all_fp32 && p->sources[k] >= 0 && pl->plan->layers[p->sources[k]].ours &&
@@ -160,6 +172,7 @@ static int choose_layer(struct planner *pl, int i)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
     p->ours = has_executor(pl, i) || is_on_device(pl, i);
     p->loss = amp_layer_is_loss(l);
+    /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
         choose_darknet(l, p);
         if (backend_has(pl, i))
@@ -171,6 +184,7 @@ static int choose_layer(struct planner *pl, int i)
                                 p->loss || l->type == AMP_SOFTMAX ? " on a CPU" : "");
         return 0;
     }
+    /* Losses compute in FP32 and read and write FP32 NCHW. */
     if (is_on_device(pl, i)) {
         p->in = p->out = AMP_FORMAT_BORDER;
         p->compute = AMPK_COMPUTE_FP32;
@@ -182,8 +196,8 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* A convolution or connected layer that is read as FP32 NCHW only (or by nobody) writes that
- * itself. */
+/* If all readers of a convolution or connected layer want FP32 NCHW, or nobody reads it, it writes
+ * FP32 NCHW itself. Its results then reach Darknet's losses unrounded, and no copy is needed. */
 static void choose_heads(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
@@ -200,6 +214,7 @@ static void choose_heads(struct planner *pl)
             }
         if (!only_border) continue;
         p->out = AMP_FORMAT_BORDER;
+        /* The reason names the last reader, usually the loss. */
         if (reader < 0)
             amp_plan_add_reason(p, "; writes FP32: the net's output");
         else
@@ -210,6 +225,9 @@ static void choose_heads(struct planner *pl)
 
 /* ---- who reads what, who contributes to which delta ---- */
 
+/* stopbackward ends Darknet's backward loop, so no layer up to the last one with it learns.
+ * Darknet's recurrent layers cannot run backward twice on one forward, so a net with one cannot
+ * replay. */
 static void find_backward(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
@@ -223,13 +241,14 @@ static void find_backward(struct planner *pl)
         plan->layers[i].backward = plan->train && i >= plan->first_backward;
 }
 
-/* Darknet's crop has none: nothing before it learns. */
+/* Whether layer i has a delta. Darknet's crop has none, so nothing before it learns. */
 static bool has_delta(const struct planner *pl, int i)
 {
     return i >= 0 && pl->net->layers[i].type != AMP_CROP;
 }
 
-/* Darknet's losses leave their delta where others add to it; ours add theirs in their backward. */
+/* Darknet's losses write their delta in forward, to the place where readers add later; so no reader
+ * is the first. Our losses add theirs in their own backward. */
 static bool darknet_loss(const struct amp_plan_layer *p)
 {
     return p->loss && !p->ours;
@@ -240,6 +259,7 @@ static void find_contributions(struct planner *pl)
     struct amp_plan *plan = pl->plan;
     for (int i = 0; i < plan->n; i++)
         plan->layers[i].delta_from_nobody = !darknet_loss(&plan->layers[i]) && has_delta(pl, i);
+    /* In the order of backward: the reader that comes last in the net contributes first. */
     for (int j = plan->n - 1; j >= 0; j--) {
         struct amp_plan_layer *reader = &plan->layers[j];
         for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
@@ -256,6 +276,7 @@ static void find_contributions(struct planner *pl)
 
 /* ---- totals ---- */
 
+/* Bytes per element of stock Darknet, for the comparison in the report only. */
 static size_t darknet_layer_bytes(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
@@ -266,6 +287,8 @@ static size_t darknet_layer_bytes(const struct planner *pl, int i)
     return amp_plan_elements(pl, i) * per_element;
 }
 
+/* For the report: predicted bytes and the share of reduced arithmetic. Nothing is allocated by
+ * these numbers. */
 static void add_totals(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
@@ -292,6 +315,8 @@ static int build(struct planner *pl)
         if (choose_layer(pl, i)) return -1;
     choose_heads(pl);
     find_backward(pl);
+    /* The order matters: fusion asks who contributes first, slices ask what is fused, and buffers
+     * need all of it. */
     find_contributions(pl);
     amp_plan_fuse_layers(pl);
     amp_plan_find_slices(pl);

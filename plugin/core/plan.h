@@ -1,14 +1,13 @@
 /* The precision plan: a pure function from a net's description and the options to what runs where.
  *
- * Terms. A layer's output is a tensor; the layer that makes it fixes its home format. "Island":
- * reduced (or FP32) storage in NHWC, read by our executors. "Border": FP32 NCHW in Darknet's own
- * l.output, where Darknet's code reads or writes it. A consumer that wants another format than the
- * home one reads a copy (amp_plan_layer.copy of the producer). A tensor's gradient ("delta") has
- * the home format too.
+ * Terms. A layer's output is a tensor; the layer fixes the home format of its tensor. "Island":
+ * reduced (or FP32) storage in NHWC, which our executors read. "Border": FP32 NCHW in Darknet's own
+ * l.output, where Darknet's code reads or writes. A reader that wants another format than the home
+ * format reads a copy (amp_plan_layer.copy of the producer). A tensor's gradient ("delta") has the
+ * home format too.
  *
- * Time runs over 2n steps: forward of layer i is step i, its backward is step 2n-1-i. What backward
- * reads lives to the end (step 2n), because a backward pass may be replayed.
- */
+ * Time runs over 2n steps: forward of layer i is step i, its backward is step 2n-1-i. Tensors that
+ * backward reads live to the end (step 2n), because a backward pass may be replayed. */
 #ifndef AMP_PLAN_H
 #define AMP_PLAN_H
 
@@ -28,38 +27,39 @@ enum amp_format {
     AMP_FORMATS
 };
 
-/* Buffers of a layer in the arena; -1 in amp_plan_layer.buffer where it has none. */
+/* Buffers of a layer in the arena; amp_plan_layer.buffer is -1 for those that it does not need. */
 enum amp_buffer_kind {
     AMP_BUFFER_OUT,   /* output, home format, unless border */
     AMP_BUFFER_Y,     /* batch-norm's input */
     AMP_BUFFER_INDEX, /* maxpool: where the maximum was; dropout: what was kept */
-    AMP_BUFFER_DELTA, /* gradient of the output, unless a Darknet layer's own */
-    AMP_BUFFER_DY, /* gradient at the convolution's output, where it cannot take the delta's place
-                    */
-    AMP_BUFFER_DX, /* contribution to a source whose delta has another format; one at a time */
+    AMP_BUFFER_DELTA, /* gradient of the output, unless Darknet's layer has its own memory for it */
+    AMP_BUFFER_DY,    /* gradient at the convolution's output, if it cannot overwrite the delta */
+    AMP_BUFFER_DX,    /* contribution to a source whose delta has another format; one at a time */
     AMP_BUFFER_KINDS
 };
 
 struct amp_plan_layer {
-    bool ours;                 /* an executor of ours; else Darknet's FP32 code */
+    bool ours;                 /* an executor of ours runs it; else Darknet's FP32 code */
     bool loss;                 /* its forward creates the delta that starts backward */
     enum ampk_compute compute; /* convolution and connected: what operands are rounded to */
-    enum amp_format in, out;   /* wanted of every source; home of output and delta */
-    bool border_copy;          /* FP32 NCHW must also stand in Darknet's l.output */
+    enum amp_format in, out;   /* format it wants of every source; home of its output and delta */
+    bool border_copy;          /* Darknet's l.output must also hold it, in FP32 NCHW */
     bool backward;             /* its backward runs */
-    int *sources;              /* desc's sources, with a dropout in between taken into account */
-    bool *source_first;        /* contribution to that source's delta is the first: overwrite */
-    bool *source_wanted;       /* that source needs a delta at all */
-    bool delta_from_nobody;    /* no consumer contributes: zero it */
-    bool fused; /* a shortcut or maxpool that the convolution before it computes: it writes the sum
-                 * or the maxima in place of an output of its own */
-    int delta_owner; /* the layer whose buffer holds this one's delta: itself, or, where fused sums
-                      * share one delta with their terms, the first layer of the chain. -1: stored
-                      * nowhere; the convolution before a fused maxpool reads the pool's delta */
-    int route, first_channel; /* the [route] that alone reads this layer, whose output is that
-                               * route's channels from first_channel on; -1: an output of its own */
-    bool delta_slice;         /* its delta is those channels of the route's delta too */
-    int copy[AMP_FORMATS];    /* buffers of copies of the output in other formats, -1 = none */
+    int *sources; /* the sources of its description; a dropout in between replaces its source */
+    bool *source_first;     /* its contribution to that source's delta is the first: overwrite */
+    bool *source_wanted;    /* that source needs a delta at all */
+    bool delta_from_nobody; /* no reader contributes: zero it */
+    bool fused; /* a shortcut or maxpool that the convolution before it computes: that convolution
+                   writes the sum or the maxima instead of its own output */
+    int delta_owner; /* the layer whose buffer holds this delta: the layer itself, or, if fused sums
+                        share one delta with their terms, the first layer of the chain. -1: the
+                        delta is stored nowhere; the convolution before a fused maxpool reads the
+                        pool's delta */
+    int route,
+        first_channel; /* the only reader of this layer, a [route] whose channels from first_channel
+                          on are this layer's output; -1: the layer has an output of its own */
+    bool delta_slice;  /* its delta is those channels of the route's delta too */
+    int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
     char reason[200];
 };
@@ -67,11 +67,12 @@ struct amp_plan_layer {
 struct amp_plan {
     int n;
     struct amp_plan_layer *layers;
-    int input_copy[AMP_FORMATS];  /* the network's input, converted */
-    enum amp_format input_format; /* of the copy that every reader of the input reads; AMP_FORMATS:
-                                     they read several, or one reads FP32 NCHW itself */
-    int first_backward;           /* backward runs for layers n-1 .. first_backward */
-    bool replayable;              /* backward may run twice on one forward */
+    int input_copy[AMP_FORMATS]; /* the network's input, converted */
+    enum amp_format
+        input_format;   /* of the one copy that every reader of the input reads. AMP_FORMATS: they
+                           read several, or one of them reads FP32 NCHW itself */
+    int first_backward; /* backward runs for layers n-1 .. first_backward */
+    bool replayable;    /* backward may run twice on one forward */
     enum amp_format island;
     bool train;
     int n_buffers;
@@ -79,28 +80,27 @@ struct amp_plan {
     size_t arena_bytes;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
     size_t darknet_bytes,
-        mixed_bytes; /* predicted activation memory of one pass: stock FP32, and ours */
+        mixed_bytes; /* predicted activation memory of one pass: of stock FP32, and of this plan */
 };
 
-/* ours: bit t is set where layers of type t have an executor on the backend (amp_layers_ours in
- * layers.h). demoted (NULL: none): format that a layer was moved to at run time after its
- * output overflowed FP16; AMP_FORMATS = not demoted. train: also plan what backward needs. NULL
- * with the reason in err. */
+/* ours: bit t is set if layers of type t have an executor on the backend (amp_layers_ours in
+ * layers.h). demoted (may be NULL): per layer, the format it was moved to at run time because its
+ * output overflowed FP16; AMP_FORMATS = not moved. train: also plan for backward. NULL with the
+ * reason in err. */
 struct amp_plan *amp_plan_make(const struct amp_net_desc *, const struct amp_options *,
                                unsigned ours, const enum amp_format *demoted, bool train, char *err,
                                size_t err_size);
 void amp_plan_free(struct amp_plan *);
 
-/* The layer whose output layer i writes: its own, or the fused one after it. */
+/* The layer whose output layer i writes: itself, or the fused layer after it. */
 int amp_plan_writes(const struct amp_plan *, int i);
 
-/* The layer whose batch-norm's sums the data gradient of layer i can take along (kernels.h,
- * conv_backward_summed): a convolution whose delta in FP16 is written by i and nobody else; -1:
- * none. */
+/* The layer whose batch-norm sums the data gradient of layer i can take along (kernels.h,
+ * conv_backward_summed): a convolution whose FP16 delta only layer i writes. -1: none. */
 int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
 
-/* The loss of ours that alone reads layer i, a convolution without batch-norm, and alone makes its
- * delta; -1: none. */
+/* The loss of ours that is the only reader of layer i, a convolution without batch-norm, and the
+ * only contributor to its delta. -1: none. */
 int amp_plan_loss_behind(const struct amp_plan *, const struct amp_net_desc *, int i);
 
 size_t amp_format_bytes(enum amp_format);
@@ -108,7 +108,7 @@ enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);
 const char *amp_compute_name(enum ampk_compute);
 
-/* The report that is printed at attach and by `amp plan`. */
+/* Prints the report that attaching and `amp plan` show. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 

@@ -1,5 +1,6 @@
-/* Which layers share memory and work: residual sums and pools that the convolution before them
- * computes, slices of concatenations. */
+/* Decides which layers share memory and work: residual sums and pools that the convolution before
+ * them computes, and slices of concatenations. It must not know buffers or lifetimes
+ * (plan_memory.c), nor whether a backend has a faster kernel for it: executors ask that. */
 #include "planner.h"
 
 #include <stdarg.h>
@@ -16,6 +17,7 @@ void amp_plan_add_reason(struct amp_plan_layer *p, const char *format, ...)
 
 /* ---- layers that the convolution before them computes: residual sums, pools ---- */
 
+/* How many sources of later layers layer i is. */
 static int readers(const struct amp_plan *plan, const struct amp_net_desc *net, int i)
 {
     int count = 0;
@@ -31,15 +33,15 @@ static bool is_same_shape(const struct amp_layer_desc *a, const struct amp_layer
            a->out_c == b->out_c;
 }
 
-/* What is done to the delta of a convolution can be done where it is made; that of a connected
- * layer may have to be clipped first (convolution.c). */
+/* A convolution's delta can be processed where it is written. A connected layer's delta may have to
+ * be clipped first (layers_conv.c). */
 static bool shares_delta(const struct amp_layer_desc *l)
 {
     return l->type == AMP_CONVOLUTIONAL;
 }
 
-/* Whether the layer before j, which nobody else reads, could go on to what j makes: it normalizes,
- * and needs no output for its gradient. */
+/* Whether the layer before j could compute j as well: j is its only reader, it normalizes, it needs
+ * no stored output for its own gradient, and the formats agree. */
 static bool can_go_on(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
@@ -49,7 +51,7 @@ static bool can_go_on(const struct planner *pl, int j)
            readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
 }
 
-/* Whether layer j only adds to what the layer before it makes. */
+/* Whether layer j is a plain sum: factors of 1, no activation, equal shapes. */
 static bool is_plain_sum(const struct planner *pl, int j)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
@@ -58,18 +60,19 @@ static bool is_plain_sum(const struct planner *pl, int j)
            is_same_shape(&pl->net->layers[added], l);
 }
 
-/* Windows of 2 x 2 by 2 from the corner on, which is what nets have; others, which overlap or begin
- * outside of the image, are small. */
+/* Whether j pools windows of 2 x 2 by 2 from the corner on, as most nets do. Other windows overlap
+ * or begin outside of the image; the tensors there are small. */
 static bool is_halving(const struct amp_layer_desc *l)
 {
     return l->type == AMP_MAXPOOL && l->size == 2 && l->stride == 2 && (l->pad == 0 || l->pad == 1);
 }
 
-/* The delta of a sum is that of both its terms: the convolution's always, and the other's where no
- * other reader has contributed before. */
+/* The layer whose buffer holds the delta of sum j. Both terms of a sum have its delta: the
+ * convolution always, the other term if no other reader has contributed to its delta before. */
 static int find_delta_owner(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j];
+    /* Another reader's contribution would be lost if the sum's delta replaced it. */
     if (!p->source_wanted[1] || !p->source_first[1]) return j - 1;
     const struct amp_plan_layer *added = &pl->plan->layers[p->sources[1]];
     return added->ours && added->out == p->out ? added->delta_owner : j - 1;
@@ -94,6 +97,7 @@ void amp_plan_fuse_layers(struct planner *pl)
                 layers[j].delta_owner = layers[j - 1].delta_owner = find_delta_owner(pl, j);
         } else if (is_halving(&pl->net->layers[j])) {
             fuse(pl, j, "pooled");
+            /* Batch-norm's backward scatters the pool's delta on the fly. */
             layers[j - 1].delta_owner = -1;
         }
     }
@@ -101,7 +105,8 @@ void amp_plan_fuse_layers(struct planner *pl)
 
 /* ---- slices of concatenations ---- */
 
-/* Whether layer i can write its output with gaps between pixels. */
+/* Whether layer i can write its output with gaps between pixels: the backend's operations for these
+ * types take a pitch. A fused layer writes elsewhere already. */
 static bool can_be_slice(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
@@ -123,6 +128,7 @@ static bool is_slice(const struct planner *pl, int j, int source)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
+    /* With a second reader the tensor would have to be dense as well. */
     if (source < 0 || !can_be_slice(pl, source) || readers(pl->plan, pl->net, source) != 1)
         return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];
@@ -131,8 +137,9 @@ static bool is_slice(const struct planner *pl, int j, int source)
            l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
 }
 
-/* What only a concatenation of channels reads is written there at once, and its delta is read
- * there: but a convolution's, which its gradient takes the place of. */
+/* A layer that only a concatenation of channels reads writes straight into it, and its delta is
+ * read there. A convolution's delta is the exception: its dy takes the delta's place, and the
+ * route's delta is not there to be overwritten. */
 void amp_plan_find_slices(struct planner *pl)
 {
     struct amp_plan_layer *layers = pl->plan->layers;
@@ -165,6 +172,8 @@ int amp_plan_first_slice(const struct planner *pl, int i, bool delta)
 
 /* ---- what follows from it ---- */
 
+/* The chain of residual blocks shares one delta, which lives from the last block's first
+ * contribution on. */
 int amp_plan_last_sharer(const struct planner *pl, int i)
 {
     int last = i;

@@ -1,6 +1,6 @@
-/* The memory of a plan: what a format takes, which buffers the layers need and when each holds
- * data, where they lie in one block (the arena), and what to tell when there is no room for it. It
- * knows no kernels and allocates nothing of a network. */
+/* Decides which buffers the layers need, how long each holds data, and where each lies in one block
+ * (the arena); and what to advise if there is no room for it. It must not know kernels, and it
+ * allocates nothing of a network: graph.c does. */
 #include "plan_memory.h"
 
 #include <stdint.h>
@@ -40,6 +40,8 @@ static int larger_first(const void *a, const void *b)
     const struct amp_buffer *x = *(struct amp_buffer *const *)a,
                             *y = *(struct amp_buffer *const *)b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    /* Equal sizes keep their order, so that qsort, which is not stable, gives the same plan
+     * everywhere. */
     return x < y ? -1 : x > y;
 }
 
@@ -53,7 +55,7 @@ static int alive_together(const struct amp_buffer *a, const struct amp_buffer *b
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* placed: buffers in order of offset. Finds the lowest gap that is free while b lives. */
+/* The lowest gap that is free while b lives. placed: the buffers so far, in order of offset. */
 static size_t lowest_free(struct amp_buffer *const *placed, int n, const struct amp_buffer *b)
 {
     size_t offset = 0;
@@ -115,6 +117,7 @@ static int add_buffer(struct planner *pl, size_t bytes, int first, int last, int
     return plan->n_buffers++;
 }
 
+/* The clock of plan.h: step 2n - 1 - i is the backward of layer i. */
 static int backward_step(const struct planner *pl, int i)
 {
     return 2 * pl->plan->n - 1 - i;
@@ -126,8 +129,9 @@ size_t amp_plan_elements(const struct planner *pl, int i)
     return per_image * (size_t)pl->net->batch;
 }
 
-/* Last step at which the output of i (-1: the input) is read in this format, or -1 where nobody
- * does. */
+/* Last step at which the output of i (-1: the input) is read in this format, or -1 if nobody reads
+ * it. Backward of a matrix layer reads its input for the weight gradient; such a tensor lives to
+ * the end of the step, since backward may be replayed. */
 static int last_read(const struct planner *pl, int i, enum amp_format format)
 {
     const struct amp_plan *plan = pl->plan;
@@ -142,11 +146,14 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
         }
     if (i >= 0 && format == home) {
         const struct amp_layer_desc *l = &pl->net->layers[i];
+        /* An activation with two slopes finds the sign elsewhere (batch-norm's input), and a linear
+         * one needs nothing. */
         bool gradient_reads_out =
             l->batch_normalize ? !ampk_is_two_slopes(l->activation) : l->activation != AMPK_LINEAR;
         int own = plan->layers[i].backward && gradient_reads_out ? end : i;
         if (own > last) last = own;
     }
+    /* A slice of this route may be read later than the route itself. */
     for (int s = 0; s < i; s++)
         if (plan->layers[s].route == i && format == home) {
             int slice = last_read(pl, s, format);
@@ -155,7 +162,8 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
     return last;
 }
 
-/* Copies of tensor i in the formats that its readers want and that are not its home. */
+/* Plans copies of tensor i in the formats that its readers want beside its home format. A border
+ * copy needs no buffer: it lies in Darknet's l.output. */
 static int plan_copies(struct planner *pl, int i, int *copy, enum amp_format home)
 {
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -178,6 +186,7 @@ static bool any_border_reader(const struct planner *pl, int i)
     return false;
 }
 
+/* The layer whose output Darknet takes for the network's: it skips [cost] at the end. */
 static int last_without_cost(const struct amp_net_desc *net)
 {
     int i = net->n - 1;
@@ -186,7 +195,8 @@ static int last_without_cost(const struct amp_net_desc *net)
     return i;
 }
 
-/* First backward step at which someone writes the delta of i. */
+/* First backward step at which a reader writes the delta of i; its own backward if no reader
+ * does. */
 static int first_contribution(const struct planner *pl, int i)
 {
     for (int j = pl->plan->n - 1; j > i; j--)
@@ -200,6 +210,7 @@ static size_t index_bytes(const struct planner *pl, int i)
 {
     switch (pl->net->layers[i].type) {
     case AMP_MAXPOOL:
+        /* Position within the window: one byte is enough up to 15 x 15. */
         return amp_plan_elements(pl, i) * (pl->net->layers[i].size <= 15 ? 1 : 4);
     case AMP_DROPOUT:
         return pl->plan->train ? amp_plan_elements(pl, i) : 0;
@@ -208,8 +219,9 @@ static size_t index_bytes(const struct planner *pl, int i)
     }
 }
 
-/* The largest contribution that needs conversion on its way to the source's delta. Darknet's layers
- * may overwrite what they should add to, so theirs always goes apart unless it is the first. */
+/* Bytes for the largest contribution that needs conversion on its way to a source's delta.
+ * Darknet's layers may overwrite the gradient that they should add to, so their contribution always
+ * goes apart unless it is the first. */
 static size_t dx_bytes(const struct planner *pl, int i)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[i];
@@ -224,7 +236,8 @@ static size_t dx_bytes(const struct planner *pl, int i)
     return most;
 }
 
-/* A loss of ours has no delta but its own where nobody adds to it. */
+/* Whether the layer has a delta that readers contribute to. A loss of ours often has none: only its
+ * own, which is kept unscaled elsewhere. */
 static bool has_contributions(const struct amp_plan_layer *p)
 {
     return !p->loss || !p->delta_from_nobody;
@@ -235,13 +248,14 @@ static int plan_layer_buffers(struct planner *pl, int i)
     struct amp_plan_layer *p = &pl->plan->layers[i];
     const struct amp_layer_desc *l = &pl->net->layers[i];
     int end = 2 * pl->plan->n, b = backward_step(pl, i);
+    /* To the end of the step if backward reads it, else it dies at once. */
     int saved_until = p->backward ? end : i;
     size_t n = amp_plan_elements(pl, i);
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
     int contribution = first_contribution(pl, amp_plan_last_sharer(pl, i));
-    int made = p->fused ? i - 1 : i;                 /* by the layer before */
+    int made = p->fused ? i - 1 : i;                 /* the layer before writes a fused one */
     int indexed = l->type == AMP_DROPOUT ? 0 : made; /* masks may be drawn before the first layer */
     int written = p->fused ? i - 1 : amp_plan_first_slice(pl, i, false);
     int consumed = p->fused ? b + 1 : backward_step(pl, amp_plan_first_slice(pl, i, true));
@@ -250,6 +264,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
         last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
+    /* A slice lies in its route's output; a fused layer's writer has no output of its own. */
     bool own_out = p->route < 0 && amp_plan_writes(pl->plan, i) == i;
     bool own_delta = !p->delta_slice && p->delta_owner == i;
     if (p->ours && p->out != AMP_FORMAT_BORDER && own_out)
@@ -268,11 +283,13 @@ static int plan_layer_buffers(struct planner *pl, int i)
         p->buffer[kind] = add_buffer(pl, bytes[kind], first[kind], last[kind], i, what[kind]);
         if (p->buffer[kind] == -2) return -1;
     }
+    /* The owner comes earlier in the net, so its buffer is planned already. */
     if (p->delta_owner >= 0 && p->delta_owner != i)
         p->buffer[AMP_BUFFER_DELTA] = pl->plan->layers[p->delta_owner].buffer[AMP_BUFFER_DELTA];
     return plan_copies(pl, i, p->copy, p->out);
 }
 
+/* Known if exactly one island format is read: the loader may then deliver it rounded. */
 static enum amp_format input_format(const struct planner *pl)
 {
     enum amp_format format = AMP_FORMATS;
@@ -310,7 +327,7 @@ static int largest_layer(const struct amp_net_desc *net)
     return largest;
 }
 
-/* What grows with the images of a pass: activations, and the losses' own deltas. */
+/* Bytes that grow with the images of a pass: activations, and the losses' unscaled deltas. */
 static size_t bytes_of_pass(const struct amp_net_desc *net, const struct amp_plan *plan)
 {
     size_t bytes = plan->arena_bytes;
@@ -320,8 +337,8 @@ static size_t bytes_of_pass(const struct amp_net_desc *net, const struct amp_pla
     return bytes;
 }
 
-/* Images of a pass that fit beside the gradients: the convolutions' own and what the update reads,
- * at most 4 bytes each. */
+/* Images of a pass that fit beside the gradients. Those take at most 4 bytes per weight twice: in
+ * the convolutions, and where the update reads. */
 static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan *plan, size_t left)
 {
     size_t gradients = 0;
@@ -333,7 +350,7 @@ static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan
     return share < 1 ? (int)(share * net->batch) : net->batch;
 }
 
-/* The fewest subdivisions that leave so many images to a pass. */
+/* The fewest subdivisions that divide the step evenly into passes of at most so many images. */
 static int subdivisions_for(int images_of_step, int images_of_pass)
 {
     int n = 1;
@@ -347,7 +364,8 @@ static void advise(const struct amp_net_desc *net, int fit, char *text, size_t s
     int all = net->batch * net->subdivisions;
     char enough[50];
     snprintf(enough, sizeof enough, "enough for %d", fit);
-    if (fit >= net->batch) { /* in pieces, or taken by somebody else by now, or work memory */
+    if (fit >= net->batch) { /* the free memory is in pieces, or somebody else has taken it by now,
+                                or work memory needs it */
         snprintf(enough, sizeof enough, "which is just too little");
         fit = net->batch - 1;
     }

@@ -1,7 +1,10 @@
-/* The plan in words (for people) and as JSON (for programs). */
+/* Prints the plan: as a table for people and as JSON for programs. It decides nothing about the
+ * plan. */
 #include "json.h"
 #include "plan.h"
 
+/* Only matrix products compute in reduced precision; every other layer computes in FP32, whatever
+ * it stores. */
 static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
 {
     return p->ours && amp_layer_is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
@@ -10,6 +13,7 @@ static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_l
 static void print_shape(const struct amp_layer_desc *l, FILE *f)
 {
     char shape[40];
+    /* Darknet leaves some layers without an image shape. */
     if (l->out_w)
         snprintf(shape, sizeof shape, "%d x %d x %d", l->out_w, l->out_h, l->out_c);
     else

@@ -1,13 +1,12 @@
 /* The loss scale and its rules. Pure state, no tensors.
  *
- * Dynamic scaling as in Micikevicius et al. 2018, "Mixed Precision Training", section 3.2, and
- * PyTorch's GradScaler, with these differences: a start-up search from the top, a floor and a
- * ceiling, powers of two only (so that scaling and unscaling are exact), and a backoff can take
- * effect inside a step, because gradients are accumulated unscaled.
+ * The rules are dynamic scaling as in Micikevicius et al. 2018, "Mixed Precision Training", section
+ * 3.2, and in PyTorch's GradScaler, with four differences: a search from the top at start-up; a
+ * floor and a ceiling; powers of two only, so that scaling and unscaling are exact; and a lower
+ * scale can take effect inside a step, because gradients are accumulated unscaled.
  *
  *   pass overflowed ─► amp_scaler_overflow ─► RETRY at the new scale, or SKIP the step
- *   step finished   ─► amp_scaler_step(applied)
- */
+ *   step finished   ─► amp_scaler_step(applied) */
 #ifndef AMP_SCALER_H
 #define AMP_SCALER_H
 
@@ -40,22 +39,22 @@ enum amp_verdict { AMP_VERDICT_RETRY, AMP_VERDICT_SKIP, AMP_VERDICT_STOP };
 void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_batches,
                      bool replayable);
 
-/* Goes on from the state of an earlier run, between two steps: its counters, and, where both scales
- * are dynamic, its scale (within this run's limits), tracker and search. */
+/* Continues from the state of an earlier run, between two steps. Takes its counters; if both scales
+ * are dynamic, also its scale (within this run's limits), tracker and search. */
 void amp_scaler_resume(struct amp_scaler *, const struct amp_scaler *from);
 
-/* A backward pass overflowed. amax: largest finite magnitude that an FP16 store refused, or 0 when
- * only inf or NaN were seen; during the search it allows jumping more than one step down. RETRY:
- * run the pass again at the (already lowered) scale. SKIP: give the step up (the scale is lowered
- * for the next one where it is dynamic). */
+/* A backward pass overflowed. amax: the largest finite magnitude that an FP16 store refused, or 0
+ * if only inf or NaN were seen; during the search it allows a jump of more than one step down.
+ * RETRY: run the pass again at the scale, which is already lower. SKIP: give the step up; a dynamic
+ * scale is lower for the next one. */
 enum amp_verdict amp_scaler_overflow(struct amp_scaler *, double amax);
 
 /* A pass was clean. */
 void amp_scaler_pass(struct amp_scaler *);
 
-/* The step ended: applied, or skipped for a reason that is not the scale's (cause_is_scale false)
- * or that is. STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; the others ask nothing
- * of the caller. */
+/* The step ended: applied, or skipped because of the scale (cause_is_scale) or for another reason.
+ * STOP after AMP_SCALER_FLOOR_STOP skips in a row at the floor; the caller may ignore any other
+ * verdict. */
 enum amp_verdict amp_scaler_step(struct amp_scaler *, bool applied, bool cause_is_scale);
 
 /* "2^13" for powers of two; returns text. */

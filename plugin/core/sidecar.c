@@ -1,3 +1,10 @@
+/* Writes and reads the sidecar's format, and decides whether one is sound and belongs to given
+ * weights and a given network. It must not know file names or which pair to load (checkpoint.c),
+ * nor when a run resumes.
+ *
+ * Reading is in two parts. Opening reads the whole file and checks everything, so that a damaged
+ * file is refused before training begins. Restoring reads the arrays again, straight into the run's
+ * memory, since a copy of them would take as much memory as the momentum itself. */
 #include "sidecar.h"
 
 #include <errno.h>
@@ -11,11 +18,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Not a text, as its first byte says; the line ends show a transfer that took it for one. */
+/* The first byte is no ASCII, so the file is not taken for text. The line ends show whether a
+ * transfer has converted them anyway. */
 static const unsigned char magic[8] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n'};
 
 #define MAX_ROWS (1u << 20) /* far more than any network has */
 
+/* These structs are the format itself: written and read as they are, so they must have no
+ * padding. */
 struct head {
     unsigned char magic[8];
     uint32_t version, n_layers, n_params, n_demoted;
@@ -27,6 +37,7 @@ struct head {
 };
 _Static_assert(sizeof(struct head) == 128, "the head has no padding");
 
+/* zero fills the struct up; a reader checks that it is 0. */
 struct row {
     uint32_t layer, kind;
     uint64_t n;
@@ -38,6 +49,7 @@ _Static_assert(sizeof(struct row) == 24, "a row has no padding");
 struct amp_sidecar {
     char path[PATH_MAX];
     int fd;
+    /* Offsets: the next byte to read, and the first array. */
     uint64_t at, arrays_at;
     struct amp_hash hash, arrays_hash; /* of everything before at, before arrays_at */
     struct head head;
@@ -56,6 +68,7 @@ struct out {
 static void put(struct out *o, const void *data, size_t bytes)
 {
     const char *p = data;
+    /* The checksum is hashed too, but nobody reads the hash after that. */
     amp_hash_add(&o->hash, data, bytes);
     while (bytes && !o->failed) {
         ssize_t n = write(o->fd, p, bytes);
@@ -68,6 +81,7 @@ static void put(struct out *o, const void *data, size_t bytes)
     }
 }
 
+/* Unnamed members are 0, so that equal states give equal files. */
 static struct head head_of(const struct amp_run *r, const struct amp_file_id *weights)
 {
     const struct amp_scaler *s = &r->scaler;
@@ -138,7 +152,8 @@ static int fail(const struct amp_sidecar *s, const char *what, char *err, size_t
     return -1;
 }
 
-/* The next bytes of the file; -1 where it ends before. */
+/* Reads and hashes the next bytes; -1 if the file ends before. pread keeps the position in `at`, so
+ * that restoring can start again at the arrays. */
 static int take(struct amp_sidecar *s, void *to, uint64_t bytes)
 {
     char *p = to;
@@ -156,6 +171,7 @@ static int take(struct amp_sidecar *s, void *to, uint64_t bytes)
 static int open_and_size(struct amp_sidecar *s, uint64_t *bytes, char *err, size_t err_size)
 {
     struct stat info;
+    /* O_NONBLOCK: a pipe in place of the file must not make the program wait. */
     s->fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (s->fd < 0 || fstat(s->fd, &info)) return fail(s, strerror(errno), err, err_size);
     if (!S_ISREG(info.st_mode)) return fail(s, "not a regular file", err, err_size);
@@ -163,7 +179,7 @@ static int open_and_size(struct amp_sidecar *s, uint64_t *bytes, char *err, size
     return 0;
 }
 
-/* The version decides how the rest is read, so it comes first. */
+/* Magic and version come first in every version; the version decides how the rest is read. */
 static int read_head(struct amp_sidecar *s, uint64_t bytes, char *err, size_t err_size)
 {
     char what[100];
@@ -182,7 +198,7 @@ static int read_head(struct amp_sidecar *s, uint64_t bytes, char *err, size_t er
     return 0;
 }
 
-/* Of the arrays; UINT64_MAX: more than any file has. */
+/* Bytes of all arrays; UINT64_MAX: more than any file has. */
 static uint64_t array_bytes(const struct amp_sidecar *s)
 {
     uint64_t sum = 0;
@@ -200,6 +216,8 @@ static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t 
     const struct head *h = &s->head;
     uint64_t rows = h->n_params * (uint64_t)sizeof *s->rows;
     uint64_t demoted = h->n_demoted * (uint64_t)sizeof *s->demoted;
+    /* Before malloc: a damaged count must not allocate more than the file holds. The sum cannot
+     * overflow, since the counts have 32 bits. */
     if (rows + demoted + sizeof(uint64_t) > bytes - s->at)
         return fail(s, "is cut off", err, err_size);
     if (h->n_params > MAX_ROWS || h->n_demoted > MAX_ROWS)
@@ -213,13 +231,14 @@ static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t 
         if (s->rows[i].arrays != 1 && s->rows[i].arrays != 3)
             return fail(s, "is damaged", err, err_size);
     s->arrays_at = s->at;
+    /* Restoring goes on from here and compares the same checksum again. */
     s->arrays_hash = s->hash;
     uint64_t floats = array_bytes(s), there = bytes - s->at - sizeof(uint64_t);
     if (floats > there) return fail(s, "is cut off", err, err_size);
     return floats < there ? fail(s, "has bytes after its end", err, err_size) : 0;
 }
 
-/* Reads an array past, piece by piece. -1: the file ended; 1: a value is not finite. */
+/* Reads an array in pieces, only to check it. -1: the file ended; 1: a value is not finite. */
 static int skip_array(struct amp_sidecar *s, uint64_t n)
 {
     float piece[4096];
@@ -239,6 +258,8 @@ static int check_checksum(struct amp_sidecar *s)
     return take(s, &found, sizeof found) || found != expected ? -1 : 0;
 }
 
+/* The checksum is judged before the values: in a damaged file a value that is not finite is
+ * damage. */
 static int check_arrays(struct amp_sidecar *s, char *err, size_t err_size)
 {
     int bad = 0;
@@ -257,7 +278,8 @@ static bool is_count(int64_t n)
     return n >= 0 && n <= INT64_MAX / 2;
 }
 
-/* A right checksum on values that no run writes: not made by this program. */
+/* The checksum is right, but no run writes such values: another program made this file. Counters
+ * stay below half of their range, so that a run can count on without overflow. */
 static int check_values(const struct amp_sidecar *s, char *err, size_t err_size)
 {
     const struct head *h = &s->head;
@@ -277,6 +299,7 @@ static int check_values(const struct amp_sidecar *s, char *err, size_t err_size)
     return good ? 0 : fail(s, "holds values that no run has", err, err_size);
 }
 
+/* Values come last: only a right checksum makes them worth a message of their own. */
 static int read_all(struct amp_sidecar *s, char *err, size_t err_size)
 {
     uint64_t bytes;
@@ -293,6 +316,7 @@ struct amp_sidecar *amp_sidecar_open(const char *path, char *err, size_t err_siz
         return NULL;
     }
     snprintf(s->path, sizeof s->path, "%s", path);
+    /* fd is 0 after calloc only until open_and_size, which runs first and sets it. */
     if (!read_all(s, err, err_size)) return s;
     amp_sidecar_close(s);
     return NULL;
@@ -352,6 +376,7 @@ int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, 
         return -1;
     }
     for (int i = 0; i < r->n_params; i++) {
+        /* Compared as bytes: rows have no padding. */
         struct row here = row_of(&r->params[i]);
         if (memcmp(&here, &s->rows[i], sizeof here))
             return differ(s, &here, &s->rows[i], err, err_size);
@@ -361,6 +386,8 @@ int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, 
 
 /* ---- restoring ---- */
 
+/* Straight into the run's arrays; after an error they hold a mixture, which is why the run must
+ * end. */
 static int take_arrays(struct amp_sidecar *s, const struct amp_run *r)
 {
     s->at = s->arrays_at;
@@ -379,6 +406,7 @@ int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, siz
     const struct head *h = &s->head;
     if (amp_sidecar_check_net(s, r, err, err_size)) return -1;
     if (take_arrays(s, r)) return fail(s, "changed after it was checked", err, err_size);
+    /* Settings such as limits and window are not saved: those of the cfg count. */
     struct amp_scaler saved = {.dynamic = h->dynamic,
                                .searching = h->searching,
                                .scale = h->scale,
@@ -395,6 +423,7 @@ int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, siz
     for (int i = 0; i < r->n_layers; i++)
         r->demoted[i] = AMP_FORMATS;
     for (uint32_t i = 0; i < h->n_demoted; i++)
+        /* Layers only ever leave FP16 for FP32, so the file needs no format. */
         r->demoted[s->demoted[i]] = AMP_FORMAT_FP32;
     return 0;
 }

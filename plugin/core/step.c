@@ -1,3 +1,7 @@
+/* Decides the fate of each pass and each step: accept, repeat backward, skip, apply, or end the
+ * run. It only combines the verdicts of fault.h, scaler.h and divergence.h; it must not know
+ * Darknet's structures or the backend's arithmetic. What it needs from outside (the name of an
+ * image, the end of the program) comes through the function pointers of struct amp_step. */
 #include "step.h"
 
 #include <math.h>
@@ -6,14 +10,15 @@
 
 #include "tensors.h"
 
-/* Stored state that is inf or NaN stays so. */
+/* Weights and running statistics outlive the step. Once they hold inf or NaN, no later step can
+ * repair them, so not even amp_on_divergence=continue goes on. */
 static bool is_hopeless(const struct amp_fault *f)
 {
     return f->class == AMP_FAULT_DIVERGED &&
            (f->tensor == AMP_WATCH_WEIGHTS || f->tensor == AMP_WATCH_ROLLING);
 }
 
-/* The end, unless the user wants to carry on where there is any hope. */
+/* Ends the run. If the user wants to carry on and there is hope, prints the reason once instead. */
 static void stop(struct amp_step *s, const char *why, const char *advice, bool hopeless)
 {
     char message[768];
@@ -50,10 +55,12 @@ static void stop_for_loss(struct amp_step *s)
     stop(s, text, "amp_on_divergence=continue goes on all the same", false);
 }
 
-/* What Darknet makes of a box in a label file that has no place, NaN for one; its losses would
- * compute indices from it. */
+/* Darknet puts a box without a valid place, one with NaN for example, at this coordinate. Its
+ * losses would compute an index far outside their arrays from it. */
 #define NO_BOX 999999
 
+/* A classifier's truth may hold any number, so the limit NO_BOX applies only to nets with a
+ * detection head. */
 static bool has_boxes(const struct amp_net_desc *net)
 {
     bool boxes = false;
@@ -62,10 +69,12 @@ static bool has_boxes(const struct amp_net_desc *net)
     return boxes;
 }
 
-/* The first image (of the pass) that has a value which is not finite, or not below `most`; -1. */
+/* Index of the first image of the pass with a value that is not finite or not below `most`, which
+ * *value then holds; -1: no such image. */
 static int first_bad(const float *x, int images, size_t per_image, float most, float *value)
 {
     size_t n = (size_t)images * per_image;
+    /* The common case takes one fast scan; the slow loop below only names the culprit. */
     if (isinf(most) && amp_all_finite(x, n)) return -1;
     for (size_t k = 0; k < n; k++) {
         *value = x[k];
@@ -88,7 +97,7 @@ static int first_bad_input(const struct amp_step *s, float *value)
     return first_bad(s->batch.host_input, net->batch, (size_t)net->inputs, INFINITY, value);
 }
 
-/* Names the image behind an input or label that is not finite. text: where it has no name. */
+/* Path of the image, or, if nobody knows it, its number in the pass, written to text. */
 static const char *name_of(const struct amp_step *s, int image, char text[40])
 {
     const char *name = s->image_name ? s->image_name(s->user, s->subdivision, image) : NULL;
@@ -96,6 +105,8 @@ static const char *name_of(const struct amp_step *s, int image, char text[40])
     return name ? name : text;
 }
 
+/* The step cannot be saved: the loss of a bad image means nothing. The scale stays, since a lower
+ * one would not help either. */
 static void refuse_input(struct amp_step *s, enum amp_watch tensor, int image, float value)
 {
     char text[40];
@@ -115,16 +126,19 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     s->batch = *batch;
     s->subdivision = subdivision;
     s->cost_lost = false;
-    /* A run may begin in the middle of a step: seen need not be a multiple of its images. */
+    /* A run may begin in the middle of a step: a resumed `seen` need not be a multiple of the
+     * step's images. Then no subdivision 0 came before, and passes == 0 marks the beginning. */
     if (subdivision == 0 || s->passes == 0) {
         s->poisoned = false;
         s->loss_sum = 0;
         s->passes = 0;
         amp_log_step(s->log, &s->scaler);
         if (!s->writers_tell) amp_graph_weights_changed(g);
+        /* Saved before the first forward, which already moves them. */
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
     }
+    /* Only the last pass of a step is inspected: one look per step is enough for the log. */
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
     amp_graph_inspect(g, subdivision == s->subdivisions - 1 &&
                              amp_log_wants_layers(s->log, g->seen / images));
@@ -133,6 +147,9 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     int truth = first_bad_truth(s, &value);
     s->bad_truth = truth >= 0;
     if (s->bad_truth) refuse_input(s, AMP_WATCH_TRUTH, truth, value);
+    /* In device memory the INPUT watch word checks the images, and give_up_forward names the image
+     * afterwards. Labels are always checked here: Darknet's losses run on them before any word is
+     * read. */
     int image = on_host && !s->bad_truth ? first_bad_input(s, &value) : -1;
     if (image >= 0) refuse_input(s, AMP_WATCH_INPUT, image, value);
 }
@@ -142,6 +159,7 @@ bool amp_step_has_bad_truth(const struct amp_step *s)
     return s->bad_truth;
 }
 
+/* The search for the first scale ends with the first clean pass. */
 static void accept_pass(struct amp_step *s)
 {
     if (s->scaler.searching && s->scaler.scale != s->scaler.max)
@@ -150,6 +168,8 @@ static void accept_pass(struct amp_step *s)
     amp_scaler_pass(&s->scaler);
 }
 
+/* Nothing of a poisoned step reaches the weights; fault and cause_is_scale are for the log and for
+ * the verdict on the scale. */
 static void give_up(struct amp_step *s, const struct amp_fault *f)
 {
     s->poisoned = true;
@@ -157,6 +177,8 @@ static void give_up(struct amp_step *s, const struct amp_fault *f)
     s->fault = *f;
 }
 
+/* Runs backward again on the same forward: activations, loss deltas and dropout masks of the pass
+ * still lie in their buffers. */
 static void replay(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
@@ -165,7 +187,7 @@ static void replay(struct amp_step *s)
         amp_graph_backward(g, i);
 }
 
-/* True: the pass is to be judged again after a replay. */
+/* True if backward ran again, so that the pass needs a new verdict. */
 static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
 {
     double old_scale = s->scaler.scale;
@@ -179,6 +201,7 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
     return false;
 }
 
+/* The time axis of amp_demotions_add counts steps, skipped ones too. */
 static void demote(struct amp_step *s, const struct amp_fault *f)
 {
     const struct amp_scaler *scaler = &s->scaler;
@@ -187,10 +210,11 @@ static void demote(struct amp_step *s, const struct amp_fault *f)
         amp_log_many_demotions(s->log, AMP_MANY_DEMOTIONS, scaler->window);
 }
 
-/* The forward pass failed: nothing of this step will be used. */
+/* The forward pass failed, and a lower loss scale cannot cure that: the scale acts on gradients
+ * only. The step is skipped; a value that did not fit FP16 also moves its layer to FP32. */
 static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
 {
-    if (f->class == AMP_FAULT_INPUT) { /* an image that the host has not looked at */
+    if (f->class == AMP_FAULT_INPUT) { /* not looked at by the host before */
         float value = NAN;
         int image = first_bad_input(s, &value);
         refuse_input(s, f->tensor, image < 0 ? 0 : image, value);
@@ -207,10 +231,12 @@ void amp_step_judge_forward(struct amp_step *s)
 {
     s->cost_lost = true;
     if (s->poisoned) return;
+    /* false: the words of backward still belong to nobody. */
     struct amp_fault f = amp_graph_fault(s->graph, false);
     if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
 }
 
+/* Ends because the scaler allows a limited number of replays, or lowers the scale to its floor. */
 static void judge_pass(struct amp_step *s)
 {
     for (;;) {
@@ -227,12 +253,15 @@ static void judge_pass(struct amp_step *s)
     }
 }
 
-/* Forward went wrong, so that its loss means nothing. */
+/* Whether the loss is meaningless because forward failed. A failed backward leaves the loss
+ * valid. */
 static bool is_loss_lost(const struct amp_step *s)
 {
     return s->cost_lost || (s->poisoned && s->fault.class != AMP_FAULT_BACKWARD);
 }
 
+/* A poisoned pass is not judged again, but its losses are still read: Darknet's lines are printed
+ * for every pass. */
 static void end_pass(struct amp_step *s)
 {
     if (s->poisoned)
@@ -249,6 +278,7 @@ static void end_pass(struct amp_step *s)
 void amp_step_backward(struct amp_step *s, int layer, double loss)
 {
     struct amp_graph *g = s->graph;
+    /* Backward begins at the last layer. */
     if (layer == g->n - 1) {
         s->pass_loss = loss;
         s->passes++;
@@ -260,6 +290,8 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     if (layer == g->plan->first_backward) end_pass(s);
 }
 
+/* Darknet calls update layer by layer. The first call decides for all of them, since a step that is
+ * applied to some layers only would not be a step. */
 static void begin_update(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
@@ -267,10 +299,12 @@ static void begin_update(struct amp_step *s)
     s->applying = !s->poisoned;
     if (!s->applying) {
         amp_graph_restore_rolling(g);
-        /* if the weights themselves are not finite, packing them again raises the WEIGHTS word in
-         * the next step too */
+        /* The weights did not change, but they are packed again: if they are not finite, packing
+         * raises the WEIGHTS word in the next step too, and that fault ends the run. */
         amp_graph_weights_changed(g);
     }
+    /* Darknet may update without a pass before it; then there is no gradient, only momentum and
+     * decay. */
     if (s->passes == 0) amp_graph_clear_gradients(g);
 }
 
@@ -286,6 +320,8 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     return first && !s->applying;
 }
 
+/* Darknet finishes this step itself, from its own weight_updates. They get sums, which are unscaled
+ * and finite; a poisoned step adds nothing. */
 void amp_step_hand_over(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
@@ -298,6 +334,7 @@ void amp_step_hand_over(struct amp_step *s)
     s->passes = 0;
 }
 
+/* Printed after AMP_SCALER_FLOOR_STOP skips in a row; "ten" is that number. */
 static const char *why_nothing_helps(const struct amp_scaler *s)
 {
     if (!s->reduced) return "gradients are not finite, ten steps in a row";
@@ -307,7 +344,8 @@ static const char *why_nothing_helps(const struct amp_scaler *s)
     return "gradients overflow FP16 even at the smallest loss scale, ten steps in a row";
 }
 
-/* A step on a bad image says nothing. */
+/* Whether the run has diverged. A step that was skipped for a bad image says nothing about the run.
+ * A demoted layer has no loss to judge, but many of them in a row look like divergence. */
 static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
 {
     if (!s->passes) return false;
@@ -317,7 +355,7 @@ static bool judge_loss(struct amp_step *s, size_t iteration, double loss)
     return amp_divergence_add(&s->divergence, iteration, loss, s->applying);
 }
 
-/* What the log's file is to tell of the step; layers: the caller frees. */
+/* Numbers of this step for the log's file. The caller frees layers. */
 static struct amp_numbers take_numbers(const struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
@@ -336,16 +374,19 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
 {
     double before = s->scaler.scale;
     int images = s->graph->net->batch * s->subdivisions;
+    /* Before the update: the numbers describe the gradients that it is about to apply. */
     struct amp_numbers numbers = take_numbers(s);
     s->updating = false;
     if (s->applying) amp_graph_update(s->graph, &s->update);
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
+    /* Per image, as Darknet prints it. */
     double loss = s->passes ? s->loss_sum / (s->passes * s->graph->net->batch) : 0;
     amp_log_iteration(s->log, &s->scaler, iteration, total, loss, images, &numbers);
     free(numbers.layers);
     bool diverged = judge_loss(s, iteration, loss);
     s->passes = 0;
+    /* Last: stopping does not return, and the log already has this iteration. */
     if (verdict == AMP_VERDICT_STOP) stop_for_fault(s, why_nothing_helps(&s->scaler));
     if (diverged) stop_for_loss(s);
 }

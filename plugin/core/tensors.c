@@ -1,5 +1,6 @@
-/* Sources, contributions to deltas, and the watch words of a pass: which word watches what, and
- * what the words say when the pass has run. */
+/* Finds the tensors that a layer reads and writes, and turns the watch words of a pass into a
+ * fault. It decides which copy a reader gets, whether a contribution overwrites or adds, and which
+ * word watches which tensor. It must not know layer types or react to a fault: step.c does that. */
 #include "tensors.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format format, int n, i
 struct ampk_tensor amp_graph_shaped(const struct amp_graph *g, int i, void *data,
                                     enum amp_format format)
 {
+    /* A flat layer is an image of one pixel with as many channels as values. */
     struct amp_image_shape s = amp_output_shape(g->net, i);
     return amp_graph_tensor(data, format, g->net->batch, s.c, s.h, s.w);
 }
@@ -51,6 +53,7 @@ const struct ampk_tensor *amp_graph_source(const struct amp_graph *g, int layer,
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];
     int s = p->sources[k];
+    /* Layer -1 is the network's input. */
     if (s < 0) return p->in == AMP_FORMAT_BORDER ? &g->input : &g->input_copy[p->in];
     const struct amp_node *source = &g->nodes[s];
     return source->plan->out == p->in ? &source->out : &source->copy[p->in];
@@ -63,6 +66,8 @@ bool amp_contribution_begin(struct amp_graph *g, int layer, int k, struct amp_co
         (struct amp_contribution){.layer = layer, .k = k, .watch = amp_graph_dx_watch(g, layer, k)};
     if (!p->source_wanted[k]) return false;
     const struct amp_node *source = &g->nodes[p->sources[k]];
+    /* Equal formats: the layer writes the source's delta directly. The plan knows who comes first,
+     * so that nothing has to be zeroed. */
     if (p->in == source->plan->out) {
         c->accumulate = !p->source_first[k];
         c->dx = &source->delta;
@@ -78,6 +83,7 @@ void amp_contribution_end(struct amp_graph *g, const struct amp_contribution *c)
     const struct amp_plan_layer *p = &g->plan->layers[c->layer];
     if (!c->dx) return;
     struct amp_node *source = &g->nodes[p->sources[c->k]];
+    /* The executor has written, or added to, the delta itself. */
     if (c->dx->data == source->delta.data) return;
     g->backend->convert(g->context, c->dx, &source->delta, !p->source_first[c->k], c->watch);
 }
@@ -94,6 +100,8 @@ int amp_graph_loss_behind(const struct amp_graph *g, int i)
 
 /* ---- watch words ---- */
 
+/* Only FP16 can refuse a finite value: BF16 and TF32 have the range of FP32. These bits therefore
+ * decide whether a large word is a fault. */
 void amp_graph_mark_fp16(struct amp_graph *g, int i)
 {
     const struct amp_plan_layer *p = &g->plan->layers[i];
@@ -107,6 +115,7 @@ void amp_graph_mark_fp16(struct amp_graph *g, int i)
     g->fp16[i] = (uint16_t)mask;
 }
 
+/* The words and the loss sums are cleared and read together. */
 size_t amp_graph_watch_bytes(const struct amp_graph *g)
 {
     return (size_t)g->n * (sizeof *g->watch + sizeof *g->loss_sums);
@@ -123,8 +132,8 @@ uint32_t *amp_graph_dx_watch(struct amp_graph *g, int layer, int k)
     return s < 0 ? NULL : &g->nodes[s].watch[AMP_WATCH_DELTA];
 }
 
-/* The convolution whose bias gradient is the sum of all of that layer's delta; -1: none, or it is
- * clipped first. */
+/* The convolution whose bias gradient sums the whole delta of this layer. -1: none, or the delta is
+ * clipped first, which hides an inf. */
 static int summed_by(const struct amp_graph *g, int layer)
 {
     int i = g->plan->layers[layer].fused ? layer - 1 : layer;
@@ -139,16 +148,17 @@ uint32_t *amp_graph_conv_dx_watch(struct amp_graph *g, int layer, const struct a
     return shows && g->backend->watching_costs ? NULL : amp_graph_dx_watch(g, layer, 0);
 }
 
-/* Whether the sums that the layer takes of its delta, or what it makes of a delta that others
- * summed before it was stored, show that something there is not finite. */
+/* Whether a value derived from the layer's delta shows that the delta is not finite: the sum of it,
+ * or dy, if somebody else summed the delta before it was stored. */
 static bool shows_refused(const struct amp_node *node, const uint32_t *watch)
 {
     return !ampk_amax_is_finite(watch[AMP_WATCH_DBIAS]) ||
            (node->gradient_sums && !ampk_amax_is_finite(watch[AMP_WATCH_DY]));
 }
 
-/* Deltas that nobody watched (amp_graph_conv_dx_watch). Sums of finite FP16 values are finite: what
- * they were made of was refused. In other formats it is the sum that is told. */
+/* Raises the words of deltas that nobody watched (amp_graph_conv_dx_watch). A sum of finite FP16
+ * values is finite in FP32, so a sum that is not tells that FP16 refused a value of the delta. In
+ * other formats the sum's own word is the fault. */
 static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCHES])
 {
     for (int i = 0; i < g->n; i++) {
@@ -160,7 +170,8 @@ static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCH
     }
 }
 
-/* With the losses on the device, in one piece. */
+/* Reads the words, and the losses on the device with them: each transfer waits for the device, so
+ * there is only one. NULL: out of memory. */
 static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
 {
     uint32_t(*host)[AMP_WATCHES] = malloc(amp_graph_watch_bytes(g));
@@ -187,6 +198,7 @@ const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *g, int layer
 struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)
 {
     uint32_t(*watch)[AMP_WATCHES] = read_watch(g);
+    /* Without the words nobody can vouch for the gradients, so the pass must not count. */
     if (!watch) return (struct amp_fault){AMP_FAULT_DIVERGED, 0, AMP_WATCHES, 0};
     struct amp_fault fault =
         amp_fault_find((const uint32_t(*)[AMP_WATCHES])watch, g->fp16, g->n, backward);
@@ -194,6 +206,8 @@ struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)
     return fault;
 }
 
+/* A word has the magnitude before the store, which the scaler uses to jump over several powers of
+ * two. */
 double amp_graph_refused(struct amp_graph *g)
 {
     uint32_t(*watch)[AMP_WATCHES] = read_watch(g);

@@ -1,20 +1,21 @@
-/* The inside of a graph: its tensors and watch words, and what every executor does with them. For
- * the files that run layers and for tests; everybody else includes graph.h.
+/* The inside of a graph: its tensors and watch words, and the helpers that every executor uses. For
+ * the files that run layers and for tests; all other files include graph.h.
  *
- * Knows no layer: it finds a layer's sources, takes what a layer contributes to the delta of a
- * source, and says from the watch words what went wrong in a pass.
- */
+ * This file knows no layer type. It finds a layer's sources, passes a layer's contribution on to
+ * the delta of a source, and reads from the watch words what went wrong in a pass. */
 #ifndef AMP_TENSORS_H
 #define AMP_TENSORS_H
 
 #include "graph.h"
 
-enum { AMP_REGION_WARM_UP_IMAGES = 12800 }; /* Darknet's: boxes are drawn to their anchors first */
+enum {
+    AMP_REGION_WARM_UP_IMAGES = 12800
+}; /* Darknet's constant: until then [region] pulls boxes to their anchors */
 
-/* Consecutive layers of ours that run in one go, recorded where the backend can: starting one
- * operation after the other costs more than many of them take. Not in a segment: layers that
- * Darknet runs, and dropout where its masks are drawn on the host. A recording holds the values
- * that its operations were given; with other values it is made again. */
+/* Consecutive layers of ours that run in one go. Where the backend can, they are recorded, since
+ * starting operations one by one costs more than many of them take. Layers that Darknet runs stay
+ * outside, and so does dropout with masks drawn on the host. A recording holds the values that its
+ * operations were given; other values need a new recording. */
 enum amp_segment_pass {
     AMP_SEGMENT_INFERENCE,
     AMP_SEGMENT_FORWARD,
@@ -25,8 +26,8 @@ enum amp_segment_pass {
 struct amp_segment {
     int first, last; /* layers */
     struct amp_segment_run {
-        bool ran; /* unrecorded: plans are chosen, memory is there */
-        /* What it last ran with, and its recording holds. */
+        bool ran; /* once without recording, so plans are chosen and memory is there */
+        /* Values of the last run, which the recording holds too. */
         float scale;
         const float *truth;
         bool region_warm_up;
@@ -41,24 +42,25 @@ struct amp_node {
     struct ampk_tensor out, delta, y, dy;
     struct ampk_tensor copy[AMP_FORMATS];
     void *index, *own_index; /* maxpool, dropout */
-    uint8_t *drawn;          /* dropout: the mask, where it is drawn on the host */
+    uint8_t *drawn;          /* dropout: the mask, if the host draws it */
     void *dx;
     struct ampk_conv *conv;
-    const struct ampk_weight_gradient *gradient; /* its place in of_pass; NULL: it learns nothing */
-    float *mean, *variance;                      /* of this batch */
-    float *gradient_sums; /* not NULL: the next convolution's data gradient already went through
-                             this layer's activation (kernels.h, conv_backward_summed). `delta` then
-                             holds g, the gradient at batch-norm's output, and this array sum(g),
-                             sum(g * (y - mean)) of each channel */
+    const struct ampk_weight_gradient
+        *gradient;          /* its place in of_pass; NULL: the layer learns nothing */
+    float *mean, *variance; /* of this batch */
+    float *gradient_sums;   /* not NULL: the data gradient of the next convolution has already gone
+                               through this layer's activation (kernels.h, conv_backward_summed).
+                               `delta` then holds g, the gradient at batch-norm's output, and this
+                               array holds sum(g) and sum(g * (y - mean)) of each channel */
     bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
-                                   (conv_bn_backward): no dy is stored, and conv_backward is not
+                                   (conv_bn_backward): it stores no dy, and conv_backward is not
                                    called */
     float *loss;                /* unscaled copy of a loss layer's delta */
     void *options,
         *constants; /* of a loss on the device (layers_loss.c); constants: backend memory */
     struct amp_param *weights, *biases, *scales;
     uint32_t *watch;             /* AMP_WATCHES words */
-    struct amp_segment *segment; /* NULL: runs by itself */
+    struct amp_segment *segment; /* NULL: the layer runs by itself */
 };
 
 struct amp_graph {
@@ -67,19 +69,18 @@ struct amp_graph {
     const struct amp_net_desc *net;
     const struct amp_plan *plan;
     struct amp_native native;
-    /* Of the FP32 build that this one stands in for. */
+    /* As in the Darknet build whose FP32 training this one replaces. */
     enum ampk_bn_rule bn_rule;
     bool clips_connected; /* the delta of a connected layer is kept within 1 */
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
-    const void *staged;       /* the same, rounded to the plan's input_format, in NCHW, read in
-                                 place of input. Set before amp_graph_begin, which puts it back to
-                                 NULL: none */
-    const float *truth;       /* the network's, backend memory; NULL: none */
-    size_t seen;              /* images so far, this pass's too; set before amp_graph_begin */
-    struct ampk_draw masks;   /* where the backend draws dropout's masks: layer i's from here, the
-                                 second word of the counter raised by i. Set as seen is */
+    const void *staged; /* the input rounded to the plan's input_format, in NCHW, read in place of
+                           `input`. Set it before amp_graph_begin, which resets it to NULL: none */
+    const float *truth; /* the network's, backend memory; NULL: none */
+    size_t seen;        /* images so far, this pass's too; set before amp_graph_begin */
+    struct ampk_draw masks; /* for a backend that draws dropout's masks: the counter of layer i is
+                               this one with its second word raised by i. Set with seen */
     struct ampk_tensor input_copy[AMP_FORMATS];
     int n_params;
     struct amp_param *params;
@@ -90,46 +91,49 @@ struct amp_graph {
     struct ampk_param *updates;              /* room for n_params */
     struct ampk_weight_update *conv_updates; /* room for n */
     int n_convs;
-    struct ampk_new_weights *convs; /* of every convolution: what it takes when they are stale */
+    struct ampk_new_weights
+        *convs; /* for every convolution: the masters that it packs if they are stale */
     /* The params' grad and sum, weights of convolutions last. */
     float *gradients, *sums; /* sums: NULL where a step has one pass */
     size_t n_gradients;      /* floats of all params */
-    size_t n_flat;           /* of those before the convolutions' weights */
-    bool own_gradients;      /* a step has one pass, and the update reads the weight gradients where
-                                the convolutions keep them: `gradients` has no room for those */
-    bool has_accepted_pass;  /* of this step, at least one. While false, what the update would read
-                                of convolutions' weights is stale: it counts as 0, and the next
-                                accept overwrites it */
-    float unscale;  /* factor of what the update reads: 1 for sums, which are unscaled; without
-                       them 1 / loss scale of the one pass */
-    int n_learning; /* convolutions that learn; where the weight gradient of each goes: */
-    struct ampk_weight_gradient *of_pass; /* in backward: raises the DW word; to grad, if any */
-    struct ampk_weight_gradient *of_step; /* once the pass is accepted: added to sum, if any */
+    size_t n_flat;           /* floats before the convolutions' weights */
+    bool own_gradients;      /* a step has one pass, and the update reads weight gradients from the
+                                convolutions themselves: `gradients` has no room for them */
+    bool has_accepted_pass;  /* the step has at least one accepted pass. While false, the gradients
+                                that the update would read of convolutions' weights are stale: they
+                                count as 0, and the next accepted pass overwrites them */
+    float unscale; /* factor on the gradients that the update reads: 1 for sums, which are unscaled;
+                      1 / loss scale for the only pass of a step without sums */
+    int n_learning; /* convolutions that learn; each of them has a target in both lists: */
+    struct ampk_weight_gradient
+        *of_pass; /* used in backward: raises the DW word and writes to grad, if any */
+    struct ampk_weight_gradient *of_step; /* used when the pass is accepted: adds to sum, if any */
     char *arena;
-    uint32_t (*watch)[AMP_WATCHES];   /* backend memory, n x AMP_WATCHES */
-    bool device_losses;               /* there are some; then, beside watch and read with it: */
+    uint32_t (*watch)[AMP_WATCHES]; /* backend memory, n x AMP_WATCHES */
+    bool device_losses; /* some loss runs on the device; its sums lie beside watch and are read with
+                           it: */
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
-    struct ampk_loss_sums *losses;    /* as they were last read */
+    struct ampk_loss_sums *losses;    /* host copy, as of the last read */
     uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
-    bool watch_begun;                 /* the update has cleared the words and raised WEIGHTS ones:
-                                         they are the next pass's, whose begin keeps them */
-    bool weights_stale;               /* masters changed since the convolutions packed them: the
-                                         next begin packs them again and raises the WEIGHTS words */
-    bool train;                       /* of the pass at hand */
-    float scale;                      /* of the backward at hand */
-    bool backward_began;              /* since the last forward */
-    bool inspecting;                  /* the pass at hand */
-    uint32_t *inspected;              /* backend memory, AMP_INSPECTED x n */
-    float *grad_square;               /* backend memory, n + 1 */
-    float *norm_room;                 /* backend memory, for amp_graph_grad_norm: a copy of a
-                                         gradient that a convolution keeps. NULL until then */
-    amp_see_function *see;            /* NULL: nobody looks; set by amp_graph_observe */
+    bool watch_begun;    /* the update has cleared the words and raised WEIGHTS: the words belong to
+                            the next pass, and amp_graph_begin keeps them */
+    bool weights_stale;  /* masters changed since the convolutions packed them: the
+                            next begin packs them again and raises the WEIGHTS words */
+    bool train;          /* the present pass trains */
+    float scale;         /* loss scale of the present backward */
+    bool backward_began; /* since the last forward */
+    bool inspecting;     /* the present pass is inspected */
+    uint32_t *inspected; /* backend memory, AMP_INSPECTED x n */
+    float *grad_square;  /* backend memory, n + 1 */
+    float *norm_room;    /* backend memory for amp_graph_grad_norm: a copy of a gradient that a
+                            convolution keeps. NULL until the first call */
+    amp_see_function *see; /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
     amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *trace_user;
     int n_segments;
     struct amp_segment *segments;
-    bool no_memory; /* why it could not be created */
+    bool no_memory; /* the graph could not be created for lack of memory */
 };
 
 /* ---- tensors ---- */
@@ -139,37 +143,38 @@ struct ampk_tensor amp_graph_tensor(void *data, enum amp_format, int n, int c, i
 struct ampk_tensor amp_graph_shaped(const struct amp_graph *, int layer, void *data,
                                     enum amp_format);
 
-/* An executor's create has no memory for `what` (layer -1: none's): -1, and amp_graph_create says
- * what would fit. */
+/* Reports that an executor's create has no memory for `what`; layer -1: no layer's. Returns -1;
+ * amp_graph_create then says what would fit. */
 int amp_graph_no_memory(struct amp_graph *, int layer, const char *what, char *err,
                         size_t err_size);
 
 /* ---- sources and contributions ---- */
 
-/* Source k of a layer in the format it wants: the image it reads. */
+/* The tensor that the layer reads as its source k: in the layer's own format. */
 const struct ampk_tensor *amp_graph_source(const struct amp_graph *, int layer, int k);
 
-/* The gradient that a layer contributes to its source k. Not to be copied: dx may point to scratch.
- */
+/* The gradient that a layer contributes to its source k. Do not copy this struct: dx may point to
+ * its scratch. */
 struct amp_contribution {
     int layer, k;
-    const struct ampk_tensor *dx; /* where it goes; NULL: the source wants none */
-    bool accumulate;              /* it is added to what is there */
-    uint32_t *watch;              /* the word that watches it */
-    struct ampk_tensor scratch;   /* dx, where the source's delta has another format */
+    const struct ampk_tensor *dx; /* where to write the gradient; NULL: the source wants none */
+    bool accumulate;              /* add to dx instead of overwriting it */
+    uint32_t *watch;              /* the word that watches the source's delta */
+    struct ampk_tensor scratch;   /* used as dx if the source's delta has another format */
 };
 
-/* False: the source wants none; dx is NULL then. */
+/* False if the source wants no gradient; dx is NULL then. */
 bool amp_contribution_begin(struct amp_graph *, int layer, int k, struct amp_contribution *);
-/* It is written, if it was wanted: from the scratch it is converted into the source's delta. */
+/* Call when the gradient is written, wanted or not. Converts scratch into the source's delta. */
 void amp_contribution_end(struct amp_graph *, const struct amp_contribution *);
 /* ---- watch words ---- */
 
-/* The word that watches what reaches the delta of source k. */
+/* The word that watches the delta of source k; NULL: the source is the network's input. */
 uint32_t *amp_graph_dx_watch(struct amp_graph *, int layer, int k);
-/* The same for what a convolution writes to dx. NULL where watching costs the backend another pass
- * over dx and what is not finite there shows without: dx is a convolution's delta, which its bias
- * gradient sums (the DBIAS word) or, with gradient_sums, its dy is made of (the DY word). */
+/* The same for the dx of a convolution. NULL on a backend where watching costs another pass over
+ * dx, if a value that is not finite shows up elsewhere anyway: then dx is the delta of a
+ * convolution, whose bias gradient sums it (the DBIAS word) or, with gradient_sums, whose dy is
+ * computed from it (the DY word). */
 uint32_t *amp_graph_conv_dx_watch(struct amp_graph *, int layer, const struct ampk_tensor *dx);
 /* Bytes of watch and loss_sums together. */
 size_t amp_graph_watch_bytes(const struct amp_graph *);
@@ -180,11 +185,11 @@ void amp_graph_mark_fp16(struct amp_graph *, int layer);
 
 /* ---- deltas that convolutions make themselves ---- */
 
-/* Whether convolutions with a bias make their dy themselves (kernels.h, conv_bias_backward). */
+/* Whether convolutions with a bias compute their dy themselves (kernels.h, conv_bias_backward). */
 bool amp_graph_makes_dy(const struct amp_graph *);
-/* The loss whose unscaled delta layer i, such a convolution, reads itself and multiplies by the
- * loss scale; that loss's own backward writes layer i's delta only if somebody looks at deltas. -1:
- * none. */
+/* The loss whose unscaled delta layer i, such a convolution, reads directly and multiplies by the
+ * loss scale. The backward of that loss then writes layer i's delta only if somebody looks at
+ * deltas. -1: no such loss. */
 int amp_graph_loss_behind(const struct amp_graph *, int i);
 
 #endif

@@ -1,3 +1,5 @@
+/* Decides whether a weights file fits a network, by its size alone. It must not know what the
+ * numbers mean; it only follows the order of Darknet's load_weights and save_weights. */
 #include "weights_file.h"
 
 #include <errno.h>
@@ -16,6 +18,8 @@ struct tensors {
     const char *part; /* of the layer, with a space: "wz " */
 };
 
+/* Saturating arithmetic: the counts come from a cfg, and a wrapped product would look like a small
+ * file. */
 static uint64_t times(uint64_t a, uint64_t b)
 {
     uint64_t product;
@@ -28,6 +32,7 @@ static uint64_t plus(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+/* `part` names the matrix inside a recurrent layer, for error messages. */
 static void add(struct tensors *t, const char *name, uint64_t floats)
 {
     struct amp_weight_tensor *tensor = &t->list[t->n++];
@@ -42,7 +47,7 @@ static void add_scales(struct tensors *t, uint64_t n)
     add(t, "rolling variances", n);
 }
 
-/* inputs: weights of one filter. */
+/* Darknet's order in a convolution: biases, batch-norm, weights. inputs: weights of one filter. */
 static void add_convolution(struct tensors *t, const char *part, uint64_t filters, uint64_t inputs,
                             bool scales)
 {
@@ -52,6 +57,7 @@ static void add_convolution(struct tensors *t, const char *part, uint64_t filter
     add(t, "weights", times(filters, inputs));
 }
 
+/* Darknet's order in a matrix differs: batch-norm comes last. */
 static void add_matrix(struct tensors *t, const char *part, uint64_t inputs, uint64_t outputs,
                        bool scales)
 {
@@ -66,8 +72,10 @@ static void add_layer(struct tensors *t, const struct amp_layer_desc *l, bool lo
     static const char *const recurrent[] = {"wz ", "wr ", "wh ", "wi ", "wf ", "wo ", "wg "};
     static const char *const input[] = {"uz ", "ur ", "uh ", "ui ", "uf ", "uo ", "ug "};
     uint64_t in = (uint64_t)l->inputs, out = (uint64_t)l->outputs, hidden = (uint64_t)l->hidden;
+    /* numload: so many filters are in the file, the layer has more. */
     uint64_t filters = (uint64_t)(load && l->numload ? l->numload : l->filters);
     uint64_t c = (uint64_t)l->c, area = times((uint64_t)l->size, (uint64_t)l->size);
+    /* dontloadscales: the file has no batch-norm of this layer. */
     bool norm = l->batch_normalize, scales = norm && !(load && l->dontloadscales);
     int first = l->type == AMP_GRU ? 0 : 3, last = l->type == AMP_GRU ? 2 : 6;
     switch (l->type) {
@@ -119,6 +127,7 @@ int amp_weights_layer_tensors(const struct amp_layer_desc *l, enum amp_weights_u
 uint64_t amp_weights_saved_bytes(const struct amp_net_desc *net)
 {
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
+    /* The header: three versions and 64 bits of images seen. */
     uint64_t bytes = 20;
     for (int i = 0; i < net->n; i++)
         for (int n = amp_weights_layer_tensors(&net->layers[i], AMP_WEIGHTS_SAVE, list); n > 0; --n)
@@ -156,15 +165,18 @@ static int read_header(struct checker *k, FILE *file)
     if (fread(version, sizeof version, 1, file) != 1) return fail(k, "ends inside its header");
 
     int64_t major = version[0], minor = version[1];
+    /* The same test as in Darknet's load_weights. */
     bool wide = major * 10 + minor >= 2 && major < 1000 && minor < 1000;
     size_t read = wide ? fread(&k->info->seen, 8, 1, file) : fread(&seen32, 4, 1, file);
     if (read != 1) return fail(k, "ends inside its header");
-    if (!wide) k->info->seen = (uint64_t)(int64_t)seen32; /* Darknet's conversion */
+    if (!wide)
+        k->info->seen =
+            (uint64_t)(int64_t)seen32; /* Darknet converts it like this, sign included */
     k->left = (uint64_t)info.st_size - sizeof version - (wide ? 8 : 4);
     return 0;
 }
 
-/* What Darknet would crash on while it loads this layer. */
+/* Refuses a layer that Darknet crashes on while it loads weights. */
 static int check_loadable(const struct checker *k, const struct amp_layer_desc *l, int index)
 {
     const char *type = amp_layer_type_name(l->type);
@@ -180,10 +192,12 @@ static int check_loadable(const struct checker *k, const struct amp_layer_desc *
     return 0;
 }
 
-/* Takes one layer's n tensors. 1: they are there; 0: the file ended before them; -1: inside. */
+/* Takes the bytes of one layer's n tensors. 1: the file has them; 0: it ended before them; -1: it
+ * ends inside. */
 static int take_layer(struct checker *k, const struct amp_layer_desc *l, int index,
                       const struct amp_weight_tensor *list, int n)
 {
+    /* The file ended between layers, which is allowed. */
     if (!k->left) return 0;
     for (int i = 0; i < n; i++) {
         uint64_t bytes = times(4, list[i].floats);
@@ -211,11 +225,14 @@ static int check_layers(struct checker *k, const struct amp_net_desc *net)
         k->info->layers_found += found;
         if (!found && k->info->first_absent < 0) k->info->first_absent = i;
     }
+    /* Too many bytes are as wrong as too few: the file is of another network, and all of its
+     * numbers would land in wrong places. */
     if (k->left)
         return fail(k,
                     "%" PRIu64 " bytes are left over after the last layer; it belongs to another "
                     "network",
                     k->left);
+    /* Darknet would start from random weights without a word. */
     if (k->info->layers && !k->info->layers_found) return fail(k, "has no layer after its header");
     return 0;
 }
@@ -225,7 +242,7 @@ int amp_weights_check(const char *path, const struct amp_net_desc *net,
 {
     struct checker k = {.path = path, .info = info, .err = err, .err_size = err_size};
     *info = (struct amp_weights_info){.first_absent = -1};
-    struct stat there; /* before it is opened: a FIFO would wait for a writer */
+    struct stat there; /* checked before opening, since a FIFO would wait for a writer */
     if (!stat(path, &there) && !S_ISREG(there.st_mode)) return fail(&k, "not a regular file");
     FILE *file = fopen(path, "rb");
     if (!file) return fail(&k, "cannot read: %s", strerror(errno));

@@ -1,9 +1,9 @@
-/* A Darknet weights file against the network that is to load it: sizes only, nothing is loaded.
+/* Compares a Darknet weights file with the network that is to load it: sizes only, nothing is
+ * loaded.
  *
  * The file: three 32-bit version numbers, the count of images seen (64 bits from version 0.2 on, 32
- * before), then each layer's tensors as 32-bit floats, without names or sizes: whether a file
- * belongs to a network shows only in where it ends. Darknet itself checks no read.
- */
+ * before), then each layer's tensors as 32-bit floats, without names or sizes. Only the place where
+ * it ends shows whether a file belongs to a network. Darknet itself checks no read. */
 #ifndef AMP_WEIGHTS_FILE_H
 #define AMP_WEIGHTS_FILE_H
 
@@ -21,8 +21,8 @@ struct amp_weight_tensor {
 
 enum amp_weights_use { AMP_WEIGHTS_LOAD, AMP_WEIGHTS_SAVE };
 
-/* The layer's tensors in file order, as Darknet's load_weights (which honours dontload, numload and
- * dontloadscales) or save_weights (dontsave) handles them. Returns how many. */
+/* Lists the layer's tensors in file order, as Darknet's load_weights (which honours dontload,
+ * numload and dontloadscales) or save_weights (dontsave) handles them. Returns their number. */
 int amp_weights_layer_tensors(const struct amp_layer_desc *, enum amp_weights_use,
                               struct amp_weight_tensor[AMP_LAYER_TENSORS_MAX]);
 
@@ -32,13 +32,13 @@ uint64_t amp_weights_saved_bytes(const struct amp_net_desc *);
 struct amp_weights_info {
     uint64_t seen;
     int layers;       /* layers that load weights */
-    int layers_found; /* so many of them, the first ones, are in the file */
-    int first_absent; /* index of the first layer that is not, or -1 */
+    int layers_found; /* the file has the first so many of them */
+    int first_absent; /* index of the first layer that it lacks, or -1 */
 };
 
-/* 0, or -1 with text in err: unreadable, ends inside a layer, has bytes left over, has no layer at
- * all, or the network has a layer that Darknet crashes on when it loads weights. A file that ends
- * exactly between layers is accepted. */
+/* 0, or -1 with text in err: the file is unreadable, ends inside a layer, has bytes left over, has
+ * no layer at all, or the network has a layer that Darknet crashes on when it loads weights. A file
+ * may end exactly between layers: a pretrained backbone does. */
 int amp_weights_check(const char *path, const struct amp_net_desc *, struct amp_weights_info *,
                       char *err, size_t err_size);
 
