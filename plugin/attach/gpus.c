@@ -24,7 +24,7 @@
 static struct {
     network *nets[AMP_MOST_GPUS];
     int n;        /* 0: there is no group */
-    bool running; /* train_networks is */
+    bool running; /* between amp_gpus_begin and amp_gpus_end */
     int awaited;  /* networks that have not begun the current iteration of train_networks */
     int busy;     /* networks that are being trained or resized */
     bool ends;    /* a network cannot go on: no new iteration begins */

@@ -332,6 +332,7 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
     copy.smooth *= scale; /* smooth adds to a convolution's delta, which is scaled */
     scale_of_deltas = scale;
     unsigned before = limited;
+    /* On the CPU two types need another function than the one that Darknet set. */
     (device ? saved->backward : complete_backward(l, saved->backward))(copy, view);
     if (device) check_limit(l, limited - before, scale);
     scale_of_deltas = 1;
@@ -347,6 +348,7 @@ void amp_native_scale_kept(layer *l, bool device, const struct ampk_backend *bac
 {
     float *state[3] = {NULL};
     if (l->type == LSTM) lstm_state(l, device, state);
+    /* The gradient of c. */
     float *kept = state[2];
 #ifdef GPU
     if (l->type == L2NORM && device) kept = l->scales_gpu;
