@@ -3,8 +3,7 @@
  *
  * What is drawn is kept in AMP_CHART_POINTS points at most, so the file stays small however long
  * the run is. They stand in the file too (in its <metadata>): a run that goes on goes on from the
- * chart it finds, up to the iteration at which it starts.
- */
+ * chart it finds, up to the iteration at which it starts. */
 #ifndef AMP_CHART_H
 #define AMP_CHART_H
 

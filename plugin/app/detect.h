@@ -6,8 +6,7 @@
  * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
  * fractions of the whole image.
  *
- * The network must have passed amp_map_check_network.
- */
+ * The network must have passed amp_map_check_network. */
 #ifndef AMP_DETECT_H
 #define AMP_DETECT_H
 

@@ -7,8 +7,7 @@
  *   classes  how many; must equal the number of names
  *   map      optional, for a [region] head with a tree: exactly AMP_MAP_CLASSES lines, class of the
  *            head for each class of the labels (Darknet reads that many). Labels then name classes
- *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head.
- */
+ *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head. */
 #ifndef AMP_EVAL_SET_H
 #define AMP_EVAL_SET_H
 

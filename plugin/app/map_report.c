@@ -1,3 +1,7 @@
+/* Decides what a reader of `detector map` sees: table, JSON and the drawings of the bootstrap. It
+ * must not compute average precision. Settings are always part of the result, so that two results
+ * can be compared at all. */
+
 #define _GNU_SOURCE
 #include "map_report.h"
 
@@ -102,6 +106,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
 
 /* ---- JSON ---- */
 
+/* All digits: comparisons of two JSON files must not see rounding. */
 static void write_number(FILE *out, const char *key, double value)
 {
     fprintf(out, "\"%s\": ", key);
@@ -182,7 +187,8 @@ static void write_means(FILE *out, const struct amp_map_row *mean)
     fprintf(out, "  ],\n");
 }
 
-/* One of the three means of every drawing. */
+/* Writes one of the three means of every drawing; offset: of that mean in struct amp_map_means. Ten
+ * digits, since there may be a million. */
 static void write_drawings(FILE *out, const char *key, const struct amp_bootstrap *bootstrap,
                            size_t offset)
 {
@@ -238,6 +244,7 @@ static FILE *open_temporary(const char *path, char *temporary, char *err, size_t
     return file;
 }
 
+/* rename would replace a device or a pipe such as /dev/stdout by a file. */
 int amp_map_check_json(const char *path, char *err, size_t err_size)
 {
     char temporary[PATH_MAX];
@@ -271,6 +278,8 @@ int amp_map_write_json(const char *path, const struct amp_map_settings *settings
 
 /* ---- the bootstrap ---- */
 
+/* Stream b of seed 0, whatever the network: two networks are compared drawing by drawing. The
+ * product's upper half maps 32 bits evenly to images. */
 void amp_bootstrap_draw(int b, int n_images, int *draws)
 {
     struct amp_stream stream;

@@ -53,8 +53,7 @@ int amp_map_check_json(const char *path, char *err, size_t err_size);
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
- *   settings            what was measured, and how
- */
+ *   settings            what was measured, and how */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, char *err, size_t err_size);

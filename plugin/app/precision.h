@@ -71,14 +71,14 @@ int amp_precision_init(struct amp_precision *, const struct amp_net_desc *,
                        const struct amp_cfg_file *cfg, const struct amp_options *);
 void amp_precision_free(struct amp_precision *);
 
-/* amp_see_functions, user: the struct; the FP32 pass first. A pass that is seen again counts once.
- */
+/* amp_see_functions, user: the struct; the FP32 pass first. A pass that is seen again counts
+ * once. */
 void amp_precision_see_fp32(const struct amp_seen *, void *precision);
 void amp_precision_see_mixed(const struct amp_seen *, void *precision);
 void amp_precision_end_batch(struct amp_precision *);
 
-/* A layer's weights in FP32, which it rounds to FP16: it is named where they do not survive that.
- */
+/* A layer's weights in FP32, which it rounds to FP16: it is named where they do not survive
+ * that. */
 void amp_precision_weights(struct amp_precision *, int layer, const float *weights, size_t n);
 /* A layer left FP16 in a forward pass. */
 void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);

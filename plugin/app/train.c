@@ -1,7 +1,7 @@
 /* `darknet detector train`: looks at everything that the training needs, then hands over to
  * Darknet's own command. With -map and -chart it looks on, after iterations, by the plugin's call.
- * It does not know what an input must be (plugin/input) nor how mAP is measured (training_map.h).
- */
+ * It does not know what an input must be (plugin/input) nor how mAP is measured
+ * (training_map.h). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

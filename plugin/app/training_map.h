@@ -4,8 +4,7 @@
  *
  * The best weights so far, by mAP@0.5, ties to the older, are BACKUP/NAME_best.weights (NAME as
  * Darknet takes it from the cfg's file name); BACKUP/NAME_best.json says how good they are, so that
- * a run that goes on replaces them only by better ones.
- */
+ * a run that goes on replaces them only by better ones. */
 #ifndef AMP_TRAINING_MAP_H
 #define AMP_TRAINING_MAP_H
 

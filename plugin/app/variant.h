@@ -1,5 +1,5 @@
-/* A network for measuring: the user's cfg with some keys changed. Belongs to the `darknet` program.
- */
+/* A network for measuring: the user's cfg with some keys changed. Belongs to the `darknet`
+ * program. */
 #ifndef AMP_VARIANT_H
 #define AMP_VARIANT_H
 

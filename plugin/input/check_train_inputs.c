@@ -85,8 +85,8 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
         fprintf(k->warn, "warning: %s\n", message);
 }
 
-/* The value as it stands in the file, without the blanks around it; NULL where it has none inside.
- */
+/* The value as it stands in the file, without the blanks around it; NULL where it has none
+ * inside. */
 static char *value_with_blank(char *line)
 {
     static const char blanks[] = " \t\r\n";

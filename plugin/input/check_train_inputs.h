@@ -6,8 +6,7 @@
  * size and its `seen` against max_batches; the backup folder (a file of the weights' size must
  * fit); every image and label file of the training list. Keys that the data file leaves out have
  * Darknet's defaults (data/train.list, /backup/), and all paths count from the working folder, as
- * in Darknet.
- */
+ * in Darknet. */
 #ifndef AMP_CHECK_TRAIN_INPUTS_H
 #define AMP_CHECK_TRAIN_INPUTS_H
 

@@ -4,8 +4,7 @@
  * One object per line: "class x y width height", the box's centre and size as fractions of the
  * image. An empty file is a valid image without objects. Darknet reads with fscanf until the first
  * thing that is not a number and drops the rest silently; here every line that is not exactly that
- * is told, with file and line.
- */
+ * is told, with file and line. */
 #ifndef AMP_LABELS_H
 #define AMP_LABELS_H
 
