@@ -254,7 +254,7 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
 
 /* ---- areas ---- */
 
-/* Does this many hits reach recall point/10? Exact. */
+/* True if so many hits reach recall point/10. Exact, in whole numbers. */
 static bool reaches_tenth(size_t hits, size_t truths, int point)
 {
     return 10 * hits >= (size_t)point * truths;
