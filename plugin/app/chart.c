@@ -232,6 +232,7 @@ static double nice_step(double range, int parts)
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
+/* Baselines are 4 below the line, which centres digits of 13 pixels on it. */
 static void write_grid_line(FILE *f, double y, const char *label)
 {
     fprintf(f,
@@ -285,6 +286,7 @@ static void write_iteration_axis(FILE *f, const struct amp_chart *c, int bottom)
             bottom + 40);
 }
 
+/* A shaded stretch: the learning rate is still rising there, so the losses tell little. */
 static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
 {
     struct axis x = iterations(c);
@@ -373,6 +375,7 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
     fprintf(f, "\"/>\n");
 }
 
+/* Dots show when mAP was measured; lines between them are only a guide. */
 static void write_map_dots(FILE *f, const struct amp_chart *c, const struct axis *x,
                            const struct axis *y)
 {
@@ -450,6 +453,7 @@ static void write_time_left(FILE *f, double seconds)
     if (seconds >= 0) fprintf(f, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
 }
 
+/* Numbers of the last iteration, so that the picture alone tells how the run stands. */
 static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
     fprintf(f, "<text x=\"%d\" y=\"34\" class=\"title\">", LEFT);
@@ -469,6 +473,7 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
                 LEFT, 100 * s->map50, 100 * s->best50, s->best_iteration);
 }
 
+/* Inside the file, so that it looks the same everywhere it is opened. */
 static const char style[] =
     "<style>text{font:13px sans-serif;fill:#444}.title{font-size:18px;font-weight:bold;fill:#111}"
     ".small{font-size:11px;fill:#888}.end{text-anchor:end}.mid{text-anchor:middle}"

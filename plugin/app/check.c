@@ -74,6 +74,7 @@ static void read_arguments(int argc, char **argv, struct check *c)
     amp_arguments_read(&line, argc, argv);
 }
 
+/* clear = true: the count of seen images is no reason to refuse a comparison. */
 static int check_inputs(const struct check *c)
 {
     static char err[1 << 16];
@@ -99,6 +100,7 @@ static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
     return failed;
 }
 
+/* The options' notes are warnings that training would print, too. */
 static int read_options(struct check *c, char *err, size_t err_size)
 {
     char notes[1024] = "";
@@ -199,6 +201,7 @@ static int predict_memory(struct check *c)
     return 0;
 }
 
+/* The last layer decides, as in detector train. */
 static bool has_random_size(const struct amp_net_desc *net)
 {
     return net->layers[net->n - 1].random;

@@ -59,6 +59,7 @@ static void free_lines(struct amp_lines *lines)
     *lines = (struct amp_lines){0};
 }
 
+/* The list doubles when its count is a power of two, so it needs no capacity. */
 static int append_line(struct amp_lines *lines, const char *text, int number)
 {
     int n = lines->count;
@@ -116,6 +117,7 @@ static int read_lines(struct fault_log *log, const char *what, const char *path,
 
 /* ---- the data file ---- */
 
+/* The meaning is for users who have never seen the key. */
 static const struct amp_cfg_entry *require_key(struct fault_log *log,
                                                const struct amp_cfg_file *data, const char *key,
                                                const char *meaning)
@@ -198,6 +200,7 @@ static struct amp_box to_box(struct amp_label l)
     return (struct amp_box){l.x - l.width / 2, l.y - l.height / 2, l.width, l.height};
 }
 
+/* Doubles, since sets have hundreds of thousands of boxes. */
 static int append_truths(struct amp_eval_set *set, int image, const struct amp_labels *labels)
 {
     size_t n = set->n_truths + labels->count;
@@ -336,6 +339,7 @@ static void check_tree_and_map(struct checker *k, int layer)
               path, map->line, map->value);
 }
 
+/* [detection] images are stretched and others letterboxed, so one network cannot have both. */
 static void check_head(struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
@@ -368,6 +372,7 @@ static void check_heads(struct checker *k)
 
 /* ---- weights ---- */
 
+/* Weights that end between layers are what Darknet calls partial; it loads them without a word. */
 static void check_weights(struct checker *k, const char *path)
 {
     char err[2 * PATH_MAX];

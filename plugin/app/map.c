@@ -131,6 +131,7 @@ static int measure(const struct command *command, const struct amp_map_settings 
     return failed;
 }
 
+/* Settings are collected here, where network and command are both at hand. */
 static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
 {
     struct amp_ap_set *ap = amp_detect_ap(net, set, (float)command->thresh, (float)command->nms);

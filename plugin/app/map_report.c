@@ -58,6 +58,7 @@ static void print_settings(FILE *out, const struct amp_map_settings *s,
             AMP_COCO_MAX_DETECTIONS);
 }
 
+/* The first AP column is at --iou; COCO's has its own rule. */
 static void print_classes(FILE *out, const struct amp_map_settings *s,
                           const struct amp_eval_set *set, const struct amp_map_result *result)
 {
@@ -91,6 +92,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
     print_mean(out, "mAP@0.5", "area under the curve", mean->ap50);
     print_mean(out, "mAP@0.5", "VOC 11 points", mean->ap50_11pt);
     print_mean(out, "mAP@0.75", "area under the curve", mean->ap75);
+    /* 0.5 and 0.75 are printed already. */
     if (settings->iou != 0.5 && settings->iou != 0.75) {
         snprintf(name, sizeof name, "mAP@%.4g", settings->iou);
         print_mean(out, name, "area under the curve", mean->ap_iou);
@@ -268,6 +270,7 @@ int amp_map_write_json(const char *path, const struct amp_map_settings *settings
     FILE *file = open_temporary(path, temporary, err, err_size);
     if (!file) return -1;
     write_object(file, settings, set, result, bootstrap);
+    /* fsync before rename: after a power cut the name must not stand for an empty file. */
     bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
     written = fclose(file) == 0 && written;
     if (written && rename(temporary, path) == 0) return 0;

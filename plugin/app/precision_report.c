@@ -56,6 +56,7 @@ static void print_layer(const struct amp_precision *p, int i, FILE *f)
     fputc('\n', f);
 }
 
+/* How the scale was found matters: loss_scale_init can save the repeated passes. */
 static void print_scale(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     char scale[32], init[32];
@@ -74,6 +75,7 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
         fprintf(f, "%s, found by %d repeated backward passes\n", scale, s->redone);
 }
 
+/* Only passes are timed; a user who compares with a run needs to know what is missing. */
 static void print_speed(const struct amp_check_summary *s, FILE *f)
 {
     if (s->mixed_seconds > 0)
@@ -179,6 +181,7 @@ static void json_number(FILE *f, const char *before, double value)
     amp_json_number(f, value, 9);
 }
 
+/* null for a tensor without numbers, so that readers need no special value. */
 static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
 {
     fprintf(f, ", \"%s\": ", name);
@@ -223,6 +226,7 @@ static void json_advice(const struct amp_precision *p, FILE *f)
     }
 }
 
+/* A layer for which no line helps. */
 static void json_not_solved(const struct amp_precision *p, FILE *f)
 {
     if (p->left < 0) {

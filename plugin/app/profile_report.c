@@ -11,6 +11,7 @@ enum { NAME_WIDTH = 29 };
 
 /* ---- counting and sums ---- */
 
+/* Backward has one product for the weights, and one more if a delta is wanted. */
 void amp_profile_count(struct amp_profile *p)
 {
     for (int i = 0; i < p->net->n; i++) {
@@ -82,6 +83,7 @@ static void gain_cell(FILE *f, const double of_ways[AMP_PROFILE_WAYS])
     cell(f, 7, 1, over(of_ways[AMP_PROFILE_FP32], of_ways[AMP_PROFILE_MIXED]), "x");
 }
 
+/* Connected layers have no width and height. */
 static void name_layer(const struct amp_profile *p, int i, char *name, size_t size)
 {
     const struct amp_layer_desc *l = &p->net->layers[i];
@@ -119,6 +121,7 @@ static void print_row(const char *name, const struct amp_profile_layer *t,
     fputc('\n', f);
 }
 
+/* Everything that a number depends on is printed with it. */
 static void print_title(const struct amp_profile *p, FILE *f)
 {
     const struct amp_machine *m = &p->machine;
