@@ -1,3 +1,9 @@
+/* Decides what a command line of ours means and which error it is. It must not know any command:
+ * options, targets and limits come in a table.
+ *
+ * glibc's argp does the work, except for names: users write Darknet's `-iou` with one dash, argp
+ * wants two, and it accepts any beginning of a name. */
+
 #define _GNU_SOURCE
 #include "arguments.h"
 
@@ -8,10 +14,13 @@
 
 #include "plugin/core/nearest.h"
 
+/* FIRST_KEY is above every character: argp takes a smaller key for a letter. */
 enum { MOST_OPTIONS = 16, FIRST_KEY = 1000, FILES = 3 };
 
 /* ---- values ---- */
 
+/* NaN fails both comparisons and is refused like any other bad number. argp_error prints the usage
+ * and ends the program. */
 static void take_number(const struct amp_argument *a, const char *text, double *number,
                         struct argp_state *state)
 {
@@ -36,6 +45,7 @@ static void take_count(const struct amp_argument *a, const char *text, int *coun
     *count = (int)number;
 }
 
+/* Targets keep their values if the option is not given, so defaults are set by the command. */
 static void take_option(const struct amp_argument *a, char *text, struct argp_state *state)
 {
     switch (a->kind) {
@@ -64,6 +74,7 @@ static void take_file(const struct amp_command_line *line, char *word, struct ar
     *line->file[i] = word;
 }
 
+/* argp calls this once for every word, and with ARGP_KEY_END after the last. */
 static error_t take(int key, char *text, struct argp_state *state)
 {
     const struct amp_command_line *line = state->input;
@@ -111,18 +122,19 @@ static _Noreturn void refuse_unknown(const struct amp_command_line *line, const 
     exit(1);
 }
 
-/* argp takes beginnings of names and says nothing of near ones, so that every name is looked at
- * here. One dash becomes two, which argp wants. */
+/* argp accepts beginnings of names and suggests no near one, so every name is looked at here first.
+ * One dash becomes two, as argp wants. */
 static void check_names(const struct amp_command_line *line, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
         char *word = argv[i], name[40];
         if (word[0] != '-' || !word[1]) continue;
+        /* A word like "-" alone is a file name. */
         const char *begin = word + 1 + (word[1] == '-');
         snprintf(name, sizeof name, "%.*s", (int)strcspn(begin, "="), begin);
         const struct amp_argument *a = find(line, name);
         if (!a) refuse_unknown(line, argv[0], word, name);
-        /* The copy lasts as long as the program. */
+        /* argv lasts as long as the program, so the copy must, too. */
         if (name[1] && word[1] != '-' && asprintf(&argv[i], "-%s", word) < 0) exit(1);
         if (!a->value || strchr(begin, '=')) continue;
         if (++i < argc) continue;

@@ -1,6 +1,6 @@
-/* The command lines of our own commands, read with glibc's argp: --help on stdout with status 0,
- * errors of usage on stderr with status 1. It knows options and files, and not what a command does
- * with them. */
+/* Reads the command lines of our own commands with glibc's argp: --help on stdout with status 0,
+ * usage errors on stderr with status 1. It knows options and files, not what a command does with
+ * them. */
 #ifndef AMP_ARGUMENTS_H
 #define AMP_ARGUMENTS_H
 
@@ -16,10 +16,10 @@ enum amp_argument_kind {
 
 struct amp_argument {
     const char *name;  /* "iou", which may be written --iou or -iou; one letter: -i */
-    const char *value; /* what the help calls the value; NULL: there is none */
+    const char *value; /* name of the value in the help; NULL: the option has none */
     const char *help;
     enum amp_argument_kind kind;
-    void *target;     /* keeps what it has where the option is not given */
+    void *target;     /* keeps its value if the option is not given */
     double low, high; /* of a number or count */
     bool low_open, high_open;
 };
@@ -27,7 +27,7 @@ struct amp_argument {
 struct amp_command_line {
     const char *files;    /* for the help: "DATA CFG [WEIGHTS]" */
     const char *help;     /* what the command does */
-    const char **file[3]; /* where the files go, in their order; NULL behind the last */
+    const char **file[3]; /* where the files go, in order; NULL behind the last */
     int least_files;
     const struct amp_argument *options; /* the last row has no name */
 };

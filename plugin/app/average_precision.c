@@ -1,3 +1,10 @@
+/* Decides which detection counts as a hit, and what average precision follows. The definitions are
+ * in average_precision.h. It must not know Darknet, files or how boxes were made: its numbers must
+ * equal those of the devkits on any input.
+ *
+ * Everything is sorted once. A measurement is then one walk over each class, and the bootstrap
+ * repeats only the sums, never the matching. */
+
 #include "average_precision.h"
 
 #include <math.h>
@@ -38,6 +45,8 @@ struct scratch {
 
 /* ---- sorting ---- */
 
+/* The input's position makes every comparison decide: qsort keeps no order of equals, and results
+ * must not depend on libc. */
 static int compare_sizes(size_t a, size_t b)
 {
     return (a > b) - (a < b);
@@ -59,6 +68,7 @@ static int compare_truths(const void *pa, const void *pb)
     return compare_sizes(a->input, b->input);
 }
 
+/* first_* are counted one place up, so that the running sum over classes makes them starts. */
 static void sort_set(struct amp_ap_set *set, size_t n_predictions, size_t n_truths)
 {
     qsort(set->predictions, n_predictions, sizeof *set->predictions, compare_predictions);
@@ -75,7 +85,7 @@ static void sort_set(struct amp_ap_set *set, size_t n_predictions, size_t n_trut
 
 /* ---- checking and copying the input ---- */
 
-/* What is wrong with a box of this image and class, or NULL. */
+/* Says what is wrong with a box of this image and class; NULL: nothing. */
 static const char *find_fault(const struct amp_ap_set *set, int image, int class_id,
                               struct amp_box box)
 {
@@ -87,6 +97,7 @@ static const char *find_fault(const struct amp_ap_set *set, int image, int class
     return NULL;
 }
 
+/* A NaN would make the sort's order undefined, so all is checked before sorting. */
 static int copy_predictions(struct amp_ap_set *set, const struct amp_prediction *predictions,
                             size_t n, char *err, size_t err_size)
 {
@@ -167,8 +178,8 @@ void amp_ap_set_free(struct amp_ap_set *set)
 
 /* ---- matching ---- */
 
-/* 0 where they do not overlap. The same operations in the same order as pycocotools' bbIou, so that
- * both round alike. */
+/* IoU of two boxes, 0 if they do not overlap. Same operations in the same order as pycocotools'
+ * bbIou, so that both round alike. */
 static double box_iou(struct amp_box a, struct amp_box b)
 {
     double width = fmin(a.width + a.left, b.width + b.left) - fmax(a.left, b.left);
@@ -199,6 +210,8 @@ static bool match(const struct amp_prediction *p, const struct placed_truth *tru
                   enum amp_match_rule rule, double iou, unsigned char *taken)
 {
     bool coco = rule == AMP_MATCH_COCO;
+    /* COCO starts at the threshold (min with 1 - 1e-10, as evaluateImg does), VOC at no overlap. >=
+     * takes the last of equals, > the first: each as its source does. */
     double best = coco ? fmin(iou, 1 - 1e-10) : 0;
     size_t best_at = n;
     for (size_t i = find_image(truths, n, p->image); i < n && truths[i].t.image == p->image; i++) {
@@ -225,6 +238,8 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
     const struct placed_truth *truths = set->truths + set->first_truth[class_id];
     size_t n_truths = set->first_truth[class_id + 1] - set->first_truth[class_id];
     size_t counted = 0;
+    /* seen is cleared only for images that this class has: sets with many images and classes stay
+     * fast. */
     memset(scratch->taken, 0, n_truths);
     for (size_t i = 0; i < n; i++)
         scratch->seen[predictions[i].p.image] = 0;
@@ -239,19 +254,19 @@ static size_t match_class(const struct amp_ap_set *set, int class_id, enum amp_m
 
 /* ---- areas ---- */
 
-/* Does this many hits reach recall point/10? Exact. */
+/* True if so many hits reach recall point/10. Exact, in whole numbers. */
 static bool reaches_tenth(size_t hits, size_t truths, int point)
 {
     return 10 * hits >= (size_t)point * truths;
 }
 
-/* Does this many hits reach recall point/100? With COCOeval's rounding. */
+/* True if so many hits reach recall point/100, with the rounding of COCOeval. */
 static bool reaches_hundredth(size_t hits, size_t truths, int point)
 {
     return (double)hits / (double)truths >= point * 0.01;
 }
 
-/* How often an image counts: as often as it was drawn; without draws, once. */
+/* Number of times an image counts: as often as it was drawn; without draws, once. */
 static size_t count_image(const int *draws, int image)
 {
     return draws ? (size_t)draws[image] : 1;
@@ -274,6 +289,7 @@ static struct amp_class_ap integrate(const struct outcome *outcomes, size_t n, c
         seen += copies;
         hits += outcomes[i].hit ? copies : 0;
     }
+    /* Points above the recall that was reached at all contribute 0. */
     while (!reaches_tenth(hits, truths, tenth))
         tenth--;
     while (!reaches_hundredth(hits, truths, hundredth))
@@ -347,7 +363,8 @@ double amp_coco_iou(int index)
     return index == AMP_COCO_IOUS - 1 ? 0.95 : index * ((0.95 - 0.5) / (AMP_COCO_IOUS - 1)) + 0.5;
 }
 
-/* Column by column over the classes that have truths; a row holds doubles and nothing else. */
+/* Averages column by column over the classes that have truths. A row holds doubles and nothing
+ * else, so it can be walked as an array. */
 static void average_rows(struct amp_map_result *result)
 {
     enum { COLUMNS = sizeof(struct amp_map_row) / sizeof(double) };
@@ -365,6 +382,7 @@ static void average_rows(struct amp_map_result *result)
     memcpy(&result->mean, column, sizeof column);
 }
 
+/* The same three IoUs may be measured twice (iou = 0.5): it is cheap, and no case is special. */
 static int fill_rows(const struct amp_ap_set *set, double iou, struct amp_map_result *result,
                      struct amp_class_ap *ap, char *err, size_t err_size)
 {
@@ -425,6 +443,8 @@ void amp_map_result_free(struct amp_map_result *result)
 
 enum { MEANS_IOUS = 2 + AMP_COCO_IOUS }; /* VOC 0.5, VOC 0.75, COCO 0..9 */
 
+/* Matching within one image does not depend on the others, so all outcomes are found once. A
+ * drawing only changes how often each one counts. */
 struct amp_ap_outcomes {
     const struct amp_ap_set *set;
     struct outcome *outcomes[MEANS_IOUS]; /* a class's begin at first_prediction[class] */

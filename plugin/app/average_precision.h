@@ -28,8 +28,7 @@
  *                 its rounding included
  *
  * A class without a truth has no average precision: NaN, and means leave it out (as both sources
- * do). A class with truths and no predictions has 0.
- */
+ * do). A class with truths and no predictions has 0. */
 #ifndef AMP_AVERAGE_PRECISION_H
 #define AMP_AVERAGE_PRECISION_H
 
@@ -84,8 +83,8 @@ struct amp_map_result {
 struct amp_ap_set;
 
 /* Sorts a copy of the input. NULL on failure with text in err: an image or class outside [0, n), a
- * score or box that is not finite, a negative size, no memory. The arrays may be NULL when empty.
- */
+ * score or box that is not finite, a negative size, no memory. The arrays may be NULL when
+ * empty. */
 struct amp_ap_set *amp_ap_set_new(const struct amp_prediction *predictions, size_t n_predictions,
                                   const struct amp_truth *truths, size_t n_truths, int n_images,
                                   int n_classes, char *err, size_t err_size);

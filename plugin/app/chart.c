@@ -1,3 +1,9 @@
+/* Decides how a run is drawn: which iterations share a point, the axes, and the SVG's text. It must
+ * not know training; train.c gives it numbers. The file is replaced as a whole, so a viewer that
+ * reloads it never sees half a picture.
+ *
+ * All lengths are in the SVG's pixels, y downward. */
+
 #define _GNU_SOURCE
 #include "chart.h"
 
@@ -12,10 +18,10 @@
 
 #define MARKER "darknet-amp chart 1"
 
-/* Some neighbouring iterations. */
+/* Neighbouring iterations that share one place on the x axis. */
 struct point {
-    size_t iteration; /* the last of them; 0: none was seen */
-    double low, high; /* of their losses */
+    size_t iteration; /* the last iteration; 0: none was seen */
+    double low, high; /* the smallest and largest loss */
     double average, scale;
     size_t map_iteration; /* 0: none was measured */
     double map50, map;
@@ -30,6 +36,8 @@ struct amp_chart {
 
 /* ---- points ---- */
 
+/* Up to AMP_CHART_POINTS iterations each have a point of their own; longer runs share them
+ * evenly. */
 static struct point *point_of(struct amp_chart *c, size_t iteration)
 {
     size_t total = c->setup.total ? c->setup.total : 1, i = iteration ? iteration - 1 : 0;
@@ -42,6 +50,7 @@ static void add_loss(struct amp_chart *c, size_t iteration, double low, double h
                      double scale)
 {
     struct point *p = point_of(c, iteration);
+    /* One inf would make the axis useless; the log has it anyway. */
     if (!isfinite(low + high + average)) return;
     p->low = p->iteration ? fmin(p->low, low) : low;
     p->high = p->iteration ? fmax(p->high, high) : high;
@@ -50,7 +59,7 @@ static void add_loss(struct amp_chart *c, size_t iteration, double low, double h
     p->scale = scale;
 }
 
-/* What an earlier run saw of iterations that are now run again. */
+/* Forgets points of iterations that an earlier run has seen and this one runs again. */
 static void forget_from(struct amp_chart *c, size_t iteration)
 {
     for (struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
@@ -62,6 +71,7 @@ static void forget_from(struct amp_chart *c, size_t iteration)
 void amp_chart_add_loss(struct amp_chart *c, size_t iteration, double loss, double average,
                         double scale)
 {
+    /* Only the first loss tells where this run begins. */
     if (!c->began) forget_from(c, iteration);
     c->began = true;
     add_loss(c, iteration, loss, loss, average, scale);
@@ -78,6 +88,8 @@ void amp_chart_add_map(struct amp_chart *c, size_t iteration, double map50, doub
 
 /* ---- the points in the file ---- */
 
+/* 9 digits give the same float back. The points travel in the picture, so there is no second file
+ * to lose. */
 static void write_points(const struct amp_chart *c, FILE *f)
 {
     fprintf(f, "<metadata>" MARKER "\n");
@@ -90,6 +102,8 @@ static void write_points(const struct amp_chart *c, FILE *f)
     fprintf(f, "</metadata>\n");
 }
 
+/* The file may hold any number of points: they go through add_loss, and end up where this run has
+ * them. */
 static void read_point(struct amp_chart *c, const char *line)
 {
     size_t iteration;
@@ -100,7 +114,7 @@ static void read_point(struct amp_chart *c, const char *line)
         amp_chart_add_map(c, iteration, map50, map);
 }
 
-/* False: the file is none of ours. */
+/* False: the file is not one of our charts. An empty file is fine. */
 static bool read_file(struct amp_chart *c, FILE *f, bool goes_on)
 {
     char line[512];
@@ -114,6 +128,7 @@ static bool read_file(struct amp_chart *c, FILE *f, bool goes_on)
     return ours || !any;
 }
 
+/* A file that is not a chart is never overwritten: the name is probably a mistake. */
 static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size)
 {
     FILE *f = fopen(c->path, "r");
@@ -127,7 +142,7 @@ static int take_up(struct amp_chart *c, bool goes_on, char *err, size_t err_size
     return ours ? 0 : -1;
 }
 
-/* Tried before anything depends on it. */
+/* Tries to write before the training starts, so that a bad path is told at once. */
 static int try_to_write(const char *path, char *err, size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
@@ -172,13 +187,14 @@ enum {
     HEIGHT = 624
 };
 
-/* From values to places; log: of positive values. */
+/* Maps values to places. log: a logarithmic axis, for positive values. */
 struct axis {
     double from, to;
     int at_from, at_to;
     bool log;
 };
 
+/* Clamped, so that an outlier stays inside the frame. */
 static double place(const struct axis *a, double value)
 {
     double from = a->log ? log(a->from) : a->from, to = a->log ? log(a->to) : a->to;
@@ -191,7 +207,9 @@ static struct axis iterations(const struct amp_chart *c)
     return (struct axis){0, c->setup.total ? (double)c->setup.total : 1, LEFT, RIGHT, false};
 }
 
-/* The averages, and the losses unless a few of them are far out. */
+/* The axis shows all averages, and the losses unless some are far out: the first losses of a run
+ * are in the thousands and would flatten the rest. Logarithmic if the averages span more than a
+ * factor of 10. */
 static struct axis losses(const struct amp_chart *c)
 {
     double low = INFINITY, high = 0, out = 0;
@@ -207,13 +225,14 @@ static struct axis losses(const struct amp_chart *c)
     return (struct axis){0, high * 1.1, BOTTOM, TOP, false};
 }
 
-/* 1, 2 or 5 times a power of ten, so that about `parts` of them make up the range. */
+/* Returns 1, 2 or 5 times a power of ten, so that about `parts` steps make up the range. */
 static double nice_step(double range, int parts)
 {
     double rough = range / parts, power = pow(10, floor(log10(rough))), digit = rough / power;
     return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
+/* Baselines are 4 below the line, which centres digits of 13 pixels on it. */
 static void write_grid_line(FILE *f, double y, const char *label)
 {
     fprintf(f,
@@ -227,10 +246,12 @@ static void write_loss_axis(FILE *f, const struct axis *a)
     static const double digits[] = {1, 2, 5};
     char label[32];
     double step = nice_step(a->to - a->from, 6);
+    /* A linear axis always begins at 0. */
     for (double v = 0; !a->log && v <= a->to; v += step) {
         snprintf(label, sizeof label, "%g", v);
         write_grid_line(f, place(a, v), label);
     }
+    /* Over more than three decades 2 and 5 would crowd, so only powers of ten are labelled. */
     int decades = a->log ? (int)ceil(log10(a->to / a->from)) : 0;
     for (int e = a->log ? (int)floor(log10(a->from)) : 1; a->log && pow(10, e) <= a->to; e++)
         for (int k = 0; k < (decades > 3 ? 1 : 3); k++) {
@@ -241,6 +262,7 @@ static void write_loss_axis(FILE *f, const struct axis *a)
         }
 }
 
+/* No mAP, no axis for it. */
 static void write_map_axis(FILE *f, const struct amp_chart *c)
 {
     bool any = false;
@@ -264,6 +286,7 @@ static void write_iteration_axis(FILE *f, const struct amp_chart *c, int bottom)
             bottom + 40);
 }
 
+/* A shaded stretch: the learning rate is still rising there, so the losses tell little. */
 static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
 {
     struct axis x = iterations(c);
@@ -275,6 +298,7 @@ static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
                 TOP + 14);
 }
 
+/* Labels of neighbouring marks alternate in height, so that they do not overlap. */
 static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
 {
     struct axis x = iterations(c);
@@ -289,6 +313,7 @@ static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
 
 /* ---- curves ---- */
 
+/* One closed path: along the largest losses, and back along the smallest. */
 static void write_band(FILE *f, const struct amp_chart *c, const struct axis *x,
                        const struct axis *y)
 {
@@ -326,7 +351,7 @@ static double scale_of(const struct point *p)
     return p->iteration && p->scale > 0 ? p->scale : NAN;
 }
 
-/* steps: a value holds until the next. */
+/* steps: draws a value as constant until the next one (the loss scale is). */
 static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x,
                         const struct axis *y, double (*value)(const struct point *),
                         const char *class, bool steps)
@@ -350,6 +375,7 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
     fprintf(f, "\"/>\n");
 }
 
+/* Dots show when mAP was measured; lines between them are only a guide. */
 static void write_map_dots(FILE *f, const struct amp_chart *c, const struct axis *x,
                            const struct axis *y)
 {
@@ -364,6 +390,7 @@ static void write_best(FILE *f, const struct amp_chart_state *s, const struct ax
 {
     if (!isfinite(s->best50)) return;
     double across = place(x, (double)s->best_iteration), down = place(y, s->best50);
+    /* Near the right edge the text goes to the left of the dot. */
     bool at_end = across > RIGHT - 120;
     fprintf(
         f,
@@ -373,7 +400,7 @@ static void write_best(FILE *f, const struct amp_chart_state *s, const struct ax
         100 * s->best50);
 }
 
-/* True: there is a loss scale to be drawn. */
+/* Sets the axis. False: there is no loss scale to draw (FP32, BF16). */
 static bool scale_axis(const struct amp_chart *c, struct axis *a)
 {
     double low = INFINITY, high = 0;
@@ -390,6 +417,7 @@ static bool scale_axis(const struct amp_chart *c, struct axis *a)
 static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x,
                         const struct axis *y)
 {
+    /* The axis has a factor of 2 to spare on each side; labels are powers of two. */
     int low = (int)lround(log2(y->from)) + 1, high = (int)lround(log2(y->to)) - 1;
     int step = (high - low) / 3 + 1;
     fprintf(f, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT,
@@ -404,6 +432,7 @@ static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x
 
 /* ---- words ---- */
 
+/* A cfg may have any name: XML's special characters are escaped, bytes beyond ASCII become "?". */
 static void write_text(FILE *f, const char *text)
 {
     for (; *text; text++) {
@@ -424,6 +453,7 @@ static void write_time_left(FILE *f, double seconds)
     if (seconds >= 0) fprintf(f, ", %ld:%02ld:%02ld left", s / 3600, s / 60 % 60, s % 60);
 }
 
+/* Numbers of the last iteration, so that the picture alone tells how the run stands. */
 static void write_words(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
     fprintf(f, "<text x=\"%d\" y=\"34\" class=\"title\">", LEFT);
@@ -443,6 +473,7 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
                 LEFT, 100 * s->map50, 100 * s->best50, s->best_iteration);
 }
 
+/* Inside the file, so that it looks the same everywhere it is opened. */
 static const char style[] =
     "<style>text{font:13px sans-serif;fill:#444}.title{font-size:18px;font-weight:bold;fill:#111}"
     ".small{font-size:11px;fill:#888}.end{text-anchor:end}.mid{text-anchor:middle}"
@@ -454,6 +485,7 @@ static const char style[] =
     ".map-curve{stroke:#c1272d;stroke-width:1;opacity:.7}"
     ".scale-curve{stroke:#2b7a3d;stroke-width:1.5}</style>\n";
 
+/* Later shapes cover earlier ones: grid first, curves last. */
 static void write_picture(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
     struct axis x = iterations(c), loss = losses(c), map = {0, 1, BOTTOM, TOP, false}, scale;
@@ -489,6 +521,7 @@ int amp_chart_write(const struct amp_chart *c, const struct amp_chart_state *s, 
 {
     struct amp_whole_file whole = {.fd = -1};
     if (amp_whole_begin(&whole, c->path, err, err_size)) return -1;
+    /* fclose closes its descriptor, and amp_whole_place needs one that is open. */
     int copy = dup(whole.fd), failed = 1;
     FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
     if (f) {

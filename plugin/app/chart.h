@@ -1,10 +1,9 @@
-/* A training run as a picture: loss, mAP and loss scale over the iterations, in one SVG file that
- * is replaced as a whole. Pure C.
+/* Draws a training run: loss, mAP and loss scale over the iterations, in one SVG file that is
+ * replaced as a whole. Pure C.
  *
- * What is drawn is kept in AMP_CHART_POINTS points at most, so the file stays small however long
- * the run is. They stand in the file too (in its <metadata>): a run that goes on goes on from the
- * chart it finds, up to the iteration at which it starts.
- */
+ * The picture has AMP_CHART_POINTS points at most, so the file stays small however long the run is.
+ * The points are kept in the file too (in its <metadata>): a run that goes on reads them from the
+ * chart that it finds, up to the iteration at which it starts. */
 #ifndef AMP_CHART_H
 #define AMP_CHART_H
 
@@ -17,13 +16,13 @@
 struct amp_chart_setup {
     const char *title;
     size_t total;                   /* iterations of the run */
-    size_t burn_in;                 /* of these the first ones, 0: none */
+    size_t burn_in;                 /* the first of these; 0: none */
     size_t mark[AMP_CHART_MARKS];   /* iterations at which the learning rate steps */
     double factor[AMP_CHART_MARKS]; /* by which */
     int n_marks;
 };
 
-/* Where the run stands, for the words above the picture. */
+/* State of the run, for the text above the picture. */
 struct amp_chart_state {
     size_t iteration;
     double loss, average, rate; /* rate: learning rate */
@@ -34,8 +33,8 @@ struct amp_chart_state {
 
 struct amp_chart;
 
-/* goes_on: take up what the file holds. NULL with text in err: the file is there and no chart of
- * ours, or cannot be written. The setup is copied, its title not. */
+/* goes_on: read the points that the file holds. NULL with text in err: the file exists and is not
+ * one of our charts, or cannot be written. The setup is copied, its title is not. */
 struct amp_chart *amp_chart_open(const char *path, const struct amp_chart_setup *, bool goes_on,
                                  char *err, size_t err_size);
 void amp_chart_free(struct amp_chart *); /* for tests: a program keeps its chart to the end */

@@ -1,3 +1,7 @@
+/* `darknet amp check`: decides what is checked and in which order, and the exit status. It must not
+ * know how two passes are compared (comparison.c), what the numbers mean (precision.c) or how they
+ * are printed (precision_report.c). */
+
 #define _GNU_SOURCE
 
 #include <errno.h>
@@ -29,7 +33,7 @@ static const bool on_gpu = false;
 #endif
 
 enum { LEAST_ROUNDS = 3, ENOUGH_ROUNDS = 20 };
-static const double enough_seconds = 1, most_seconds = 20; /* of the passes of a measurement */
+static const double enough_seconds = 1, most_seconds = 20; /* for the passes of one measurement */
 
 struct check {
     const char *data, *cfg, *weights;
@@ -70,6 +74,7 @@ static void read_arguments(int argc, char **argv, struct check *c)
     amp_arguments_read(&line, argc, argv);
 }
 
+/* clear = true: the count of seen images is no reason to refuse a comparison. */
 static int check_inputs(const struct check *c)
 {
     static char err[1 << 16];
@@ -80,7 +85,8 @@ static int check_inputs(const struct check *c)
     return -1;
 }
 
-/* What the keys would say with mixed_precision=1; without it most of them are not even read. */
+/* Reads the keys as if mixed_precision=1 were set. Without that key most of ours are not even read,
+ * so a variant of the cfg has it. */
 static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
 {
     struct amp_cfg_variant variant;
@@ -94,6 +100,7 @@ static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
     return failed;
 }
 
+/* The options' notes are warnings that training would print, too. */
 static int read_options(struct check *c, char *err, size_t err_size)
 {
     char notes[1024] = "";
@@ -153,7 +160,9 @@ static bool is_timed(int rounds, double start)
            (rounds && seconds > most_seconds);
 }
 
-/* Of what the last batch left. The fastest, in turns. */
+/* Times passes over the last batch. The fastest one counts, since other work on the machine only
+ * adds time; FP32 and mixed take turns, so that a machine that slows down slows both. Stock FP32
+ * comes last: its network must be detached from the plugin for that, and cannot go back. */
 static void time_passes(struct check *c)
 {
     int each = c->net->subdivisions;
@@ -176,6 +185,8 @@ static void time_passes(struct check *c)
 
 /* ---- the whole ---- */
 
+/* From a plan with mixed_precision on, whatever the cfg says: "mixed" is what the user would
+ * get. */
 static int predict_memory(struct check *c)
 {
     char err[512];
@@ -190,6 +201,7 @@ static int predict_memory(struct check *c)
     return 0;
 }
 
+/* The last layer decides, as in detector train. */
 static bool has_random_size(const struct amp_net_desc *net)
 {
     return net->layers[net->n - 1].random;
@@ -207,6 +219,7 @@ static void summarize(struct check *c)
     s->redone = c->comparison.redone;
 }
 
+/* Darknet prints to stdout while it builds and runs; the result must stand there alone. */
 static int compare(struct check *c)
 {
     c->comparison = (struct amp_comparison){
@@ -233,6 +246,7 @@ int amp_command_check(int argc, char **argv)
     struct check c = {0};
     read_arguments(argc, argv, &c);
     amp_machine_choose(c.gpu);
+    /* A batch with a black image in place of a broken one would be compared as if it were real. */
     amp_refuse_bad_images(1);
     int failed = work(&c), status = c.precision.n_advice || c.precision.left >= 0 ? 2 : 0;
     if (!failed)

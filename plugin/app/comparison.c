@@ -1,3 +1,9 @@
+/* Decides which batches are compared, how both networks are built, and when a pass counts. It must
+ * not judge: numbers go to precision.c through the callbacks.
+ *
+ * Both networks run through the plugin, with the same weights, images and random numbers; one has
+ * amp_dtype=fp32. So a difference between them is the precision's and nothing else's. */
+
 #define _GNU_SOURCE
 #include "comparison.h"
 
@@ -12,7 +18,7 @@
 #include "variant.h"
 
 enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };
-static const double enough_seconds = 20; /* no further batch after that */
+static const double enough_seconds = 20; /* after that no further batch is begun */
 
 static int complain(const char *what)
 {
@@ -49,13 +55,15 @@ static void set(struct net_keys *k, const char *key, const char *value)
     k->keys[k->n++] = (struct amp_cfg_key){.key = key, .value = value};
 }
 
+/* Numbers are kept in the struct, since a key only points to its value. */
 static void set_number(struct net_keys *k, const char *key, double value)
 {
     snprintf(k->numbers[k->n], NUMBER, "%.0f", value);
     set(k, key, k->numbers[k->n]);
 }
 
-/* One that has no effect would be told of. */
+/* Keys of the loss scale that have no effect in a network are removed: the options' reader would
+ * warn about them. */
 static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool scaled)
 {
     bool dynamic = scaled && o->loss_scale_dynamic;
@@ -75,13 +83,15 @@ static void set_scale_keys(struct net_keys *k, const struct amp_options *o, bool
         set(k, others[i], NULL);
 }
 
-/* One pass is a whole step; the same initial weights and images for both. */
+/* One pass is a whole step, so that nothing accumulates between them. The seed is the same for
+ * both: equal initial weights, images and dropout. No log: nothing is trained. */
 static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool fp32)
 {
     const struct amp_net_desc *net = p->net;
     const struct amp_options *o = &p->options;
     k->n = 0;
     set(k, "mixed_precision", "1");
+    /* Darknet multiplies batch by time_steps; the description has the product. */
     set_number(k, "batch", net->batch / (net->time_steps > 1 ? net->time_steps : 1));
     set(k, "subdivisions", "1");
     snprintf(k->numbers[k->n], NUMBER, "%llu", (unsigned long long)o->seed);
@@ -102,6 +112,7 @@ static int build(struct amp_comparison *c, bool fp32, network **net)
     return *net ? 0 : -1;
 }
 
+/* Only layers that compute in FP16 round their weights to it. */
 static void see_weights(struct amp_comparison *c)
 {
     const struct amp_plan *plan = amp_plan_in_use(c->mixed);
@@ -126,7 +137,8 @@ static void read_paths(struct amp_comparison *c)
     c->n_paths = paths->size;
 }
 
-/* Every fourth image of the list from number k on; of a very short one all. */
+/* Takes every BATCHES-th image of the list, from number k on; all of them if the list is very
+ * short. */
 static char **choose_paths(const struct amp_comparison *c, int k, int *n)
 {
     bool few = c->n_paths < BATCHES;
@@ -137,7 +149,8 @@ static char **choose_paths(const struct amp_comparison *c, int k, int *n)
     return chosen;
 }
 
-/* As detector train loads it: drawn from its images, augmented. */
+/* Loads a batch as detector train does: images drawn at random from those, augmented. The same rows
+ * go into both networks. */
 static int load_batch(struct amp_comparison *c, int k)
 {
     network *net = c->mixed;
@@ -165,7 +178,8 @@ static int load_batch(struct amp_comparison *c, int k)
 
 /* ---- passes over one batch ---- */
 
-/* All passes over a batch draw the same: at the same number of images seen. */
+/* All passes over a batch draw the same random numbers, because these follow from the count of
+ * images seen. */
 static void pass_over(struct amp_comparison *c, network *net, amp_see_function *see,
                       struct amp_pass *pass)
 {
@@ -186,13 +200,14 @@ static int tell_not_clean(const char *what, const struct amp_pass *pass)
 static void note_left(struct amp_comparison *c, const struct amp_pass *pass)
 {
     struct amp_precision *p = c->precision;
-    if (amp_left_fp16(c->mixed, pass->layer)) /* before those that read it */
+    if (amp_left_fp16(c->mixed, pass->layer)) /* it comes before its readers in the advice */
         amp_precision_left(p, pass->layer, pass->tensor, pass->magnitude);
     for (int i = 0; i < p->net->n; i++)
         if (amp_left_fp16(c->mixed, i)) amp_precision_left(p, i, "input's copy", pass->magnitude);
 }
 
-/* Until every value fits: layers leave FP16 one after the other, and the loss scale falls. */
+/* Runs passes until every value fits: layers leave FP16 one after the other, and the loss scale
+ * falls. In training this takes the first steps. */
 static void settle(struct amp_comparison *c, struct amp_pass *pass)
 {
     double scale = INFINITY;
@@ -208,13 +223,15 @@ static void settle(struct amp_comparison *c, struct amp_pass *pass)
     c->precision->scale = scale;
 }
 
-/* 0, 1: gradients overflow and there is nothing to compare, or -1. */
+/* Returns 0; 1: gradients overflow and there is nothing to compare; or -1. */
 static int compare_batch(struct amp_comparison *c)
 {
     struct amp_precision *p = c->precision;
     struct amp_pass pass, seen = {0};
     pass_over(c, c->fp32, amp_precision_see_fp32, &pass);
     if (!pass.clean) return tell_not_clean("FP32", &pass);
+    /* A pass that is seen may still move the scale; then its numbers belong to another scale than
+     * p->scale, and it is settled again. */
     for (int i = 0; i < TRIES && !seen.clean; i++) {
         settle(c, &pass);
         pass_over(c, c->mixed, amp_precision_see_mixed, &seen);
@@ -233,7 +250,7 @@ static int compare_batch(struct amp_comparison *c)
 
 /* ---- the whole ---- */
 
-/* As compare_batch. */
+/* Returns what compare_batch does. Two batches at least, more while there is time. */
 static int compare_batches(struct amp_comparison *c)
 {
     double start = amp_clock_seconds();
@@ -253,7 +270,8 @@ int amp_comparison_run(struct amp_comparison *c)
     read_paths(c);
     if (build(c, true, &c->fp32) || build(c, false, &c->mixed)) return -1;
     see_weights(c);
-    /* Weights that FP16 cannot hold spoil every number after them. */
+    /* Weights that FP16 cannot hold spoil every number after them, so nothing else is judged
+     * then. */
     bool weights_fit = !p->n_advice;
     int result = compare_batches(c);
     if (!result && weights_fit) amp_precision_judge(p);

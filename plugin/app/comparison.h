@@ -1,5 +1,5 @@
-/* Batches of a training's own images through two networks of the same weights, one in FP32. Calls
- * Darknet; belongs to the `darknet` program. */
+/* Runs batches of a training's own images through two networks with the same weights, one of them
+ * in FP32. Calls Darknet; belongs to the `darknet` program. */
 #ifndef AMP_COMPARISON_H
 #define AMP_COMPARISON_H
 
@@ -17,9 +17,10 @@ struct amp_comparison {
     double began, told; /* seconds: the start, and the last line of progress */
 };
 
-/* Leaves both networks as the last batch had them. 0, or -1 with a message on stderr. */
+/* Runs the comparison. Both networks stay as the last batch left them. 0, or -1 with a message on
+ * stderr. */
 int amp_comparison_run(struct amp_comparison *);
-/* A line of progress on stderr, if it is time for one. */
+/* Prints a line of progress on stderr if the last one is long enough ago. */
 __attribute__((format(printf, 2, 3))) void amp_comparison_tell(struct amp_comparison *,
                                                                const char *what, ...);
 void amp_comparison_free(struct amp_comparison *);

@@ -1,3 +1,9 @@
+/* Decides how an image becomes rows of detections: loaded, resized, run and suppressed exactly as
+ * Darknet's `detector valid` does. It must not know what average precision is; amp_detect_ap only
+ * hands both sides over.
+ *
+ * LOADERS threads load ahead, since decoding takes longer than a small network. */
+
 #include "detect.h"
 
 #include <math.h>
@@ -5,7 +11,8 @@
 
 #include "plugin/core/progress.h"
 
-/* From Darknet's stb_image: is this an image file whose header can be read, and of what size? */
+/* From Darknet's stb_image: true if this file has an image header that can be read; sets its
+ * size. */
 int stbi_info(const char *path, int *width, int *height, int *channels);
 
 enum { LOADERS = 4 }; /* as in `detector valid` */
@@ -44,7 +51,8 @@ static void start_loading(struct loader *loader, const network *net, char *path)
     loader->thread = load_data_in_thread(args);
 }
 
-/* For a file that it cannot decode Darknet gives a black image of 10 x 10. */
+/* Darknet gives a black image of 10 x 10 for a file that it cannot decode. A real image of 10 x 10
+ * may be black too, so the file's header decides. */
 bool amp_detect_is_decoded(image im, const char *path)
 {
     if (im.w != 10 || im.h != 10) return true;
@@ -63,7 +71,8 @@ static void free_images(struct loader *loader)
 
 /* ---- detections ---- */
 
-/* With a NaN among its scores get_network_boxes writes past its array, so this comes first. */
+/* get_network_boxes counts boxes and then fills them; with a NaN among the scores it writes past
+ * its array. So this check comes first. */
 static int check_outputs(const network *net, const char *path)
 {
     for (int i = 0; i < net->n; i++) {
@@ -80,8 +89,8 @@ static int check_outputs(const network *net, const char *path)
     return 0;
 }
 
-/* Centre and size in pixels to a box in fractions of the image. A box without finite size becomes
- * empty, one with a negative size (a [detection] head may give it) too. */
+/* Turns centre and size in pixels into a box in fractions of the image. A box that is not finite
+ * becomes empty; so does one with a negative size, which a [detection] head may give. */
 static struct amp_box to_box(box b, int width, int height, size_t *unbounded)
 {
     double w = b.w > 0 ? b.w : 0, h = b.h > 0 ? b.h : 0;
@@ -126,8 +135,8 @@ static int collect(network *net, const struct amp_eval_set *set, int image_index
     return failed;
 }
 
-/* Runs the network on one loaded image. Once an image could not be decoded the result is lost, and
- * the rest are only looked at for more of these. */
+/* Runs the network on one loaded image. After the first image that cannot be decoded the result is
+ * lost; the others are then only loaded, so that all bad ones are named at once. */
 static int evaluate_image(network *net, const struct amp_eval_set *set, int i,
                           const struct loader *loader, float thresh, float nms, int *undecoded,
                           struct amp_detections *detections)
@@ -149,6 +158,7 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
     struct loader loaders[LOADERS];
     struct amp_progress progress;
     int n = set->images.count, started = 0, done = 0, undecoded = 0, failed = 0;
+    /* network_predict takes one image. */
     set_batch_network(net, 1);
     amp_progress_start(&progress, stderr, "evaluating", (size_t)n);
     while (done < n && !failed) {
@@ -160,6 +170,7 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
         free_images(loader);
         amp_progress_update(&progress, (size_t)++done);
     }
+    /* After a failure: threads still write into loaders[], which is on this stack. */
     for (; done < started; done++) {
         pthread_join(loaders[done % LOADERS].thread, NULL);
         free_images(&loaders[done % LOADERS]);

@@ -6,8 +6,7 @@
  * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
  * fractions of the whole image.
  *
- * The network must have passed amp_map_check_network.
- */
+ * The network must have passed amp_map_check_network. */
 #ifndef AMP_DETECT_H
 #define AMP_DETECT_H
 
@@ -26,7 +25,7 @@ struct amp_detections {
     size_t unbounded; /* boxes that are not finite: kept as empty boxes, which match nothing */
 };
 
-/* How images get to the network's size: "letterboxed" or "stretched". */
+/* How images are brought to the network's size: "letterboxed" or "stretched". */
 const char *amp_detect_resize(const network *net);
 
 /* thresh: objectness and class score below it are dropped; nms: IoU above which the lower of two
@@ -35,10 +34,11 @@ const char *amp_detect_resize(const network *net);
  * finite. */
 int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
                    struct amp_detections *detections);
-/* The same beside the set's truths, for amp_map_compute. NULL after telling. */
+/* Runs the network and sorts its detections beside the set's truths, for amp_map_compute. NULL
+ * after telling why. */
 struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, float thresh,
                                  float nms);
-/* False: the black image of 10 x 10 that Darknet gives for a file it cannot decode. */
+/* False if im is the black image of 10 x 10 that Darknet gives for a file that it cannot decode. */
 bool amp_detect_is_decoded(image im, const char *path);
 void amp_detections_free(struct amp_detections *detections);
 

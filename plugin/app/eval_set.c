@@ -1,3 +1,7 @@
+/* Decides whether a data file, its lists and labels, a cfg and weights fit together for `detector
+ * map`, and names every fault before giving up. It must not run or build a network: Darknet reads
+ * or writes out of bounds on most of what is refused here. */
+
 #define _GNU_SOURCE
 #include "eval_set.h"
 
@@ -19,7 +23,7 @@
 #include "plugin/core/weights_file.h"
 #include "plugin/input/labels.h"
 
-/* Where faults go, and how many there were. */
+/* Faults are printed at once and counted: everything is looked at before the program gives up. */
 struct fault_log {
     FILE *file;
     size_t count;
@@ -55,6 +59,7 @@ static void free_lines(struct amp_lines *lines)
     *lines = (struct amp_lines){0};
 }
 
+/* The list doubles when its count is a power of two, so it needs no capacity. */
 static int append_line(struct amp_lines *lines, const char *text, int number)
 {
     int n = lines->count;
@@ -80,8 +85,8 @@ static size_t trim_end(char *text)
     return n;
 }
 
-/* All lines of a file, white space cut from their ends; those left empty only with keep_blank, and
- * never at the end of the file. */
+/* Reads all lines of a file, with white space cut from their ends. Empty lines are kept only with
+ * keep_blank (a class may have an empty name), and never at the end of the file. */
 static int read_lines(struct fault_log *log, const char *what, const char *path, bool keep_blank,
                       struct amp_lines *lines)
 {
@@ -112,6 +117,7 @@ static int read_lines(struct fault_log *log, const char *what, const char *path,
 
 /* ---- the data file ---- */
 
+/* The meaning is for users who have never seen the key. */
 static const struct amp_cfg_entry *require_key(struct fault_log *log,
                                                const struct amp_cfg_file *data, const char *key,
                                                const char *meaning)
@@ -163,7 +169,7 @@ static int read_map(struct fault_log *log, const char *path, struct amp_eval_set
     return failed;
 }
 
-/* Every key is looked at before it gives up. */
+/* Looks at every key before it gives up. */
 static int read_data(struct fault_log *log, const struct amp_cfg_file *data,
                      struct amp_eval_set *set)
 {
@@ -188,11 +194,13 @@ static int read_data(struct fault_log *log, const struct amp_cfg_file *data,
 
 /* ---- images and labels ---- */
 
+/* Labels have centres, the measurement wants corners. */
 static struct amp_box to_box(struct amp_label l)
 {
     return (struct amp_box){l.x - l.width / 2, l.y - l.height / 2, l.width, l.height};
 }
 
+/* Doubles, since sets have hundreds of thousands of boxes. */
 static int append_truths(struct amp_eval_set *set, int image, const struct amp_labels *labels)
 {
     size_t n = set->n_truths + labels->count;
@@ -298,8 +306,8 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
 
 /* ---- heads ---- */
 
-/* The head's entry with this key, or NULL; what it names must be readable, Darknet does not look.
- */
+/* The head's entry with this key; NULL: none. The file that it names must be readable: Darknet does
+ * not look. */
 static const struct amp_cfg_entry *named_file(struct checker *k, int layer, const char *key)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(amp_cfg_layer(k->cfg, layer), key);
@@ -331,6 +339,7 @@ static void check_tree_and_map(struct checker *k, int layer)
               path, map->line, map->value);
 }
 
+/* [detection] images are stretched and others letterboxed, so one network cannot have both. */
 static void check_head(struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
@@ -344,6 +353,7 @@ static void check_head(struct checker *k, int layer)
     check_tree_and_map(k, layer);
 }
 
+/* Every head is checked, not only the last: get_network_boxes collects boxes from all. */
 static void check_heads(struct checker *k)
 {
     const struct amp_layer_desc *last = &k->net->layers[k->net->n - 1];
@@ -362,6 +372,7 @@ static void check_heads(struct checker *k)
 
 /* ---- weights ---- */
 
+/* Weights that end between layers are what Darknet calls partial; it loads them without a word. */
 static void check_weights(struct checker *k, const char *path)
 {
     char err[2 * PATH_MAX];

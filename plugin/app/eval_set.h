@@ -7,8 +7,7 @@
  *   classes  how many; must equal the number of names
  *   map      optional, for a [region] head with a tree: exactly AMP_MAP_CLASSES lines, class of the
  *            head for each class of the labels (Darknet reads that many). Labels then name classes
- *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head.
- */
+ *            0 .. AMP_MAP_CLASSES - 1, and `classes` and `names` are those of the head. */
 #ifndef AMP_EVAL_SET_H
 #define AMP_EVAL_SET_H
 
@@ -47,15 +46,15 @@ void amp_eval_set_free(struct amp_eval_set *set);
 
 const char *amp_eval_set_class_name(const struct amp_eval_set *set, int class_id);
 
-/* Can this cfg with these weights be measured on this set? To be asked before Darknet builds
- * anything, since it reads or writes out of bounds for most of what is refused here.
+/* Checks whether this cfg with these weights can be measured on this set. Call it before Darknet
+ * builds anything: Darknet reads or writes out of bounds for most of what is refused here.
  *
  * 0, or -1 after naming in log, one line each: a cfg or options with a fault; a last layer that is
- * no [yolo], [region] or [detection] head; a head whose classes differ from the set's, with a map=
- * or tree= that does not fit or cannot be read; other than 3 channels; weights of another network
- * or cut off. Weights that end exactly between layers are accepted with a warning: the layers after
- * that keep random weights; weights_path NULL: not looked at. on_gpu: Darknet will use a GPU; only
- * there it computes trees right. */
+ * no [yolo], [region] or [detection] head; a head whose classes differ from the set's, or with a
+ * map= or tree= that does not fit or cannot be read; other than 3 channels; weights of another
+ * network or cut off. Weights that end exactly between layers are accepted with a warning: later
+ * layers keep random weights. weights_path NULL: not looked at. on_gpu: Darknet will use a GPU;
+ * only there it computes trees right. */
 int amp_map_check_network(const char *cfg_path, const char *weights_path,
                           const struct amp_eval_set *set, bool on_gpu, FILE *log);
 

@@ -1,3 +1,6 @@
+/* Decides how the program picks a GPU, and collects versions for reports. It must not know what is
+ * measured with them. */
+
 #define _GNU_SOURCE
 #include "machine.h"
 
@@ -15,6 +18,7 @@
 #include <cudnn.h>
 #endif
 
+/* patch below 0: the library has no third number. */
 static void add_version(struct amp_machine *m, const char *name, int major, int minor, int patch)
 {
     char *number = m->versions[m->n_versions].number;
@@ -38,7 +42,7 @@ static void name_gpu(struct amp_machine *m, int gpu)
 static void look_at_cuda(struct amp_machine *m)
 {
     int driver = 0, runtime = 0, cudnn = (int)cudnnGetVersion();
-    int thousand = cudnn >= 90000 ? 10000 : 1000; /* since cuDNN 9 */
+    int thousand = cudnn >= 90000 ? 10000 : 1000; /* since cuDNN 9 a version is 90000 + ... */
     if (cudaDriverGetVersion(&driver) == cudaSuccess)
         add_version(m, "CUDA driver", driver / 1000, driver % 1000 / 10, -1);
     if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
@@ -47,6 +51,8 @@ static void look_at_cuda(struct amp_machine *m)
 }
 #endif
 
+/* Before any network is built: Darknet reads gpu_index while it parses. cuda_set_device is the
+ * plugin's, which sets gpu_index to -1 if there is no GPU. */
 void amp_machine_choose(int gpu)
 {
 #ifdef GPU
@@ -72,6 +78,7 @@ void amp_machine_look(struct amp_machine *m, int gpu)
 
 /* ---- darknet amp --version ---- */
 
+/* "model name" is x86's; other machines are "unknown". */
 static void print_cpu(int threads)
 {
     char *line = NULL, *name = NULL;

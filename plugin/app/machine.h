@@ -5,7 +5,7 @@
 struct amp_machine {
     const char *backend; /* "cpu" or "cuda" */
     char device[256];    /* the GPU's name; "": the CPU */
-    int threads;         /* of OpenMP, which the CPU's part of the work may use */
+    int threads;         /* of OpenMP, for work on the CPU */
     struct {
         const char *name; /* "oneDNN", "CUDA runtime" ... */
         char number[32];
@@ -13,8 +13,8 @@ struct amp_machine {
     int n_versions;
 };
 
-/* gpu: as -i says, or -1. Sets Darknet's gpu_index as its main does; where there is no such GPU it
- * may be -1 afterwards. */
+/* gpu: the number after -i, or -1. Sets Darknet's gpu_index as its main does. If there is no such
+ * GPU, gpu_index may be -1 afterwards. */
 void amp_machine_choose(int gpu);
 
 /* gpu: the device's number, below 0 for the CPU. */

@@ -1,4 +1,5 @@
-/* The `darknet` program: runs our own commands, and hands everything else to Darknet's main. */
+/* The `darknet` program: decides which words are a command of ours, and hands everything else to
+ * Darknet's main unchanged. It must not know what a command does. */
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,9 +14,9 @@ int darknet_main(int argc, char **argv);
 
 static int amp_command(int argc, char **argv);
 
-/* `darknet WORD1 WORD2 ...` */
+/* `darknet WORD1 WORD2 ...`. A row without a second word must come after those with one. */
 struct command {
-    const char *words[2]; /* words[1] NULL: any, or none */
+    const char *words[2]; /* words[1] NULL: any second word, or none */
     int (*run)(int argc, char **argv);
     bool whole; /* run gets main's argv, else its name and what follows it */
 };
@@ -80,8 +81,8 @@ static int amp_command(int argc, char **argv)
 
 /* ---- which command ---- */
 
-/* Where Darknet's general options, -i N and -nogpu, may stand anywhere. Returns the place of the
- * first word from `from` on that is neither, or argc. */
+/* Darknet's general options, -i N and -nogpu, may stand anywhere. Returns the place of the first
+ * word from `from` on that is neither, or argc. */
 static int next_word(int argc, char **argv, int from)
 {
     int i = from;
@@ -99,7 +100,7 @@ static const struct command *find_command(const char *first, const char *second)
     return NULL;
 }
 
-/* Without the command's words, whose places are first and second. */
+/* Runs a command without its own words, whose places are first and second. */
 static int run(const struct command *c, int argc, char **argv, int first, int second)
 {
     static char name[64];
@@ -116,7 +117,8 @@ static int run(const struct command *c, int argc, char **argv, int first, int se
     return status;
 }
 
-/* Darknet does nothing at all, with status 0, where it does not know the word after `detector`. */
+/* Darknet does nothing, with status 0, if it does not know the word after `detector`. A script
+ * would take that for success. */
 static bool is_misspelt_detector(const char *first, const char *second)
 {
     static const char *const known[] = {"test",   "train", "valid", "valid2",
@@ -138,10 +140,11 @@ static int dispatch(int argc, char **argv)
     return darknet_main(argc, argv);
 }
 
-/* Darknet's training returns while its loader threads still decode the next batch, into a variable
- * of the function that has returned. An ordinary exit would run the destructors of OpenCV under
- * them, and its own frames would be overwritten; both crash now and then. quick_exit runs only what
- * was registered with at_quick_exit, and here below the frames that Darknet has left. */
+/* Ends the program. Darknet's training returns while its loader threads still decode the next
+ * batch, into a variable of the function that has returned. An ordinary exit would run OpenCV's
+ * destructors under them, and calls made here would overwrite that variable; both crash now and
+ * then. quick_exit runs only what was registered with at_quick_exit, and the array keeps this
+ * function's own calls below the frames that Darknet has left. */
 static _Noreturn void leave(int status)
 {
     __attribute__((unused)) volatile char frames_of_darknet[1 << 16];

@@ -1,3 +1,7 @@
+/* `darknet detector map`: decides the order of checks, run and report. It must not know how mAP is
+ * computed (average_precision.c) or what the table looks like (map_report.c). Everything that can
+ * fail cheaply is tried before the network is built. */
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -80,6 +84,7 @@ static int read_command_line(int argc, char **argv, struct command *c)
 
 /* ---- the work ---- */
 
+/* Tried before the work: an evaluation may take an hour. */
 static int check_json(const struct command *command)
 {
     char err[4700];
@@ -88,6 +93,7 @@ static int check_json(const struct command *command)
     return -1;
 }
 
+/* The table first: it survives a JSON file that cannot be written. */
 static int report(const struct command *command, const struct amp_map_settings *settings,
                   const struct amp_eval_set *set, const struct amp_map_result *result,
                   const struct amp_bootstrap *bootstrap)
@@ -106,6 +112,7 @@ static int report(const struct command *command, const struct amp_map_settings *
     return 0;
 }
 
+/* Both use the same sorted set; without --bootstrap there are 0 drawings. */
 static int measure(const struct command *command, const struct amp_map_settings *settings,
                    const struct amp_eval_set *set, const struct amp_ap_set *ap)
 {
@@ -124,6 +131,7 @@ static int measure(const struct command *command, const struct amp_map_settings 
     return failed;
 }
 
+/* Settings are collected here, where network and command are both at hand. */
 static int evaluate(const struct command *command, network *net, const struct amp_eval_set *set)
 {
     struct amp_ap_set *ap = amp_detect_ap(net, set, (float)command->thresh, (float)command->nms);
@@ -153,7 +161,7 @@ int amp_command_detector_map(int argc, char **argv)
     int failed = amp_map_check_network(command.cfg, command.weights, &set, gpu_index >= 0, stderr);
     if (!failed) {
         network *net = load_network((char *)command.cfg, (char *)command.weights, 0);
-        amp_refuse_bad_images(0); /* each is named, with the others */
+        amp_refuse_bad_images(0); /* detect.c names all of them instead */
         failed = evaluate(&command, net, &set);
         free_network(net);
     }

@@ -1,3 +1,7 @@
+/* Decides what a reader of `detector map` sees: table, JSON and the drawings of the bootstrap. It
+ * must not compute average precision. Settings are always part of the result, so that two results
+ * can be compared at all. */
+
 #define _GNU_SOURCE
 #include "map_report.h"
 
@@ -54,6 +58,7 @@ static void print_settings(FILE *out, const struct amp_map_settings *s,
             AMP_COCO_MAX_DETECTIONS);
 }
 
+/* The first AP column is at --iou; COCO's has its own rule. */
 static void print_classes(FILE *out, const struct amp_map_settings *s,
                           const struct amp_eval_set *set, const struct amp_map_result *result)
 {
@@ -87,6 +92,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
     print_mean(out, "mAP@0.5", "area under the curve", mean->ap50);
     print_mean(out, "mAP@0.5", "VOC 11 points", mean->ap50_11pt);
     print_mean(out, "mAP@0.75", "area under the curve", mean->ap75);
+    /* 0.5 and 0.75 are printed already. */
     if (settings->iou != 0.5 && settings->iou != 0.75) {
         snprintf(name, sizeof name, "mAP@%.4g", settings->iou);
         print_mean(out, name, "area under the curve", mean->ap_iou);
@@ -102,6 +108,7 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
 
 /* ---- JSON ---- */
 
+/* All digits: comparisons of two JSON files must not see rounding. */
 static void write_number(FILE *out, const char *key, double value)
 {
     fprintf(out, "\"%s\": ", key);
@@ -182,7 +189,8 @@ static void write_means(FILE *out, const struct amp_map_row *mean)
     fprintf(out, "  ],\n");
 }
 
-/* One of the three means of every drawing. */
+/* Writes one of the three means of every drawing; offset: of that mean in struct amp_map_means. Ten
+ * digits, since there may be a million. */
 static void write_drawings(FILE *out, const char *key, const struct amp_bootstrap *bootstrap,
                            size_t offset)
 {
@@ -238,6 +246,7 @@ static FILE *open_temporary(const char *path, char *temporary, char *err, size_t
     return file;
 }
 
+/* rename would replace a device or a pipe such as /dev/stdout by a file. */
 int amp_map_check_json(const char *path, char *err, size_t err_size)
 {
     char temporary[PATH_MAX];
@@ -261,6 +270,7 @@ int amp_map_write_json(const char *path, const struct amp_map_settings *settings
     FILE *file = open_temporary(path, temporary, err, err_size);
     if (!file) return -1;
     write_object(file, settings, set, result, bootstrap);
+    /* fsync before rename: after a power cut the name must not stand for an empty file. */
     bool written = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
     written = fclose(file) == 0 && written;
     if (written && rename(temporary, path) == 0) return 0;
@@ -271,6 +281,8 @@ int amp_map_write_json(const char *path, const struct amp_map_settings *settings
 
 /* ---- the bootstrap ---- */
 
+/* Stream b of seed 0, whatever the network: two networks are compared drawing by drawing. The
+ * product's upper half maps 32 bits evenly to images. */
 void amp_bootstrap_draw(int b, int n_images, int *draws)
 {
     struct amp_stream stream;

@@ -15,9 +15,9 @@ struct amp_bootstrap {
     struct amp_map_means *means; /* [count] */
 };
 
-/* Drawing b of n images is the same in every run and for every network, so that the means of two
- * networks can be subtracted drawing by drawing. Progress on log. 0, or -1 with text in err;
- * amp_bootstrap_free after use. */
+/* Measures `count` drawings. Drawing b of n images is the same in every run and for every network,
+ * so the means of two networks can be subtracted drawing by drawing. Progress on log. 0, or -1 with
+ * text in err; amp_bootstrap_free after use. */
 int amp_bootstrap_run(const struct amp_ap_set *set, int n_images, int count,
                       struct amp_bootstrap *bootstrap, FILE *log, char *err, size_t err_size);
 void amp_bootstrap_free(struct amp_bootstrap *bootstrap);
@@ -25,7 +25,7 @@ void amp_bootstrap_free(struct amp_bootstrap *bootstrap);
 /* How often drawing b holds each of n images; the sum is n. */
 void amp_bootstrap_draw(int b, int n_images, int *draws);
 
-/* How a result came about; it is printed and written with the result. */
+/* The settings of a measurement, printed and written with the result. */
 struct amp_map_settings {
     const char *data, *cfg, *weights;
     int width, height;  /* the network's input, pixels */
@@ -38,8 +38,8 @@ void amp_map_print(FILE *out, const struct amp_map_settings *settings,
                    const struct amp_eval_set *set, const struct amp_map_result *result,
                    bool all_ious);
 
-/* Can a file be put at this path? Tried before the work starts. 0, or -1 with text in err: the path
- * is not a regular file, or its folder cannot be written to. */
+/* Checks whether a file can be put at this path, before the work starts. 0, or -1 with text in err:
+ * the path is not a regular file, or its folder cannot be written to. */
 int amp_map_check_json(const char *path, char *err, size_t err_size);
 
 /* Writes the JSON object; the file appears complete or not at all (a file beside it, then rename).
@@ -53,8 +53,7 @@ int amp_map_check_json(const char *path, char *err, size_t err_size);
  *   coco[]              {iou, map}: the ten parts of map
  *   classes[]           {name, ap50, ap50_11pt, ap75, ap_iou, ap, truths, detections}
  *   bootstrap           map50[], map75[], map[] of each drawing of images; only where there are any
- *   settings            what was measured, and how
- */
+ *   settings            what was measured, and how */
 int amp_map_write_json(const char *path, const struct amp_map_settings *settings,
                        const struct amp_eval_set *set, const struct amp_map_result *result,
                        const struct amp_bootstrap *bootstrap, char *err, size_t err_size);

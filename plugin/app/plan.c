@@ -1,3 +1,6 @@
+/* `darknet amp plan`: prints what the plan would be. It decides nothing; core/plan.c does. It must
+ * not build a network: the cfg is enough, also on a machine that could not hold it. */
+
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,3 +1,10 @@
+/* Decides from two runs of the same passes which layers should stay FP32 and whether the loss scale
+ * must move, and says why. Pure C: it must not know Darknet, networks or how passes are run; it
+ * gets tensors and returns lines for the cfg.
+ *
+ * A layer is named for what it does itself. An error that was given to it, through its inputs or
+ * its readers' deltas, is the fault of another layer. */
+
 #include "precision.h"
 
 #include <math.h>
@@ -5,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is too much. Headroom: outputs grow while a net learns. */
+/* The limits beyond which something is advised. Errors and lost shares are relative to FP32;
+ * headroom is a factor, since outputs grow while a net learns. */
 static const double least_headroom = 4, most_error = .05, most_growth = 4, most_lost = .5,
                     most_lost_norm = .05, least_cosine = .9, good_cosine = .95,
                     most_gradient_growth = 10, most_weights_error = .05;
@@ -27,6 +35,7 @@ int amp_precision_init(struct amp_precision *p, const struct amp_net_desc *net,
         !p->advice)
         return -1;
     for (int i = 0; i < net->n; i++)
+        /* A layer that the cfg keeps in FP32 needs no advice. */
         p->advised[i] = net->layers[i].override == 0;
     return 0;
 }
@@ -45,6 +54,7 @@ void amp_precision_free(struct amp_precision *p)
 
 /* ---- seeing ---- */
 
+/* The same stride in both passes, so that samples are of the same elements. */
 static size_t stride_of(size_t n)
 {
     return (n + AMP_PRECISION_SAMPLE - 1) / AMP_PRECISION_SAMPLE;
@@ -58,6 +68,7 @@ static double largest_of(const struct amp_seen *s)
     return largest;
 }
 
+/* Keeps only a sample: whole tensors of all layers would take more memory than the network. */
 void amp_precision_see_fp32(const struct amp_seen *s, void *user)
 {
     struct amp_precision *p = user;
@@ -72,6 +83,8 @@ void amp_precision_see_fp32(const struct amp_seen *s, void *user)
     t->fp32_largest = fmax(t->fp32_largest, largest_of(s));
 }
 
+/* lost: FP32 has a value, mixed precision has 0. These are the elements that a larger loss scale
+ * would save. */
 static void sum_sample(struct amp_compared *t, const struct amp_seen *s, double factor)
 {
     struct amp_sums *sums = &t->batch;
@@ -96,6 +109,8 @@ void amp_precision_see_mixed(const struct amp_seen *s, void *user)
     t->format = s->format;
     t->seen = t->n_sample > 0;
     t->batch_largest = largest_of(s);
+    /* Sums of this pass replace those of an earlier pass over the same batch, so a repeated pass
+     * counts once. */
     t->batch = (struct amp_sums){.n = (double)s->n};
     for (size_t i = 0; i < s->n; i++)
         t->batch.zeros += s->values[i] == 0;
@@ -115,6 +130,8 @@ static void add(struct amp_sums *to, const struct amp_sums *from)
     to->lost += from->lost;
 }
 
+/* Only a batch that ended counts. error is inf if FP32 has only zeros and mixed precision does
+ * not. */
 static void take_batch(struct amp_compared *t)
 {
     const struct amp_sums *s = &t->all;
@@ -147,7 +164,7 @@ __attribute__((format(printf, 2, 3))) static void explain(struct amp_advice *a, 
     va_end(args);
 }
 
-/* Section 0 is [net]. */
+/* Notes one line for the cfg. Section 0 is [net], so layer i is section i + 1. */
 static struct amp_advice *advise(struct amp_precision *p, int section, const char *key,
                                  const char *value)
 {
@@ -174,7 +191,7 @@ void amp_precision_left(struct amp_precision *p, int layer, const char *tensor, 
                 tensor, magnitude, AMP_FP16_LARGEST);
 }
 
-/* To the nearest of FP16's values, which below 2^-14 are 2^-24 apart. */
+/* Rounds to the nearest FP16 value. 11 bits; below 2^-14 values are 2^-24 apart. */
 static double round_to_fp16(double x)
 {
     int exponent;
@@ -212,7 +229,7 @@ static bool is_reduced(const struct amp_compared *t)
     return t->seen && strcmp(t->format, "fp32");
 }
 
-/* Leaving FP16 would change something there. */
+/* True if leaving FP16 would change anything in this layer. */
 static bool may_leave(const struct amp_precision *p, int layer)
 {
     return !p->advised[layer] &&
@@ -228,8 +245,8 @@ static bool reads(const struct amp_precision *p, int reader, int layer)
     return false;
 }
 
-/* Those whose backward passes make the delta of a layer that is FP32 itself; where they are FP32
- * too, the next one after them. False: there is none. */
+/* Advises on the layers whose backward passes make the delta of a layer that is FP32 itself; if
+ * those are FP32 too, on the next one after them. False: there is none. */
 static bool advise_readers(struct amp_precision *p, int layer, const char *what)
 {
     bool found = false;
@@ -259,6 +276,7 @@ __attribute__((format(printf, 3, 4))) static void leave_unsolved(struct amp_prec
 
 /* ---- gradients that overflow ---- */
 
+/* A magnitude that is not finite has no number to print. */
 static void overflow_of_layer(struct amp_precision *p, int layer, const char *tensor,
                               double magnitude)
 {
@@ -276,7 +294,8 @@ static void overflow_of_layer(struct amp_precision *p, int layer, const char *te
         leave_unsolved(p, layer, "%s", what);
 }
 
-/* False: nothing keeps the scale from falling. */
+/* Advises to let the scale fall, if a key holds it up. False: no key does, so a layer is at
+ * fault. */
 static bool let_scale_fall(struct amp_precision *p, int layer, const char *tensor)
 {
     const struct amp_options *o = &p->options;
@@ -302,6 +321,7 @@ void amp_precision_overflow(struct amp_precision *p, int layer, const char *tens
     overflow_of_layer(p, layer, tensor, magnitude);
     for (int i = p->net->n - 1; i >= 0; i--) {
         const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
+        /* One run names all: from FP32's deltas it is known which others would overflow, too. */
         double scaled = delta->fp32_largest * p->scale;
         if (is_fp16(delta) && scaled > AMP_FP16_LARGEST && !p->advised[i])
             overflow_of_layer(p, i, "delta", scaled);
@@ -310,7 +330,7 @@ void amp_precision_overflow(struct amp_precision *p, int layer, const char *tens
 
 /* ---- judging ---- */
 
-/* The largest error among what the layer reads. */
+/* The largest error among the tensors that the layer reads. */
 static double error_given(const struct amp_precision *p, int layer)
 {
     const struct amp_layer_desc *l = &p->net->layers[layer];
@@ -334,13 +354,14 @@ static bool judge_output(struct amp_precision *p, int i)
     return p->advised[i];
 }
 
-/* Many small values that weigh nothing may go. */
+/* Many lost values may weigh nothing together, so share and norm must both be large. */
 static bool loses_too_much(const struct amp_compared *t)
 {
     return t->seen && t->lost > most_lost && t->lost_norm > most_lost_norm;
 }
 
-/* False: nothing keeps the scale from rising, as far as that helps. */
+/* Advises to let the scale rise, if a key holds it down. False: no key does, or more would not
+ * help. */
 static bool let_scale_rise(struct amp_precision *p, int layer, const char *what)
 {
     const struct amp_options *o = &p->options;
@@ -353,7 +374,7 @@ static bool let_scale_rise(struct amp_precision *p, int layer, const char *what)
     return true;
 }
 
-/* The gradient that the layer's delta is made of had lost too much already. */
+/* True if a reader's delta had lost too much already: then this layer was given the loss. */
 static bool is_given_losses(const struct amp_precision *p, int layer)
 {
     for (int i = layer + 1; i < p->net->n; i++)
@@ -361,7 +382,7 @@ static bool is_given_losses(const struct amp_precision *p, int layer)
     return false;
 }
 
-/* True: the loss scale is to blame. */
+/* Judges what a layer loses. True: the loss scale is to blame, not the layer. */
 static bool judge_losses(struct amp_precision *p, int i)
 {
     const struct amp_compared *delta = &p->tensors[AMP_SEEN_DELTA][i];
@@ -380,8 +401,8 @@ static bool judge_losses(struct amp_precision *p, int i)
     return false;
 }
 
-/* Batch-norm's backward makes a multiple of the errors of what it reads, more so in small batches
- * and random weights: what is much more than that is the layer's own. */
+/* Batch-norm's backward multiplies the errors of what it reads, the more so in small batches and
+ * with random weights. Only an error far beyond that is the layer's own. */
 static void judge_weight_gradient(struct amp_precision *p, int i)
 {
     double read = fmax(error_given(p, i), p->tensors[AMP_SEEN_OUT][i].error);
@@ -396,7 +417,7 @@ static void judge_weight_gradient(struct amp_precision *p, int i)
 
 /* ---- what no advice may leave behind ---- */
 
-/* Errors of the forward pass come back in every gradient. */
+/* The largest error of an output: such errors come back in every gradient. */
 static double largest_output_error(const struct amp_precision *p)
 {
     double most = 0;
@@ -437,7 +458,9 @@ static void describe(const struct amp_compared *t, const char *name, char *text,
         snprintf(text, size, "%s has a cosine of %.3f to FP32's", name, t->cosine);
 }
 
-/* Where it begins, and in what: -1 where every gradient of weights will do. */
+/* Finds the layer where wrong gradients begin, and whether in the delta or in the weight gradient.
+ * Backward runs from the last layer, so the last one is the first to be wrong. -1: every weight
+ * gradient is good enough. */
 static int find_wrong(const struct amp_precision *p, bool *in_delta, char *text, size_t size)
 {
     int gradient = last_wrong_gradient(p), delta = last_wrong_delta(p);
@@ -449,7 +472,7 @@ static int find_wrong(const struct amp_precision *p, bool *in_delta, char *text,
     return i;
 }
 
-/* True: the loss scale may rise, and is to. */
+/* True if the loss scale may rise; that is then advised. */
 static bool judge_scale(struct amp_precision *p)
 {
     char what[160];
@@ -473,7 +496,7 @@ static void judge_what_is_left(struct amp_precision *p)
 void amp_precision_judge(struct amp_precision *p)
 {
     bool fp16 = p->options.dtype == AMP_DTYPE_FP16;
-    bool scale = false; /* is to rise: until then gradients say nothing about layers */
+    bool scale = false; /* must rise; until it has, gradients say nothing about layers */
     for (int i = p->net->n - 1; i >= 0 && !scale && fp16; i--)
         scale = judge_losses(p, i);
     if (!scale && fp16) scale = judge_scale(p);

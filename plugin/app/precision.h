@@ -1,10 +1,10 @@
-/* Passes in mixed precision beside the same passes in FP32, layer by layer, and what follows from
- * it. Pure C.
+/* Compares passes in mixed precision with the same passes in FP32, layer by layer, and draws
+ * conclusions. Pure C.
  *
- * Several batches, one after the other: FP32's pass, mixed precision's, amp_precision_end_batch.
- * Largest values are those of all batches; errors, cosines and shares are taken over all their
- * elements together. Errors, cosines and what is lost come from at most AMP_PRECISION_SAMPLE
- * elements of a tensor and batch, evenly spread; largest values and zeros from all. */
+ * For each batch: the FP32 pass, the mixed pass, amp_precision_end_batch. Largest values are those
+ * of all batches; errors, cosines and shares are taken over all their elements together. Errors,
+ * cosines and lost shares come from at most AMP_PRECISION_SAMPLE elements of a tensor and batch,
+ * evenly spread; largest values and zeros from all elements. */
 #ifndef AMP_PRECISION_H
 #define AMP_PRECISION_H
 
@@ -34,19 +34,19 @@ struct amp_compared {
     double error;        /* relative: |mixed - fp32| / |fp32|, L2 */
     double cosine;       /* between the two */
     double zero;         /* share of elements that are zero in mixed precision */
-    double lost;         /* share of those that are not zero in FP32 and are in mixed precision */
-    double lost_norm;    /* |those| / |fp32|, L2, in FP32: what their loss matters */
+    double lost;         /* share of the elements not zero in FP32 that are zero in mixed */
+    double lost_norm;    /* |lost| / |fp32|, L2, in FP32: how much the lost ones matter */
     float *sample;       /* of the FP32 pass */
     size_t n_sample;
-    struct amp_sums batch, all; /* of the pass that was seen last, of the batches before it */
+    struct amp_sums batch, all; /* the last pass, and all batches before it */
     double batch_largest;
 };
 
 /* A line to write into the cfg. */
 struct amp_advice {
-    int layer;    /* that it is about; -1: none, the loss scale */
+    int layer;    /* the layer it is about; -1: the loss scale */
     int line;     /* of the cfg */
-    bool replace; /* what stands in that line; else: a new line below it */
+    bool replace; /* replaces that line; else: a new line below it */
     const char *key, *value;
     char why[240];
 };
@@ -58,11 +58,11 @@ struct amp_precision {
     double scale;                           /* of the mixed pass; set before it */
     int batches;                            /* that ended */
     struct amp_compared *tensors[AMP_SEEN]; /* n each */
-    bool *advised;        /* the layer is to stay FP32, as advised or as the cfg says */
-    bool *rounds_weights; /* to FP16 */
-    int n_advice;         /* in the order in which it was found */
+    bool *advised;                          /* the layer stays FP32, by advice or by the cfg */
+    bool *rounds_weights;                   /* to FP16 */
+    int n_advice;                           /* in the order in which it was found */
     struct amp_advice *advice;
-    int left; /* a layer whose gradients are wrong though there is nothing more to advise; or -1 */
+    int left; /* a layer with wrong gradients and no more advice; -1: none */
     char left_why[240];
 };
 
@@ -71,27 +71,27 @@ int amp_precision_init(struct amp_precision *, const struct amp_net_desc *,
                        const struct amp_cfg_file *cfg, const struct amp_options *);
 void amp_precision_free(struct amp_precision *);
 
-/* amp_see_functions, user: the struct; the FP32 pass first. A pass that is seen again counts once.
- */
+/* amp_see_functions; user: the struct. The FP32 pass comes first. A pass that is seen twice counts
+ * once. */
 void amp_precision_see_fp32(const struct amp_seen *, void *precision);
 void amp_precision_see_mixed(const struct amp_seen *, void *precision);
 void amp_precision_end_batch(struct amp_precision *);
 
-/* A layer's weights in FP32, which it rounds to FP16: it is named where they do not survive that.
- */
+/* Gives a layer's FP32 weights, which it rounds to FP16. If they do not survive that, the layer is
+ * named. */
 void amp_precision_weights(struct amp_precision *, int layer, const float *weights, size_t n);
 /* A layer left FP16 in a forward pass. */
 void amp_precision_left(struct amp_precision *, int layer, const char *tensor, double magnitude);
-/* Gradients overflow at p->scale, below which the options do not let it fall: if another option
- * would let it, that one is advised, else layers are. The pass, which is not clean, may have been
- * seen. */
+/* Call if gradients overflow at p->scale and the options do not let it fall further. If another
+ * option would let it, that option is advised, else layers are. The pass, which is not clean, may
+ * have been seen. */
 void amp_precision_overflow(struct amp_precision *, int layer, const char *tensor,
                             double magnitude);
-/* Adds to the advice what the batches show. A layer is named for what it does itself, not for what
- * it is given. Wrong gradients of weights are always named, as advice or in `left`. */
+/* Adds advice from all batches. A layer is named for what it does itself, not for errors that it is
+ * given. Wrong weight gradients are always named, as advice or in `left`. */
 void amp_precision_judge(struct amp_precision *);
 
-/* What stands around the comparison in the report. */
+/* The rest of the report: inputs, speed and memory. */
 struct amp_check_summary {
     const char *data, *cfg, *weights; /* weights NULL: random ones */
     int images, images_per_iteration, redone;

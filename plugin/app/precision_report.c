@@ -1,4 +1,6 @@
-/* The result of `amp check` in words and as JSON. */
+/* The result of `amp check` in words and as JSON. It decides how numbers are shown; it must not
+ * judge them (precision.c). */
+
 #include <math.h>
 #include <string.h>
 
@@ -6,13 +8,13 @@
 #include "plugin/core/scaler.h"
 #include "precision.h"
 
-/* By a whole pass; of one that overflowed in between there is nothing to tell. */
+/* True if a whole pass was seen; a pass that overflowed halfway has no numbers to show. */
 static bool is_measured(const struct amp_compared *t)
 {
     return t->seen && t->all.n > 0;
 }
 
-/* How often the largest value would still fit; of what is stored as FP32 nobody asks. */
+/* How many times larger the largest value may get; inf if the tensor is stored as FP32. */
 static double headroom(const struct amp_compared *t)
 {
     bool fp16 = t->seen && !strcmp(t->format, "fp16"), bf16 = t->seen && !strcmp(t->format, "bf16");
@@ -22,6 +24,7 @@ static double headroom(const struct amp_compared *t)
 
 /* ---- words ---- */
 
+/* "-" if there is no number. */
 static void print_number(FILE *f, int width, const char *format, const struct amp_compared *t,
                          double value)
 {
@@ -53,6 +56,7 @@ static void print_layer(const struct amp_precision *p, int i, FILE *f)
     fputc('\n', f);
 }
 
+/* How the scale was found matters: loss_scale_init can save the repeated passes. */
 static void print_scale(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     char scale[32], init[32];
@@ -71,6 +75,7 @@ static void print_scale(const struct amp_precision *p, const struct amp_check_su
         fprintf(f, "%s, found by %d repeated backward passes\n", scale, s->redone);
 }
 
+/* Only passes are timed; a user who compares with a run needs to know what is missing. */
 static void print_speed(const struct amp_check_summary *s, FILE *f)
 {
     if (s->mixed_seconds > 0)
@@ -121,7 +126,7 @@ static void print_one_advice(const struct amp_precision *p, const struct amp_adv
     fprintf(f, "\n    %s=%s\n", a->key, a->value);
 }
 
-/* Leaves little that is reduced. */
+/* True if most layers are advised to leave, so that little would remain in FP16. */
 static bool most_leave(const struct amp_precision *p)
 {
     int n = 0;
@@ -169,12 +174,14 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
 
 /* ---- JSON ---- */
 
+/* NAN becomes null (core/json.h). */
 static void json_number(FILE *f, const char *before, double value)
 {
     fputs(before, f);
     amp_json_number(f, value, 9);
 }
 
+/* null for a tensor without numbers, so that readers need no special value. */
 static void json_tensor(FILE *f, const char *name, const struct amp_compared *t)
 {
     fprintf(f, ", \"%s\": ", name);
@@ -219,6 +226,7 @@ static void json_advice(const struct amp_precision *p, FILE *f)
     }
 }
 
+/* A layer for which no line helps. */
 static void json_not_solved(const struct amp_precision *p, FILE *f)
 {
     if (p->left < 0) {

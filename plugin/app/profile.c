@@ -1,6 +1,9 @@
-/* `darknet amp profile`: times training steps layer by layer, Darknet's own through its function
- * pointers, mixed precision through the plugin (amp_observe.h). On a GPU the device is waited for
- * before and after every layer. It does not know how the result is shown (profile_report.c). */
+/* `darknet amp profile`: times training steps layer by layer. Decides how a step is run and which
+ * times count. Darknet's own layers are timed through their function pointers, mixed precision
+ * through the plugin (amp_observe.h). It must not know how the result is shown (profile_report.c).
+ *
+ * On a GPU the device is waited for before and after every layer, since work is only started there;
+ * so a step takes longer than in training. */
 #define _GNU_SOURCE
 #include "profile.h"
 
@@ -27,7 +30,8 @@
 #include "cuda.h"
 #endif
 
-/* Mixed precision searches its loss scale in the first step. */
+/* Steps before the first that counts: memory is touched, plans are chosen. Mixed precision also
+ * searches its loss scale in the first one. */
 static const int warm_up[AMP_PROFILE_WAYS] = {1, 2};
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 15, MOST_SKIPPED = 20 };
 static const double enough_seconds = 20, seconds_between_lines = 5;
@@ -35,20 +39,20 @@ static const double enough_seconds = 20, seconds_between_lines = 5;
 /* One way's network. */
 struct timed {
     network *net;                          /* NULL: this way is not timed */
-    void (**forward)(layer, network);      /* Darknet's pointers as they were; NULL in a network */
-    void (**backward)(layer, network);     /* that the plugin watches */
-    double (*seconds)[AMP_PROFILE_PASSES]; /* of the step at hand, per layer */
+    void (**forward)(layer, network);      /* Darknet's own pointers; NULL if */
+    void (**backward)(layer, network);     /* the plugin watches this network */
+    double (*seconds)[AMP_PROFILE_PASSES]; /* per layer, of the current step */
     double whole[AMP_PROFILE_PASSES], update;
-    double begin; /* of the layer at hand */
+    double begin; /* of the current layer */
     bool went_back;
 };
 
-/* The way whose step runs. Darknet's callbacks have no argument for it. */
+/* The network whose step runs: Darknet's function pointers have no argument for it. */
 static struct timed *now;
 
 /* ---- one layer ---- */
 
-/* The time when all that was started has been done. */
+/* Waits for all that was started, and returns the time. */
 static double finished(const network *net)
 {
 #ifdef GPU
@@ -96,6 +100,7 @@ static void watched_layer(int layer, int backward, int done, void *user)
 
 /* ---- one step ---- */
 
+/* Not every layer has both pointers; NULL stays NULL. */
 static bool replace_pointers(struct timed *t)
 {
     size_t n = (size_t)t->net->n;
@@ -123,7 +128,8 @@ static bool start_watching(struct timed *t, network *net, enum amp_profile_way w
     return true;
 }
 
-/* The plugin's network stays watched, and so keeps its training log to itself. */
+/* Puts Darknet's pointers back. The plugin's network stays watched: watching also keeps its
+ * training log silent. */
 static void stop_watching(struct timed *t)
 {
     bool device = t->net && t->net->gpu_index >= 0;
@@ -136,6 +142,8 @@ static void stop_watching(struct timed *t)
     free(t->seconds);
 }
 
+/* train_network_datum without its update rule: one pass is a step here. `seen` grows first, as
+ * there. */
 static void step(struct timed *t)
 {
     network *net = t->net;
@@ -155,7 +163,7 @@ static void step(struct timed *t)
     t->update = finished(net) - backward;
 }
 
-/* A step that mixed precision skips has not run the layers' backward. */
+/* True if mixed precision skipped the step: then no layer of ours ran its backward. */
 static bool is_skipped(const struct timed *t)
 {
     const struct amp_plan *plan = amp_plan_in_use(t->net);
@@ -164,6 +172,7 @@ static bool is_skipped(const struct timed *t)
 
 /* ---- the fastest of all rounds ---- */
 
+/* NaN is "not known": fmin takes the other number then. */
 static void forget(struct amp_profile *p)
 {
     double *of_all[] = {p->update, p->step};
@@ -178,7 +187,7 @@ static void forget(struct amp_profile *p)
     }
 }
 
-/* Of a pass `other` has the whole, until take_layers_out. */
+/* Keeps the smallest times. Until take_layers_out, `other` holds the time of the whole pass. */
 static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_way way)
 {
     for (int pass = 0; pass < AMP_PROFILE_PASSES; pass++) {
@@ -193,6 +202,7 @@ static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_
     p->step[way] = fmin(p->step[way], t->update + amp_profile_both(t->whole));
 }
 
+/* What is left of a pass belongs to no layer. NaN stays NaN. */
 static void take_layers_out(struct amp_profile *p)
 {
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
@@ -201,7 +211,8 @@ static void take_layers_out(struct amp_profile *p)
                 p->other.seconds[way][pass] -= p->layers[i].seconds[way][pass];
 }
 
-/* Layers may leave FP16 at first, each in a step that is then skipped. */
+/* Layers may leave FP16 at first, each in a step that is then skipped; so at most one more step per
+ * layer. */
 static void warm_up_way(struct timed *t, enum amp_profile_way way)
 {
     int most = warm_up[way] + t->net->n + MOST_SKIPPED;
@@ -211,7 +222,7 @@ static void warm_up_way(struct timed *t, enum amp_profile_way way)
     }
 }
 
-/* The ways take turns, so that a machine that slows down slows both. */
+/* Both networks take turns, so that a machine that slows down slows both. */
 static void run_rounds(struct amp_profile *p, struct timed *ways, FILE *progress)
 {
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)
@@ -272,7 +283,8 @@ static int complain(const char *what)
 
 /* ---- networks ---- */
 
-/* Random images, and labels where it is known what they look like. */
+/* Fills in random images, and one label per image if the head's format is known: [yolo] and
+ * [region] without any object would skip work. */
 static void fill_batch(network *net)
 {
     unsigned state = 7;
@@ -290,6 +302,8 @@ static void fill_batch(network *net)
     }
 }
 
+/* Keys of ours are removed from Darknet's network, which would attach otherwise. A rate of 0 keeps
+ * the weights as they are, so that every round does the same. */
 static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc, bool mixed,
                  network **net)
 {
@@ -300,7 +314,7 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     snprintf(batch, sizeof batch, "%d", desc->batch / steps);
     keys[n++] = (struct amp_cfg_key){.key = "batch", .value = batch};
     keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
-    keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* nothing is learned */
+    keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* no weight changes */
     keys[n++] =
         (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
     keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};
@@ -310,6 +324,7 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
             !strcmp(rows[i].key, "mixed_precision") || !strcmp(rows[i].key, "amp_on_divergence");
         if (!set && (!mixed || log || own)) keys[n++] = (struct amp_cfg_key){.key = rows[i].key};
     }
+    /* The same initial weights for both. */
     srand(1);
     *net = amp_variant_load(mixed ? "amp profile: the network in mixed precision"
                                   : "amp profile: the network in Darknet's FP32",
@@ -421,6 +436,7 @@ int amp_command_profile(int argc, char **argv)
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
     p.net = net;
     p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;

@@ -1,5 +1,5 @@
-/* Where the time of a training step goes: seconds and FLOPs of every layer and pass, Darknet's FP32
- * beside mixed precision. */
+/* The time of a training step: seconds and FLOPs of every layer and pass, in Darknet's FP32 and in
+ * mixed precision. */
 #ifndef AMP_PROFILE_H
 #define AMP_PROFILE_H
 
@@ -36,7 +36,7 @@ struct amp_profile {
 /* Sets the FLOPs, from the descriptions. */
 void amp_profile_count(struct amp_profile *);
 
-/* All layers and what is no layer's: what shares are shares of. */
+/* Sum of all layers and of `other`: shares are shares of it. */
 struct amp_profile_layer amp_profile_total(const struct amp_profile *);
 /* What a batch is made of: "images", or "inputs" where there is a sequence of them. */
 const char *amp_profile_unit(const struct amp_net_desc *);
@@ -48,11 +48,11 @@ void amp_profile_print(const struct amp_profile *, FILE *);
 /* The same as one JSON object. */
 void amp_profile_print_json(const struct amp_profile *, FILE *);
 
-/* Steps on what net->input and net->truth hold, both ways in turns. nets[AMP_PROFILE_FP32]: NULL,
- * or a network without the plugin; nets[AMP_PROFILE_MIXED]: an attached one, to be freed
- * afterwards; one pass is a step. Sets p's seconds (p->layers is the caller's), rounds and plan,
- * which lives as long as the network. Tells on progress what it does, and every five seconds how
- * far it is. 0, or -1 with text in err. */
+/* Runs steps on the contents of net->input and net->truth, both ways in turns; one pass is a step.
+ * nets[AMP_PROFILE_FP32]: a network without the plugin, or NULL; nets[AMP_PROFILE_MIXED]: an
+ * attached one, to be freed afterwards. Sets p's seconds (p->layers is the caller's), rounds and
+ * plan, which lives as long as the network. Prints progress every five seconds. 0, or -1 with text
+ * in err. */
 int amp_profile_time(struct amp_profile *p, struct network *nets[AMP_PROFILE_WAYS], FILE *progress,
                      char *err, size_t err_size);
 

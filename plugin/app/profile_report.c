@@ -1,3 +1,6 @@
+/* The result of `amp profile` as a table and as JSON, with the FLOPs that follow from the
+ * description. It must not measure anything (profile.c). */
+
 #include "profile.h"
 
 #include <math.h>
@@ -8,12 +11,14 @@ enum { NAME_WIDTH = 29 };
 
 /* ---- counting and sums ---- */
 
+/* Backward has one product for the weights, and one more if a delta is wanted. */
 void amp_profile_count(struct amp_profile *p)
 {
     for (int i = 0; i < p->net->n; i++) {
         const struct amp_layer_desc *l = &p->net->layers[i];
         double flop = l->forward_flop * p->net->batch;
-        bool wanted = false; /* a source wants its delta */
+        bool wanted =
+            false; /* a layer before wants its delta: a second product as large as forward */
         for (int k = 0; k < l->n_sources; k++)
             wanted = wanted || p->plan->layers[i].source_wanted[k];
         p->layers[i].flop[AMP_PROFILE_FORWARD] = flop;
@@ -44,7 +49,7 @@ double amp_profile_both(const double passes[AMP_PROFILE_PASSES])
     return passes[AMP_PROFILE_FORWARD] + passes[AMP_PROFILE_BACKWARD];
 }
 
-/* NaN where b is not above zero. */
+/* a / b; NaN if b is not above zero. */
 static double over(double a, double b)
 {
     return b > 0 ? a / b : NAN;
@@ -52,7 +57,7 @@ static double over(double a, double b)
 
 /* ---- the table ---- */
 
-/* "-" where there is no such number. */
+/* Prints "-" if there is no number. */
 static void cell(FILE *f, int width, int decimals, double x, const char *unit)
 {
     if (isnan(x))
@@ -61,7 +66,7 @@ static void cell(FILE *f, int width, int decimals, double x, const char *unit)
         fprintf(f, " %*.*f%s", width - (int)(unit[0] != 0), decimals, x, unit);
 }
 
-/* Of work there may be none. */
+/* A layer without products has no work to show. */
 static void work_cell(FILE *f, int width, int decimals, double x)
 {
     cell(f, width, decimals, x > 0 ? x : NAN, "");
@@ -72,11 +77,13 @@ static void share_cell(FILE *f, double part, double whole)
     cell(f, 7, 1, 100 * over(part, whole), "%");
 }
 
+/* How many times faster mixed precision is. */
 static void gain_cell(FILE *f, const double of_ways[AMP_PROFILE_WAYS])
 {
     cell(f, 7, 1, over(of_ways[AMP_PROFILE_FP32], of_ways[AMP_PROFILE_MIXED]), "x");
 }
 
+/* Connected layers have no width and height. */
 static void name_layer(const struct amp_profile *p, int i, char *name, size_t size)
 {
     const struct amp_layer_desc *l = &p->net->layers[i];
@@ -114,6 +121,7 @@ static void print_row(const char *name, const struct amp_profile_layer *t,
     fputc('\n', f);
 }
 
+/* Everything that a number depends on is printed with it. */
 static void print_title(const struct amp_profile *p, FILE *f)
 {
     const struct amp_machine *m = &p->machine;
@@ -189,7 +197,7 @@ static void print_pair(const char *key, const double of_ways[AMP_PROFILE_WAYS], 
     fputs("}", f);
 }
 
-/* "fp32" or "mixed": null where that way was not timed. format: NULL where it is no layer's. */
+/* Prints "fp32" or "mixed"; null if it was not timed. format NULL: the row is no layer's. */
 static void print_way(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
                       int way, const char *format, FILE *f)
 {
@@ -210,7 +218,7 @@ static void print_way(const struct amp_profile_layer *t, const struct amp_profil
     fputs("}", f);
 }
 
-/* plan: NULL where it is no layer's. */
+/* plan NULL: the row is no layer's. */
 static void print_layer(const struct amp_profile_layer *t, const struct amp_profile_layer *total,
                         const struct amp_plan_layer *plan, FILE *f)
 {

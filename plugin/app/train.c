@@ -1,7 +1,7 @@
 /* `darknet detector train`: looks at everything that the training needs, then hands over to
- * Darknet's own command. With -map and -chart it looks on, after iterations, by the plugin's call.
- * It does not know what an input must be (plugin/input) nor how mAP is measured (training_map.h).
- */
+ * Darknet's own command. With -map and -chart the plugin calls it back after every iteration. It
+ * decides which words of the command line are ours and which are mistakes. It must not know what an
+ * input must be (plugin/input) or how mAP is measured (training_map.h). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,18 +32,20 @@ static const bool on_gpu = false;
 
 /* ==== beside the training: -map and -chart ==== */
 
-/* What is done beside training. */
+/* Work that was asked for beside training. */
 struct watch_request {
     const char *data, *cfg, *weights; /* weights NULL: none */
     bool clear, map;
-    int map_every;     /* 0: what -map chooses */
+    int map_every;     /* iterations; 0: -map chooses */
     const char *chart; /* NULL: none */
 };
 
 static struct {
+    /* One training per process, so this is static: the callback comes from inside Darknet's
+     * loop. */
     struct amp_training_map *map; /* NULL: no -map */
     struct amp_chart *chart;      /* NULL: no -chart */
-    bool chart_failed;            /* and that was told */
+    bool chart_failed;            /* the last write did, and it was told */
     bool began;
     size_t first, total;
     double started, drawn, average;
@@ -51,6 +53,7 @@ static struct {
 
 /* ---- after every iteration ---- */
 
+/* From the iterations of this run only; -1 after the first, which tells nothing. */
 static double seconds_left(size_t iteration, double now)
 {
     if (iteration == watch.first) return -1;
@@ -80,6 +83,7 @@ static void draw(network *net, size_t iteration, double loss, double now)
     watch.drawn = now;
 }
 
+/* A failed measurement has told why and is no reason to stop. */
 static bool measure_map(network *net, size_t iteration)
 {
     if (!watch.map || !amp_training_map_due(watch.map, iteration)) return false;
@@ -96,11 +100,13 @@ static void after_iteration(network *net, float loss, void *user)
     if (!watch.began) {
         watch.first = iteration;
         watch.started = amp_clock_seconds();
+        /* So that the first iteration draws a chart. */
         watch.drawn = watch.started - CHART_SECONDS;
         watch.average = (double)loss;
     }
     watch.began = true;
-    watch.average = .9 * watch.average + .1 * (double)loss; /* as Darknet's */
+    watch.average =
+        .9 * watch.average + .1 * (double)loss; /* as Darknet averages, to show the same number */
     if (watch.chart)
         amp_chart_add_loss(watch.chart, iteration, (double)loss, watch.average,
                            amp_loss_scale(net));
@@ -112,7 +118,7 @@ static void after_iteration(network *net, float loss, void *user)
 
 /* ---- before the first ---- */
 
-/* The numbers of a list "400000,450000". */
+/* Reads the numbers of a list like "400000,450000" with atof, as Darknet does; returns how many. */
 static int read_list(const char *text, double *numbers, int most)
 {
     int n = 0;
@@ -124,6 +130,8 @@ static int read_list(const char *text, double *numbers, int most)
     return n;
 }
 
+/* Marks where the policies "steps" and "step" change the learning rate; other policies have no such
+ * places. */
 static void mark_rates(struct amp_chart_setup *s, const struct amp_cfg_section *net)
 {
     double steps[AMP_CHART_MARKS], scales[AMP_CHART_MARKS];
@@ -158,10 +166,11 @@ static int open_chart(const struct watch_request *w, const struct amp_cfg_file *
     mark_rates(&setup, cfg->sections);
     watch.chart = amp_chart_open(w->chart, &setup, goes_on, err, sizeof err);
     if (!watch.chart) fprintf(stderr, "error: -chart: %s\n", err);
-    return watch.chart ? 0 : -1; /* the title stays */
+    return watch.chart ? 0 : -1; /* the title is not freed: the chart points to it */
 }
 
-/* Whether these weights were trained on: images were seen, and their count is taken over. */
+/* True if training goes on from these weights: they have seen images, and -clear does not reset the
+ * count. */
 static bool continues(const struct watch_request *w, const struct amp_cfg_file *cfg)
 {
     char err[9000];
@@ -186,8 +195,8 @@ static int start_watching(const struct watch_request *w, const struct amp_cfg_fi
     return 0;
 }
 
-/* Checks and builds what -map and -chart take. 0, or -1 after naming what is wrong on stderr. The
- * inputs have been checked. */
+/* Checks and builds all that -map and -chart need. 0, or -1 after naming the fault on stderr. The
+ * inputs have been checked before. */
 static int watch_training(const struct watch_request *w)
 {
     char err[9000];
@@ -201,7 +210,8 @@ static int watch_training(const struct watch_request *w)
 
 /* ==== the command ==== */
 
-/* Our own options, taken out of argv as Darknet takes out its own: what is behind them moves up. */
+/* Our own options. They are taken out of argv as Darknet takes out its own, so Darknet never sees
+ * them: later words move up. */
 struct own {
     int map;
     char *map_every, *chart;
@@ -215,7 +225,8 @@ static struct own take_own(int argc, char **argv)
     return own;
 }
 
-/* -1 after saying what is wrong. What Darknet's functions leave has no value. */
+/* Returns -1 after telling a fault. find_char_arg takes a word only with a value behind it, so a
+ * word of ours that is still in argv has none. */
 static int check_own(const struct own *own, int argc, char **argv, int *map_every)
 {
     char *end = "";
@@ -240,7 +251,8 @@ static int check_own(const struct own *own, int argc, char **argv, int *map_ever
     return -1;
 }
 
-/* Evaluating in between is for one network. */
+/* -map and -chart are for one GPU. argv is only looked at here, and find_char_arg takes words out:
+ * so it gets a copy. */
 static int check_gpus(int argc, char **argv, const struct own *own)
 {
     char **words = calloc((size_t)argc + 3, sizeof *words);
@@ -253,8 +265,9 @@ static int check_gpus(int argc, char **argv, const struct own *own)
     return -1;
 }
 
-/* What Darknet takes out of a command line wherever it stands, in its order: main first, then
- * run_detector. Those of the first list are followed by a value. */
+/* Words that Darknet takes out of a command line wherever they stand, in its order: main first,
+ * then run_detector. Words of the first list are followed by a value. The order matters: taking one
+ * word out changes what stands behind another. */
 static char *const with_value[] = {"-i",   "-prefix", "-thresh", "-hier", "-c", "-s",
                                    "-avg", "-gpus",   "-out",    "-w",    "-h", "-fps"};
 static char *const alone[] = {"-nogpu", "-clear", "-fullscreen"};
@@ -301,7 +314,8 @@ static const char *nearest_word(const char *word)
     return amp_nearest_word(word, known, n);
 }
 
-/* Whether the cfg has mixed_precision=1; one that cannot be read is refused later. */
+/* True if the cfg has mixed_precision=1. A cfg that cannot be read is refused later, with its
+ * reason. */
 static bool is_mixed(const char *cfg_path)
 {
     char err[9000];
@@ -331,9 +345,10 @@ static void name_unknown(const char *word, const char *nearest, bool refused)
                 kind, word, end);
 }
 
-/* words: the command line without the words that are known. Darknet ignores what follows the
- * weights, so that this is refused only where the command is ours: with mixed_precision=1, or where
- * one of our words was meant. Before that, an unknown option stands in the place of a file. */
+/* Names words that nobody knows. words: the command line without the known ones. Darknet ignores
+ * what follows the weights, so such a word is refused only if the command is ours: with
+ * mixed_precision=1, or if one of our words was meant. Before that place an unknown option stands
+ * where a file should be, so it is always refused. */
 static int check_unknown(int argc, char **words)
 {
     int files = 0, refused = 0;
@@ -353,7 +368,7 @@ static int check_unknown(int argc, char **words)
     return refused ? -1 : 0;
 }
 
-/* As Darknet's main will do it; networks of ours are built before. */
+/* Sets gpu_index as Darknet's main will do it later: the twin of -map is built before. */
 static void choose_gpu(int argc, char **argv)
 {
     char **words = calloc((size_t)argc + 3, sizeof *words);
@@ -435,7 +450,7 @@ int amp_command_detector_train(int argc, char **argv)
                                     .map_every = map_every,
                                     .chart = own.chart};
     if (own.map) choose_gpu(argc, argv);
-    amp_refuse_bad_images(0); /* each is named */
+    amp_refuse_bad_images(0); /* check_images names all of them instead */
     if (watch_training(&request)) {
         fputs("nothing was trained\n", stderr);
         return 1;

@@ -1,3 +1,9 @@
+/* Decides when mAP is measured while a detector trains, and which weights are the best so far. It
+ * must not know how mAP is computed (detect.c, average_precision.c) or how weights are saved whole
+ * (amp.h).
+ *
+ * A second network, the twin, is measured: the trained one would need batch 1 for that, and
+ * inference moves state that training needs. */
 #define _GNU_SOURCE
 #include "training_map.h"
 
@@ -29,14 +35,14 @@
 #include "local_layer.h"
 #endif
 
-/* As `detector map` measures unless it is told otherwise. */
+/* The defaults of `detector map`, so that both give the same number. */
 static const float thresh = .005f, nms = .45f;
 enum { LEAST_EVERY = 100 };
 
 struct amp_training_map {
     struct amp_eval_set set;
     network *twin;
-    size_t every, burn_in, total, step; /* step: images of an iteration */
+    size_t every, burn_in, total, step; /* total: iterations; step: images of an iteration */
     unsigned long long weights_bytes;
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
@@ -46,14 +52,15 @@ struct amp_training_map {
 
 static const struct amp_evaluation none = {.map50 = NAN, .map75 = NAN, .map = NAN};
 
-/* weights: which file's, by its hash (hash.h). */
+/* The record names its weights file by hash (hash.h): the two are written one after the other, and
+ * a program may be killed in between. */
 #define RECORD(number, hash)                                                                       \
     "{\"iteration\": %lu, \"map50\": " number ", \"map75\": " number ", \"map\": " number          \
     ", \"weights\": \"" hash "\"}\n"
 #define RECORD_READ    RECORD("%lf", "%" SCNx64)
 #define RECORD_WRITTEN RECORD("%.9g", "%016" PRIx64)
 
-/* 0: the record is there, and of these weights. */
+/* Returns 0 if the record is there and belongs to these weights. */
 static int read_record(struct amp_training_map *m, const struct amp_file_id *weights)
 {
     uint64_t hash = 0;
@@ -84,6 +91,7 @@ static int write_record(const struct amp_training_map *m, char *err, size_t err_
     return failed ? -1 : 0;
 }
 
+/* Ties go to the older: a record that is equalled is not replaced. */
 static bool is_better(double map50, double than)
 {
     return isnan(than) || map50 > than;
@@ -108,8 +116,8 @@ static int measure_twin(struct amp_training_map *m, size_t iteration, struct amp
     return failed ? -1 : 0;
 }
 
-/* The best of the run that goes on: as its record says, else (a program may be killed between the
- * two files) measured again. */
+/* Finds the best of the run that goes on: what its record says, or, if the record is not of these
+ * weights (a program may be killed between the two files), measured again. */
 static void take_up_best(struct amp_training_map *m)
 {
     char err[3 * PATH_MAX];
@@ -125,12 +133,14 @@ static void take_up_best(struct amp_training_map *m)
     fprintf(stderr, "darknet-amp: %s is not of %s, which are measured again\n", m->record,
             m->weights);
     load_weights(m->twin, m->weights);
+    /* Loading has set `seen`; the twin itself trains nothing, so it goes back to 0. */
     size_t iteration = *m->twin->seen / m->step;
     *m->twin->seen = 0;
     measure_twin(m, iteration, &m->best);
 }
 
-/* Training goes on if that fails: there will be other weights. */
+/* A failure is told and training goes on: there will be other weights. The best stays what the file
+ * on disk holds. */
 static bool keep_best(struct amp_training_map *m, network *trained)
 {
     char err[3 * PATH_MAX];
@@ -158,6 +168,8 @@ static size_t count_lines(const char *path)
     return lines;
 }
 
+/* An epoch, but at least LEAST_EVERY iterations: on a small list measuring would take longer than
+ * training. */
 static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file *data,
                           const struct amp_net_desc *net, int every)
 {
@@ -171,6 +183,7 @@ static void read_schedule(struct amp_training_map *m, const struct amp_cfg_file 
     m->weights_bytes = amp_weights_saved_bytes(net);
 }
 
+/* Darknet's default folder and its own basecfg, so that the files lie beside its other weights. */
 static void name_files(struct amp_training_map *m, const struct amp_cfg_file *data,
                        const char *cfg_path)
 {
@@ -201,7 +214,7 @@ static int read_files(struct amp_training_map *m, const char *data_path, const c
     return result;
 }
 
-/* While training, a file that cannot be decoded would end it. */
+/* Decodes all images now: while training, one that cannot be decoded would end the run. */
 static int check_images(const struct amp_eval_set *set)
 {
     int bad = 0;
@@ -230,6 +243,7 @@ static int check_set(const struct amp_training_map *m, const char *data_path, co
     return check_images(&m->set);
 }
 
+/* Cheap checks first, then all images, then the twin, which takes memory. */
 static int prepare(struct amp_training_map *m, const char *data_path, const char *cfg_path,
                    bool goes_on, int every)
 {
@@ -275,6 +289,7 @@ struct amp_training_map *amp_training_map_open(const char *data_path, const char
 bool amp_training_map_due(const struct amp_training_map *m, size_t iteration)
 {
     if (iteration >= m->total) return true;
+    /* During burn-in the learning rate is tiny, and the weights are not worth a measurement. */
     return iteration > m->burn_in && iteration % m->every == 0;
 }
 
@@ -307,6 +322,7 @@ static void print_line(const struct amp_training_map *m, bool kept)
 
 int amp_training_map_measure(struct amp_training_map *m, network *trained, size_t iteration)
 {
+    /* Every time: the twin has the weights of the last measurement. */
     amp_twin_take_weights(m->twin, trained);
     if (measure_twin(m, iteration, &m->last)) {
         fprintf(stderr, "darknet-amp: no mAP at iteration %zu; training goes on\n", iteration);
@@ -330,6 +346,7 @@ const struct amp_evaluation *amp_training_map_best(const struct amp_training_map
 
 /* ---- the twin ---- */
 
+/* A layer without such an array (NULL on either side) has nothing to copy. */
 static void copy(float *to, const float *from, int n)
 {
     if (to && from) memcpy(to, from, (size_t)n * sizeof *to);
@@ -371,11 +388,13 @@ static bool copy_layer(layer *to, const layer *from)
     case CRNN:
         return false;
     default:
-        return true; /* has none */
+        return true; /* no weights */
     }
 }
 
 #ifdef GPU
+/* On a GPU the host arrays may be old, so weights are pulled before the copy and pushed after
+ * it. */
 static void pull(layer l)
 {
     if (l.type == CONVOLUTIONAL || l.type == DECONVOLUTIONAL) pull_convolutional_layer(l);
@@ -412,6 +431,7 @@ void amp_twin_take_weights(network *twin, network *from)
     }
 }
 
+/* Copies each layer to itself: true for every type that copy_layer knows. */
 static int check_layers(network *net, char *err, size_t err_size)
 {
     for (int i = 0; i < net->n; i++) {
@@ -428,6 +448,8 @@ static int check_layers(network *net, char *err, size_t err_size)
 
 int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size)
 {
+    /* One image at a time; no seed, so that the twin draws nothing from the training's streams; no
+     * log, so that only training writes one. */
     static const struct amp_cfg_key keys[] = {{"batch", "1", 0},      {"subdivisions", "1", 0},
                                               {"time_steps", "1", 0}, {"seed", NULL, 0},
                                               {"amp_log", NULL, 0},   {"amp_log_layers", NULL, 0}};

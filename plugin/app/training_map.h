@@ -1,11 +1,10 @@
-/* Average precision while a detector trains (`detector train ... -map`): when it is measured, the
- * measuring, and the weights that were best. It is measured on a second network, the twin, so that
- * it leaves no trace in the one that is trained.
+/* Average precision while a detector trains (`detector train ... -map`): decides when to measure,
+ * measures, and keeps the best weights. It measures a second network, the twin, so the trained one
+ * is left untouched.
  *
- * The best weights so far, by mAP@0.5, ties to the older, are BACKUP/NAME_best.weights (NAME as
- * Darknet takes it from the cfg's file name); BACKUP/NAME_best.json says how good they are, so that
- * a run that goes on replaces them only by better ones.
- */
+ * The best weights so far (by mAP@0.5; ties go to the older) are BACKUP/NAME_best.weights, with
+ * NAME as Darknet takes it from the cfg's file name. BACKUP/NAME_best.json says how good they are,
+ * so a run that goes on replaces them only by better ones. */
 #ifndef AMP_TRAINING_MAP_H
 #define AMP_TRAINING_MAP_H
 
@@ -17,13 +16,13 @@
 
 struct amp_training_map;
 
-/* Everything is checked and built before the training is. goes_on: the best weights so far are this
- * run's too. every: iterations, 0: those of an epoch, at least 100. NULL after naming the faults on
+/* Checks and builds everything before the training. goes_on: the best weights so far count as this
+ * run's. every: iterations; 0: those of an epoch, at least 100. NULL after naming the faults on
  * stderr. */
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
                                                bool goes_on, int every);
 
-/* After burn-in every so many iterations, and at the end. */
+/* True after burn-in every so many iterations, and at the end. */
 bool amp_training_map_due(const struct amp_training_map *, size_t iteration);
 /* Measures the network's weights, keeps them if they are the best, prints a line, and adds to
  * amp_log. 0, or -1 after saying why there is no result. */
@@ -33,11 +32,11 @@ int amp_training_map_measure(struct amp_training_map *, network *trained, size_t
 const struct amp_evaluation *amp_training_map_last(const struct amp_training_map *);
 const struct amp_evaluation *amp_training_map_best(const struct amp_training_map *);
 
-/* To be called before the network that is trained is built, on the same thread: whatever the parser
- * draws or notes down starts anew with that one. -1 with text in err: the cfg, or a layer whose
- * weights are not copied (recurrent ones). */
+/* Builds the twin. Call it before the trained network is built, on the same thread: then all that
+ * the parser draws or notes down starts anew with that one. -1 with text in err: the cfg, or a
+ * layer whose weights are not copied (recurrent ones). */
 int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size);
-/* The weights that a weights file would hold. Only reads from. */
+/* Copies the weights that a weights file would hold. Only reads from `from`. */
 void amp_twin_take_weights(network *twin, network *from);
 
 #endif

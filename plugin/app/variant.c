@@ -1,3 +1,7 @@
+/* Builds networks from a changed copy of the user's cfg. It decides nothing about the keys; each
+ * command passes its own. The copy is needed because Darknet reads a network's keys from a file
+ * only. */
+
 #define _GNU_SOURCE
 #include "variant.h"
 
@@ -16,11 +20,14 @@ network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
         fprintf(stderr, "error: %s\n", err);
         return NULL;
     }
+    /* clear = 1: `seen` starts at 0, whatever the weights have. */
     network *net = load_network(variant.path, (char *)weights, 1);
     amp_cfg_variant_close(&variant);
     return net;
 }
 
+/* Darknet prints with printf, so the descriptor itself is redirected. fflush first: what is in the
+ * buffer belongs before. */
 int amp_quiet_begin(void)
 {
     fflush(stdout);

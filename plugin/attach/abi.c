@@ -1,6 +1,10 @@
-/* Darknet passes `layer` and `network` by value, and their sizes depend on the defines GPU and
+/* Decides whether this plugin fits the Darknet in the process. It must not call Darknet: a call
+ * with the wrong layout is the very thing to prevent.
+ *
+ * Darknet passes `layer` and `network` by value, and their sizes depend on the defines GPU and
  * CUDNN (layer: 1184, 1672 or 1752 bytes). A plugin compiled with other defines would read the
- * wrong memory, so the kind of Darknet is told from functions that only that kind has. */
+ * wrong memory. Darknet has no version to ask for, so its kind is told from functions that only
+ * that kind has. */
 
 #include "abi.h"
 #include "symbols.h"
@@ -15,9 +19,9 @@
 #define BUILT_WITH_GPU 0
 #endif
 
-/* Where the linker wraps, what a plugin with GPU needs and Darknet lacks is already an error of the
- * linker, and the opposite case shows in weak references, which are NULL if nothing defines them.
- */
+/* If the linker wraps (AMP_WRAP): a plugin with GPU that needs a function Darknet lacks is an error
+ * of the linker already. The opposite case shows in weak references, which are NULL if nothing
+ * defines them. */
 #ifdef AMP_WRAP
 extern const char weak_fork __asm__("parse_network_cfg_custom") __attribute__((weak));
 #if BUILT_WITH_GPU

@@ -1,9 +1,10 @@
-/* Where Darknet and programs enter the plugin: parse, attach and detach, resize, free, save, load
- * and -gpus. Every program builds its network with parse_network_cfg, and a program in which that
- * call cannot be caught calls amp_attach. Everything below works on a session and knows nothing of
- * these calls; a pass enters through hooks.h, a batch through loader.h, an image through
- * image_file.h. */
-
+/* Decides what happens when Darknet or a program parses, attaches, detaches, resizes, frees, saves,
+ * loads or trains on several GPUs. It must not know how a session does it: every function here is a
+ * short order of calls. Files below this one know nothing of these entry points; a pass enters
+ * through hooks.h, a batch through loader.h, an image through image_file.h.
+ *
+ * Every program builds its network with parse_network_cfg. A program in which that call cannot be
+ * caught calls amp_attach. */
 #include "amp.h"
 #include "abi.h"
 #include "backend.h"
@@ -35,15 +36,17 @@ int amp_attach_count(void)
     return attach_count;
 }
 
-/* Counts a network that the plugin has reached, whether or not its cfg asks for anything. AMP_TRACE
- * in the environment: say so. */
+/* Counts every network that the plugin has reached, whether or not its cfg asks for anything: tests
+ * and users can tell a plugin that is not loaded from a cfg without keys. AMP_TRACE in the
+ * environment prints it. */
 static void count_attachment(const char *cfg_path)
 {
     attach_count++;
     if (getenv("AMP_TRACE")) fprintf(stderr, "darknet-amp: attached to %s\n", cfg_path);
 }
 
-/* A process has one Darknet; looking through all its libraries takes a while. */
+/* A process has one Darknet, so one look is enough; looking through all its libraries takes a
+ * while. */
 static void require_matching_darknet(void)
 {
     static atomic_bool matches;
@@ -53,6 +56,9 @@ static void require_matching_darknet(void)
     matches = true;
 }
 
+/* On the host, memory that ends shows only as NULL arrays, since Darknet does not check; on a
+ * device Darknet ends the program itself. The check wants to see the deltas, so they are given back
+ * for its time. */
 static int attach(struct amp_session *s, network *net)
 {
     if (!s->options.mixed_precision) {
@@ -67,6 +73,7 @@ static int attach(struct amp_session *s, network *net)
     return 1;
 }
 
+/* For amp_attach: the network was parsed without us. Attaching twice does nothing. */
 static int attach_to(network *net, const char *cfg_path)
 {
     require_matching_darknet();
@@ -79,6 +86,8 @@ static int attach_to(network *net, const char *cfg_path)
     return s ? attach(s, net) : 0;
 }
 
+/* Loader and group hold the network's address also if it has no session (seed alone), so they
+ * forget it in any case. */
 static int detach_from(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -90,6 +99,9 @@ static int detach_from(network *net)
     return true;
 }
 
+/* The order is forced by Darknet, which makes every array while it parses. Options come first, so
+ * that a wrong key ends the program at once; gpu_index next, since the backend depends on it; the
+ * seed before Darknet draws weights; deferring before Darknet asks for memory. */
 static network *parse(char *filename)
 {
     require_matching_darknet();
@@ -106,9 +118,11 @@ static network *parse(char *filename)
     amp_memory_set_use(before);
     amp_session_stop_deferring();
     amp_seed_leave_parse();
+    /* A thread that has a batch in hand is training. A network that it parses now is a second one,
+     * to measure with, and must not take the training's place. */
     if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
 #ifdef GPU
-    /* With -nogpu and no key, Darknet stays as it is. */
+    /* With -nogpu and no key of ours, Darknet stays as it is. */
     bool mixed = s && s->options.mixed_precision;
     if (!amp_has_gpu() || (mixed && !amp_darknet_on_device())) amp_no_gpu_heads(net);
 #endif
@@ -117,6 +131,9 @@ static network *parse(char *filename)
     return net;
 }
 
+/* resize_network reallocates what it finds: it needs its own deltas, input that is not page-locked,
+ * and new device arrays may be deferred again. Everything is taken back afterwards, and `moved`
+ * makes the next pass build a new graph. */
 static int resize(network *net, int w, int h)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -133,15 +150,15 @@ static int resize(network *net, int w, int h)
     if (s) {
         if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
-        amp_session_commit(s); /* Darknet copies the next batch before the first hook is called */
+        amp_session_commit(
+            s); /* Darknet copies the next batch to the device before the first hook runs */
         amp_session_pin(s);
         s->moved = true;
     }
     return result;
 }
 
-/* ---- as programs call them; exit waits for the end of each ---- */
-
+/* ---- as programs call them; exit waits until each has returned ---- */
 int amp_attach(network *net, const char *cfg_path)
 {
     amp_ending_enter();
@@ -161,6 +178,7 @@ int amp_detach(network *net)
     return detached;
 }
 
+/* Called for every network; the place where a cfg's keys take effect. */
 AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 {
     amp_ending_enter();
@@ -169,6 +187,7 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
     return net;
 }
 
+/* detector train resizes several networks at once, in OpenMP threads. */
 AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
     amp_gpus_enter(net);
@@ -183,14 +202,15 @@ AMP_INTERPOSE(void, free_network, (network * net))
 {
     amp_ending_enter();
     struct amp_session *s = amp_session_of(net->layers);
-    int gpu = s ? amp_gpu_enter(s) : -1; /* arrays of ours wait for their GPU */
+    int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
     detach_from(net);
     AMP_REAL(free_network)(net);
     amp_gpu_leave(gpu);
     amp_ending_leave();
 }
 
-/* Darknet reports the keys it does not know; ours are known. */
+/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours
+ * are marked as read. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
     for (node *n = options->front; n; n = n->next) {
@@ -200,6 +220,9 @@ AMP_INTERPOSE(void, option_unused, (list * options))
     AMP_REAL(option_unused)(options);
 }
 
+/* Special files (/dev/null, a pipe) cannot be written beside and renamed: Darknet writes them
+ * itself. After a save no step is half done, so a signal can be obeyed; not after the final file,
+ * when the program ends anyway. */
 void amp_save_weights(network *net, const char *path)
 {
     struct amp_session *s = amp_session_of(net->layers);
@@ -235,6 +258,9 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 }
 
 #ifdef GPU
+/* Darknet's trainer calls it once an iteration with all networks. Darknet's threads train on this
+ * thread's batch and may have to name its images, so the batch is lent to them. A signal is obeyed
+ * when all networks are done. */
 AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
 {
     uint64_t seed;

@@ -1,3 +1,9 @@
+/* Decides which backend computes, from amp_backend and from where this Darknet computes. It must
+ * not know what a backend can do: plans ask it later.
+ *
+ * Backend and Darknet must be on the same side, because Darknet's own layers run in between and
+ * share the tensors. So a key that asks for the other side is an error, never a copy. */
+
 #include "backend.h"
 
 #include "ending.h"

@@ -1,3 +1,9 @@
+/* Decides under which name a run's state is saved when it must end, and keeps a second process away
+ * from that name. It must not know when that happens (run.c) or what is written (save.c).
+ *
+ * Darknet builds the names in its trainers and tells nobody: the folder is seen when a trainer
+ * reads the option "backup", the rest follows from the cfg's name. */
+
 #define _GNU_SOURCE
 #include "backup_folder.h"
 
@@ -16,10 +22,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+/* The folder belongs to the process: a data file is read once, before any network exists. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char folder[PATH_MAX]; /* "": not known */
 
-/* Darknet's trainers read their backup folder so. */
+/* Darknet's trainers read their backup folder with it, so its answer for that key is noted. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);
@@ -37,7 +44,8 @@ static void copy_folder(char to[PATH_MAX])
     pthread_mutex_unlock(&lock);
 }
 
-/* Another run's: there before this one, which neither loaded nor wrote it. */
+/* True if the file is another run's: it exists, and this run neither loaded nor wrote it. Compared
+ * by inode, since two names may be one file. */
 static bool is_foreign(const struct amp_session *s, const char *path)
 {
     struct stat there, ours;
@@ -48,6 +56,7 @@ static bool is_foreign(const struct amp_session *s, const char *path)
 
 int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 {
+    /* Darknet's own basecfg, so that the name is the one that its trainers use. */
     char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
     copy_folder(in);
     int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
@@ -60,8 +69,9 @@ int amp_backup_place(const struct amp_session *s, char path[PATH_MAX])
 
 /* ---- one process at a time ---- */
 
-/* An abstract socket: it leaves no file in the folder, and goes with the process however that ends.
- * Two containers do not see each other's. */
+/* Address of an abstract socket that stands for folder and name. Such a socket leaves no file in
+ * the folder, and goes with the process however that ends. The folder counts by device and inode.
+ * Two containers do not see each other's sockets. */
 static socklen_t name_claim(const char *in, const char *base, struct sockaddr_un *name)
 {
     struct stat info;
@@ -72,6 +82,7 @@ static socklen_t name_claim(const char *in, const char *base, struct sockaddr_un
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
+/* Process that holds the claim; 0: unknown. */
 static int holder(const struct sockaddr_un *name, socklen_t length)
 {
     struct ucred who = {.pid = 0};
@@ -88,14 +99,15 @@ static void claim(const struct amp_session *s, const char *in, const char *base)
     char message[2 * PATH_MAX + 300];
     struct sockaddr_un name;
     socklen_t length = name_claim(in, base, &name);
-    if (!length) return; /* without the folder every save fails, which is told */
+    if (!length) return; /* no folder: every save will fail, and say so */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return;
     if (!bind(fd, (const struct sockaddr *)&name, length) && !listen(fd, 1)) return;
     bool taken = errno == EADDRINUSE;
     int pid = holder(&name, length);
     close(fd);
-    if (!taken || pid == getpid()) return; /* another network of this process may have its cfg */
+    if (!taken || pid == getpid())
+        return; /* another network of this process may have the same cfg */
     snprintf(message, sizeof message,
              "%s: process %d is training %s and saves to the same folder, %s: each would overwrite "
              "the other's weights. Give this run a folder of its own (backup= in the data file)",

@@ -1,3 +1,10 @@
+/* Decides which array waits for memory: a large one, of a size that no weights have, while a
+ * network is parsed or resized. It must not know what an array is for; device_arrays.c names the
+ * unused ones.
+ *
+ * An address must be given at once and stay: Darknet stores it in its layers by value, and copies
+ * of it travel with every layer that is passed around. */
+
 #include "deferred.h"
 
 #include "kernels/cuda/runtime/reserve.h"
@@ -5,7 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define LARGE_BYTES ((size_t)1 << 20) /* less is not worth a page of the device's */
+#define LARGE_BYTES ((size_t)1 << 20) /* a smaller array is not worth a page of its own */
 
 struct array {
     struct array *next;
@@ -16,7 +23,8 @@ struct array {
     bool committed;
 };
 
-/* Several networks may be parsed by several threads. */
+/* Guards the list: several threads may parse networks. What follows it is per thread: the parse
+ * that this thread is in. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct array *arrays;
 static __thread const void *making_for;
@@ -35,6 +43,8 @@ void amp_deferred_end(void)
     n_needed_sizes = -1;
 }
 
+/* cuda_make_array gets a size and no name. Weights are needed for sure, so arrays of their sizes
+ * get memory at once; an activation of the same size then does, too, which costs only memory. */
 static bool is_deferred_size(size_t n)
 {
     if (n * sizeof(float) < LARGE_BYTES) return false;
@@ -89,10 +99,12 @@ static bool commit(struct array *a)
 {
     if (!ampk_commit(a->address, a->bytes, a->initial)) return false;
     a->committed = true;
+    /* The array has its contents now, and the caller may free x. */
     a->initial = NULL;
     return true;
 }
 
+/* Stops at the first failure: the caller ends the program. */
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of)
 {
     int failed = 0;

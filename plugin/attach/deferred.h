@@ -1,9 +1,9 @@
 /* Device arrays of Darknet that get memory only when somebody needs it.
  *
- * Darknet asks for every FP32 activation, delta and copy while it parses the cfg. Where the plugin
- * runs a layer, nobody touches them. During the parse and during a resize every large array is an
- * address without memory (kernels/cuda/runtime/reserve.h); once the plan is made, the arrays that
- * Darknet's own code will touch are committed, and the others stay as they are. */
+ * Darknet asks for every FP32 activation, delta and copy while it parses the cfg. If the plugin
+ * runs a layer, nobody touches that layer's arrays. So during a parse and during a resize every
+ * large array is an address without memory (kernels/cuda/runtime/reserve.h). Once the plan is made,
+ * the arrays that Darknet's own code will touch are committed; the others stay addresses. */
 #ifndef AMP_DEFERRED_H
 #define AMP_DEFERRED_H
 

@@ -1,3 +1,7 @@
+/* Decides which of Darknet's device arrays stay without memory under a plan. It must not know how
+ * memory is withheld (deferred.c). An array that is wrongly called unused is a crash in Darknet's
+ * kernels, so everything that is not surely unused is committed. */
+
 #include "device_arrays.h"
 
 #include "backend.h"
@@ -8,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The weights' sizes: those arrays are needed for sure. */
+/* Sizes of the weights of the network that this thread parses: arrays of these sizes are needed for
+ * sure. Freed when deferring stops. */
 static __thread size_t *weight_sizes;
 
 void amp_session_defer(const struct amp_session *s)
@@ -27,6 +32,7 @@ void amp_session_stop_deferring(void)
     weight_sizes = NULL;
 }
 
+/* Only these types of Darknet's use the network's workspace; ours have their own. */
 static bool uses_workspace(const struct amp_session *s)
 {
     for (int i = 0; i < s->net->n; i++) {
@@ -38,7 +44,8 @@ static bool uses_workspace(const struct amp_session *s)
     return false;
 }
 
-/* What no code touches while this plan runs. */
+/* Lists what no code touches while this plan runs, and commits the rest. Runs again with every
+ * plan: a layer that leaves FP16 may go back to Darknet's code. */
 void amp_session_commit(struct amp_session *s)
 {
     enum { PER_LAYER = 6 };
@@ -51,10 +58,11 @@ void amp_session_commit(struct amp_session *s)
         const layer *l = &s->net->layers[i];
         const struct amp_plan_layer *p = &s->plan->layers[i];
         if (!p->ours || l->type == DROPOUT)
-            continue; /* dropout's arrays are those of the layer before */
+            continue; /* Darknet's dropout has no arrays of its own: they are the layer's before */
         void *own[PER_LAYER] = {s->saved[i].delta, l->x_gpu,    l->x_norm_gpu,
                                 l->indexes_gpu,    l->rand_gpu, l->output_gpu};
         bool border = p->out == AMP_FORMAT_BORDER || p->border_copy;
+        /* output_gpu is last: a border's output is where Darknet reads it, so it is used. */
         for (int k = 0; k < PER_LAYER - border; k++)
             unused[n++] = own[k];
     }

@@ -1,5 +1,5 @@
-/* Darknet's arrays on a device, and which of them get memory: those that somebody touches while the
- * session's plan runs. Nothing in a Darknet without GPU. */
+/* Decides which of Darknet's arrays on a device get memory: those that somebody touches while the
+ * session's plan runs. Does nothing in a Darknet without GPU. */
 #ifndef AMP_DEVICE_ARRAYS_H
 #define AMP_DEVICE_ARRAYS_H
 
@@ -7,13 +7,13 @@
 
 #ifdef GPU
 
-/* Between the two Darknet makes its arrays without memory. */
+/* Between these two calls Darknet makes its arrays without memory. */
 void amp_session_defer(const struct amp_session *);
 void amp_session_stop_deferring(void);
-/* Memory for those that are touched while the plan runs; for all. */
+/* commit: gives memory to the arrays that are touched while the plan runs; commit_all: to all. */
 void amp_session_commit(struct amp_session *);
 void amp_session_commit_all(const struct amp_session *);
-/* The network's input (upload.h). */
+/* Page-lock the network's input, and undo it (upload.h). */
 void amp_session_pin(const struct amp_session *);
 void amp_session_unpin(const struct amp_session *);
 

@@ -1,4 +1,5 @@
-/* What Darknet shows: the letters beside its boxes, and windows. */
+/* Decides where the letters for boxes come from, and what happens to windows on a machine without a
+ * display. It knows no session: both help any Darknet command, with or without our keys. */
 
 #define _GNU_SOURCE
 #include "ending.h"
@@ -13,16 +14,19 @@
 /* ---- letters ---- */
 
 /* The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
- * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions, and
- * goes on without them, one complaint per image. Here they are looked for in
+ * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions. If
+ * they are not there, it goes on without them, with one complaint per image. Here they are looked
+ * for in
  *
- *   1. the folder named by DARKNET_LABELS in the environment (only there, if it is set)
- *   2. ../share/darknet/labels, seen from the plugin: where our build puts Darknet's own
- *   3. data/labels beside the program, then in the current folder: a checkout
- *   4. /usr/share/darknet/data/labels: Debian's package
+ * 1. the folder named by DARKNET_LABELS in the environment (only there, if it is set);
  *
- * and a missing one is an error that names it. */
-
+ * 2. ../share/darknet/labels, seen from the plugin: our build puts Darknet's own there;
+ *
+ * 3. data/labels beside the program, then in the current folder: a checkout;
+ *
+ * 4. /usr/share/darknet/data/labels: Debian's package.
+ *
+ * A missing letter is an error that names it. */
 enum { SIZES = 8, FIRST = 32, END = 127 };
 
 /* Room for a folder and the longest name in it, "/126_7.png". */
@@ -35,7 +39,7 @@ static int has_glyphs(const char *folder)
     return access(path, R_OK) == 0;
 }
 
-/* folder = the folder that holds file, and below it suffix. */
+/* Sets folder to the folder that holds file, followed by suffix. */
 static void beside(char *folder, const char *file, const char *suffix)
 {
     const char *slash = file ? strrchr(file, '/') : NULL;
@@ -96,10 +100,9 @@ AMP_INTERPOSE(image **, load_alphabet, ())
 
 /* ---- windows ---- */
 
-/* Windows on a machine without a display: not opened, and said so. OpenCV's answer would be to end
- * the program, after the work is done and the picture saved. A Darknet without OpenCV never opens a
- * window and is left alone. */
-
+/* Without a display no window is opened, and a line says so. OpenCV would end the program instead,
+ * after the work is done and the picture saved. A Darknet without OpenCV never opens a window and
+ * is left alone. */
 void make_window(char *name, int w, int h, int fullscreen); /* declared for OPENCV only */
 
 #ifdef AMP_WRAP

@@ -1,3 +1,8 @@
+/* Decides who may still work while the program ends. It must not know what the work is; and since
+ * every file of attach may call it, it needs none of them.
+ *
+ * A counter and a flag do, without a mutex: enter is called for every layer of every pass. */
+
 #include "ending.h"
 
 #include <pthread.h>
@@ -11,6 +16,7 @@ static atomic_int inside;
 static atomic_bool ending;
 static _Thread_local int depth; /* how often this thread is inside */
 
+/* Only the outermost enter of a thread counts. */
 static bool get_in(void)
 {
     if (!depth) {
@@ -26,6 +32,7 @@ static bool get_in(void)
 
 void amp_ending_enter(void)
 {
+    /* The program is ending: sleep until it has. pause returns after a signal handler. */
     while (!get_in())
         pause();
 }
@@ -44,10 +51,13 @@ void amp_ending_step_out(void)
 void amp_ending_wait(void)
 {
     ending = true;
+    /* Polled: a condition variable would cost every leave a lock. The thread that calls exit may be
+     * inside itself. */
     while (inside > (depth ? 1 : 0))
         usleep(1000);
 }
 
+/* Both, since programs end either way; the darknet program calls quick_exit. */
 static void watch(void)
 {
     atexit(amp_ending_wait);

@@ -1,10 +1,10 @@
-/* The end of the program, while other threads are at work.
+/* Ends the program safely while other threads are at work.
  *
- * Darknet's trainers return while the next batch is still being loaded. exit then runs OpenCV's
- * destructors under the threads that decode, and the batch, when it is ready, is written to a
- * variable of a function that has returned: both crash now and then. So what must not happen during
- * exit (a layer of ours at work, too) is done between amp_ending_enter and amp_ending_leave; exit
- * waits for those who are inside, and nobody gets in any more. */
+ * Darknet's trainers return while the next batch is still being loaded. Then exit runs OpenCV's
+ * destructors under the threads that decode, and the finished batch is written to a variable of a
+ * function that has returned: both crash now and then. So work that must not happen during exit (a
+ * layer of ours at work, too) is done between amp_ending_enter and amp_ending_leave. Exit waits for
+ * the threads inside and lets nobody in any more. */
 #ifndef AMP_ENDING_H
 #define AMP_ENDING_H
 
@@ -12,12 +12,12 @@
 
 #include <stddef.h>
 
-/* Where the program is ending, it does not return: what comes after it would go on without what is
- * missed (a batch, an image). May be nested. A thread that is inside may call exit. */
+/* amp_ending_enter does not return if the program is ending: the code after it would go on without
+ * a batch or an image. Calls may be nested. A thread that is inside may call exit. */
 void amp_ending_enter(void);
 void amp_ending_leave(void);
-/* Before a wait for other threads, which may not come any more: this one is not inside, however
- * often it was. */
+/* Call before a wait for other threads that may never come: this thread then counts as outside,
+ * however often it entered. */
 void amp_ending_step_out(void);
 
 /* From the first call on exit and quick_exit wait. What is registered last runs first, so it is
@@ -32,7 +32,7 @@ enum amp_ending_after {
     AMP_ENDING_KINDS
 };
 void amp_ending_watch(enum amp_ending_after);
-/* What they do: nobody else gets in, and nobody else is inside. */
+/* Lets nobody else in, and waits until nobody else is inside. exit and quick_exit call it. */
 void amp_ending_wait(void);
 
 /* ---- at once ---- */

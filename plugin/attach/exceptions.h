@@ -1,5 +1,5 @@
-/* Calls of C++: what is thrown through Darknet's C, which nobody there would catch, ends the
- * program. */
+/* Calls C code through which C++ may throw. An exception that nobody catches ends the program, and
+ * nothing in Darknet's C catches one. */
 #ifndef AMP_EXCEPTIONS_H
 #define AMP_EXCEPTIONS_H
 

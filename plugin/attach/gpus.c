@@ -1,3 +1,11 @@
+/* Decides which networks form a group, who is the first, and when all of a group are at rest. It
+ * must not know why a run ends (run.c) or how a network trains.
+ *
+ * Darknet's train_networks starts one thread per GPU for each iteration and joins them all. It has
+ * no way to stop early: a thread that ends the program takes the others down in the middle of an
+ * update. So every iteration is counted in and out, and a thread that must end the program waits
+ * here first. */
+
 #include "gpus.h"
 
 #include "ending.h"
@@ -12,23 +20,24 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A program has one such group. */
+/* A program has one group at most. */
 static struct {
     network *nets[AMP_MOST_GPUS];
-    int n;        /* 0: there is none */
-    bool running; /* train_networks is */
-    int awaited;  /* how many have still to begin the iteration that train_networks is in */
-    int busy;     /* how many are trained or resized now */
-    bool ends;    /* one of them cannot go on */
+    int n;        /* 0: there is no group */
+    bool running; /* between amp_gpus_begin and amp_gpus_end */
+    int awaited;  /* networks that have not begun the current iteration of train_networks */
+    int busy;     /* networks that are being trained or resized */
+    bool ends;    /* a network cannot go on: no new iteration begins */
     bool seeded;
     uint64_t seed;
 } group;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
-static _Thread_local const network *entered; /* by this thread */
+static _Thread_local const network *entered; /* the network that this thread is in */
 
 /* -1: the network is alone. */
+/* Place in the group; -1: the network is alone. Call it under the lock. */
 static int find(const network *net)
 {
     for (int i = 0; i < group.n; i++)
@@ -52,7 +61,7 @@ int amp_gpus_count(const network *net)
     return count;
 }
 
-/* NULL: there are not so many in its group. */
+/* Network i of the group that net is in; NULL: there is none. */
 static network *member(const network *net, int i)
 {
     pthread_mutex_lock(&lock);
@@ -61,6 +70,8 @@ static network *member(const network *net, int i)
     return found;
 }
 
+/* No lock across the two look-ups: sessions.c has its own, and the group does not change while its
+ * networks train. */
 struct amp_session *amp_gpus_first(struct amp_session *s)
 {
     network *first = member(s->net, 0);
@@ -93,8 +104,8 @@ void amp_gpus_enter(const network *net)
 {
     pthread_mutex_lock(&lock);
     bool together = find(net) >= 0;
-    /* Where another one cannot go on, an iteration of all is finished first, by this one too; what
-     * would come after it is not begun. */
+    /* If another network cannot go on, the iteration of all is finished first, by this network too;
+     * the one after it is not begun, and this thread waits for the end of the program. */
     while (together && group.ends && !group.awaited)
         pthread_cond_wait(&left, &lock);
     if (together) group.busy++;
@@ -107,12 +118,13 @@ void amp_gpus_leave(const network *net)
 {
     pthread_mutex_lock(&lock);
     if (find(net) >= 0) group.busy--;
+    /* Wakes a network that waits in amp_gpus_wait. */
     pthread_cond_broadcast(&left);
     pthread_mutex_unlock(&lock);
     entered = NULL;
 }
 
-/* Under the lock. */
+/* Call it under the lock. Every log belongs to its own network again. */
 static void end_group(void)
 {
     for (int i = 0; i < group.n; i++) {
@@ -125,6 +137,7 @@ static void end_group(void)
 void amp_gpus_begin_iteration(const network *net)
 {
     pthread_mutex_lock(&lock);
+    /* A trainer without train_networks has no part of a batch for the others. */
     if (find(net) >= 0 && !group.running) end_group();
     int place = find(net);
     bool follows = place >= 0 && group.seeded;
@@ -132,6 +145,9 @@ void amp_gpus_begin_iteration(const network *net)
     if (follows) amp_seed_follow(net, group.seed, (uint32_t)place);
 }
 
+/* counts: this thread is inside an iteration and stays there, so busy > counts means others are.
+ * late: another network waits here already; it will end the program, and this one never leaves the
+ * loop. step_out: exit must not wait for a thread that waits here. */
 bool amp_gpus_wait(const struct amp_session *s)
 {
     bool counts = entered == s->net;
@@ -186,6 +202,7 @@ void amp_gpu_leave(int before)
 
 void amp_gpus_begin(network **nets, int n, const uint64_t *seed)
 {
+    /* Without a session nothing here concerns us; Darknet may do what it does. */
     if (n > AMP_MOST_GPUS && !amp_session_of(nets[0]->layers)) return;
     if (n > AMP_MOST_GPUS) amp_fail("-gpus: at most 16 GPUs");
     pthread_mutex_lock(&lock);
@@ -207,6 +224,7 @@ void amp_gpus_end(void)
 {
     pthread_mutex_lock(&lock);
     group.running = false;
-    group.awaited = 0; /* train_network may not pass through the plugin */
+    group.awaited =
+        0; /* a Darknet whose train_network goes past the plugin has counted nobody in */
     pthread_mutex_unlock(&lock);
 }

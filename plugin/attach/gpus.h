@@ -1,7 +1,7 @@
-/* Networks that Darknet trains together, one on each GPU (`-gpus 0,1`, train_networks): every
- * iteration each of them trains in a thread of its own on its part of the batch, every fourth their
- * weights are averaged. What a network alone does for itself, the first of them does for all: it is
- * saved, has the log and says what concerns all. */
+/* Networks that Darknet trains together, one on each GPU (`-gpus 0,1`, train_networks). In every
+ * iteration each of them trains on its part of the batch, in a thread of its own; every fourth
+ * iteration Darknet averages their weights. Tasks that a network alone does for itself, the first
+ * network does for all: it is saved, has the log and prints what concerns all. */
 #ifndef AMP_GPUS_H
 #define AMP_GPUS_H
 
@@ -11,39 +11,41 @@ enum { AMP_MOST_GPUS = 16 }; /* Darknet has room for the handles of so many */
 
 #ifdef GPU
 
-/* The first of those that the network trains with, its place among them (0: the first) and how many
- * they are: for a network alone itself, 0 and 1. */
+/* The first network of the group, this one's place in it (0: the first), and the size of the group.
+ * For a network that trains alone: itself, 0 and 1. */
 struct amp_session *amp_gpus_first(struct amp_session *);
 int amp_gpus_place(const network *);
 int amp_gpus_count(const network *);
 
-/* Itself or one that it trains with that fulfils that; NULL: none does. */
+/* First network of the group that passes the test, else this one if it does, else NULL. */
 const struct amp_session *amp_gpus_find(const struct amp_session *,
                                         bool (*fulfils)(const struct amp_session *));
-/* The end of the program: its log, and those of all that it trains with. */
+/* Call at the end of the program: closes this log and those of the whole group. */
 void amp_gpus_close_logs(struct amp_session *);
 
-/* Around Darknet's train_networks. seed: of the run, or NULL. */
+/* Call around Darknet's train_networks. seed: of the run, or NULL. */
 void amp_gpus_begin(network **nets, int n, const uint64_t *seed);
 void amp_gpus_end(void);
 
-/* Around an iteration of one network, or a change of its size, on the thread that does it. */
+/* Call around an iteration of one network, or a change of its size, on the thread that does it. */
 void amp_gpus_enter(const network *);
 void amp_gpus_leave(const network *);
-/* It is an iteration. Outside of train_networks it is trained alone: the others are, too, then. */
+/* Call after enter if this is an iteration. A network that is trained by itself later, outside of
+ * train_networks, dissolves the group. */
 void amp_gpus_begin_iteration(const network *);
-/* For a network that cannot go on: waits until the others have left, in train_networks until each
- * of them has finished its iteration. Does not return where another one came first. False:
- * Darknet's train_network does not pass through the plugin (linked statically), so that nobody
- * knows when they have. */
+/* For a network that cannot go on. Waits until the others have left; within train_networks, until
+ * each of them has finished its iteration. Does not return if another network has called it before.
+ * False: it is not known when they finish, because Darknet's train_network does not pass through
+ * the plugin (linked statically). */
 bool amp_gpus_wait(const struct amp_session *);
-/* As Darknet before it saves; nothing is in an iteration. */
+/* Averages the weights, as Darknet does before it saves. No network may be in an iteration. */
 void amp_gpus_average(const network *);
-/* The network is about to be detached or freed. */
+/* Call before a network is detached or freed. */
 void amp_gpus_forget(const network *);
 
-/* The thread uses the GPU of the session from now on, if it has one: as Darknet's functions leave
- * it that save, load and resize. Between enter and leave: only there. */
+/* amp_gpu_use: the thread uses the session's GPU from now on, if there is one. Darknet's functions
+ * that save, load and resize leave it set like that, too. enter and leave: only between the two;
+ * enter returns what leave takes. */
 void amp_gpu_use(const struct amp_session *);
 int amp_gpu_enter(const struct amp_session *);
 void amp_gpu_leave(int before);

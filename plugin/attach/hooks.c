@@ -1,3 +1,10 @@
+/* Decides the order of a pass: what happens before layer 0, after the last layer, and at the last
+ * update. Darknet calls these hooks layer by layer, and it has no call for "a pass begins" or "a
+ * step ends", so both are told from the layer's index.
+ *
+ * The hooks must not know how a layer is computed (core/graph.c) or when a step counts
+ * (core/step.c). No Darknet loop is copied here: Darknet still walks the layers itself. */
+
 #include "hooks.h"
 
 #include "ending.h"
@@ -20,8 +27,9 @@ static struct amp_session *session_of(const network *net)
     return s;
 }
 
-/* A cost that is not finite belongs to a pass that will be given up. It would stay in Darknet's
- * running average for the rest of the run, so it is replaced by 0; the log says what happened. */
+/* Darknet averages costs over the whole run, so one NaN would stay in that average to the end. A
+ * pass with such a cost is given up anyway: write 0 instead. The log says what happened. Judge
+ * first: the step must see the real cost. */
 static void judge_costs(struct amp_session *s)
 {
     bool finite = true;
@@ -37,6 +45,9 @@ static void judge_costs(struct amp_session *s)
     }
 }
 
+/* Darknet's cost is the mean over the layers that have one (calc_network_cost). Fused losses are
+ * known to the graph only, so this writes them to l.cost and computes the mean again. Returns NAN
+ * if one of ours is not finite; Darknet's memory then holds 0, for the reason above. */
 static double take_losses(void *user)
 {
     struct amp_session *s = user;
@@ -57,6 +68,8 @@ static double take_losses(void *user)
 }
 
 #ifdef GPU
+/* The array whose next copy to the host is skipped. Per thread, because each GPU of -gpus has its
+ * own thread that runs forward and then this copy. */
 static __thread const float *unwanted_pull;
 
 bool amp_hook_pull_is_unwanted(const float *x_gpu)
@@ -66,8 +79,8 @@ bool amp_hook_pull_is_unwanted(const float *x_gpu)
     return unwanted;
 }
 
-/* After a forward Darknet copies the output of its last layer but a cost to the host. Nobody reads
- * it in training, and it is megabytes an image. */
+/* After every forward Darknet copies the last output that is not a cost's to the host
+ * (pull_network_output). Nobody reads it in training, and it is megabytes an image. */
 static void forgo_output(const struct amp_session *s)
 {
     int i = s->net->n - 1;
@@ -77,8 +90,8 @@ static void forgo_output(const struct amp_session *s)
     unwanted_pull = s->net->layers[i].output_gpu;
 }
 
-/* After inference Darknet reads detections from every head's output on the host, where its own code
- * for them leaves it. */
+/* After inference Darknet reads detections from l.output on the host. Darknet's own GPU code for
+ * heads copies them there itself; ours leaves that to this function. */
 static void pull_heads(const struct amp_session *s)
 {
     for (int i = 0; s->device && i < s->net->n; i++) {
@@ -100,8 +113,11 @@ static void pull_heads(const struct amp_session *s)
 }
 #endif
 
-/* After the last layer's inference forward: a layer whose values do not fit FP16 moves to FP32 for
- * inference (whose running statistics may be young), and the pass is run again. */
+/* After the last layer of an inference pass. A layer whose values do not fit FP16 moves to FP32,
+ * for inference only: its rolling statistics may be young, and training must not pay for that. Then
+ * the pass runs again, and again if a later layer overflows now: one layer moves each time, so this
+ * ends. Darknet's loop is at the last layer and cannot be restarted, so the layers are run from
+ * here. */
 static void check_inference(struct amp_session *s)
 {
     for (;;) {
@@ -112,6 +128,8 @@ static void check_inference(struct amp_session *s)
                 "in FP32 from now on\n",
                 amp_watch_name(f.tensor), f.layer, f.magnitude);
         amp_session_demote_inference(s, &f);
+        /* The view is the last layer's by now, with that layer's input. Layer 0 needs the
+         * images. */
         network view = s->view;
         AMP_SIDE(s->device, &view, input) = s->graph->input.data;
         amp_session_begin(s, &view);
@@ -122,6 +140,9 @@ static void check_inference(struct amp_session *s)
     }
 }
 
+/* Layer 0 begins the pass. `seen` already counts this pass's images (train_network_datum adds them
+ * before forward), so a resumed run compares with what it was before. An observed pass belongs to a
+ * command that looks and does not train: no signals, no resume. */
 static void forward(const network *net)
 {
     struct amp_session *s = session_of(net);
@@ -137,6 +158,7 @@ static void forward(const network *net)
     }
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
+    /* From here on Darknet's own code may use the device again. */
     s->backend->release(s->context);
     if (net->train) {
         judge_costs(s);
@@ -147,6 +169,7 @@ static void forward(const network *net)
     }
 }
 
+/* Nothing here knows which layer is the first: amp_step_backward judges the pass after it. */
 static void backward(const network *net)
 {
     struct amp_session *s = session_of(net);
@@ -158,11 +181,15 @@ static void backward(const network *net)
     amp_step_backward(&s->step, net->index, *net->cost);
 }
 
+/* Reading nothing waits for all that was started, so a failure shows here. */
 static void wait_for_device(const struct amp_session *s)
 {
     s->backend->read(s->context, NULL, NULL, 0);
 }
 
+/* An update call gets only the layer, by value, and no network: the session is found by the layer's
+ * arrays. amp_step_update returns true once in a step that is skipped; Darknet has counted Adam's t
+ * up for that step already, so t goes down again. The last layer with an update ends the step. */
 static void update(const layer *l, const update_args *a)
 {
     int i;
@@ -182,13 +209,14 @@ static void update(const layer *l, const update_args *a)
     amp_step_end(&s->step, amp_iterations_in(s->net, *s->net->seen), (size_t)s->net->max_batches);
     s->backend->release(s->context);
     if (amp_gpus_count(s->net) == 1)
-        amp_run_obey(s); /* else when all have ended theirs */
+        amp_run_obey(s); /* several: train_networks obeys when all are done */
     else
-        wait_for_device(s); /* this thread ends: nobody else would hear of what failed */
+        wait_for_device(s); /* this thread ends now: nobody else would learn of a failure */
 }
 
-/* ---- as Darknet calls them; exit waits for the end of each ---- */
-
+/* ---- as Darknet calls them; exit waits until each has returned ---- */
+/* The first forward and the first backward load the libraries that the backend computes with. These
+ * register destructors then, so amp_ending_watch is called again after each (ending.h). */
 static void on_forward(layer l, network net)
 {
     (void)l;

@@ -1,5 +1,6 @@
-/* What stands in a hooked layer's function pointers: the only place where a pass enters the plugin.
- * Here a run is watched for signals, taken up, and told to end. */
+/* The functions that replace a layer's own forward, backward and update. Every pass enters the
+ * plugin here and nowhere else. The hooks also start to watch for signals, resume a run, and end it
+ * when told to. */
 #ifndef AMP_HOOKS_H
 #define AMP_HOOKS_H
 
@@ -8,7 +9,8 @@
 extern const struct amp_hooks amp_hooks;
 
 #ifdef GPU
-/* For cuda_pull_array: whether that copy is one that nobody will read. */
+/* For cuda_pull_array: true if nobody will read this copy. One answer per forward: asking clears
+ * it. */
 bool amp_hook_pull_is_unwanted(const float *x_gpu);
 #endif
 

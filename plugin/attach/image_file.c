@@ -1,3 +1,10 @@
+/* Decides what an image or label file that cannot be read means for the run: an error while a
+ * network trains with the plugin, Darknet's own behaviour otherwise. It must not know batches or
+ * sessions; loader.c says which thread loads for a batch.
+ *
+ * The decoder is Darknet's own. Its functions are replaced only to see names and failures, because
+ * Darknet reports neither to its caller. */
+
 #include "image_file.h"
 
 #include "amp.h"
@@ -30,14 +37,16 @@ image load_image_cv(char *filename, int channels); /* declared for OPENCV only *
 static atomic_int followed;   /* amp_image_file_refuse: how many ask for it */
 static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
 
+/* A program's own wish (amp_refuse_bad_images) comes before the default. */
 static bool refuses(void)
 {
     return asked >= 0 ? asked : followed > 0;
 }
 
-/* One call of Darknet's decoder, by a name that is short enough for it. */
+/* One call of Darknet's decoder. Names too long for Darknet's buffer are given as a short link to
+ * the open file. */
 struct read_call {
-    bool nested; /* load_image_color calls load_image */
+    bool nested; /* load_image_color calls load_image: only the outer call counts */
     char *name;
     char link[32];
     int fd;
@@ -53,7 +62,8 @@ static const struct named {
     char name[];
 } * told;
 
-/* True for the first who asks. Names stay: they are few. */
+/* True for the first caller with this name: an image is loaded again in every epoch. Names are
+ * never freed; they are few. */
 static bool is_first(const char *name)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
@@ -71,7 +81,8 @@ static bool is_first(const char *name)
     return !n;
 }
 
-/* The end of the segment that begins at i, or, of the one with the pixels, of those. */
+/* Returns where the segment that begins at i ends. A segment with pixels (0xda) is followed by data
+ * without a length: its end is the next marker that is neither a stuffed 0xff nor a restart. */
 static size_t after_segment(const unsigned char *x, size_t i, size_t n)
 {
     bool pixels = x[i + 1] == 0xda;
@@ -81,7 +92,8 @@ static size_t after_segment(const unsigned char *x, size_t i, size_t n)
     return i;
 }
 
-/* Whether a JPEG has no end marker: one in a thumbnail does not count. */
+/* True if a JPEG has no end marker. Walks the segments, because a thumbnail inside one has an end
+ * marker, too. */
 static bool is_cut(const unsigned char *x, size_t n)
 {
     size_t i = 2;
@@ -90,6 +102,8 @@ static bool is_cut(const unsigned char *x, size_t n)
     return i + 1 >= n || (i + 3 >= n && (x[i] != 0xff || x[i + 1] != 0xd9));
 }
 
+/* Cheap tests first: almost every file is whole, and two bytes tell. Only the others are mapped and
+ * walked. */
 static bool ends_early(int fd, size_t n)
 {
     unsigned char first[2], last[2];
@@ -102,7 +116,7 @@ static bool ends_early(int fd, size_t n)
     return cut;
 }
 
-/* Decoders fill what is missing with grey, and OpenCV's warning has no name. */
+/* Decoders fill the missing part with grey and go on; OpenCV's warning does not name the file. */
 static void tell_if_cut(const char *name)
 {
     struct stat info;
@@ -119,6 +133,8 @@ static void tell_if_cut(const char *name)
 
 /* ---- reading a file ---- */
 
+/* A file that cannot be opened gives the link /proc/self/fd/-1, which Darknet cannot decode
+ * either. */
 static void begin_read(struct read_call *r, char *name)
 {
     *r = (struct read_call){.nested = reading != NULL, .name = name, .fd = -1};
@@ -134,6 +150,7 @@ static void begin_read(struct read_call *r, char *name)
 static void end_read(const struct read_call *r)
 {
     if (r->nested) return;
+    /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
     if (loading && refuses()) tell_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
@@ -141,6 +158,8 @@ static void end_read(const struct read_call *r)
     amp_ending_leave();
 }
 
+/* Both entries of the decoder are replaced, so that `reading` has the name the user knows when
+ * system or load_image_cv is reached. */
 AMP_INTERPOSE(image, load_image, (char *filename, int w, int h, int c))
 {
     struct read_call r;
@@ -186,7 +205,8 @@ static _Noreturn void end_program(const char *name, const char *why, const char 
     _exit(1);
 }
 
-/* Without OpenCV Darknet itself ends the program, with status 0. */
+/* Without OpenCV Darknet ends the program by itself, with exit and status 0. This runs then and
+ * makes the status 1. */
 static void refuse_at_exit(void)
 {
     if (refuses() && reading) end_program(reading, NO_IMAGE, memory_hint());
@@ -227,7 +247,8 @@ static int note_bad_image(const char *name)
     return 0;
 }
 
-/* The only shell command that Darknet runs while it decodes an image is the one for bad.list. */
+/* Darknet runs one shell command while it decodes an image: the one that adds the name to bad.list.
+ * No shell is needed for that, and a name with quotes must not reach one. */
 AMP_INTERPOSE(int, system, (const char *command))
 {
     if (!reading) return AMP_REAL(system)(command);
@@ -247,8 +268,8 @@ static void decode(void *p)
     d->decoded = AMP_REAL(load_image_cv)(d->filename, d->channels);
 }
 
-/* OpenCV throws where a file's header asks for too much, or memory ends: Darknet alone would abort,
- * in any command. */
+/* OpenCV throws if a file's header asks for too much or memory ends. Nothing in Darknet's C catches
+ * it: the program would abort, in any command. */
 AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 {
     struct decoding d = {filename, channels, {0}};
@@ -267,7 +288,7 @@ void amp_image_loading(bool on)
     amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
 }
 
-/* Darknet's own ends the program too, with status 0. */
+/* Darknet's own ends the program too, but with status 0 and without the reason. */
 AMP_INTERPOSE(void, file_error, (char *name))
 {
     char why[PATH_MAX + 100];
@@ -278,7 +299,7 @@ AMP_INTERPOSE(void, file_error, (char *name))
     AMP_REAL(file_error)(name);
 }
 
-/* Darknet's own goes on without it and crashes. */
+/* Darknet's own does not look at what calloc returns, and crashes later. */
 AMP_INTERPOSE(image, make_image, (int w, int h, int c))
 {
     char why[200];

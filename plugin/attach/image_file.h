@@ -6,8 +6,8 @@
  * throws is an error that names the file, with status 1. The line in bad.list and the black image
  * stay, unless a network is trained with the plugin: then it is an error that names the file and
  * ends the program with status 1; training goes on from the last backup. (A Darknet without OpenCV
- * ends the program by itself, but with status 0: then 1.) A label file that has gone is one, too.
- */
+ * ends the program by itself, but with status 0: then 1.) A label file that has gone is one,
+ * too. */
 #ifndef AMP_IMAGE_FILE_H
 #define AMP_IMAGE_FILE_H
 

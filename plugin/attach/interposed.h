@@ -1,13 +1,14 @@
-/* The functions and variables of Darknet that the plugin replaces or uses. One line adds one.
+/* The functions and variables of Darknet that the plugin replaces or uses. To add one, add a line.
  *
- * This is the only list: run-time lookup (symbols.c), the tests and, through the archive's own
- * symbols, the linker options of scripts/amp-ldflags follow from it. */
+ * This is the only list. The run-time lookup (symbols.c) and the tests read it; the linker options
+ * of scripts/amp-ldflags follow from it through the symbols of the plugin's archive. */
 #ifndef AMP_INTERPOSED_H
 #define AMP_INTERPOSED_H
 
 /* clang-format off */
 
-/* Replaced: defined by us with AMP_INTERPOSE, Darknet's own is AMP_REAL(name). */
+/* Replaced: AMP_INTERPOSE defines ours; AMP_REAL(name) is Darknet's own. The comment of each
+ * definition says why it is replaced. */
 #define AMP_INTERPOSED(X)                                                                          \
     AMP_INTERPOSED_GPU(X)                                                                          \
     AMP_INTERPOSED_LIBC(X)                                                                         \
@@ -33,13 +34,14 @@
     X(show_image)                                                                                  \
     X(train_network)
 
-/* The same, functions of the C library that Darknet calls. */
+/* Replaced too: functions of the C library that Darknet calls. rand and srand: seed.c; system:
+ * image_file.c. */
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
     X(rand)                                                                                        \
     X(srand)                                                                                       \
     X(system)
 
-/* The same, functions that exist in a GPU build of Darknet only. */
+/* Replaced too: functions that only a GPU build of Darknet has. */
 #ifdef GPU
 #define AMP_INTERPOSED_GPU(X)                                                                      \
     X(blas_handle)                                                                                 \
@@ -57,7 +59,7 @@
 #define AMP_INTERPOSED_GPU(X)
 #endif
 
-/* Used only: AMP_USE(name) is Darknet's function or the address of its variable. */
+/* Used but not replaced: AMP_USE(name) is Darknet's function or the address of its variable. */
 #define AMP_USED(X)                                                                                \
     AMP_USED_GPU(X)                                                                                \
     X(backward_lstm_layer)                                                                         \

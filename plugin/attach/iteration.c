@@ -1,5 +1,10 @@
-/* The end of an iteration, as seen from outside of a training loop that is Darknet's own: it trains
- * on a batch (train_network), prints and saves, and frees the batch (free_data, loader.c). */
+/* Decides when an iteration has ended, as seen from outside a training loop that is Darknet's own:
+ * the loop trains on a batch (train_network), prints, saves, and frees the batch (free_data,
+ * loader.c). Only the last of these comes after the save, so it is the end. This file must not know
+ * who listens.
+ *
+ * It also runs the passes of commands that look into a network (amp_observe.h); these leave no
+ * trace in it. */
 
 #include "iteration.h"
 
@@ -47,6 +52,8 @@ void amp_iteration_ended(void)
     if (net && listener.call) listener.call(net, trained.loss, listener.user);
 }
 
+/* One call is one iteration: all its subdivisions and the update. Each GPU of -gpus calls it on a
+ * thread of its own. */
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     training = net;
@@ -73,6 +80,7 @@ void amp_log_evaluation(const network *net, const struct amp_evaluation *e)
 
 /* ---- passes for those who want to see what is in them (amp_observe.h) ---- */
 
+/* The log prints to a file, so silence is a file too. Never closed: the next pass uses it again. */
 static FILE *nowhere(void)
 {
     static FILE *f;
@@ -102,7 +110,7 @@ static void report(const struct amp_session *s, int64_t redone_before, struct am
     result->magnitude = step->fault.magnitude;
 }
 
-/* The step ends here, as if it had never been. */
+/* Ends the step as if it had never been: no update, rolling statistics as before it. */
 static void abandon_step(struct amp_session *s)
 {
     amp_graph_restore_rolling(s->graph);
@@ -110,6 +118,8 @@ static void abandon_step(struct amp_session *s)
     s->step.passes = 0;
 }
 
+/* One forward and backward without an update. Seed and `seen` as in training, so that dropout draws
+ * the same in both networks of a comparison. */
 void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *result)
 {
     struct amp_session *s = amp_session_of(net->layers);

@@ -1,3 +1,11 @@
+/* Decides which images a batch has, which iteration it is for, and that row k is image k whatever
+ * the number of threads. It must not know how an image is decoded or augmented (Darknet does both),
+ * nor how a batch gets to a device (staging.c, upload.c).
+ *
+ * Darknet splits a batch among its threads, and every thread draws paths and augmentation from one
+ * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a
+ * row came from. So each image is loaded as a batch of one, and the rows are joined. */
+
 #include "loader.h"
 
 #include "ending.h"
@@ -17,14 +25,15 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* One batch, from the call that loads it until it is freed. Owned by the training thread's list and
- * by the loading job, whichever ends later. */
+/* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
+ * and the loading job. Whichever ends later frees it, because Darknet may free a batch while the
+ * job still ends, and the program may follow another network while a batch loads. */
 struct batch {
     struct batch *next;
     size_t iteration;
     int n;
-    char **names;         /* of its images; the caller's strings */
-    float **_Atomic rows; /* identifies the batch when it is freed; NULL until it is loaded */
+    char **names;         /* the images' file names; strings of the caller */
+    float **_Atomic rows; /* tells which batch is freed; NULL until it is loaded */
     atomic_int owners;
 };
 
@@ -34,12 +43,14 @@ struct job {
     uint64_t seed;
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
-    data *images;                /* per image a batch of one row */
+    data *images;                /* one batch of one row for each image */
     float **rows[2];             /* of the batch: X and y */
     pthread_t *threads;          /* beside the one of load_batch */
     atomic_int next;
 };
 
+/* What the calling thread trains. Per thread, because each thread trains at most one network, and
+ * programs may train several at once. */
 static _Thread_local struct {
     const network *net;
     bool seeded;
@@ -47,6 +58,7 @@ static _Thread_local struct {
     struct batch *held; /* oldest first */
 } feed;
 
+/* NULL too if the network is only seeded: then it has no session. */
 static struct amp_session *session(void)
 {
     return feed.net ? amp_session_of(feed.net->layers) : NULL;
@@ -68,6 +80,7 @@ static void drop(struct batch *b)
     free(b);
 }
 
+/* For the iteration after the newest batch in hand; else for the current one (loader.h). */
 static struct batch *hold_new_batch(int n)
 {
     struct batch *b = allocate(1, sizeof *b), **end = &feed.held;
@@ -81,7 +94,7 @@ static struct batch *hold_new_batch(int n)
     return b;
 }
 
-/* Whether these rows were a batch of ours; if so it is no longer in hand. */
+/* Returns whether these rows were a batch of ours. If so, it leaves the list. */
 static bool let_go(float **rows)
 {
     for (struct batch **p = &feed.held; *p; p = &(*p)->next) {
@@ -94,7 +107,8 @@ static bool let_go(float **rows)
     return false;
 }
 
-/* To the threads of networks that are trained together, while this one waits for them. */
+/* The batch that amp_loader_lend lends. One is enough: a program has one group of networks
+ * (gpus.h). */
 static const struct batch *_Atomic lent;
 
 void amp_loader_lend(bool on)
@@ -121,6 +135,7 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
         feed.held = b->next;
         drop(b);
     }
+    /* Counted once per thread that trains, so that several threads do not cancel each other. */
     if ((net != NULL) != (feed.net != NULL)) amp_image_file_refuse(net != NULL);
     feed.net = net;
     amp_staging_start();
@@ -145,6 +160,8 @@ void amp_loader_forget(const network *net)
 
 /* ---- loading one ---- */
 
+/* The stream is this thread's from here to the end of the image: Darknet's rand, for the path below
+ * and for the augmentation inside load_data_blocking, then draws from it (seed.c). */
 static void load_one(struct job *job, int k)
 {
     struct amp_stream stream;
@@ -155,6 +172,7 @@ static void load_one(struct job *job, int k)
     }
     one.paths = &job->batch->names[k];
     one.paths[0] = job->args.paths[rand() % job->args.m];
+    /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
     amp_image_loading(true);
@@ -162,11 +180,12 @@ static void load_one(struct job *job, int k)
     amp_image_loading(false);
     amp_seed_use(NULL);
     if (!job->staging) return;
-    amp_ending_enter(); /* exit takes page-locked memory away */
+    amp_ending_enter(); /* exit frees page-locked memory; not under us */
     amp_staging_fill(job->staging, k, job->images[k].X.vals[0], (size_t)job->images[k].X.cols);
     amp_ending_leave();
 }
 
+/* Threads take the next image that nobody has, so a slow one delays nobody. */
 static void *work(void *p)
 {
     struct job *job = p;
@@ -176,7 +195,8 @@ static void *work(void *p)
     return NULL;
 }
 
-/* Row 0 of every image's matrix, under one roof. */
+/* Moves row 0 of every image into one matrix. offset: of X or y in a `data`. The rows themselves
+ * stay where they are; only the arrays of row pointers go. */
 static matrix join_rows(struct job *job, float **rows, size_t offset)
 {
     matrix all = {.rows = job->args.n, .vals = rows};
@@ -191,6 +211,8 @@ static matrix join_rows(struct job *job, float **rows, size_t offset)
     return all;
 }
 
+/* Writes the batch to where Darknet's load_data would. Staging closes before rows is set: once a
+ * batch can be found by its rows, it is either complete or given up. */
 static void deliver(struct job *job)
 {
     *job->args.d = (data){.w = job->images[0].w,
@@ -201,6 +223,7 @@ static void deliver(struct job *job)
     job->batch->rows = job->args.d->X.vals;
 }
 
+/* The job's own thread loads too. */
 static int extra_threads(const load_args *args)
 {
     int extra = (args->threads < args->n ? args->threads : args->n) - 1;
@@ -211,13 +234,13 @@ static void *load_batch(void *p)
 {
     struct job *job = p;
     int extra = extra_threads(&job->args), started = 0;
-    /* Where no more threads can be started (ulimit -u), fewer of them load the same batch. */
+    /* If no more threads can be started (ulimit -u), fewer of them load the same batch. */
     while (started < extra && !pthread_create(&job->threads[started], NULL, work, job))
         started++;
     work(job);
     for (int t = 0; t < started; t++)
         pthread_join(job->threads[t], NULL);
-    amp_ending_enter(); /* whoever waits for the batch must not go on without it */
+    amp_ending_enter(); /* whoever joins this thread must find the batch complete */
     deliver(job);
     if (job->staging) amp_upload_continue();
     amp_ending_leave();
@@ -228,7 +251,8 @@ static void *load_batch(void *p)
     return NULL;
 }
 
-/* By the thread that trains. */
+/* Starts the thread that the caller will join. If that fails Darknet only stops at an assertion;
+ * this says what to raise. */
 static pthread_t start_loading(void *(*run)(void *), void *argument)
 {
     char why[200];
@@ -242,6 +266,8 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
     amp_fail(why);
 }
 
+/* The numbers in one image. With random=1 the trainer asks for another size than the network's: the
+ * resize comes after this call. */
 static size_t inputs_of(const load_args *args)
 {
     const network *net = feed.net;
@@ -249,8 +275,9 @@ static size_t inputs_of(const load_args *args)
                                       : (size_t)net->inputs;
 }
 
-/* Darknet does not look whether it got the memory that it asks for on the threads that load. Here
- * its size is known, so it is asked for as a whole, and given back. */
+/* Darknet does not check the memory that it asks for on loader threads: a missing array is a crash
+ * there. The size is known here, so it is asked for as one block and given back at once. NORESERVE:
+ * the question is about the limit on addresses (ulimit -v). */
 static void check_memory(const load_args *args)
 {
     char why[300];
@@ -269,7 +296,7 @@ static void check_memory(const load_args *args)
     amp_fail(why);
 }
 
-/* Where the network computes on a device and all of it reads the images in one format. */
+/* Stages only for a network on a device whose readers all want one format; else NULL. */
 static struct amp_staging *stage(const load_args *args)
 {
     const struct amp_session *s = session();
@@ -277,6 +304,7 @@ static struct amp_staging *stage(const load_args *args)
     return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
 
+/* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
     check_memory(&args);
@@ -291,13 +319,15 @@ static pthread_t load_by_image(load_args args)
     for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
     job->threads = allocate((size_t)extra_threads(&args) + 1, sizeof *job->threads);
+    /* The stream of the training thread starts anew here (seed.h). */
     amp_seed_between_steps();
     return start_loading(load_batch, job);
 }
 
 /* ---- Darknet's functions ---- */
 
-/* Loads that draw images at random and take them one by one. */
+/* True for loads that draw their images at random, one by one. Others have no rows that stand for
+ * single images. */
 static bool is_by_image(const load_args *args)
 {
     switch (args->type) {
@@ -318,7 +348,8 @@ static bool is_by_image(const load_args *args)
     }
 }
 
-/* Two other kinds draw too: pairs of images, and one image out of n. */
+/* Two other kinds draw at random too, but not one image per row: pairs of images, and one image out
+ * of n. Said once, because a user who sets a seed expects it to hold. */
 static void tell_what_ignores_the_seed(const load_args *args)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -330,14 +361,16 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-/* Trainers ask for the next batch between two steps. */
+/* Trainers ask for the next batch between two steps, so a run can end here. Without this a signal
+ * that comes after the last update would wait for a whole iteration. */
 static void obey_a_signal(void)
 {
     struct amp_session *s = session();
     if (s) amp_run_obey(amp_gpus_first(s));
 }
 
-/* Darknet's own load_data, but for its last act: to write the batch to its destination. */
+/* Darknet's own load_data, except that the last act, writing the batch to its destination, is
+ * guarded: the destination may be a variable of a trainer that has returned (ending.h). */
 static void *load_as_darknet(void *p)
 {
     load_args args = *(load_args *)p;
@@ -351,6 +384,8 @@ static void *load_as_darknet(void *p)
     return NULL;
 }
 
+/* Called by Darknet's trainers for every batch. Replaced so that image k gets its own random
+ * numbers and its name is known. */
 AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 {
     obey_a_signal();
@@ -361,6 +396,8 @@ AMP_INTERPOSE(pthread_t, load_data, (load_args args))
     return start_loading(load_as_darknet, own);
 }
 
+/* The same in a single thread: that is what its caller asked for. Darknet's own load_data also
+ * calls this one, on threads that follow no network. */
 AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
 {
     obey_a_signal();
@@ -372,6 +409,8 @@ AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
     return AMP_REAL(load_data_in_thread)(args);
 }
 
+/* train_network copies the images of each pass into net->input with it. Staged images do not pass
+ * through there, so no columns of X are copied; the labels still are. */
 AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
 {
     const network *net = amp_iteration_trains();
@@ -380,6 +419,8 @@ AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float 
     AMP_REAL(get_next_batch)(d, n, offset, X, y);
 }
 
+/* A trainer frees a batch when it has trained on it, so this call also ends an iteration as seen
+ * from outside (iteration.c). */
 AMP_INTERPOSE(void, free_data, (data d))
 {
     if (let_go(d.X.vals)) amp_seed_between_steps();

@@ -1,3 +1,10 @@
+/* Decides what Darknet's own layer code is given to work on, so that it can run inside a scaled
+ * step: private copies of layers with other pointers. It also decides which arrays of Darknet's
+ * count as masters, momentum and state. It must not know the plan, nor why a layer is not ours.
+ *
+ * Layers are copied because Darknet's functions take them by value: a pointer changed in the copy
+ * is seen by this call only, and Darknet's struct stays as it was. */
+
 #include "native.h"
 
 #include "ending.h"
@@ -21,6 +28,7 @@ static float *zeros(size_t n)
     return amp_allocate(n, sizeof(float));
 }
 
+/* make_batchnorm_layer leaves these NULL in a CPU build, but its backward writes to them. */
 static void complete_batchnorm(layer *l)
 {
     size_t n = (size_t)l->batch * (size_t)l->outputs, c = (size_t)l->out_c;
@@ -36,13 +44,13 @@ void amp_native_complete(layer *l)
     size_t n = (size_t)l->batch * (size_t)l->outputs, steps = (size_t)l->steps;
     if (l->type == BATCHNORM) complete_batchnorm(l);
     if (l->type == LSTM && !l->delta) l->delta = zeros(n * steps);
-    if (l->type == RNN) { /* training keeps the state of every time step, room is for one */
+    if (l->type == RNN) { /* training keeps every time step's state; Darknet made room for one */
         free(l->state);
         l->state = zeros(n * (steps + 1));
     }
 }
 
-/* What backward_region_layer_gpu does; on the CPU Darknet's own is commented out. */
+/* Does what backward_region_layer_gpu does. Darknet's own backward for the CPU is commented out. */
 static void backward_region(layer l, network net)
 {
     int cells = l.w * l.h, box_size = (l.coords + 1 + l.classes) * cells;
@@ -58,7 +66,8 @@ static void backward_region(layer l, network net)
 
 typedef void backward_function(layer, network);
 
-/* The layer's backward; own: what Darknet gave it. */
+/* The layer's backward on the CPU. own: the one that Darknet set, which is missing or empty for two
+ * types. */
 static backward_function *complete_backward(const layer *l, backward_function *own)
 {
     if (l->type == REGION) return backward_region;
@@ -67,8 +76,8 @@ static backward_function *complete_backward(const layer *l, backward_function *o
 
 /* ---- what Darknet owns ---- */
 
-/* The layers that hold the weights: the layer itself, or those nested in a recurrent one. Order is
- * fixed: params are listed and swapped in it. */
+/* The layers that hold the weights: the layer itself, or those nested in a recurrent one. The order
+ * is fixed: sidecars list params in it, and swap_updates takes grads in it. */
 static int weight_layers(layer *l, layer *parts[MAX_PARTS])
 {
     switch (l->type) {
@@ -99,6 +108,7 @@ static int weight_layers(layer *l, layer *parts[MAX_PARTS])
     }
 }
 
+/* Darknet sets nweights for convolutions and deconvolutions only. */
 static size_t weight_count(const layer *l)
 {
     if (l->type == CONNECTED) return (size_t)l->inputs * (size_t)l->outputs;
@@ -114,11 +124,12 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_owned owned; /* params or rolling NULL: only counts them */
+    struct amp_owned owned; /* params and rolling NULL: only count */
     int layer;
     bool device;
 };
 
+/* clip: Darknet clips weights in the update of convolutions only. */
 static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, float *value,
                        float *update, float *m, float *v, const layer *l)
 {
@@ -162,7 +173,7 @@ static void list_weight_layer(struct lister *out, layer *l)
     list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
 }
 
-/* The h, c and gradient of c that an LSTM takes over into the next pass. */
+/* The state that an LSTM takes over into the next pass: h, c, and the gradient of c. */
 static void lstm_state(layer *l, bool device, float *state[3])
 {
     float *host[3] = {l->h_cpu, l->c_cpu, l->dc_cpu};
@@ -175,6 +186,8 @@ static void lstm_state(layer *l, bool device, float *state[3])
 #endif
 }
 
+/* State moves in forward, before anyone knows whether the step counts. Listed with the rolling
+ * statistics, it is saved at the start of a step and put back if the step is skipped. */
 static void list_carried(struct lister *out, layer *l)
 {
     size_t n = (size_t)l->batch * (size_t)l->outputs;
@@ -186,6 +199,7 @@ static void list_carried(struct lister *out, layer *l)
         list_rolling(out, state[k], n);
 }
 
+/* delta: the pointer before attaching, because l.delta is NULL while attached. */
 static void list_binding(struct lister *out, layer *l, float *delta, int first_param)
 {
     bool dev = out->device;
@@ -227,7 +241,7 @@ struct amp_owned amp_native_list(const network *net, const struct amp_saved *sav
     struct lister out = {.device = device};
     struct amp_owned *o = &out.owned;
     o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
-    list_layers(&out, net, saved); /* counts */
+    list_layers(&out, net, saved); /* only counts: params and rolling are NULL */
     o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
     o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
     list_layers(&out, net, saved);
@@ -247,11 +261,12 @@ void amp_native_forward(layer *l, const struct amp_saved *saved, bool device, ne
                         float *input, bool train)
 {
     layer copy = *l;
+    /* Darknet's loss layers write to l.delta in forward. */
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     view.train = train;
-    /* Some of Darknet's code multiplies what lies there by 0 instead of overwriting it: NaN stays.
-     */
+    /* Some of Darknet's code multiplies the workspace by 0 instead of overwriting it, and NaN * 0
+     * stays NaN. */
     if (l->workspace_size && !device) memset(view.workspace, 0, l->workspace_size);
     saved->forward(copy, view);
 }
@@ -260,7 +275,8 @@ struct update_pointers {
     float *weights, *biases, *scales;
 };
 
-/* Lets the layer add its gradients to the params' grad; returns what was there. */
+/* Lets the layer add its gradients to the params' grad: Darknet would add them to its momentum,
+ * where scaled values must never go. Returns the old pointers. */
 static struct update_pointers swap_updates(layer *l, bool device, const struct amp_param *params,
                                            int *next)
 {
@@ -273,12 +289,13 @@ static struct update_pointers swap_updates(layer *l, bool device, const struct a
     return old;
 }
 
-static _Thread_local float scale_of_deltas = 1; /* of the layer that Darknet's code is in */
-static _Thread_local unsigned limited;          /* calls of constrain_gpu that came here */
+static _Thread_local float scale_of_deltas = 1; /* the loss scale while Darknet's backward runs */
+static _Thread_local unsigned limited;          /* calls of constrain_gpu that arrived here */
 
 #ifdef GPU
-/* The backward of connected layers, recurrent layers' too, keeps deltas within 1. Beside it only
- * updates call this, of weights. */
+/* The GPU backward of connected layers, also those inside recurrent ones, cuts deltas off at 1.
+ * Ours are times the loss scale, so the limit must be too. Besides that only updates call this
+ * function, for weights, while the scale here is 1. */
 AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
 {
     limited++;
@@ -287,7 +304,8 @@ AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
 
 #endif
 
-/* A backward of Darknet's on a device has run, with so many such calls. */
+/* After a backward on a device. A recurrent layer calls constrain_gpu for sure; if no call arrived,
+ * Darknet's calls go past the plugin and deltas were cut off at 1. */
 static void check_limit(const layer *l, unsigned calls, float scale)
 {
     bool limits = l->type == RNN || l->type == GRU || l->type == LSTM;
@@ -303,15 +321,18 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
 {
     layer copy = *l, *parts[MAX_PARTS];
     struct update_pointers old[MAX_PARTS];
+    /* Nested layers are pointers, so the copy shares them with Darknet: their pointers are put back
+     * below. */
     int next = 0, n = n_params ? weight_layers(&copy, parts) : 0;
     for (int k = 0; k < n; k++)
         old[k] = swap_updates(parts[k], device, params, &next);
     AMP_SIDE(device, &copy, delta) = saved->delta;
     AMP_SIDE(device, &view, input) = input;
     AMP_SIDE(device, &view, delta) = delta;
-    copy.smooth *= scale; /* of a convolution: it adds to the delta */
+    copy.smooth *= scale; /* smooth adds to a convolution's delta, which is scaled */
     scale_of_deltas = scale;
     unsigned before = limited;
+    /* On the CPU two types need another function than the one that Darknet set. */
     (device ? saved->backward : complete_backward(l, saved->backward))(copy, view);
     if (device) check_limit(l, limited - before, scale);
     scale_of_deltas = 1;
@@ -327,6 +348,7 @@ void amp_native_scale_kept(layer *l, bool device, const struct ampk_backend *bac
 {
     float *state[3] = {NULL};
     if (l->type == LSTM) lstm_state(l, device, state);
+    /* The gradient of c. */
     float *kept = state[2];
 #ifdef GPU
     if (l->type == L2NORM && device) kept = l->scales_gpu;

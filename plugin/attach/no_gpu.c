@@ -1,11 +1,12 @@
-/* A GPU build of Darknet on a machine without a GPU: runs on the CPU.
+/* Decides what a GPU build of Darknet does on a machine without a GPU: it runs on the CPU. It must
+ * not know sessions or plans.
  *
  * Darknet's own -nogpu only sets gpu_index to -1; its layers go on asking for device memory, and
  * the first failure is an assertion. Here, without a device, gpu_index stays -1 whatever the
  * command line asks for, device memory is NULL, and copies to and from it do nothing. Darknet then
  * takes its CPU path everywhere. With a device every function is Darknet's own, except that large
- * arrays may wait for their memory (deferred.h). */
-
+ * arrays may wait for their memory (deferred.h), and that images have a path of their own
+ * (upload.h). */
 #include "no_gpu.h"
 #include "deferred.h"
 #include "ending.h"
@@ -42,6 +43,7 @@ int amp_has_gpu(void)
     return has_gpu;
 }
 
+/* Darknet sets the device before anything else on a GPU path, so gpu_index is put back here. */
 AMP_INTERPOSE(void, cuda_set_device, (int n))
 {
     if (amp_has_gpu()) {
@@ -70,6 +72,8 @@ AMP_INTERPOSE(void, cuda_free, (float *x_gpu))
     if (amp_has_gpu() && !amp_deferred_free(x_gpu)) AMP_REAL(cuda_free)(x_gpu);
 }
 
+/* Every write of Darknet to a device comes through here: images, labels and weights. sessions.c
+ * wants to know of the weights. */
 AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))
 {
     if (!amp_has_gpu()) return;
@@ -82,7 +86,7 @@ AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))
     if (amp_has_gpu() && !amp_hook_pull_is_unwanted(x_gpu)) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
 }
 
-/* The device's own generator is seeded with the time of day; a seeded run draws on the host. */
+/* cuRAND's generator is seeded with the time of day, so a seeded run draws on the host instead. */
 static void fill_from_seed(float *x_gpu, size_t n)
 {
     float *x = malloc(n * sizeof *x);
@@ -113,10 +117,9 @@ AMP_INTERPOSE(cudnnHandle_t, cudnn_handle, ())
     return amp_has_gpu() ? AMP_REAL(cudnn_handle)() : NULL;
 }
 
-/* Heads. A GPU build leaves the activations of its heads to CUDA code even on the CPU path, where
- * nobody then applies them. Here they are applied to a copy of the input, which is all that
- * Darknet's forward copies from. */
-
+/* Heads. A GPU build leaves the activations of its heads to CUDA code, even on the CPU path, where
+ * nobody applies them. Here they are applied to a copy of the input: Darknet's forward reads
+ * nothing else. */
 static void (*_Atomic upstream_forward[BLANK + 1])(layer, network); /* the same for every network */
 
 /* Logistic on entries [first, first + n) of anchor box k of image b. */

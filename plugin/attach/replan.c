@@ -1,3 +1,7 @@
+/* Decides what is kept and what is made again when size, use or formats change. session.c decides
+ * when. This file must not know what a plan chooses (core/plan.c) or how the graph computes
+ * (core/graph.c); it gives the graph the two callbacks through which Darknet's own layers run. */
+
 #include "replan.h"
 
 #include "device_arrays.h"
@@ -12,6 +16,8 @@
 
 /* ---- what the cfg describes ---- */
 
+/* We parse the cfg ourselves, so we and Darknet may disagree. Wrong shapes would mean writing out
+ * of bounds; ending here is better. */
 static void check_shapes(const struct amp_session *s)
 {
     char message[300];
@@ -35,6 +41,7 @@ void amp_session_describe(struct amp_session *s, const network *view)
     amp_net_desc_free(s->desc);
     s->desc = amp_net_describe(s->cfg, view->w, view->h, true, err, sizeof err);
     if (!s->desc) amp_fail(err);
+    /* A program may change the batch without a resize (set_batch_network). */
     s->desc->batch = view->batch;
     s->log.net = s->desc;
     check_shapes(s);
@@ -50,6 +57,8 @@ enum amp_format *amp_session_no_demotions(int n)
     return demoted;
 }
 
+/* Inference has the layers that training demoted, and its own on top. amp_plan_make gets a merged
+ * list, since it knows nothing of two uses. */
 void amp_session_make_plan(struct amp_session *s, bool train)
 {
     char err[512];
@@ -66,6 +75,8 @@ void amp_session_make_plan(struct amp_session *s, bool train)
 
 /* ---- graph ---- */
 
+/* Darknet's code works on the default stream and ours does not, so the device is handed over before
+ * and taken back after. */
 static void call_forward(void *user, int i, float *input, bool train)
 {
     struct amp_session *s = user;
@@ -81,6 +92,8 @@ static void call_backward(void *user, int i, float *input, float *delta)
     network view = s->view;
     view.index = i;
     layer *l = &s->net->layers[i];
+    /* What an LSTM or l2norm has kept from before is unscaled; Darknet's backward adds it to deltas
+     * that are scaled. So it is scaled just for this call. */
     float scale = s->graph->scale;
     amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
     s->backend->release(s->context);
@@ -95,18 +108,19 @@ static float random_uniform(void)
     return AMP_USE(rand_uniform)(0, 1);
 }
 
-/* The backend's note on the convolution of layer i, if there is one. */
+/* The backend's note on the convolution of layer i; NULL: none. Equal notes are the same
+ * pointer. */
 static const char *note_of(const struct amp_session *s, int i)
 {
     const struct ampk_conv *conv = s->graph->nodes[i].conv;
     return conv ? s->backend->conv_note(conv) : NULL;
 }
 
-/* The layers from the first on that have its note. */
+/* One line for all layers that have the first one's note. */
 static void tell_note(const struct amp_session *s, int first)
 {
     const char *note = note_of(s, first);
-    flockfile(stderr); /* other networks' threads have lines, too */
+    flockfile(stderr); /* other threads print lines too, and this one is built in parts */
     fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
     for (int i = first; i < s->net->n; i++)
         if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
@@ -114,6 +128,8 @@ static void tell_note(const struct amp_session *s, int first)
     funlockfile(stderr);
 }
 
+/* Only for training, once per session: a note is about the GPU and does not change with the size. A
+ * note's first layer prints for all that have it. */
 static void tell_notes(struct amp_session *s)
 {
     if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
@@ -127,12 +143,17 @@ static void tell_notes(struct amp_session *s)
     }
 }
 
+/* In the middle of a step the old graph holds gradients of passes that count already. It lives
+ * until the new one has taken them over. */
 void amp_session_make_graph(struct amp_session *s)
 {
     char err[512];
+    /* First of all: Darknet's layers may need arrays under this plan that were never given
+     * memory. */
     amp_session_commit(s);
     struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
-    /* As stock would draw: rand on the host, a generator of the device's own there. */
+    /* Random numbers as stock Darknet draws them: rand on the host, the device's generator
+     * there. */
     struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
     struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
     if (!unfinished) amp_graph_free(s->graph);
@@ -143,8 +164,8 @@ void amp_session_make_graph(struct amp_session *s)
     if (unfinished) amp_graph_take_step(s->graph, unfinished);
     amp_graph_free(unfinished);
     s->graph->bn_rule =
-        s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock would compute */
-    s->graph->clips_connected = s->device;               /* likewise */
+        s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock Darknet computes it */
+    s->graph->clips_connected = s->device;               /* stock clips these on GPUs only */
     s->step.graph = s->graph;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
@@ -153,6 +174,8 @@ void amp_session_make_graph(struct amp_session *s)
 
 /* ---- layers that leave FP16 ---- */
 
+/* A copy in FP16 is made for the readers of a layer, so they move to FP32 and the layer itself
+ * stays. */
 static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
 {
     bool of_readers = f->tensor == AMP_WATCH_COPY;

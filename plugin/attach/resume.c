@@ -1,3 +1,10 @@
+/* Decides whether a sidecar's state is used, and gathers the state that a sidecar keeps. It must
+ * not know the sidecar's format (core/sidecar.c) nor which file belongs to which
+ * (core/checkpoint.c).
+ *
+ * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
+ * state is copied to the host, used there, and written back. */
+
 #include "resume.h"
 
 #include "gpus.h"
@@ -10,16 +17,17 @@
 
 /* ---- what a run has ---- */
 
+/* n + 1: an empty array is no failed malloc. */
 static float *on_host(const struct amp_session *s, const float *x, size_t n)
 {
     float *copy = malloc((n + 1) * sizeof *copy);
     if (!copy) amp_fail("out of memory");
-    s->backend->acquire(s->context); /* Darknet may have written it just now */
+    s->backend->acquire(s->context); /* wait for what Darknet has just written */
     if (x) s->backend->read(s->context, copy, x, n * sizeof *copy);
     return copy;
 }
 
-/* What Darknet owns, copied to the host where it stands on a device. */
+/* What Darknet owns; on a device, copies on the host, in the same list. */
 static struct amp_owned host_list(const struct amp_session *s)
 {
     struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
@@ -36,6 +44,8 @@ static struct amp_owned host_list(const struct amp_session *s)
     return own;
 }
 
+/* The scaler is copied by value; demotions are the session's own array, so that a restore writes
+ * into it directly. */
 struct amp_run_state amp_run_state_of(const struct amp_session *s)
 {
     struct amp_owned host = host_list(s);
@@ -63,7 +73,8 @@ void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state
     amp_native_free_list(host);
 }
 
-/* The momentum and the moments. */
+/* Momentum and Adam moments only: a sidecar has no weights. Those are in the weights file, which
+ * Darknet has loaded. */
 static void to_device(const struct amp_session *s, const struct amp_owned *host)
 {
     if (!s->device) return;
@@ -79,6 +90,7 @@ static void to_device(const struct amp_session *s, const struct amp_owned *host)
     amp_native_free_list(&own);
 }
 
+/* Layers that had left FP16 are in s->demoted now, so the plan must be made again. */
 void amp_run_state_put_back(struct amp_session *s, const struct amp_run_state *state)
 {
     to_device(s, &state->host);
@@ -87,7 +99,7 @@ void amp_run_state_put_back(struct amp_session *s, const struct amp_run_state *s
     s->replan = true;
 }
 
-/* Says which array it is. */
+/* Always true, so that the caller can say "found" and name it in one expression. */
 static bool name_spoilt(const struct amp_session *s, const char *array, int layer, char *what,
                         size_t size)
 {
@@ -96,6 +108,7 @@ static bool name_spoilt(const struct amp_session *s, const char *array, int laye
     return true;
 }
 
+/* Rolling statistics count too: a NaN there spoils inference, though training would not notice. */
 bool amp_run_is_spoilt(const struct amp_session *s, char *what, size_t size)
 {
     static const char *const names[] = {"weights", "biases", "batch-norm scales"};
@@ -136,7 +149,8 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
     fputc('\n', stderr);
 }
 
-/* between: Darknet draws sizes every ten iterations, counted from where a run starts. */
+/* NULL if the layer goes on exactly. between: the run stopped between two draws of a size; Darknet
+ * draws one every ten iterations, counted from where a run starts. */
 static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 {
     if (l->dontsave || l->dontload || l->dontloadscales || l->numload)
@@ -145,6 +159,7 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
     return amp_layer_is_recurrent(l) ? "its recurrent state starts from zero" : NULL;
 }
 
+/* One reason is enough: the first layer that has one. */
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
     for (int i = 0; i < net->n; i++) {
@@ -157,7 +172,7 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
     }
 }
 
-/* Without them, the others would begin with none. */
+/* Only the first network's state is saved. All go on with it, since the others would have none. */
 static void tell_gpus(const struct amp_session *s)
 {
     int gpus = amp_gpus_count(s->net);
@@ -169,6 +184,7 @@ static void tell_gpus(const struct amp_session *s)
                 gpus);
 }
 
+/* Every network of a group restores its own copy of the state; the first one says so for all. */
 static void restore(struct amp_session *s)
 {
     char err[3 * PATH_MAX];
@@ -183,7 +199,8 @@ static void restore(struct amp_session *s)
     amp_run_state_free(s, &state);
 }
 
-/* With another count of images (-clear) nothing was to be kept. */
+/* seen must be what the file had: after -clear (another count) the user wanted nothing kept, so
+ * nothing is missing. Said once. */
 static void tell_without_sidecar(struct amp_session *s, size_t seen)
 {
     if (*s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0)
@@ -196,6 +213,8 @@ static void tell_without_sidecar(struct amp_session *s, size_t seen)
     *s->without_sidecar = 0;
 }
 
+/* A count of images that differs from the sidecar's means the program changed it after loading.
+ * Then the backup that was loaded is another run's file, too: a signal must not overwrite it. */
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
     tell_without_sidecar(s, seen);
@@ -203,7 +222,7 @@ void amp_session_resume(struct amp_session *s, size_t seen)
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);
     } else {
-        *s->backup = 0; /* it is another run's */
+        *s->backup = 0;
         if (!amp_gpus_place(s->net))
             fprintf(
                 stderr,

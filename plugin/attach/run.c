@@ -1,3 +1,9 @@
+/* Decides when a run ends early, and with which file: on a signal, or when memory ends. It must not
+ * know what a save writes (save.c), where (backup_folder.c), or what a step is made of.
+ *
+ * A handler only notes the signal. The training thread acts on it, at places where no step is half
+ * done: amp_run_obey is called after an update, before a batch is asked for, and after a save. */
+
 #define _GNU_SOURCE
 #include "run.h"
 
@@ -13,8 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Programs that stop others send two at once: `timeout` one to the program and one to its process
- * group, systemd SIGHUP right behind SIGTERM, a closed terminal SIGHUP beside its shell's. */
+/* Programs that stop others send two signals at once: `timeout` sends one to the program and one to
+ * its process group; systemd sends SIGHUP right behind SIGTERM; a closed terminal sends one beside
+ * its shell's. The user asked once, so the pair counts as one. */
 #define SAME_REQUEST_MS 200
 
 static const struct {
@@ -27,15 +34,17 @@ static const struct {
                {SIGXCPU, "SIGXCPU"}};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
+/* Guards watched, trained and process: networks may train on several threads. The handlers take no
+ * lock; they only use what is atomic. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_session *watched;
-static int trained; /* networks; of several, no state of one alone is worth saving */
-static pid_t process;
+static int trained;   /* how many train; of several, the state of one alone is no use */
+static pid_t process; /* that set the handlers */
 
-static _Atomic int64_t first; /* what came first: 256 * milliseconds + signal; 0: nothing yet */
+static _Atomic int64_t first; /* the first signal: 256 * milliseconds + number; 0: none yet */
 
-/* ---- in a handler: nothing but what is safe there ---- */
-
+/* ---- in a handler: only what is safe there ---- */
+/* Milliseconds. Monotonic: a change of the clock must not turn one request into two. */
 static int64_t now(void)
 {
     struct timespec t;
@@ -43,12 +52,12 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int asked(void) /* the signal; 0: none */
+static int asked(void) /* the number of the signal; 0: none */
 {
     return (int)(first % 256);
 }
 
-/* The system repeats its own: SIGPIPE at every write, SIGXCPU every second. */
+/* SIGPIPE comes again at every write, SIGXCPU every second: neither is a second request. */
 static bool is_second(int number)
 {
     return number != SIGPIPE && number != SIGXCPU && now() - first / 256 >= SAME_REQUEST_MS;
@@ -59,6 +68,8 @@ static void say(const char *text)
     if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
 }
 
+/* errno is kept, because the thread may be between a failed call and its look at errno. A forked
+ * child inherits the handler; its signals are no request to us. */
 static void on_signal(int number)
 {
     int before = errno;
@@ -77,12 +88,15 @@ static void on_signal(int number)
 
 /* ---- when the handlers stand ---- */
 
+/* Whether the signal has this handler now. A handler with SA_SIGINFO is never one of ours. */
 static bool does(int number, void (*handler)(int))
 {
     struct sigaction is;
     return !sigaction(number, NULL, &is) && !(is.sa_flags & SA_SIGINFO) && is.sa_handler == handler;
 }
 
+/* SA_RESTART: Darknet checks no read for EINTR. The mask keeps one handler from running in the
+ * middle of another. */
 static void stand(void)
 {
     struct sigaction ours = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
@@ -94,7 +108,7 @@ static void stand(void)
         if (does(signals[i].number, SIG_DFL)) sigaction(signals[i].number, &ours, NULL);
 }
 
-/* A signal that was not obeyed yet takes its usual course. */
+/* A signal that came but was not obeyed yet is raised again: it does what it would have done. */
 static void stand_down(void)
 {
     watched = NULL;
@@ -106,13 +120,16 @@ static void stand_down(void)
 void amp_run_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (amp_gpus_place(s->net)) return; /* the first stands for all */
+    if (amp_gpus_place(s->net)) return; /* the first network of the group is watched for all */
     pthread_mutex_lock(&lock);
-    /* A file that may not grow any more (ulimit -f): the write fails, and the save says so. */
+    /* The write fails instead (ulimit -f), and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
+    /* Once per session, before anything is written: two processes must not save to one name. */
     if (!s->trained) amp_backup_claim(s);
     trained += !s->trained;
     s->trained = true;
+    /* Two networks that train apart: neither one's state is the run. Signals end the program as
+     * without the plugin. */
     if (trained > 1 && watched) {
         stand_down();
     } else if (trained == 1 && !watched && !amp_backup_place(s, path)) {
@@ -133,6 +150,7 @@ void amp_run_unwatch(struct amp_session *s)
 
 /* ---- the end ---- */
 
+/* Every handled signal is in the list, so the last one needs no comparison. */
 static const char *name_of(int number)
 {
     int i = 0;
@@ -144,27 +162,31 @@ static const char *name_of(int number)
 void amp_run_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
+    /* step.passes: a step is half done, and its gradients are in no file. Wait for its end. */
     if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
-    if (iteration >= (size_t)s->net->max_batches) return; /* Darknet ends by itself */
+    if (iteration >= (size_t)s->net->max_batches)
+        return; /* Darknet is about to write the final weights and end */
     amp_gpus_close_logs(s);
     amp_gpus_average(s->net);
-    amp_save_last(s, path);
+    amp_save_last(s, path); /* ends the program itself if the save fails */
     fflush(stdout);
     fprintf(stderr,
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
             "command with the weights file after the cfg, without -clear: %s %s\n",
             name_of(asked()), iteration, s->cfg->path, path);
-    _exit(128 + asked()); /* as amp_fail: loader threads are still at work */
+    _exit(128 + asked()); /* not exit: loader threads are still at work (amp_fail) */
 }
 
 /* ---- memory that ends ---- */
 
 static bool is_random(const network *net)
 {
-    return net->layers[net->n - 1].random; /* the layer that Darknet's trainers ask */
+    return net->layers[net->n - 1].random; /* Darknet's trainers ask the last layer, too */
 }
 
+/* Says why, and which key can help. The cfg's width and height are named, as the sizes that
+ * random=0 would keep. */
 static void tell_remedy(const struct amp_session *s, const char *why)
 {
     const struct amp_cfg_entry *w = amp_cfg_find(s->cfg->sections, "width");
@@ -177,6 +199,9 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
+/* The order matters. `seen` gives back the images of a pass that never began, so that the saved
+ * count is right. Then the other GPUs finish their iteration: averaging needs all of them at rest.
+ * If nothing was learned, nothing is saved: older files are better than initial weights. */
 _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
@@ -198,12 +223,14 @@ _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
     amp_fail(message);
 }
 
-/* Bytes that Darknet asked for and did not get; 0: none. */
+/* Size in bytes of an array that Darknet asked for and did not get; 0: all are there. Only arrays
+ * that grow with batch and size are looked at: those are the ones that fail. */
 static size_t missing(const network *net, const layer *l, bool had_delta)
 {
     size_t bytes = (size_t)l->batch * (size_t)l->outputs * sizeof(float);
     if (!l->output || (l->batch_normalize && l->type == CONVOLUTIONAL && (!l->x || !l->x_norm)))
         return bytes;
+    /* had_delta: whether the layer had one before attaching; some never have. */
     if (had_delta && !l->delta) return bytes;
     return net->workspace ? 0 : l->workspace_size;
 }

@@ -1,3 +1,11 @@
+/* Decides whether a weights file is written, whether it gets a sidecar, and what a failed save
+ * means for the run. It must not know the order of flushes and renames (core/checkpoint.c) or the
+ * sidecar's contents (core/sidecar.c, resume.c).
+ *
+ * Darknet still writes the weights itself: its format stays its own. But it checks no write and
+ * ends the program with status 0 if it cannot open the file, so it gets the name of a temporary
+ * file beside the target, and the result is checked before the target changes. */
+
 #include "save.h"
 
 #include "amp.h"
@@ -25,7 +33,8 @@ static bool wants_sidecar(const struct amp_session *s, const char *name)
     return amp_weights_is_backup(name) || amp_weights_is_final(name);
 }
 
-/* A final file may be anybody's, to start from. */
+/* Whether a loaded file without a sidecar deserves a warning. A final file does not: people start
+ * new runs from anybody's. */
 static bool should_have_sidecar(const struct amp_session *s, const char *name)
 {
     return wants_sidecar(s, name) && (amp_weights_is_backup(name) || amp_weights_is_numbered(name));
@@ -33,7 +42,7 @@ static bool should_have_sidecar(const struct amp_session *s, const char *name)
 
 /* ---- saving ---- */
 
-/* Where Darknet cannot open a file, it ends the program, with status 0. */
+/* Darknet ends the program, with status 0, if it cannot open a file. So this tries first. */
 static int check_opens(const struct amp_whole_file *f, const char *name, char *err, size_t err_size)
 {
     FILE *probe = fopen(f->temp, "r+b");
@@ -44,13 +53,13 @@ static int check_opens(const struct amp_whole_file *f, const char *name, char *e
     return probe ? 0 : -1;
 }
 
-/* Darknet's own line names the file beside it that it writes to. */
+/* Darknet's own line names the temporary file. This one names the file the user asked for. */
 static void tell_saved(const char *name)
 {
     fprintf(stderr, "Saved as %s\n", name);
 }
 
-/* Darknet checks no write, so the size tells whether they all succeeded. */
+/* Darknet checks no write, so the size of the file tells whether all of them succeeded. */
 static int write_weights(struct amp_session *s, struct amp_whole_file *f, const char *name,
                          struct amp_file_id *id, char *err, size_t err_size)
 {
@@ -65,6 +74,8 @@ static int write_weights(struct amp_session *s, struct amp_whole_file *f, const 
     return -1;
 }
 
+/* id is the identity of the weights just written: a sidecar belongs to exactly one file, and
+ * loading compares. */
 static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const char *weights,
                          const struct amp_file_id *id, char *err, size_t err_size)
 {
@@ -78,7 +89,7 @@ static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const 
     return failed;
 }
 
-/* Gradients of a step that is not finished are in no file. */
+/* A sidecar has no room for the gradients of a half-done step, so a run could not go on from it. */
 static bool in_a_step(const struct amp_session *s, const char *name)
 {
     if (!s->step.passes) return false;
@@ -89,7 +100,7 @@ static bool in_a_step(const struct amp_session *s, const char *name)
     return true;
 }
 
-/* Training cannot go on from such weights, and good ones must not be lost to them. */
+/* Training cannot go on from such weights, and they must not replace good ones. */
 static void refuse_non_finite(struct amp_session *s, const char *name)
 {
     char message[PATH_MAX + 300], what[100];
@@ -102,6 +113,8 @@ static void refuse_non_finite(struct amp_session *s, const char *name)
     amp_fail(message);
 }
 
+/* name may be a link: weights and sidecar go to the file behind it, and the link stays. Both
+ * temporary files are complete before either is put in place. */
 static int save(struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char path[PATH_MAX];
@@ -121,7 +134,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     return 0;
 }
 
-/* A layer just left FP16, and nothing else is wrong so far: the step was dropped. */
+/* The last step was dropped because one layer left FP16, and nothing else is wrong so far. */
 static bool is_one_layer(const struct amp_step *step)
 {
     return step->poisoned && step->fault.class == AMP_FAULT_FORWARD && step->divergence.count == 1;
@@ -132,18 +145,19 @@ static bool looks_diverged(const struct amp_session *s)
     return amp_divergence_suspect(&s->step.divergence);
 }
 
+/* For the final file: one dropped step must not cost the whole run its result. */
 static bool lost_more(const struct amp_session *s)
 {
     return looks_diverged(s) && !is_one_layer(&s->step);
 }
 
-/* Good weights must not be lost to those of a run that has blown up. A numbered file replaces
- * nothing, unless an earlier run wrote one of this number. */
+/* Weights of a run that has blown up must not replace good ones. A numbered file replaces nothing,
+ * unless an earlier run wrote one of the same number. */
 static bool is_suspect(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
     char losses[200];
     if (s->step.carry_on || (amp_weights_is_numbered(name) && access(name, F_OK))) return false;
-    /* After the final file there will be no other. */
+    /* There is no save after the final one, so it is refused for stronger reasons only. */
     const struct amp_session *bad =
         amp_gpus_find(s, amp_weights_is_final(name) ? lost_more : looks_diverged);
     if (!bad) return false;
@@ -153,7 +167,9 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
-/* Training goes on, since there will be another save; after the last one that would be a lie. */
+/* A failed save is no reason to end a run: there will be another save. After the last one there is
+ * none, and status 0 would be a lie. Resume first: state of a sidecar that no training pass has
+ * taken up yet belongs into the file. */
 static void save_or_tell(struct amp_session *s, const char *name, bool last)
 {
     char err[ERR_SIZE], message[ERR_SIZE + 100];
@@ -173,13 +189,16 @@ void amp_save_last(struct amp_session *s, const char *path)
     save_or_tell(s, path, true);
 }
 
+/* The name of a backup is noted even if the save failed: it is this run's name, also for a later
+ * signal. */
 void amp_save(struct amp_session *s, const char *path)
 {
     save_or_tell(s, path, amp_weights_is_final(path));
     if (amp_weights_is_backup(path)) snprintf(s->backup, sizeof s->backup, "%s", path);
 }
 
-/* Darknet's own writing, to a file of which nothing is seen before it is complete. */
+/* Darknet writes a temporary file; the target appears only when that is complete. For networks
+ * without a session, which have no sidecar. */
 static int save_stock(network *net, const char *path, unsigned long long bytes, char *err,
                       size_t err_size)
 {
@@ -198,6 +217,7 @@ static int save_stock(network *net, const char *path, unsigned long long bytes, 
     return failed ? -1 : 0;
 }
 
+/* For programs (amp.h): reports an error instead of printing it, and refuses no weights. */
 int amp_save_whole(network *net, const char *path, unsigned long long bytes, char *err,
                    unsigned long err_size)
 {
@@ -208,6 +228,10 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
 
 /* ---- loading ---- */
 
+/* The pair that matches may be NAME.prev (core/checkpoint.c), so Darknet may load another file than
+ * it was asked to. The sidecar is only kept here: load_network may set `seen` to 0 right after this
+ * call (-clear), and then its state must not be used. Spoilt weights are refused now, before hours
+ * of training on them. */
 void amp_load(struct amp_session *s, const char *name)
 {
     char path[PATH_MAX], warning[ERR_SIZE], what[100];

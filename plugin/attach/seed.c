@@ -1,3 +1,6 @@
+/* Decides which stream a thread's random numbers come from. It must not know what they are drawn
+ * for. All state is the thread's own, so drawing needs no lock. */
+
 #include "seed.h"
 
 #include "symbols.h"
@@ -10,7 +13,8 @@
 
 _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 
-/* What the thread draws from: the stream it was given, else its network's, else nothing of ours. */
+/* What the thread draws from: the stream it was given; else that of the network it trains; else
+ * nothing of ours. */
 static _Thread_local struct {
     struct amp_stream *given;
     struct amp_stream parse;
@@ -28,6 +32,8 @@ static void open_own(enum amp_stream_purpose purpose)
     amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, thread.place);
 }
 
+/* The network's stream starts anew when `seen` has changed, which Darknet does first thing in a
+ * pass. Looking here needs no call at the start of a pass. */
 static struct amp_stream *stream_of_thread(void)
 {
     if (thread.given || !thread.net || thread.parsing) return thread.given;
@@ -37,6 +43,8 @@ static struct amp_stream *stream_of_thread(void)
 
 void amp_seed_enter_parse(const uint64_t *seed)
 {
+    /* Without a seed too: the weights of an unseeded network must not come from the stream of a
+     * training on this thread. */
     thread.parsing = true;
     if (!seed) return;
     amp_stream_open(&thread.parse, *seed, AMP_STREAM_WEIGHTS, 0, 0);
@@ -77,6 +85,7 @@ void amp_seed_use(struct amp_stream *stream)
     thread.given = stream;
 }
 
+/* Lets Darknet draw one number and looks whether the probe's counter moved. */
 bool amp_seed_reaches_darknet(void)
 {
     struct amp_stream probe, *given = thread.given;
@@ -87,7 +96,7 @@ bool amp_seed_reaches_darknet(void)
     return probe.counter[0] > 0;
 }
 
-/* Of places, as of layers, there is room for more than there are. */
+/* The place goes into the top 8 bits, above the layer: both have more room than they need. */
 struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen)
 {
     struct amp_stream s;
@@ -106,6 +115,7 @@ uint64_t amp_seed_of_clock(void)
     return ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec) ^ (++calls << 44);
 }
 
+/* rand gives 31 bits, so Darknet must get 31. */
 static int next_31_bits(struct amp_stream *stream)
 {
     return (int)(amp_stream_bits(stream) >> 1);
@@ -120,18 +130,21 @@ bool amp_seed_uniform(float *x, size_t n)
     return true;
 }
 
+/* libc's rand is shared by all threads: its order depends on how they are scheduled. */
 AMP_INTERPOSE(int, rand, (void))
 {
     struct amp_stream *stream = stream_of_thread();
     return stream ? next_31_bits(stream) : AMP_REAL(rand)();
 }
 
+/* Darknet's trainers call srand(time(0)), which must not undo the seed. */
 AMP_INTERPOSE(void, srand, (unsigned seed))
 {
     if (!stream_of_thread()) AMP_REAL(srand)(seed);
 }
 
-/* Darknet's own keeps the second number of every pair for the next call, whoever makes it. */
+/* Darknet's own keeps the second number of every pair in a static variable for the next call, on
+ * whatever thread. */
 AMP_INTERPOSE(float, rand_normal, (void))
 {
     struct amp_stream *stream = stream_of_thread();

@@ -33,8 +33,8 @@ void amp_seed_between_steps(void);
 /* The calling thread draws from this stream, whatever else it would use; NULL: no longer. */
 void amp_seed_use(struct amp_stream *);
 
-/* Whether Darknet's calls of rand arrive here. They do not where Darknet was loaded before the
- * plugin with a scope of its own (Python's ctypes without LD_PRELOAD): seed=N cannot work there. */
+/* True if Darknet's calls of rand arrive here. They do not if Darknet was loaded before the plugin
+ * with a scope of its own (Python's ctypes without LD_PRELOAD); seed=N cannot work there. */
 bool amp_seed_reaches_darknet(void);
 
 /* What a device draws dropout's masks from (amp_graph.masks), in the pass that ends at `seen`
@@ -43,8 +43,8 @@ struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen);
 /* For a run without a seed: another one every time. */
 uint64_t amp_seed_of_clock(void);
 
-/* n numbers in [0, 1] from the calling thread's stream. False, and x untouched, where it has none.
- */
+/* Fills x with n numbers in [0, 1] from the calling thread's stream. False, and x untouched: the
+ * thread has no stream. */
 bool amp_seed_uniform(float *x, size_t n);
 
 #endif

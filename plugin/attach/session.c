@@ -1,3 +1,11 @@
+/* Decides when a session has to make plan and graph anew, and keeps the promise that detaching
+ * leaves the network as it was. It must not know what a plan contains (core/plan.c), nor who calls
+ * it: attach.c does once per network, hooks.c once per pass.
+ *
+ * What Darknet forces here: it hands a layer around by value, so our functions must stand in
+ * net->layers itself; and it fills l.delta with zeros before every forward if that is not NULL, so
+ * deltas are hidden while attached. */
+
 #include "session.h"
 
 #include "backend.h"
@@ -21,8 +29,8 @@
 
 /* ---- what the cfg asks for ---- */
 
-/* A cfg that only Darknet's more tolerant reader accepts is none of our business, unless it asks
- * for something of ours. */
+/* A cfg that our reader rejects but Darknet's more tolerant one accepts is fine, unless it has a
+ * key of ours: then the error must be told. */
 static bool mentions_our_keys(const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -39,6 +47,9 @@ static bool mentions_our_keys(const char *path)
     return found;
 }
 
+/* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs
+ * the options until the network is parsed (attach.c frees it then). All that can be wrong with the
+ * keys is told now, before Darknet builds anything. */
 struct amp_session *amp_session_read(const char *cfg_path)
 {
     char err[1024], notes[1024] = "";
@@ -65,6 +76,9 @@ struct amp_session *amp_session_read(const char *cfg_path)
 
 /* ---- attaching ---- */
 
+/* Hooks go into every layer, also those that Darknet computes itself: the graph must see each one
+ * pass. A layer without an update (l.update NULL) keeps it so, because Darknet calls every update
+ * that is set. The last layer that has one ends the step. */
 static void save_pointers(struct amp_session *s, const struct amp_hooks *hooks)
 {
     bool dev = s->device;
@@ -90,6 +104,8 @@ static void save_pointers(struct amp_session *s, const struct amp_hooks *hooks)
     }
 }
 
+/* Images are counted over the whole batch in hand. With several GPUs each gets a part of
+ * consecutive passes, in the order of their places. */
 static const char *image_name(void *user, int subdivision, int image)
 {
     const struct amp_session *s = user;
@@ -97,7 +113,8 @@ static const char *image_name(void *user, int subdivision, int image)
     return amp_loader_image(pass * s->desc->batch + image);
 }
 
-/* Others that it trains with finish their iteration first, where it is known when they have. */
+/* Ends a run that has diverged. Networks that train with this one finish their iteration first; if
+ * that cannot be known (amp_gpus_wait), only this one's log is closed. */
 static void stop(void *user, const char *message)
 {
     struct amp_session *s = user;
@@ -116,9 +133,11 @@ static void stop(void *user, const char *message)
 static void close_logs_at_exit(void)
 {
     atexit(amp_sessions_close_logs);
-    at_quick_exit(amp_sessions_close_logs); /* how the darknet program ends */
+    at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
 }
 
+/* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
+ * through every resize. */
 static void start_training_state(struct amp_session *s, const struct amp_hooks *hooks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -137,8 +156,8 @@ static void start_training_state(struct amp_session *s, const struct amp_hooks *
     pthread_once(&once, close_logs_at_exit);
 }
 
-/* Once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU. What one of
- * them cannot do it says itself (tell_notes). */
+/* Printed once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU.
+ * What one GPU cannot do is told for that GPU (tell_notes in replan.c). */
 static void tell_plan(const struct amp_session *s)
 {
     if (amp_session_is_planned_alike(s))
@@ -147,7 +166,8 @@ static void tell_plan(const struct amp_session *s)
         amp_plan_print(s->plan, s->desc, stderr);
 }
 
-// Darknet's own arrays may have taken it all: they grow with the images of a pass as ours do.
+/* Darknet's own arrays may have taken all memory. Like ours, they grow with the images of a pass,
+ * so the same advice helps. */
 static _Noreturn void fail_without_context(const network *net, const char *why)
 {
     char message[700];
@@ -158,11 +178,15 @@ static _Noreturn void fail_without_context(const network *net, const char *why)
     amp_fail(message);
 }
 
+/* The order is forced. The GPU is set before the backend makes its context on it; the plan exists
+ * before pointers are saved, because a failure until then leaves the network untouched; arrays get
+ * memory (commit) only when the plan says which ones are used; other threads find the session only
+ * when it is complete (enlist). */
 void amp_session_attach(struct amp_session *s, network *net, const struct amp_hooks *hooks)
 {
     char err[512];
     s->net = net;
-    amp_session_describe(s, net); /* its size need not be the cfg's any more */
+    amp_session_describe(s, net); /* the program may have resized it before amp_attach */
     s->demoted = amp_session_no_demotions(net->n);
     s->inference_demoted = amp_session_no_demotions(net->n);
     s->device = amp_darknet_on_device();
@@ -182,6 +206,7 @@ void amp_session_attach(struct amp_session *s, network *net, const struct amp_ho
     amp_session_enlist(s);
 }
 
+/* The graph lives in the context's memory, so it goes first. */
 void amp_session_free(struct amp_session *s)
 {
     amp_graph_free(s->graph);
@@ -196,6 +221,9 @@ void amp_session_free(struct amp_session *s)
     free(s);
 }
 
+/* Leaves the list first, so that no other thread finds a session that is half gone. Gradients of an
+ * unfinished step are handed to Darknet, and every deferred array gets its memory: Darknet's own
+ * code will touch them all from now on. */
 void amp_session_detach(struct amp_session *s)
 {
     amp_session_delist(s);
@@ -218,10 +246,13 @@ void amp_session_give_deltas(struct amp_session *s)
 {
     for (int i = 0; i < s->net->n; i++) {
         layer *l = &s->net->layers[i];
+        /* A pointer that is there already is newer than the saved one. */
         if (!AMP_SIDE(s->device, l, delta)) AMP_SIDE(s->device, l, delta) = s->saved[i].delta;
     }
 }
 
+/* Also at the start of every pass: a program may have resized the network in a way that did not
+ * come through attach.c. */
 void amp_session_take_deltas(struct amp_session *s)
 {
     for (int i = 0; i < s->net->n; i++) {
@@ -245,7 +276,8 @@ static struct amp_batch batch_of(const struct amp_session *s, const network *vie
     };
 }
 
-/* From losses that would compute indices from it. */
+/* Darknet's losses compute indices from labels, so a NaN makes them write anywhere. The step is
+ * skipped in any case; zeros mean "no object". */
 static void hide_truth(const struct amp_session *s, const network *view)
 {
     size_t bytes = (size_t)view->truths * (size_t)view->batch * sizeof(float);
@@ -253,7 +285,7 @@ static void hide_truth(const struct amp_session *s, const network *view)
     if (s->device) s->backend->fill_zero(s->context, AMP_SIDE(s->device, view, truth), bytes);
 }
 
-/* Training alone writes it. */
+/* Only training writes the log, so only training creates the file. */
 static void open_log(struct amp_session *s)
 {
     char err[512];
@@ -266,13 +298,17 @@ static bool is_resized(const struct amp_session *s, const network *view)
     return view->w != s->desc->w || view->h != s->desc->h || view->batch != s->desc->batch;
 }
 
-/* A layer that was demoted waits for the next step. */
+/* A demoted layer changes format at the next step, not in the middle of one: all passes of a step
+ * must add up the same way. A training plan also serves inference, unless inference has demoted
+ * layers of its own. */
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
     bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;
     return !s->graph || s->moved || wrong_use || (s->replan && subdivision == 0);
 }
 
+/* pass_images: if memory ends in here, the pass has not begun, and amp_give_up takes its images out
+ * of `seen`. */
 static void make_anew(struct amp_session *s, const network *view)
 {
     s->pass_images = view->train ? (size_t)view->batch : 0;
@@ -290,6 +326,9 @@ static void begin_training(struct amp_session *s, const network *view, int subdi
     if (amp_step_has_bad_truth(&s->step)) hide_truth(s, view);
 }
 
+/* Uploads are asked for the plan's input format, so the plan comes first. acquire takes the device
+ * over from Darknet's stream; from then on all work is on ours. Subdivision: `seen` counts this
+ * pass already, hence the - 1. */
 void amp_session_begin(struct amp_session *s, const network *view)
 {
     bool resized = is_resized(s, view);

@@ -1,3 +1,7 @@
+/* Decides which session a call of Darknet's means. Darknet passes layers and networks by value, and
+ * an update call gets no network at all, so sessions are found by addresses inside them. It must
+ * not know what a session does. One lock guards the list and is never held while something
+ * computes. */
 #include "sessions.h"
 
 #include "ending.h"
@@ -26,6 +30,8 @@ void amp_session_delist(struct amp_session *s)
     pthread_mutex_unlock(&sessions_lock);
 }
 
+/* The session outlives the lock: a network belongs to one thread at a time (amp.h), so nobody else
+ * can detach it now. */
 struct amp_session *amp_session_of(const layer *layers)
 {
     pthread_mutex_lock(&sessions_lock);
@@ -36,6 +42,8 @@ struct amp_session *amp_session_of(const layer *layers)
     return s;
 }
 
+/* Recurrent layers have no weights of their own; their first nested layer is an address as good.
+ * Outputs and deltas would not do: resize_network reallocates them. */
 const void *amp_session_identity(const layer *l)
 {
     const void *parts[] = {l->weights, l->input_layer, l->uf, l->uz};
@@ -59,6 +67,8 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
+/* Equal cfg and another GPU: that is how -gpus makes its networks. On the CPU each plan is
+ * printed. */
 bool amp_session_is_planned_alike(const struct amp_session *s)
 {
     pthread_mutex_lock(&sessions_lock);
@@ -72,6 +82,7 @@ bool amp_session_is_planned_alike(const struct amp_session *s)
 
 void amp_sessions_close_logs(void)
 {
+    /* A layer at work may still write to a log. */
     amp_ending_wait();
     pthread_mutex_lock(&sessions_lock);
     for (struct amp_session *s = sessions; s; s = s->next)
@@ -80,13 +91,15 @@ void amp_sessions_close_logs(void)
 }
 
 /* ---- who writes to the masters ---- */
-/*
- * On a device that is Darknet's cuda_push_array, or our update: the convolutions take the weights
- * anew only after the former. A Darknet whose calls do not pass through the plugin shows itself by
- * images that come without one. On the host anybody may write. */
+/* The convolutions keep packed copies of the masters. Packing all of them before each pass costs
+ * time, so on a device they are packed again only after a write. Two may write there: Darknet, with
+ * cuda_push_array, or our update. Only the first needs this notice; the update is the graph's own.
+ * If this Darknet's calls do not pass through the plugin, images come without a push being seen,
+ * and the graph must take the weights anew each time. On the host anybody may write without a
+ * call. */
+static __thread bool write_seen; /* this thread has seen cuda_push_array arrive */
 
-static __thread bool write_seen; /* by this thread */
-
+/* x may point into the array, not only at its start. */
 static bool has_master(const struct amp_session *s, const float *x)
 {
     for (int i = 0; i < s->net->n; i++) {

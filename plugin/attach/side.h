@@ -1,5 +1,6 @@
-/* A layer's arrays and functions stand on the host, and in a GPU build of Darknet also on the
- * device, under the same name with _gpu. AMP_SIDE(device, layer, name) is the one that counts. */
+/* A layer's arrays and functions exist on the host, and in a GPU build of Darknet also on the
+ * device, under the same name with _gpu. AMP_SIDE(device, layer, name) is the one that is in
+ * use. */
 #ifndef AMP_SIDE_H
 #define AMP_SIDE_H
 

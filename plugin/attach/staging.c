@@ -1,3 +1,10 @@
+/* Decides whether a batch is staged: if there is page-locked memory, if every value fits the
+ * format, and if the program trains on batches as they were loaded. It must not know how a batch
+ * gets to the device (upload.c) or when it is trained.
+ *
+ * Why: a GPU copies from page-locked memory at the speed of the bus, and FP16 images are half the
+ * bytes. The conversion runs on the loader threads, which wait for the disk anyway. */
+
 #include "staging.h"
 
 #include "ending.h"
@@ -10,11 +17,11 @@
 #include <string.h>
 
 enum {
-    SAMPLES = 1024,  /* of an image */
-    MOST_UNUSED = 4, /* batches in a row */
+    SAMPLES = 1024,  /* compared numbers of an image */
+    MOST_UNUSED = 4, /* batches in a row that nobody used: then staging stops */
 };
 
-/* FP32 magnitudes from here on round to inf. */
+/* FP32 bits of the smallest magnitude that rounds to inf in this type. */
 static uint32_t limit_of(enum ampk_dtype dtype)
 {
     switch (dtype) {
@@ -27,7 +34,9 @@ static uint32_t limit_of(enum ampk_dtype dtype)
     }
 }
 
-/* An image as it was loaded: where, and numbers of it. */
+/* An image as it was loaded: its address and some of its numbers. A program may change an image
+ * between loading and training; comparing them all would cost as much as the copy that staging
+ * saves. */
 struct loaded {
     const float *row;
     float samples[SAMPLES];
@@ -50,15 +59,15 @@ struct amp_staging {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct amp_staging *list; /* Darknet's trainers have two batches in hand */
 static uint64_t batches;
-static int unused; /* batches that were freed untouched, one after the other */
-static bool tidy;  /* nothing has been opened since amp_staging_tidy */
+static int unused; /* batches in a row that were freed without being used */
+static bool tidy;  /* nothing was opened since amp_staging_tidy */
 
 static size_t image_bytes(const struct amp_staging *s)
 {
     return s->inputs * ampk_dtype_bytes(s->dtype);
 }
 
-/* The first and last number, and others between. */
+/* The first number, the last, and others evenly between. */
 static void sample(const struct amp_staging *s, const float *row, float samples[SAMPLES])
 {
     for (size_t i = 0; i < SAMPLES; i++)
@@ -67,7 +76,8 @@ static void sample(const struct amp_staging *s, const float *row, float samples[
 
 /* ---- memory ---- */
 
-/* A free one, best with enough room. */
+/* Page-locking takes long, so memory is used again. Prefers a free one with enough room; else any
+ * free one, whose memory is then replaced. */
 static struct amp_staging *find_free(size_t bytes)
 {
     struct amp_staging *found = NULL;
@@ -82,7 +92,7 @@ static struct amp_staging *find_free(size_t bytes)
 
 static bool make_room(struct amp_staging *s, size_t bytes)
 {
-    static size_t refused = SIZE_MAX; /* that many bytes were */
+    static size_t refused = SIZE_MAX; /* so many bytes could not be had */
     if (s->room >= bytes) return true;
     if (bytes >= refused) return false;
     if (s->memory) cudaFreeHost(s->memory); /* waits for copies out of it */
@@ -107,7 +117,8 @@ static bool make_list(struct amp_staging *s, int images)
     return s->loaded != NULL;
 }
 
-/* Of a program that trains in a way of its own. */
+/* True if this program never trains on what it loaded (it may build batches of its own). Converting
+ * is then a waste. */
 static bool is_in_vain(void)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -143,6 +154,8 @@ void amp_staging_tidy(void)
 
 /* ---- filling ---- */
 
+/* The CPU backend converts: its rounding is the one that the device would have. One thread, since
+ * the callers are many threads already. */
 static struct ampk_context *cpu;
 
 static void make_cpu(void)
@@ -165,6 +178,8 @@ struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype 
     size_t bytes = (size_t)images * inputs * ampk_dtype_bytes(dtype);
     pthread_once(&once, make_cpu);
     pthread_mutex_lock(&lock);
+    /* make_room prints and allocates under the lock: only training threads come here, once for each
+     * batch. */
     struct amp_staging *s = is_in_vain() ? NULL : find_free(bytes);
     if (s && !(make_room(s, bytes) && make_list(s, images))) s = NULL;
     if (s) {
@@ -184,6 +199,7 @@ struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype 
 void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
 {
     uint32_t amax = 0;
+    /* An image of another size leaves `filled` short, so close gives the batch up. */
     if (n != s->inputs) return;
     s->loaded[k].row = row;
     sample(s, row, s->loaded[k].samples);
@@ -198,10 +214,11 @@ void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
     struct ampk_tensor to = from;
     to.data = s->memory + (size_t)k * image_bytes(s);
     to.dtype = s->dtype;
-    ampk_cpu.convert(cpu, &from, &to, false, &amax); /* with one thread it only reads its context */
+    ampk_cpu.convert(cpu, &from, &to, false, &amax); /* made for one thread, it is only read */
     if (amax < limit_of(s->dtype)) atomic_fetch_add(&s->filled, 1);
 }
 
+/* rows makes the batch visible to amp_staging_find; batch 0 frees it. */
 void amp_staging_close(struct amp_staging *s, float *const *rows)
 {
     pthread_mutex_lock(&lock);
@@ -215,6 +232,8 @@ void amp_staging_close(struct amp_staging *s, float *const *rows)
 
 /* ---- finding ---- */
 
+/* rows may point to any image of the batch: a pass takes a part of it (get_data_part,
+ * subdivisions). */
 static struct amp_staging *staging_of(float *const *rows)
 {
     struct amp_staging *s = list;
@@ -236,6 +255,7 @@ static bool describe(const struct amp_staging *s, int first, int images, struct 
     return true;
 }
 
+/* A changed pointer (rows were swapped or shuffled) counts as a change, too. */
 static bool is_unchanged(const struct amp_staging *s, int k)
 {
     float now[SAMPLES];
@@ -268,6 +288,8 @@ bool amp_staging_find(float *const *rows, int images, struct amp_staged *d)
     return found;
 }
 
+/* Darknet trains on batches in the order in which they are asked for, so the next one in number is
+ * the next one in use. */
 bool amp_staging_foresee(uint64_t after, int first, int images, struct amp_staged *next)
 {
     pthread_mutex_lock(&lock);

@@ -1,5 +1,5 @@
-/* Batches of images in page-locked memory, each number rounded to what the network's first layer
- * reads. The threads that load images fill it; uploads (upload.h) copy from it to the device.
+/* Batches of images in page-locked memory, in the format that the network's first layers read. The
+ * threads that load images fill it; uploads (upload.h) copy from it to the device.
  *
  * A batch is known by its rows, Darknet's data.X.vals, from when it is loaded until it is freed. */
 #ifndef AMP_STAGING_H
@@ -25,27 +25,30 @@ struct amp_staged {
     float *const *rows; /* Darknet's own, FP32 */
 };
 
-/* Another network is trained. What made staging useless for the last one counts no more. */
+/* Call when another network is trained: if staging was useless for the last one, that counts no
+ * more. */
 void amp_staging_start(void);
-/* Room for a batch of so many images of so many numbers, for the thread that trains; NULL: there is
- * none, which is said once. */
+/* Room for a batch of so many images of so many numbers. Call it on the training thread. NULL:
+ * there is no room, which is said once. */
 struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype);
-/* Image k is loaded. Several threads at once may call it. */
+/* Converts image k, which has been loaded. Several threads may call it at once. */
 void amp_staging_fill(struct amp_staging *, int k, const float *row, size_t n);
-/* All are: the batch has these rows now. Given up if an image is missing, has another size, or
- * holds what the format does not (inf, NaN, beyond FP16): training looks at such a batch itself. */
+/* All images are loaded, and the batch has these rows now. The batch is given up if an image is
+ * missing, has another size, or holds a value that the format cannot (inf, NaN, beyond FP16):
+ * training looks at such a batch itself. */
 void amp_staging_close(struct amp_staging *, float *const *rows);
-/* The batch of these rows, if it is staged, is about to be freed. */
+/* Call before the batch of these rows is freed, staged or not. */
 void amp_staging_drop(float *const *rows);
 
-/* The images that begin at *rows. False: they are not staged, or were changed since: the address
- * and 1024 numbers of each, evenly apart, are compared. */
+/* Finds the images that begin at *rows. False: they are not staged, or were changed since. Compared
+ * are the address and 1024 evenly spaced numbers of each image. */
 bool amp_staging_find(float *const *rows, int images, struct amp_staged *);
-/* Images [first, first + images) of the oldest batch after this one as they were loaded, without
- * that comparison. False: it is not loaded yet. */
+/* Images [first, first + images) of the oldest batch after this one, as they were loaded, without
+ * that comparison. False: that batch is not loaded yet. */
 bool amp_staging_foresee(uint64_t after, int first, int images, struct amp_staged *);
 
-/* Frees memory that no batch is in; of the others when they go, unless one is opened before. */
+/* Frees memory that holds no batch. The other batches' memory is freed when they go, unless a new
+ * batch is opened before. */
 void amp_staging_tidy(void);
 
 #else

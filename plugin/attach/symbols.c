@@ -1,8 +1,9 @@
-/* Finds Darknet's own functions at run time, for libdarknet_amp.so.
+/* Decides which of several definitions of a name is Darknet's, at run time, for libdarknet_amp.so.
+ * It must not know what the functions do.
  *
- * Where Darknet is linked or preloaded it is the next definition after ours. Where it was loaded
- * with RTLD_LOCAL (Python's ctypes) no search order contains it, so the loaded objects are asked
- * one by one. */
+ * If Darknet is linked or preloaded, its definition is the next one after ours. If Darknet was
+ * loaded with RTLD_LOCAL (Python's ctypes), no search order contains it, so the loaded objects are
+ * asked one by one. */
 #ifndef AMP_WRAP
 
 #define _GNU_SOURCE
@@ -47,6 +48,7 @@ static void *find_in_object(const char *path, const char *name)
     return address;
 }
 
+/* Our own library is left out: it defines the same names. */
 static void *find_in_loaded_objects(const char *name)
 {
     Dl_info self = {0};
@@ -70,6 +72,7 @@ void *amp_look_up(const char *name)
 
 void *amp_find_symbol(enum amp_symbol symbol)
 {
+    /* Two threads may look a symbol up at once and store the same address. */
     static void *found[AMP_SYMBOL_COUNT];
     void *address = __atomic_load_n(&found[symbol], __ATOMIC_ACQUIRE);
     if (address) return address;

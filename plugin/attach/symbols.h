@@ -6,8 +6,8 @@
  *
  * Every name is listed in interposed.h and declared by one of Darknet's headers. The plugin never
  * refers to Darknet in another way: libdarknet may be loaded where the linker does not look (a
- * ctypes library is RTLD_LOCAL), and libdarknet_amp.so is linked with --no-undefined to make sure.
- */
+ * ctypes library is RTLD_LOCAL), and libdarknet_amp.so is linked with --no-undefined to make
+ * sure. */
 #ifndef AMP_SYMBOLS_H
 #define AMP_SYMBOLS_H
 

@@ -1,3 +1,9 @@
+/* Decides which images are copied to the device, when, and into which of two lanes. It must not
+ * know how a batch was converted (staging.c) or what the first layer does with it.
+ *
+ * Calls come in the order of Darknet's training pass: get_next_batch (take), the copy at the start
+ * of forward (start), the first layer's hook (begin). */
+
 #include "upload.h"
 
 #include "gpus.h"
@@ -10,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room on the device for the images of a pass, and those that are there or on their way. */
+/* Room on the device for the images of one pass, and which images are there or on their way. */
 struct lane {
     void *memory;
     size_t room;
@@ -31,7 +37,7 @@ static struct upload {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* That of x, or the first that is free (NULL); NULL: none. */
+/* The upload whose input is x; x NULL: the first free one. NULL: none. Call it under the lock. */
 static struct upload *upload_of(const float *x)
 {
     for (int i = 0; i < AMP_MOST_GPUS; i++)
@@ -105,8 +111,8 @@ void amp_upload_unpin(const network *net)
 
 /* ---- copies of staged images ---- */
 
-/* Its lane, on the way at the latest from now on; -1: there is no room on the device, or no stream.
- */
+/* Starts the copy of these images into a lane. Returns the lane, or -1: no room on the device, or
+ * no stream. */
 static int bring(struct upload *u, const struct amp_staged *images, int into)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -138,8 +144,8 @@ static bool holds(const struct lane *lane, const struct amp_staged *images)
            lane->images.images == images->images;
 }
 
-/* The images after those of the newest pass, into the lane of the pass before it, which is over.
- * They may change yet: whoever takes them compares. */
+/* Starts to copy the images that come after the newest pass, into the lane of the pass before it,
+ * which is over. The images may change yet: whoever takes them compares. */
 static void bring_next(struct upload *u)
 {
     struct amp_staged next;
@@ -200,7 +206,7 @@ bool amp_upload_start(float *x_gpu, const float *x, size_t n)
     return copied;
 }
 
-/* As Darknet has it, into net->input and from there to the device. */
+/* As Darknet does it: into net->input, and from there to the device. */
 static void go_without_staging(const network *net, const struct amp_staged *images)
 {
     size_t inputs = (size_t)net->inputs;
@@ -217,7 +223,7 @@ const void *amp_upload_begin(const network *net, enum amp_format format)
     if (staged) u->taken = false;
     pthread_mutex_unlock(&lock);
     if (!staged) return NULL;
-    /* From here on this thread alone touches the lane: only its own next pass turns them around. */
+    /* No lock from here on: only this thread's next pass swaps the lanes. */
     const struct lane *lane = &u->lanes[u->now];
     bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype;
     if (fits && cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess) return lane->memory;

@@ -1,12 +1,13 @@
-/* The images of a network on their way to the device.
+/* Brings the images of a network to the device.
  *
  * Darknet copies net->input to the device at the start of every forward, out of ordinary memory,
- * and waits. Page-locked, it goes at the speed of the bus and while the host goes on; it is not
- * written again before the pass has been judged, which waits for the device.
+ * and waits. From page-locked memory the copy runs at the speed of the bus, and the host goes on
+ * meanwhile. net->input is not written again before the pass has been judged, which waits for the
+ * device.
  *
  * A staged batch (staging.h) does not pass through net->input at all. The device has room for the
- * images of two passes: while one is computed, those of the next are copied, on a stream of their
- * own; also into the next batch, as soon as it is loaded. */
+ * images of two passes: while one is computed, the next one's images are copied on a stream of
+ * their own; also those of the next batch, as soon as it is loaded. */
 #ifndef AMP_UPLOAD_H
 #define AMP_UPLOAD_H
 
@@ -22,7 +23,7 @@
 void amp_upload_pin(const network *net);
 void amp_upload_unpin(const network *net);
 
-/* Images [offset, offset + n) of a batch are next for the network with this input. True: they are
+/* The network with this input takes images [offset, offset + n) of a batch next. True: they are
  * staged, and net->input need not be filled. */
 bool amp_upload_take(const float *input, data, int n, int offset);
 /* A batch has been loaded. For any thread. */
@@ -30,8 +31,9 @@ void amp_upload_continue(void);
 /* For cuda_push_array: starts the copy, or leaves it where the images are staged. False: x is
  * nobody's input. */
 bool amp_upload_start(float *x_gpu, const float *x, size_t n);
-/* A pass begins, whose plan reads its input in this format. Its images on the device in that
- * format, dense NCHW, for what is started there from now on; NULL: they are in net->input_gpu. */
+/* Call when a pass begins whose plan reads its input in this format. Returns its images on the
+ * device in that format, dense NCHW, for work that is started there from now on; NULL: they are in
+ * net->input_gpu. */
 const void *amp_upload_begin(const network *, enum amp_format);
 
 #else

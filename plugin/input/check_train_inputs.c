@@ -1,3 +1,7 @@
+/* Decides what is wrong with the inputs of `detector train` before anything is trained, and names
+ * every fault in one go. It must not call Darknet: Darknet ends, crashes or trains on nonsense at
+ * most of what is found here, so its rules are restated and only files are read. */
+
 #define _GNU_SOURCE
 #include "check_train_inputs.h"
 
@@ -17,13 +21,14 @@
 #include "plugin/core/options.h"
 #include "plugin/core/weights_file.h"
 
-/* Of the buffer in which Darknet puts together a weights file's name. */
+/* Size of the buffer in which Darknet builds the name of a weights file; it writes past a longer
+ * one. */
 #define DARKNET_NAME_SIZE 256
 
 struct checker {
-    struct amp_cfg_file *data, *cfg; /* NULL where unreadable */
+    struct amp_cfg_file *data, *cfg; /* NULL: cannot be read */
     struct amp_net_desc *net;        /* NULL without a valid cfg */
-    struct amp_options options;      /* of that cfg */
+    struct amp_options options;      /* the cfg's */
     FILE *progress, *warn;
     char *err;
     size_t err_size, err_used;
@@ -32,11 +37,12 @@ struct checker {
 
 /* ---- faults ---- */
 
-/* Also the amp_tell of the others. */
+/* Adds a fault. Other files of this folder call it as their amp_tell. */
 static void tell(void *context, const char *message)
 {
     struct checker *k = context;
     k->failed = true;
+    /* A full buffer drops further faults; `failed` still counts them. */
     size_t room = k->err_size - k->err_used;
     int n = snprintf(k->err + k->err_used, room, "%s%s", k->err_used ? "\n" : "", message);
     k->err_used += (size_t)n < room ? (size_t)n : room ? room - 1 : 0;
@@ -54,7 +60,7 @@ __attribute__((format(printf, 2, 3))) static void fault(struct checker *k, const
 
 /* ---- the keys of the data file ---- */
 
-/* What a Darknet reads from a data file: the detector's commands, the classifier's, and
+/* Keys that any Darknet reads from a data file: the detector's commands, the classifier's, and
  * AlexeyAB's, so that one file may serve them all. */
 static const char *const known[] = {"classes", "train",  "valid", "names",    "backup",
                                     "results", "eval",   "map",   "test",     "labels",
@@ -68,8 +74,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Stock Darknet's training ignores what it does not know: without mixed_precision=1 that is only
- * told. */
+/* Stock Darknet's training ignores keys that it does not know. With mixed_precision=1 a key that is
+ * near a known one is a fault; anything else is only told. */
 static void check_key(struct checker *k, const struct amp_cfg_entry *e)
 {
     char message[2 * PATH_MAX];
@@ -85,8 +91,8 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
         fprintf(k->warn, "warning: %s\n", message);
 }
 
-/* The value as it stands in the file, without the blanks around it; NULL where it has none inside.
- */
+/* The value as written in the file, without the blanks around it; NULL if there are no blanks
+ * inside. */
 static char *value_with_blank(char *line)
 {
     static const char blanks[] = " \t\r\n";
@@ -100,7 +106,8 @@ static char *value_with_blank(char *line)
     return strpbrk(value, " \t") ? value : NULL;
 }
 
-/* cfg_file.h gives values as Darknet sees them: the blanks are gone there. */
+/* Warns of blanks inside a value: Darknet drops them, so a folder "my data" becomes "mydata". The
+ * parsed values have lost them already, so the file is read once more. */
 static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
 {
     char *line = NULL;
@@ -126,8 +133,8 @@ static void check_keys(struct checker *k)
     if (k->warn) check_blanks(k->data, k->warn);
 }
 
-/* "" where the data file has the key, else words for the end of a message about Darknet's default
- * for it. They hold until the next call. */
+/* Returns "" if the data file has the key, else words for the end of a message about Darknet's
+ * default. The text holds until the next call. */
 static const char *said_of_default(const struct amp_cfg_file *data, const char *key)
 {
     static _Thread_local char text[PATH_MAX + 100];
@@ -147,13 +154,15 @@ static void read_cfg(struct checker *k, const char *path)
         tell(k, err);
         return;
     }
+    /* At the cfg's own size; check_train_net.c tries the sizes of random=1. */
     k->net = amp_net_describe(k->cfg, 0, 0, true, err, sizeof err);
     if (!k->net) tell(k, err);
 }
 
 /* ---- classes ---- */
 
-/* Lines up to the last that is not empty, or -1. */
+/* Number of lines up to the last that is not empty; -1: the file cannot be read. An empty line in
+ * between is a class without a name. */
 static int count_names(const char *path)
 {
     char *line = NULL;
@@ -171,7 +180,7 @@ static int count_names(const char *path)
     return names;
 }
 
-/* The data file's classes, 0 where it has none. */
+/* The data file's classes; 0: it has none, or a bad value, which is told. */
 static int read_classes(struct checker *k)
 {
     const struct amp_cfg_entry *e = k->data ? amp_cfg_find(&k->data->sections[0], "classes") : NULL;
@@ -198,7 +207,7 @@ static void check_names(struct checker *k, int classes)
               e->value, names, classes);
 }
 
-/* Every head must have so many classes; 0: as many as the first. Returns how many. */
+/* Every head must have so many classes; 0: as many as the first head. Returns the number. */
 static int check_head_classes(struct checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; i++) {
@@ -216,7 +225,8 @@ static int check_head_classes(struct checker *k, int classes)
     return classes;
 }
 
-/* Labels name the lines of a head's map where there is one. */
+/* Number of classes that labels may name: the lines of a head's map if there is one. INT_MAX if
+ * nothing is known, so that one fault does not cause thousands. */
 static int count_label_classes(const struct checker *k, int classes)
 {
     for (int i = 0; k->net && i < k->net->n; i++) {
@@ -229,6 +239,7 @@ static int count_label_classes(const struct checker *k, int classes)
 
 /* ---- weights and backup ---- */
 
+/* Darknet would load for minutes, train nothing, and write a final file. */
 static void check_seen(struct checker *k, const char *path, uint64_t seen)
 {
     uint64_t batch = (uint64_t)k->net->batch * (uint64_t)k->net->subdivisions;
@@ -259,10 +270,12 @@ static void check_weights(struct checker *k, const char *path, bool clear)
                 "weights file %s ends before layer %d: %d of %d layers with weights are loaded, "
                 "layer %d and later ones start anew\n",
                 path, info.first_absent, info.layers_found, info.layers, info.first_absent);
+    /* With -clear the count starts at 0. */
     if (!clear) check_seen(k, path, info.seen);
 }
 
-/* The cfg's name in those of the weights files; *length of it. */
+/* The cfg's name as Darknet uses it in names of weights files: up to the first dot, like its
+ * basecfg. *length: its length. */
 static const char *base_name(const struct checker *k, int *length)
 {
     const char *slash = strrchr(k->cfg->path, '/'), *base = slash ? slash + 1 : k->cfg->path;
@@ -270,7 +283,7 @@ static const char *base_name(const struct checker *k, int *length)
     return base;
 }
 
-/* The longest name that Darknet puts together in its fixed buffer. */
+/* Checks the longest name that Darknet puts together in its fixed buffer. */
 static void check_name_length(struct checker *k, const char *folder)
 {
     int length;
@@ -295,8 +308,8 @@ static bool has_backup(const struct checker *k, const char *folder)
     return !amp_file_unreadable(path);
 }
 
-/* A weights file, and the sidecar that is written beside it: an array as long as the weights, with
- * adam three. Returns how many files. */
+/* Sizes of the files of one save: the weights, and the sidecar beside them, an array as long as the
+ * weights (with adam three). Returns the number of files. */
 static int list_save(const struct checker *k, uint64_t bytes[2])
 {
     bytes[0] = amp_weights_saved_bytes(k->net);
@@ -304,7 +317,8 @@ static int list_save(const struct checker *k, uint64_t bytes[2])
     return k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE ? 2 : 1;
 }
 
-/* Mixed precision replaces no file before the next one is whole. */
+/* Checks that a save fits. Mixed precision replaces no file before the next one is whole, so it
+ * needs room for two saves; if a backup is there already, one of the two is. */
 static void check_room(struct checker *k, const char *folder)
 {
     static const char *const what[][2] = {
@@ -332,6 +346,8 @@ static void check_backup(struct checker *k)
 
 /* ---- images ---- */
 
+/* A missing list is told here only if its name is Darknet's default, which needs explaining;
+ * amp_train_list_check tells the rest. */
 static void check_list(struct checker *k, int classes)
 {
     struct amp_train_list list;
@@ -360,6 +376,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
     struct checker k = {.progress = progress, .warn = warn, .err = err, .err_size = err_size};
     char data_err[2 * PATH_MAX];
     if (err_size) *err = '\0';
+    /* cfg and data file are independent: faults of both are told. */
     read_cfg(&k, cfg_path);
     k.data = amp_cfg_read_data(data_path, data_err, sizeof data_err);
     if (!k.data) tell(&k, data_err);
@@ -381,7 +398,7 @@ int amp_check_train_inputs(const char *data_path, const char *cfg_path, const ch
 
 void amp_print_faults(char *err, FILE *f)
 {
-    /* Indented lines belong to the one before. */
+    /* Indented lines belong to the fault before them. */
     for (char *line = strtok(err, "\n"); line; line = strtok(NULL, "\n"))
         fprintf(f, "%s%s\n", *line == ' ' ? "" : "error: ", line);
 }

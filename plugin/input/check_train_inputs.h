@@ -1,13 +1,12 @@
-/* Everything that can be found wrong with `detector train DATA CFG [WEIGHTS] [-clear]` before it
+/* Finds everything that can be wrong with `detector train DATA CFG [WEIGHTS] [-clear]` before it
  * starts: nothing is trained, created or overwritten.
  *
- * Looked at: cfg, options and shapes; what Darknet would crash on in the network
- * (check_train_net.h); the heads' classes against the data file and its names; the weights file's
- * size and its `seen` against max_batches; the backup folder (a file of the weights' size must
- * fit); every image and label file of the training list. Keys that the data file leaves out have
+ * It looks at the cfg, options and shapes; at what Darknet would crash on in the network
+ * (check_train_net.h); at the heads' classes against the data file and its names; at the weights
+ * file's size and its `seen` against max_batches; at the backup folder (a save must fit); and at
+ * every image and label file of the training list. Keys that the data file leaves out have
  * Darknet's defaults (data/train.list, /backup/), and all paths count from the working folder, as
- * in Darknet.
- */
+ * in Darknet. */
 #ifndef AMP_CHECK_TRAIN_INPUTS_H
 #define AMP_CHECK_TRAIN_INPUTS_H
 
@@ -22,7 +21,7 @@
 int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
                            bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
                            size_t err_size);
-/* Prints what it left in err (which is spent by it): "error: " before each fault. */
+/* Prints the faults in err, "error: " before each. err is used up by it. */
 void amp_print_faults(char *err, FILE *);
 
 #endif

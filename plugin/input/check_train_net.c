@@ -1,3 +1,7 @@
+/* Decides what Darknet's training would crash on in a network that can be built. It must not know
+ * files other than those that a cfg names, and it never builds a network. Each check restates one
+ * thing that Darknet does without looking. */
+
 #define _GNU_SOURCE
 #include "check_train_net.h"
 
@@ -30,7 +34,7 @@ __attribute__((format(printf, 3, 4))) static void fault(const struct checker *k,
 
 /* ---- heads ---- */
 
-/* Darknet makes room for this many boxes whatever max says, but strides by max. */
+/* Darknet makes room for a fixed number of boxes but steps through them by max. */
 static void check_head(const struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
@@ -48,7 +52,7 @@ static void check_head(const struct checker *k, int layer)
               s->name);
 }
 
-/* Darknet uses the lines of a map as indices of classes, unchecked. */
+/* Darknet uses the lines of a map as class indices, unchecked. One bad line is enough to name. */
 static void check_map(const struct checker *k, const char *path, int classes)
 {
     char *line = NULL, message[2 * PATH_MAX];
@@ -66,7 +70,7 @@ static void check_map(const struct checker *k, const char *path, int classes)
     if (file) fclose(file);
 }
 
-/* Darknet uses parents as indices, and the tree's classes as those of the layer. */
+/* Darknet uses parents as indices, and takes the tree's classes for the layer's. */
 static void check_tree(const struct checker *k, const struct amp_cfg_entry *e,
                        const struct amp_layer_desc *l)
 {
@@ -83,7 +87,7 @@ static void check_tree(const struct checker *k, const struct amp_cfg_entry *e,
     amp_class_tree_free(&tree);
 }
 
-/* Files that Darknet would exit without, after the network is built. */
+/* Checks files that Darknet would end without, after it has built the network. */
 static void check_named_files(const struct checker *k, int layer)
 {
     static const char *const keys[] = {"tree", "map"};
@@ -100,7 +104,7 @@ static void check_named_files(const struct checker *k, int layer)
     }
 }
 
-/* The truths of a step have the shape that the last layer wants. */
+/* Darknet loads truths in the shape that the last layer wants, and gives them to every loss. */
 static void check_truths(const struct checker *k, int layer)
 {
     const struct amp_layer_desc *l = &k->net->layers[layer];
@@ -118,7 +122,7 @@ static void check_truths(const struct checker *k, int layer)
 
 /* ---- how images are loaded ---- */
 
-/* Darknet divides by them. */
+/* Darknet divides by these keys. */
 static void check_above_zero(const struct checker *k, const char *key)
 {
     const struct amp_cfg_section *net = &k->cfg->sections[0];
@@ -127,7 +131,7 @@ static void check_above_zero(const struct checker *k, const char *key)
         fault(k, amp_cfg_line(net, key), "%s=%g in %s; allowed: above 0", key, value, net->name);
 }
 
-/* The part of an image's width and height that may be cut off or added. */
+/* jitter is the part of an image's width and height that may be cut off or added. */
 static void check_jitter(const struct checker *k)
 {
     const struct amp_cfg_section *s = amp_cfg_layer(k->cfg, k->net->n - 1);
@@ -139,6 +143,7 @@ static void check_jitter(const struct checker *k)
 
 /* ---- random=1 ---- */
 
+/* Types that resize_network knows; at any other it ends the program. */
 static bool can_resize(enum amp_layer_type type)
 {
     switch (type) {
@@ -160,7 +165,8 @@ static bool can_resize(enum amp_layer_type type)
     }
 }
 
-/* The sizes that detector train draws from: 320, 352 .. 608. */
+/* detector train draws sizes 320, 352 .. 608 (10 to 19 times 32), whatever the cfg says: the net
+ * must be possible at each. */
 static void check_sizes(const struct checker *k)
 {
     int line = amp_cfg_line(amp_cfg_layer(k->cfg, k->net->n - 1), "random");
@@ -190,7 +196,7 @@ static void check_resizing(const struct checker *k)
 
 /* ---- Darknet's own backward ---- */
 
-/* The CPU code writes gradients that it never allocates. */
+/* Darknet's CPU code writes gradients of these layers to arrays that it never allocates. */
 static void check_cpu_layers(const struct checker *k)
 {
     for (int i = 0; i < k->net->n; i++) {
@@ -204,11 +210,13 @@ static void check_cpu_layers(const struct checker *k)
     }
 }
 
+/* The images have no delta in Darknet, and [crop] has none either. */
 static bool has_gradient(const struct checker *k, int layer)
 {
     return layer >= 0 && k->net->layers[layer].type != AMP_CROP;
 }
 
+/* Types whose backward tests net.delta for NULL (or never write it). */
 static bool looks_before_it_writes(enum amp_layer_type type)
 {
     switch (type) {
@@ -228,6 +236,7 @@ static bool looks_before_it_writes(enum amp_layer_type type)
     }
 }
 
+/* Backward ends at stopbackward, so layers before it do not matter. */
 static void check_gradients(const struct checker *k)
 {
     for (int i = k->net->n - 1; i >= 0; i--) {
@@ -274,6 +283,8 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
         if (amp_layer_is_head(l) || l->type == AMP_SOFTMAX) check_named_files(&k, i);
     }
     check_net_keys(&k);
+    /* Truths and random belong to the last layer; without a head there is nothing to compare
+     * with. */
     if (!amp_layer_is_head(&net->layers[net->n - 1])) return;
     for (int i = 0; i < net->n; i++)
         check_truths(&k, i);
@@ -282,6 +293,7 @@ void amp_train_net_check(const struct amp_cfg_file *cfg, const struct amp_net_de
     if (!mixed && !on_gpu) check_cpu_layers(&k);
 }
 
+/* For commands that time or run Darknet's own passes without training. */
 void amp_train_stock_check(const struct amp_cfg_file *cfg, const struct amp_net_desc *net,
                            bool on_gpu, amp_tell *tell, void *context)
 {

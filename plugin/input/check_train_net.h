@@ -1,5 +1,5 @@
-/* What Darknet's `detector train` would crash on, read or write out of bounds, or end with status 0
- * at, in a network that can be built. */
+/* Finds faults in a network that can be built: Darknet's `detector train` would crash on them, read
+ * or write out of bounds, or end with status 0. */
 #ifndef AMP_CHECK_TRAIN_NET_H
 #define AMP_CHECK_TRAIN_NET_H
 
@@ -15,7 +15,7 @@
  * unless on a GPU, one that Darknet's CPU code crashes on. */
 void amp_train_net_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool mixed,
                          bool on_gpu, amp_tell *, void *context);
-/* Of these, what Darknet's own training crashes on in any network. */
+/* Tells only those faults that crash Darknet's own training of any network. */
 void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool on_gpu,
                            amp_tell *, void *context);
 

@@ -1,3 +1,7 @@
+/* Decides where an image's labels are, and which lines of a label file are good. It must not open
+ * images or call Darknet. Darknet reads labels with fscanf, stops at the first surprise and trains
+ * on what it has; here every such line is a fault, named with file and line. */
+
 #define _GNU_SOURCE
 #include "labels.h"
 
@@ -15,6 +19,7 @@
 
 /* ---- the path ---- */
 
+/* -1: the result is too long. Darknet replaces the first match too, wherever in the path it is. */
 static int replace_first(char *text, size_t size, const char *from, const char *to)
 {
     char *at = strstr(text, from);
@@ -30,6 +35,8 @@ static int replace_first(char *text, size_t size, const char *from, const char *
 int amp_label_path(const char *image_path, char *label_path, size_t label_path_size, char *err,
                    size_t err_size)
 {
+    /* Darknet's own list, in its order (fill_truth_detection); one step may undo what a user meant
+     * by a folder name, and then Darknet does so as well. */
     static const char *const steps[][2] = {
         {"images", "labels"}, {"JPEGImages", "labels"}, {"raw", "labels"}, {".jpg", ".txt"},
         {".png", ".txt"},     {".JPG", ".txt"},         {".JPEG", ".txt"},
@@ -42,6 +49,7 @@ int amp_label_path(const char *image_path, char *label_path, size_t label_path_s
                  label_path_size - 1);
         return -1;
     }
+    /* Darknet would read the image file as labels. */
     if (strcmp(label_path, image_path) == 0) {
         snprintf(
             err, err_size,
@@ -69,6 +77,7 @@ __attribute__((format(printf, 2, 3))) static int tell_fault(const struct reader 
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
+    /* Line 0: the fault is the whole file's. */
     if (r->line)
         snprintf(message, sizeof message, "%s:%d: %s", r->path, r->line, what);
     else
@@ -77,6 +86,7 @@ __attribute__((format(printf, 2, 3))) static int tell_fault(const struct reader 
     return -1;
 }
 
+/* The white space that fscanf skips. */
 static const char blanks[] = " \t\r\n\v\f";
 
 /* Cuts a line into fields, in place; returns how many there are, of which max are stored. */
@@ -91,6 +101,8 @@ static int split_fields(char *line, char **fields, int max)
     return count;
 }
 
+/* strtol and a look at the end: "1.5" and "1e3" are no classes, though fscanf would take their
+ * beginnings. */
 static int read_class(const struct reader *r, const char *field, int *class_id)
 {
     char *end;
@@ -112,6 +124,7 @@ static int read_fraction(const struct reader *r, const char *name, const char *f
         return tell_fault(r, "%s \"%.40s\": must be a finite number", name, field);
     if (is_size && *value < 0)
         return tell_fault(r, "%s \"%.40s\": must not be below 0", name, field);
+    /* Pixels instead of fractions are the usual mistake, so the message names it. */
     if (fabs(*value) > AMP_LABEL_BOX_MAX)
         return tell_fault(r, "%s \"%.40s\": must be a fraction of the image (0 to 1), not pixels",
                           name, field);
@@ -130,7 +143,7 @@ static int read_row(const struct reader *r, char *line, struct amp_label *label)
     return read_fraction(r, "height", fields[4], true, &label->height);
 }
 
-/* Past rounding of labels written with six decimals. */
+/* True if the box reaches over an edge by more than rounding: labels often have six decimals. */
 static bool reaches_over_edge(const struct amp_label *l)
 {
     const double slack = 1e-5;
@@ -153,6 +166,7 @@ static int append_row(const struct reader *r, struct amp_labels *labels, struct 
     return 0;
 }
 
+/* A list may name a video or an archive by mistake; those are not read to the end. */
 static FILE *open_file(const struct reader *r)
 {
     struct stat info;
@@ -175,6 +189,7 @@ int amp_labels_read(const char *path, int classes, struct amp_labels *labels, am
     size_t line_size = 0;
     int failed = 0;
     ssize_t length;
+    /* A bad line is told and the next one read: all faults of a file in one go. */
     while (errno = 0, (length = getline(&line, &line_size, file)) >= 0) {
         struct amp_label row;
         r.line++;
@@ -200,7 +215,8 @@ void amp_labels_free(struct amp_labels *labels)
 
 /* ---- the list of images ---- */
 
-/* Faults of one kind: a count, and the first few in words. */
+/* Faults of one kind: their number, and the first few in words. A list of a million images may have
+ * a million faults. */
 struct faults {
     const char *title; /* "images that cannot be read" */
     size_t count;
@@ -216,7 +232,7 @@ struct checker {
     struct amp_labels labels;
 };
 
-/* Also the amp_tell of labels.h. */
+/* Counts a fault and keeps the first ones. amp_labels_read calls it, too. */
 static void add_fault(void *context, const char *message)
 {
     struct faults *f = context;
@@ -235,7 +251,8 @@ __attribute__((format(printf, 2, 3))) static void name_fault(struct faults *f, c
     add_fault(f, message);
 }
 
-/* Without the white space at the end, which a message would hide, and what to say of it. */
+/* Length of a path without the white space at its end, which a message would hide; hint says what
+ * was left out. */
 static int visible_length(const char *path, const char **hint)
 {
     size_t length = strlen(path), visible = length;
@@ -255,6 +272,8 @@ static void name_file(struct faults *f, size_t number, const char *path, const c
     name_fault(f, "line %zu: %.*s: %s%s", number, length, path, why, hint);
 }
 
+/* Only whether it can be read: decoding a million images would take hours, and training tells
+ * then. */
 static void check_image(struct checker *k, const char *path, size_t number)
 {
     struct faults *f = &k->faults[IMAGES];
@@ -283,6 +302,7 @@ static void check_labels(struct checker *k, const char *image_path, size_t numbe
     k->list->no_area += k->labels.no_area;
 }
 
+/* The line's last byte but the newline belongs to the name, as in Darknet. */
 static void check_line(struct checker *k, char *line, size_t length)
 {
     size_t number = ++k->list->images;
@@ -298,6 +318,7 @@ static void check_line(struct checker *k, char *line, size_t length)
     }
 }
 
+/* Counted first, for the progress lines. A last line without a newline counts. */
 static size_t count_lines(FILE *file)
 {
     size_t lines = 0;
@@ -337,6 +358,7 @@ __attribute__((format(printf, 3, 4))) static int say(amp_tell *tell, void *conte
     return -1;
 }
 
+/* The title first, then indented lines; amp_print_faults keeps them together. */
 static int report(struct faults *f, const char *path, amp_tell *tell, void *context)
 {
     if (!f->count) return 0;

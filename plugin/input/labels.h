@@ -1,11 +1,10 @@
-/* Darknet's label files, where an image's file is and what stands in it, and lists of images. It
- * opens no image. Pure C.
+/* Darknet's label files (their place and their contents) and lists of images. Opens no image. Pure
+ * C.
  *
  * One object per line: "class x y width height", the box's centre and size as fractions of the
- * image. An empty file is a valid image without objects. Darknet reads with fscanf until the first
- * thing that is not a number and drops the rest silently; here every line that is not exactly that
- * is told, with file and line.
- */
+ * image. An empty file is a valid image without objects. Darknet reads with fscanf up to the first
+ * text that is not a number and silently drops the rest. Here every other line is told, with file
+ * and line number. */
 #ifndef AMP_LABELS_H
 #define AMP_LABELS_H
 
