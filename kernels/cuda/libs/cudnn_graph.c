@@ -1,16 +1,17 @@
-/* Dimensions are always given in the order n, c, h, w; that memory is NHWC is in the strides.
- * Groups are implied by the channels of the filter. */
+/* Describes a convolution problem to cuDNN as a graph of operations. Dimensions are always in the
+ * order n, c, h, w; the strides say that memory is NHWC. The channels of the filter imply the
+ * groups. Must not know engines or plans. */
 #include "cudnn_graph.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Tensors between operations, not in memory, are numbered from here on. */
+/* First number of tensors between operations, which are not in memory. */
 enum { VIRTUAL = AMPK_CUDNN_TENSORS + 1 };
 
 /* ---- descriptors ---- */
 
-/* cuDNN's words for its last error, in one line. */
+/* cuDNN's words for its last error, in one line: messages go into one line of output. */
 static void last_words(char *text, size_t size)
 {
     text[0] = 0;
@@ -113,6 +114,8 @@ static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t 
     return ampk_cudnn_finalize(set, t, "a tensor");
 }
 
+/* Darknet computes cross-correlations, like all frameworks: it does not flip the filter. Products
+ * are summed in FP32 whatever the operands. */
 static cudnnBackendDescriptor_t make_convolution(struct ampk_cudnn_set *set, int pad, int stride)
 {
     int64_t pads[] = {pad, pad}, strides[] = {stride, stride}, dilations[] = {1, 1};
@@ -222,7 +225,7 @@ static cudnnBackendDescriptor_t make_vector(struct ampk_cudnn_set *set, int64_t 
     return make_tensor(set, id, AMPK_FP32, (struct dimensions){1, channels, 1, 1});
 }
 
-/* Sums of y and of its squares over n, h and w. */
+/* The sums of y and of its squares over n, h and w. */
 static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channels,
                                           cudnnBackendDescriptor_t y)
 {
@@ -242,7 +245,8 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
     return ampk_cudnn_finalize(set, op, "sums");
 }
 
-/* The sums of g, the gradient at batch-norm's output, and factors that cuDNN makes of them. */
+/* The sums of g, the gradient at batch-norm's output, and the factors that cuDNN makes of them.
+ * The operation insists on writing the factors; nobody reads them (AMPK_TC_UNREAD). */
 static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, int channels,
                                                    cudnnBackendDescriptor_t y,
                                                    cudnnBackendDescriptor_t g,
@@ -277,8 +281,9 @@ static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, i
 
 enum { NORM_OPERATIONS = AMPK_TC_PARAMETERS + 2 };
 
-/* From d, the gradient at the activation's output, to g and its sums: with what batch-norm's
- * parameters make of y, the activation's gradient is known. */
+/* From d, the gradient at the activation's output, to g and its sums. Four pointwise operations
+ * apply batch-norm's parameters to y, which gives the activation's input; its sign tells the
+ * activation's gradient. */
 static void make_norm(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p,
                       struct dimensions size, cudnnBackendDescriptor_t d,
                       cudnnBackendDescriptor_t g, cudnnBackendDescriptor_t *operations)
@@ -319,6 +324,8 @@ static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
     return ampk_cudnn_finalize(set, g, "the graph");
 }
 
+/* The pass is operation 0. What follows reads its result: as stored, or, for a gradient with sums
+ * or a copy, an FP32 tensor that is never in memory. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
                                           const struct ampk_cudnn_device *device,
                                           const struct ampk_tc_problem *p)

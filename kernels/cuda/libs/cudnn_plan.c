@@ -1,3 +1,5 @@
+/* Lists cuDNN's engines and settings for a problem, rejects those that cudnn_plan.h rules out, and
+ * makes and runs plans. Must not time them: choose.c does. */
 #include "cudnn_plan.h"
 
 #include <stdio.h>
@@ -5,9 +7,9 @@
 #include <string.h>
 
 enum {
-    LISTED = 128,  /* choices asked of one heuristic */
-    EXPECTED = 40, /* of which so many are tried where none is timed */
-    FEW = 32,      /* values of a setting */
+    LISTED = 128,  /* choices to ask of one heuristic */
+    EXPECTED = 40, /* how many of them to try where none is timed */
+    FEW = 32,      /* so many values of a setting are all tried */
 };
 
 const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
@@ -15,7 +17,7 @@ const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
 
 /* ---- engines ---- */
 
-/* What we do not take, one bit per note. */
+/* Notes of engines that we reject, one bit per note. */
 static const unsigned refused =
     1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
     1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
@@ -23,6 +25,7 @@ static const unsigned refused =
     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
 
+/* An engine that does not answer counts as rejected. */
 static unsigned engine_notes(cudnnBackendDescriptor_t engine)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -54,7 +57,7 @@ static bool is_compiled(cudnnBackendDescriptor_t engine)
 static bool is_acceptable(unsigned notes, enum ampk_compute compute)
 {
     bool tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    /* FP32 operands on Tensor Cores are read as TF32. */
+    /* Tensor Cores read FP32 operands as TF32, which is not FP32 arithmetic. */
     return !(notes & refused) && !(compute == AMPK_COMPUTE_FP32 && tensor_cores);
 }
 
@@ -89,8 +92,9 @@ static bool same_choice(const struct ampk_cudnn_choice *a, const struct ampk_cud
            !memcmp(a->knob, b->knob, (size_t)a->knobs * sizeof *a->knob);
 }
 
-/* An attribute that is a descriptor or a list of them, as descriptors of the set. cuDNN fills in
- * what it is given, so each is made first; there is no asking how many. */
+/* Reads an attribute that is a descriptor or a list of them, as descriptors of the set. cuDNN
+ * fills in the descriptors that it is given, so each is made first; we cannot ask how many there
+ * are. */
 static int get_descriptors(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t from,
                            cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                            cudnnBackendDescriptor_t *list, int most)
@@ -137,7 +141,7 @@ static bool read_knobs(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t conf
     return true;
 }
 
-/* False where we do not take the engine. */
+/* Reads an engine and its settings; false if we reject the engine. */
 static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compute,
                         struct ampk_cudnn_choice *choice)
 {
@@ -253,7 +257,7 @@ static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
 
 /* ---- neighbours ---- */
 
-/* What a setting can be: least, least + step, ... most. */
+/* The values of a setting: least, least + step, ... most. */
 struct knob_range {
     int64_t type, least, most, step;
 };
@@ -314,6 +318,8 @@ int ampk_cudnn_neighbours(const struct ampk_cudnn_device *device, const struct a
 
 /* ---- plans ---- */
 
+/* Checks the notes again: a choice may come from the file of plans or the search, not from the
+ * list that was filtered. */
 static bool make_plan(struct ampk_cudnn_plan *plan, const struct ampk_cudnn_device *device,
                       const struct ampk_tc_problem *p, const struct ampk_cudnn_choice *choice)
 {
@@ -378,6 +384,7 @@ static struct ampk_cudnn_plan *create_accepted(const struct ampk_cudnn_device *d
     return NULL;
 }
 
+/* Keeps the first plan that works, and goes on only until one with Tensor Cores is found. */
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
                                                  const struct ampk_cudnn_terms *terms,
@@ -414,7 +421,7 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 
 /* ---- running ---- */
 
-/* A plan's tensors and where they are. */
+/* A plan's tensors and their addresses. */
 struct addresses {
     int count;
     int64_t ids[AMPK_CUDNN_TENSORS];
@@ -444,6 +451,7 @@ static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
     add_address(a, AMPK_CUDNN_NORMALIZED, s->y);
 }
 
+/* The operands of a pass in the order of ampk_tc_run, by the numbers of cudnn_graph.h. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
                          const void *first, const void *second, void *result,
                          const struct ampk_tc_sums *sums, void *workspace, char *why,

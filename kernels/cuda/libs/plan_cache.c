@@ -1,6 +1,6 @@
-/* The file: a first line that says what it is, then one line per plan,
- *     <checksum, 16 hex digits> TAB <key> TAB <value>
- */
+/* Reads and writes the file of plans. Knows lines, keys and values, but not what they mean. The
+ * file has a first line that says what it is, then one line per plan,
+ *      <checksum, 16 hex digits> TAB <key> TAB <value> */
 #define _GNU_SOURCE /* mkostemp */
 #include "plan_cache.h"
 
@@ -29,7 +29,7 @@ struct ampk_plan_cache {
     bool changed, unwritable;
 };
 
-/* FNV-1a */
+/* FNV-1a. It finds damage; nobody attacks this file. */
 static uint64_t checksum(const char *text)
 {
     uint64_t sum = 0xcbf29ce484222325u;
@@ -117,8 +117,8 @@ static bool split(char *line, char **key, char **value)
     return true;
 }
 
-/* Takes what the file has and this cache has not. Returns how many lines were damaged, or -1 for
- * another kind of file. */
+/* Adds what the file has and this cache lacks; our own entries are newer. Returns how many lines
+ * were damaged, or -1 for another kind of file. */
 static int read_lines(struct ampk_plan_cache *cache, FILE *f)
 {
     char line[LINE], *key, *value;
@@ -189,7 +189,7 @@ void ampk_plan_cache_close(struct ampk_plan_cache *cache)
 
 /* ---- writing ---- */
 
-/* The folders on the way to the file. */
+/* Creates the folders on the way to the file. */
 static bool make_folders(const char *path)
 {
     char folder[PATH_MAX];
@@ -202,6 +202,7 @@ static bool make_folders(const char *path)
     return true;
 }
 
+/* Syncs before the rename: after a crash, the name leads to the old file or to a whole new one. */
 static bool write_lines(const struct ampk_plan_cache *cache, FILE *f)
 {
     fputs(FIRST_LINE "\n", f);
@@ -213,6 +214,8 @@ static bool write_lines(const struct ampk_plan_cache *cache, FILE *f)
     return fflush(f) == 0 && !ferror(f) && fsync(fileno(f)) == 0;
 }
 
+/* Writes a new file beside the old one and renames it: readers see the old or the new file, never
+ * a part. */
 static bool replace_file(const struct ampk_plan_cache *cache)
 {
     char temp[PATH_MAX + 8];
@@ -231,8 +234,9 @@ static bool replace_file(const struct ampk_plan_cache *cache)
     return false;
 }
 
-/* Keeps others from saving while the file is read and replaced. Where files cannot be locked, the
- * last one wins. */
+/* Keeps other programs from saving while this one reads and replaces the file. The lock is a file
+ * of its own, because the plan file itself is replaced. Where files cannot be locked, the last one
+ * wins. */
 static int lock(const struct ampk_plan_cache *cache)
 {
     char path[PATH_MAX + 8];
@@ -242,6 +246,7 @@ static int lock(const struct ampk_plan_cache *cache)
     return fd;
 }
 
+/* Reads the file again under the lock, so that saving loses nothing that others added. */
 bool ampk_plan_cache_save(struct ampk_plan_cache *cache, char *err, size_t err_size)
 {
     if (!cache->changed || !cache->path[0] || cache->unwritable) return true;

@@ -1,4 +1,5 @@
-/* The CUDA backend's table. The top file of the backend: none of the others calls it. */
+/* The CUDA backend's table, and the operations on memory, streams and recordings. It is the top
+ * file of the backend: no other file calls it. Computes nothing. */
 #include "backend.h"
 #include "context.h"
 
@@ -20,6 +21,7 @@ static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
     return ampk_rt_alloc(bytes ? bytes : 1);
 }
 
+/* Waits first: the stream may still run operations on this memory. */
 static void memory_free(struct ampk_context *ctx, void *memory)
 {
     if (memory) ampk_cuda_wait(ctx);
@@ -39,6 +41,7 @@ static void memory_read(struct ampk_context *ctx, void *host, const void *src, s
     ampk_cuda_wait(ctx);
 }
 
+/* Waits, because the caller may change its memory as soon as this returns. */
 static void memory_write(struct ampk_context *ctx, void *dst, const void *host, size_t bytes)
 {
     if (!bytes) return;
@@ -51,6 +54,7 @@ static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
     if (bytes) ampk_rt_zero(dst, bytes, ctx->stream);
 }
 
+/* The stream that Darknet's own code uses. */
 #define DEFAULT_STREAM NULL
 
 static void acquire(struct ampk_context *ctx)
@@ -63,7 +67,8 @@ static void release(struct ampk_context *ctx)
     ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
 }
 
-/* In a row. What another thread of the program does can spoil one: its wait for the device. */
+/* So many failures in a row end recording. One failure proves little: another thread of the
+ * program that waits for the device spoils a recording. */
 enum { MOST_FAILED_RECORDINGS = 3 };
 
 static bool recording_failed(struct ampk_context *ctx)
@@ -91,7 +96,8 @@ static struct ampk_recording *record_end(struct ampk_context *ctx)
         ctx->failed_recordings = 0;
     } else {
         recording_failed(ctx);
-        if (ctx->side) ampk_rt_stream_wait(ctx->side); /* it may have run what was not recorded */
+        if (ctx->side)
+            ampk_rt_stream_wait(ctx->side); /* it may have run work instead of recording it */
     }
     return (struct ampk_recording *)made;
 }

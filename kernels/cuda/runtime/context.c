@@ -1,16 +1,17 @@
-/* The CUDA backend's context. */
+/* Creates and destroys the CUDA backend's context and manages its work memory. Must not know
+ * operations or libraries: backend.c closes those first. */
 #include "context.h"
 #include "settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
+enum { FIRST_WORK_BYTES = 4 << 20 }; /* bytes; enough for all operations but convolutions */
 
-/* AMPK_CUDA_COMPILED: compute capabilities that kernels are compiled for, the lowest first. What
- * the device runs: the code for the nearest below it of its own generation; where there is none,
- * what the driver makes of the portable code, of which there is that for the last and for the
- * first. 0: none. */
+/* The compute capability of the code that the device runs, 0 if none. AMPK_CUDA_COMPILED lists the
+ * capabilities that kernels are compiled for, the lowest first. A device runs the code for the
+ * nearest capability below it in its own generation. If there is none, the driver compiles the
+ * portable code, which exists for the last and the first of the list. */
 static int compiled_for(int capability)
 {
     static const int of[] = {AMPK_CUDA_COMPILED};
@@ -53,7 +54,7 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
-/* Without the side stream no convolution has one beside. */
+/* Without a side stream, no convolution runs one gradient beside the other. */
 static bool make_streams(struct ampk_context *ctx)
 {
     ctx->stream = ampk_rt_stream_create();
@@ -107,7 +108,7 @@ void ampk_cuda_wait(struct ampk_context *ctx)
     abort();
 }
 
-/* Work memory that recordings still use. */
+/* Work memory that became too small but that recordings still use. */
 struct ampk_outgrown {
     struct ampk_outgrown *next;
     void *work;
@@ -132,13 +133,15 @@ static bool leave_to_recordings(struct ampk_context *ctx)
     return true;
 }
 
+/* A recording contains addresses, so memory that a recording uses cannot be freed when work memory
+ * grows: it is kept aside until the last recording is gone. */
 bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->work_bytes) return true;
     if (ctx->recordings) {
         if (!leave_to_recordings(ctx)) return false;
     } else {
-        ampk_cuda_wait(ctx); /* for whoever uses the old one */
+        ampk_cuda_wait(ctx); /* kernels may still use the old one */
         ampk_rt_free(ctx->work);
     }
     ctx->work = ampk_rt_alloc(bytes);
@@ -149,7 +152,8 @@ bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->work_bytes) return ctx->work;
-    if (ampk_rt_spoil_recording("work memory is short")) return ctx->work; /* by nobody used */
+    if (ampk_rt_spoil_recording("work memory is short"))
+        return ctx->work; /* the recording is void: nothing will use it */
     if (ampk_cuda_work_reserve(ctx, bytes)) return ctx->work;
     fprintf(stderr, "CUDA backend: out of memory: %zu bytes of work memory\n", bytes);
     abort();
