@@ -1,9 +1,11 @@
-/* Darknet's softmax, logistic and cost layers, and the backward of all losses. */
+/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region
+ * have files of their own. */
 #include "loss.h"
 
 /* ---- softmax ---- */
 
-/* A thread for each cell of each group of each row. */
+/* One thread computes one softmax: a cell of a group of a row. It subtracts the largest value
+ * first, so that exp does not overflow. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     softmax_cells(struct ampk_softmax_planes p, const float *__restrict__ x,
                   float *__restrict__ out, uint32_t *amax)
@@ -41,7 +43,7 @@ void ampk_softmax_over_planes(struct ampk_context *ctx, struct ampk_softmax_plan
                 (float *)out->data, amax);
 }
 
-/* A block for each group of each image, its values beside each other. */
+/* One block computes one softmax, of a group of an image whose values lie side by side. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     softmax_groups(struct ampk_softmax o, unsigned groups, int part, size_t image,
                    const float *__restrict__ x, float *__restrict__ out, uint32_t *amax)
@@ -81,6 +83,7 @@ extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct
                 groups, part, (size_t)image, (const float *)x->data, (float *)out->data, amax);
 }
 
+/* Losses of one element: {delta, error}. delta points downhill, as in Darknet. */
 struct cross_entropy {
     bool masked;
 
@@ -118,6 +121,8 @@ extern "C" void ampk_cuda_logistic_loss(struct ampk_context *ctx, const struct a
 
 /* ---- cost ---- */
 
+/* The cost layer's loss of one element. Label smoothing comes first, scale last, as in Darknet.
+ * inputs: c*h*w. */
 struct cost_of_element {
     struct ampk_cost o;
     float inputs;

@@ -1,4 +1,5 @@
-/* Max-pooling and global average pooling, NHWC. */
+/* Max-pooling and global average pooling of NHWC tensors. A thread has some channels of a pixel
+ * and walks that pixel's window. */
 #include "argmax.h"
 #include "sums.h"
 
@@ -15,7 +16,7 @@ static __device__ __forceinline__ int at_least(int a, int b)
 }
 
 struct pool {
-    int size, stride, offset; /* a window starts at i*stride - offset */
+    int size, stride, offset; /* in pixels; window i starts at i*stride - offset */
     ampk_sides input, windows;
 };
 
@@ -25,6 +26,8 @@ static struct pool make_pool(int size, int stride, int pad, const struct ampk_te
     return {size, stride, pad / 2, {x->h, x->w}, {y->h, y->w}};
 }
 
+/* The maximum of each window and its place. A comparison with NaN is false, so a NaN is never the
+ * maximum, as in Darknet. */
 template <typename A, typename Index>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pool_max(ampk_cover cover, pool p, ampk_view x, ampk_view y, Index *index)
@@ -60,7 +63,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     }
 }
 
-/* dx (+)= the sum of dy over the windows whose maximum is here. */
+/* dx (+)= the sum of dy over the windows whose maximum is here. A thread gathers from all windows
+ * that contain its pixel: scattering from the windows would need atomics, whose order varies. */
 template <typename A, typename Index>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     unpool_max(ampk_cover cover, pool p, ampk_view dy, const Index *index, ampk_view dx,
@@ -97,7 +101,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
 
 /* ---- global average pooling ---- */
 
-/* Block (n, i): some channels of image n. */
+/* Block (n, i) averages some channels of image n. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
     average(ampk_cover cover, ampk_view x, ampk_view y, uint32_t *amax)
@@ -127,6 +131,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
+/* Every pixel gets the same share of the gradient. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     spread(ampk_cover cover, ampk_view dy, ampk_view dx, bool accumulate, uint32_t *amax)

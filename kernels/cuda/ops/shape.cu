@@ -1,10 +1,12 @@
-/* Upsample, shortcut, reorg, flatten. */
+/* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
+ * shapes. The rules of sampling and permutation are Darknet's. */
 #include "activation.h"
 #include "rows.h"
 
 /* ---- upsample ---- */
 
-/* y (+)= scale * x, every pixel of x stride x stride times. */
+/* y (+)= scale * x, each pixel of x stride x stride times. A thread has an output pixel, so that
+ * nothing is written twice. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     enlarge(ampk_cover cover, ampk_view x, ampk_sides sides, int stride, float scale, ampk_view y,
@@ -55,7 +57,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     ampk_raise_amax(amax, largest);
 }
 
-/* ---- shortcut, equal shapes: flat ---- */
+/* ---- shortcut, equal shapes: memory order is the same, so tensors are taken as flat ---- */
 
 template <int N> struct two_inputs {
     float a[N], b[N];
@@ -115,8 +117,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
 
 /* ---- shortcut, other shapes: Darknet's sampling ---- */
 
-/* Of `to`, every step-th pixel has a partner in `from`, where every from_step-th is read, and so
- * have its first `channels` channels. */
+/* Every step-th pixel of `to` has a partner in `from`, where every from_step-th pixel is read. Of
+ * a pair of pixels, the first `channels` channels are paired. */
 struct sampling {
     int step, from_step, h, w;
     unsigned channels;
@@ -201,8 +203,9 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- permutations of an image's elements, by place in NCHW order ---- */
 
-/* dst[to] (+)= src[from] where map.find(i, &from, &to) tells for the i-th element of an image; grid
- * x: images, of which there may be more than a grid has room for in y. */
+/* dst[to] (+)= src[from], where map.find(i, &from, &to) gives the two places for the i-th element
+ * of an image. Images are along grid x, because there may be more of them than a grid has room for
+ * in y. */
 template <typename Map>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     permute(unsigned count, Map map, ampk_view src, ampk_view dst, bool accumulate, uint32_t *amax)
@@ -222,7 +225,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* Darknet's reorg_cpu: element (i, j, k) of a deep w x h x c, and where it is in the wide one. */
+/* Darknet's reorg_cpu: maps element (i, j, k) of a deep w x h x c tensor to its place in the wide
+ * one, which has stride times the sides and 1/stride^2 of the channels. */
 struct reorg_map {
     unsigned w, h, c, stride;
     bool to_wide;
@@ -230,7 +234,8 @@ struct reorg_map {
     __device__ __forceinline__ void find(unsigned deep, unsigned *from, unsigned *to) const
     {
         unsigned i = deep % w, j = deep / w % h, k = deep / w / h;
-        unsigned wide_c = c / (stride * stride), cell = k / wide_c; /* of stride x stride */
+        unsigned wide_c = c / (stride * stride),
+                 cell = k / wide_c; /* which of the stride x stride */
         unsigned row = k % wide_c * h * stride + j * stride + cell / stride;
         unsigned wide = row * w * stride + i * stride + cell % stride;
         *from = to_wide ? deep : wide;
@@ -238,7 +243,7 @@ struct reorg_map {
     }
 };
 
-/* Darknet's flatten: planes of `size` pixels, and pixels of `layers` channels. */
+/* Darknet's flatten: maps between planes of `size` pixels and pixels of `layers` channels. */
 struct flatten_map {
     unsigned size, layers;
     bool to_pixels;
@@ -333,6 +338,7 @@ static void pass_to(struct ampk_context *ctx, const struct ampk_tensor *out,
     ampk_with_access(run, y, from, into);
 }
 
+/* The two gradients go to two tensors that accumulate independently, so each has a launch. */
 extern "C" void ampk_cuda_shortcut_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
                                             const struct ampk_tensor *d, float alpha, float beta,
                                             enum ampk_activation activation,
