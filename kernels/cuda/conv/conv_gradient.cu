@@ -1,7 +1,7 @@
 /* Watches, stores or adds the weight gradients of a network's convolutions, some fifty in a
- * launch: single layers are too small to fill a GPU. Memory bandwidth bounds all of it. Products
- * and sums are rounded one by one (no fused multiply-add), so that the bits are the CPU backend's.
- * Must not know where a gradient came from, a library or a kernel of ours. */
+ * launch: many layers are too small to fill a GPU by themselves. Memory bandwidth bounds all of
+ * it. Products and sums are rounded one by one (no fused multiply-add), so that the bits are the
+ * CPU backend's. Must not know where a gradient came from, a library or a kernel of ours. */
 #include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"

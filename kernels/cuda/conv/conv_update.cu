@@ -1,7 +1,7 @@
-/* Updates and packs the weights of a network's convolutions, some thirty-five in a launch: single
- * layers are too small to fill a GPU. Memory bandwidth bounds all of it; a tile in shared memory
- * lets one pass read the packed gradient, update the masters and write the packed weights. The
- * optimizer's arithmetic is update_rule.h's. */
+/* Updates and packs the weights of a network's convolutions, some thirty-five in a launch: many
+ * layers are too small to fill a GPU by themselves. Memory bandwidth bounds all of it; a tile in
+ * shared memory lets one pass read the packed gradient, update the masters and write the packed
+ * weights. The optimizer's arithmetic is update_rule.h's. */
 #include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"

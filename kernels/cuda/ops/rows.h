@@ -185,7 +185,7 @@ static inline bool ampk_are_packed(const Views &...views)
 }
 
 /* Calls run with an object of the access type that fits all the views. Mixtures of dtypes share
- * ampk_any: they are rare, and every further type multiplies the code. */
+ * ampk_any: every further type would multiply the number of kernels. */
 template <typename Run, typename... Views>
 static inline void ampk_with_access(Run run, const Views &...views)
 {
