@@ -100,6 +100,7 @@ static void *direct_at(const struct ampk_tensor *t, const struct ampk_region *re
     return ampk_at(t, region->image, pixel * (size_t)ampk_pitch(t) + region->channel);
 }
 
+/* Tile by tile, on the tensors themselves. */
 static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
                            enum ampk_dtype dtype)
 {
@@ -148,6 +149,8 @@ static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel,
                        block[i * BLOCK_CHANNELS + j]);
 }
 
+/* Block by block: loads each input into FP32, runs the kernel on the blocks, and stores the
+ * result. */
 static uint32_t run_blocks(const struct job *job, const struct ampk_region *region)
 {
     float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];

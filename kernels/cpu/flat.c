@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+/* The last vector may be shorter: simd.h treats elements from n on as missing. */
 AMPK_INLINE ampk_vec load(const float *p, size_t i, size_t n)
 {
     return ampk_vec_load(p, i, AMPK_FP32, n - i);
@@ -112,6 +113,7 @@ void AMPK_CPU(update_sgd)(struct ampk_context *ctx, const struct ampk_param *par
     }
 }
 
+/* The factors that are equal for all weights. */
 struct adam {
     float b1, b2, eps;
     float unbias1, unbias2; /* 1 - b^t */

@@ -30,6 +30,7 @@ struct pool {
     size_t index_bytes;
 };
 
+/* Darknet pads by pad/2 at the top and left; the caller gives the number of windows. */
 static struct pool make_pool(int size, int stride, int pad)
 {
     return (struct pool){size, stride, pad / 2, ampk_pool_index_bytes(size)};
@@ -213,6 +214,8 @@ AMPK_INLINE uint32_t unpool_rows(struct pool p, enum ampk_dtype T, const struct 
     return ampk_vec_amax_get(largest);
 }
 
+/* A band is a row of windows if windows tile, else one row of pixels: no two bands write one
+ * pixel. */
 void AMPK_CPU(maxpool_backward)(struct ampk_context *ctx, const struct ampk_tensor *dy,
                                 const void *argmax, int size, int stride, int pad,
                                 const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
@@ -273,6 +276,7 @@ void AMPK_CPU(avgpool_forward)(struct ampk_context *ctx, const struct ampk_tenso
     ampk_amax_raise(amax, largest);
 }
 
+/* Every pixel gets the same share of the gradient. */
 AMPK_INLINE uint32_t spread_image(enum ampk_dtype T, const void *dy, size_t area, size_t c,
                                   void *dx, bool accumulate)
 {

@@ -67,6 +67,7 @@ AMPK_INLINE uint32_t reduce_row(enum ampk_dtype T, const struct ampk_tensor *x, 
     return ampk_vec_amax_get(largest);
 }
 
+/* A row of the smaller tensor is the work of one thread, so no two threads write one pixel. */
 void AMPK_CPU(upsample)(struct ampk_context *ctx, const struct ampk_tensor *x, int stride,
                         float scale, bool reverse, const struct ampk_tensor *y, bool accumulate,
                         uint32_t *amax)
@@ -132,6 +133,7 @@ AMPK_INLINE uint32_t gradient_span_as(void *dst, const void *out, const void *d,
 }
 
 /* dst (+)= 0 */
+/* Overwriting must clear what has no partner; adding 0 only watches the magnitudes. */
 AMPK_INLINE uint32_t zero_span_as(void *dst, enum ampk_dtype T, size_t n, bool accumulate)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
@@ -185,6 +187,7 @@ static uint32_t zero_span(void *dst, enum ampk_dtype dtype, size_t n, bool accum
 
 /* ---- shortcut: same shape, or pixel by pixel ---- */
 
+/* Without n: all tensors of an operation have the same number of images. */
 static bool have_same_shape(const struct ampk_tensor *a, const struct ampk_tensor *b)
 {
     return a->c == b->c && a->h == b->h && a->w == b->w;
@@ -206,6 +209,7 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* The ratio of the widths decides the steps for both axes, as in Darknet. */
 static struct sampling find_sampling(const struct ampk_tensor *to, const struct ampk_tensor *from)
 {
     return (struct sampling){at_least_one(to->w / from->w), at_least_one(from->w / to->w),
@@ -251,6 +255,7 @@ static uint32_t add_sampled(struct ampk_context *ctx, const struct ampk_tensor *
     return largest;
 }
 
+/* Memory order is the same, so images are cut into flat pieces. */
 static uint32_t add_same(struct ampk_context *ctx, const struct ampk_tensor *x,
                          const struct ampk_tensor *add, float alpha, float beta,
                          enum ampk_activation activation, const struct ampk_tensor *out)
@@ -325,6 +330,7 @@ static uint32_t pass_same(struct ampk_context *ctx, const struct ampk_tensor *ou
     return largest;
 }
 
+/* The two gradients go to two tensors that accumulate independently. */
 void AMPK_CPU(shortcut_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
                                  const struct ampk_tensor *d, float alpha, float beta,
                                  enum ampk_activation activation, const struct ampk_tensor *dx,

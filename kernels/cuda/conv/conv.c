@@ -243,7 +243,8 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
-/* The planes kernel writes 16-bit types only; FP32 and TF32 operands take the general kernel. */
+/* Planes become 16-bit operands only (plane_gradient.cu). FP32 and TF32 operands take the general
+ * kernel. */
 void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                   const struct ampk_tensor *x,
                                   const struct ampk_bias_gradient *bias,

@@ -294,6 +294,7 @@ static void launch_pack(struct ampk_context *ctx, const struct ampk_tensor *x, b
                 area, tf32, static_cast<To *>(packed));
 }
 
+/* Eight channels at a time need a padded count that 8 divides; groups are not padded. */
 extern "C" void ampk_conv_pack(struct ampk_context *ctx, const struct ampk_tensor *x,
                                enum ampk_compute compute, int padded, void *packed)
 {
@@ -323,6 +324,8 @@ static void launch_unpack_nhwc(struct ampk_context *ctx, const From *packed, int
                 y->c, pixels, area, to, finish, amax);
 }
 
+/* Planes go through tiles; NHWC goes eight channels at a time if the addresses allow it, else one
+ * by one. */
 template <typename Finish, typename From, typename To>
 static void launch_unpack(struct ampk_context *ctx, const void *packed, int padded,
                           const struct ampk_tensor *y, Finish finish, uint32_t *amax)
@@ -384,6 +387,7 @@ extern "C" void ampk_conv_amax(struct ampk_context *ctx, const void *stored, enu
     });
 }
 
+/* Cuts a filter into tiles of at most TILE_VALUES values. */
 static struct weight_tiles tiles_of(const struct ampk_conv_weights *w)
 {
     struct weight_tiles t = {*w, 0, w->taps < TILE_TAPS ? w->taps : TILE_TAPS, 0, 0};

@@ -24,6 +24,7 @@ static void last_words(char *text, size_t size)
         if (*text == '\n' || *text == '\t') *text = ' ';
 }
 
+/* Keeps the first error of a set; returns whether this call failed. */
 static bool failed(struct ampk_cudnn_set *set, cudnnStatus_t status, const char *what)
 {
     if (status == CUDNN_STATUS_SUCCESS) return false;
@@ -44,6 +45,8 @@ void ampk_cudnn_clear(struct ampk_cudnn_set *set)
     set->error[0] = 0;
 }
 
+/* A set owns all its descriptors, so that no caller destroys one by one. A full set counts as lack
+ * of memory. */
 cudnnBackendDescriptor_t ampk_cudnn_make(struct ampk_cudnn_set *set,
                                          cudnnBackendDescriptorType_t type)
 {
@@ -87,6 +90,7 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *set,
 
 /* ---- tensors and operations ---- */
 
+/* How a tensor is stored; products are summed in FP32 in any case. */
 static cudnnDataType_t data_type(enum ampk_dtype t)
 {
     return t == AMPK_FP16   ? CUDNN_DATA_HALF
@@ -94,10 +98,13 @@ static cudnnDataType_t data_type(enum ampk_dtype t)
                             : CUDNN_DATA_FLOAT;
 }
 
+/* In elements; for weights n is k, and c is that of one group. */
 struct dimensions {
     int64_t n, c, h, w;
 };
 
+/* A tensor with the memory order and the alignment that tensor_core.h promises. Virtual tensors
+ * are FP32 values between operations. */
 static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t id,
                                             enum ampk_dtype dtype, struct dimensions d)
 {
@@ -165,6 +172,7 @@ static const struct pass_names names[] = {
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, "weight gradient"},
 };
 
+/* The operation of the pass itself. beta 1 adds to the old result. */
 static cudnnBackendDescriptor_t
 make_pass(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p, cudnnBackendDescriptor_t x,
           cudnnBackendDescriptor_t weights, cudnnBackendDescriptor_t y)
@@ -189,6 +197,7 @@ struct pointwise {
     cudnnBackendDescriptor_t x, b, y, dy, dx;
 };
 
+/* All arithmetic of the epilogue is FP32, as kernels.h demands. */
 static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struct pointwise p)
 {
     cudnnDataType_t precision = CUDNN_DATA_FLOAT;
@@ -220,6 +229,7 @@ static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struc
 
 /* ---- batch-norm's sums ---- */
 
+/* One FP32 number per channel. */
 static cudnnBackendDescriptor_t make_vector(struct ampk_cudnn_set *set, int64_t id, int channels)
 {
     return make_tensor(set, id, AMPK_FP32, (struct dimensions){1, channels, 1, 1});

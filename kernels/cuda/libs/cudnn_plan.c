@@ -40,6 +40,7 @@ static unsigned engine_notes(cudnnBackendDescriptor_t engine)
     return found;
 }
 
+/* Whether making a plan of this engine compiles code: a second or so at every start. */
 static bool is_compiled(cudnnBackendDescriptor_t engine)
 {
     cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -63,6 +64,8 @@ static bool is_acceptable(unsigned notes, enum ampk_compute compute)
 
 /* ---- choices ---- */
 
+/* The text of a choice goes into the file of plans; it means something to the same version of
+ * cuDNN only. */
 void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text, size_t size)
 {
     int used = snprintf(text, size, "%lld", (long long)choice->engine);
@@ -71,6 +74,7 @@ void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text,
                          (long long)choice->knob[i].type, (long long)choice->knob[i].value);
 }
 
+/* False for text that ampk_cudnn_choice_write did not write. */
 bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
 {
     char *end;
@@ -86,6 +90,7 @@ bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
     return good && !*end;
 }
 
+/* Compares engine and settings: the heuristics may name a choice more than once. */
 static bool same_choice(const struct ampk_cudnn_choice *a, const struct ampk_cudnn_choice *b)
 {
     return a->engine == b->engine && a->knobs == b->knobs &&
@@ -163,6 +168,8 @@ static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compu
 
 /* ---- heuristics ---- */
 
+/* Asks one heuristic for engines with settings, best guess first. For a device that is not here,
+ * cuDNN gets its properties instead of a handle. */
 static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_device *device,
                         cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
                         cudnnBackendDescriptor_t *configs)
@@ -182,6 +189,7 @@ static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_devi
                            CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, configs, LISTED);
 }
 
+/* Adds a choice unless it is there or the list is full. */
 static int add_choice(struct ampk_cudnn_choice *choices, int count, int most,
                       const struct ampk_cudnn_choice *choice)
 {
@@ -215,6 +223,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 
 /* ---- engines with settings ---- */
 
+/* An engine by its number, for this problem. */
 static cudnnBackendDescriptor_t make_engine(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_device *device,
                                             const struct ampk_tc_problem *p, int64_t engine)
@@ -230,6 +239,7 @@ static cudnnBackendDescriptor_t make_engine(struct ampk_cudnn_set *set,
     return ampk_cudnn_finalize(set, e, "an engine");
 }
 
+/* An engine with the settings of a choice. cuDNN rejects settings that the engine does not have. */
 static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_device *device,
                                             const struct ampk_tc_problem *p,
@@ -262,6 +272,7 @@ struct knob_range {
     int64_t type, least, most, step;
 };
 
+/* The range of each setting that the engine has. */
 static int read_ranges(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t engine,
                        struct knob_range *ranges)
 {
@@ -286,6 +297,8 @@ static int add_changed(struct ampk_cudnn_choice *choices, int count, int most,
     return possible ? add_choice(choices, count, most, &changed) : count;
 }
 
+/* Adds choices that differ in one setting. A setting with many values is varied by factors of 2,
+ * or the search would not end. */
 static int vary(const struct ampk_cudnn_choice *from, int knob, const struct knob_range *r,
                 struct ampk_cudnn_choice *choices, int count, int most)
 {
@@ -370,6 +383,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     return NULL;
 }
 
+/* A plan that meets the terms, or NULL with the reason. */
 static struct ampk_cudnn_plan *create_accepted(const struct ampk_cudnn_device *device,
                                                const struct ampk_tc_problem *p,
                                                const struct ampk_cudnn_terms *terms,
@@ -441,6 +455,7 @@ static void add_vectors(struct addresses *a, int64_t first_id, int count, const 
         add_address(a, first_id + i, at + (size_t)i * channels);
 }
 
+/* Only a data gradient also reads parameters and y. */
 static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
                      const struct ampk_tc_sums *s)
 {

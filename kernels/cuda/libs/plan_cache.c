@@ -38,6 +38,7 @@ static uint64_t checksum(const char *text)
     return sum;
 }
 
+/* Relative paths in the environment do not count: the file would depend on the current folder. */
 bool ampk_plan_cache_default_path(char *path, size_t path_size)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -74,6 +75,7 @@ static struct entry *add_entry(struct ampk_plan_cache *cache, const char *key)
     return e;
 }
 
+/* Takes copies of key and value. Without memory, the old value stays. */
 static bool set(struct ampk_plan_cache *cache, const char *key, const char *value)
 {
     char *copy = strdup(value);
@@ -94,6 +96,7 @@ const char *ampk_plan_cache_find(const struct ampk_plan_cache *cache, const char
     return e ? e->value : NULL;
 }
 
+/* Entries are lines: a tab or newline inside would break the file. */
 void ampk_plan_cache_add(struct ampk_plan_cache *cache, const char *key, const char *value)
 {
     if (strlen(key) + strlen(value) + CHECKSUM + 4 > LINE) return;
@@ -137,6 +140,7 @@ static int read_lines(struct ampk_plan_cache *cache, FILE *f)
     return damaged;
 }
 
+/* A missing file is no error: nothing has been timed yet. */
 static void read_file(struct ampk_plan_cache *cache, char *warning, size_t warning_size)
 {
     FILE *f = fopen(cache->path, "re");

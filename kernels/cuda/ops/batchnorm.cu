@@ -262,6 +262,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 /* ---- operations ---- */
 
+/* The cover of sums: few blocks, many rows for each thread (sums.h). */
 extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
                                         const struct ampk_bn_statistics *statistics)
 {
@@ -290,6 +291,7 @@ extern "C" void ampk_cuda_summed_statistics(struct ampk_context *ctx, const floa
                 (unsigned)y->c, ampk_pixel_count(y), *statistics);
 }
 
+/* Without a residual, y stands in for it, so that it does not change which access fits. */
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
                                          const struct ampk_batchnorm *bn,
                                          enum ampk_activation activation,
@@ -312,6 +314,8 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
+/* Work memory: the coefficients first, the partial sums behind them. The second kernel finds the
+ * coefficients there. */
 template <typename A, typename Activation>
 static struct ampk_coefficients
 run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &gradient, unsigned rows,
@@ -343,6 +347,7 @@ static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
     return by;
 }
 
+/* For conv_bn_backward, whose own kernel replaces the second one. */
 struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *ctx,
                                                 const struct ampk_layer_gradient *g, float *dscale,
                                                 float *dbias, uint32_t *db_amax)
@@ -434,6 +439,7 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
     ampk_with_access(run, from, to, at);
 }
 
+/* LINEAR does not read out; d stands in for it. */
 extern "C" void ampk_cuda_bias_backward(struct ampk_context *ctx,
                                         const struct ampk_bias_gradient *g,
                                         const struct ampk_tensor *dy)

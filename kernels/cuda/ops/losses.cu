@@ -67,6 +67,8 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_raise_amax(amax, largest_out);
 }
 
+/* Over channels, the values of one softmax lie far apart and cells are many: a thread for each.
+ * Over parts of a row they lie side by side: a block for each. */
 extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct ampk_softmax *o,
                                           const struct ampk_tensor *x,
                                           const struct ampk_tensor *out, uint32_t *amax)
@@ -183,6 +185,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
+/* Product and sum are rounded one by one (no fused multiply-add). */
 extern "C" void ampk_cuda_loss_backward(struct ampk_context *ctx, const float *delta, size_t n,
                                         float scale, float *dx, bool accumulate, uint32_t *amax)
 {

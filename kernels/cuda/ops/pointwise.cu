@@ -123,6 +123,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- operations ---- */
 
+/* A mask in NCHW order and a tensor in NHWC meet pixel by pixel. */
 extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_tensor *x,
                                   const uint8_t *keep, float scale, const struct ampk_tensor *y,
                                   bool accumulate, uint32_t *amax)
@@ -139,6 +140,7 @@ extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_te
     ampk_with_access(run, from, to);
 }
 
+/* A clipped tensor is no slice, so it is taken as flat. */
 extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tensor *x, float limit)
 {
     struct ampk_view v = ampk_flat(x);
@@ -150,6 +152,7 @@ extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tenso
     ampk_with_access(run, v);
 }
 
+/* Number i belongs to element i whatever the grid, so the mask does not depend on the device. */
 extern "C" void ampk_cuda_dropout_draw(struct ampk_context *ctx, const struct ampk_draw *draw,
                                        float probability, uint8_t *keep, size_t n)
 {

@@ -20,6 +20,7 @@ struct pool {
     ampk_sides input, windows;
 };
 
+/* Darknet pads by pad/2 at the top and left; the caller gives the number of windows. */
 static struct pool make_pool(int size, int stride, int pad, const struct ampk_tensor *x,
                              const struct ampk_tensor *y)
 {
@@ -152,12 +153,14 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- operations ---- */
 
+/* The same rule in forward and backward: the window's size alone decides the type of an index. */
 extern "C" size_t ampk_cuda_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
     return (size_t)ampk_pixel_count(y) * y->c *
            (size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
 }
 
+/* Rows of the loop are output pixels. */
 template <typename Index>
 static void run_pool(struct ampk_context *ctx, pool p, const struct ampk_tensor *x,
                      const struct ampk_tensor *y, Index *index)
@@ -183,6 +186,7 @@ extern "C" void ampk_cuda_maxpool_forward(struct ampk_context *ctx, const struct
         run_pool(ctx, p, x, y, (uint32_t *)argmax);
 }
 
+/* Rows of the loop are input pixels. */
 template <typename Index>
 static void run_unpool(struct ampk_context *ctx, pool p, const struct ampk_tensor *dy,
                        const Index *index, const struct ampk_tensor *dx, bool accumulate,
@@ -210,6 +214,8 @@ extern "C" void ampk_cuda_maxpool_backward(struct ampk_context *ctx, const struc
         run_unpool(ctx, p, dy, (const uint32_t *)argmax, dx, accumulate, amax);
 }
 
+/* One block per image and run of channels: no sum is split over blocks, so no work memory is
+ * needed. */
 extern "C" void ampk_cuda_avgpool_forward(struct ampk_context *ctx, const struct ampk_tensor *x,
                                           const struct ampk_tensor *y, uint32_t *amax)
 {

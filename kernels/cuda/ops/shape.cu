@@ -135,6 +135,7 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* The ratio of the widths decides the steps for both axes, as in Darknet. */
 static struct sampling find_sampling(const struct ampk_tensor *to, const struct ampk_tensor *from)
 {
     return {at_least_one(to->w / from->w),
@@ -263,6 +264,7 @@ static struct ampk_sides sides_of(const struct ampk_tensor *t)
     return {t->h, t->w};
 }
 
+/* Upsampling and its backward are both this call: reverse sums what forward copied. */
 extern "C" void ampk_cuda_upsample(struct ampk_context *ctx, const struct ampk_tensor *x,
                                    int stride, float scale, bool reverse,
                                    const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
@@ -281,6 +283,7 @@ extern "C" void ampk_cuda_upsample(struct ampk_context *ctx, const struct ampk_t
     ampk_with_access(run, from, to);
 }
 
+/* Without n: all tensors of an operation have the same number of images. */
 static bool have_same_shape(const struct ampk_tensor *a, const struct ampk_tensor *b)
 {
     return a->c == b->c && a->h == b->h && a->w == b->w;
@@ -350,6 +353,7 @@ extern "C" void ampk_cuda_shortcut_backward(struct ampk_context *ctx, const stru
     if (dadd) pass_to(ctx, out, d, beta, activation, dadd, dadd_accumulate, dadd_amax);
 }
 
+/* Single elements through ampk_any: a permutation has no runs to rely on. */
 template <typename Map>
 static void run_permute(struct ampk_context *ctx, const Map &map, const struct ampk_tensor *src,
                         const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)

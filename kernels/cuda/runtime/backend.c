@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Closes the libraries first: they hold plans on this device. */
 static void context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -15,6 +16,7 @@ static void context_destroy(struct ampk_context *ctx)
     ampk_cuda_context_destroy(ctx);
 }
 
+/* 0 bytes are a valid request. */
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
     (void)ctx;
@@ -71,6 +73,7 @@ static void release(struct ampk_context *ctx)
  * program that waits for the device spoils a recording. */
 enum { MOST_FAILED_RECORDINGS = 3 };
 
+/* Always returns false, for callers to pass on. Says once that recording has ended. */
 static bool recording_failed(struct ampk_context *ctx)
 {
     if (++ctx->failed_recordings < MOST_FAILED_RECORDINGS) return false;
@@ -109,6 +112,7 @@ static void record_play(struct ampk_context *ctx, struct ampk_recording *recordi
     abort();
 }
 
+/* Waits first: the recording may still be running. */
 static void record_free(struct ampk_context *ctx, struct ampk_recording *recording)
 {
     ampk_cuda_wait(ctx);
@@ -116,6 +120,7 @@ static void record_free(struct ampk_context *ctx, struct ampk_recording *recordi
     if (--ctx->recordings == 0) ampk_cuda_work_tidy(ctx);
 }
 
+/* Every operation that backend.h lists goes into the table under its own name. */
 #define ENTRY(operation) .operation = ampk_cuda_##operation,
 const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .watching_costs = true,

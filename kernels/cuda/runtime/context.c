@@ -23,6 +23,7 @@ static int compiled_for(int capability)
     return last <= capability ? last : of[0] <= capability ? of[0] : 0;
 }
 
+/* Opens the device that this thread uses, and rejects one that no compiled code runs on. */
 static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 {
     if (ampk_rt_device_count() < 1) {
@@ -46,6 +47,7 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
     return true;
 }
 
+/* The counters start at 0; each kernel that uses them leaves them at 0. */
 static bool make_counters(struct ampk_context *ctx)
 {
     size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
@@ -66,6 +68,7 @@ static bool make_streams(struct ampk_context *ctx)
     return ctx->stream && ctx->turn && ctx->side && ctx->fork && ctx->join;
 }
 
+/* Also destroys a context that was made only in part. */
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -124,6 +127,7 @@ void ampk_cuda_work_tidy(struct ampk_context *ctx)
     }
 }
 
+/* Keeps the work memory for the recordings that use it. */
 static bool leave_to_recordings(struct ampk_context *ctx)
 {
     struct ampk_outgrown *o = malloc(sizeof *o);
@@ -159,6 +163,8 @@ void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
     abort();
 }
 
+/* Only as many blocks as are resident at once: each then loops, and none waits for another to end.
+ */
 unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_block, int threads)
 {
     size_t needed = (items + per_block - 1) / per_block;
