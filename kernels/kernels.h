@@ -6,27 +6,27 @@
  * same operation of the reference.
  *
  * Rules that hold for every operation
- *    - Tensors are described by struct ampk_tensor. Shapes are logical (n, c, h, w) whatever the
- *      layout; strides, pitches and array lengths count elements, sizes of memory count bytes.
- *    - Storage is FP16, BF16 or FP32; arithmetic is FP32. A convolution first rounds its operands
- * to the compute type of its shape (FP16: exactly what a Tensor Core reads) and sums the products
- *      in FP32.
- *    - An operation rounds its result once, to nearest even, when it stores the result. A finite
- *      FP32 value that is too large for FP16 becomes inf; `amax` shows it.
- *    - `amax` points to a word. The operation raises that word to the largest |v| among the FP32
- *      values that it is about to store. NULL: the caller does not want to know. The word holds
- *      IEEE-754 bits without the sign, so comparing words as unsigned numbers compares magnitudes,
- *      with inf and NaN above every finite value. No operation lowers the word.
- *      Exception: where a library stores a convolution's result itself, amax may see the rounded
- *      values. A value that FP16 cannot hold then counts as 65520, the smallest magnitude that FP16
- *      rounds to inf.
- *    - `accumulate` true: dst += result, computed in FP32 and rounded once. False: the operation
- *      overwrites dst, and the old contents do not matter, not even NaN.
- *    - Inputs and outputs do not overlap, unless the operation says "may alias".
- *    - Results do not depend on the number of threads: shapes alone decide how a sum is split.
- *    - Only creating and allocating can fail. They return NULL and write the reason to err. Create
- *      functions reserve the memory that later operations need.
- *    - A device backend runs operations in call order on its own stream; `read` waits for them. */
+ *  - Tensors are described by struct ampk_tensor. Shapes are logical (n, c, h, w) whatever the
+ *    layout; strides, pitches and array lengths count elements, sizes of memory count bytes.
+ *  - Storage is FP16, BF16 or FP32; arithmetic is FP32. A convolution first rounds its operands to
+ *    the compute type of its shape (FP16: exactly what a Tensor Core reads). It sums the products
+ *    in FP32.
+ *  - An operation rounds its result once, to nearest even, when it stores the result. A finite
+ *    FP32 value that is too large for FP16 becomes inf; `amax` shows it.
+ *  - `amax` points to a word. The operation raises that word to the largest |v| among the FP32
+ *    values that it is about to store. NULL: the caller does not want to know. The word holds
+ *    IEEE-754 bits without the sign, so comparing words as unsigned numbers compares magnitudes,
+ *    with inf and NaN above every finite value. No operation lowers the word.
+ *    Exception: where a library stores a convolution's result itself, amax may see the rounded
+ *    values. A value that FP16 cannot hold then counts as 65520, the smallest magnitude that FP16
+ *    rounds to inf.
+ *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: the operation
+ *    overwrites dst, and the old contents do not matter, not even NaN.
+ *  - Inputs and outputs do not overlap, unless the operation says "may alias".
+ *  - Results do not depend on the number of threads: shapes alone decide how a sum is split.
+ *  - Only creating and allocating can fail. They return NULL and write the reason to err. Create
+ *    functions reserve the memory that later operations need.
+ *  - A device backend runs operations in call order on its own stream; `read` waits for them. */
 #ifndef AMPK_KERNELS_H
 #define AMPK_KERNELS_H
 
@@ -81,8 +81,8 @@ struct ampk_tensor {
     int pitch;           /* elements; >= c; 0: c */
 };
 
-/* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw. The output has n x
- * k images of height (h+2*pad-kh)/stride+1, and the width likewise. A connected layer is the case
+/* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw. The output is
+ * n x k x oh x ow with oh = (h+2*pad-kh)/stride+1, and ow likewise. A connected layer is the case
  * kh=h, kw=w, pad=0: Darknet stores its weights as [k][c][h][w], too. */
 struct ampk_conv_shape {
     int n, c, h, w;
@@ -211,8 +211,8 @@ struct ampk_span {
 
 /* ---- losses of FP32 heads ----
  *
- * A head's input, output and delta are dense FP32 NCHW of n images. truth is Darknet's net.truth.
- * Like every array here, both are in backend memory. The formulas are those of Darknet's GPU code.
+ * A head's input, output and delta are dense FP32 NCHW of n images. truth is Darknet's net.truth,
+ * in backend memory like every array here. The formulas are those of Darknet's GPU code.
  * Darknet's CPU code has the same formulas with errors: in region's softmax tree and backward, the
  * sign of a smooth L1 cost, wgan, and label smoothing. We differ from both in two ways: `spatial`
  * softmax is over the channels of each location, and a masked cost does not change its input.

@@ -192,10 +192,11 @@ static const float *read_spread(struct first_layer *f, float *to)
 }
 
 /* How far the two gradients may be apart, in R:
- *       2^-8, 2^-5   the library's rounding to FP16 or BF16, of 8 R
- *       2^-24 each   of the products that it adds up in a row: for 16 of them a rounding of 8 R, or
- * a cut, which is twice as much; n / 64 in a row, or where n is small all; ours has fewer 2^-14
- * whatever n is */
+ *     2^-8, 2^-5   the library's rounding to FP16 or BF16, of 8 R
+ *     2^-24 each   of the products that it adds up in a row: for 16 of them a rounding of 8 R, or a
+ *                  cut, which is twice as much; n / 64 in a row, or where n is small all; ours has
+ *                  fewer
+ *     2^-14        whatever n is */
 static double slack_of(const struct first_layer *f)
 {
     enum ampk_dtype dtype = f->plan->problem.result;

@@ -95,10 +95,9 @@ static double count_of(const struct summing *s)
 }
 
 /* How far the results of two engines may be apart:
- *       2^-10           of a value: each rounds it to FP16 once
- *       2^-22 products  of the largest sum, in R, in a value: each product rounds or cuts it, twice
- *       2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number,
- * twice
+ *     2^-10           of a value: each rounds it to FP16 once
+ *     2^-22 products  of the largest sum, in R, in a value: each product rounds or cuts it, twice
+ *     2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number, twice
  */
 static double slack_of_results(const struct summing *s, double largest)
 {

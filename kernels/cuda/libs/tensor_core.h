@@ -1,4 +1,4 @@
-/* What the CUDA backend asks of the libraries that drive Tensor Cores: one pass of a convolution
+/* The work that the libraries for Tensor Cores do for the CUDA backend: one pass of a convolution
  * on packed operands.
  *
  * Two implementations: plans.c on cuDNN and cuBLASLt, and tests/emulation/tensor_core_host.c,
