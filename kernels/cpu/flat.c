@@ -28,7 +28,8 @@ static uint32_t find_largest(const float *x, size_t n)
     return ampk_vec_amax_get(largest);
 }
 
-/* Every operation below cuts its array into pieces of a fixed size, which the threads share. */
+/* The operations below, except copies, cut their arrays into pieces of a fixed size, which the
+ * threads share. */
 void AMPK_CPU(amax)(struct ampk_context *ctx, const float *x, size_t n, uint32_t *amax)
 {
     size_t pieces = ampk_pieces(n);

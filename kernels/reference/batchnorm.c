@@ -38,6 +38,8 @@ static float roll(float rolling, double batch)
     return (float)((double).99f * rolling + (double).01f * batch);
 }
 
+/* Sums about the rolling mean of before, as kernels.h says; in double the shift would not matter.
+ */
 void ampk_ref_bn_statistics(struct ampk_context *context, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *s)
 {
@@ -188,6 +190,7 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
     free(g);
 }
 
+/* The sums are of g before it is rounded; kernels.h allows either. */
 void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *to, const double *d, double *g)
 {
     const struct ampk_tensor *y = to->y;

@@ -51,12 +51,14 @@ struct element {
     double delta, error;
 };
 
+/* Cross-entropy, for truths that need not be 0 or 1. */
 static struct element softmax_element(double p, double t, bool masked)
 {
     if (masked && t == AMPK_TRUTH_UNKNOWN) return (struct element){0, 0};
     return (struct element){t - p, t != 0 ? -log(p) : 0};
 }
 
+/* 1e-7 keeps the logarithms finite, as in Darknet. */
 static struct element logistic_element(double p, double t)
 {
     return (struct element){t - p, -t * log(p + 1e-7) - (1 - t) * log(1 - p + 1e-7)};
@@ -90,6 +92,7 @@ static struct element cost_element(const struct ampk_cost *o, double x, double t
 
 /* ---- losses ---- */
 
+/* A loss of this file reports its cost only. */
 static void finish(struct ampk_context *context, float *delta, size_t count, double cost,
                    struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {

@@ -27,9 +27,9 @@ static const int MARGIN = 4;
 static const int STAGED_ROWS = ROWS + 2, STAGED_COLUMNS = COLUMNS + 2 * MARGIN;
 static const int PIXEL = 2; /* words of a staged pixel */
 
-/* Blocks leave their sums in work memory, in groups. The last block of each group adds up the
- * group; the block of the last group adds up the groups. This bounds the loads in a row by GROUP
- * twice. */
+/* Blocks leave their sums in work memory, in groups. The last block of a group to finish adds up
+ * the group; the last of these blocks adds up the groups. So no block reads more than GROUP rows
+ * at either step. */
 static const unsigned GROUP = 32, MOST_BLOCKS = GROUP * GROUP;
 static const unsigned FILL = 256; /* Enough blocks to keep a large GPU busy. */
 
@@ -265,7 +265,7 @@ static __device__ __forceinline__ bool gather_all(float *shared, unsigned width,
            gather(shared, width, of_groups, group, groups, counters + GROUP);
 }
 
-/* What a lane keeps from tile to tile: the sums of y - shift and of its square, for its 2 * J
+/* The state of a lane from tile to tile: the sums of y - shift and of its square, for its 2 * J
  * filters. */
 template <int J> struct lane_sums {
     static const int OWN = 2 * J;

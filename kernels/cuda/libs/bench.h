@@ -1,5 +1,5 @@
-/* What plans for one problem are timed on: operands, result and workspace of its size, and the
- * clock. */
+/* Operands, result and workspace of a problem's size, on which its plans are timed, and the clock.
+ */
 #ifndef AMPK_CUDA_BENCH_H
 #define AMPK_CUDA_BENCH_H
 

@@ -49,6 +49,8 @@ bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     return false;
 }
 
+/* The description of the product serves only to ask, and is made again for each algorithm that is
+ * tried. */
 int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size_t workspace_limit,
                        cublasLtMatmulAlgo_t *algorithms, int most, char *why, size_t why_size)
 {

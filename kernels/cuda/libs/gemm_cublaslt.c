@@ -96,8 +96,8 @@ static bool prefer(cublasLtMatmulPreference_t preference,
     return !cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size);
 }
 
-/* What algorithms must accept: any operands of ampk_tc_run. How they may add partial sums: not in
- * place, whose order changes from run to run, and not rounded below the compute type. */
+/* An algorithm must accept any operands of ampk_tc_run. It may add partial sums, but not in place,
+ * where their order changes from run to run, and not rounded below the compute type. */
 static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {

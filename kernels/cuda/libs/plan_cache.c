@@ -52,6 +52,7 @@ bool ampk_plan_cache_default_path(char *path, size_t path_size)
 
 /* ---- entries ---- */
 
+/* Linear: entries are looked up when a convolution is made, not in a pass. */
 static struct entry *find(const struct ampk_plan_cache *cache, const char *key)
 {
     for (size_t i = 0; i < cache->count; i++)

@@ -225,6 +225,7 @@ static int places_for(size_t length)
     return places;
 }
 
+/* A tile always has TILE elements: if one side is short, the other is long. */
 static struct matrix make_matrix(size_t rows, size_t columns, size_t src_step, size_t dst_step)
 {
     static const int TILE_PLACES = 12; /* 2^12 = TILE */

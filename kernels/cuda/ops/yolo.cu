@@ -62,8 +62,8 @@ struct yolo_head : ampk_head {
         draw_box(box, 2 - box.w * box.h, first, anchor, cell);
     }
 
-    /* The anchor with the best overlap takes the truth. If this head does not have that anchor,
-     * nobody does: another yolo layer has it. */
+    /* The anchor with the best overlap decides. If this head lacks that anchor, the truth gets no
+     * box here. */
     __device__ ampk_taken assign(int, const float *t) const
     {
         ampk_box box = {0, 0, t[2], t[3]};
