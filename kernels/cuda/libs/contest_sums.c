@@ -183,9 +183,9 @@ enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
 /* The variance among the parameters below. */
 static const float VARIANCE = 1;
 
-/* y is in [0, 1]. The activation turns at a point between .5 and .75 that is halfway from one FP16
- * number to the next, so that no rounding decides which side y is on; every other channel falls
- * there, so that a half to three quarters of its values are negative. */
+/* Chooses parameters for y in [0, 1]. The activation turns at a point between .5 and .75 that lies
+ * halfway from one FP16 number to the next, so that no rounding decides on which side y is. Every
+ * other channel has a negative scale: its input falls as y rises. */
 static void choose_parameters(float *to, int channels)
 {
     float *scale = to, *bias = scale + channels, *mean = bias + channels,
@@ -295,10 +295,10 @@ static bool sums_agree(const struct summing *s, const float *a, const float *b, 
     return true;
 }
 
-/* A quarter of g and more is as large as the plain gradient: its R is half as large at least, and
- * no sum is larger than 4 of that. A slope of 0 in place of leaky's takes a tenth from what is
- * negative: more than the slack where that has a mean as large as its spread, which the bench's
- * operands give most channels. */
+/* At least a quarter of g is as large as the plain gradient: the R of g is at least half of that
+ * of the plain gradient, and no sum is larger than 4 of it. An engine that takes a slope of 0 in
+ * place of leaky's loses a tenth of what is negative. That exceeds the slack where the negative
+ * part has a mean as large as its spread, which the bench's operands give most channels. */
 static enum ampk_tc_verdict check_gradients(void *bench)
 {
     struct summing *s = bench;
