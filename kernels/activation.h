@@ -1,9 +1,9 @@
-/* Darknet's activations and their gradients (activations.h there), for C and for CUDA. The gradient
- * is a function of the activation's OUTPUT, as in Darknet.
+/* Darknet's activations and their gradients (activations.h there), for C and for CUDA. As in
+ * Darknet, the gradient is a function of the activation's OUTPUT: backward need not keep the
+ * input.
  *
- * Arithmetic is FP32, inside exp and tanh double as in Darknet. Of Darknet's formulas only tanh is
- * written otherwise: (exp(2x)-1)/(exp(2x)+1) is NaN from x = 355 on.
- */
+ * Arithmetic is FP32, but double inside exp and tanh, as in Darknet. We changed one formula: tanh.
+ * Darknet's (exp(2x)-1)/(exp(2x)+1) is NaN from x = 355 on. */
 #ifndef AMPK_ACTIVATION_H
 #define AMPK_ACTIVATION_H
 
@@ -17,7 +17,7 @@
 #define AMPK_FORMULA static inline
 #endif
 
-/* Where x is not above 0. */
+/* The slope of an activation of two slopes where x is not above 0. Above 0 the slope is 1. */
 static inline float ampk_slope_below(enum ampk_activation two_slopes)
 {
     switch (two_slopes) {
@@ -32,6 +32,7 @@ static inline float ampk_slope_below(enum ampk_activation two_slopes)
     }
 }
 
+/* LINEAR is the default case. */
 AMPK_FORMULA float ampk_activate(float x, enum ampk_activation a)
 {
     switch (a) {

@@ -1,10 +1,11 @@
-/* What follows from a convolution's shape in every backend. */
+/* Facts that every backend derives from a convolution's shape. */
 #ifndef AMPK_CONV_SHAPE_H
 #define AMPK_CONV_SHAPE_H
 
 #include "kernels.h"
 
-/* NULL if the shape can be computed, else what is wrong with it. */
+/* NULL if the shape can be computed, else the fault in words. The checks come before any size is
+ * computed from the shape, because a stride or a group count of 0 would divide by 0. */
 static inline const char *ampk_conv_shape_fault(const struct ampk_conv_shape *s)
 {
     if (s->n < 1 || s->c < 1 || s->h < 1 || s->w < 1 || s->k < 1) return "an empty tensor";
@@ -16,12 +17,13 @@ static inline const char *ampk_conv_shape_fault(const struct ampk_conv_shape *s)
     return NULL;
 }
 
-/* A side of the output, from the input's. */
+/* A side of the output (height or width) from the same side of the input and of the window. */
 static inline int ampk_conv_out(const struct ampk_conv_shape *s, int side, int window)
 {
     return (side + 2 * s->pad - window) / s->stride + 1;
 }
 
+/* Master weights: float [k][c/groups][kh][kw]. */
 static inline size_t ampk_conv_weight_count(const struct ampk_conv_shape *s)
 {
     return (size_t)s->k * (s->c / s->groups) * s->kh * s->kw;

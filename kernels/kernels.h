@@ -1,33 +1,32 @@
 /* The contract between executors and backends.
  *
  * A backend is one constant table of functions (struct ampk_backend). There are three: `cpu`
- * (oneDNN + vector code), `cuda`, and `reference` (double precision, slow, tests only).
- * Executors call nothing else, so a backend can be tried against the reference operation by
- * operation.
+ * (oneDNN and vector code), `cuda`, and `reference` (double precision, slow, for tests only).
+ * Executors call nothing but this table, so tests can compare each operation of a backend with the
+ * same operation of the reference.
  *
  * Rules that hold for every operation
- *  - Tensors are described by struct ampk_tensor; shapes are logical (n, c, h, w) whatever the
- *    layout.
+ *  - Tensors are described by struct ampk_tensor. Shapes are logical (n, c, h, w) whatever the
+ *    layout; strides, pitches and array lengths count elements, sizes of memory count bytes.
  *  - Storage is FP16, BF16 or FP32; arithmetic is FP32. A convolution first rounds its operands to
- *    the compute type of its shape (FP16: exactly what a Tensor Core reads) and sums the products
+ *    the compute type of its shape (FP16: exactly what a Tensor Core reads). It sums the products
  *    in FP32.
- *  - Results are rounded once, to nearest even, when they are stored. A finite FP32 value that is
- *    too large for FP16 becomes inf; `amax` shows it.
- *  - `amax` points to a word that an operation raises to the largest |v| among the FP32 values that
- *    it is about to store; NULL: nobody wants to know. The word holds IEEE-754 bits without the
- *    sign, so that unsigned order is the order of magnitude, with inf and NaN above every finite
- *    value. No operation lowers it.
+ *  - An operation rounds its result once, to nearest even, when it stores the result. A finite
+ *    FP32 value that is too large for FP16 becomes inf; `amax` shows it.
+ *  - `amax` points to a word. The operation raises that word to the largest |v| among the FP32
+ *    values that it is about to store. NULL: the caller does not want to know. The word holds
+ *    IEEE-754 bits without the sign, so comparing words as unsigned numbers compares magnitudes,
+ *    with inf and NaN above every finite value. No operation lowers the word.
  *    Exception: where a library stores a convolution's result itself, amax may see the rounded
- *    values. What FP16 cannot hold then counts as 65520, the smallest magnitude that FP16 rounds to
- *    inf.
- *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: dst is
- * overwritten, and its old contents do not matter, not even NaN.
+ *    values. A value that FP16 cannot hold then counts as 65520, the smallest magnitude that FP16
+ *    rounds to inf.
+ *  - `accumulate` true: dst += result, computed in FP32 and rounded once. False: the operation
+ *    overwrites dst, and the old contents do not matter, not even NaN.
  *  - Inputs and outputs do not overlap, unless the operation says "may alias".
  *  - Results do not depend on the number of threads: shapes alone decide how a sum is split.
- *  - Only creating and allocating can fail: that returns NULL, with the reason in err. Create
- *    functions reserve what later operations need.
- *  - A device backend runs operations in call order on its own stream; `read` waits for them.
- */
+ *  - Only creating and allocating can fail. They return NULL and write the reason to err. Create
+ *    functions reserve the memory that later operations need.
+ *  - A device backend runs operations in call order on its own stream; `read` waits for them. */
 #ifndef AMPK_KERNELS_H
 #define AMPK_KERNELS_H
 
@@ -37,17 +36,20 @@
 
 enum ampk_dtype { AMPK_FP32, AMPK_FP16, AMPK_BF16 };
 
-/* Magnitudes as amax holds them: inf, and 65520, the smallest that FP16 rounds to inf. */
+/* Two magnitudes in the form of amax: inf, and 65520, the smallest magnitude that FP16 rounds to
+ * inf. */
 #define AMPK_INF_BITS           0x7f800000u
 #define AMPK_FP16_OVERFLOW_BITS 0x477ff000u
 
-/* What a convolution rounds its operands to. TF32: 10 mantissa bits, FP32 range; stored as FP32. */
+/* The type to which a convolution rounds its operands. TF32 has 10 mantissa bits and the range of
+ * FP32, and is stored as FP32. */
 enum ampk_compute { AMPK_COMPUTE_FP32, AMPK_COMPUTE_TF32, AMPK_COMPUTE_FP16, AMPK_COMPUTE_BF16 };
 
+/* The order of elements in memory; the last letter changes fastest. */
 enum ampk_layout { AMPK_NHWC, AMPK_NCHW };
 
-/* Darknet's activations, same order as its enum ACTIVATION (activations.h); formulas are Darknet's,
- * gradients are functions of the activation's output, as there. */
+/* Darknet's activations, in the order of its enum ACTIVATION (activations.h). The formulas are
+ * Darknet's. As in Darknet, gradients are functions of the activation's output. */
 enum ampk_activation {
     AMPK_LOGISTIC,
     AMPK_RELU,
@@ -66,21 +68,22 @@ enum ampk_activation {
     AMPK_ACTIVATIONS
 };
 
-/* Image i starts image_stride elements after image i-1, so that a tensor can be part of a flat
- * concatenation. An image is dense, except in a slice: that is some channels of a wider NHWC
- * tensor, whose pixels start `pitch` elements apart. Only operations that say so take slices. */
+/* Image i starts image_stride elements after image i-1, so a tensor can be a part of a flat
+ * concatenation. Each image is dense, with one exception: a slice. A slice is a run of channels of
+ * a wider NHWC tensor; its pixels start `pitch` elements apart. Only operations that say so take
+ * slices. */
 struct ampk_tensor {
     void *data;
     enum ampk_dtype dtype;
     enum ampk_layout layout;
     int n, c, h, w;
-    size_t image_stride; /* >= pitch*h*w */
-    int pitch;           /* >= c; 0: c */
+    size_t image_stride; /* elements; >= pitch*h*w */
+    int pitch;           /* elements; >= c; 0: c */
 };
 
-/* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw; out h =
- * (h+2*pad-kh)/stride+1. A connected layer is the case kh=h, kw=w, pad=0: its weights are
- * [k][c][h][w] in Darknet too. */
+/* Convolution of an n x c x h x w input with k filters of (c/groups) x kh x kw. The output is
+ * n x k x oh x ow with oh = (h+2*pad-kh)/stride+1, and ow likewise. A connected layer is the case
+ * kh=h, kw=w, pad=0: Darknet stores its weights as [k][c][h][w], too. */
 struct ampk_conv_shape {
     int n, c, h, w;
     int k, kh, kw, stride, pad, groups;
@@ -92,29 +95,30 @@ struct ampk_conv_shape {
 struct ampk_context; /* a backend's threads, streams, workspace */
 struct ampk_conv;    /* one convolution: plans, rounded weights and their gradient in the backend's
                         own layout */
-struct ampk_recording; /* operations to be run again */
+struct ampk_recording; /* recorded operations, to be run again */
 
-/* Darknet has three variants of batch-norm, one for each way to build it; ours follows the build
- * that it replaces. x_hat = (x-mean) * forward factor.
- *                        forward factor            variance of a training batch
- *   Darknet on the CPU   1 / (sqrt(variance)+1e-6)   unbiased (count-1)
- *   Darknet on the GPU   1 / sqrt(variance+1e-5)     unbiased
- *   cuDNN                1 / sqrt(variance+1e-5)     biased (count)
- * All three add the unbiased variance to the rolling one and normalize with the same forward factor
- * at inference. All three differentiate 1/sqrt(variance+1e-5) and the biased variance in backward,
- * which is the true derivative of cuDNN's variant only. */
+/* Darknet has three variants of batch-norm, and the way it was built selects one. We follow the
+ * build that we replace. x_hat = (x-mean) * forward factor.
+ *                          forward factor            variance of a training batch
+ *     Darknet on the CPU   1 / (sqrt(variance)+1e-6)   unbiased (count-1)
+ *     Darknet on the GPU   1 / sqrt(variance+1e-5)     unbiased
+ *     cuDNN                1 / sqrt(variance+1e-5)     biased (count)
+ * All three add the unbiased variance to the rolling one and normalize with the same forward
+ * factor at inference. All three differentiate 1/sqrt(variance+1e-5) and the biased variance in
+ * backward. That is the true derivative of cuDNN's variant only. */
 enum ampk_bn_rule { AMPK_BN_DARKNET_CPU, AMPK_BN_DARKNET_GPU, AMPK_BN_CUDNN };
 
-/* Batch-norm of one layer; arrays of c floats. */
+/* Batch-norm of one layer. Each array has c floats, one per channel. */
 struct ampk_batchnorm {
     const float *scale, *bias;    /* gamma, beta */
-    const float *mean, *variance; /* of this batch when training, else the rolling ones */
+    const float *mean, *variance; /* of this batch in training, else the rolling ones */
     enum ampk_bn_rule rule;
 };
 
-/* Statistics of a layer's values in a training pass; arrays of c floats. mean and variance are
- * those of this batch and are overwritten. rolling = .99*rolling + .01*batch for both. amax watches
- * the rolling statistics: an inf or NaN there would stay for the rest of the training. */
+/* Statistics of a layer's values in a training pass; each array has c floats. The operation
+ * overwrites mean and variance with those of this batch, and updates rolling = .99*rolling +
+ * .01*batch for both. amax watches the rolling statistics, because an inf or NaN there would stay
+ * for the rest of the training. */
 struct ampk_bn_statistics {
     float *mean, *variance;
     float *rolling_mean, *rolling_variance;
@@ -122,18 +126,20 @@ struct ampk_bn_statistics {
     uint32_t *amax;
 };
 
-/* The sums of batch-norm's backward, for a convolution whose data gradient computes them on the
- * way. y is batch-norm's input; the convolution's input is what bn_act_forward made of y. */
+/* The sums that batch-norm's backward needs. A convolution's data gradient can compute them on the
+ * way. y is batch-norm's input; the convolution's input is the result of bn_act_forward on y. */
 struct ampk_gradient_sums {
     const struct ampk_tensor *y;
     const struct ampk_batchnorm *bn;
-    enum ampk_activation activation; /* the one that conv_sums_gradients was asked about */
-    float *sums; /* of g, then of g * (y - mean), 2c floats at a multiple of 16 bytes */
+    enum ampk_activation activation; /* as given to conv_sums_gradients */
+    float *sums; /* c sums of g, then c sums of g * (y - mean); 16-byte aligned */
 };
 
-/* The gradient that comes back to a layer with batch-norm and an activation of two slopes. It
- * selects the operation that continues: with argmax bn_act_pool_backward (d: gradient at the
- * maxima), with sums bn_backward_summed (d: its g), with neither bn_act_backward. */
+/* The gradient that comes back to a layer with batch-norm and an activation of two slopes. The
+ * fields argmax and sums select the operation that continues:
+ *     argmax set   bn_act_pool_backward; d is the gradient at the maxima
+ *     sums set     bn_backward_summed; d is g of that operation
+ *     neither      bn_act_backward */
 struct ampk_layer_gradient {
     const struct ampk_tensor *y; /* batch-norm's input */
     const struct ampk_batchnorm *bn;
@@ -143,8 +149,8 @@ struct ampk_layer_gradient {
     const float *sums;  /* NULL: none */
 };
 
-/* The gradient at the output of a convolution with bias and activation is factor * d; the gradient
- * of the bias goes to dbias. */
+/* The gradient at the output of a convolution with bias and activation: factor * d. The gradient
+ * of the bias goes to dbias, c floats. */
 struct ampk_bias_gradient {
     const struct ampk_tensor *out, *d; /* as bias_act_backward has them */
     enum ampk_activation activation;
@@ -158,11 +164,11 @@ struct ampk_param {
     float *value;
     float *update;     /* SGD: Darknet's weight_updates, the momentum */
     float *m, *v;      /* Adam: its moments */
-    const float *grad; /* times 1 / unscale, a power of two */
+    const float *grad; /* the true gradient times 1 / unscale, a power of two */
     size_t n;
     float unscale;
     float rate, decay_batch; /* decay times batch */
-    float clip;              /* > 0: value is clamped to +-clip */
+    float clip;              /* > 0: clamp value to +-clip */
 };
 
 /* New master weights of a convolution, float [k][c/groups][kh][kw]. */
@@ -172,25 +178,26 @@ struct ampk_new_weights {
     uint32_t *amax;
 };
 
-/* The destination of a convolution's weight gradient: dst, float [k][c/groups][kh][kw]. NULL: the
- * gradient goes nowhere, only amax is raised. */
+/* The destination of a convolution's weight gradient: dst, float [k][c/groups][kh][kw]. dst NULL:
+ * store nothing, only raise amax. */
 struct ampk_weight_gradient {
     struct ampk_conv *conv;
     float *dst;
     uint32_t *amax;
 };
 
-/* A convolution's weights and their update. param.grad NULL: the convolution's own gradient updates
- * them; with unscale 0, a gradient of 0 does. amax is that of the new weights. */
+/* A convolution's weights and their update. If param.grad is NULL, the gradient is the one that
+ * the convolution keeps from its last backward, or 0 if unscale is 0. amax is that of the new
+ * weights. */
 struct ampk_weight_update {
     struct ampk_conv *conv;
     struct ampk_param param;
     uint32_t *amax;
 };
 
-/* Random numbers of 32 bits that key and counter alone decide (philox.h). For number i, the first
- * word of the counter is raised by i / 4 and the counter mixed with the key; word i % 4 of the
- * result is the number. */
+/* 32-bit random numbers that depend on key and counter alone (philox.h). To get number i, add i /
+ * 4 to the first word of the counter, mix the counter with the key, and take word i % 4 of the
+ * result. */
 struct ampk_draw {
     uint32_t key[2], counter[4];
 };
@@ -204,48 +211,51 @@ struct ampk_span {
 
 /* ---- losses of FP32 heads ----
  *
- * A head's input, output and delta are dense FP32 NCHW of n images; truth is Darknet's net.truth,
- * in backend memory like every array here. The formulas are those of Darknet's GPU code. Its CPU
- * code has the same, with errors: in region's softmax tree and backward, the sign of a smooth L1
- * cost, wgan, and label smoothing. Two things differ from both: `spatial` softmax is over the
- * channels of each location, and a masked cost does not change its input.
+ * A head's input, output and delta are dense FP32 NCHW of n images. truth is Darknet's net.truth,
+ * in backend memory like every array here. The formulas are those of Darknet's GPU code.
+ * Darknet's CPU code has the same formulas with errors: in region's softmax tree and backward, the
+ * sign of a smooth L1 cost, wgan, and label smoothing. We differ from both in two ways: `spatial`
+ * softmax is over the channels of each location, and a masked cost does not change its input.
  *
- * delta has Darknet's sign (downhill) and is the gradient at the head's INPUT: exactly what the
- * head's backward adds to its source's delta. Region's logistics and a cost's scale are in it.
+ * delta has Darknet's sign (downhill). It is the gradient at the head's INPUT, exactly what the
+ * head's backward adds to its source's delta: it includes the derivative of region's logistics and
+ * a cost's scale.
  *
- * A truth whose centre is outside of the grid, and a class that does not exist, are skipped;
- * Darknet would write outside of its arrays. */
+ * Heads skip a truth whose centre is outside of the grid, and a class that does not exist. Darknet
+ * would write outside of its arrays there. */
 
-enum { AMPK_MOST_TRUTHS = 1000 }; /* of an image; Darknet's yolo has room for 90, region for 30 */
+enum { AMPK_MOST_TRUTHS = 1000 }; /* per image; Darknet's yolo has room for 90, region for 30 */
 
-/* A head's report of a pass: sums over the batch. Everything but cost is for yolo and region; the
- * counts are whole numbers. */
+/* A head's report of a pass: sums over the batch. yolo and region fill all of it, the other losses
+ * only cost. The counts are whole numbers. */
 struct ampk_loss_sums {
     float cost;
     float iou, category, object, any_object, recall, recall75;
     float count, category_count;
 };
 
-/* Per cell `boxes` boxes of 4 coordinates, objectness and classes. */
+/* The yolo head. Each cell of the grid has `boxes` boxes, each of 4 coordinates, objectness and
+ * `classes` class scores, as channels of the input in that order. */
 struct ampk_yolo_head {
     int boxes, anchors, classes;
     const float *anchor_sizes; /* 2 * anchors, in pixels of the network's input */
-    const int *mask;           /* boxes: the anchor of each; NULL: i is i's */
-    const int *map;            /* map_size: label's class to head's class; NULL: none */
+    const int *mask;           /* [boxes] the anchor of each box; NULL: box i has anchor i */
+    const int *map;            /* [map_size] from a label's class to the head's class; NULL: none */
     int map_size;
     float ignore_thresh, truth_thresh;
     int net_w, net_h;
-    int truths;      /* an image's truth has room for so many of x, y, w, h, class; x = 0 ends it */
-    int truths_used; /* Darknet's max: how many are looked at */
+    int truths;      /* room of an image's truth, 5 floats each: x, y, w, h, class; x = 0 ends it */
+    int truths_used; /* Darknet's max: the loss reads so many of them */
 };
 
-/* A hierarchy of classes, as Darknet's tree; parent[i] < i, -1 at the root. */
+/* A hierarchy of classes, as Darknet's tree; parent[i] < i, and -1 at the root. */
 struct ampk_tree {
-    int classes, groups; /* classes 0: there is none */
+    int classes, groups; /* classes 0: no tree */
     const int *parent, *group, *group_offset, *group_size;
 };
 
-/* Per cell `boxes` boxes of `coords` coordinates (4, then masks), objectness and classes. */
+/* The region head. Each cell has `boxes` boxes, each of `coords` coordinates (4, then masks),
+ * objectness and `classes` class scores. */
 struct ampk_region_head {
     int boxes, classes, coords;
     const float *anchor_sizes; /* 2 * boxes, in cells */
@@ -259,8 +269,8 @@ struct ampk_region_head {
     int truths;     /* room of an image's truth: coords numbers and a class each */
 };
 
-/* Of x as n rows of c*h*w values: over `groups` equal parts of each, over the groups of a tree, or
- * (spatial) over the channels of each location. */
+/* Softmax of x as n rows of c*h*w values: over each of `groups` equal parts of a row, over the
+ * groups of a tree, or (spatial) over the channels of each location. */
 struct ampk_softmax {
     int groups;
     bool spatial;
@@ -288,117 +298,124 @@ struct ampk_cost {
     float smooth;         /* truth becomes (1-smooth) * truth + smooth / (c*h*w) */
 };
 
-/* A reason that contains this says that memory ended; callers then name what to lower. */
+/* If the reason of a failure contains this text, memory ran out. Callers then name the setting to
+ * lower. */
 #define AMPK_NO_MEMORY "out of memory"
 
 struct ampk_backend {
     const char *name;
-    /* A library stores the results of convolutions, so that their amax costs another pass over
-     * them. Do not ask for it where bn_act_forward can tell (y_amax), or where a later sum shows
-     * what is not finite. */
+    /* True where a library stores the results of convolutions: their amax then costs another pass
+     * over them. Do not ask for that amax where bn_act_forward can tell it (y_amax), or where a
+     * later sum shows that something is not finite. */
     bool watching_costs;
 
     /* threads: 0 = all that OpenMP would use. */
     struct ampk_context *(*context_create)(int threads, char *err, size_t err_size);
     void (*context_destroy)(struct ampk_context *);
 
-    /* Memory that operations can use, 64-byte aligned, contents undefined; NULL when there is none
-     * left. */
+    /* Memory that operations can use: 64-byte aligned, contents undefined. NULL if none is left. */
     void *(*alloc)(struct ampk_context *, size_t bytes);
     void (*free)(struct ampk_context *, void *);
-    /* Bytes that alloc could still give, 0 if unknown; NULL: the host's memory. */
+    /* Bytes that alloc could still give, 0 if unknown. The function is NULL if memory is the
+     * host's. */
     size_t (*free_bytes)(struct ampk_context *);
-    /* Order with what the caller itself runs on the device (Darknet: the default stream). acquire:
-     * operations called from now on see what the caller started before; release: the reverse. */
+    /* Order our stream with the caller's own work on the device (Darknet: the default stream).
+     * acquire: operations called from now on see what the caller started before. release: the
+     * caller's later work sees our operations. */
     void (*acquire)(struct ampk_context *);
     void (*release)(struct ampk_context *);
-    /* Operations between begin and end are recorded instead of run; play runs all of them, with the
-     * arguments that they were recorded with. This is for devices where starting a short operation
-     * takes longer than the operation. False or NULL: it failed this time and nothing was run;
-     * callers ask again in the next pass. A backend that has given up returns false from begin. The
-     * four functions are NULL in a backend that cannot record. */
+    /* Between begin and end, operations are recorded instead of run. play runs all of them, with
+     * the arguments they were recorded with. Recording serves devices where starting a short
+     * operation takes longer than the operation itself. False or NULL: it failed this time and
+     * nothing was run; callers ask again in the next pass. A backend that has given up returns
+     * false from begin. The four functions are NULL in a backend that cannot record. */
     bool (*record_begin)(struct ampk_context *);
     struct ampk_recording *(*record_end)(struct ampk_context *);
     void (*record_play)(struct ampk_context *, struct ampk_recording *);
     void (*record_free)(struct ampk_context *, struct ampk_recording *);
-    /* read also waits, of 0 bytes too. */
+    /* read waits for all operations, even when bytes is 0. */
     void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);
     void (*fill_zero)(struct ampk_context *, void *dst, size_t bytes);
 
-    /* dst (+)= src, between any dtypes, layouts and slices; n and c*h*w are the same. If h*w
+    /* dst (+)= src, between any dtypes, layouts and slices. n and c*h*w are equal in both. If h*w
      * differ, both are read as flat arrays in NCHW order (c = c*h*w, h = w = 1). */
     void (*convert)(struct ampk_context *, const struct ampk_tensor *src,
                     const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
 
     /* ---- convolution and inner product ----
-     * conv_create: NULL with the reason in err, which contains AMPK_NO_MEMORY if memory ended. */
+     * conv_create returns NULL with the reason in err; the reason contains AMPK_NO_MEMORY if
+     * memory ran out. */
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
-    /* Says why a convolution runs without Tensor Cores although its compute type is for them; the
-     * text is never freed. NULL, or no such function: there is nothing to say. */
+    /* Says why a convolution runs without Tensor Cores although its compute type is one of theirs.
+     * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);
     /* Gives every convolution of a list new weights. Call it after every change, before forward. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
-    /* y = conv(x), NHWC, not activated; and its statistics, unless NULL, as bn_statistics computes
-     * them. Exception: where the library that computes y also sums it (CUDA, FP16), they come from
-     * FP32 sums of y and y^2 themselves, of y as stored or before it was rounded. Each rounding of
-     * such a sum changes the variance by about 2^-24 * (1 + mean^2 / variance) of itself. If all
-     * roundings over n values change it by more than 2^-21 * sqrt(n) times that bracket, the
-     * library's sums are not used. */
+    /* y = conv(x), NHWC, without activation. If statistics is not NULL, it gets the statistics of
+     * y as bn_statistics computes them. Exception: where the library that computes y also sums it
+     * (CUDA, FP16), they come from FP32 sums of y and y^2 without a shift, of y as stored or
+     * before rounding. Each rounding of such a sum changes the variance by about 2^-24 * (1 +
+     * mean^2 / variance) of itself. If all roundings over n values change it by more than 2^-21 *
+     * sqrt(n) times that bracket, the library's sums are not used. */
     void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                          const struct ampk_tensor *y, const struct ampk_bn_statistics *,
                          uint32_t *amax);
-    /* y = activation(conv(x) + bias); y of any dtype and layout (detection heads: FP32 NCHW). */
+    /* y = activation(conv(x) + bias), with bias of k floats; y of any dtype and layout (detection
+     * heads: FP32 NCHW). */
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,
                               const struct ampk_tensor *x, const float *bias, enum ampk_activation,
                               const struct ampk_tensor *y, uint32_t *amax);
-    /* dx (+)= dgrad(dy), NHWC; NULL: nobody wants dx. The convolution keeps wgrad(x, dy) until its
-     * next backward. dy is NHWC and is rounded to the compute type first. */
+    /* dx (+)= dgrad(dy), NHWC. dx NULL: the caller does not want it. The convolution keeps
+     * wgrad(x, dy) until its next backward. dy is NHWC; the convolution rounds it to the compute
+     * type first. */
     void (*conv_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                           const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                           bool accumulate, uint32_t *dx_amax);
-    /* Whether this convolution's data gradient and the batch-norm backward of the layer before it
-     * (with this activation) are computed faster by conv_backward_summed and bn_backward_summed
-     * than by conv_backward and bn_act_backward. Asked once, after creation; it may take a while.
-     * All three are NULL where a backend has no such fusion. */
+    /* Whether conv_backward_summed and bn_backward_summed compute this convolution's data gradient
+     * and the batch-norm backward of the layer before it (with this activation) faster than
+     * conv_backward and bn_act_backward do. Ask once, after creation; the answer may take a while.
+     * All three functions are NULL in a backend without this fusion. */
     bool (*conv_sums_gradients)(struct ampk_context *, struct ampk_conv *, enum ampk_activation);
-    /* Fused: conv_backward, whose epilogue multiplies dx by the activation's gradient in the layer
-     * before. Instead of dx it stores g, the gradient at that layer's batch-norm output, rounded
-     * once, and its sums: FP32, of g as stored or before it was rounded. The activation's slope
-     * follows the sign of its input in forward, but for the last roundings of that. y, x and g:
-     * dense NHWC in the convolution's type of operands, at multiples of 16 bytes. */
+    /* Fused: conv_backward, then the first part of bn_act_backward of the layer before. The
+     * epilogue multiplies dx by that layer's activation gradient, so it stores g, the gradient at
+     * the batch-norm output, in place of dx. g is rounded once; the sums are FP32, of g as stored
+     * or before rounding. The sign of the activation's input in forward selects the slope, but for
+     * the last roundings of that input. y, x and g are dense NHWC in the type of the convolution's
+     * operands and 16-byte aligned. */
     void (*conv_backward_summed)(struct ampk_context *, struct ampk_conv *,
                                  const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                  const struct ampk_tensor *g, const struct ampk_gradient_sums *);
-    /* Whether conv_bn_backward takes such tensors and is the faster way. Asked once, after
-     * creation, with the tensors of every later call; their contents, bn and sums are not looked
-     * at. It may take a while. Both are NULL where a backend has no such fusion. */
+    /* Whether conv_bn_backward takes such tensors and is the faster way. Ask once, after creation,
+     * with the tensors of every later call; the function does not read their contents, bn or sums.
+     * The answer may take a while. Both functions are NULL in a backend without this fusion. */
     bool (*conv_takes_gradient)(struct ampk_context *, struct ampk_conv *,
                                 const struct ampk_tensor *x, const struct ampk_layer_gradient *);
-    /* Fused: the batch-norm backward that the gradient selects (struct ampk_layer_gradient), y
-     * being this convolution's output, then the weight gradient of conv_backward, without dx. Each
+    /* Fused: the batch-norm backward that the gradient selects (struct ampk_layer_gradient), where
+     * y is this convolution's output, then the weight gradient of conv_backward, without dx. Each
      * dy is rounded to y's type, but never stored. */
     void (*conv_bn_backward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
                              const struct ampk_layer_gradient *, float *dscale, float *dbias,
                              uint32_t *dy_amax, uint32_t *db_amax);
-    /* Fused: bias_act_backward of factor * d, then conv_backward of its dy; with sums (not NULL)
-     * conv_backward_summed instead, whose g goes to dx. dy: memory that the backend may use for
-     * that gradient. NULL where a backend has no such fusion. */
+    /* Fused: bias_act_backward of factor * d, then conv_backward of its dy. If sums is not NULL,
+     * conv_backward_summed instead; its g goes to dx. dy: memory that the backend may use for that
+     * gradient. NULL in a backend without this fusion. */
     void (*conv_bias_backward)(struct ampk_context *, struct ampk_conv *,
                                const struct ampk_tensor *x, const struct ampk_bias_gradient *,
                                const struct ampk_tensor *dy, const struct ampk_tensor *dx,
                                bool accumulate, const struct ampk_gradient_sums *,
                                uint32_t *dx_amax);
     /* For every convolution of a list: dst (+)= factor * its weight gradient. amax is that of the
-     * gradient itself; what 16 bits could not hold counts as inf. No dst overlaps another. */
+     * gradient before the factor; a value that 16 bits could not hold counts as inf. No dst
+     * overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
     /* Fused, for every convolution of a list: conv_weight_gradients, update_sgd and
-     * conv_set_weights, with the same bits, in one pass over the weights. conv_set_weights has been
-     * called before. No array overlaps another. This and the next are NULL where a backend gains
-     * nothing by it. */
+     * conv_set_weights, with the same bits, in one pass over the weights. The caller has called
+     * conv_set_weights before. No array overlaps another. This function and the next are NULL in a
+     * backend that gains nothing by them. */
     void (*conv_update_sgd)(struct ampk_context *, const struct ampk_weight_update *, int count,
                             float momentum);
     /* The same with update_adam. */
@@ -406,38 +423,38 @@ struct ampk_backend {
                              float b1, float b2, float eps, int t);
 
     /* ---- batch-norm and activation ---- */
-    /* Statistics of every channel of y (NHWC) over n,h,w, of y AS STORED. Sums are FP32, of
-     * y - shift and its square, where shift is the rolling mean from before this call: sums about a
-     * value near the mean lose nothing to cancellation in the variance. (conv_forward may use other
-     * sums.) */
+    /* Statistics of every channel of y (NHWC) over n, h and w, of y AS STORED. The sums are FP32,
+     * of y - shift and its square. shift is the rolling mean from before this call: sums about a
+     * value near the mean lose nothing to cancellation in the variance. (conv_forward may use
+     * other sums.) */
     void (*bn_statistics)(struct ampk_context *, const struct ampk_tensor *y,
                           const struct ampk_bn_statistics *);
-    /* out = activation(scale * x_hat(y) + bias) + add. add is a residual (NULL: none); add and out
+    /* out = activation(scale * x_hat(y) + bias) + add. add is a residual (NULL: none). add and out
      * have any dtype and layout; out may be a slice. y_amax is that of y as stored. */
     void (*bn_act_forward)(struct ampk_context *, const struct ampk_tensor *y,
                            const struct ampk_batchnorm *, enum ampk_activation,
                            const struct ampk_tensor *add, const struct ampk_tensor *out,
                            uint32_t *y_amax, uint32_t *amax);
-    /* d: gradient at out (any dtype, layout), and at add if there was one. dy: gradient at y; it
-     * may alias d when dtype and layout agree. dscale, dbias: c floats, overwritten; db_amax
-     * watches both. An activation of two slopes has its gradient chosen by the sign of its input,
-     * which is computed again from y as forward did; out is then not read and may be NULL. The
-     * gradient of any other activation is taken at out: what bn_act_forward made of y with the same
-     * parameters and without add; it may be a slice. */
+    /* d: the gradient at out (any dtype and layout), and also at add if there was one. dy: the
+     * gradient at y; it may alias d when dtype and layout agree. dscale and dbias: c floats,
+     * overwritten; db_amax watches both. If the activation has two slopes, the sign of its input
+     * selects one; backward computes that input again from y as forward did, does not read out,
+     * and out may be NULL. For any other activation, backward takes the gradient at out: the
+     * result of bn_act_forward on y with the same parameters and without add; it may be a slice. */
     void (*bn_act_backward)(struct ampk_context *, const struct ampk_tensor *y,
                             const struct ampk_tensor *out, const struct ampk_batchnorm *,
                             enum ampk_activation, const struct ampk_tensor *d,
                             const struct ampk_tensor *dy, float *dscale, float *dbias,
                             uint32_t *dy_amax, uint32_t *db_amax);
-    /* The rest of bn_act_backward after conv_backward_summed. dy may alias g. */
+    /* The rest of bn_act_backward, after conv_backward_summed. dy may alias g. */
     void (*bn_backward_summed)(struct ampk_context *, const struct ampk_tensor *y,
                                const struct ampk_batchnorm *, const struct ampk_tensor *g,
                                const float *sums, const struct ampk_tensor *dy, float *dscale,
                                float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
     /* Fused: bn_act_forward of y to y's dtype, then maxpool_forward. amax is that of the result in
-     * between. The activation has two slopes; windows are 2 x 2 by 2 and begin at the corner: out's
-     * h and w are half of y's, rounded either way. y, out, d and dy are dense NHWC of one dtype;
-     * argmax is maxpool_forward's. */
+     * between. The activation has two slopes. Windows are 2 x 2 by 2 and begin at the corner:
+     * out's h and w are half of y's, rounded either way. y, out, d and dy are dense NHWC of one
+     * dtype; argmax has the format of maxpool_forward. */
     void (*bn_act_pool_forward)(struct ampk_context *, const struct ampk_tensor *y,
                                 const struct ampk_batchnorm *, enum ampk_activation,
                                 const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
@@ -457,52 +474,53 @@ struct ampk_backend {
 
     /* ---- layers without weights; x, y, dx, dy are NHWC of one dtype unless stated ---- */
     /* Darknet's maxpool: window i starts at i*stride - pad/2, and every value outside of x is
-     * -FLT_MAX; the caller gives y's h and w. y and dy may be slices. argmax has a slot of one byte
-     * or more for each output element; maxpool_index_bytes says how many bytes in all. */
+     * -FLT_MAX. The caller gives y's h and w. y and dy may be slices. argmax has a slot of one
+     * byte or more for each output element; maxpool_index_bytes returns the bytes of all slots. */
     size_t (*maxpool_index_bytes)(const struct ampk_tensor *y, int size);
     void (*maxpool_forward)(struct ampk_context *, const struct ampk_tensor *x, int size,
                             int stride, int pad, const struct ampk_tensor *y, void *argmax);
     void (*maxpool_backward)(struct ampk_context *, const struct ampk_tensor *dy,
                              const void *argmax, int size, int stride, int pad,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
-    /* Nearest neighbour by an integer stride, times scale. reverse: y is the smaller one, and gets
-     * the sums of stride x stride cells. x and y may be slices. */
+    /* Nearest neighbour by an integer stride, times scale. reverse: y is the smaller tensor and
+     * gets the sums of stride x stride cells. x and y may be slices. */
     void (*upsample)(struct ampk_context *, const struct ampk_tensor *x, int stride, float scale,
                      bool reverse, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
-    /* out = activation(x + ...) as Darknet's shortcut_cpu: where the smaller of the two shapes has
-     * a cell, alpha*x + beta*add (sampled by integer strides), elsewhere x. add may have another
-     * shape than x. */
+    /* out = activation(x + ...) as Darknet's shortcut_cpu. Where the smaller of the two shapes has
+     * a cell, the sum is alpha*x + beta*add, sampled by integer strides; elsewhere it is x. add
+     * may have another shape than x. */
     void (*shortcut_forward)(struct ampk_context *, const struct ampk_tensor *x,
                              const struct ampk_tensor *add, float alpha, float beta,
                              enum ampk_activation, const struct ampk_tensor *out, uint32_t *amax);
-    /* g = d*activation'(out); dx (+)= alpha*g; dadd (+)= beta*g at the cells forward read. As
-     * Darknet, dx gets alpha*g everywhere. Either of dx, dadd may be NULL. */
+    /* g = d*activation'(out); dx (+)= alpha*g; dadd (+)= beta*g at the cells that forward read. As
+     * in Darknet, dx gets alpha*g everywhere. Either of dx and dadd may be NULL. */
     void (*shortcut_backward)(struct ampk_context *, const struct ampk_tensor *out,
                               const struct ampk_tensor *d, float alpha, float beta,
                               enum ampk_activation, const struct ampk_tensor *dx,
                               bool dx_accumulate, const struct ampk_tensor *dadd,
                               bool dadd_accumulate, uint32_t *dx_amax, uint32_t *dadd_amax);
-    /* Darknet's reorg_cpu on logical NCHW indices (w,h,c are those of reorg_cpu's arguments);
-     * forward 0/1 as there; or flatten. A permutation of the elements of each image; src and dst
-     * may be slices. */
+    /* Darknet's reorg_cpu or flatten on logical NCHW indices: a permutation of the elements of
+     * each image. w, h, c and forward (0 or 1) are the arguments of reorg_cpu. src and dst may be
+     * slices. */
     void (*reorg)(struct ampk_context *, const struct ampk_tensor *src, int w, int h, int c,
                   int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
                   uint32_t *amax);
     void (*flatten)(struct ampk_context *, const struct ampk_tensor *src, int size, int layers,
                     int forward, const struct ampk_tensor *dst, bool accumulate, uint32_t *amax);
+    /* y is n x c x 1 x 1: the mean of each channel of an image. */
     void (*avgpool_forward)(struct ampk_context *, const struct ampk_tensor *x,
                             const struct ampk_tensor *y, uint32_t *amax);
     void (*avgpool_backward)(struct ampk_context *, const struct ampk_tensor *dy,
                              const struct ampk_tensor *dx, bool accumulate, uint32_t *amax);
-    /* y (+)= keep[i] ? scale*x : 0; keep has one byte per element in NCHW order of x, dense.
+    /* y (+)= keep[i] ? scale*x : 0. keep has one byte per element, dense, in NCHW order of x.
      * Backward is the same call on the deltas. y may alias x when not accumulating. */
     void (*dropout)(struct ampk_context *, const struct ampk_tensor *x, const uint8_t *keep,
                     float scale, const struct ampk_tensor *y, bool accumulate, uint32_t *amax);
     /* Clips every element to [-limit, limit]; NaN stays. x is no slice. NULL in backends that run
      * on the host: Darknet clips on devices only. */
     void (*clip)(struct ampk_context *, const struct ampk_tensor *x, float limit);
-    /* keep[i] = number i of the draw / 2^32 < probability ? 0 : 1, exactly; probability in [0, 1),
-     * n is at most 2^34, after which the numbers repeat. */
+    /* keep[i] = number i of the draw / 2^32 < probability ? 0 : 1, exactly. probability is in [0,
+     * 1). n is at most 2^34, because the numbers repeat after that. */
     void (*dropout_draw)(struct ampk_context *, const struct ampk_draw *, float probability,
                          uint8_t *keep, size_t n);
     void (*activation_forward)(struct ampk_context *, const struct ampk_tensor *x,
@@ -516,11 +534,12 @@ struct ampk_backend {
     void (*scale)(struct ampk_context *, float *x, size_t n, float factor);
     /* sum += factor * g: adds one pass's gradient, unscaled, to the sum of a step. */
     void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
-    /* All copies of a list; no dst overlaps another array of it. */
+    /* All copies of a list. No dst overlaps another array of the list. */
     void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
-    /* Darknet's update_convolutional_layer for every array of a list, same operations in the same
-     * order without fused multiply-add: update += unscale*grad; update -= decay_batch*value (if not
-     * 0); value += rate*update; update *= momentum; clip. rate = lr/batch. */
+    /* Darknet's update_convolutional_layer for every array of a list. The operations and their
+     * order are Darknet's, without fused multiply-add: update += unscale*grad; update -=
+     * decay_batch*value (if not 0); value += rate*update; update *= momentum; clip. rate =
+     * lr/batch. */
     void (*update_sgd)(struct ampk_context *, const struct ampk_param *, int count, float momentum);
     /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sums; t counts
      * from 1. */
@@ -528,15 +547,16 @@ struct ampk_backend {
                         float b2, float eps, int t);
 
     /* ---- for the log ---- */
-    /* Raises *amax as everywhere, and adds to *zeros how many of the elements are zero. x may be a
+    /* Raises *amax as everywhere, and adds the number of zero elements to *zeros. x may be a
      * slice. */
     void (*inspect)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax,
                     uint32_t *zeros);
     /* *sum = sum of the squares, each in FP32. */
     void (*sum_squares)(struct ampk_context *, const float *x, size_t n, float *sum);
 
-    /* ---- losses; NULL: Darknet's own code computes them. amax is that of out, delta_amax that of
-     * delta ---- */
+    /* ---- losses ----
+     * A function is NULL where Darknet's own code computes the loss. amax is that of out,
+     * delta_amax that of delta. */
     void (*yolo_forward)(struct ampk_context *, const struct ampk_yolo_head *,
                          const struct ampk_tensor *x, const struct ampk_tensor *out,
                          uint32_t *amax);
@@ -552,14 +572,14 @@ struct ampk_backend {
     void (*softmax_forward)(struct ampk_context *, const struct ampk_softmax *,
                             const struct ampk_tensor *x, const struct ampk_tensor *out,
                             uint32_t *amax);
-    /* delta = truth - out; cost: -log(out) where truth is not 0. masked: nothing where truth is
-     * AMPK_TRUTH_UNKNOWN. */
+    /* delta = truth - out. The cost sums -log(out) where truth is not 0. masked: skip elements
+     * where truth is AMPK_TRUTH_UNKNOWN. */
     void (*softmax_loss)(struct ampk_context *, const struct ampk_tensor *out, const float *truth,
                          bool masked, float *delta, struct ampk_loss_sums *, uint32_t *delta_amax);
-    /* The same of a logistic output: cost -t*log(p + 1e-7) - (1-t)*log(1-p + 1e-7). */
+    /* The same for a logistic output. The cost sums -t*log(p + 1e-7) - (1-t)*log(1-p + 1e-7). */
     void (*logistic_loss)(struct ampk_context *, const struct ampk_tensor *out, const float *truth,
                           float *delta, struct ampk_loss_sums *, uint32_t *delta_amax);
-    /* out: the error of every element, whose sum is the cost. */
+    /* out: the error of every element. The cost is their sum. */
     void (*cost_loss)(struct ampk_context *, const struct ampk_cost *, const struct ampk_tensor *x,
                       const float *truth, const struct ampk_tensor *out, float *delta,
                       struct ampk_loss_sums *, uint32_t *amax, uint32_t *delta_amax);
@@ -584,6 +604,7 @@ static inline bool ampk_is_two_slopes(enum ampk_activation a)
     return a == AMPK_LINEAR || a == AMPK_LEAKY || a == AMPK_RELU || a == AMPK_RELIE;
 }
 
+/* Bytes of one element. */
 static inline size_t ampk_dtype_bytes(enum ampk_dtype t)
 {
     return t == AMPK_FP32 ? 4 : 2;
@@ -594,7 +615,7 @@ static inline const char *ampk_dtype_name(enum ampk_dtype t)
     return t == AMPK_FP16 ? "fp16" : t == AMPK_BF16 ? "bf16" : "fp32";
 }
 
-/* From one pixel of an NHWC tensor to the next. */
+/* Elements from one pixel of an NHWC tensor to the next. */
 static inline int ampk_pitch(const struct ampk_tensor *t)
 {
     return t->pitch ? t->pitch : t->c;
@@ -610,6 +631,7 @@ static inline struct ampk_tensor ampk_slice(const struct ampk_tensor *t, int fir
     return slice;
 }
 
+/* Unsigned comparison works because inf and NaN have the largest bits of all magnitudes. */
 static inline bool ampk_amax_is_finite(uint32_t amax)
 {
     return amax < AMPK_INF_BITS;

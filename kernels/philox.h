@@ -1,6 +1,6 @@
-/* Random numbers that follow from a counter and a key alone, so that any thread finds any of them:
- * Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3",
- * SC 2011, which encrypts a 128-bit counter under a 64-bit key. tests/core/stream.c has the
+/* Random numbers that depend on a counter and a key alone, so that any thread can compute any of
+ * them: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2,
+ * 3", SC 2011. It encrypts a 128-bit counter under a 64-bit key. tests/core/stream.c has the
  * authors' known answers. For C and for CUDA. */
 #ifndef AMPK_PHILOX_H
 #define AMPK_PHILOX_H
@@ -45,8 +45,8 @@ AMPK_RANDOM void ampk_draw_four(const struct ampk_draw *draw, uint32_t block, ui
     ampk_philox(counter, draw->key, out);
 }
 
-/* A number x of 32 bits stands for u = x / 2^32, in [0, 1): u < probability where x is below
- * this. */
+/* A 32-bit number x stands for u = x / 2^32, in [0, 1). u < probability exactly if x is below this
+ * bound. */
 static inline uint32_t ampk_drops_below(float probability)
 {
     return (uint32_t)ceil(ldexp((double)probability, 32));

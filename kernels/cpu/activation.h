@@ -1,7 +1,7 @@
 /* Activations and their gradients on vectors.
  *
- * A loop over elements is instantiated for the activations that nets use, each a few vector
- * instructions, and once for all others, which go through scalar code: AMPK_WITH_ACTIVATION.
+ * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that nets use
+ * most, which is a few vector instructions, and once for all others, which go through scalar code.
  */
 #ifndef AMPK_CPU_ACTIVATION_H
 #define AMPK_CPU_ACTIVATION_H
@@ -9,7 +9,8 @@
 #include "kernels/activation.h"
 #include "simd.h"
 
-/* Runs the statement with A a constant for the fast activations, a variable for the others. */
+/* Runs the statement with A as a constant for the fast activations, as a variable for the others.
+ * A constant lets the compiler drop the branches in the functions below. */
 #define AMPK_WITH_ACTIVATION(activation, A, statement)                                             \
     do {                                                                                           \
         if ((activation) == AMPK_LEAKY) {                                                          \
@@ -32,6 +33,7 @@ AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
 {
     if (a == AMPK_LINEAR) return x;
     if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, x * ampk_vec_set(.1f));
+    /* x * 0, not 0: NaN stays NaN. */
     if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, x * ampk_vec_set(0));
     float lanes[AMPK_LANES];
     ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, x);

@@ -1,20 +1,20 @@
 /* Operations with one parameter or one sum per channel: batch-norm with activation, bias with
- * activation, and what conv.c does with the FP32 result of a convolution.
+ * activation, and the last step of conv.c, which stores the FP32 result of a convolution.
  *
- * All are loops over pixels, vectors along the channels. A piece of the work is a run of pixels of
- * one image, its length given by the shape alone; sums over a piece are FP32, over pieces double.
- * Operands of one dtype in NHWC are used where they are; any other mixture goes through small FP32
- * blocks.
- */
+ * All are loops over pixels, with vectors along the channels. A piece of the work is a run of
+ * pixels of one image; the shape alone decides its length. Sums over a piece are FP32; sums over
+ * pieces are double, because there are many. Operands of one dtype in NHWC are used where they
+ * are. Any other mixture goes through small FP32 blocks, so that each kernel exists for one dtype
+ * at a time. */
 #include "batchnorm.h"
 
 #include <string.h>
 
 enum {
-    INPUTS = 3, /* at most */
+    INPUTS = 3, /* tensors that a kernel reads at most */
     TILE = 512, /* elements in a tile of up to this many channels, else one pixel */
     TILE_CHANNELS = 128,
-    BLOCK_PIXELS = 8, /* size of the FP32 blocks */
+    BLOCK_PIXELS = 8, /* sides of the FP32 blocks */
     BLOCK_CHANNELS = 256,
 };
 
@@ -25,10 +25,10 @@ struct tile {
     size_t stride; /* from pixel to pixel of in and out, in elements of dtype */
     size_t pitch;  /* of the operand that may be a slice */
     enum ampk_dtype dtype;
-    const float *source; /* as in struct job */
+    const float *source; /* see struct job */
     size_t source_stride;
     size_t pixels, first_channel, channels;
-    float *sums[2]; /* to be raised by the sums over the pixels, at first_channel */
+    float *sums[2]; /* the kernel adds its sums over the pixels; starts at first_channel */
 };
 
 /* One operation. */
@@ -36,8 +36,8 @@ struct job {
     /* Returns the largest magnitude stored, as amax bits. */
     uint32_t (*kernel)(const struct job *, const struct tile *);
     const struct ampk_tensor *in[INPUTS], *out; /* NULL: not there */
-    const struct ampk_tensor *slice;            /* that of them which may be one; NULL: none */
-    const float *source;                        /* an input that is FP32, dense; or NULL */
+    const struct ampk_tensor *slice;            /* the operand that may be a slice; NULL: none */
+    const float *source;                        /* a dense FP32 input, or NULL */
     const float *parameter[AMPK_BN_PARAMETERS]; /* per channel */
     enum ampk_activation activation;
     float *sums[2]; /* per channel, NULL: not there */
@@ -50,7 +50,7 @@ static bool is_nhwc(const struct ampk_tensor *t)
     return t->layout == AMPK_NHWC || t->c == 1 || (t->h == 1 && t->w == 1);
 }
 
-/* All inputs and the output are NHWC of one dtype, which is returned in *dtype. */
+/* Whether all inputs and the output are NHWC of one dtype, which goes to *dtype. */
 static bool is_direct(const struct job *job, enum ampk_dtype *dtype)
 {
     const struct ampk_tensor *first = job->in[0] ? job->in[0] : job->out;
@@ -87,19 +87,20 @@ static struct tile tile_at(const struct job *job, const struct ampk_region *regi
     return tile;
 }
 
-/* Pixels in a tile. A kernel goes through a tile column by column, and that order must not be far
- * from the order in memory, or the processor's prefetching fails. */
+/* Pixels in a tile. A kernel walks a tile column by column. That order must stay close to the
+ * order in memory, or the processor's prefetching fails. */
 static size_t tile_pixels(size_t channels)
 {
     return channels <= TILE_CHANNELS ? TILE / channels : 1;
 }
 
-/* The region's first channel of a pixel, NHWC. */
+/* Address of the region's first channel of a pixel, NHWC. */
 static void *direct_at(const struct ampk_tensor *t, const struct ampk_region *region, size_t pixel)
 {
     return ampk_at(t, region->image, pixel * (size_t)ampk_pitch(t) + region->channel);
 }
 
+/* Tile by tile, on the tensors themselves. */
 static uint32_t run_direct(const struct job *job, const struct ampk_region *region,
                            enum ampk_dtype dtype)
 {
@@ -148,6 +149,8 @@ static void store_block(const struct ampk_tensor *t, size_t image, size_t pixel,
                        block[i * BLOCK_CHANNELS + j]);
 }
 
+/* Block by block: loads each input into FP32, runs the kernel on the blocks, and stores the
+ * result. */
 static uint32_t run_blocks(const struct job *job, const struct ampk_region *region)
 {
     float block[INPUTS + 1][BLOCK_PIXELS * BLOCK_CHANNELS];
@@ -188,7 +191,7 @@ static size_t piece_count(const struct ampk_tensor *t)
     return ((size_t)t->h * t->w + step - 1) / step;
 }
 
-/* Runs the job on all of the tensor. sums: how many per channel, 0 to 2; partial: sums*c floats for
+/* Runs the job on the whole tensor. sums: sums per channel, 0 to 2. partial: sums*c floats for
  * each piece of each image. */
 static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int threads, int sums,
                     float *partial)
@@ -250,7 +253,8 @@ AMPK_INLINE ampk_vec parameter(const struct job *job, const struct tile *tile, i
     return ampk_vec_load(job->parameter[which], tile->first_channel + i, AMPK_FP32, left);
 }
 
-/* A kernel sums its tile alone and then adds: less rounding than one sum over the whole piece. */
+/* A kernel sums its tile alone and then adds that to the sums of the piece: short sums round less
+ * than one sum over the whole piece. */
 AMPK_INLINE void raise_sum(const struct tile *tile, int which, size_t i, size_t left, ampk_vec sum)
 {
     float *sums = tile->sums[which];
@@ -344,7 +348,8 @@ COLUMN(normalize_add)
 }
 KERNEL(normalize_add)
 
-/* in[2] * activation'. */
+/* g = in[2] * activation'. With two slopes, the activation's input is computed again from y;
+ * otherwise its output is read. */
 AMPK_INLINE ampk_vec before_activation(const struct tile *tile, const struct ampk_normalizer *n,
                                        ampk_vec y, size_t p, size_t i, size_t left,
                                        enum ampk_dtype t, enum ampk_activation a)
@@ -411,6 +416,7 @@ KERNEL(bias_gradient)
 
 /* ---- operations ---- */
 
+/* Adds the pieces in order, in double, a block of channels at a time. */
 void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum)
 {
     for (size_t i = 0; i < n; i += BLOCK_CHANNELS) {
@@ -447,7 +453,7 @@ uint32_t AMPK_CPU(store_bias)(const float *source, const struct ampk_region *y, 
     return run_region(&job, y);
 }
 
-/* Memory for `sums` partial sums per channel, and `extra` arrays of c floats before them. */
+/* Work memory for `sums` partial sums per channel, and `extra` arrays of c floats before them. */
 static float *job_memory(struct ampk_context *ctx, const struct ampk_tensor *shape, int sums,
                          int extra)
 {
@@ -464,6 +470,7 @@ static uint32_t run_sums(struct ampk_context *ctx, const struct job *job,
     return largest;
 }
 
+/* The subtraction in `spread` is double, because it cancels. */
 void AMPK_CPU(finish_statistics)(float *partial, size_t count, size_t values, size_t c,
                                  const struct ampk_bn_statistics *s)
 {
@@ -509,6 +516,7 @@ void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor
     if (y_amax) AMPK_CPU(watch_stored)(ctx, y, y_amax);
 }
 
+/* Two passes: dy depends on the sums over all pixels. */
 void AMPK_CPU(bn_act_backward)(struct ampk_context *ctx, const struct ampk_tensor *y,
                                const struct ampk_tensor *out, const struct ampk_batchnorm *bn,
                                enum ampk_activation activation, const struct ampk_tensor *d,

@@ -1,7 +1,8 @@
-/* The arithmetic of batch-norm on vectors, the same bits wherever it is done.
+/* The arithmetic of batch-norm on vectors. All loops use these functions, so that each value has
+ * the same bits wherever it is computed.
  *
- * A layer's parameters are six arrays of c floats: for the normalizer mean, factor and bias, for
- * the gradient those of g, of y and the constant. */
+ * The parameters of a layer are six arrays of c floats: mean, factor and bias for the normalizer;
+ * the factors of g and of y and the constant for the gradient. */
 #ifndef AMPK_CPU_BATCHNORM_H
 #define AMPK_CPU_BATCHNORM_H
 
@@ -14,7 +15,7 @@ enum { AMPK_BN_PARAMETERS = 6 };
 
 /* ---- on some channels ---- */
 
-/* What goes into the activation is (y - mean) * factor + bias. */
+/* The input of the activation is (y - mean) * factor + bias. */
 struct ampk_normalizer {
     ampk_vec mean, factor, bias;
 };
@@ -32,7 +33,8 @@ AMPK_INLINE ampk_vec ampk_normalized(const struct ampk_normalizer *n, ampk_vec y
     return ampk_vec_fma(y - n->mean, n->factor, n->bias);
 }
 
-/* The gradient at y is g*of_g + ((y - mean)*of_y + constant), g: before the activation. */
+/* The gradient at y is g*of_g + ((y - mean)*of_y + constant), where g is the gradient before the
+ * activation. */
 struct ampk_gradient_factors {
     ampk_vec of_g, of_y, constant;
 };
@@ -54,14 +56,14 @@ AMPK_INLINE ampk_vec ampk_gradient_at(const struct ampk_gradient_factors *f, amp
 
 /* ---- of a whole layer ---- */
 
-/* x_hat = (y - mean) * factor */
+/* x_hat = (y - mean) * factor, by the rule of the build that we replace (kernels.h). */
 static inline double ampk_forward_factor(const struct ampk_batchnorm *bn, size_t i)
 {
     double variance = bn->variance[i];
     return 1 / (bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5));
 }
 
-/* The normalizer's parameters; memory: c floats. */
+/* Sets the normalizer's parameters; memory: c floats. */
 static inline void ampk_set_normalizer(const float *parameters[AMPK_BN_PARAMETERS],
                                        const struct ampk_batchnorm *bn, size_t c, float *memory)
 {
@@ -83,8 +85,9 @@ static inline void ampk_watch_channels(const float *v, size_t c, uint32_t *amax)
     ampk_amax_raise(amax, largest);
 }
 
-/* dscale, dbias and the gradient's parameters; sums: over count values, c times of g and c times of
- * g * (y - mean). memory: 3*c floats. */
+/* Computes dscale, dbias and the gradient's parameters. sums: c sums of g, then c sums of g * (y -
+ * mean), over `count` values each. memory: 3*c floats. The arithmetic is double; each result is
+ * rounded once. */
 static inline void ampk_set_gradient(const float *parameters[AMPK_BN_PARAMETERS],
                                      const struct ampk_batchnorm *bn, size_t c, double count,
                                      const float *sums, float *memory, float *dscale, float *dbias,

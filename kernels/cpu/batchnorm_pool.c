@@ -1,10 +1,10 @@
-/* Batch-norm with activation and the maxpool of 2 x 2 by 2 behind it, in one: neither the activated
- * values nor their gradient are stored.
+/* Batch-norm with activation and the maxpool of 2 x 2 by 2 behind it, in one: neither the
+ * activated values nor their gradient are stored.
  *
- * All are loops over cells, the windows' parts of the image: 2 x 2 pixels, at odd sides fewer. The
- * last cells may be of no window. Vectors run along the channels. A piece of the work is some rows
- * of cells of one image, their number given by the shape alone; sums over a piece are FP32, over
- * pieces double. */
+ * All are loops over cells. A cell is the part of the image under a window: 2 x 2 pixels, fewer at
+ * odd sides. The last cells may belong to no window. Vectors run along the channels. A piece of
+ * the work is some rows of cells of one image; the shape alone decides how many. Sums over a piece
+ * are FP32, sums over pieces double. */
 #include "batchnorm.h"
 
 #include <assert.h>
@@ -12,32 +12,32 @@
 #include <string.h>
 
 enum {
-    PIXELS = 4, /* of a cell: 0 1 above 2 3, as in the window, which is argmax */
-    NONE = 4,   /* argmax where nothing exceeds -FLT_MAX */
+    PIXELS = 4, /* of a cell: 0 1 above 2 3; argmax counts them so */
+    NONE = 4,   /* argmax if nothing exceeds -FLT_MAX */
     TILE = 512, /* elements of y in a tile of up to this many channels, else one cell */
     TILE_CHANNELS = 128,
 };
 
-/* Cells side by side, of equally many rows and columns of pixels; addresses are the first cell's.
- */
+/* Cells side by side that all have the same rows and columns of pixels. Addresses are those of the
+ * first cell. */
 struct tile {
-    const void *y, *d; /* d, out: NULL where the cells are of no window */
+    const void *y, *d; /* d, out: NULL if the cells belong to no window */
     void *dy, *out;
     const uint8_t *from;
     uint8_t *to;
     size_t cells, channels, line; /* line: elements from a pixel to the one below */
     enum ampk_dtype dtype;
     int rows, columns;
-    float *sums[2]; /* to be raised */
+    float *sums[2]; /* the kernel adds its sums */
 };
 
 /* One operation. */
 struct job {
     /* Returns the largest magnitude found, as amax bits. */
     uint32_t (*kernel)(const struct job *, const struct tile *);
-    const struct ampk_tensor *y, *d, *out, *dy; /* all but y: NULL where not there */
-    const uint8_t *from;                        /* argmax, where it is read */
-    uint8_t *to;                                /* and where it is written */
+    const struct ampk_tensor *y, *d, *out, *dy; /* all but y may be NULL: unused */
+    const uint8_t *from;                        /* argmax to read */
+    uint8_t *to;                                /* argmax to write */
     const float *parameter[AMPK_BN_PARAMETERS];
     enum ampk_activation activation;
     float *sums[2]; /* per channel, NULL: not there */
@@ -84,8 +84,8 @@ struct job {
         return ampk_vec_amax_get(largest);                                                         \
     }
 
-/* Runs the statement for every pixel of a cell that is there, with K a constant: a loop, which not
- * every compiler unrolls, would keep vectors in memory. */
+/* Runs the statement for every existing pixel of a cell, with K as a constant. A loop would keep
+ * vectors in memory with compilers that do not unroll it. */
 #define FOR_PIXELS(rows, columns, K, statement)                                                    \
     do {                                                                                           \
         {                                                                                          \
@@ -106,7 +106,7 @@ struct job {
         }                                                                                          \
     } while (0)
 
-/* Place of pixel k of a cell, in elements. */
+/* Index of pixel k of a cell, in elements. */
 AMPK_INLINE size_t place(const struct tile *tile, size_t cell, int k)
 {
     return (2 * cell + (size_t)(k % 2)) * tile->channels + (size_t)(k / 2) * tile->line;
@@ -123,14 +123,15 @@ struct maximum {
     ampk_vec value, place;
 };
 
-/* Goes on to pixel k with its activated value. */
+/* Compares with the activated value of pixel k. Only a greater value wins, so the first of equal
+ * ones stays. */
 AMPK_INLINE void compare(struct maximum *max, ampk_vec v, int k)
 {
     max->place = ampk_vec_if_greater(v, max->value, ampk_vec_set((float)k), max->place);
     max->value = ampk_vec_if_greater(v, max->value, v, max->value);
 }
 
-/* Pixel k of a cell, activated; its magnitudes, and what would be stored of it. */
+/* Activates pixel k of a cell, watches its magnitude and returns the value that would be stored. */
 AMPK_INLINE ampk_vec activated(const struct tile *tile, const struct ampk_normalizer *n,
                                size_t cell, int k, size_t i, size_t left, ampk_vec_amax *largest,
                                enum ampk_dtype t, enum ampk_activation a)
@@ -141,8 +142,8 @@ AMPK_INLINE ampk_vec activated(const struct tile *tile, const struct ampk_normal
     return ampk_vec_round(v, t);
 }
 
-/* out and argmax: the first largest of the activated values, as they would be stored; magnitudes
- * are of all of them. */
+/* out and argmax: the first largest of the activated values, as they would be stored. Rounding can
+ * make two values equal, as in the separate operations. Magnitudes are of all activated values. */
 COLUMN(maxima)
 {
     const struct ampk_normalizer n = ampk_normalizer_at(job->parameter, i, left);
@@ -158,12 +159,12 @@ COLUMN(maxima)
 }
 KERNEL(maxima)
 
-/* What both backward kernels read of a cell. */
+/* The inputs of both backward kernels, for one cell. */
 struct cell {
     ampk_vec y[PIXELS];
-    ampk_vec chosen; /* where the maximum is */
+    ampk_vec chosen; /* the pixel with the maximum */
     ampk_vec at;     /* y there */
-    ampk_vec g;      /* the gradient before the activation there; elsewhere it is 0 */
+    ampk_vec g;      /* the gradient before the activation there; 0 elsewhere */
 };
 
 AMPK_INLINE struct cell read_cell(const struct tile *tile, const struct ampk_normalizer *n,
@@ -265,8 +266,8 @@ static struct tile tile_at(const struct job *job, size_t image, size_t row, size
     return tile;
 }
 
-/* A kernel goes through a tile column by column, and that order must not be far from the order in
- * memory, or the processor's prefetching fails. */
+/* Cells in a tile. A kernel walks a tile column by column. That order must stay close to the order
+ * in memory, or the processor's prefetching fails. */
 static size_t tile_cells(size_t channels)
 {
     return channels <= TILE_CHANNELS ? TILE / PIXELS / channels : 1;

@@ -1,4 +1,5 @@
-/* Copies between dtypes, layouts and slices. */
+/* Copies between dtypes, layouts and slices (kernels.h, convert): row by row if both sides have
+ * the same order, tile by tile between the orders, element by element between two NHWC shapes. */
 #include "cpu.h"
 #include "simd.h"
 
@@ -87,6 +88,7 @@ static uint32_t copy_pixels(struct ampk_context *ctx, const struct ampk_tensor *
 
 /* ---- convert, between layouts: a matrix [rows][columns] is transposed tile by tile ---- */
 
+/* In elements. Two tiles in FP32 are 32 KiB of stack. */
 enum { TILE_SIDE = 64, TILE_AREA = TILE_SIDE * TILE_SIDE };
 
 /* A tile of the source matrix. */
@@ -94,15 +96,16 @@ struct tile {
     size_t row, rows, column, columns;
 };
 
-/* Side of a tile along `length`: tiles of narrow matrices are long. */
+/* Side of a tile along `length`. Tiles of narrow matrices are long, so that a tile still has full
+ * work. */
 static size_t tile_side(size_t length, size_t other)
 {
     size_t side = other < TILE_SIDE ? TILE_AREA / other : TILE_SIDE;
     return length < side ? length : side;
 }
 
-/* Reads or writes a tile of an image whose rows start `step` elements apart; where they have as
- * many elements, a tile as wide is one row. The other side is dense FP32. */
+/* Reads or writes a tile of an image whose rows start `step` elements apart. If the tile is as
+ * wide as the rows, it is one run in memory. The other side is dense FP32. */
 static void load_tile(float *buffer, const struct ampk_tensor *t, size_t image, struct tile tile,
                       size_t step)
 {
@@ -123,13 +126,13 @@ static uint32_t store_tile(const struct ampk_tensor *t, size_t image, struct til
     return copy_rows(to, from, tile.rows, tile.columns, accumulate);
 }
 
-/* Memory order is NCHW order. */
+/* Whether the order in memory is that of NCHW. */
 static bool is_planar(const struct ampk_tensor *t)
 {
     return t->layout == AMPK_NCHW || ampk_pitch(t) == 1 || (size_t)t->h * t->w == 1;
 }
 
-/* From row to row of t as a matrix whose rows have `width` elements. */
+/* Elements from row to row of t, taken as a matrix whose rows have `width` elements. */
 static size_t row_step(const struct ampk_tensor *t, size_t width)
 {
     return is_planar(t) ? width : (size_t)ampk_pitch(t);
@@ -171,7 +174,7 @@ static uint32_t transpose_images(struct ampk_context *ctx, const struct ampk_ten
 
 /* ---- convert, between shapes, both NHWC: element by element ---- */
 
-/* Where element i of an NHWC image, counted in NCHW order, lies. */
+/* Index of element i of an NHWC image, counted in NCHW order. */
 static size_t place_of(const struct ampk_tensor *t, size_t i)
 {
     size_t area = (size_t)t->h * t->w;
@@ -200,6 +203,8 @@ static bool is_dense(const struct ampk_tensor *t)
     return !is_planar(t) && ampk_pitch(t) == t->c;
 }
 
+/* From the cheapest case to the dearest: one run per image, rows of channels, transposition,
+ * single elements. */
 void AMPK_CPU(convert)(struct ampk_context *ctx, const struct ampk_tensor *src,
                        const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {

@@ -1,12 +1,13 @@
 /* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules, copies. Products and
- * sums are rounded one by one (no fused multiply-add), so that every instruction set gives the same
- * bits. */
+ * sums are rounded one by one (no fused multiply-add), so that every instruction set gives the
+ * same bits. */
 #include "cpu.h"
 #include "simd.h"
 
 #include <math.h>
 #include <string.h>
 
+/* The last vector may be shorter: simd.h treats elements from n on as missing. */
 AMPK_INLINE ampk_vec load(const float *p, size_t i, size_t n)
 {
     return ampk_vec_load(p, i, AMPK_FP32, n - i);
@@ -27,6 +28,8 @@ static uint32_t find_largest(const float *x, size_t n)
     return ampk_vec_amax_get(largest);
 }
 
+/* The operations below, except copies, cut their arrays into pieces of a fixed size, which the
+ * threads share. */
 void AMPK_CPU(amax)(struct ampk_context *ctx, const float *x, size_t n, uint32_t *amax)
 {
     size_t pieces = ampk_pieces(n);
@@ -74,7 +77,7 @@ void AMPK_CPU(accumulate)(struct ampk_context *ctx, const float *g, size_t n, fl
 
 /* ---- update rules ---- */
 
-/* To [-clip, clip] if clip > 0; NaN stays NaN. */
+/* Clamps to [-clip, clip] if clip > 0; NaN stays NaN. */
 AMPK_INLINE ampk_vec clamp(ampk_vec v, float clip)
 {
     if (!(clip > 0)) return v;
@@ -83,6 +86,8 @@ AMPK_INLINE ampk_vec clamp(ampk_vec v, float clip)
     return ampk_vec_if_greater(least, v, least, v);
 }
 
+/* Elements [first, first + n) of one array. The order of operations is Darknet's (kernels.h,
+ * update_sgd). */
 static void sgd_piece(const struct ampk_param *p, float momentum, size_t first, size_t n)
 {
     float *w = p->value + first, *v = p->update + first;
@@ -109,11 +114,13 @@ void AMPK_CPU(update_sgd)(struct ampk_context *ctx, const struct ampk_param *par
     }
 }
 
+/* The factors that are equal for all weights. */
 struct adam {
     float b1, b2, eps;
     float unbias1, unbias2; /* 1 - b^t */
 };
 
+/* Elements [from, from + n) of one array; m and v are the moments. */
 static void adam_piece(const struct ampk_param *p, struct adam a, size_t from, size_t n)
 {
     float *w = p->value + from, *m = p->m + from, *v = p->v + from;

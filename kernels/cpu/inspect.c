@@ -1,4 +1,5 @@
-/* What the log wants to know of tensors and gradients: largest magnitude, zeros, sum of squares. */
+/* Numbers for the log about tensors and gradients: largest magnitude, zeros, sum of squares.
+ * Decides nothing by them. */
 #include "cpu.h"
 #include "simd.h"
 
@@ -6,7 +7,7 @@ struct seen {
     uint32_t largest, zeros;
 };
 
-/* Counts are kept in FP32 lanes: exact, a piece has few elements. */
+/* Looks at n elements. The counts are in FP32 lanes and exact, because a piece has few elements. */
 AMPK_INLINE struct seen look(const void *data, enum ampk_dtype t, size_t n)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
@@ -54,6 +55,8 @@ void AMPK_CPU(inspect)(struct ampk_context *ctx, const struct ampk_tensor *x, ui
     *zeros += count;
 }
 
+/* amax of values that are already stored: an inf in FP16 counts as the smallest magnitude that
+ * becomes inf (kernels.h). */
 void AMPK_CPU(watch_stored)(struct ampk_context *ctx, const struct ampk_tensor *x, uint32_t *amax)
 {
     uint32_t largest = 0, zeros = 0;
@@ -62,7 +65,7 @@ void AMPK_CPU(watch_stored)(struct ampk_context *ctx, const struct ampk_tensor *
     ampk_amax_raise(amax, largest);
 }
 
-/* One FP32 sum per lane, added up in FP64. */
+/* One FP32 sum per lane; the lanes are added up in FP64. */
 static double squares(const float *x, size_t n)
 {
     ampk_vec sums = ampk_vec_set(0);
@@ -78,6 +81,8 @@ static double squares(const float *x, size_t n)
     return sum;
 }
 
+/* Pieces have a fixed size and are added in order, so the result does not depend on the number of
+ * threads. */
 void AMPK_CPU(sum_squares)(struct ampk_context *ctx, const float *x, size_t n, float *sum)
 {
     size_t pieces = ampk_pieces(n);

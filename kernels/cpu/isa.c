@@ -1,4 +1,5 @@
-/* The table of one instruction set; compiled once for each. */
+/* The table of one instruction set. The build compiles this file once for each; backend.c picks
+ * one of the tables at run time. Contains no code of its own. */
 #include "cpu.h"
 
 #define AMPK_TEXT_(x) #x

@@ -1,4 +1,5 @@
-/* The CPU backend's memory: what operations are given, and the work memory of a context. */
+/* The CPU backend's memory: for tensors, and the work memory of a context. Knows nothing of what
+ * is stored there. */
 #include "cpu.h"
 
 #include <stdio.h>
@@ -7,9 +8,11 @@
 
 enum {
     ALIGNMENT = 64,      /* a cache line */
-    HUGE_PAGE = 2 << 20, /* what is larger asks for such pages: fewer misses of the TLB */
+    HUGE_PAGE = 2 << 20, /* larger blocks ask for such pages: fewer misses of the TLB */
 };
 
+/* aligned_alloc wants a multiple of the alignment. One unit more also makes 0 bytes a valid
+ * request. */
 void *ampk_aligned_memory(size_t bytes)
 {
     size_t unit = bytes > HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
@@ -30,6 +33,8 @@ bool ampk_memory_reserve(struct ampk_context *ctx, size_t bytes)
     return ctx->memory != NULL;
 }
 
+/* Creation has reserved the large pieces, so this fails for small ones only; there is no way to
+ * report it from an operation. */
 void *ampk_memory(struct ampk_context *ctx, size_t bytes)
 {
     if (ampk_memory_reserve(ctx, bytes)) return ctx->memory;

@@ -1,4 +1,5 @@
-/* Dropout and activation: element by element, in memory order. */
+/* Dropout and activation, element by element, in memory order. Clipping is missing: Darknet clips
+ * on devices only. */
 #include "activation.h"
 #include "cpu.h"
 #include "kernels/philox.h"
@@ -7,7 +8,7 @@
 
 /* ---- dropout ---- */
 
-/* y (+)= keep ? scale*x : 0 where keep is in memory order. */
+/* y (+)= keep ? scale*x : 0, where keep is in the memory order of x. */
 AMPK_INLINE uint32_t drop_span(enum ampk_dtype T, const void *x, const uint8_t *keep, size_t n,
                                float scale, void *y, bool accumulate)
 {
@@ -22,9 +23,11 @@ AMPK_INLINE uint32_t drop_span(enum ampk_dtype T, const void *x, const uint8_t *
     return ampk_vec_amax_get(largest);
 }
 
+/* Bytes of a mask that are put into memory order at a time, on the stack. */
 enum { KEEP_BUFFER = 1024 };
 
-/* Elements [first, first + count) of an image; keep is the image's, in NCHW order. */
+/* Elements [first, first + count) of an image. keep is the image's mask in NCHW order, so for NHWC
+ * it is reordered first. */
 static uint32_t drop_piece(const struct ampk_tensor *x, const uint8_t *keep, size_t image,
                            size_t first, size_t count, float scale, const struct ampk_tensor *y,
                            bool accumulate)
@@ -61,6 +64,8 @@ void AMPK_CPU(dropout)(struct ampk_context *ctx, const struct ampk_tensor *x, co
     ampk_amax_raise(amax, largest);
 }
 
+/* Each block of four numbers depends on the counter alone, so threads may draw them in any order.
+ */
 void AMPK_CPU(dropout_draw)(struct ampk_context *ctx, const struct ampk_draw *draw,
                             float probability, uint8_t *keep, size_t n)
 {

@@ -1,4 +1,4 @@
-/* Max-pooling and global average pooling, NHWC: vectors run along the channels. */
+/* Max-pooling and global average pooling of NHWC tensors; vectors run along the channels. */
 #include "cpu.h"
 #include "simd.h"
 
@@ -6,8 +6,8 @@
 #include <float.h>
 
 /* ---- index of the maximum ----
- * Position in the window, row by row; size*size where nothing exceeded -FLT_MAX. One byte where
- * that fits, else one FP32 number. NHWC order. */
+ * The position in the window, counted row by row; size*size if nothing exceeded -FLT_MAX. One byte
+ * if that is enough, else one FP32 number, which vectors compare directly. NHWC order. */
 
 AMPK_INLINE ampk_vec load_index(const void *index, size_t i, size_t bytes, size_t left)
 {
@@ -26,16 +26,18 @@ AMPK_INLINE void store_index(void *index, size_t i, size_t bytes, size_t left, a
 /* ---- max-pooling forward ---- */
 
 struct pool {
-    int size, stride, offset; /* a window starts at i*stride - offset */
+    int size, stride, offset; /* in pixels; window i starts at i*stride - offset */
     size_t index_bytes;
 };
 
+/* Darknet pads by pad/2 at the top and left; the caller gives the number of windows. */
 static struct pool make_pool(int size, int stride, int pad)
 {
     return (struct pool){size, stride, pad / 2, ampk_pool_index_bytes(size)};
 }
 
-/* Runs the statement with P a constant if p is the usual 2x2 by 2, else with P = p. */
+/* Runs the statement with P as a constant if p is the usual 2x2 by 2, else with P = p. The
+ * constant unrolls the loops over the window. */
 #define WITH_POOL(p, P, statement)                                                                 \
     do {                                                                                           \
         if ((p).size == 2 && (p).stride == 2 && (p).offset == 0) {                                 \
@@ -62,7 +64,7 @@ struct window {
     int top, left, h0, h1, w0, w1;
 };
 
-/* All channels of one output pixel; x is the image, y and index are the pixel's. */
+/* All channels of one output pixel. x is the image; y and index are the pixel's. */
 AMPK_INLINE void pool_window(struct pool p, enum ampk_dtype T, struct window win, const void *x,
                              size_t width, size_t c, void *y, void *index)
 {
@@ -80,7 +82,8 @@ AMPK_INLINE void pool_window(struct pool p, enum ampk_dtype T, struct window win
     }
 }
 
-/* The window of output pixel (row, column); most have constant sides, which unrolls the loops. */
+/* The window of output pixel (row, column). Most windows lie inside the image and have constant
+ * sides, which unrolls the loops. */
 AMPK_INLINE void pool_pixel(struct pool p, enum ampk_dtype T, const struct ampk_tensor *shape,
                             const void *x, int row, int column, void *y, void *index)
 {
@@ -118,9 +121,10 @@ void AMPK_CPU(maxpool_forward)(struct ampk_context *ctx, const struct ampk_tenso
             AMPK_WITH_DTYPE(x->dtype, T, WITH_POOL(p, P, pool_row(P, T, x, y, image, row, argmax)));
 }
 
-/* ---- max-pooling backward: each input pixel sums over the windows that contain it ---- */
+/* ---- max-pooling backward: each input pixel gathers from the windows that contain it ----
+ * Gathering needs no atomics, and each sum has one order. */
 
-/* What a backward pass reads and writes; the pointers are an image's. */
+/* The operands of a backward pass; the pointers are those of one image. */
 struct unpool {
     const struct ampk_tensor *dy, *dx;
     const void *d, *index;
@@ -160,7 +164,7 @@ static inline struct range find_windows(struct pool p, int at, int count)
     return (struct range){first, smaller(from_edge / p.stride + 1, count)};
 }
 
-/* Input pixel (row, column), by all windows that contain it. */
+/* Input pixel (row, column), from all windows that contain it. */
 AMPK_INLINE void unpool_pixel(struct pool p, enum ampk_dtype T, const struct unpool *u, int row,
                               int column, ampk_vec_amax *largest)
 {
@@ -187,13 +191,14 @@ AMPK_INLINE void unpool_window(struct pool p, enum ampk_dtype T, const struct un
                     share_of(p, T, u, row, column, i, y * p.size + x), largest);
 }
 
-/* Windows that neither overlap nor leave gaps nor begin outside the image. */
+/* Whether the windows neither overlap nor leave gaps nor begin outside the image. Then each input
+ * pixel has one window. */
 static inline bool is_tiling(struct pool p)
 {
     return p.size == p.stride && p.offset == 0;
 }
 
-/* Input rows [first, last): a row of windows if they tile and all lie inside, else one row. */
+/* Input rows [first, last): a row of windows if they tile and lie inside, else one row. */
 AMPK_INLINE uint32_t unpool_rows(struct pool p, enum ampk_dtype T, const struct unpool *u,
                                  int first, int last)
 {
@@ -209,6 +214,8 @@ AMPK_INLINE uint32_t unpool_rows(struct pool p, enum ampk_dtype T, const struct 
     return ampk_vec_amax_get(largest);
 }
 
+/* A band is a row of windows if windows tile, else one row of pixels: no two bands write one
+ * pixel. */
 void AMPK_CPU(maxpool_backward)(struct ampk_context *ctx, const struct ampk_tensor *dy,
                                 const void *argmax, int size, int stride, int pad,
                                 const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)
@@ -238,6 +245,7 @@ void AMPK_CPU(maxpool_backward)(struct ampk_context *ctx, const struct ampk_tens
 
 /* ---- global average pooling ---- */
 
+/* A pixel after the other is added to one sum per lane: the order is fixed by the shape. */
 AMPK_INLINE uint32_t average_image(enum ampk_dtype T, const void *x, size_t area, size_t c, void *y)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
@@ -268,6 +276,7 @@ void AMPK_CPU(avgpool_forward)(struct ampk_context *ctx, const struct ampk_tenso
     ampk_amax_raise(amax, largest);
 }
 
+/* Every pixel gets the same share of the gradient. */
 AMPK_INLINE uint32_t spread_image(enum ampk_dtype T, const void *dy, size_t area, size_t c,
                                   void *dx, bool accumulate)
 {

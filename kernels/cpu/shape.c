@@ -1,4 +1,5 @@
-/* Upsample, shortcut, reorg, flatten. */
+/* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
+ * shapes. The rules of sampling and permutation are Darknet's. */
 #include "activation.h"
 #include "cpu.h"
 
@@ -25,7 +26,8 @@ AMPK_INLINE void put(void *dst, size_t i, enum ampk_dtype T, size_t left, ampk_v
 
 /* ---- upsample ---- */
 
-/* All copies of row h of x. */
+/* All copies of row h of x. A thread writes all of them, so that it reads the row from memory
+ * once. */
 AMPK_INLINE uint32_t enlarge_row(enum ampk_dtype T, const struct ampk_tensor *x, size_t image,
                                  int h, int stride, float scale, const struct ampk_tensor *y,
                                  bool accumulate)
@@ -65,6 +67,7 @@ AMPK_INLINE uint32_t reduce_row(enum ampk_dtype T, const struct ampk_tensor *x, 
     return ampk_vec_amax_get(largest);
 }
 
+/* A row of the smaller tensor is the work of one thread, so no two threads write one pixel. */
 void AMPK_CPU(upsample)(struct ampk_context *ctx, const struct ampk_tensor *x, int stride,
                         float scale, bool reverse, const struct ampk_tensor *y, bool accumulate,
                         uint32_t *amax)
@@ -87,7 +90,8 @@ void AMPK_CPU(upsample)(struct ampk_context *ctx, const struct ampk_tensor *x, i
     ampk_amax_raise(amax, largest);
 }
 
-/* ---- shortcut: spans of elements ---- */
+/* ---- shortcut: spans of elements ----
+ * The ..._as functions have dtype and activation as constants; the others choose among them. */
 
 /* out = activation(alpha*x + beta*add) */
 AMPK_INLINE uint32_t add_span_as(void *out, const void *x, const void *add, enum ampk_dtype T,
@@ -129,6 +133,7 @@ AMPK_INLINE uint32_t gradient_span_as(void *dst, const void *out, const void *d,
 }
 
 /* dst (+)= 0 */
+/* Overwriting must clear what has no partner; adding 0 only watches the magnitudes. */
 AMPK_INLINE uint32_t zero_span_as(void *dst, enum ampk_dtype T, size_t n, bool accumulate)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
@@ -182,13 +187,14 @@ static uint32_t zero_span(void *dst, enum ampk_dtype dtype, size_t n, bool accum
 
 /* ---- shortcut: same shape, or pixel by pixel ---- */
 
+/* Without n: all tensors of an operation have the same number of images. */
 static bool have_same_shape(const struct ampk_tensor *a, const struct ampk_tensor *b)
 {
     return a->c == b->c && a->h == b->h && a->w == b->w;
 }
 
-/* Darknet's sampling: of `to`, every step-th pixel has a partner in `from`, where every
- * from_step-th is read, and so have its first `channels` channels. */
+/* Darknet's sampling. Every step-th pixel of `to` has a partner in `from`, where every
+ * from_step-th pixel is read. Of a pair of pixels, the first `channels` channels are paired. */
 struct sampling {
     int step, from_step, h, w, channels;
 };
@@ -203,6 +209,7 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* The ratio of the widths decides the steps for both axes, as in Darknet. */
 static struct sampling find_sampling(const struct ampk_tensor *to, const struct ampk_tensor *from)
 {
     return (struct sampling){at_least_one(to->w / from->w), at_least_one(from->w / to->w),
@@ -248,6 +255,7 @@ static uint32_t add_sampled(struct ampk_context *ctx, const struct ampk_tensor *
     return largest;
 }
 
+/* Memory order is the same, so images are cut into flat pieces. */
 static uint32_t add_same(struct ampk_context *ctx, const struct ampk_tensor *x,
                          const struct ampk_tensor *add, float alpha, float beta,
                          enum ampk_activation activation, const struct ampk_tensor *out)
@@ -322,6 +330,7 @@ static uint32_t pass_same(struct ampk_context *ctx, const struct ampk_tensor *ou
     return largest;
 }
 
+/* The two gradients go to two tensors that accumulate independently. */
 void AMPK_CPU(shortcut_backward)(struct ampk_context *ctx, const struct ampk_tensor *out,
                                  const struct ampk_tensor *d, float alpha, float beta,
                                  enum ampk_activation activation, const struct ampk_tensor *dx,
@@ -337,7 +346,7 @@ void AMPK_CPU(shortcut_backward)(struct ampk_context *ctx, const struct ampk_ten
 
 /* ---- permutations of an image's elements, by place in NCHW order ---- */
 
-/* Where element i of an image, counted in NCHW order, lies. */
+/* Index of element i of an image, counted in NCHW order. */
 static inline size_t place_of(const struct ampk_tensor *t, size_t i)
 {
     size_t area = (size_t)t->h * t->w;
@@ -367,7 +376,7 @@ void AMPK_CPU(reorg)(struct ampk_context *ctx, const struct ampk_tensor *src, in
         for (int k = 0; k < c; k++)
             for (int j = 0; j < h; j++)
                 for (int i = 0; i < w; i++) {
-                    int cell = k / wide_c; /* of stride x stride */
+                    int cell = k / wide_c; /* which of the stride x stride */
                     size_t row = (size_t)(k % wide_c) * h * stride + j * stride + cell / stride;
                     size_t wide = row * w * stride + i * stride + cell % stride;
                     size_t deep = ((size_t)k * h + j) * w + i;

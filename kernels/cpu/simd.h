@@ -1,13 +1,12 @@
 /* Vectors of FP32 with loads and stores from FP32, FP16 and BF16 memory: AVX-512, AVX2 + F16C, or
- * portable C with vectors of one lane. A file that includes this is compiled once for each of
- * them (per_isa in CMakeLists.txt) and must contain static functions and functions named by
- * AMPK_CPU() only.
+ * portable C with vectors of one lane. The build compiles a file that includes this once for each
+ * of them (per_isa in CMakeLists.txt). Such a file may contain only static functions and functions
+ * named by AMPK_CPU(), or the copies would clash.
  *
- * Every conversion rounds to nearest even whatever the mode of the processor says about denormals
- * (Darknet's -ffast-math turns them off). `left` is the number of elements from index i to the end
- * of the row: beyond it a load gives 0 and a store writes nothing. Types are compile-time constants
- * at every call, so that the switches below vanish: see AMPK_WITH_DTYPE.
- */
+ * Every conversion rounds to nearest even, even if the processor treats denormals as zero
+ * (Darknet's -ffast-math asks for that). `left` is the number of elements from index i to the end
+ * of the row: beyond it a load gives 0 and a store writes nothing. Types are compile-time
+ * constants at every call, so that the switches below vanish: see AMPK_WITH_DTYPE. */
 #ifndef AMPK_SIMD_H
 #define AMPK_SIMD_H
 
@@ -50,7 +49,7 @@ AMPK_INLINE float ampk_from_bits(uint32_t b)
 AMPK_INLINE float ampk_fp16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, magnitude = h & 0x7fff;
-    if (magnitude >= 0x7c00) /* inf; a NaN becomes quiet and keeps its payload */
+    if (magnitude >= 0x7c00) /* inf, or NaN: it becomes quiet and keeps its payload */
         return ampk_from_bits(sign | AMPK_INF_BITS | (magnitude & 0x3ff) << 13 |
                               (magnitude > 0x7c00 ? 0x400000 : 0));
     if (magnitude >= 0x400) return ampk_from_bits(sign | ((magnitude << 13) + (112u << 23)));
@@ -78,6 +77,8 @@ AMPK_INLINE float ampk_bf16_to_float(uint16_t h)
     return ampk_from_bits((uint32_t)h << 16);
 }
 
+/* Rounds to nearest even by integer addition; a NaN stays NaN, because rounding could carry it to
+ * inf. */
 AMPK_INLINE uint16_t ampk_float_to_bf16(float v)
 {
     uint32_t b = ampk_bits(v);
@@ -85,6 +86,8 @@ AMPK_INLINE uint16_t ampk_float_to_bf16(float v)
     return (b + 0x7fff + (b >> 16 & 1)) >> 16;
 }
 
+/* Adding 0xfff plus the last kept bit rounds to nearest even. A carry into the exponent gives the
+ * next power of two, which is right. */
 AMPK_INLINE float ampk_round_tf32(float v)
 {
     uint32_t b = ampk_bits(v);
@@ -133,7 +136,7 @@ AMPK_INLINE void ampk_store(void *base, size_t i, enum ampk_dtype t, float v)
 #include "simd_base.h"
 #endif
 
-/* Stores v and raises *m by the lanes stored. */
+/* Stores v and raises *m by the stored lanes, before they are rounded. */
 AMPK_INLINE void ampk_vec_store_amax(void *base, size_t i, enum ampk_dtype t, size_t left,
                                      ampk_vec v, ampk_vec_amax *m)
 {

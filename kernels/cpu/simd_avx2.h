@@ -1,4 +1,5 @@
-/* simd.h with AVX2 and F16C: 8 lanes, the last ones by masks or by way of the stack. */
+/* simd.h with AVX2 and F16C: 8 lanes. The last lanes of a row go through masks (FP32) or through
+ * the stack, because AVX2 has no masks for 16-bit and 8-bit elements. */
 #ifndef AMPK_SIMD_AVX2_H
 #define AMPK_SIMD_AVX2_H
 
@@ -62,6 +63,8 @@ AMPK_INLINE ampk_vec ampk_vec_load(const void *base, size_t i, enum ampk_dtype t
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
+/* There is no instruction: integer addition rounds to nearest even, and NaNs are made quiet
+ * instead. */
 AMPK_INLINE __m128i ampk_vec_to_bf16(ampk_vec v)
 {
     __m256i b = _mm256_castps_si256(v);
@@ -105,6 +108,7 @@ AMPK_INLINE ampk_vec ampk_vec_load_bytes(const uint8_t *p, size_t left)
     if (left < 8) p = memcpy(tail, p, left);
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+/* The lanes hold whole numbers in [0, 255], so that no step saturates. */
 AMPK_INLINE void ampk_vec_store_bytes(uint8_t *p, size_t left, ampk_vec v)
 {
     __m256i words = _mm256_cvttps_epi32(v);
@@ -118,6 +122,7 @@ AMPK_INLINE ampk_vec_amax ampk_vec_amax_zero(void)
 {
     return _mm256_setzero_si256();
 }
+/* Lanes beyond the end count as 0. Bits compare as unsigned numbers (kernels.h, amax). */
 AMPK_INLINE ampk_vec_amax ampk_vec_amax_raise(ampk_vec_amax m, ampk_vec v, size_t left)
 {
     __m256i b = _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));

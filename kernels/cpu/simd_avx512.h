@@ -1,4 +1,4 @@
-/* simd.h with AVX-512: 16 lanes, the last ones by masks. */
+/* simd.h with AVX-512: 16 lanes. Masks handle the last lanes of a row, in every element size. */
 #ifndef AMPK_SIMD_AVX512_H
 #define AMPK_SIMD_AVX512_H
 
@@ -42,6 +42,7 @@ AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
     return _mm512_castsi512_ps(_mm512_mask_blend_epi32(nan, r, b));
 }
 
+/* Ones for the first `left` lanes. Callers have tested left < 16. */
 AMPK_INLINE __mmask16 ampk_tail_mask(size_t left)
 {
     return (__mmask16)((1u << left) - 1);
@@ -61,6 +62,7 @@ AMPK_INLINE ampk_vec ampk_vec_load(const void *base, size_t i, enum ampk_dtype t
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
+/* By integer addition: plain AVX-512 has no conversion to BF16. */
 AMPK_INLINE __m256i ampk_vec_to_bf16(ampk_vec v)
 {
     __m512i b = _mm512_castps_si512(v);

@@ -1,4 +1,5 @@
-/* simd.h in portable C: one lane. */
+/* simd.h in portable C: one lane. It defines what the other two headers must compute, except that
+ * its multiply-add rounds twice. */
 #ifndef AMPK_SIMD_BASE_H
 #define AMPK_SIMD_BASE_H
 

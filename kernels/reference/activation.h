@@ -68,7 +68,7 @@ static inline double ampk_ref_activate(double x, enum ampk_activation a)
     return x;
 }
 
-/* The derivative where the output is y. */
+/* The derivative at the place where the output is y. */
 static inline double ampk_ref_gradient(double y, enum ampk_activation a)
 {
     switch (a) {

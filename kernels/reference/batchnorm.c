@@ -1,5 +1,8 @@
-/* Reference: batch-norm and the gradient of bias and activation, formula by formula as Darknet's
- * blas.c and batchnorm_layer.c for the CPU; blas_kernels.cu and cuDNN differ as kernels.h says. */
+/* Reference: batch-norm and the gradient of bias and activation, formula by formula as in
+ * Darknet's blas.c and batchnorm_layer.c for the CPU. blas_kernels.cu and cuDNN differ as
+ * kernels.h says (enum ampk_bn_rule).
+ *
+ * The fused operations call the separate ones: that is what they must equal. */
 #include "activation.h"
 #include "operations.h"
 #include "tensor.h"
@@ -8,7 +11,7 @@ struct channel_sums {
     double sum, squares;
 };
 
-/* Of y - shift over a channel. */
+/* Sums of y - shift and of its square over a channel. */
 static struct channel_sums sum_channel(const struct ampk_tensor *y, int c, double shift)
 {
     struct channel_sums s = {0, 0};
@@ -29,11 +32,14 @@ static void watch(const float *v, int c, uint32_t *amax)
         ampk_ref_raise(amax, v[i]);
 }
 
+/* The factors are the FP32 constants of Darknet. */
 static float roll(float rolling, double batch)
 {
     return (float)((double).99f * rolling + (double).01f * batch);
 }
 
+/* Sums about the rolling mean of before, as kernels.h says; in double the shift would not matter.
+ */
 void ampk_ref_bn_statistics(struct ampk_context *context, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *s)
 {
@@ -43,7 +49,7 @@ void ampk_ref_bn_statistics(struct ampk_context *context, const struct ampk_tens
         double shift = s->rolling_mean[c];
         struct channel_sums of = sum_channel(y, c, shift);
         double spread = of.squares - of.sum * of.sum / count;
-        /* never negative, although the sums are rounded; one value has no variance */
+        /* rounded sums could make it negative; one value has no variance */
         if (count < 2 || spread < 0) spread = 0;
         double unbiased = count < 2 ? 0 : spread / (count - 1);
         s->mean[c] = (float)(shift + of.sum / count);
@@ -55,20 +61,21 @@ void ampk_ref_bn_statistics(struct ampk_context *context, const struct ampk_tens
     watch(s->rolling_variance, y->c, s->amax);
 }
 
-/* Place in channel c of the i-th of n*h*w values. */
+/* Index, in an NCHW array, of value i of the n*h*w values of channel c. */
 static size_t place_in_channel(const struct ampk_tensor *t, int c, size_t i)
 {
     size_t area = (size_t)t->h * t->w;
     return (i / area * t->c + c) * area + i % area;
 }
 
+/* The divisor of forward, by rule. */
 static double deviation(const struct ampk_batchnorm *bn, int c)
 {
     double variance = bn->variance[c];
     return bn->rule == AMPK_BN_DARKNET_CPU ? sqrt(variance) + 1e-6 : sqrt(variance + 1e-5);
 }
 
-/* Batch-norm's output, dense NCHW; the caller frees. */
+/* Batch-norm's output as dense NCHW; the caller frees. */
 static double *find_output(const struct ampk_tensor *y, const struct ampk_batchnorm *bn)
 {
     double *a = ampk_ref_load(y);
@@ -80,6 +87,7 @@ static double *find_output(const struct ampk_tensor *y, const struct ampk_batchn
     return a;
 }
 
+/* An inf in FP16 counts as 65520 (kernels.h, amax). */
 static void watch_stored(const struct ampk_tensor *y, uint32_t *amax)
 {
     double *values = ampk_ref_load(y);
@@ -103,7 +111,7 @@ void ampk_ref_bn_act_forward(struct ampk_context *context, const struct ampk_ten
     free(b);
 }
 
-/* d * activation'(at), dense NCHW; the caller frees. at is consumed. */
+/* d * activation'(at) as dense NCHW; the caller frees. Frees at. */
 static double *pass_activation(double *at, enum ampk_activation activation,
                                const struct ampk_tensor *d)
 {
@@ -114,7 +122,7 @@ static double *pass_activation(double *at, enum ampk_activation activation,
     return g;
 }
 
-/* Of one channel's g, the gradient at batch-norm's output. */
+/* Sums of one channel's g, the gradient at batch-norm's output. */
 struct gradient_sums {
     double g, product; /* g * (y - mean) */
 };
@@ -132,7 +140,8 @@ static struct gradient_sums sum_gradient(const struct ampk_tensor *t,
     return s;
 }
 
-/* Turns channel c of g from the gradient at batch-norm's output into that at its input y. */
+/* Turns channel c of g from the gradient at batch-norm's output into that at its input y. Backward
+ * uses variance + 1e-5 under every rule, as Darknet does; only dscale follows the rule. */
 static void pass_channel(const struct ampk_tensor *t, const struct ampk_batchnorm *bn, int c,
                          const double *y, double *g, struct gradient_sums sums, float *dscale,
                          float *dbias)
@@ -150,7 +159,7 @@ static void pass_channel(const struct ampk_tensor *t, const struct ampk_batchnor
     dbias[c] = (float)sums.g;
 }
 
-/* What is left once g is there. */
+/* The rest of backward, after the activation. sums NULL: take them from g. */
 static void pass_batchnorm(const struct ampk_tensor *y, const struct ampk_batchnorm *bn, double *g,
                            const float *sums, const struct ampk_tensor *dy, float *dscale,
                            float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
@@ -174,13 +183,14 @@ void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_te
                               uint32_t *dy_amax, uint32_t *db_amax)
 {
     (void)context;
-    /* Two slopes: out is read where it is given, so that a test can hand over the signs that
+    /* With two slopes, out is read if it is given, so that a test can hand over the signs that
      * another backend's rounding led to. */
     double *g = pass_activation(out ? ampk_ref_load(out) : find_output(y, bn), activation, d);
     pass_batchnorm(y, bn, g, NULL, dy, dscale, dbias, dy_amax, db_amax);
     free(g);
 }
 
+/* The sums are of g before it is rounded; kernels.h allows either. */
 void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *to, const double *d, double *g)
 {
     const struct ampk_tensor *y = to->y;
@@ -207,7 +217,7 @@ void ampk_ref_bn_backward_summed(struct ampk_context *context, const struct ampk
     free(values);
 }
 
-/* A dense tensor of this shape and storage; the caller frees its data. */
+/* Makes a dense tensor of this shape and dtype, all 0; the caller frees its data. */
 static struct ampk_tensor make_like(const struct ampk_tensor *shape)
 {
     struct ampk_tensor t = *shape;
@@ -216,6 +226,7 @@ static struct ampk_tensor make_like(const struct ampk_tensor *shape)
     return t;
 }
 
+/* The values in between are stored in y's dtype: the maximum is taken of rounded values. */
 void ampk_ref_bn_act_pool_forward(struct ampk_context *context, const struct ampk_tensor *y,
                                   const struct ampk_batchnorm *bn, enum ampk_activation activation,
                                   const struct ampk_tensor *out, void *argmax, uint32_t *y_amax,
@@ -240,6 +251,7 @@ void ampk_ref_bn_act_pool_backward(struct ampk_context *context, const struct am
     free(at_maxima.data);
 }
 
+/* dbias sums the gradient before it is rounded. */
 void ampk_ref_bias_act_backward(struct ampk_context *context, const struct ampk_tensor *out,
                                 enum ampk_activation activation, const struct ampk_tensor *d,
                                 const struct ampk_tensor *dy, float *dbias, uint32_t *dy_amax,

@@ -1,5 +1,6 @@
-/* Reference: convolution by its definition, one loop nest (for_each_product) for the forward pass
- * and both gradients. Operands are rounded to the compute type, sums are kept in double. */
+/* Reference: convolution by its definition. One loop nest (for_each_product) serves the forward
+ * pass and both gradients: all three sum the same products and differ only in which factor is the
+ * result. Operands are rounded to the compute type; sums are double. */
 #include "activation.h"
 #include "operations.h"
 #include "tensor.h"
@@ -10,8 +11,8 @@ struct ampk_conv {
     struct ampk_conv_shape shape;
     int out_h, out_w;
     struct ampk_ref_format operand;
-    double *weights; /* rounded, [k][c/groups][kh][kw] */
-    float *gradient; /* the same order */
+    double *weights; /* rounded to the compute type, [k][c/groups][kh][kw] */
+    float *gradient; /* FP32, in the same order */
 };
 
 struct ampk_conv *ampk_ref_conv_create(struct ampk_context *context,
@@ -52,6 +53,7 @@ void ampk_ref_conv_destroy(struct ampk_context *context, struct ampk_conv *conv)
     free(conv);
 }
 
+/* amax is that of the masters, before they are rounded. */
 void ampk_ref_conv_set_weights(struct ampk_context *context, const struct ampk_new_weights *list,
                                int count)
 {
@@ -63,7 +65,7 @@ void ampk_ref_conv_set_weights(struct ampk_context *context, const struct ampk_n
         }
 }
 
-/* The arrays of a pass in NCHW order; which one is written is the pass's business. */
+/* The arrays of a pass in NCHW order. The pass decides which one is written. */
 struct operands {
     double *x, *weights, *y;
 };
@@ -80,7 +82,8 @@ static void add_product(enum pass pass, double *x, double *weight, double *y)
         *weight += *x * *y;
 }
 
-/* All products that make up output (n, k, row, column). */
+/* All products that belong to output (n, k, row, column). Outside of the image x is 0: those
+ * products are skipped. */
 static void add_products_of_output(const struct ampk_conv *conv, enum pass pass, struct operands a,
                                    int n, int k, int row, int column)
 {
@@ -107,7 +110,7 @@ static void for_each_product(const struct ampk_conv *conv, enum pass pass, struc
                     add_products_of_output(conv, pass, a, n, k, row, column);
 }
 
-/* The tensor as the multiplier reads it. */
+/* The tensor with the values that the multiplier reads. */
 static double *load_operand(const struct ampk_conv *conv, const struct ampk_tensor *t)
 {
     double *a = ampk_ref_load(t);
@@ -149,7 +152,7 @@ void ampk_ref_conv_bias_forward(struct ampk_context *context, struct ampk_conv *
     free(result);
 }
 
-/* Dense NCHW; the caller frees. */
+/* The data gradient, dense NCHW; the caller frees. */
 static double *find_data_gradient(const struct ampk_conv *conv, double *dy,
                                   const struct ampk_tensor *dx)
 {
@@ -158,6 +161,7 @@ static double *find_data_gradient(const struct ampk_conv *conv, double *dy,
     return a.x;
 }
 
+/* Rounded to FP32 once, when it is kept. */
 static void find_weight_gradient(struct ampk_conv *conv, const struct ampk_tensor *x, double *dy)
 {
     size_t count = ampk_conv_weight_count(&conv->shape);
@@ -184,6 +188,8 @@ void ampk_ref_conv_backward(struct ampk_context *context, struct ampk_conv *conv
     free(rounded);
 }
 
+/* The reference takes every fused way that the contract allows, so that tests can compare all of
+ * them. */
 bool ampk_ref_conv_sums_gradients(struct ampk_context *context, struct ampk_conv *conv,
                                   enum ampk_activation activation)
 {
@@ -205,6 +211,7 @@ void ampk_ref_conv_backward_summed(struct ampk_context *context, struct ampk_con
     free(rounded);
 }
 
+/* Always, for the same reason. */
 bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv *conv,
                                   const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
@@ -212,7 +219,8 @@ bool ampk_ref_conv_takes_gradient(struct ampk_context *context, struct ampk_conv
     return true;
 }
 
-/* By way of a dy in y's type. */
+/* Makes a dy in y's type with the separate operation, because the contract rounds dy to that type.
+ */
 void ampk_ref_conv_bn_backward(struct ampk_context *context, struct ampk_conv *conv,
                                const struct ampk_tensor *x, const struct ampk_layer_gradient *g,
                                float *dscale, float *dbias, uint32_t *dy_amax, uint32_t *db_amax)

@@ -1,4 +1,5 @@
-/* Reference: copies between dtypes and layouts. */
+/* Reference: copies between dtypes and layouts. NCHW order decides which elements belong together,
+ * whatever the shapes. */
 #include "operations.h"
 #include "tensor.h"
 

@@ -1,5 +1,7 @@
-/* Reference: flat FP32 arrays. update_sgd rounds to FP32 after each single operation (exact through
- * double: it has more than twice the bits); the others round once, at the store. */
+/* Reference: flat FP32 arrays. update_sgd rounds to FP32 after each single operation, because
+ * kernels.h demands these very roundings. Going through double is exact: it has more than twice
+ * the bits of FP32, so rounding twice changes nothing. The other operations round once, at the
+ * store. */
 #include "operations.h"
 #include "tensor.h"
 
@@ -25,22 +27,26 @@ void ampk_ref_accumulate(struct ampk_context *context, const float *g, size_t n,
         sum[i] = (float)(sum[i] + (double)factor * g[i]);
 }
 
+/* NaN fails both comparisons and stays. */
 static float clamp(float w, float clip)
 {
     if (!(clip > 0)) return w;
     return w > clip ? clip : w < -clip ? -clip : w;
 }
 
+/* One FP32 addition, rounded once. */
 static float add(float a, float b)
 {
     return (float)((double)a + b);
 }
 
+/* One FP32 product, rounded once: no fused multiply-add. */
 static float multiply(float a, float b)
 {
     return (float)((double)a * b);
 }
 
+/* The order is Darknet's update_convolutional_layer. */
 static void update_sgd(const struct ampk_param *p, float momentum)
 {
     float *w = p->value, *v = p->update;
@@ -60,6 +66,7 @@ void ampk_ref_update_sgd(struct ampk_context *context, const struct ampk_param *
         update_sgd(&params[i], momentum);
 }
 
+/* Kingma and Ba 2015, algorithm 1, on gradients that point downhill: the step is added. */
 static void update_adam(const struct ampk_param *p, float b1, float b2, float eps, int t)
 {
     float *w = p->value, *m = p->m, *v = p->v;

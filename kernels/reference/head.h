@@ -1,4 +1,5 @@
-/* What yolo and region share: boxes, truths, and how close the decisions were. */
+/* The common parts of yolo and region: boxes, truths, and a measure of how close the decisions
+ * were. */
 #ifndef AMPK_REFERENCE_HEAD_H
 #define AMPK_REFERENCE_HEAD_H
 
@@ -7,11 +8,12 @@
 
 #include "operations.h"
 
-/* The smallest distance, as a share of the larger one, between two unequal numbers whose order
- * decided something since this was last set. Another precision may decide otherwise where it is
- * small. */
+/* The smallest relative distance between two unequal numbers whose order decided something, since
+ * this was last set. If it is small, another precision may decide otherwise, and a test cannot
+ * compare. */
 extern double ampk_ref_closest_decision;
 
+/* a > b, for decisions that depend on rounding. */
 static inline bool ampk_ref_exceeds(double a, double b)
 {
     double distance = fabs(a - b) / fmax(fabs(a), fabs(b));
@@ -19,6 +21,7 @@ static inline bool ampk_ref_exceeds(double a, double b)
     return a > b;
 }
 
+/* Centre and sides, as fractions of the image. */
 struct ampk_ref_box {
     double x, y, w, h;
 };
@@ -45,14 +48,15 @@ static inline struct ampk_ref_box ampk_ref_truth_box(const float *truth)
     return (struct ampk_ref_box){truth[0], truth[1], truth[2], truth[3]};
 }
 
-/* Coordinate along an axis of so many cells -> the cell, as Darknet: an FP32 product, cut. Far
- * outside, or not a number: -1. */
+/* From a coordinate (a fraction) to the cell of an axis with so many cells, as in Darknet: an FP32
+ * product, cut to an int. -1 if it is far outside or not a number. */
 static inline int ampk_ref_cell(float at, int cells)
 {
     float place = at * (float)cells;
     return fabsf(place) < 1e5f ? (int)place : -1;
 }
 
+/* From a label to a class, by the map if there is one. -1 if there is no such class. */
 static inline int ampk_ref_class(float label, const int *map, int map_size)
 {
     int class = fabsf(label) < 1e6f ? (int)label : -1;
@@ -60,6 +64,7 @@ static inline int ampk_ref_class(float label, const int *map, int map_size)
     return class;
 }
 
+/* The cost of yolo and region: the sum of the squares of delta. */
 static inline double ampk_ref_squares(const float *x, size_t n)
 {
     double sum = 0;

@@ -1,4 +1,5 @@
-/* Reference: what the log wants to know of tensors and gradients. */
+/* Reference: numbers for the log about tensors and gradients: largest magnitude, zeros, sum of
+ * squares. */
 #include "operations.h"
 #include "tensor.h"
 

@@ -1,10 +1,11 @@
-/* Reference: softmax, logistic and cost layers as Darknet's GPU code has them, and what every
- * loss's backward is. */
+/* Reference: softmax, logistic and cost layers as Darknet's GPU code has them, and the backward of
+ * every loss. kernels.h names the errors of Darknet's CPU code that this file does not repeat. */
 #include "operations.h"
 #include "tensor.h"
 
 /* ---- softmax ---- */
 
+/* n values, `stride` elements apart. Subtracting the largest keeps exp from overflowing. */
 static void softmax(const float *x, float *out, int n, size_t stride, double temperature)
 {
     double largest = -INFINITY, sum = 0;
@@ -16,6 +17,8 @@ static void softmax(const float *x, float *out, int n, size_t stride, double tem
         out[i * stride] = (float)(exp((x[i * stride] - largest) / temperature) / sum);
 }
 
+/* A tree has its groups; without one, the parts are channels of a location or equal parts of the
+ * row. */
 static void softmax_image(const struct ampk_softmax *o, const struct ampk_tensor *t, const float *x,
                           float *out)
 {
@@ -43,21 +46,25 @@ void ampk_ref_softmax_forward(struct ampk_context *context, const struct ampk_so
 
 /* ---- one element at a time ---- */
 
+/* The loss of one element. delta points downhill; the cost is the sum of the errors. */
 struct element {
     double delta, error;
 };
 
+/* Cross-entropy, for truths that need not be 0 or 1. */
 static struct element softmax_element(double p, double t, bool masked)
 {
     if (masked && t == AMPK_TRUTH_UNKNOWN) return (struct element){0, 0};
     return (struct element){t - p, t != 0 ? -log(p) : 0};
 }
 
+/* 1e-7 keeps the logarithms finite, as in Darknet. */
 static struct element logistic_element(double p, double t)
 {
     return (struct element){t - p, -t * log(p + 1e-7) - (1 - t) * log(1 - p + 1e-7)};
 }
 
+/* The types without masks, weights and thresholds, which cost_element adds. */
 static struct element plain_cost(enum ampk_cost_type type, double x, double t)
 {
     double miss = t - x, sign = miss > 0 ? 1 : -1;
@@ -68,6 +75,7 @@ static struct element plain_cost(enum ampk_cost_type type, double x, double t)
     return (struct element){miss, miss * miss};
 }
 
+/* inputs: values of an image. The smoothed truth is FP32, as Darknet stores it. */
 static struct element cost_element(const struct ampk_cost *o, double x, double t, size_t inputs)
 {
     if (o->smooth != 0) t = (float)((1 - (double)o->smooth) * t + (double)o->smooth / inputs);
@@ -84,6 +92,7 @@ static struct element cost_element(const struct ampk_cost *o, double x, double t
 
 /* ---- losses ---- */
 
+/* A loss of this file reports its cost only. */
 static void finish(struct ampk_context *context, float *delta, size_t count, double cost,
                    struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {

@@ -1,5 +1,6 @@
-/* Number formats by definition: rounding to p bits to nearest even, and the 16-bit encodings.
- * Nothing here uses the hardware's conversions, so that tests can judge them by it. */
+/* Number formats by their definition: rounding to p bits to nearest even, and the 16-bit
+ * encodings. Nothing here uses the conversions of the hardware, so that tests can judge those by
+ * it. */
 #ifndef AMPK_REFERENCE_NUMBER_H
 #define AMPK_REFERENCE_NUMBER_H
 
@@ -9,13 +10,14 @@
 
 #include "kernels/kernels.h"
 
-/* A binary format: bits of precision (hidden bit included), exponent of the smallest subnormal,
+/* A binary format: bits of precision (with the hidden bit), exponent of the smallest subnormal,
  * largest finite value. */
 struct ampk_ref_format {
     int precision, least_exponent;
     double largest;
 };
 
+/* The format to which a convolution rounds its operands. */
 static inline struct ampk_ref_format ampk_ref_compute_format(enum ampk_compute compute)
 {
     switch (compute) {
@@ -31,7 +33,8 @@ static inline struct ampk_ref_format ampk_ref_compute_format(enum ampk_compute c
     return (struct ampk_ref_format){24, -149, 0x1.fffffep127};
 }
 
-/* The nearest value of the format, ties to even; beyond the largest finite value: inf. */
+/* The nearest value of the format, ties to even; inf beyond the largest finite value. ldexp is
+ * exact here, so nearbyint does the only rounding; it rounds to even in the default mode. */
 static inline double ampk_ref_round(double v, struct ampk_ref_format f)
 {
     if (!isfinite(v) || v == 0) return v;
@@ -48,6 +51,7 @@ static inline uint32_t ampk_ref_float_bits(float v)
     return bits;
 }
 
+/* Sign, 5 bits of exponent, 10 of fraction. Exponent 0 means subnormal, 31 inf or NaN. */
 static inline double ampk_ref_from_half(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -61,6 +65,7 @@ static inline double ampk_ref_from_half(uint16_t bits)
     return bits >> 15 ? -v : v;
 }
 
+/* Rounds first; the encoding is then exact. */
 static inline uint16_t ampk_ref_to_half(double v)
 {
     v = ampk_ref_round(v, ampk_ref_compute_format(AMPK_COMPUTE_FP16));
@@ -73,6 +78,7 @@ static inline uint16_t ampk_ref_to_half(double v)
     return sign | (uint16_t)((exponent + 14) * 1024 + (int)ldexp(size, 10 - exponent));
 }
 
+/* A BF16 is the upper half of an FP32. */
 static inline double ampk_ref_from_bfloat(uint16_t bits)
 {
     uint32_t word = (uint32_t)bits << 16;
@@ -81,6 +87,7 @@ static inline double ampk_ref_from_bfloat(uint16_t bits)
     return v;
 }
 
+/* NaN first: the shift below could leave only zeros of its payload. */
 static inline uint16_t ampk_ref_to_bfloat(double v)
 {
     if (isnan(v)) return signbit(v) ? 0xffc0 : 0x7fc0;

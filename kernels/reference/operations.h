@@ -1,5 +1,5 @@
-/* The reference's operations, as kernels.h describes them; ampk_reference in reference.c lists
- * them. One file per group. */
+/* The reference's operations. kernels.h has their shapes, units and rules; ampk_reference in
+ * reference.c lists them. One file per group. */
 #ifndef AMPK_REFERENCE_OPERATIONS_H
 #define AMPK_REFERENCE_OPERATIONS_H
 
@@ -51,8 +51,8 @@ void ampk_ref_bn_backward_summed(struct ampk_context *, const struct ampk_tensor
                                  const struct ampk_batchnorm *, const struct ampk_tensor *g,
                                  const float *sums, const struct ampk_tensor *dy, float *dscale,
                                  float *dbias, uint32_t *dy_amax, uint32_t *db_amax);
-/* g = d * activation'(what forward made of y), in double precision, and the sums of
- * conv_backward_summed. d and g: dense, in NCHW order; g may be d. */
+/* g = d * activation'(input that forward had from y), in double precision, and the sums of
+ * conv_backward_summed. d and g are dense, in NCHW order; g may be d. */
 void ampk_ref_bn_sum_gradients(const struct ampk_gradient_sums *, const double *d, double *g);
 void ampk_ref_bn_act_pool_forward(struct ampk_context *, const struct ampk_tensor *y,
                                   const struct ampk_batchnorm *, enum ampk_activation,

@@ -1,4 +1,5 @@
-/* Reference: dropout, clipping and activation, element by element. */
+/* Reference: dropout, clipping and activation, element by element. A mask counts elements in NCHW
+ * order, whatever the layout of the tensor. */
 #include "activation.h"
 #include "kernels/philox.h"
 #include "operations.h"
@@ -17,6 +18,7 @@ void ampk_ref_dropout(struct ampk_context *context, const struct ampk_tensor *x,
         }
 }
 
+/* NaN fails the comparison and stays. */
 void ampk_ref_clip(struct ampk_context *context, const struct ampk_tensor *x, float limit)
 {
     (void)context;
@@ -28,6 +30,8 @@ void ampk_ref_clip(struct ampk_context *context, const struct ampk_tensor *x, fl
         }
 }
 
+/* Compares as the contract is written, u < probability; the other backends compare whole numbers.
+ */
 void ampk_ref_dropout_draw(struct ampk_context *context, const struct ampk_draw *draw,
                            float probability, uint8_t *keep, size_t n)
 {

@@ -1,18 +1,20 @@
-/* Reference: max-pooling and global average pooling. */
+/* Reference: max-pooling and global average pooling, window by window. */
 #include <float.h>
 
 #include "operations.h"
 #include "tensor.h"
 
-/* One int per output element, NCHW order: place h*W+w of the maximum in its channel, or -1 where
- * nothing in the window exceeds -FLT_MAX. */
+/* One int per output element, in NCHW order: index h*W+w of the maximum in its channel, or -1 if
+ * nothing in the window exceeds -FLT_MAX. Backends may keep another index; only their own backward
+ * reads it. */
 size_t ampk_ref_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
     (void)size;
     return ampk_ref_count(y) * sizeof(int);
 }
 
-/* The first largest value of the window that starts at (top, left). */
+/* Finds the first largest value of the window that starts at (top, left). Values outside of the
+ * image never win, because Darknet takes them as -FLT_MAX. */
 static int find_maximum(const struct ampk_tensor *x, int n, int c, int top, int left, int size,
                         double *max)
 {
@@ -46,6 +48,7 @@ void ampk_ref_maxpool_forward(struct ampk_context *context, const struct ampk_te
                 }
 }
 
+/* Windows may overlap, so the gradients are summed in double and stored once. */
 void ampk_ref_maxpool_backward(struct ampk_context *context, const struct ampk_tensor *dy,
                                const void *argmax, int size, int stride, int pad,
                                const struct ampk_tensor *dx, bool accumulate, uint32_t *amax)

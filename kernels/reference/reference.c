@@ -1,11 +1,16 @@
-/* The table of the reference backend, and its context and memory: none and the C library's. It is
- * slow, obvious, single-threaded, computes in double precision, and is meant for tests only. */
+/* The table of the reference backend, and its context and memory: no context worth the name, and
+ * the C library's memory. The backend is slow, obvious and single-threaded, computes in double
+ * precision, and serves tests only.
+ *
+ * Each result is rounded as kernels.h says, once, so a test may compare a real backend with it to
+ * within that backend's own FP32 roundings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "operations.h"
 
+/* The reference keeps no state; C wants a member. */
 struct ampk_context {
     int unused;
 };
@@ -23,6 +28,7 @@ static void context_destroy(struct ampk_context *context)
     free(context);
 }
 
+/* 64 bytes, as the contract demands; at least one unit, so that 0 bytes are no failure. */
 static void *alloc_aligned(struct ampk_context *context, size_t bytes)
 {
     (void)context;
@@ -36,6 +42,7 @@ static void free_aligned(struct ampk_context *context, void *memory)
     free(memory);
 }
 
+/* Everything is done when it returns, so there is nothing to order. */
 static void no_order(struct ampk_context *ctx)
 {
     (void)ctx;

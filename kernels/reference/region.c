@@ -1,12 +1,13 @@
-/* Reference: Darknet's region_layer.c, truth by truth, with the activations and the backward of its
- * GPU half. */
+/* Reference: Darknet's region_layer.c, with the activations and the backward of its GPU half.
+ * Boxes first, then truth by truth, because a later truth overwrites an earlier one in the same
+ * box. */
 #include "activation.h"
 #include "head.h"
 #include "tensor.h"
 
 #include <string.h>
 
-/* One head at work. */
+/* The state of one loss. */
 struct region {
     const struct ampk_region_head *o;
     const float *out, *truth;
@@ -26,7 +27,7 @@ static int per_box(const struct ampk_region_head *o)
     return o->coords + 1 + o->classes;
 }
 
-/* location: of n * area cells, as Darknet's entry_index. */
+/* Index of an entry. location counts n * area cells, as Darknet's entry_index. */
 static size_t at(const struct region *r, int image, int location, int entry)
 {
     size_t box = (size_t)image * r->o->boxes + (size_t)(location / r->area);
@@ -35,6 +36,7 @@ static size_t at(const struct region *r, int image, int location, int entry)
 
 /* ---- forward ---- */
 
+/* Entries: x, y, w, h, masks, objectness, classes. w and h have no logistic: they are exponents. */
 static bool is_logistic(const struct ampk_region_head *o, int entry)
 {
     if (entry < 2) return true;
@@ -44,7 +46,7 @@ static bool is_logistic(const struct ampk_region_head *o, int entry)
     return !o->softmax && !o->tree.classes;
 }
 
-/* Of n entries from `first` on. */
+/* Softmax of n entries, `stride` elements apart. */
 static void softmax(const float *x, float *out, int n, size_t stride)
 {
     double largest = -INFINITY, sum = 0;
@@ -86,6 +88,7 @@ void ampk_ref_region_forward(struct ampk_context *context, const struct ampk_reg
 
 /* ---- boxes ---- */
 
+/* Anchors are in cells here, so they are divided by the grid's sides. */
 static struct ampk_ref_box box_at(const struct region *r, size_t first, int n, int i, int j)
 {
     const float *x = r->out + first, *size = r->o->anchor_sizes + 2 * n;
@@ -97,6 +100,7 @@ static struct ampk_ref_box box_at(const struct region *r, size_t first, int n, i
     };
 }
 
+/* Draws a box towards t, and returns their overlap. */
 static double draw_box(struct region *r, struct ampk_ref_box t, double scale, size_t first, int n,
                        int i, int j)
 {
@@ -110,6 +114,8 @@ static double draw_box(struct region *r, struct ampk_ref_box t, double scale, si
 
 /* ---- classes ---- */
 
+/* Draws a class and all classes above it in the tree, each against its siblings. Returns the
+ * product of their outputs. */
 static double draw_path(struct region *r, size_t first, int class)
 {
     const struct ampk_tree *tree = &r->o->tree;
@@ -127,7 +133,7 @@ static double draw_path(struct region *r, size_t first, int class)
     return path;
 }
 
-/* Returns what is added to the statistics. */
+/* Draws the classes and returns the number for the statistics. */
 static double draw_class(struct region *r, size_t first, int class)
 {
     if (r->o->tree.classes) return class < 0 ? 0 : draw_path(r, first, class);
@@ -148,7 +154,7 @@ static const float *truth_at(const struct region *r, int image, int t)
     return r->truth + (size_t)(r->o->coords + 1) * ((size_t)image * r->o->truths + t);
 }
 
-/* A label of an image that has a class but no place: (x, y) beyond 100000. NULL: none. */
+/* The first label with a class but no place: x and y are beyond 100000. NULL: none. */
 static const float *placeless(const struct region *r, int image)
 {
     for (int t = 0; t < r->o->truths && truth_at(r, image, t)[0] != 0; t++) {
@@ -158,6 +164,7 @@ static const float *placeless(const struct region *r, int image)
     return NULL;
 }
 
+/* The product of a class's output and those of all classes above it. */
 static double path_probability(const struct region *r, size_t first, int class)
 {
     double p = 1;
@@ -166,6 +173,7 @@ static double path_probability(const struct region *r, size_t first, int class)
     return p;
 }
 
+/* The box that most likely shows the class learns it. All others learn that they show nothing. */
 static void take_placeless(struct region *r, int image, const float *truth)
 {
     const struct ampk_region_head *o = r->o;
@@ -183,6 +191,8 @@ static void take_placeless(struct region *r, int image, const float *truth)
     r->category_count++;
 }
 
+/* Objectness of one box, by its best overlap with any truth; during warm-up the box is also drawn
+ * to its anchor. */
 static void judge_cell(struct region *r, int image, int location)
 {
     const struct ampk_region_head *o = r->o;
@@ -202,6 +212,7 @@ static void judge_cell(struct region *r, int image, int location)
     draw_box(r, anchor, .01, first, n, i, j);
 }
 
+/* The box of a cell with the best overlap, at the same centre. */
 static int best_box(const struct region *r, int image, struct ampk_ref_box truth, int i, int j)
 {
     double best = 0;
@@ -262,7 +273,8 @@ static void take_image(struct region *r, int image)
         take_truth(r, image, truth_at(r, image, t));
 }
 
-/* Darknet's backward: through the logistics of place, masks and objectness; not of classes. */
+/* Darknet's backward: multiplies delta by the derivative of the logistics of place, masks and
+ * objectness, but not of those of classes. */
 static void through_logistics(struct region *r, int images)
 {
     for (int image = 0; image < images; image++)

@@ -1,8 +1,9 @@
-/* Reference: upsample, shortcut, reorg and flatten, by Darknet's index formulas in blas.c. */
+/* Reference: upsample, shortcut, reorg and flatten, by the index formulas of Darknet's blas.c. */
 #include "activation.h"
 #include "operations.h"
 #include "tensor.h"
 
+/* y (+)= scale * x, each element of x stride x stride times. */
 static void enlarge(const struct ampk_tensor *x, int stride, float scale,
                     const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
 {
@@ -15,6 +16,7 @@ static void enlarge(const struct ampk_tensor *x, int stride, float scale,
                 }
 }
 
+/* y (+)= scale * the sum of stride x stride elements of x. */
 static void reduce(const struct ampk_tensor *x, int stride, float scale,
                    const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
 {
@@ -38,8 +40,8 @@ void ampk_ref_upsample(struct ampk_context *context, const struct ampk_tensor *x
     (reverse ? reduce : enlarge)(x, stride, scale, y, accumulate, amax);
 }
 
-/* The cells that a shortcut of these two shapes has in common: cell (c, i, j) of c x h x w is at
- * (c, i*step, j*step) in each tensor. */
+/* The cells that a shortcut of these two shapes has in common: cell (c, i, j) of c x h x w lies at
+ * (c, i*step, j*step) of the one tensor and (c, i*add_step, j*add_step) of the other. */
 struct common_cells {
     int c, h, w, step, add_step;
 };
@@ -105,6 +107,7 @@ static void pass_to_add(const struct ampk_tensor *d, const double *g, float beta
     free(share);
 }
 
+/* dx gets alpha * g everywhere, also where there was nothing to add: so does Darknet. */
 void ampk_ref_shortcut_backward(struct ampk_context *context, const struct ampk_tensor *out,
                                 const struct ampk_tensor *d, float alpha, float beta,
                                 enum ampk_activation activation, const struct ampk_tensor *dx,
@@ -123,6 +126,8 @@ void ampk_ref_shortcut_backward(struct ampk_context *context, const struct ampk_
     free(y);
 }
 
+/* (i, j, k) walks the deep tensor w x h x c; the wide one has stride times the sides and
+ * 1/stride^2 of the channels. */
 void ampk_ref_reorg(struct ampk_context *context, const struct ampk_tensor *src, int w, int h,
                     int c, int stride, int forward, const struct ampk_tensor *dst, bool accumulate,
                     uint32_t *amax)
@@ -144,6 +149,7 @@ void ampk_ref_reorg(struct ampk_context *context, const struct ampk_tensor *src,
                 }
 }
 
+/* From planes of `size` pixels to pixels of `layers` channels, or back. */
 void ampk_ref_flatten(struct ampk_context *context, const struct ampk_tensor *src, int size,
                       int layers, int forward, const struct ampk_tensor *dst, bool accumulate,
                       uint32_t *amax)

@@ -1,5 +1,9 @@
-/* One element of a tensor at a time, by logical index, whatever its dtype and layout. Also whole
- * tensors as arrays of double in NCHW order, for operations that read an element more than once. */
+/* Access to a tensor one element at a time, by logical index, whatever its dtype and layout; and
+ * whole tensors as arrays of double in NCHW order, for operations that read an element more than
+ * once.
+ *
+ * Slow on purpose: every access computes its address from the definition, so that layouts and
+ * slices cannot go wrong in a second way. */
 #ifndef AMPK_REFERENCE_TENSOR_H
 #define AMPK_REFERENCE_TENSOR_H
 
@@ -8,17 +12,19 @@
 
 #include "number.h"
 
+/* Elements of all images. */
 static inline size_t ampk_ref_count(const struct ampk_tensor *t)
 {
     return (size_t)t->n * t->c * t->h * t->w;
 }
 
-/* Place of (c, h, w) in an image in NCHW order. */
+/* Index of (c, h, w) in an image in NCHW order. */
 static inline size_t ampk_ref_flat(const struct ampk_tensor *t, int c, int h, int w)
 {
     return ((size_t)c * t->h + h) * t->w + w;
 }
 
+/* Index of an element in memory, counted in elements from t->data. */
 static inline size_t ampk_ref_offset(const struct ampk_tensor *t, int n, int c, int h, int w)
 {
     size_t inside = t->layout == AMPK_NCHW
@@ -27,6 +33,7 @@ static inline size_t ampk_ref_offset(const struct ampk_tensor *t, int n, int c, 
     return (size_t)n * t->image_stride + inside;
 }
 
+/* Every value of the three dtypes is exact in double. */
 static inline double ampk_ref_get(const struct ampk_tensor *t, int n, int c, int h, int w)
 {
     size_t i = ampk_ref_offset(t, n, c, h, w);
@@ -35,13 +42,15 @@ static inline double ampk_ref_get(const struct ampk_tensor *t, int n, int c, int
     return ((const float *)t->data)[i];
 }
 
+/* Raises *amax (may be NULL) to |v|, as bits. */
 static inline void ampk_ref_raise(uint32_t *amax, float v)
 {
     uint32_t bits = ampk_ref_float_bits(v) & 0x7fffffff;
     if (amax && bits > *amax) *amax = bits;
 }
 
-/* Stores v, or adds it: the result as FP32 is what amax sees and what is rounded to the dtype. */
+/* Stores v, or adds it to the old value. The result becomes FP32 first: amax sees that, and that
+ * is rounded to the dtype. */
 static inline void ampk_ref_set(const struct ampk_tensor *t, int n, int c, int h, int w, double v,
                                 bool accumulate, uint32_t *amax)
 {
@@ -56,7 +65,7 @@ static inline void ampk_ref_set(const struct ampk_tensor *t, int n, int c, int h
         ((float *)t->data)[i] = result;
 }
 
-/* The same by place j of an image in NCHW order. */
+/* The same by index j of an image in NCHW order. */
 static inline double ampk_ref_get_flat(const struct ampk_tensor *t, int n, size_t j)
 {
     size_t area = (size_t)t->h * t->w;
@@ -71,7 +80,8 @@ static inline void ampk_ref_set_flat(const struct ampk_tensor *t, int n, size_t 
                  accumulate, amax);
 }
 
-/* count zeros; the reference gives up loudly where a real backend would have failed at creation. */
+/* Returns `count` zeros. Without memory it ends the program with a message; a real backend would
+ * have failed at creation. */
 static inline double *ampk_ref_zeros(size_t count)
 {
     double *a = calloc(count ? count : 1, sizeof *a);
@@ -82,7 +92,7 @@ static inline double *ampk_ref_zeros(size_t count)
     return a;
 }
 
-/* All elements, dense NCHW; the caller frees. */
+/* All elements as dense NCHW; the caller frees. */
 static inline double *ampk_ref_load(const struct ampk_tensor *t)
 {
     size_t image = ampk_ref_count(t) / t->n;
@@ -93,6 +103,7 @@ static inline double *ampk_ref_load(const struct ampk_tensor *t)
     return a;
 }
 
+/* Stores a dense NCHW array. */
 static inline void ampk_ref_store(const struct ampk_tensor *t, const double *a, bool accumulate,
                                   uint32_t *amax)
 {

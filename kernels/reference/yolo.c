@@ -1,10 +1,12 @@
-/* Reference: Darknet's yolo_layer.c, truth by truth. */
+/* Reference: Darknet's yolo_layer.c. Boxes first, then truth by truth, because a later truth
+ * overwrites an earlier one in the same box. */
 #include "activation.h"
 #include "head.h"
 #include "tensor.h"
 
 double ampk_ref_closest_decision = INFINITY;
 
+/* w and h (entries 2 and 3) have no logistic: they are exponents. */
 void ampk_ref_yolo_forward(struct ampk_context *context, const struct ampk_yolo_head *o,
                            const struct ampk_tensor *x, const struct ampk_tensor *out,
                            uint32_t *amax)
@@ -21,7 +23,7 @@ void ampk_ref_yolo_forward(struct ampk_context *context, const struct ampk_yolo_
                 }
 }
 
-/* One loss at work. */
+/* The state of one loss. */
 struct yolo {
     const struct ampk_yolo_head *o;
     const float *out, *truth;
@@ -30,7 +32,7 @@ struct yolo {
     double iou, category, object, any_object, recall, recall75, count;
 };
 
-/* location: of n * area cells, as Darknet's entry_index. */
+/* Index of an entry. location counts n * area cells, as Darknet's entry_index. */
 static size_t at(const struct yolo *y, int image, int location, int entry)
 {
     size_t n = (size_t)(location / y->area), per_box = (size_t)(5 + y->o->classes);
@@ -38,6 +40,7 @@ static size_t at(const struct yolo *y, int image, int location, int entry)
     return plane * y->area + location % y->area;
 }
 
+/* The box that the outputs from `first` on describe, at cell (i, j). */
 static struct ampk_ref_box box_at(const struct yolo *y, size_t first, int anchor, int i, int j)
 {
     const float *x = y->out + first, *size = y->o->anchor_sizes + 2 * anchor;
@@ -49,6 +52,7 @@ static struct ampk_ref_box box_at(const struct yolo *y, size_t first, int anchor
     };
 }
 
+/* Draws a box towards truth t, and returns their overlap. Small truths weigh more (scale). */
 static double draw_box(struct yolo *y, struct ampk_ref_box t, size_t first, int anchor, int i,
                        int j)
 {
@@ -61,7 +65,8 @@ static double draw_box(struct yolo *y, struct ampk_ref_box t, size_t first, int 
     return ampk_ref_iou(box_at(y, first, anchor, i, j), t);
 }
 
-/* Returns the output of the class, 0 where there is no such class. */
+/* Draws the classes. If the box already has a class, only the new class is touched, as in Darknet.
+ * Returns the output of the class, 0 if there is no such class. */
 static double draw_class(struct yolo *y, size_t first, int class)
 {
     bool exists = class >= 0 && class < y->o->classes, again = y->delta[first] != 0;
@@ -92,6 +97,8 @@ static int anchor_of(const struct yolo *y, int box)
     return y->o->mask ? y->o->mask[box] : box;
 }
 
+/* Objectness of one box, by its best overlap with any truth. `second` shows how close the choice
+ * of the best truth was. */
 static void judge_cell(struct yolo *y, int image, int location)
 {
     int i = location % y->area % y->w, j = location % y->area / y->w;
@@ -117,6 +124,7 @@ static void judge_cell(struct yolo *y, int image, int location)
     draw_box(y, ampk_ref_truth_box(best_truth), at(y, image, location, 0), anchor, i, j);
 }
 
+/* The anchor with the best overlap, at the same centre. */
 static int best_anchor(const struct yolo *y, struct ampk_ref_box truth)
 {
     double best = 0;
@@ -131,6 +139,7 @@ static int best_anchor(const struct yolo *y, struct ampk_ref_box truth)
     return best_n;
 }
 
+/* The truth goes to the box of this head that has the best anchor, if there is one. */
 static void take_truth(struct yolo *y, int image, const float *truth)
 {
     struct ampk_ref_box t = ampk_ref_truth_box(truth);

@@ -1,4 +1,10 @@
-/* Convolutions: creation and the passes, each a few calls of kernels and a library. */
+/* Convolutions: creation and the passes. Each pass first decides how its result is produced
+ * (choose_...), then lays out work memory (plan_...), then packs operands, runs a library plan and
+ * stores the result (run_...). Creation runs the first two steps as well, to reserve the work
+ * memory of later passes.
+ *
+ * Knows tensors, plans and work memory. Does not know engines, the plan file or how plans are
+ * timed (libs/). */
 #include "conv.h"
 
 #include "kernels/conv_shape.h"
@@ -12,12 +18,14 @@
 
 /* ---- forward ---- */
 
+/* A forward pass and the byte offsets of its pieces in work memory. */
 struct forward_work {
     struct ampk_conv_output y;
     size_t x_at, y_at, sums_at, workspace_at, bytes;
 };
 
-/* statistics: those of y are wanted. */
+/* statistics: the caller wants those of y. A plan with sums can serve only if it writes y itself,
+ * because its sums are of the y that it stores. */
 static struct ampk_conv_output choose_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                                               const struct ampk_tensor *y, bool statistics)
 {
@@ -39,7 +47,8 @@ static struct forward_work plan_forward(const struct ampk_conv *conv, struct amp
     return f;
 }
 
-/* What is in y, or packed in work memory; and its sums, if there are any. */
+/* The result of a forward pass, in y or packed in work memory, and its sums, NULL if there are
+ * none. */
 struct forwarded {
     void *result;
     float *sums;
@@ -60,7 +69,8 @@ static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *
     return to;
 }
 
-/* Tensors as islands have them. */
+/* Whether x and y are as islands have them: dense NHWC in the operands' type, without padding. The
+ * kernel for images reads nothing else. */
 static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *x,
                         const struct ampk_tensor *y)
 {
@@ -68,6 +78,8 @@ static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *
            ampk_conv_is_direct(y, conv->operand, conv->shape.k);
 }
 
+/* The kernel for images rounds y and takes the statistics from the same registers, so only amax
+ * needs another pass over y. */
 void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
                             const struct ampk_tensor *x, const struct ampk_tensor *y,
                             const struct ampk_bn_statistics *statistics, uint32_t *amax)
@@ -86,6 +98,8 @@ void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
         ampk_cuda_bn_statistics(ctx, y, statistics);
 }
 
+/* FP32 is asked for first, because the bias is added and the activation applied before the only
+ * rounding. */
 static struct ampk_conv_output choose_biased(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     struct ampk_conv_output o = {.dtype = AMPK_FP32};
@@ -105,13 +119,14 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
 
 /* ---- backward ---- */
 
-/* A backward pass and where its pieces of work memory are. Where the two gradients come one after
- * the other, what they need beside the operands shares a place. */
+/* A backward pass and the byte offsets of its pieces in work memory. If the two gradients run one
+ * after the other, their results and workspaces share a place; the operands do not, because both
+ * gradients read dy. */
 struct backward_work {
-    const struct ampk_bias_gradient *bias; /* dy is made of it, in its place; NULL: it is there */
+    const struct ampk_bias_gradient *bias; /* make dy from this, in dy's place; NULL: dy is given */
     struct ampk_conv_output dx;
     struct ampk_tc_plan *gradient;
-    bool beside; /* the weight gradient beside the data gradient, on a stream of its own */
+    bool beside; /* the weight gradient runs on the side stream */
     size_t x_at, dy_at, sums_at, dx_at, parameters_at, unread_at, dx_workspace_at, dw_workspace_at,
         bytes;
 };
@@ -121,7 +136,7 @@ struct destination {
     const struct ampk_tensor *dx; /* NULL: nowhere */
     bool accumulate;
     uint32_t *amax;
-    const struct ampk_gradient_sums *sums; /* NULL: no more than that */
+    const struct ampk_gradient_sums *sums; /* NULL: the plain gradient */
 };
 
 static struct ampk_conv_output choose_gradient_output(struct ampk_context *ctx,
@@ -135,6 +150,8 @@ static struct ampk_conv_output choose_gradient_output(struct ampk_context *ctx,
                                      .sums = true};
 }
 
+/* Side by side, the two workspaces must not overlap. One after the other, the weight gradient
+ * starts again at `shared`, behind the operands. */
 static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                           const struct ampk_tensor *x, const struct ampk_tensor *dy,
                                           const struct ampk_bias_gradient *bias,
@@ -164,6 +181,8 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
     return b;
 }
 
+/* With sums, the library needs batch-norm's parameters as four vectors in its own order; a small
+ * kernel writes them right before. */
 static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *conv,
                               const struct backward_work *b, const void *dy,
                               const struct destination *to, char *work)
@@ -181,6 +200,8 @@ static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *
     ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_c, to->accumulate, to->amax);
 }
 
+/* With a bias gradient, one kernel scales, rounds, pads and sums the loss's planes
+ * (plane_gradient.cu); a separate packing would read them twice. */
 static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *conv,
                            const struct backward_work *b, const struct ampk_tensor *dy, char *work)
 {
@@ -190,6 +211,8 @@ static const void *load_dy(struct ampk_context *ctx, const struct ampk_conv *con
     return to;
 }
 
+/* fork and join order the side stream: it starts behind the packing of x and dy, and the main
+ * stream goes on only when dw is done. */
 static void run_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                          const struct ampk_tensor *x, const struct ampk_tensor *dy,
                          const struct ampk_bias_gradient *bias, const struct destination *to)
@@ -220,6 +243,8 @@ void ampk_cuda_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
+/* Planes become 16-bit operands only (plane_gradient.cu). FP32 and TF32 operands take the general
+ * kernel. */
 void ampk_cuda_conv_bias_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                                   const struct ampk_tensor *x,
                                   const struct ampk_bias_gradient *bias,
@@ -242,7 +267,9 @@ void ampk_cuda_conv_backward_summed(struct ampk_context *ctx, struct ampk_conv *
     run_backward(ctx, conv, x, dy, NULL, &to);
 }
 
-/* The weight gradient of a first layer made by a kernel of ours together with dy, in FP32. */
+/* Whether our kernel makes the first layer's weight gradient together with dy, in FP32. If it
+ * wins, the convolution trades its dw for one in FP32. Without memory for that, everything stays
+ * as it was. */
 bool ampk_cuda_conv_takes_gradient(struct ampk_context *ctx, struct ampk_conv *conv,
                                    const struct ampk_tensor *x, const struct ampk_layer_gradient *g)
 {
@@ -274,6 +301,7 @@ void ampk_cuda_conv_bn_backward(struct ampk_context *ctx, struct ampk_conv *conv
 
 /* ---- creation ---- */
 
+/* Makes the convolution without plans. Its weights are undefined until conv_set_weights. */
 static struct ampk_conv *make_conv(const struct ampk_conv_shape *s)
 {
     struct ampk_conv *conv = calloc(1, sizeof *conv);
@@ -297,7 +325,8 @@ static bool allocate_gradient(struct ampk_conv *conv)
     return conv->dw != NULL;
 }
 
-/* Tensors as islands have them. */
+/* x and y as islands have them: dense NHWC in the operands' type. They have no data: they serve
+ * for planning only. */
 static struct ampk_tensor island_x(const struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
@@ -313,6 +342,8 @@ static struct ampk_tensor island_y(const struct ampk_conv *conv)
                                 conv->oh, conv->ow,      image,     0};
 }
 
+/* `accumulate` is true without sums, because that may take work memory that the plain pass does
+ * not. */
 static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
                              const struct ampk_gradient_sums *sums)
 {
@@ -324,7 +355,8 @@ static bool reserve_backward(struct ampk_context *ctx, struct ampk_conv *conv,
         plan_backward(ctx, conv, &x, &y, conv->operand != AMPK_FP32 ? &bias : NULL, &to).bytes);
 }
 
-/* Work memory. */
+/* Reserves work memory for every pass, with tensors as islands have them, so that no pass has to
+ * wait for memory in the middle of training or a recording. */
 static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     struct ampk_tensor x = island_x(conv), y = island_y(conv);
@@ -339,7 +371,8 @@ static bool reserve_work(struct ampk_context *ctx, struct ampk_conv *conv)
     return conv->shape.forward_only || reserve_backward(ctx, conv, NULL);
 }
 
-/* Ways that are taken for speed alone; without memory for them, the usual ones. */
+/* Takes the ways that are only for speed. If there is no memory for them, takes the usual ways
+ * again. */
 static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     size_t had = ctx->work_bytes;
@@ -353,6 +386,7 @@ static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
     return ampk_cuda_work_reserve(ctx, had) && reserve_work(ctx, conv);
 }
 
+/* `wanted` is empty: planning looks only at whether there are sums, not at their addresses. */
 bool ampk_cuda_conv_sums_gradients(struct ampk_context *ctx, struct ampk_conv *conv,
                                    enum ampk_activation activation)
 {
@@ -387,6 +421,7 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     return NULL;
 }
 
+/* Waits first: the stream may still run a pass that reads these weights. */
 void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     if (!conv) return;

@@ -1,4 +1,7 @@
-/* Which plans of the libraries a convolution has, and which of the ways to use them is taken. */
+/* Decides which library plans a convolution has and which of the ways to use them it takes. Every
+ * choice follows one pattern: the environment can force or forbid a way (settings.h); otherwise
+ * the way must be possible for the shape, and then win a timed contest (libs/contest.h). Knows
+ * nothing of tensors' addresses or of how work memory is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
@@ -9,9 +12,9 @@
 
 #include <limits.h>
 
-enum { WORKSPACE_SHARE = 16 }; /* a plan gets no more than this part of the device's memory */
+enum { WORKSPACE_SHARE = 16 }; /* a plan gets at most 1/16 of the device's memory */
 
-/* An FP32 weight gradient is taken unless it is this much slower than one in 16 bits. */
+/* Take an FP32 weight gradient unless it takes 3 % longer than one in 16 bits. */
 static const float FP32_GRADIENT_WORTH = 1.03f;
 
 static bool is_set(enum ampk_switch of)
@@ -19,6 +22,8 @@ static bool is_set(enum ampk_switch of)
     return ampk_cuda_setting(of) == AMPK_ALWAYS;
 }
 
+/* A program without convolutions never pays for opening cuDNN and cuBLASLt: the first convolution
+ * of a context does it. */
 struct ampk_tc *ampk_conv_libraries(struct ampk_context *ctx, char *err, size_t err_size)
 {
     char path[PATH_MAX];
@@ -38,6 +43,7 @@ void ampk_cuda_conv_end(struct ampk_context *ctx)
     ctx->tensor_core = NULL;
 }
 
+/* `tried` remembers failures, too: a library that has no plan is not asked in every pass. */
 struct ampk_tc_plan *ampk_conv_find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
                                          enum ampk_tc_pass pass, enum ampk_dtype result,
                                          bool accumulate, char *why, size_t why_size)
@@ -60,8 +66,9 @@ struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct a
     return ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
 }
 
-/* FP32 loses nothing; but where it takes longer, 16 bits and a conversion do, as frameworks have
- * it. */
+/* Chooses the type of the weight gradient. FP32 loses nothing. Where it is slower, take 16 bits
+ * and convert, as other frameworks do. An FP32 result of 16-bit operands exists for matrix
+ * products only (ampk_tc_is_wide). */
 static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
                             size_t err_size)
 {
@@ -87,7 +94,7 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
     if (!ampk_conv_find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size))
         return false;
     if (conv->shape.forward_only) return true;
-    char why[400]; /* without it, results are added by a kernel */
+    char why[400]; /* without an adding plan, a kernel adds the result */
     ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
     return ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
            choose_gradient(ctx, conv, err, err_size);
@@ -100,8 +107,8 @@ struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct
                                sizeof why);
 }
 
-/* One answer for every backward pass, by the plans for tensors as islands have them, dx not added.
- * Never is context.c's: no stream for it. */
+/* A context without a side stream answers never: context.c makes none if the user forbids this
+ * way. */
 bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
@@ -113,9 +120,9 @@ bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
         ampk_conv_library_gradient(ctx, conv), ctx->stream, ctx->side);
 }
 
-/* Batch-norm's sums from the epilogue of a forward pass or a data gradient. Only for FP16 without
- * groups does cuDNN have engines that it need not compile, and the result has to be without
- * padding. */
+/* cuDNN has engines with sums that need no compiling only for FP16 without groups. The result must
+ * have no padding channels: g and y are then dense tensors, and the sums are exactly those of the
+ * layer's channels. */
 struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct ampk_conv *conv,
                                               enum ampk_tc_pass pass,
                                               enum ampk_activation activation)
@@ -141,7 +148,8 @@ struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct a
     return pays ? plan : NULL;
 }
 
-/* Against what forward with statistics would be otherwise. */
+/* The usual way is the plan with sums, if it won its own contest, else the plain plan and a kernel
+ * for the statistics. So ask this after ampk_conv_choose_summing. */
 bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
@@ -157,6 +165,8 @@ bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
     return ampk_tc_pays_image(ctx, usual, s->c);
 }
 
+/* Looks at the plans of plain passes whose result has the operands' type, because those run in
+ * training. */
 const char *ampk_cuda_conv_note(const struct ampk_conv *conv)
 {
     if (conv->shape.compute == AMPK_COMPUTE_FP32) return NULL;

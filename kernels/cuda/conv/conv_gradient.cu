@@ -1,6 +1,7 @@
-/* Weight gradients of a network's convolutions, some fifty of them in a launch. All of it is bound
- * by memory. Products and sums are rounded one by one (no fused multiply-add), so that the bits are
- * the CPU backend's. */
+/* Watches, stores or adds the weight gradients of a network's convolutions, some fifty in a
+ * launch: many layers are too small to fill a GPU by themselves. Memory bandwidth bounds all of
+ * it. Products and sums are rounded one by one (no fused multiply-add), so that the bits are the
+ * CPU backend's. Must not know where a gradient came from, a library or a kernel of ours. */
 #include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"
@@ -9,7 +10,7 @@ static const int THREADS = 256;
 
 /* ---- looked at ---- */
 
-/* Bytes for a block to read: four times 16 for a thread. */
+/* Bytes that a block reads: four loads of 16 bytes per thread. */
 static const int PIECE_BYTES = THREADS * 64;
 
 struct watched {
@@ -50,7 +51,8 @@ struct gradient {
     bool wide_packed, wide_dst; /* 16 bytes at once */
 };
 
-/* N values of [c][taps] at once; returns the largest magnitude. */
+/* Stores N values of [c][taps] at once; returns the largest magnitude, taken before the factor. N
+ * neighbours may cross from one channel to the next: c and tap advance value by value. */
 template <int N>
 static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const ampk_conv_tile &at,
                                                       const float *tile, float factor,
@@ -115,6 +117,7 @@ static size_t packed_values(const struct ampk_conv_gradient &g)
     return (size_t)g.layout.padded_k * g.layout.taps * g.layout.padded_c;
 }
 
+/* Gradients without a destination: only amax wants them. */
 template <typename T>
 static void watch_those(struct ampk_context *ctx, const struct ampk_conv_gradient *all, int count,
                         enum ampk_dtype dtype)
@@ -133,6 +136,7 @@ static void watch_those(struct ampk_context *ctx, const struct ampk_conv_gradien
     }
 }
 
+/* A kernel's arguments hold 4096 bytes at most, so a list has as many items as fit (ops/list.h). */
 template <typename T>
 static void add_those(struct ampk_context *ctx, const struct ampk_conv_gradient *all, int count,
                       enum ampk_dtype dtype, float factor, bool accumulate)

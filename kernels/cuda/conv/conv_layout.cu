@@ -1,5 +1,7 @@
-/* Padding, rounding and layout of what Tensor Cores read and write. All of it is bound by memory.
- */
+/* Converts padding, rounding and layout between tensors and what Tensor Cores read and write; also
+ * fills and compares the arrays that plans are timed on. Memory bandwidth bounds all of it, so
+ * every kernel moves 8 channels per thread where the addresses allow. Must not know passes or
+ * plans. */
 #include "conv_kernels.h"
 #include "kernels/cuda/ops/activation.h"
 #include "kernels/cuda/ops/list.h"
@@ -9,7 +11,8 @@ static const int THREADS = 256;
 
 /* ---- magnitudes ---- */
 
-/* The magnitude of a value that goes into a T. */
+/* The magnitude of a value that is stored in a T. A library may have rounded it already: an inf in
+ * FP16 then counts as the smallest magnitude that rounds to inf. */
 template <typename T> static __device__ __forceinline__ uint32_t magnitude_in(float x)
 {
     return ampk_magnitude(x);
@@ -23,13 +26,14 @@ template <> __device__ __forceinline__ uint32_t magnitude_in<ampk_fp16>(float x)
 
 /* ---- operands ---- */
 
-/* A tensor's elements, whose images are `stride` apart. */
+/* Elements of a tensor; its images are `stride` elements apart. */
 template <typename T> struct slice {
     T *data;
     size_t stride;
 };
 
-/* N channels of a pixel a thread, N dividing `padded`. */
+/* Each thread packs N channels of a pixel; N divides `padded`. Channels from c on are padding and
+ * become 0. */
 template <typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
     pack(slice<const From> x, int c, int padded, size_t pixels, size_t pixels_of_image, bool tf32,
@@ -52,7 +56,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- results ---- */
 
-/* What becomes of a value before it is stored. */
+/* Operations on a value before it is stored. unpack_... applies them in FP32, so that the store is
+ * the only rounding. */
 struct add_or_not {
     bool accumulate;
 
@@ -91,7 +96,7 @@ static __device__ __forceinline__ uint32_t store_finished(float v, int channel,
     return magnitude_in<To>(v);
 }
 
-/* N channels of a pixel a thread, N dividing c. */
+/* Each thread unpacks N channels of a pixel; N divides c. It does not read the padding. */
 template <typename Finish, typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
     unpack_nhwc(const From *__restrict__ packed, int padded, int c, size_t pixels,
@@ -116,8 +121,9 @@ static __global__ void __launch_bounds__(THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* A tile of pixels times channels goes through shared memory, so that both sides are read and
- * written in runs. */
+/* A tile of pixels times channels goes through shared memory: NHWC runs along channels, NCHW along
+ * pixels, and this way both sides move in runs. The extra column of the tile puts a column's
+ * values into different banks. */
 static const int TILE = 32;
 
 template <typename Finish, typename From, typename To>
@@ -169,8 +175,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- weights ---- */
 
-/* [c][taps] of one filter is transposed in tiles of channels times taps, a block each. A tile reads
- * and writes in runs, and with few taps has many channels. */
+/* Blocks transpose [c][taps] of one filter in tiles of channels times taps. Both sides of a tile
+ * move in runs; with few taps, a tile has many channels. */
 static const int TILE_TAPS = 32, TILE_VALUES = 1024;
 
 struct weight_tiles {
@@ -201,6 +207,8 @@ struct packing {
     bool tf32;
 };
 
+/* Reads in the order of the masters, writes in the order of the library. Positions outside of the
+ * masters are padding and become 0; later updates leave them alone. */
 template <typename To>
 static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<packing> list)
 {
@@ -210,6 +218,7 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
     const struct weight_tiles &t = p.tiles;
     struct weight_tile at = find_tile(t, blockIdx.x - list.first_block[item]);
     To *packed = static_cast<To *>(p.packed);
+    /* An odd pitch: threads that read one tap of successive channels hit different banks. */
     int pitch = t.taps | 1;
     uint32_t largest = 0;
     for (int i = threadIdx.x; i < t.channels * t.taps; i += THREADS) {
@@ -231,6 +240,8 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
 
 /* ---- numbers to time on ---- */
 
+/* Mixes the index with an integer hash; the top 24 bits become a number in [mean - .5, mean + .5).
+ */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t n, float mean)
 {
@@ -243,6 +254,7 @@ static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t
     }
 }
 
+/* A NaN in either array gives a difference of NaN, whose bits are larger than all others. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
     compare(const T *__restrict__ a, const T *__restrict__ b, size_t n, uint32_t *words)
@@ -282,6 +294,7 @@ static void launch_pack(struct ampk_context *ctx, const struct ampk_tensor *x, b
                 area, tf32, static_cast<To *>(packed));
 }
 
+/* Eight channels at a time need a padded count that 8 divides; groups are not padded. */
 extern "C" void ampk_conv_pack(struct ampk_context *ctx, const struct ampk_tensor *x,
                                enum ampk_compute compute, int padded, void *packed)
 {
@@ -311,6 +324,8 @@ static void launch_unpack_nhwc(struct ampk_context *ctx, const From *packed, int
                 y->c, pixels, area, to, finish, amax);
 }
 
+/* Planes go through tiles; NHWC goes eight channels at a time if the addresses allow it, else one
+ * by one. */
 template <typename Finish, typename From, typename To>
 static void launch_unpack(struct ampk_context *ctx, const void *packed, int padded,
                           const struct ampk_tensor *y, Finish finish, uint32_t *amax)
@@ -372,6 +387,7 @@ extern "C" void ampk_conv_amax(struct ampk_context *ctx, const void *stored, enu
     });
 }
 
+/* Cuts a filter into tiles of at most TILE_VALUES values. */
 static struct weight_tiles tiles_of(const struct ampk_conv_weights *w)
 {
     struct weight_tiles t = {*w, 0, w->taps < TILE_TAPS ? w->taps : TILE_TAPS, 0, 0};
@@ -381,7 +397,8 @@ static struct weight_tiles tiles_of(const struct ampk_conv_weights *w)
     return t;
 }
 
-/* Those of the list whose operands are stored so. */
+/* Packs the weights of the list whose operands are stored as To. One launch has one type, so each
+ * type passes over the list once. */
 template <typename To>
 static void pack_those(struct ampk_context *ctx, const struct ampk_conv_packing *packings,
                        int count, enum ampk_dtype dtype)

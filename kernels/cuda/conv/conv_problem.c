@@ -1,4 +1,6 @@
-/* Shapes of convolutions, as the Tensor Core libraries want them. */
+/* Computes padded channels and library problems from convolution shapes, and decides which
+ * problems are matrix products and which ones Tensor Cores can take. Must not know devices,
+ * libraries or plans: tests call it without a GPU. */
 #include "conv_problem.h"
 
 int ampk_conv_padded(const struct ampk_conv_shape *s, int channels)
@@ -26,6 +28,9 @@ struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *s, enum a
                                     .accumulate = accumulate};
 }
 
+/* Two shapes qualify: 1x1 windows by 1 (each pixel is a row) and windows of a whole image (each
+ * image is a row: connected layers). A problem with sums does not: cuBLASLt has no such epilogue,
+ * cuDNN does. */
 bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m)
 {
     if (p->groups != 1 || p->pad || p->sums) return false;
@@ -38,6 +43,8 @@ bool ampk_tc_is_matrix(const struct ampk_tc_problem *p, struct ampk_tc_matrix *m
     return true;
 }
 
+/* The order of the tests decides the reason that a user reads: first what no GPU can do, then what
+ * this GPU cannot do, then what the shape forbids. */
 const char *ampk_tc_obstacle(const struct ampk_tc_problem *p, int compute_capability)
 {
     int multiple = 16 / (int)ampk_dtype_bytes(ampk_tc_operand(p->compute));

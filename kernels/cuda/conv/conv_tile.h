@@ -1,7 +1,8 @@
-/* Tiles of a convolution's weights, channels times taps of a filter, between [taps][padded c], as
- * libraries read and write them, and [c][taps], as masters are. A block has a tile.
+/* Tiles of a convolution's weights, channels times taps of a filter. Kernels use them to move
+ * weights between [taps][padded c], the order of the libraries, and [c][taps], the order of the
+ * masters. One block handles one tile.
  *
- * It lies in shared memory tap by tap, taps 4 banks apart from each other: threads that take
+ * The tile lies in shared memory tap by tap, and taps start 4 banks apart. Threads that take
  * neighbouring values of [c][taps] then find them in different banks. */
 #ifndef AMPK_CUDA_CONV_TILE_H
 #define AMPK_CUDA_CONV_TILE_H
@@ -25,10 +26,11 @@ struct ampk_conv_tiles {
     }
 };
 
-/* Of about one size, with channels that fill 16 bytes. */
+/* Cuts each filter into tiles of about one size, with a channel count that fills whole 16-byte
+ * loads. */
 static inline ampk_conv_tiles ampk_cut_weights(struct ampk_conv_weights w)
 {
-    if (w.taps == 1 && w.c == w.padded_c) { /* the same order: as if one filter had it all */
+    if (w.taps == 1 && w.c == w.padded_c) { /* both orders are the same: treat all as one filter */
         w.c = w.padded_c = w.k * w.c;
         w.k = 1;
     }
@@ -47,8 +49,8 @@ static inline ampk_conv_tiles ampk_cut_weights(struct ampk_conv_weights w)
     return t;
 }
 
-/* Whether packed elements of these tiles, that begin at a multiple of 16 bytes, can be taken so
- * many bytes at once; and floats of [c][taps] that begin at dst. */
+/* Whether threads can move 16 bytes at once: packed elements of these tiles that begin at a
+ * multiple of 16 bytes; and floats of [c][taps] that begin at dst. */
 static inline bool ampk_is_wide_packed(const ampk_conv_tiles &t, enum ampk_dtype dtype)
 {
     return t.padded_c % (16 / (int)ampk_dtype_bytes(dtype)) == 0;
@@ -59,7 +61,7 @@ static inline bool ampk_is_wide_in_order(const ampk_conv_tiles &t, const float *
     return t.across == 1 && ampk_fits<float, 4>(dst, (size_t)t.c * t.taps);
 }
 
-/* Where a block's tile begins. */
+/* Where a block's tile begins: filter, channel and tap. */
 struct ampk_conv_tile {
     size_t filter;
     int channel, tap;
@@ -72,7 +74,7 @@ static __device__ __forceinline__ ampk_conv_tile ampk_find_tile(const ampk_conv_
     return {block / tiles, (int)(tile / t.across) * t.channels, (int)(tile % t.across) * t.covered};
 }
 
-/* Of the tile's first value: in [k][taps][padded c], and in [k][c][taps]. */
+/* Index of the tile's first value in [k][taps][padded c], and in [k][c][taps]. */
 static __device__ __forceinline__ size_t ampk_place_packed(const ampk_conv_tiles &t,
                                                            const ampk_conv_tile &at)
 {
@@ -85,7 +87,7 @@ static __device__ __forceinline__ size_t ampk_place_in_order(const ampk_conv_til
     return (at.filter * t.c + at.channel) * t.taps + at.tap;
 }
 
-/* By all threads of a block, N channels of a tap at once. */
+/* Loads a tile with all threads of a block, N channels of a tap at once. */
 template <int N, typename From>
 static __device__ __forceinline__ void
 ampk_load_tile(const ampk_conv_tiles &t, const ampk_conv_tile &at, const From *packed, float *tile)

@@ -1,5 +1,7 @@
-/* The weights of a network's convolutions updated and packed, some thirty-five of them in a launch.
- * All of it is bound by memory. */
+/* Updates and packs the weights of a network's convolutions, some thirty-five in a launch: many
+ * layers are too small to fill a GPU by themselves. Memory bandwidth bounds all of it; a tile in
+ * shared memory lets one pass read the packed gradient, update the masters and write the packed
+ * weights. The optimizer's arithmetic is update_rule.h's. */
 #include "conv_kernels.h"
 #include "conv_tile.h"
 #include "kernels/cuda/ops/list.h"
@@ -10,7 +12,7 @@ static const int THREADS = 256;
 
 template <typename Rule> struct weight_update {
     const void *gradient; /* packed; NULL: none */
-    const float *sum;     /* in its place, [c][taps] as the masters; NULL: none */
+    const float *sum;     /* in place of gradient, in the masters' order [c][taps]; NULL: none */
     void *packed;
     uint32_t *amax;
     ampk_updated<Rule> weights;
@@ -19,8 +21,8 @@ template <typename Rule> struct weight_update {
     bool tf32;
 };
 
-/* N weights at once in the order of the masters: they take their gradients' places in the tile.
- * Returns the largest magnitude. */
+/* Updates N weights at once in the order of the masters. In the tile, each new weight replaces its
+ * gradient: no other thread reads that place. Returns the largest magnitude. */
 template <int N, typename Rule>
 static __device__ __forceinline__ uint32_t update_tile(const weight_update<Rule> &u,
                                                        const Rule &rule, const ampk_conv_tile &at,
@@ -52,7 +54,7 @@ static __device__ __forceinline__ uint32_t update_tile(const weight_update<Rule>
     return largest;
 }
 
-/* N channels of a tap at once; those behind the last are padding. */
+/* Packs N channels of a tap at once. Channels behind the last are padding. */
 template <int N, typename To>
 static __device__ __forceinline__ void pack_tile(const ampk_conv_tiles &t, const ampk_conv_tile &at,
                                                  const float *tile, bool tf32, To *packed)
@@ -73,6 +75,8 @@ static __device__ __forceinline__ void pack_tile(const ampk_conv_tiles &t, const
     }
 }
 
+/* Two barriers: the tile must be complete before it is read in another order, and updated before
+ * it is packed. */
 template <typename From, typename To, typename Rule>
 static __global__ void __launch_bounds__(THREADS)
     update_weights(const ampk_list<weight_update<Rule>> list, const Rule rule)
@@ -124,7 +128,7 @@ static weight_update<Rule> make_item(const struct ampk_conv_update &from, const 
     return u;
 }
 
-/* Those of the list whose gradients and weights are stored so. */
+/* Updates the items of the list whose gradients and weights have these types. */
 template <typename From, typename To, typename Rule>
 static void update_those(struct ampk_context *ctx, const struct ampk_conv_update *all, int count,
                          enum ampk_dtype gradients, enum ampk_dtype weights, const Rule &rule)
@@ -146,6 +150,7 @@ static void update_those(struct ampk_context *ctx, const struct ampk_conv_update
     }
 }
 
+/* Every pair of types that conv_choice.c can produce: a gradient has the operands' type or FP32. */
 template <typename Rule>
 static void update_all(struct ampk_context *ctx, const struct ampk_conv_update *all, int count,
                        const Rule &rule)

@@ -1,4 +1,5 @@
-/* Lists of convolutions' weights and of their gradients, as the kernels are given them. */
+/* Turns lists of convolutions into lists that our kernels read: weights to pack, gradients to
+ * take, updates. Computes nothing itself, and knows neither plans nor work memory. */
 #include "conv.h"
 
 #include "kernels/cuda/runtime/backend.h"
@@ -23,6 +24,8 @@ struct ampk_conv_weights ampk_conv_weights_layout(const struct ampk_conv *conv)
 void ampk_cuda_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
                                 int count)
 {
+    /* The host array is bounded so that no list length needs memory; the kernels split it further,
+     * by what fits their arguments (ops/list.h). */
     enum { AT_ONCE = 64 };
     struct ampk_conv_packing packings[AT_ONCE];
     for (int n = 0; count > 0; list += n, count -= n) {
@@ -57,7 +60,8 @@ void ampk_cuda_conv_weight_gradients(struct ampk_context *ctx,
 
 enum { UPDATES_AT_ONCE = 128 };
 
-/* Describes as many as may be of a list; returns how many. */
+/* Describes the first UPDATES_AT_ONCE updates of a list; returns how many it described. With
+ * unscale 0 the gradient counts as 0, so the kernel gets none to read. */
 static int describe_updates(const struct ampk_weight_update *list, int count,
                             struct ampk_conv_update updates[UPDATES_AT_ONCE])
 {

@@ -1,12 +1,14 @@
-/* Operands and results of a convolution: those that a library can take as they are, and places in
- * work memory for the others. */
+/* Decides which operands and results of a convolution a library can take as they are, and finds
+ * places in work memory for the others. Must not run library plans: conv.c does. */
 #include "conv.h"
 
 enum {
-    ALIGNMENT = 16,            /* of operands */
-    WORKSPACE_ALIGNMENT = 256, /* and of everything in work memory */
+    ALIGNMENT = 16,            /* bytes, of operands: tensor_core.h demands it */
+    WORKSPACE_ALIGNMENT = 256, /* bytes, of every piece of work memory */
 };
 
+/* With one pixel per image, NCHW and NHWC are the same order. With one image, the distance between
+ * images does not matter. */
 bool ampk_conv_is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int padded)
 {
     bool is_nhwc = t->layout == AMPK_NHWC || t->h * t->w == 1;
@@ -51,6 +53,8 @@ const void *ampk_conv_load_operand(struct ampk_context *ctx, const struct ampk_c
     return place;
 }
 
+/* First choice: the library writes y itself. That needs a dense y without padding, of a type that
+ * a plan writes. Otherwise the library writes work memory, and a kernel moves the result to y. */
 struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
                                                 enum ampk_tc_pass pass, const struct ampk_tensor *y,
                                                 int padded, bool accumulate)
@@ -63,7 +67,9 @@ struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct
         o.plan = ampk_conv_find_plan(ctx, conv, pass, y->dtype, accumulate, why, sizeof why);
     o.direct = o.plan != NULL;
     if (o.direct) return o;
-    /* Rounded once, if the library can: by the kernel that stores it. */
+    /* The result must be rounded once only. So the library writes FP32 if it can, and the kernel
+     * that stores y rounds. If y has the operands' type and nothing is added, the library may
+     * round instead, and the kernel only moves 16-bit values. */
     o.dtype = y->dtype == conv->operand && !accumulate ? conv->operand : AMPK_FP32;
     o.plan = ampk_conv_find_plan_like(ctx, conv, pass, &o.dtype);
     return o;

@@ -1,41 +1,46 @@
-/* Convolutions that read images: windows of 3 x 3 by 1, padded by 1, at most 4 channels, few
- * filters.
+/* Computes convolutions that read images: windows of 3 x 3 by 1, padded by 1, at most 4 channels,
+ * few filters; and batch-norm's statistics of the result.
  *
- * With so few products a byte, memory sets the pace: x is read once, without padded channels, y
- * written once, and batch-norm's sums of y, rounded as it is stored, are taken from registers.
+ * With so few products a byte, memory sets the pace. So the kernel reads x once, without padded
+ * channels, writes y once, and takes batch-norm's sums of y, rounded as stored, from registers.
  *
- * A block goes through a run of tiles of 16 x 32 pixels of y. What a tile needs of x lies in shared
- * memory with 4 channels a pixel; the next tile's part is on its way from memory meanwhile. A warp
- * computes 16 pixels of a row at a time: a product on Tensor Cores for each row of the window, 4
- * pixels x 4 channels deep, of which the fourth pixel is not in the window. The weights stay in
- * registers. */
+ * A block goes through a run of tiles of 16 x 32 pixels of y. The part of x that a tile needs lies
+ * in shared memory with 4 channels a pixel; meanwhile the next tile's part is on its way from
+ * memory. A warp computes 16 pixels of a row at a time: one product on Tensor Cores for each row
+ * of the window, 4 pixels x 4 channels deep. The fourth pixel is not in the window. The weights
+ * stay in registers.
+ *
+ * Must not know plans or whether it is the faster way: libs/contest_image.c decides that. */
 #include "conv_kernels.h"
 
 #include "kernels/cuda/ops/batchnorm.h"
 #include "mma.h"
 
 static const int THREADS = 256, WARPS = THREADS / AMPK_WARP;
-static const int ROWS = 16, COLUMNS = 32, ACROSS = 16; /* of a tile of y; a product's pixels */
-static const int WINDOW = 3, PACKED_CHANNELS = 8;      /* of the weights */
+static const int ROWS = 16, COLUMNS = 32,
+                 ACROSS = 16; /* tile of y in pixels; ACROSS: pixels of a product */
+static const int WINDOW = 3, PACKED_CHANNELS = 8; /* channels of the packed weights */
 static const int MOST_FILTERS = 32; /* of a block: their weights and sums fill registers */
-/* Around a tile, of which the window needs 1: so that runs of 4 pixels begin at multiples of 4. */
+/* Pixels staged on either side of a tile. The window needs 1; with 4, runs of 4 pixels begin at
+ * multiples of 4. */
 static const int MARGIN = 4;
 static const int STAGED_ROWS = ROWS + 2, STAGED_COLUMNS = COLUMNS + 2 * MARGIN;
 static const int PIXEL = 2; /* words of a staged pixel */
 
-/* Blocks leave their sums in work memory in groups, whose last blocks add them up, and the last
- * group's block adds up what these left: at most so many loads in a row. */
+/* Blocks leave their sums in work memory, in groups. The last block of a group to finish adds up
+ * the group; the last of these blocks adds up the groups. So no block reads more than GROUP rows
+ * at either step. */
 static const unsigned GROUP = 32, MOST_BLOCKS = GROUP * GROUP;
-static const unsigned FILL = 256; /* blocks that keep a large GPU busy */
+static const unsigned FILL = 256; /* Enough blocks to keep a large GPU busy. */
 
 struct image_tiles {
     int c, h, w, k;
     int down, across;     /* tiles of an image */
-    unsigned count, each; /* of all images, of a block */
+    unsigned count, each; /* tiles of all images, tiles of a block */
     unsigned pixels;
 };
 
-/* A tile's first pixel. */
+/* A tile's first pixel. advance() avoids the divisions of the constructor. */
 struct tile_place {
     int image, row, column;
 
@@ -71,7 +76,8 @@ static __device__ __forceinline__ bool is_inside(const image_tiles &t, int row, 
     return (unsigned)row < (unsigned)t.h && (unsigned)column < (unsigned)t.w;
 }
 
-/* 4 pixels of 3 channels a thread, 24 bytes: of rows whose length is a multiple of 4. */
+/* Each thread loads 4 pixels of 3 channels, 24 bytes, as three loads of 8. Rows must have a length
+ * that is a multiple of 4. */
 struct by_fours {
     static const int LINE = STAGED_COLUMNS / 4, COUNT = STAGED_ROWS * LINE;
     static_assert(COUNT <= THREADS, "a thread has one piece");
@@ -107,7 +113,7 @@ struct by_fours {
     }
 };
 
-/* Pixel by pixel, whatever their channels and rows. */
+/* Loads pixel by pixel, for any number of channels and any row length. */
 struct by_ones {
     static const int LINE = COLUMNS + 2, COUNT = STAGED_ROWS * LINE;
     static const int EACH = (COUNT + THREADS - 1) / THREADS;
@@ -145,9 +151,10 @@ struct by_ones {
 
 /* ---- products ---- */
 
-/* Of the pixels' 16 x 16 numbers and 8 filters for one row of the window (mma.h): a pixel's columns
- * are its own and the next three staged pixels. Column 2i + e of product j is filter 2 (i J + j) +
- * e, so that a lane's results are 2 J filters in a row. */
+/* The second operand of the products: 16 x 16 numbers of pixels times 8 filters, for one row of
+ * the window (mma.h). The depth of a product is a pixel's own 4 channels and those of the next
+ * three staged pixels. Column 2i + e of product j is filter 2 (i J + j) + e, so that a lane's
+ * results are 2 J filters in a row and it can store them at once. */
 template <int J> struct filters {
     uint32_t b[WINDOW][J][2];
 
@@ -167,8 +174,8 @@ template <int J> struct filters {
     }
 };
 
-/* d of 16 pixels; from: the lane's word of the first row's. What is not in the window is not
- * multiplied by 0: it may be infinite. */
+/* Computes d of 16 pixels. from: the lane's word of the first row. The fourth pixel is replaced by
+ * 0 rather than multiplied by a weight of 0: it may be infinite, and 0 * inf is NaN. */
 template <typename T, int J>
 static __device__ __forceinline__ void multiply(const uint32_t *from, const filters<J> &weights,
                                                 float (&d)[J][4])
@@ -201,7 +208,8 @@ static __device__ __forceinline__ void store_filters(const uint32_t (&words)[J],
     }
 }
 
-/* A pixel's filters, of one lane: stored, and summed as they are stored. */
+/* Stores a lane's filters of one pixel and adds them to its sums as they were stored. The sums are
+ * of y - shift, as in bn_statistics. */
 template <typename T, int J>
 static __device__ __forceinline__ void finish_pixel(const float (&d)[J][4], int first, T *to,
                                                     const float (&shift)[2 * J],
@@ -226,8 +234,8 @@ static __device__ __forceinline__ void finish_pixel(const float (&d)[J][4], int 
     }
 }
 
-/* Leaves width sums of the block in its row, and where it is the last of count blocks adds up all
- * rows: true there, and in shared are the totals. */
+/* Leaves the block's `width` sums in its row. In the last of `count` blocks, adds up all rows,
+ * leaves the totals in shared and returns true. */
 static __device__ __forceinline__ bool gather(float *shared, unsigned width, float *rows,
                                               unsigned own, unsigned count, unsigned *counter)
 {
@@ -243,7 +251,8 @@ static __device__ __forceinline__ bool gather(float *shared, unsigned width, flo
     return true;
 }
 
-/* The same over all blocks, by way of groups. */
+/* The same over all blocks, group by group. Which block is last varies, but the order of the sums
+ * does not: each total adds the rows by number. */
 static __device__ __forceinline__ bool gather_all(float *shared, unsigned width, float *partial,
                                                   unsigned *counters)
 {
@@ -256,15 +265,16 @@ static __device__ __forceinline__ bool gather_all(float *shared, unsigned width,
            gather(shared, width, of_groups, group, groups, counters + GROUP);
 }
 
-/* What a lane keeps from tile to tile: of its 2 * J filters, sums of y - shift and of its square.
- */
+/* The state of a lane from tile to tile: the sums of y - shift and of its square, for its 2 * J
+ * filters. */
 template <int J> struct lane_sums {
     static const int OWN = 2 * J;
     float shift[OWN], sums[2 * OWN];
 };
 
-/* A tile whose part of x is staged; first: the lane's first filter. Two rows of every warp, each in
- * two parts: places in shared memory are constants then, but for the lane's own. */
+/* Computes a tile whose part of x is staged; first: the lane's first filter. Each warp has two
+ * rows, each in two parts. With these loops unrolled, places in shared memory are constants, but
+ * for the lane's own offset. */
 template <typename T, int J>
 static __device__ __forceinline__ void
 convolve_tile(const image_tiles &t, const tile_place &at, const ampk_vector<uint32_t, 4> *staged,
@@ -273,7 +283,7 @@ convolve_tile(const image_tiles &t, const tile_place &at, const ampk_vector<uint
     int warp = threadIdx.x / AMPK_WARP, group = threadIdx.x % AMPK_WARP / 4;
     const uint32_t *words = reinterpret_cast<const uint32_t *>(staged) + threadIdx.x % 4 +
                             (warp * STAGED_COLUMNS + MARGIN - 1 + group) * PIXEL;
-    int rows = t.h - at.row - warp, columns = t.w - at.column; /* that are left */
+    int rows = t.h - at.row - warp, columns = t.w - at.column; /* left in the image */
     size_t row = (size_t)at.image * t.h + at.row + warp;
     T *to = y + (row * t.w + at.column + group) * t.k + first;
 #pragma unroll
@@ -332,7 +342,7 @@ static __global__ void __launch_bounds__(THREADS, 2)
     for (int turn = 0; tile < end; tile++, turn ^= 1) {
         tile_place here = at;
         next.put(staged[turn]);
-        __syncthreads(); /* and the other half is read no more */
+        __syncthreads(); /* also: no warp reads the other half any more */
         at.advance(t);
         if (tile + 1 < end) next.load(t, x, at);
         convolve_tile(t, here, staged[turn], of_block, y, first, lane);
@@ -352,8 +362,8 @@ extern "C" bool ampk_image_conv_fits(const struct ampk_context *ctx,
            ampk_has_mma(ctx, s->compute == AMPK_COMPUTE_FP16 ? AMPK_FP16 : AMPK_BF16);
 }
 
-/* Runs of tiles, given by the shape alone, as sums are split by them: several a block, so that
- * reading the weights pays; fewer where work is short. */
+/* Cuts y into runs of tiles. The shape alone decides, because the cut splits the sums. A block
+ * takes several tiles, so that loading the weights pays; fewer where there is little work. */
 static struct image_tiles cut(const struct ampk_tensor *x, int k)
 {
     struct image_tiles t = {};
@@ -370,6 +380,8 @@ static struct image_tiles cut(const struct ampk_tensor *x, int k)
     return t;
 }
 
+/* More than MOST_FILTERS filters go to two rows of blocks (grid.y), which read x twice: the
+ * weights and sums of 64 filters would not fit a thread's registers. */
 template <typename T, int J>
 static void run(struct ampk_context *ctx, const struct ampk_tensor *x, const void *weights,
                 const struct ampk_tensor *y, const struct ampk_bn_statistics *statistics)

@@ -1,19 +1,22 @@
-/* A weight gradient and batch-norm's dy in one: dy is made in registers, rounded as it would be
- * stored, and multiplied on Tensor Cores with the image.
+/* Computes a first convolution's weight gradient and batch-norm's dy in one: dy is made in
+ * registers, rounded as it would be stored, and multiplied on Tensor Cores with the image.
  *
- * dw [filter][tap and channel] = sum over pixels of dy [pixel][filter] * x [pixel + tap][channel]:
- * a matrix product whose depth is all pixels of the batch. Which lane has which of them is ours to
- * choose, so that what a lane computes of dy is its part of the first operand (mma.h): with lane =
- * 4 * group + t, N neighbouring filters from group * N on, of cell t, a square of 2 x 2 pixels. Its
- * upper two are depths 2t and 2t + 1 of the product, its lower two these + 8; filters group * N +
- * 2i and + 1 are rows group and group + 8 of product i. A maxpool's window is a cell too.
+ * dw [filter][tap and channel] = sum over pixels of dy [pixel][filter] * x [pixel + tap][channel].
+ * This is a matrix product whose depth is all pixels of the batch, and we may choose which lane
+ * has which pixels. We choose so that the dy that a lane computes is the lane's own part of the
+ * first operand (mma.h). With lane = 4 * group + t, a lane has N neighbouring filters from group *
+ * N on, of cell t, a square of 2 x 2 pixels. The upper two pixels are depths 2t and 2t + 1 of the
+ * product, the lower two these + 8; filters group * N + 2i and + 1 are rows group and group + 8 of
+ * product i. A maxpool's window is such a cell, too.
  *
- * A warp goes through tiles of 2 rows x 32 columns, four cells at a time. Of the image a tile needs
- * 4 x 34 pixels: they are in shared memory, each channel of a row by itself, in words of two
- * neighbouring pixels, one word for each pixel, so that a word at any shift is one operand's.
+ * A warp goes through tiles of 2 rows x 32 columns, four cells at a time. A tile needs 4 x 34
+ * pixels of the image. They lie in shared memory, each channel of a row by itself, in words of two
+ * neighbouring pixels, one word for each pixel. A word at any shift is then one operand word.
  *
- * A block has the same tiles on every device; sums of warps, then of blocks, are added in one
+ * A block has the same tiles on every device. Sums of warps, then of blocks, are added in one
  * order.
+ *
+ * Must not know plans or whether it is the faster way: libs/contest_image_gradient.c decides that.
  */
 #include "conv_kernels.h"
 
@@ -31,22 +34,24 @@ static const int STEP_COLUMNS = 2 * LANES, STEPS = TILE_COLUMNS / STEP_COLUMNS;
 /* ---- the image in shared memory ---- */
 
 static const int IMAGE_ROWS = TILE_ROWS + 2;
-/* Words from channel to channel: at least TILE_COLUMNS + 3, and three channels of a row in
- * different banks. */
+/* Words from one channel to the next: at least TILE_COLUMNS + 3, and such that three channels of a
+ * row lie in different banks. */
 static const int PLANE = 42;
 
-/* What is multiplied: N filters to a lane, columns in products of 8. K: filters, so that the pixels
- * of a cell are at distances that the compiler knows; 0: any number. */
+/* The sizes of the product. N: filters of a lane. Columns: products of 8 columns (taps and
+ * channels). K: number of filters, so that the compiler knows the distance between pixels; 0: any
+ * number. */
 template <typename T, int K, int N, int Columns> struct multiplication {
     typedef T type;
     static const int all_filters = K, filters = N, of_warp = GROUPS * N;
     static const int products = N / 2, columns = Columns;
-    static const int channels = Columns * 8 / TAPS; /* room for */
+    static const int channels = Columns * 8 / TAPS; /* there is room for */
     static const int image_row = channels * PLANE, image_words = IMAGE_ROWS * image_row;
     static const int sums = products * columns * 4, values = sums * AMPK_WARP;
     static const int shared_words =
         WARPS * image_words > WARPS / 2 * values ? WARPS *image_words : WARPS / 2 * values;
-    /* Steps that are loaded before the first is used. */
+    /* How many steps to load before the first is used: more loads in flight, as far as registers
+     * allow. */
     static const int ahead = K == 0 ? 1 : N == 2 ? 4 : 2;
 };
 
@@ -58,7 +63,7 @@ struct tiles {
     unsigned count, each; /* each: of a block */
 };
 
-/* Its first pixel. */
+/* The first pixel of a tile. */
 struct tile_place {
     int image, row, column;
     bool is_whole;
@@ -79,7 +84,7 @@ static __device__ __forceinline__ bool has_pixel(int row, int column, int k, amp
     return row + k / 2 < image.h && column + k % 2 < image.w;
 }
 
-/* What is read of a layer. */
+/* The inputs of a layer, in device memory. */
 struct layer {
     const void *x, *y, *d;
     const uint8_t *argmax;
@@ -91,15 +96,15 @@ struct layer {
 
 /* ---- the second operand ---- */
 
-/* Pixel `column` of a row, counted from the one to the left of the tile: the first of word column +
- * 1 and the second of the word before. */
+/* Puts pixel `column` of a row, counted from the one to the left of the tile. It is the first half
+ * of word column + 1 and the second half of the word before. */
 static __device__ __forceinline__ void put_pixel(uint16_t *plane, int column, uint16_t v)
 {
     plane[2 * (column + 1)] = v;
     plane[2 * column + 1] = v;
 }
 
-/* Outside of the image: 0. */
+/* The pixel in x, NULL outside of the image, where x counts as 0. */
 static __device__ __forceinline__ const uint16_t *
 find_pixel(const layer &l, const tiles &all, const tile_place &at, int row, int column)
 {
@@ -110,7 +115,8 @@ find_pixel(const layer &l, const tiles &all, const tile_place &at, int row, int 
     return (const uint16_t *)l.x + (size_t)ampk_row_of(at.image, row, column, all.image) * l.c;
 }
 
-/* A warp's part of the image: a column a lane, and one value of the two columns that are left. */
+/* Loads a warp's part of the image: each lane a column, then one value of the two columns that are
+ * left. */
 template <typename M>
 static __device__ __forceinline__ void load_image(const layer &l, const tiles &all,
                                                   const tile_place &at, uint32_t *words)
@@ -142,8 +148,9 @@ static __device__ __forceinline__ void load_image(const layer &l, const tiles &a
     __syncwarp();
 }
 
-/* Where a lane finds, for its column of each product, what belongs to the upper pixels of its cell
- * in the tile's first step. Columns without a tap read another's. */
+/* Finds, for the lane's column of each product, the word that belongs to the upper pixels of its
+ * cell in the tile's first step. Columns without a tap read another column's word; their results
+ * are not stored. */
 template <typename M>
 static __device__ __forceinline__ void find_columns(int c, int (&words)[M::columns])
 {
@@ -175,7 +182,7 @@ static __device__ __forceinline__ void unpack(const ampk_vector<uint32_t, N / 2>
         ampk_unpack<T>(words.at[i / 2], &x[i], &x[i + 1]);
 }
 
-/* A lane's filters of a cell, as they are stored; what is not there is 0. */
+/* A lane's filters of a cell, as stored; pixels outside of the image are 0. */
 template <int N> struct plain_input {
     typedef ampk_vector<uint32_t, N / 2> words;
     words y[AMPK_CELL], d[AMPK_CELL];
@@ -195,7 +202,7 @@ static __device__ __forceinline__ ampk_vector<uint32_t, N / 2> load_words(const 
         reinterpret_cast<const uint32_t *>((const uint16_t *)from + element));
 }
 
-/* A lane's filters of a cell: where they are in y, and in d and argmax at the maxima. */
+/* Where a lane's filters of a cell are: in y, and in d and argmax at the maxima. */
 struct cell_place {
     int row, column;
     size_t pixel, window;
@@ -254,7 +261,7 @@ static __device__ __forceinline__ void load_cell(const layer &l, const tiles &al
     in.chosen = load_vector<uint8_t, N>(l.argmax + at.window);
 }
 
-/* What dy is made with, of a lane's filters. */
+/* Factors that make dy, for a lane's filters. */
 template <int N> struct factors {
     ampk_normalizer<N> layer;
     ampk_gradient_factors<N> by;
@@ -300,7 +307,7 @@ static __device__ __forceinline__ void make_dy(const pooled_input<N> &in, const 
 
 /* ---- products ---- */
 
-/* A step of a tile. words: the image at the step. */
+/* Multiplies one step of a tile. words: the image at the step. */
 template <typename M>
 static __device__ __forceinline__ void
 multiply(const float (&dy)[AMPK_CELL][M::filters], const uint32_t *words,
@@ -324,7 +331,8 @@ multiply(const float (&dy)[AMPK_CELL][M::filters], const uint32_t *words,
     }
 }
 
-/* Returns the larger of `largest` and the magnitudes of dy. */
+/* Takes a whole tile: makes dy and multiplies. Returns the larger of `largest` and the magnitudes
+ * of dy. Whole: no pixel is outside of the image, so the tests for that are compiled away. */
 template <typename M, typename Input, bool Whole>
 static __device__ __forceinline__ uint32_t take_tile(const layer &l, const tiles &all,
                                                      const tile_place &at, int filter,
@@ -365,7 +373,8 @@ static __device__ __forceinline__ uint32_t take_tile(const layer &l, const tiles
     return largest;
 }
 
-/* The sums of all warps, in those of the first. */
+/* Adds the sums of all warps into those of the first. Halving the warps keeps the order fixed and
+ * needs shared memory for half of them only. */
 template <typename M>
 static __device__ __forceinline__ void add_warps(float (&sums)[M::products * M::columns][4],
                                                  float *shared)
@@ -386,8 +395,9 @@ static __device__ __forceinline__ void add_warps(float (&sums)[M::products * M::
     }
 }
 
-/* Filters by_y * M::of_warp and on; partial: M::values of each block. The last tiles first, as that
- * is where what was read before may still be in the cache. */
+/* Sums one block's tiles, for filters blockIdx.y * M::of_warp and on; partial gets M::values
+ * floats of each block. The last tiles come first: what was read just before may still be in the
+ * cache. */
 template <typename M, typename Input>
 static __global__ void __launch_bounds__(THREADS, M::filters == 2 ? 4 : 3)
     multiply_gradient(layer l, tiles all, float *partial, uint32_t *amax)
@@ -396,7 +406,7 @@ static __global__ void __launch_bounds__(THREADS, M::filters == 2 ? 4 : 3)
     alignas(16) __shared__ uint32_t shared[M::shared_words];
     const int lane = threadIdx.x % AMPK_WARP, warp = threadIdx.x / AMPK_WARP;
     int filter = blockIdx.y * M::of_warp + lane / LANES * N;
-    if (filter >= l.k) filter = 0; /* computed twice, of which this is not stored */
+    if (filter >= l.k) filter = 0; /* computed twice; this one is not stored */
     const factors<N> f = {{l.bn, (unsigned)filter}, {l.by, (unsigned)filter}, l.activation};
     float sums[M::products * M::columns][4] = {};
     int columns[M::columns];
@@ -428,8 +438,9 @@ static __global__ void __launch_bounds__(THREADS, M::filters == 2 ? 4 : 3)
 
 static const int ADDING_THREADS = 512;
 
-/* dw [filter][tap][padded c] from what `blocks` blocks left. A block for each sum that lanes have:
- * all of them, at once for several blocks. */
+/* Adds up dw [filter][tap][padded c] from the sums that `blocks` blocks left. There is one block
+ * for each sum that a lane has. It adds that sum for all 32 lanes, and its warps take different
+ * blocks' sums at once. */
 template <typename M>
 static __global__ void __launch_bounds__(ADDING_THREADS)
     add_blocks(const float *partial, unsigned blocks, int k, int c, int padded_c, float *dw)
@@ -497,13 +508,14 @@ static unsigned block_count(const struct tiles &all)
     return (all.count + all.each - 1) / all.each;
 }
 
-/* Warps that share the filters. */
+/* How many times a warp's filters fit into k: so many blocks read each tile. */
 template <typename M> static unsigned part_count(int k)
 {
     return ((unsigned)k + M::of_warp - 1) / M::of_warp;
 }
 
-/* Calls run with the types for so many filters and channels. */
+/* Calls run with the types for so many filters and channels. 16 and 32 filters have code of their
+ * own, with constant distances between pixels. */
 template <typename T, typename Run> static void with_multiplication(int k, int c, Run run)
 {
     if (c > 3)
@@ -516,7 +528,8 @@ template <typename T, typename Run> static void with_multiplication(int k, int c
         run(multiplication<T, 0, 4, 4>());
 }
 
-/* Floats before the sums of blocks. */
+/* Floats before the sums of blocks: batch-norm's coefficients, rounded up to whole 256-byte
+ * pieces. */
 static size_t coefficient_floats(int k)
 {
     return (AMPK_COEFFICIENTS * (size_t)k + 63) / 64 * 64;
@@ -550,7 +563,7 @@ extern "C" void ampk_image_gradient(struct ampk_context *ctx, const struct ampk_
 {
     float *work = (float *)ampk_cuda_work(ctx, ampk_image_gradient_work(x, w->k));
     struct ampk_coefficients by = ampk_cuda_sum_gradient(ctx, g, dscale, dbias, db_amax);
-    /* sums are of what has passed the activation */
+    /* With sums, d is g: it has already passed the activation. */
     struct ampk_slope activation = ampk_slope_of(g->sums ? AMPK_LINEAR : g->activation);
     layer l = {x->data, g->y->data, g->d->data, (const uint8_t *)g->argmax, x->c, w->k,
                *g->bn,  activation, by};

@@ -1,24 +1,27 @@
-/* Matrix products on Tensor Cores, for kernels: one 16 x 8 x 16 product of a warp. */
+/* Matrix products on Tensor Cores for our kernels: one 16 x 8 x 16 product of a warp. Chooses
+ * among the instructions of a GPU generation; knows nothing of convolutions. */
 #ifndef AMPK_CUDA_MMA_H
 #define AMPK_CUDA_MMA_H
 
 #include "kernels/cuda/ops/device.h"
 
-/* d += a b of 16-bit elements T, products summed in FP32; all 32 lanes must call.
+/* d += a b with 16-bit elements T, products summed in FP32. All 32 lanes must call.
  *
- * With group = lane / 4 and pair = lane % 4 * 2, a lane holds (PTX ISA, "Matrix Fragments for
- * mma.m16n8k16"), two elements in a word, the first one below:
- *     a (16 x 16)   row group:     columns pair, pair + 1 in a[0]; pair + 8, pair + 9 in a[2]
- *                   row group + 8: the same in a[1] and a[3]
- *     b (16 x 8)    column group:  rows pair, pair + 1 in b[0]; pair + 8, pair + 9 in b[1]
- *     d (16 x 8)    columns pair, pair + 1: row group in d[0], d[1]; row group + 8 in d[2], d[3]
+ * A lane holds these elements, two to a word, the first one in the low half (PTX ISA, "Matrix
+ * Fragments for mma.m16n8k16"), with group = lane / 4 and pair = lane % 4 * 2:
+ *       a (16 x 16)   row group:     columns pair, pair + 1 in a[0]; pair + 8, pair + 9 in a[2]
+ *                     row group + 8: the same in a[1] and a[3]
+ *       b (16 x 8)    column group:  rows pair, pair + 1 in b[0]; pair + 8, pair + 9 in b[1]
+ *       d (16 x 8)    columns pair, pair + 1: row group in d[0], d[1]; row group + 8 in d[2], d[3]
  *
- * FP16 in code for Turing and later, BF16 for Ampere and later; older code computes nothing, and
- * whoever launches a kernel with it asks ampk_has_mma first. */
+ * FP16 works in code for Turing and later, BF16 in code for Ampere and later. Older code computes
+ * nothing, so whoever launches a kernel with it asks ampk_has_mma first. */
 template <typename T>
 static __device__ __forceinline__ void ampk_mma(float (&d)[4], const uint32_t (&a)[4],
                                                 const uint32_t (&b)[2]);
 
+/* Asks for the capability that the code was compiled for, not that of the device: a newer device
+ * may run older code. */
 static inline bool ampk_has_mma(const struct ampk_context *ctx, enum ampk_dtype operand)
 {
     int oldest = operand == AMPK_FP16 ? 75 : operand == AMPK_BF16 ? 80 : 1 << 30;
@@ -47,7 +50,7 @@ __device__ __forceinline__ void ampk_mma<ampk_bf16>(float (&d)[4], const uint32_
 }
 #undef AMPK_MMA
 #else
-/* Half of the sixteen columns of a at a time, all that Turing has. */
+/* Turing has only m16n8k8: two products, each over half of the sixteen columns of a. */
 template <>
 __device__ __forceinline__ void ampk_mma<ampk_fp16>(float (&d)[4], const uint32_t (&a)[4],
                                                     const uint32_t (&b)[2])

@@ -1,12 +1,14 @@
-/* What a loss hands to the convolution before it: planes of FP32 become pixels of 16-bit channels,
- * what Tensor Cores read, and their sums the bias's gradient. Tiles of pixels times channels go
- * through shared memory, so that both sides are touched in runs. Passes over memory: d is read, dy
- * written.
- */
+/* Converts the gradient that a loss hands to the convolution before it. The loss writes planes of
+ * FP32; Tensor Cores read pixels of 16-bit channels. The sums of the planes are the bias's
+ * gradient. Tiles of pixels times channels go through shared memory, so that both sides are read
+ * and written in runs. Memory traffic: d is read once, dy written once. Must not know what loss
+ * made the planes. */
 #include "conv_kernels.h"
 #include "kernels/cuda/ops/batchnorm.h"
 
-static const int CHANNELS = 32, PIXELS = 128; /* of a tile */
+/* A tile. A row of 128 pixels is 512 bytes of a plane; 32 channels give each lane of a warp one
+ * channel when it writes dy. */
+static const int CHANNELS = 32, PIXELS = 128;
 static const int LINES = AMPK_SUM_THREADS / AMPK_WARP;
 
 struct planes {
@@ -16,7 +18,9 @@ struct planes {
     unsigned tiles_of_image, tiles; /* along pixels */
 };
 
-/* Channels first + line, first + line + LINES ... of the tile, a warp each. */
+/* Loads channels first + line, first + line + LINES ... of the tile, a warp each. All loads are
+ * issued before the first store to shared memory, so that they overlap. __fmul_rn keeps the
+ * compiler from fusing the factor into a later addition. */
 static __device__ __forceinline__ void load_tile(const planes &from, unsigned image,
                                                  unsigned first_channel, unsigned first_pixel,
                                                  float factor, float (*tile)[PIXELS + 1])
@@ -87,6 +91,7 @@ static planes planes_of(const struct ampk_tensor *d)
             d->image_stride,        tiles,          tiles * (unsigned)d->n};
 }
 
+/* The grid depends on the shape alone, because it decides how the sums are split. */
 static ampk_cover cover_of(const planes &from, unsigned padded)
 {
     const unsigned across = (padded + CHANNELS - 1) / CHANNELS, most = AMPK_SUM_BLOCKS / across;
@@ -94,6 +99,7 @@ static ampk_cover cover_of(const planes &from, unsigned padded)
     return {from.tiles, from.channels, 5, dim3(across, down ? down : 1)};
 }
 
+/* With one pixel per image, a plane is one value: the general kernel does as well. */
 extern "C" bool ampk_passes_planes(const struct ampk_bias_gradient *g)
 {
     return g->activation == AMPK_LINEAR && g->d->dtype == AMPK_FP32 && g->d->layout == AMPK_NCHW &&

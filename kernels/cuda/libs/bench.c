@@ -1,3 +1,5 @@
+/* Makes operands for one problem and measures what runs on them. A fault of the device ends here:
+ * nothing can run after it. Must not know which engine is the better one. */
 #include "bench.h"
 
 #include "kernels/cuda/conv/conv_kernels.h"
@@ -6,21 +8,21 @@
 #include <stdlib.h>
 
 enum {
-    LEAST_WORKSPACE = 1 << 20, /* when memory is short */
-    MOST_CLEARED = 256 << 20,  /* before a timed run */
-    MOST_CLEARINGS = 4000,     /* to warm up */
-    MOST_TO_COVER = 8,         /* before a timed run */
+    LEAST_WORKSPACE = 1 << 20, /* bytes, when memory is short */
+    MOST_CLEARED = 256 << 20,  /* bytes, before a timed run */
+    MOST_CLEARINGS = 4000,     /* runs, to warm up */
+    MOST_TO_COVER = 8,         /* clearings before a timed run */
 };
 
-/* That long at least memory is cleared, while the host starts what is timed: up to ten operations.
- */
+/* Clear memory at least that long, while the host starts what is timed: up to ten operations. */
 static const float COVER_MS = .15f;
 
-/* An idle device's clocks are low; what is timed first would look slow. */
+/* Work that long before the first timed run: an idle device's clocks are low, and the first
+ * candidate would look slow. */
 static const float WARM_UP_MS = 300;
 
-/* Activations are positive mostly. Where the result is summed, its channels get means of their own,
- * some larger than their spread. */
+/* Means of made-up operands. Real activations are mostly positive. Where the result is summed, its
+ * channels need means of their own, some larger than their spread, to show errors of the sums. */
 static const float MEAN_OF_X = .25f, MEAN_FOR_SUMS = 1;
 
 static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dtype, float mean)
@@ -30,7 +32,7 @@ static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dty
     return memory;
 }
 
-/* What the user can do about a fault. */
+/* Tells the user what to do about a fault. */
 static const char *find_advice(const struct ampk_tc_bench *b)
 {
     if (ampk_tc_remember_fault(b->tc)) return "; left out from the next start on: start again";
@@ -68,6 +70,7 @@ static size_t cleared_bytes(const struct ampk_tc_bench *b)
     return b->workspace_bytes < MOST_CLEARED ? b->workspace_bytes : MOST_CLEARED;
 }
 
+/* Clears memory until the clocks are up, then computes how many clearings cover COVER_MS. */
 static void warm_up(struct ampk_tc_bench *b)
 {
     float ms = 0, one = 0;
@@ -82,6 +85,7 @@ static void warm_up(struct ampk_tc_bench *b)
         b->tc->clearings++;
 }
 
+/* Lays out the vectors in one piece: sums, unread, parameters. */
 static bool make_sums(struct ampk_tc_bench *b, const struct ampk_tc_problem *p, size_t result)
 {
     size_t c = (size_t)ampk_tc_summed_channels(p);
@@ -111,13 +115,15 @@ bool ampk_tc_bench_begin(struct ampk_tc_bench *b, const struct ampk_tc_problem *
     b->result_bytes = result * ampk_dtype_bytes(p->result);
     bool summed = !p->sums || make_sums(b, p, result);
     if (!b->workspace_bytes) b->workspace_bytes = ampk_tc_workspace_limit(b->tc, p);
+    /* Without memory for the most that a plan may want, engines compete with half, then a quarter
+     * ... */
     while (!(b->workspace = ampk_rt_alloc(b->workspace_bytes)) &&
            b->workspace_bytes > LEAST_WORKSPACE)
         b->workspace_bytes /= 2;
     b->from = ampk_rt_event_create(true);
     b->to = ampk_rt_event_create(true);
     bool begun = b->first && b->second && b->result && b->workspace && summed && b->from && b->to;
-    if (begun) ampk_tc_bench_wait(b); /* what failed until now is nobody's fault here */
+    if (begun) ampk_tc_bench_wait(b); /* an error from before is nobody's fault here */
     return begun;
 }
 

@@ -1,42 +1,46 @@
-/* What plans for one problem are timed on: operands, result and workspace of its size. */
+/* Operands, result and workspace of a problem's size, on which its plans are timed, and the clock.
+ */
 #ifndef AMPK_CUDA_BENCH_H
 #define AMPK_CUDA_BENCH_H
 
 #include "plans.h"
 
+/* The mean of the y that data gradients with sums read; its values are within .5 of it. */
 static const float AMPK_TC_MEAN_OF_Y = .5f;
 
 struct ampk_tc_bench {
     struct ampk_tc *tc;
     ampk_rt_stream stream;
-    void *first, *second, *result, *workspace; /* a second operand that is there is taken */
+    void *first, *second, *result, *workspace; /* set second before begin to share an operand */
     size_t result_bytes;
-    float *vectors; /* of problems with sums: memory of theirs, and */
-    void *y;        /* of data gradients, within .5 of AMPK_TC_MEAN_OF_Y */
+    float *vectors; /* problems with sums: the vectors of ampk_tc_sums */
+    void *y;        /* data gradients with sums: batch-norm's input */
     struct ampk_tc_sums sums;
-    size_t workspace_bytes; /* 0 to begin with: as much as plans may want, or as there is */
+    size_t workspace_bytes; /* 0 before begin: as much as plans may want, or as there is */
     ampk_rt_event from, to;
-    const char *what;                    /* the key, for a message */
+    const char *what;                    /* the plan's key, for a message */
     const struct ampk_tc_engine *blamed; /* NULL: none */
-    bool guessed;                        /* what runs is not timed */
-    char refusal[400];                   /* why the last way that refused did */
+    bool guessed;                        /* engines are tried, not timed */
+    char refusal[400];                   /* the reason of the last engine that refused */
 };
 
-/* False where there is no memory for it. To be ended in either case. */
+/* False if there is no memory. Call end in either case. */
 bool ampk_tc_bench_begin(struct ampk_tc_bench *, const struct ampk_tc_problem *);
 void ampk_tc_bench_end(struct ampk_tc_bench *);
 
-/* What was given to the device is done. A device that faulted ends the program with a message. */
+/* Waits until the device has done everything. A device that faulted ends the program with a
+ * message. */
 void ampk_tc_bench_wait(struct ampk_tc_bench *);
-/* If that happens from now on, it is this way's fault, left out by its key; NULL: nobody's. */
+/* Sets whom to blame for a fault from now on: this engine, and the key to leave it out by. NULL:
+ * nobody. */
 void ampk_tc_bench_blame(struct ampk_tc_bench *, const struct ampk_tc_engine *, const char *key);
 
-/* False where the library refuses, but not since the device faulted. */
+/* False if the library refuses. A fault of the device does not return: it ends the program. */
 bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_engine *);
 
-/* Around what is timed, on the bench's stream. The device is busy clearing the workspace while the
- * host starts what comes between: what starting takes is not in the time, as in a recording.
- * Operands come from memory then, not from the cache. */
+/* Call these around what is timed, on the bench's stream. Between them the host starts the work
+ * while the device is still busy clearing the workspace. So the time excludes what starting takes,
+ * as in a recording. Clearing also pushes the operands out of the cache: they come from memory. */
 void ampk_tc_bench_start(struct ampk_tc_bench *);
 float ampk_tc_bench_stop(struct ampk_tc_bench *); /* milliseconds */
 

@@ -1,6 +1,7 @@
-/* Which engine is the fastest for a problem on this device: all that the libraries name are timed
- * once, then, where the user wants it, the settings about the fastest of cuDNN's. Where nothing is
- * timed, the first that the libraries expect to be fast and that runs. */
+/* Decides which engine is the fastest for a problem on this device. It times all engines that the
+ * libraries name, then, if the user wants it, the settings around cuDNN's fastest. Where nothing
+ * is timed, it takes the first engine that the libraries expect to be fast and that runs. Must not
+ * know what a plan is used for. */
 #include "bench.h"
 
 #include "kernels/cuda/conv/conv_kernels.h"
@@ -17,13 +18,14 @@ enum {
     GEMMS_GUESSED = 16,
 };
 
-/* A way that takes so much longer than the best is not run again; the first run alone, which a busy
- * host may have kept waiting, must be slower still. */
+/* An engine that takes HOPELESS times as long as the best is not run again. The first run alone
+ * must be slower still, because a busy host may have kept it waiting. */
 static const float HOPELESS = 1.3f, HOPELESS_AT_FIRST = 3;
-/* What cuDNN names is left for what the search finds where it takes this much longer. */
+/* The result of the search replaces what cuDNN names only if that takes this much longer. */
 static const float WORTH = 1.01f;
 
-/* Milliseconds of the fastest run; 0 where it cannot run. */
+/* Milliseconds of the fastest run; 0 if the engine cannot run. The fastest, not the mean: whatever
+ * disturbs a run only makes it longer. */
 static float time_engine(struct ampk_tc_bench *b, const struct ampk_tc_engine *engine, float best)
 {
     float fastest = 0;
@@ -44,15 +46,15 @@ static void write_value(char value[AMPK_TC_VALUE], float ms, const char *choice)
     snprintf(value, AMPK_TC_VALUE, "%.6g %s", ms, choice);
 }
 
-/* Of one way to compute a plan's problem. */
+/* One engine that could compute a plan's problem. */
 struct candidate {
     struct ampk_tc_engine engine;
     char key[AMPK_TC_CHOICE_KEY];
-    const char *choice; /* in it */
+    const char *choice; /* the part of key that names the choice */
 };
 
-/* If it is the fastest so far it becomes the plan's way. value: of that, for the cache. Returns the
- * candidate's own time, 0 where it cannot run. */
+/* Times a candidate. If it is the fastest so far, it becomes the plan's engine, and value becomes
+ * the plan's entry for the cache. Returns the candidate's own time, 0 if it cannot run. */
 static float try_engine(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struct candidate *c,
                         char value[AMPK_TC_VALUE])
 {
@@ -91,16 +93,17 @@ static void time_gemms(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
 
 /* ---- cuDNN ---- */
 
-/* What of cuDNN's was tried. */
+/* cuDNN's choices, and which of them have been tried. */
 struct trials {
     struct ampk_cudnn_choice *choices;
     int tried, count;
     int fastest; /* -1: none */
-    float ms;    /* of that */
+    float ms;    /* time of the fastest */
 };
 
-/* What cuDNN names for want of anything better, where there is something. It is expected to be so
- * much slower that running it twice would take longer than all the others. */
+/* Whether cuDNN names this choice only for want of anything better, while we have something
+ * better. Such an engine is expected to be so slow that running it twice would take longer than
+ * all the others. */
 static bool is_last_resort(const struct ampk_cudnn_choice *choice, int mode,
                            const struct ampk_tc_plan *plan)
 {
@@ -143,13 +146,14 @@ static void time_named(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, struc
 
 /* ---- the search ----
  *
- * Heuristics name some fifty of an engine's hundreds of settings. From the fastest of them the
- * search goes on to what differs in one setting, as long as that is faster. Nobody vouches for what
- * it finds: the result has to be that of the fastest named. */
+ * Heuristics name some fifty of an engine's hundreds of settings. The search goes from the fastest
+ * of them to settings that differ in one value, as long as that is faster. Nobody vouches for what
+ * it finds, so its result must agree with that of the fastest named engine. */
 
-/* Of two engines, relative to the largest value: each rounds to 16 bits once, and its sums of so
- * many products, up to 2^-21 of the root of their number with no common direction; Tensor Cores cut
- * them, some sixteen products at a time by 2^-23. No more than a sixteenth in all. */
+/* How far the results of two engines may be apart, relative to the largest value. Each engine
+ * rounds to 16 bits once. It also rounds its sums of so many products, which adds up to 2^-21 of
+ * the root of their number, with no common direction. Tensor Cores cut instead of rounding, some
+ * sixteen products at a time by 2^-23. At most a sixteenth in all. */
 static double slack(const struct ampk_tc_problem *p)
 {
     double taps = (double)p->kh * p->kw, groups = p->groups;
@@ -161,7 +165,7 @@ static double slack(const struct ampk_tc_problem *p)
     return fmin(2 * step + 0x1p-20 * sqrt(products) + 0x1p-27 * products, 0x1p-4);
 }
 
-/* Where two words are behind a second result. */
+/* Offset of the two words of ampk_conv_compare, behind a second result. */
 static size_t words_at(const struct ampk_tc_bench *b)
 {
     return (b->result_bytes + 15) / 16 * 16;
@@ -172,7 +176,8 @@ static size_t second_result_bytes(const struct ampk_tc_bench *b)
     return words_at(b) + 2 * sizeof(uint32_t);
 }
 
-/* Runs a candidate into one of two results that were cleared. */
+/* Runs a candidate into one of two results. Clears the result first, so that an engine that writes
+ * nothing is found out. */
 static bool compute(struct ampk_tc_bench *b, const struct candidate *c, void *result)
 {
     char why[400];
@@ -185,7 +190,8 @@ static bool compute(struct ampk_tc_bench *b, const struct candidate *c, void *re
     return done;
 }
 
-/* The largest difference of the results, relative to the largest value; other: the second one. */
+/* The largest difference of the two results, relative to the largest value; other: the second
+ * result. Both 0 is agreement, not 0 / 0. */
 static double compare(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan, void *other)
 {
     float found[2]; /* difference, value */
@@ -197,8 +203,8 @@ static double compare(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan, 
     return found[0] == 0 ? 0 : found[0] / found[1];
 }
 
-/* Whether the plan's way, this choice, gives the same bits twice, and the result of the fastest
- * named one; other: second_result_bytes. */
+/* Whether the plan's engine, set as this choice, gives the same bits twice and the result of the
+ * fastest named one. other: memory of second_result_bytes. */
 static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
                    const struct ampk_cudnn_choice *choice, const struct candidate *named,
                    void *other)
@@ -210,8 +216,9 @@ static bool agrees(struct ampk_tc_bench *b, const struct ampk_tc_plan *plan,
            compare(b, plan, other) <= slack(&plan->problem);
 }
 
-/* The plan's way, found by the search, gives way to what cuDNN named, unless it is sooner by enough
- * and they agree. */
+/* Decides between the plan's engine, found by the search, and what cuDNN named. The search wins
+ * only if its engine is sooner by enough and the two agree; then the time before the search is
+ * kept in the file as well, for comparison. */
 static void check_found(struct ampk_tc_bench *b, struct ampk_tc_plan *plan, const struct trials *t,
                         int named, float ms, void *other, char value[AMPK_TC_VALUE])
 {
@@ -273,6 +280,8 @@ static void time_cudnn(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
 
 /* ---- all of them ---- */
 
+/* "None" is kept only if the bench had all the workspace that plans may have: with less, an engine
+ * may just have lacked memory today. */
 bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
                             char *why, size_t why_size)
 {
@@ -297,8 +306,8 @@ bool ampk_tc_choose_by_time(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_
 
 /* ---- without timing ----
  *
- * What the libraries expect to be fast. It is run once, where there is memory for that: what
- * refuses gives way to the next. */
+ * Takes what the libraries expect to be fast, and runs it once if there is memory for that. An
+ * engine that refuses gives way to the next. */
 
 struct guess {
     struct ampk_tc *tc;
@@ -309,7 +318,8 @@ struct guess {
     bool begun, ready;
 };
 
-/* With as much workspace as the way wants: the most that a plan may want takes long to come by. */
+/* Begins a bench with as much workspace as the engine wants. Taking the most that a plan may want
+ * would take long. */
 static void begin_guess(struct guess *g, const struct ampk_tc_engine *engine)
 {
     if (g->begun) ampk_tc_bench_end(&g->bench);
@@ -329,7 +339,7 @@ static bool can_try(struct guess *g, const struct ampk_tc_engine *engine)
     return g->ready && engine->workspace <= g->bench.workspace_bytes;
 }
 
-/* Also where that cannot be seen. */
+/* Whether the engine runs; true also if there is no memory to try it. */
 static bool is_able(struct guess *g, const struct ampk_tc_engine *engine, const char *key,
                     char *why, size_t why_size)
 {
@@ -384,7 +394,7 @@ static bool choose_cudnn(struct guess *g, char *why, size_t why_size)
     return engine->cudnn != NULL;
 }
 
-/* Connected layers and FP32 results are cuBLASLt's, the rest cuDNN's. */
+/* cuBLASLt takes connected layers and FP32 results, cuDNN the rest. */
 bool ampk_tc_choose_by_guess(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream,
                              char *why, size_t why_size)
 {

@@ -1,18 +1,20 @@
-/* Two ways to use plans, of which the faster is taken: the rig of every contest, and the contest of
- * a convolution's gradients, one after the other or beside each other. */
+/* Decides between two ways to use plans: the rig of every contest, and the contest of a
+ * convolution's gradients, one after the other or beside each other. Must not know what the ways
+ * compute: each contest brings its own check and clock. */
 #include "contest.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The usual way is left where it takes this much longer. */
+/* Leave the usual way only if it takes this much longer. */
 static const float WORTH = 1.03f;
 
 static const char WRONG_RESULTS[] = ": wrong";
 
-/* In the file: the times of the plans, then the fastest of each way, or that the other is wrong.
- * What is there for other plans does not count. Or that the device faulted, with whatever plans. */
+/* Reads an answer from the file: the times of the plans, then the fastest time of each way, or
+ * that the other way is wrong. Ignores an answer for other plans: with another engine the contest
+ * may end otherwise. A fault counts with whatever plans. */
 static bool read_answer(const struct ampk_tc_contest *c, bool *pays)
 {
     const char *value = ampk_plan_cache_find(c->tc->cache, c->key);
@@ -27,7 +29,8 @@ static bool read_answer(const struct ampk_tc_contest *c, bool *pays)
     return true;
 }
 
-/* The fastest of each, taken in turns, the first of which load the kernels. */
+/* The fastest time of each way. They run in turns, so that a slow phase of the device hits both.
+ * The first turn loads the kernels. */
 static bool time_both(const struct ampk_tc_contest *c, float *usual, float *other)
 {
     for (int i = 0; i < AMPK_TC_TIMED_RUNS; i++) {
@@ -39,7 +42,7 @@ static bool time_both(const struct ampk_tc_contest *c, float *usual, float *othe
     return true;
 }
 
-/* The first time; the file has them all. */
+/* Names only the first wrong way of a run; the file lists all. */
 static void say_wrong(const struct ampk_tc_contest *c)
 {
     char text[sizeof c->key + 100];
@@ -48,7 +51,7 @@ static void say_wrong(const struct ampk_tc_contest *c)
     c->tc->said_wrong = true;
 }
 
-/* False where the plans cannot run. */
+/* Runs the contest and writes its answer; false if the plans cannot run. */
 static bool hold(const struct ampk_tc_contest *c, char value[AMPK_TC_VALUE])
 {
     float usual, other;
@@ -124,7 +127,7 @@ bool ampk_tc_statistics_agree(int channels, const float *a, const float *b, doub
 
 struct gradients {
     const struct ampk_tc_plan *data_plan, *weights_plan;
-    struct ampk_tc_bench data, weights; /* dy is the same */
+    struct ampk_tc_bench data, weights; /* they share dy */
     ampk_rt_stream side;
     ampk_rt_event fork, join;
 };
@@ -134,7 +137,8 @@ static bool begin_gradients(void *bench)
     struct gradients *g = bench;
     bool ready = ampk_tc_bench_begin(&g->data, &g->data_plan->problem);
     g->weights.second = g->data.first;
-    g->weights.workspace_bytes = g->weights_plan->engine.workspace + 1; /* the other is cleared */
+    g->weights.workspace_bytes =
+        g->weights_plan->engine.workspace + 1; /* small: only the other bench's is cleared */
     ready = ready && ampk_tc_bench_begin(&g->weights, &g->weights_plan->problem);
     g->fork = ampk_rt_event_create(false);
     g->join = ampk_rt_event_create(false);
@@ -154,7 +158,7 @@ static void end_gradients(void *bench)
     if (g->join) ampk_rt_event_destroy(g->join);
 }
 
-/* Both gradients as conv.c computes them. */
+/* Times both gradients in the order in which conv.c starts them. */
 static float time_gradients(void *bench, bool beside)
 {
     struct gradients *g = bench;
@@ -170,6 +174,8 @@ static float time_gradients(void *bench, bool beside)
     return done ? ms : 0;
 }
 
+/* Side by side, both workspaces are in use at once, so together they must keep within the limit of
+ * one plan. */
 bool ampk_tc_pays_beside(struct ampk_tc *tc, const struct ampk_tc_plan *data,
                          const struct ampk_tc_plan *weights, ampk_rt_stream stream,
                          ampk_rt_stream side)

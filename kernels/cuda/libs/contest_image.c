@@ -1,7 +1,8 @@
-/* Whether our kernel for images (image_conv.cu) computes a forward pass and batch-norm's statistics
- * sooner than a plan does; and whether it is right on this device.
+/* Decides whether our kernel for images (image_conv.cu) computes a forward pass and batch-norm's
+ * statistics sooner than a plan does; and whether it is right on this device.
  *
- * Right are its results by those of the plan, and its statistics by these results. */
+ * The kernel's results are right if they match the plan's; its statistics are right if they match
+ * its results. */
 #include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
@@ -20,9 +21,9 @@ struct imaging {
     struct ampk_context *ctx;
     const struct ampk_tc_plan *usual;
     struct ampk_tc_bench bench;
-    struct ampk_tensor x, y; /* the kernel's; the plan packs x, and its y is the bench's result */
+    struct ampk_tensor x, y; /* the kernel's; the plan packs x and writes the bench's result */
     float *statistics;       /* on the device */
-    uint32_t *words;         /* there: of the largest difference, and of the plan's largest y */
+    uint32_t *words;         /* on the device: largest difference, and the plan's largest y */
     float *host;             /* mean and variance, twice */
 };
 
@@ -113,12 +114,12 @@ static const float *read_statistics(struct imaging *g, float *to)
     return to;
 }
 
-/* Both are sums of the same values in FP32, by threads that add up some thousand at most, each with
- * an error of up to 2^-24 of its sum and no common direction: 2^-19 of a thread's, and less of all.
- * The sums of one tile in 46,208, 64 images of 608, are 2^-15.5. */
+/* Both sum the same values in FP32, by threads that add up some thousand at most. Each addition
+ * has an error of up to 2^-24 of its sum, with no common direction: 2^-19 of a thread's sum, and
+ * less of all. For comparison, one tile in 46,208 (64 images of 608) is 2^-15.5 of the sums. */
 static const double SLACK_OF_SUMS = 0x1p-17;
 
-/* The kernel's, and those of what it stored. */
+/* Compares the kernel's statistics with those of what it stored. */
 static bool statistics_agree(struct imaging *g)
 {
     struct ampk_bn_statistics to = statistics_of(g);
@@ -131,8 +132,8 @@ static bool statistics_agree(struct imaging *g)
     return ampk_tc_statistics_agree(g->y.c, right, taken, SLACK_OF_SUMS);
 }
 
-/* Rounded to nearest from sums that differ little, results are a step apart at most; twice that is
- * for the sums. */
+/* Results that are rounded to nearest from sums that differ little are one step apart at most.
+ * Twice that leaves room for the sums. */
 static bool results_agree(struct imaging *g)
 {
     float found[2] = {NAN, NAN};

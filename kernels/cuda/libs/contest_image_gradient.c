@@ -1,9 +1,9 @@
-/* Whether a first convolution's weight gradient comes sooner from a kernel that makes batch-norm's
- * dy on the way (image_gradient.cu) than from the library, a kernel that stores dy and one that
- * pads the image; and whether it is right.
+/* Decides whether a first convolution's weight gradient comes sooner from a kernel that makes
+ * batch-norm's dy on the way (image_gradient.cu) than from the library, a kernel that stores dy
+ * and one that pads the image; and whether it is right.
  *
- * Both multiply the same 16 bits. With R = sqrt(n) * rms(dy) * rms(x), n pixels, no part of such a
- * sum is larger than 8 R where signs are random, as they are here. */
+ * Both ways multiply the same 16 bits. With R = sqrt(n) * rms(dy) * rms(x), n pixels, no part of
+ * such a sum is larger than 8 R where signs are random, as they are here. */
 #include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
@@ -16,10 +16,10 @@
 /* Vectors on the device: scale, bias, mean, variance, dscale and dbias, statistics of dy. */
 enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
 
-/* Of the image, all within .5 of it. */
+/* Mean of the image; all its values are within .5 of it. */
 static const float MEAN_OF_X = .25f;
 
-/* y and d are as good as random, and are not to be the same numbers. */
+/* Extra numbers for y. The numbers depend on their count, so y and d get different ones. */
 enum { APART = 1009 };
 
 struct first_layer {
@@ -28,7 +28,7 @@ struct first_layer {
     const struct ampk_conv_shape *shape;
     struct ampk_tc_bench bench; /* operands: the padded image and dy, which takes d's place */
     struct ampk_tensor x, y, d, dy;
-    void *argmax, *memory_of_d; /* of a maxpool */
+    void *argmax, *memory_of_d; /* for a maxpool only */
     struct ampk_batchnorm bn;
     struct ampk_layer_gradient gradient;
     float *vectors, *packed, *dw; /* packed: the kernel's; dw: of one way, unpacked */
@@ -79,7 +79,7 @@ static void take_parameters(struct first_layer *f)
     f->bn = (struct ampk_batchnorm){at, at + k, at + 2 * k, at + 3 * k, AMPK_BN_CUDNN};
 }
 
-/* The maxima of y, where they are, and other numbers for the gradient there. */
+/* Makes the positions of the maxima of y, and other numbers for the gradient there. */
 static bool make_pooled(struct first_layer *f)
 {
     f->d.data = f->memory_of_d = make_numbers(f, &f->d, 0, 0);
@@ -138,7 +138,7 @@ static struct ampk_conv_weights layout_of(const struct first_layer *f)
     return (struct ampk_conv_weights){s->k, s->c, s->kh * s->kw, s->k, f->plan->problem.c};
 }
 
-/* As layers compute it. */
+/* Runs one way as layers compute it. */
 static bool run(struct first_layer *f, bool in_registers)
 {
     const struct ampk_layer_gradient *g = &f->gradient;
@@ -191,7 +191,7 @@ static const float *read_spread(struct first_layer *f, float *to)
     return to;
 }
 
-/* In R:
+/* How far the two gradients may be apart, in R:
  *     2^-8, 2^-5   the library's rounding to FP16 or BF16, of 8 R
  *     2^-24 each   of the products that it adds up in a row: for 16 of them a rounding of 8 R, or a
  *                  cut, which is twice as much; n / 64 in a row, or where n is small all; ours has
@@ -205,7 +205,7 @@ static double slack_of(const struct first_layer *f)
     return stored + 0x1p-24 * in_a_row + 0x1p-14;
 }
 
-/* Also false of NaN. */
+/* Whether all weights' gradients agree. The test is written so that NaN fails it. */
 static bool agree(const struct first_layer *f, const float *a, const float *b, const float *spread)
 {
     int k = f->shape->k;
@@ -219,7 +219,7 @@ static bool agree(const struct first_layer *f, const float *a, const float *b, c
     return true;
 }
 
-/* The kernel first, as dy may take d's place. */
+/* Runs the kernel first, because the library's way may overwrite d with dy. */
 static enum ampk_tc_verdict check(void *bench)
 {
     struct first_layer *f = bench;

@@ -1,8 +1,9 @@
-/* Whether batch-norm's sums come sooner from the epilogue of a convolution, or of a data gradient,
- * than from a kernel that reads what that stored; and whether they are right.
+/* Decides whether batch-norm's sums come sooner from the epilogue of a convolution, or of a data
+ * gradient, than from a kernel that reads the stored result; and whether they are right.
  *
- * Right are an engine's sums by the result beside them, and that result by the plain engine's. With
- * R the root of the mean of a channel's squares, the mean may be off by slack * R. */
+ * An engine's sums are right if they match the result stored beside them, and that result is right
+ * if it matches the plain engine's. With R the root of the mean of a channel's squares, the mean
+ * may be off by slack * R. */
 #include "contest.h"
 
 #include "kernels/cuda/runtime/backend.h"
@@ -17,8 +18,8 @@ struct summing {
     const struct ampk_tc_plan *apart, *summed;
     struct ampk_tc_bench bench;
     struct ampk_tensor result;
-    float *device, *host; /* vectors of its channels */
-    /* Of a data gradient: */
+    float *device, *host; /* vectors, one float per channel of the result */
+    /* For a data gradient only: */
     enum ampk_activation activation;
     struct ampk_tensor y;
     struct ampk_batchnorm bn;
@@ -50,7 +51,7 @@ static void end(void *bench)
     free(s->host);
 }
 
-/* Of one pass (contest.h). */
+/* The steps of a contest (contest.h), which differ between the passes. */
 struct ways {
     bool (*begin)(void *);
     enum ampk_tc_verdict (*check)(void *);
@@ -72,7 +73,7 @@ static bool decide(struct summing *s, const struct ways *ways, const char *what)
     return ampk_tc_decide(&contest, s->apart, s->summed, what);
 }
 
-/* Vectors of the device's, once all that was asked for is done. */
+/* Reads vectors from the device, once everything before is done. */
 static const float *read_vectors(struct summing *s, const float *from, int count, float *to)
 {
     ampk_rt_copy_out(to, from, (size_t)count * s->result.c * sizeof *to, s->bench.stream);
@@ -83,7 +84,7 @@ static const float *read_vectors(struct summing *s, const float *from, int count
 static bool run_summed(struct summing *s)
 {
     bool done = true;
-    for (int i = 0; i < 2 && done; i++) /* that would show sums added to older ones */
+    for (int i = 0; i < 2 && done; i++) /* twice: shows an engine that adds to older sums */
         done = ampk_tc_bench_run(&s->bench, &s->summed->engine);
     return done;
 }
@@ -93,8 +94,8 @@ static double count_of(const struct summing *s)
     return (double)s->result.n * s->result.h * s->result.w;
 }
 
-/* Of the results of two engines:
- *     2^-10           of a value: rounded to FP16 once in either way
+/* How far the results of two engines may be apart:
+ *     2^-10           of a value: each rounds it to FP16 once
  *     2^-22 products  of the largest sum, in R, in a value: each product rounds or cuts it, twice
  *     2^-20 sqrt(n)   of R, in the mean: roundings of our sum, 8 of the root of their number, twice
  */
@@ -115,7 +116,7 @@ static double slack_of_sums(const struct summing *s)
 
 static bool begin_statistics(void *bench)
 {
-    return begin(bench, 4, 6); /* mean and variance of the batch, and those that roll */
+    return begin(bench, 4, 6); /* batch and rolling mean and variance */
 }
 
 static void take_statistics(struct summing *s, bool from_sums)
@@ -129,7 +130,7 @@ static void take_statistics(struct summing *s, bool from_sums)
         ampk_cuda_bn_statistics(s->ctx, &s->result, &to);
 }
 
-/* A convolution and its statistics as conv.c computes them. */
+/* Times a convolution and its statistics as conv.c computes them. */
 static float time_statistics(void *bench, bool in_epilogue)
 {
     struct summing *s = bench;
@@ -140,7 +141,7 @@ static float time_statistics(void *bench, bool in_epilogue)
     return done ? ms : 0;
 }
 
-/* Takes them about a rolling mean of 0. */
+/* Takes the statistics about a rolling mean of 0, and reads them. */
 static const float *read_statistics(struct summing *s, bool from_sums, float *to)
 {
     ampk_rt_zero(s->device, 4 * (size_t)s->result.c * sizeof *to, s->bench.stream);
@@ -148,7 +149,7 @@ static const float *read_statistics(struct summing *s, bool from_sums, float *to
     return read_vectors(s, s->device, 2, to);
 }
 
-/* No sum of y is larger than 2 R. */
+/* The 2 below: no sum of y is larger than 2 R. */
 static enum ampk_tc_verdict check_statistics(void *bench)
 {
     struct summing *s = bench;
@@ -175,16 +176,16 @@ bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apar
 
 /* ---- data gradients ---- */
 
-/* Vectors on the device: scale, bias, mean, variance, what batch-norm's backward leaves, and
- * statistics of g. */
+/* Numbers of vectors on the device: parameters (scale, bias, mean, variance), what batch-norm's
+ * backward leaves, and statistics of g. */
 enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
 
-/* That of the parameters below. */
+/* The variance among the parameters below. */
 static const float VARIANCE = 1;
 
-/* y is in [0, 1]. The activation turns at a point between .5 and .75 that is halfway from one FP16
- * number to the next, so that no rounding decides which side y is on; every other channel falls
- * there, so that a half to three quarters of its values are negative. */
+/* Chooses parameters for y in [0, 1]. The activation turns at a point between .5 and .75 that lies
+ * halfway from one FP16 number to the next, so that no rounding decides on which side y is. Every
+ * other channel has a negative scale: its input falls as y rises. */
 static void choose_parameters(float *to, int channels)
 {
     float *scale = to, *bias = scale + channels, *mean = bias + channels,
@@ -225,7 +226,7 @@ static void list_parameters(struct summing *s)
     ampk_cuda_list_parameters(s->ctx, &s->bn, &s->y, to);
 }
 
-/* In place. LINEAR: of g as it is stored. */
+/* Runs batch-norm's backward in place. With LINEAR, it sums g as stored. */
 static void pass_back(struct summing *s, enum ampk_activation activation)
 {
     float *left = left_at(s);
@@ -240,7 +241,7 @@ static void pass_back_summed(struct summing *s)
                                  left, left + s->result.c, NULL, NULL);
 }
 
-/* A data gradient and batch-norm's backward as layers compute them. */
+/* Times a data gradient and batch-norm's backward as layers compute them. */
 static float time_gradients(void *bench, bool in_epilogue)
 {
     struct summing *s = bench;
@@ -255,7 +256,8 @@ static float time_gradients(void *bench, bool in_epilogue)
     return done ? ms : 0;
 }
 
-/* Sums of g and of g * (y - mean) that a kernel takes. */
+/* Reads the sums of g and of g * (y - mean) that a kernel takes. The kernel's dscale has the
+ * factor 1 / sqrt(variance + 1e-5), which is taken out again. */
 static const float *read_sums(struct summing *s, enum ampk_activation activation, float *to)
 {
     size_t c = (size_t)s->result.c;
@@ -267,7 +269,7 @@ static const float *read_sums(struct summing *s, enum ampk_activation activation
     return to;
 }
 
-/* Mean and variance of the result. */
+/* Reads mean and variance of the result. */
 static const float *read_spread(struct summing *s, float *to)
 {
     size_t c = (size_t)s->result.c;
@@ -279,7 +281,8 @@ static const float *read_spread(struct summing *s, float *to)
     return read_vectors(s, at, 2, to);
 }
 
-/* Whether both sums agree in every channel; y is no farther than 1 from the mean. */
+/* Whether both sums agree in every channel. y is at most 1 from the mean, so one bound serves both
+ * sums. */
 static bool sums_agree(const struct summing *s, const float *a, const float *b, const float *spread,
                        double slack)
 {
@@ -292,10 +295,10 @@ static bool sums_agree(const struct summing *s, const float *a, const float *b, 
     return true;
 }
 
-/* A quarter of g and more is as large as the plain gradient: its R is half as large at least, and
- * no sum is larger than 4 of that. A slope of 0 in place of leaky's takes a tenth from what is
- * negative: more than the slack where that has a mean as large as its spread, which the bench's
- * operands give most channels. */
+/* At least a quarter of g is as large as the plain gradient: the R of g is at least half of that
+ * of the plain gradient, and no sum is larger than 4 of it. An engine that takes a slope of 0 in
+ * place of leaky's loses a tenth of what is negative. That exceeds the slack where the negative
+ * part has a mean as large as its spread, which the bench's operands give most channels. */
 static enum ampk_tc_verdict check_gradients(void *bench)
 {
     struct summing *s = bench;

@@ -1,16 +1,17 @@
-/* Dimensions are always given in the order n, c, h, w; that memory is NHWC is in the strides.
- * Groups are implied by the channels of the filter. */
+/* Describes a convolution problem to cuDNN as a graph of operations. Dimensions are always in the
+ * order n, c, h, w; the strides say that memory is NHWC. The channels of the filter imply the
+ * groups. Must not know engines or plans. */
 #include "cudnn_graph.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Tensors between operations, not in memory, are numbered from here on. */
+/* First number of tensors between operations, which are not in memory. */
 enum { VIRTUAL = AMPK_CUDNN_TENSORS + 1 };
 
 /* ---- descriptors ---- */
 
-/* cuDNN's words for its last error, in one line. */
+/* cuDNN's words for its last error, in one line: messages go into one line of output. */
 static void last_words(char *text, size_t size)
 {
     text[0] = 0;
@@ -23,6 +24,7 @@ static void last_words(char *text, size_t size)
         if (*text == '\n' || *text == '\t') *text = ' ';
 }
 
+/* Keeps the first error of a set; returns whether this call failed. */
 static bool failed(struct ampk_cudnn_set *set, cudnnStatus_t status, const char *what)
 {
     if (status == CUDNN_STATUS_SUCCESS) return false;
@@ -43,6 +45,8 @@ void ampk_cudnn_clear(struct ampk_cudnn_set *set)
     set->error[0] = 0;
 }
 
+/* A set owns all its descriptors, so that no caller destroys one by one. A full set counts as lack
+ * of memory. */
 cudnnBackendDescriptor_t ampk_cudnn_make(struct ampk_cudnn_set *set,
                                          cudnnBackendDescriptorType_t type)
 {
@@ -86,6 +90,7 @@ cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *set,
 
 /* ---- tensors and operations ---- */
 
+/* How a tensor is stored; products are summed in FP32 in any case. */
 static cudnnDataType_t data_type(enum ampk_dtype t)
 {
     return t == AMPK_FP16   ? CUDNN_DATA_HALF
@@ -93,10 +98,13 @@ static cudnnDataType_t data_type(enum ampk_dtype t)
                             : CUDNN_DATA_FLOAT;
 }
 
+/* In elements; for weights n is k, and c is that of one group. */
 struct dimensions {
     int64_t n, c, h, w;
 };
 
+/* A tensor with the memory order and the alignment that tensor_core.h promises. Virtual tensors
+ * are FP32 values between operations. */
 static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t id,
                                             enum ampk_dtype dtype, struct dimensions d)
 {
@@ -113,6 +121,8 @@ static cudnnBackendDescriptor_t make_tensor(struct ampk_cudnn_set *set, int64_t 
     return ampk_cudnn_finalize(set, t, "a tensor");
 }
 
+/* Darknet computes cross-correlations, like all frameworks: it does not flip the filter. Products
+ * are summed in FP32 whatever the operands. */
 static cudnnBackendDescriptor_t make_convolution(struct ampk_cudnn_set *set, int pad, int stride)
 {
     int64_t pads[] = {pad, pad}, strides[] = {stride, stride}, dilations[] = {1, 1};
@@ -162,6 +172,7 @@ static const struct pass_names names[] = {
                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, "weight gradient"},
 };
 
+/* The operation of the pass itself. beta 1 adds to the old result. */
 static cudnnBackendDescriptor_t
 make_pass(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p, cudnnBackendDescriptor_t x,
           cudnnBackendDescriptor_t weights, cudnnBackendDescriptor_t y)
@@ -186,6 +197,7 @@ struct pointwise {
     cudnnBackendDescriptor_t x, b, y, dy, dx;
 };
 
+/* All arithmetic of the epilogue is FP32, as kernels.h demands. */
 static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struct pointwise p)
 {
     cudnnDataType_t precision = CUDNN_DATA_FLOAT;
@@ -217,12 +229,13 @@ static cudnnBackendDescriptor_t make_pointwise(struct ampk_cudnn_set *set, struc
 
 /* ---- batch-norm's sums ---- */
 
+/* One FP32 number per channel. */
 static cudnnBackendDescriptor_t make_vector(struct ampk_cudnn_set *set, int64_t id, int channels)
 {
     return make_tensor(set, id, AMPK_FP32, (struct dimensions){1, channels, 1, 1});
 }
 
-/* Sums of y and of its squares over n, h and w. */
+/* The sums of y and of its squares over n, h and w. */
 static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channels,
                                           cudnnBackendDescriptor_t y)
 {
@@ -242,7 +255,8 @@ static cudnnBackendDescriptor_t make_sums(struct ampk_cudnn_set *set, int channe
     return ampk_cudnn_finalize(set, op, "sums");
 }
 
-/* The sums of g, the gradient at batch-norm's output, and factors that cuDNN makes of them. */
+/* The sums of g, the gradient at batch-norm's output, and the factors that cuDNN makes of them.
+ * The operation insists on writing the factors; nobody reads them (AMPK_TC_UNREAD). */
 static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, int channels,
                                                    cudnnBackendDescriptor_t y,
                                                    cudnnBackendDescriptor_t g,
@@ -277,8 +291,9 @@ static cudnnBackendDescriptor_t make_gradient_sums(struct ampk_cudnn_set *set, i
 
 enum { NORM_OPERATIONS = AMPK_TC_PARAMETERS + 2 };
 
-/* From d, the gradient at the activation's output, to g and its sums: with what batch-norm's
- * parameters make of y, the activation's gradient is known. */
+/* From d, the gradient at the activation's output, to g and its sums. Four pointwise operations
+ * apply batch-norm's parameters to y, which gives the activation's input; its sign tells the
+ * activation's gradient. */
 static void make_norm(struct ampk_cudnn_set *set, const struct ampk_tc_problem *p,
                       struct dimensions size, cudnnBackendDescriptor_t d,
                       cudnnBackendDescriptor_t g, cudnnBackendDescriptor_t *operations)
@@ -319,6 +334,8 @@ static cudnnBackendDescriptor_t make_graph(struct ampk_cudnn_set *set,
     return ampk_cudnn_finalize(set, g, "the graph");
 }
 
+/* The pass is operation 0. What follows reads its result: as stored, or, for a gradient with sums
+ * or a copy, an FP32 tensor that is never in memory. */
 cudnnBackendDescriptor_t ampk_cudnn_graph(struct ampk_cudnn_set *set,
                                           const struct ampk_cudnn_device *device,
                                           const struct ampk_tc_problem *p)

@@ -1,9 +1,8 @@
 /* cuDNN's graph API from C: descriptors that live and die together, and the graph of one
  * convolution problem.
  *
- * A set keeps the first error, with the call it happened in and cuDNN's own words; calls after it
- * do nothing and return NULL, so that a sequence needs one check at its end.
- */
+ * A set of descriptors keeps its first error, with the call that failed and cuDNN's own words.
+ * Later calls do nothing and return NULL, so a sequence of calls needs one check at its end. */
 #ifndef AMPK_CUDA_CUDNN_GRAPH_H
 #define AMPK_CUDA_CUDNN_GRAPH_H
 
@@ -11,15 +10,15 @@
 
 #include "tensor_core.h"
 
-/* What plans are made for: a device that is here (handle), or the properties of one that is not;
- * then plans can be made and checked, not run. */
+/* The device that plans are made for: one that is here (handle), or the properties of one that is
+ * not. For the latter, plans can be made and checked, but not run. */
 struct ampk_cudnn_device {
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t properties;
     int compute_capability; /* 10 * major + minor */
 };
 
-enum { AMPK_CUDNN_SET = 256 };
+enum { AMPK_CUDNN_SET = 256 }; /* descriptors in a set at most */
 
 struct ampk_cudnn_set {
     cudnnBackendDescriptor_t owned[AMPK_CUDNN_SET];
@@ -38,12 +37,12 @@ void ampk_cudnn_attribute_int(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                               cudnnBackendAttributeName_t, int64_t);
 void ampk_cudnn_attribute_descriptor(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                                      cudnnBackendAttributeName_t, cudnnBackendDescriptor_t);
-/* The descriptor, or NULL if it cannot be. */
+/* Returns the descriptor, or NULL if cuDNN rejects it. */
 cudnnBackendDescriptor_t ampk_cudnn_finalize(struct ampk_cudnn_set *, cudnnBackendDescriptor_t,
                                              const char *what);
 
-/* The tensors of a problem's graph; with them a plan is told their addresses. What follows the
- * first three are the vectors of ampk_tc_sums, those that are written first, and its y. */
+/* Numbers of the tensors in a problem's graph; a plan gets their addresses by these numbers.
+ * Behind the first three come the vectors of ampk_tc_sums, the written ones first, and its y. */
 enum {
     AMPK_CUDNN_X = 1,
     AMPK_CUDNN_WEIGHTS,

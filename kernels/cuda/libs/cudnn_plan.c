@@ -1,3 +1,5 @@
+/* Lists cuDNN's engines and settings for a problem, rejects those that cudnn_plan.h rules out, and
+ * makes and runs plans. Must not time them: choose.c does. */
 #include "cudnn_plan.h"
 
 #include <stdio.h>
@@ -5,9 +7,9 @@
 #include <string.h>
 
 enum {
-    LISTED = 128,  /* choices asked of one heuristic */
-    EXPECTED = 40, /* of which so many are tried where none is timed */
-    FEW = 32,      /* values of a setting */
+    LISTED = 128,  /* choices to ask of one heuristic */
+    EXPECTED = 40, /* how many of them to try where none is timed */
+    FEW = 32,      /* so many values of a setting are all tried */
 };
 
 const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
@@ -15,7 +17,7 @@ const cudnnBackendHeurMode_t ampk_cudnn_modes[AMPK_CUDNN_MODES] = {
 
 /* ---- engines ---- */
 
-/* What we do not take, one bit per note. */
+/* Notes of engines that we reject, one bit per note. */
 static const unsigned refused =
     1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS |
     1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION | 1u << CUDNN_NUMERICAL_NOTE_FFT |
@@ -23,6 +25,7 @@ static const unsigned refused =
     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4 | 1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6 |
     1u << CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13;
 
+/* An engine that does not answer counts as rejected. */
 static unsigned engine_notes(cudnnBackendDescriptor_t engine)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -37,6 +40,7 @@ static unsigned engine_notes(cudnnBackendDescriptor_t engine)
     return found;
 }
 
+/* Whether making a plan of this engine compiles code: a second or so at every start. */
 static bool is_compiled(cudnnBackendDescriptor_t engine)
 {
     cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
@@ -54,12 +58,14 @@ static bool is_compiled(cudnnBackendDescriptor_t engine)
 static bool is_acceptable(unsigned notes, enum ampk_compute compute)
 {
     bool tensor_cores = notes & 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    /* FP32 operands on Tensor Cores are read as TF32. */
+    /* Tensor Cores read FP32 operands as TF32, which is not FP32 arithmetic. */
     return !(notes & refused) && !(compute == AMPK_COMPUTE_FP32 && tensor_cores);
 }
 
 /* ---- choices ---- */
 
+/* The text of a choice goes into the file of plans; it means something to the same version of
+ * cuDNN only. */
 void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text, size_t size)
 {
     int used = snprintf(text, size, "%lld", (long long)choice->engine);
@@ -68,6 +74,7 @@ void ampk_cudnn_choice_write(const struct ampk_cudnn_choice *choice, char *text,
                          (long long)choice->knob[i].type, (long long)choice->knob[i].value);
 }
 
+/* False for text that ampk_cudnn_choice_write did not write. */
 bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
 {
     char *end;
@@ -83,14 +90,16 @@ bool ampk_cudnn_choice_read(const char *text, struct ampk_cudnn_choice *choice)
     return good && !*end;
 }
 
+/* Compares engine and settings: the heuristics may name a choice more than once. */
 static bool same_choice(const struct ampk_cudnn_choice *a, const struct ampk_cudnn_choice *b)
 {
     return a->engine == b->engine && a->knobs == b->knobs &&
            !memcmp(a->knob, b->knob, (size_t)a->knobs * sizeof *a->knob);
 }
 
-/* An attribute that is a descriptor or a list of them, as descriptors of the set. cuDNN fills in
- * what it is given, so each is made first; there is no asking how many. */
+/* Reads an attribute that is a descriptor or a list of them, as descriptors of the set. cuDNN
+ * fills in the descriptors that it is given, so each is made first; we cannot ask how many there
+ * are. */
 static int get_descriptors(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t from,
                            cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                            cudnnBackendDescriptor_t *list, int most)
@@ -137,7 +146,7 @@ static bool read_knobs(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t conf
     return true;
 }
 
-/* False where we do not take the engine. */
+/* Reads an engine and its settings; false if we reject the engine. */
 static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compute,
                         struct ampk_cudnn_choice *choice)
 {
@@ -159,6 +168,8 @@ static bool read_choice(cudnnBackendDescriptor_t config, enum ampk_compute compu
 
 /* ---- heuristics ---- */
 
+/* Asks one heuristic for engines with settings, best guess first. For a device that is not here,
+ * cuDNN gets its properties instead of a handle. */
 static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_device *device,
                         cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
                         cudnnBackendDescriptor_t *configs)
@@ -178,6 +189,7 @@ static int list_configs(struct ampk_cudnn_set *set, const struct ampk_cudnn_devi
                            CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, configs, LISTED);
 }
 
+/* Adds a choice unless it is there or the list is full. */
 static int add_choice(struct ampk_cudnn_choice *choices, int count, int most,
                       const struct ampk_cudnn_choice *choice)
 {
@@ -211,6 +223,7 @@ int ampk_cudnn_candidates(const struct ampk_cudnn_device *device, const struct a
 
 /* ---- engines with settings ---- */
 
+/* An engine by its number, for this problem. */
 static cudnnBackendDescriptor_t make_engine(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_device *device,
                                             const struct ampk_tc_problem *p, int64_t engine)
@@ -226,6 +239,7 @@ static cudnnBackendDescriptor_t make_engine(struct ampk_cudnn_set *set,
     return ampk_cudnn_finalize(set, e, "an engine");
 }
 
+/* An engine with the settings of a choice. cuDNN rejects settings that the engine does not have. */
 static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
                                             const struct ampk_cudnn_device *device,
                                             const struct ampk_tc_problem *p,
@@ -253,11 +267,12 @@ static cudnnBackendDescriptor_t make_config(struct ampk_cudnn_set *set,
 
 /* ---- neighbours ---- */
 
-/* What a setting can be: least, least + step, ... most. */
+/* The values of a setting: least, least + step, ... most. */
 struct knob_range {
     int64_t type, least, most, step;
 };
 
+/* The range of each setting that the engine has. */
 static int read_ranges(struct ampk_cudnn_set *set, cudnnBackendDescriptor_t engine,
                        struct knob_range *ranges)
 {
@@ -282,6 +297,8 @@ static int add_changed(struct ampk_cudnn_choice *choices, int count, int most,
     return possible ? add_choice(choices, count, most, &changed) : count;
 }
 
+/* Adds choices that differ in one setting. A setting with many values is varied by factors of 2,
+ * or the search would not end. */
 static int vary(const struct ampk_cudnn_choice *from, int knob, const struct knob_range *r,
                 struct ampk_cudnn_choice *choices, int count, int most)
 {
@@ -314,6 +331,8 @@ int ampk_cudnn_neighbours(const struct ampk_cudnn_device *device, const struct a
 
 /* ---- plans ---- */
 
+/* Checks the notes again: a choice may come from the file of plans or the search, not from the
+ * list that was filtered. */
 static bool make_plan(struct ampk_cudnn_plan *plan, const struct ampk_cudnn_device *device,
                       const struct ampk_tc_problem *p, const struct ampk_cudnn_choice *choice)
 {
@@ -364,6 +383,7 @@ struct ampk_cudnn_plan *ampk_cudnn_plan_create(const struct ampk_cudnn_device *d
     return NULL;
 }
 
+/* A plan that meets the terms, or NULL with the reason. */
 static struct ampk_cudnn_plan *create_accepted(const struct ampk_cudnn_device *device,
                                                const struct ampk_tc_problem *p,
                                                const struct ampk_cudnn_terms *terms,
@@ -378,6 +398,7 @@ static struct ampk_cudnn_plan *create_accepted(const struct ampk_cudnn_device *d
     return NULL;
 }
 
+/* Keeps the first plan that works, and goes on only until one with Tensor Cores is found. */
 struct ampk_cudnn_plan *ampk_cudnn_plan_expected(const struct ampk_cudnn_device *device,
                                                  const struct ampk_tc_problem *p,
                                                  const struct ampk_cudnn_terms *terms,
@@ -414,7 +435,7 @@ void ampk_cudnn_plan_destroy(struct ampk_cudnn_plan *plan)
 
 /* ---- running ---- */
 
-/* A plan's tensors and where they are. */
+/* A plan's tensors and their addresses. */
 struct addresses {
     int count;
     int64_t ids[AMPK_CUDNN_TENSORS];
@@ -434,6 +455,7 @@ static void add_vectors(struct addresses *a, int64_t first_id, int count, const 
         add_address(a, first_id + i, at + (size_t)i * channels);
 }
 
+/* Only a data gradient also reads parameters and y. */
 static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
                      const struct ampk_tc_sums *s)
 {
@@ -444,6 +466,7 @@ static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
     add_address(a, AMPK_CUDNN_NORMALIZED, s->y);
 }
 
+/* The operands of a pass in the order of ampk_tc_run, by the numbers of cudnn_graph.h. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
                          const void *first, const void *second, void *result,
                          const struct ampk_tc_sums *sums, void *workspace, char *why,

@@ -1,5 +1,6 @@
-/* One engine of a library for a problem, a plan of cuDNN's or an algorithm of cuBLASLt's: how it is
- * set up, run and named in the file of plans. Which engine is taken is choose.c's. */
+/* One engine of a library for a problem, either a plan of cuDNN or an algorithm of cuBLASLt: sets
+ * it up, runs it, and names it for the file of plans. Must not know which engine is the better
+ * one: choose.c decides. */
 #include "plans.h"
 
 #include <stdio.h>
@@ -32,6 +33,8 @@ bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     return engine->cudnn != NULL;
 }
 
+/* An algorithm that this device or version cannot use wants SIZE_MAX bytes (gemm_cublaslt.h), so
+ * the limit rejects it, too. */
 bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                       struct ampk_tc_engine *engine, const cublasLtMatmulAlgo_t *algorithm,
                       size_t workspace_limit)
@@ -46,6 +49,8 @@ bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     return false;
 }
 
+/* The description of the product serves only to ask, and is made again for each algorithm that is
+ * tried. */
 int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size_t workspace_limit,
                        cublasLtMatmulAlgo_t *algorithms, int most, char *why, size_t why_size)
 {
@@ -56,6 +61,8 @@ int ampk_tc_list_gemms(struct ampk_tc *tc, const struct ampk_tc_problem *p, size
     return count;
 }
 
+/* A cuDNN handle keeps its stream from call to call; the two gradients use different streams, so
+ * every run sets it. */
 bool ampk_tc_run_engine(struct ampk_tc *tc, const struct ampk_tc_engine *engine, const void *first,
                         const void *second, void *result, const struct ampk_tc_sums *sums,
                         void *workspace, ampk_rt_stream stream, char *why, size_t why_size)

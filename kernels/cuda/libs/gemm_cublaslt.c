@@ -1,11 +1,13 @@
-/* cuBLASLt's matrices are column-major, so that what is [rows][depth] in memory is a depth x rows
- * matrix to it. With x [rows][depth], y [rows][columns] and weights [columns][depth]:
+/* Describes inner products to cuBLASLt, lists algorithms and runs one. Must not choose among them:
+ * choose.c does.
  *
- *     pass       column-major product            first factor   second   result
- *     forward    y  = weights^T * x              weights, T     x        columns x rows
- *     data       dx = weights   * dy             weights        dy       depth x rows
- *     weights    dw = x         * dy^T           x              dy, T    depth x columns
- */
+ * cuBLASLt's matrices are column-major. A matrix that is [rows][depth] in memory is depth x rows
+ * to it. With x [rows][depth], y [rows][columns] and weights [columns][depth]:
+ *
+ *      pass       column-major product            first factor   second   result
+ *      forward    y  = weights^T * x              weights, T     x        columns x rows
+ *      data       dx = weights   * dy             weights        dy       depth x rows
+ *      weights    dw = x         * dy^T           x              dy, T    depth x columns */
 #include "gemm_cublaslt.h"
 
 #include <cuda_runtime_api.h>
@@ -44,6 +46,8 @@ static bool make_layouts(struct ampk_gemm *g, const struct ampk_tc_problem *p,
                                        (int64_t)result_rows);
 }
 
+/* FAST_TF32 only if the user asked for TF32: plain 32F sums FP32 and 16-bit operands alike in
+ * FP32. */
 static bool make_product(struct ampk_gemm *g, const struct ampk_tc_problem *p)
 {
     bool tf32 = p->compute == AMPK_COMPUTE_TF32;
@@ -92,8 +96,8 @@ static bool prefer(cublasLtMatmulPreference_t preference,
     return !cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size);
 }
 
-/* Any operands of ampk_tc_run; partial sums that are neither added in place, in an order that
- * changes, nor rounded before. */
+/* An algorithm must accept any operands of ampk_tc_run. It may add partial sums, but not in place,
+ * where their order changes from run to run, and not rounded below the compute type. */
 static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -115,7 +119,7 @@ static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
 int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
                          cublasLtMatmulAlgo_t *algorithms, int most)
 {
-    /* All bytes of an algorithm are in its text, by which it is found again. */
+    /* Cleared, because all bytes of an algorithm go into its text, by which it is found again. */
     cublasLtMatmulHeuristicResult_t found[LISTED] = {0};
     int count = 0, good = 0;
     cublasLtMatmulPreference_t preference = make_preference(workspace_limit);

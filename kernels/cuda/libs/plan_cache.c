@@ -1,6 +1,6 @@
-/* The file: a first line that says what it is, then one line per plan,
- *     <checksum, 16 hex digits> TAB <key> TAB <value>
- */
+/* Reads and writes the file of plans. Knows lines, keys and values, but not what they mean. The
+ * file has a first line that says what it is, then one line per plan,
+ *      <checksum, 16 hex digits> TAB <key> TAB <value> */
 #define _GNU_SOURCE /* mkostemp */
 #include "plan_cache.h"
 
@@ -29,7 +29,7 @@ struct ampk_plan_cache {
     bool changed, unwritable;
 };
 
-/* FNV-1a */
+/* FNV-1a. It finds damage; nobody attacks this file. */
 static uint64_t checksum(const char *text)
 {
     uint64_t sum = 0xcbf29ce484222325u;
@@ -38,6 +38,7 @@ static uint64_t checksum(const char *text)
     return sum;
 }
 
+/* Relative paths in the environment do not count: the file would depend on the current folder. */
 bool ampk_plan_cache_default_path(char *path, size_t path_size)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -51,6 +52,7 @@ bool ampk_plan_cache_default_path(char *path, size_t path_size)
 
 /* ---- entries ---- */
 
+/* Linear: entries are looked up when a convolution is made, not in a pass. */
 static struct entry *find(const struct ampk_plan_cache *cache, const char *key)
 {
     for (size_t i = 0; i < cache->count; i++)
@@ -74,6 +76,7 @@ static struct entry *add_entry(struct ampk_plan_cache *cache, const char *key)
     return e;
 }
 
+/* Takes copies of key and value. Without memory, the old value stays. */
 static bool set(struct ampk_plan_cache *cache, const char *key, const char *value)
 {
     char *copy = strdup(value);
@@ -94,6 +97,7 @@ const char *ampk_plan_cache_find(const struct ampk_plan_cache *cache, const char
     return e ? e->value : NULL;
 }
 
+/* Entries are lines: a tab or newline inside would break the file. */
 void ampk_plan_cache_add(struct ampk_plan_cache *cache, const char *key, const char *value)
 {
     if (strlen(key) + strlen(value) + CHECKSUM + 4 > LINE) return;
@@ -117,8 +121,8 @@ static bool split(char *line, char **key, char **value)
     return true;
 }
 
-/* Takes what the file has and this cache has not. Returns how many lines were damaged, or -1 for
- * another kind of file. */
+/* Adds what the file has and this cache lacks; our own entries are newer. Returns how many lines
+ * were damaged, or -1 for another kind of file. */
 static int read_lines(struct ampk_plan_cache *cache, FILE *f)
 {
     char line[LINE], *key, *value;
@@ -137,6 +141,7 @@ static int read_lines(struct ampk_plan_cache *cache, FILE *f)
     return damaged;
 }
 
+/* A missing file is no error: nothing has been timed yet. */
 static void read_file(struct ampk_plan_cache *cache, char *warning, size_t warning_size)
 {
     FILE *f = fopen(cache->path, "re");
@@ -189,7 +194,7 @@ void ampk_plan_cache_close(struct ampk_plan_cache *cache)
 
 /* ---- writing ---- */
 
-/* The folders on the way to the file. */
+/* Creates the folders on the way to the file. */
 static bool make_folders(const char *path)
 {
     char folder[PATH_MAX];
@@ -202,6 +207,7 @@ static bool make_folders(const char *path)
     return true;
 }
 
+/* Syncs before the rename: after a crash, the name leads to the old file or to a whole new one. */
 static bool write_lines(const struct ampk_plan_cache *cache, FILE *f)
 {
     fputs(FIRST_LINE "\n", f);
@@ -213,6 +219,8 @@ static bool write_lines(const struct ampk_plan_cache *cache, FILE *f)
     return fflush(f) == 0 && !ferror(f) && fsync(fileno(f)) == 0;
 }
 
+/* Writes a new file beside the old one and renames it: readers see the old or the new file, never
+ * a part. */
 static bool replace_file(const struct ampk_plan_cache *cache)
 {
     char temp[PATH_MAX + 8];
@@ -231,8 +239,9 @@ static bool replace_file(const struct ampk_plan_cache *cache)
     return false;
 }
 
-/* Keeps others from saving while the file is read and replaced. Where files cannot be locked, the
- * last one wins. */
+/* Keeps other programs from saving while this one reads and replaces the file. The lock is a file
+ * of its own, because the plan file itself is replaced. Where files cannot be locked, the last one
+ * wins. */
 static int lock(const struct ampk_plan_cache *cache)
 {
     char path[PATH_MAX + 8];
@@ -242,6 +251,7 @@ static int lock(const struct ampk_plan_cache *cache)
     return fd;
 }
 
+/* Reads the file again under the lock, so that saving loses nothing that others added. */
 bool ampk_plan_cache_save(struct ampk_plan_cache *cache, char *err, size_t err_size)
 {
     if (!cache->changed || !cache->path[0] || cache->unwritable) return true;

@@ -1,6 +1,6 @@
-/* tensor_core.h on cuDNN and cuBLASLt: a plan for each problem, as the file of plans has it
- * (plan_cache.h), else chosen now (choose.c). Knows nothing of contests between ways to use plans.
- */
+/* tensor_core.h on cuDNN and cuBLASLt: creates a plan for each problem, from the file of plans
+ * (plan_cache.h) if it knows one, else chosen now (choose.c), and opens and closes the libraries.
+ * Must not know of contests between ways to use plans. */
 #include "plans.h"
 
 #include <cuda_runtime_api.h>
@@ -40,6 +40,8 @@ static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan 
     return value && !strcmp(value, AMPK_TC_NONE);
 }
 
+/* Sets up the engine that the file names. False if there is none, it is damaged, it has faulted
+ * since, or this library refuses it now: then the caller chooses anew. */
 static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
 {
     const char *value = ampk_plan_cache_find(tc->cache, plan->key);
@@ -62,6 +64,9 @@ static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
     return chosen;
 }
 
+/* The key names everything that may change which engine is fastest: GPU and versions, pass, types,
+ * shape, and whether the user wants the search. Changing this text makes every kept plan unknown.
+ */
 static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
                       char key[AMPK_TC_KEY])
 {
@@ -77,6 +82,8 @@ static void write_key(const struct ampk_tc *tc, const struct ampk_tc_problem *p,
              p->kh, p->kw, p->stride, p->pad, p->groups, tc->settings.search ? "; searched" : "");
 }
 
+/* An engine of cuBLASLt without an obstacle uses Tensor Cores; cuDNN says for each engine whether
+ * it does. */
 static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct ampk_tc_plan *plan)
 {
     const char *obstacle = ampk_tc_obstacle(&plan->problem, tc->cudnn.compute_capability);
@@ -85,6 +92,8 @@ static const char *why_no_tensor_cores(const struct ampk_tc *tc, const struct am
     return "cuDNN names no engine with them, or they are slower";
 }
 
+/* The file comes first, then the clock, then a guess. The file is read again before timing,
+ * because timing takes long. */
 static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream stream, char *why,
                    size_t why_size)
 {
@@ -101,6 +110,8 @@ static bool choose(struct ampk_tc *tc, struct ampk_tc_plan *plan, ampk_rt_stream
     return chosen;
 }
 
+/* Layers of one shape share a plan, so a net times each shape once. A list is enough: plans are
+ * made once, at creation of a convolution. */
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                                          ampk_rt_stream stream, char *why, size_t why_size)
 {
@@ -142,7 +153,8 @@ static bool open_libraries(struct ampk_tc *tc, char *err, size_t err_size)
     return false;
 }
 
-/* LD_LIBRARY_PATH comes before what the program was linked with. Said once. */
+/* Warns if another cuDNN was loaded than the program was built for: LD_LIBRARY_PATH comes before
+ * the libraries that the program was linked with. Says so once per program. */
 static void compare_versions(void)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;

@@ -1,7 +1,7 @@
-/* What is said to the user, once each, and what is kept for the next runs of the program: the file
- * of plans, and what made the device fault. A device that faulted computes nothing any more, and
- * the program ends; what it tried then is left out from the next start on, by its key in the file.
- */
+/* Messages to the user, and facts kept for the next runs of the program: the file of plans, and
+ * what made the device fault. A device that faulted computes nothing any more, and the program
+ * ends. From the next start on, the program leaves out what it tried then, by its key in the file.
+ * Must not time or choose. */
 #include "plans.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static bool is_kept_as_faulted(const struct ampk_tc *tc, const char *key)
     return value && !strcmp(value, AMPK_TC_FAULTED);
 }
 
-/* The first time; the file has them all. */
+/* Names only the first fault of a run; the file lists all. */
 static void say_faulted(struct ampk_tc *tc, const char *key)
 {
     char text[AMPK_TC_CHOICE_KEY + 100];
@@ -50,6 +50,7 @@ bool ampk_tc_has_faulted(struct ampk_tc *tc, const char *key)
     return faulted;
 }
 
+/* True only if the file really has it: the message then promises that a second start works. */
 bool ampk_tc_remember_fault(struct ampk_tc *tc)
 {
     if (!tc->trying) return false;

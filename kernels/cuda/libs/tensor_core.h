@@ -1,16 +1,19 @@
-/* What the CUDA backend asks of the libraries that drive Tensor Cores: one pass of a convolution on
- * packed operands.
+/* The work that the libraries for Tensor Cores do for the CUDA backend: one pass of a convolution
+ * on packed operands.
  *
- * Two implementations: plans.c on cuDNN and cuBLASLt, and
- * tests/emulation/tensor_core_host.c, plain loops on the host's memory. Padding, packing, scratch
- * memory and what is asked for in which type is above this line (conv*.c) and the same with both.
+ * Two implementations: plans.c on cuDNN and cuBLASLt, and tests/emulation/tensor_core_host.c,
+ * plain loops on the host's memory. Everything above this line (conv*.c) is the same with both:
+ * padding, packing, scratch memory, and the type in which a result is asked for.
  *
- * Operands. x [n][h][w][c] and y [n][oh][ow][k] are dense, weights are [k][kh][kw][c/groups]; c and
- * k count padding (conv_problem.h). x, dy and weights are stored in ampk_tc_operand(compute) and
- * already rounded to the compute type, but for TF32, where the library rounds x and dy as the
+ * Operands. x [n][h][w][c] and y [n][oh][ow][k] are dense, weights are [k][kh][kw][c/groups]; c
+ * and k count padding (conv_problem.h). x, dy and weights are stored in ampk_tc_operand(compute)
+ * and already rounded to the compute type. Exception: with TF32 the library rounds x and dy as the
  * hardware does. Every address is a multiple of 16 bytes. Products are summed in FP32 and rounded
  * to the type of the result once.
- */
+ *
+ * From shape to run: ampk_tc_plan_create returns the plan that the plan file names for a problem,
+ * or times all engines and stores the fastest in the file; the ampk_tc_pays_... functions compare
+ * ways to use plans; ampk_tc_run runs one. */
 #ifndef AMPK_CUDA_TENSOR_CORE_H
 #define AMPK_CUDA_TENSOR_CORE_H
 
@@ -29,29 +32,31 @@ struct ampk_tc_problem {
     enum ampk_compute compute;
     enum ampk_dtype result; /* ampk_tc_operand(compute) or AMPK_FP32 */
     bool accumulate;        /* AMPK_TC_DATA only */
-    bool sums;              /* for batch-norm, ampk_tc_sums; not of weight gradients */
-    float slope;            /* of a data gradient with sums: the activation's, where negative */
+    bool sums;   /* also take batch-norm's sums (ampk_tc_sums); not with AMPK_TC_WEIGHTS */
+    float slope; /* data gradient with sums: the activation's slope below 0 */
 };
 
+/* Numbers of vectors in ampk_tc_sums. */
 enum {
     AMPK_TC_SUMS = 2,
     AMPK_TC_UNREAD = 3,
     AMPK_TC_PARAMETERS = 4,
 };
 
-/* What a problem with sums has besides: vectors of its result's channels, one behind the other.
+/* The arrays that a problem with sums reads and writes besides its operands. A vector has one
+ * float for each channel of the result; vectors lie one behind the other.
  *
- * Forward: sums over all pixels of y and of its squares, as stored or before they were rounded.
+ * Forward: sums over all pixels of y, then of its squares, as stored or before they were rounded.
  *
- * Data gradient: the result is g, the gradient at the output of the batch-norm that x comes from by
- * an activation of two slopes; the sums are those of g and of g * p1 * (y - p0), as stored or
- * before it was rounded. The activation's gradient is told by the sign of what was put into it,
- * ((y - p0) * p1) * p2 + p3, where y is what batch-norm read, stored as x is, p the parameters. */
+ * Data gradient: x comes from a batch-norm followed by an activation of two slopes. The result is
+ * g, the gradient at the batch-norm's output. The sums are those of g and of g * p1 * (y - p0), as
+ * stored or before g was rounded. p are the parameters; y is what batch-norm read, stored as x is.
+ * The sign of the activation's input, ((y - p0) * p1) * p2 + p3, selects the slope. */
 struct ampk_tc_sums {
     float *sums; /* AMPK_TC_SUMS vectors */
     const void *y;
     const float *parameters; /* AMPK_TC_PARAMETERS vectors */
-    float *unread;           /* AMPK_TC_UNREAD vectors, what a library also writes */
+    float *unread; /* AMPK_TC_UNREAD vectors; a library writes them, we do not read them */
 };
 
 static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
@@ -66,7 +71,7 @@ static inline int ampk_tc_out(const struct ampk_tc_problem *p, int side, int win
     return (side + 2 * p->pad - window) / p->stride + 1;
 }
 
-/* Of the vectors of ampk_tc_sums; 0: the problem has no sums. */
+/* Length of the vectors of ampk_tc_sums; 0 if the problem has no sums. */
 static inline int ampk_tc_summed_channels(const struct ampk_tc_problem *p)
 {
     return !p->sums ? 0 : p->pass == AMPK_TC_DATA ? p->c : p->k;
@@ -78,22 +83,23 @@ struct ampk_tc;
 struct ampk_tc_plan;
 
 struct ampk_tc_settings {
-    size_t workspace_limit; /* the most a plan may ask for; less where a library can do with less */
+    size_t workspace_limit; /* bytes that a plan may ask for at most (plans.h may lower it) */
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
-    bool search;            /* on from what the library names, among the settings of its engines */
-    bool untimed; /* what is not in the cache is computed as the library expects to be fast, and on
-                     one stream */
+    bool search;  /* go on from what the library names, to other settings of its engines */
+    bool untimed; /* do not time: take what the library expects to be fast for problems that are not
+                     in the cache, and use one stream */
 };
 
 /* NULL with the reason in err. */
 struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *, const struct ampk_tc_settings *,
                                char *err, size_t err_size);
-/* With all its plans. */
+/* Destroys its plans, too. */
 void ampk_tc_destroy(struct ampk_tc *);
 
-/* The fastest way to compute this problem: as the cache knows it, else timed now on that stream, in
- * memory taken for it (if there is none: as the library expects). The plan is kept to the end, so
- * that the same problem costs nothing the next time. NULL with the reason if there is no way. */
+/* The fastest way to compute this problem. If the cache does not know it, times all ways now, on
+ * that stream, in memory taken for it; without memory, takes the way that the library expects to
+ * be fast. The plan lives as long as ampk_tc, so the same problem costs nothing the next time.
+ * NULL with the reason if no library can compute it. */
 struct ampk_tc_plan *ampk_tc_plan_create(struct ampk_tc *, const struct ampk_tc_problem *,
                                          ampk_rt_stream, char *why, size_t why_size);
 
@@ -104,38 +110,38 @@ struct ampk_tc_plan_info {
 };
 struct ampk_tc_plan_info ampk_tc_plan_info(const struct ampk_tc_plan *);
 
-/* Whether a convolution's gradients are computed sooner beside each other, that of the weights on
- * `side`, than one after the other: as the cache knows it, else timed now. False where that is not
+/* Whether a convolution's two gradients finish sooner side by side, that of the weights on `side`,
+ * than one after the other. Answered from the cache, else timed now. False where timing is not
  * wanted, there is no memory for it, or a plan was not timed itself. */
 bool ampk_tc_pays_beside(struct ampk_tc *, const struct ampk_tc_plan *data,
                          const struct ampk_tc_plan *weights, ampk_rt_stream, ampk_rt_stream side);
 
-/* Whether a forward pass and batch-norm's statistics come sooner by a plan with sums than by one
- * without and a kernel that reads y: as the cache knows it, else timed now on the context's stream.
- * False also where it was not timed, for the reasons above, or the sums were found wrong. */
+/* Whether a plan with sums delivers a forward pass and batch-norm's statistics sooner than a plan
+ * without sums and a kernel that reads y. Answered from the cache, else timed now on the context's
+ * stream. False also if it was not timed, for the reasons above, or if the sums were found wrong.
+ */
 bool ampk_tc_pays_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                        const struct ampk_tc_plan *summed);
 
-/* Whether the kernel for images (image_conv.cu) computes a forward pass and its statistics sooner,
- * from x of `channels`, than packing x, this plan and, if it has no sums, a kernel that reads y:
- * likewise. */
+/* Whether the kernel for images (image_conv.cu) computes a forward pass and its statistics, from x
+ * of `channels`, sooner than the usual way: packing x, this plan and, if the plan has no sums, a
+ * kernel that reads y. Answered as above. */
 bool ampk_tc_pays_image(struct ampk_context *, const struct ampk_tc_plan *usual, int channels);
 
-/* As ampk_tc_pays_sums, of a data gradient and what is left of batch-norm's backward, after this
- * activation. */
+/* The same for a data gradient and the rest of batch-norm's backward, after this activation. */
 bool ampk_tc_pays_gradient_sums(struct ampk_context *, const struct ampk_tc_plan *apart,
                                 const struct ampk_tc_plan *summed, enum ampk_activation);
 
-/* Whether batch-norm's backward and the weight gradient of a network's first convolution come
- * sooner by the kernel of image_gradient.cu than by this plan and the kernels around it, from a
- * gradient like this. False as above, also where the kernel's weight gradient was found wrong. */
+/* Whether the kernel of image_gradient.cu computes batch-norm's backward and the weight gradient
+ * of a network's first convolution, from a gradient like this, sooner than this plan and the
+ * kernels around it. False as above, also if the kernel's weight gradient was found wrong. */
 bool ampk_tc_pays_image_gradient(struct ampk_context *, const struct ampk_tc_plan *weights,
                                  const struct ampk_conv_shape *,
                                  const struct ampk_layer_gradient *);
 
-/* result (+)= the pass of two operands: forward x and weights; data gradient dy and weights; weight
- * gradient x and dy. sums: of a problem that has them, else NULL. workspace: 256-byte aligned. A
- * library that fails here aborts the program with a message. */
+/* result (+)= the pass of two operands. Forward: x and weights. Data gradient: dy and weights.
+ * Weight gradient: x and dy. sums: for a problem that has them, else NULL. workspace: 256-byte
+ * aligned. A library that fails here aborts the program with a message. */
 void ampk_tc_run(struct ampk_tc *, const struct ampk_tc_plan *, const void *first,
                  const void *second, void *result, const struct ampk_tc_sums *, void *workspace,
                  ampk_rt_stream);

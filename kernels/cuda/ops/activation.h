@@ -1,5 +1,6 @@
-/* Activations in kernels. Which family is a template argument: those that nets use are two slopes
- * and cost an instruction; all others share one instantiation. */
+/* Activations in kernels. The family is a template argument. The activations that nets use most
+ * have two slopes and cost an instruction; all others share one instantiation, because each
+ * further one would multiply the number of kernels. */
 #ifndef AMPK_CUDA_ACTIVATION_H
 #define AMPK_CUDA_ACTIVATION_H
 

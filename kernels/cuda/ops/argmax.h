@@ -1,13 +1,15 @@
-/* Max-pooling's index of the maximum: position in the window, row by row; size*size where nothing
- * exceeded -FLT_MAX. One byte where that fits, else four. NHWC order, dense. */
+/* Max-pooling's index of the maximum: the position in the window, counted row by row; size*size if
+ * nothing exceeded -FLT_MAX. An index is one byte if that is enough, else four. Indices are dense
+ * in NHWC order. */
 #ifndef AMPK_CUDA_ARGMAX_H
 #define AMPK_CUDA_ARGMAX_H
 
 #include "device.h"
 
+/* 15 * 15 = 225 still fits a byte; 16 * 16 = 256 does not. */
 static const int AMPK_LARGEST_BYTE_WINDOW = 15;
 
-/* Several bytes go as words, which is one instruction. */
+/* Stores several bytes as words, in one instruction. */
 template <typename Index, int N>
 static __device__ __forceinline__ void ampk_store_index(Index *to, const uint32_t (&x)[N])
 {

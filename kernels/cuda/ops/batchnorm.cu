@@ -1,8 +1,8 @@
-/* Operations with parameters or sums per channel: batch-norm with activation, bias with activation.
+/* Operations with parameters or sums per channel: batch-norm with activation, bias with
+ * activation. They decide nothing about which way is taken; conv.c and the executor do.
  *
- * Passes over memory: sums read y; forward reads y and writes out; backward's sums read y and d,
- * its second kernel reads both and writes dy.
- */
+ * Passes over memory: the statistics read y; forward reads y and writes out; backward's first
+ * kernel reads y and d for the sums, its second reads both again and writes dy. */
 #include "batchnorm.h"
 
 /* ---- forward ---- */
@@ -15,7 +15,8 @@ template <int N> struct forward_input {
     float y[N], add[N];
 };
 
-/* A channel's rolling mean is written by the one block that all blocks have left their sums to. */
+/* The rolling mean serves as shift and is updated by the same launch. That is safe: only the one
+ * block that has received all other blocks' sums writes it. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     take_statistics(ampk_cover cover, ampk_view y, ampk_bn_statistics s, float *partial,
@@ -48,7 +49,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     ampk_raise_amax(s.amax, largest);
 }
 
-/* From sums that a library took, which are about 0. */
+/* Statistics from sums that a library took. These have no shift. */
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     take_sums(const float *sums, unsigned channels, unsigned count, ampk_bn_statistics s)
 {
@@ -91,11 +92,13 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ?
 
 /* ---- backward ---- */
 
+/* Inputs of backward for one row. */
 template <int N> struct backward_input {
     float y[N], d[N], out[N];
 };
 
-/* What both backward kernels read. */
+/* The inputs of both backward kernels. With two slopes they do not read out: the sign of the
+ * activation's input, computed again from y, tells as much, and saves a third of the reads. */
 template <typename Activation> struct layer_gradient {
     ampk_view y, out, d;
     ampk_batchnorm bn;
@@ -109,7 +112,7 @@ template <typename Activation> struct layer_gradient {
         A::load(d, row, channel, in.d);
         if (!Activation::by_sign) A::load(out, row, channel, in.out);
     }
-    /* The gradient at batch-norm's output. */
+    /* The gradient g at batch-norm's output. */
     template <int N>
     __device__ __forceinline__ float before_activation(const ampk_normalizer<N> &layer, int i,
                                                        const backward_input<N> &in) const
@@ -119,6 +122,8 @@ template <typename Activation> struct layer_gradient {
     }
 };
 
+/* Sums g and g * (y - mean) of every channel; the last block of a column finishes the channels.
+ * Curves call exp and tanh, which need registers: they get one block per multiprocessor. */
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
     sum_gradients(ampk_cover cover, layer_gradient<Activation> gradient, float *partial,
@@ -170,8 +175,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(db_amax, largest);
 }
 
-/* For a library that takes them: x_hat without its scale, so that its sum is that of g * (y -
- * mean). */
+/* Parameters for a library that takes the sums. p1 is 1 instead of 1 / deviation: the library's
+ * second sum is then that of g * (y - mean), as our own kernels have it. */
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     list_parameters(ampk_batchnorm bn, unsigned channels, float *to)
 {
@@ -184,6 +189,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     to[3 * channels + c] = layer.bias[0];
 }
 
+/* dy from the coefficients of the first kernel. dy may alias d: a thread reads each element before
+ * it stores it. */
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     pass_back(ampk_cover cover, layer_gradient<Activation> gradient, ampk_coefficients by,
@@ -213,7 +220,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* dy = g = factor * d * activation'(out) and dbias = sum(g) */
+/* dy = g = factor * d * activation'(out) and dbias = sum(g), in one pass. The sum is of g before
+ * rounding. */
 template <typename A, typename Activation>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ? 2 : 1)
     pass_back_bias(ampk_cover cover, ampk_view out, Activation activation, ampk_view d,
@@ -254,6 +262,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 /* ---- operations ---- */
 
+/* The cover of sums: few blocks, many rows for each thread (sums.h). */
 extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
                                         const struct ampk_bn_statistics *statistics)
 {
@@ -268,7 +277,7 @@ extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct a
     ampk_with_access(run, from);
 }
 
-/* Of kernels with a thread for each channel. */
+/* Blocks of kernels with one thread per channel. */
 static unsigned channel_blocks(const struct ampk_tensor *y)
 {
     return ((unsigned)y->c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
@@ -282,6 +291,7 @@ extern "C" void ampk_cuda_summed_statistics(struct ampk_context *ctx, const floa
                 (unsigned)y->c, ampk_pixel_count(y), *statistics);
 }
 
+/* Without a residual, y stands in for it, so that it does not change which access fits. */
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
                                          const struct ampk_batchnorm *bn,
                                          enum ampk_activation activation,
@@ -304,6 +314,8 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
+/* Work memory: the coefficients first, the partial sums behind them. The second kernel finds the
+ * coefficients there. */
 template <typename A, typename Activation>
 static struct ampk_coefficients
 run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &gradient, unsigned rows,
@@ -335,6 +347,7 @@ static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
     return by;
 }
 
+/* For conv_bn_backward, whose own kernel replaces the second one. */
 struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *ctx,
                                                 const struct ampk_layer_gradient *g, float *dscale,
                                                 float *dbias, uint32_t *db_amax)
@@ -403,7 +416,8 @@ extern "C" void ampk_cuda_list_parameters(struct ampk_context *ctx, const struct
                 (unsigned)y->c, to);
 }
 
-/* g has passed the activation: the second kernel takes it for one that changes nothing. */
+/* g has already passed the activation, so the second kernel gets an activation of slope 1, which
+ * changes nothing. */
 extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
                                              const struct ampk_batchnorm *bn,
                                              const struct ampk_tensor *g, const float *sums,
@@ -425,6 +439,7 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
     ampk_with_access(run, from, to, at);
 }
 
+/* LINEAR does not read out; d stands in for it. */
 extern "C" void ampk_cuda_bias_backward(struct ampk_context *ctx,
                                         const struct ampk_bias_gradient *g,
                                         const struct ampk_tensor *dy)

@@ -1,11 +1,12 @@
-/* The arithmetic of batch-norm in kernels, the same bits wherever it is done. */
+/* The arithmetic of batch-norm in kernels. All kernels use these functions, so that each value has
+ * the same bits wherever it is computed. */
 #ifndef AMPK_CUDA_BATCHNORM_H
 #define AMPK_CUDA_BATCHNORM_H
 
 #include "activation.h"
 #include "sums.h"
 
-/* to = from[channel...]; four at a time where the address allows it. */
+/* to = from[channel...], four values at a time if the address allows it. */
 template <int N>
 static __device__ __forceinline__ void ampk_read_parameters(const float *from, unsigned channel,
                                                             float (&to)[N])
@@ -32,8 +33,9 @@ static __device__ __forceinline__ float ampk_roll(float rolling, float batch)
     return .99f * rolling + .01f * batch;
 }
 
-/* One channel's statistics from sum(y - shift) and sum((y - shift)^2); returns the larger of
- * `largest` and the magnitudes of what rolls on. */
+/* One channel's statistics from sum(y - shift) and sum((y - shift)^2). The subtraction is double,
+ * because it cancels. Returns the larger of `largest` and the magnitudes of the rolling
+ * statistics. */
 static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_statistics &s,
                                                              unsigned c, double count, float shift,
                                                              double sum, double squares,
@@ -52,9 +54,10 @@ static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_stati
     return ampk_magnitude(to, largest);
 }
 
-/* What forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU Darknet's rule is
- * cuDNN's; its reciprocal root is within 2 ulp, in six instructions where a root and a division
- * take over twenty, one channel after the other: every thread does it for eight channels. */
+/* The parameters that forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU
+ * Darknet's rule is cuDNN's. Its reciprocal root is within 2 ulp and takes six instructions; a
+ * root and a division take over twenty, one channel after the other. Every thread computes it for
+ * eight channels. */
 template <int N> struct ampk_normalizer {
     float mean[N], factor[N], bias[N];
 
@@ -71,20 +74,22 @@ template <int N> struct ampk_normalizer {
             factor[i] = as_cpu ? scale[i] / (sqrtf(variance[i]) + 1e-6f)
                                : scale[i] * rsqrtf(variance[i] + 1e-5f);
     }
-    /* y - mean, as apply has it, so that the compiler computes it once for both. */
+    /* y - mean with the rounding that apply has, so that the compiler computes it once for both. */
     __device__ __forceinline__ float distance(int i, float y) const
     {
         return __fsub_rn(y, mean[i]);
     }
-    /* What goes into the activation, the same bits wherever it is computed. */
+    /* The input of the activation. Rounding is spelt out (__fmaf_rn), so that backward finds the
+     * same sign as forward. */
     __device__ __forceinline__ float apply(int i, float y) const
     {
         return __fmaf_rn(distance(i, y), factor[i], bias[i]);
     }
 };
 
-/* After ampk_grid_sums: calls use(channel, first, second), where the channel's two sums are in
- * shared memory, for each channel of the block. All threads come back. */
+/* For after ampk_grid_sums: calls use(channel, first, second) for each channel of the block, where
+ * first and second are the places of the channel's two sums in shared memory. All threads return.
+ */
 template <typename A, typename Use>
 static __device__ __forceinline__ void ampk_for_channels(const ampk_cover &cover, Use use)
 {
@@ -97,12 +102,12 @@ static __device__ __forceinline__ void ampk_for_channels(const ampk_cover &cover
     }
 }
 
-/* dy = g*of_g + (y - mean)*of_y + constant */
+/* Arrays of c floats: dy = g*of_g + (y - mean)*of_y + constant */
 struct ampk_coefficients {
     float *of_g, *of_y, *constant;
 };
 
-/* The same of N channels. */
+/* The same for N channels, in registers. */
 template <int N> struct ampk_gradient_factors {
     float of_g[N], of_y[N], constant[N];
 
@@ -119,7 +124,8 @@ template <int N> struct ampk_gradient_factors {
     }
 };
 
-/* dscale, dbias and the coefficients of dy, from sum = sum(g), product = sum(g * (y - mean)). */
+/* Computes dscale, dbias and the coefficients of dy from sum = sum(g) and product = sum(g * (y -
+ * mean)). Every rule differentiates 1/sqrt(variance+1e-5) (kernels.h, ampk_bn_rule). */
 static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm &bn, unsigned c,
                                                            float count, float sum, float product,
                                                            float *dscale, float *dbias,
@@ -135,19 +141,19 @@ static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm 
     to.constant[c] = -a * (sum / count);
 }
 
-/* ---- cells: a window's part of the image, where a maxpool of 2 x 2 by 2 follows ---- */
+/* ---- cells: a cell is the part of the image under a window of a maxpool of 2 x 2 by 2 ---- */
 
-static const int AMPK_CELL = 4; /* pixels: 0 1 above 2 3, as in the window, which is argmax */
-static const uint32_t AMPK_NOWHERE = 4; /* argmax where nothing exceeds -FLT_MAX */
+static const int AMPK_CELL = 4;         /* pixels: 0 1 above 2 3; argmax counts them so */
+static const uint32_t AMPK_NOWHERE = 4; /* argmax if nothing exceeds -FLT_MAX */
 
 /* N channels of a cell and the gradient there. */
 template <int N> struct ampk_cell_gradient {
     float y[AMPK_CELL][N];
-    uint32_t chosen[N]; /* where the maximum is */
+    uint32_t chosen[N]; /* the pixel with the maximum */
     float at[N];        /* y there */
-    float g[N];         /* the gradient before the activation there; elsewhere it is 0 */
+    float g[N];         /* the gradient before the activation there; 0 elsewhere */
 
-    /* at and g, from all else and the gradient at the maximum. */
+    /* Computes at and g from y, chosen and the gradient at the maximum. */
     __device__ __forceinline__ void find(const ampk_normalizer<N> &layer, ampk_slope activation,
                                          const float (&d)[N])
     {
@@ -169,9 +175,12 @@ template <int N> struct ampk_cell_gradient {
     }
 };
 
-/* ---- the first of backward's two kernels ---- */
+/* ---- the first of backward's two kernels ----
+ *
+ * The first kernel must have read everything before the second can store one dy: dy depends on the
+ * sums over all pixels. */
 
-/* dscale and dbias, and dy's coefficients at the beginning of the work memory. */
+/* Computes dscale and dbias, and puts dy's coefficients at the beginning of the work memory. */
 struct ampk_coefficients ampk_cuda_sum_gradient(struct ampk_context *,
                                                 const struct ampk_layer_gradient *, float *dscale,
                                                 float *dbias, uint32_t *db_amax);
@@ -181,7 +190,7 @@ struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *,
                                                        float *dscale, float *dbias,
                                                        uint32_t *db_amax);
 
-/* Vectors of c floats at the beginning of the work memory, and what is behind them. */
+/* How many vectors of c floats stand at the beginning of the work memory. */
 static const int AMPK_COEFFICIENTS = 3;
 
 static inline struct ampk_coefficients ampk_coefficients_at(float *work, size_t c)

@@ -1,9 +1,10 @@
-/* Batch-norm with activation and the maxpool of 2 x 2 by 2 behind it, in one.
+/* Batch-norm with activation and the maxpool of 2 x 2 by 2 behind it, in one: neither the
+ * activated values nor their gradient go to memory.
  *
- * A row of a kernel is a cell, a window's part of the image: 2 x 2 pixels, at odd sides fewer. The
- * last cells may be of no window. Passes over memory: forward reads y and writes the maxima and
- * where they are; both of backward's kernels read y and these two, its second writes dy.
- */
+ * A row of a kernel is a cell, the part of the image under a window: 2 x 2 pixels, fewer at odd
+ * sides. The last cells may belong to no window. Passes over memory: forward reads y and writes
+ * the maxima and their places; both of backward's kernels read y and these two, and the second
+ * writes dy. */
 #include "argmax.h"
 #include "batchnorm.h"
 
@@ -25,8 +26,8 @@ static unsigned cell_count(const struct ampk_tensor *y)
 
 /* Where a cell is; pixels and windows are rows of their tensors. */
 struct cell {
-    unsigned first, line; /* its upper left pixel; from a pixel to the one below */
-    unsigned window;      /* where there is none, the first: what is read there is not used */
+    unsigned first, line; /* row of the upper left pixel; rows to the pixel below */
+    unsigned window;      /* 0 if the cell has none: values read there are not used */
     bool has_right, has_lower, has_window;
 
     __device__ __forceinline__ cell(unsigned row, const cell_sides &sides)
@@ -49,7 +50,7 @@ struct cell {
     }
 };
 
-/* Pixels that are not there stay as they are. */
+/* Loads the pixels of a cell; those outside of the image stay as they are. */
 template <typename A>
 static __device__ __forceinline__ void
 load_pixels(const ampk_view &y, const cell &at, unsigned channel, float (&v)[AMPK_CELL][A::width])
@@ -61,7 +62,9 @@ load_pixels(const ampk_view &y, const cell &at, unsigned channel, float (&v)[AMP
 
 /* ---- forward ---- */
 
-/* The first largest of the activated values, as they would be stored; amax is of all of them. */
+/* Finds the first largest of the activated values, as they would be stored: rounding can make two
+ * values equal, and then the first one wins, as in the separate operations. amax is of all
+ * activated values. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
     pool_normalized(ampk_cover cover, cell_sides sides, ampk_view y, ampk_batchnorm bn,
@@ -109,7 +112,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
 
 /* ---- backward ---- */
 
-/* What both backward kernels read. */
+/* The inputs of both backward kernels. */
 struct pooled_gradient {
     cell_sides sides;
     ampk_view y, d;
@@ -134,7 +137,8 @@ struct pooled_gradient {
     }
 };
 
-/* count: values of a channel. */
+/* Sums g and g * (y - mean). g is 0 except at the maximum, so a cell adds one product. count:
+ * values of a channel, all pixels. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     sum_cells(ampk_cover cover, pooled_gradient gradient, float count, float *partial,
@@ -168,6 +172,8 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
     ampk_raise_amax(db_amax, largest);
 }
 
+/* Writes dy for all pixels of a cell: batch-norm gives a gradient to those without a maximum, too.
+ */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 2)
     pass_back_cells(ampk_cover cover, pooled_gradient gradient, ampk_coefficients by, ampk_view dy,

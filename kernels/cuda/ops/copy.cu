@@ -1,24 +1,27 @@
-/* Copies between dtypes, layouts and slices. */
+/* Copies between dtypes, layouts and slices (kernels.h, convert). Three ways: row by row if both
+ * sides have the same order, tile by tile between the orders, element by element between two NHWC
+ * shapes. */
 #include "device.h"
 
-/* 256 threads: full occupancy on every architecture; of a transposed tile, 16 elements for each. */
+/* 256 threads give full occupancy on every architecture, and 16 elements of a transposed tile to
+ * each thread. */
 static const int THREADS = 256;
 
 /* ---- rows: both sides in the same order ---- */
 
-/* One side: rows of images. Distances in elements. */
+/* One side of a copy: rows of images. Strides count elements. */
 template <typename T> struct side {
     T *data;
     size_t image_stride, row_stride;
 };
 
-/* How many: vectors in a row, rows in an image, vectors in all. */
+/* The extent of a copy: vectors in a row, rows in an image, vectors in all. */
 struct extent {
     struct ampk_divisor row, image;
     uint32_t count;
 };
 
-/* dst (+)= src, N elements at once. */
+/* dst (+)= src, N elements at once. Indices are split by multiplication (ampk_divisor). */
 template <int N, typename D, typename S>
 static __global__ void __launch_bounds__(THREADS)
     copy_rows(const side<D> dst, const side<const S> src, const struct extent e, bool accumulate,
@@ -46,9 +49,10 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- transposition: a matrix [rows][columns] becomes [columns][rows] ---- */
 
-static const int TILE = 4096; /* elements: 64 x 64, or longer where the matrix is narrow */
+static const int TILE = 4096; /* elements of a tile: 64 x 64, or longer if the matrix is narrow, so
+                                 that a block has full work */
 
-/* Sides are 2^x. */
+/* A tile's sides as powers of two, so that indices split by shifts. */
 struct tile_shape {
     int row_places, column_places;
 };
@@ -60,8 +64,8 @@ struct matrix {
     struct tile_shape tile;
 };
 
-/* One tile for each block. In shared memory its rows lie an odd number of words apart, so that
- * neither columns nor rows meet in one bank. */
+/* Each block has one tile. In shared memory its rows lie an odd number of words apart, so that
+ * neither the threads of a column nor those of a row meet in one bank. */
 template <typename D, typename S>
 static __global__ void __launch_bounds__(THREADS)
     transpose(D *__restrict__ dst, size_t dst_stride, const S *__restrict__ src, size_t src_stride,
@@ -74,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS)
     const uint32_t row = rest % m.down * height, column = across * width;
     src += image * src_stride;
     dst += image * dst_stride;
-    float loaded[TILE / THREADS] = {}; /* all before the first is stored, which waits for it */
+    float loaded[TILE / THREADS] = {}; /* load all first: a store would wait for its load */
 #pragma unroll
     for (int k = 0; k < TILE / THREADS; k++) {
         uint32_t i = k * THREADS + threadIdx.x;
@@ -135,7 +139,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- launches ---- */
 
-/* 32-bit indices must do for one launch: images go in groups. */
+/* The number of images in one launch: its indices are 32-bit. More images go in several launches.
+ */
 static int images_at_once(size_t image_size)
 {
     size_t images = ((size_t)1 << 31) / image_size;
@@ -187,7 +192,7 @@ static void copy_as(struct ampk_context *ctx, const struct ampk_tensor *src, siz
     }
 }
 
-/* Images of so many rows, each of `length` elements; step: from row to row. */
+/* Copies images of so many rows, each of `length` elements; step: elements from row to row. */
 static void copy_images(struct ampk_context *ctx, const struct ampk_tensor *src, size_t src_step,
                         const struct ampk_tensor *dst, size_t dst_step, size_t rows, size_t length,
                         bool accumulate, uint32_t *amax)
@@ -198,19 +203,20 @@ static void copy_images(struct ampk_context *ctx, const struct ampk_tensor *src,
                                                  accumulate, amax))));
 }
 
-/* Memory order is NCHW order. */
+/* Whether the order in memory is that of NCHW. */
 static bool is_planar(const struct ampk_tensor *t)
 {
     return t->layout == AMPK_NCHW || ampk_pitch(t) == 1 || (size_t)t->h * t->w == 1;
 }
 
-/* From row to row of t as a matrix whose rows have `length` elements. */
+/* Elements from row to row of t, taken as a matrix whose rows have `length` elements. */
 static size_t row_step(const struct ampk_tensor *t, size_t length)
 {
     return is_planar(t) ? length : (size_t)ampk_pitch(t);
 }
 
-/* The power of two from which tiles get no narrower. */
+/* The power of two of a tile's side: at least 4, at most 64, else the first that covers `length`.
+ */
 static int places_for(size_t length)
 {
     int places = 2;
@@ -219,6 +225,7 @@ static int places_for(size_t length)
     return places;
 }
 
+/* A tile always has TILE elements: if one side is short, the other is long. */
 static struct matrix make_matrix(size_t rows, size_t columns, size_t src_step, size_t dst_step)
 {
     static const int TILE_PLACES = 12; /* 2^12 = TILE */
@@ -301,6 +308,8 @@ static bool is_dense(const struct ampk_tensor *t)
     return !is_planar(t) && ampk_pitch(t) == t->c;
 }
 
+/* From the cheapest case to the dearest: one run per image, rows of channels, transposition,
+ * single elements. */
 extern "C" void ampk_cuda_convert(struct ampk_context *ctx, const struct ampk_tensor *src,
                                   const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)
 {

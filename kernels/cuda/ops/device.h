@@ -1,16 +1,15 @@
-/* What every kernel file (.cu) includes first: the CUDA language, or the emulation of it.
+/* The first include of every kernel file (.cu): the CUDA language, or the emulation of it.
  *
- * nvcc compiles a kernel file for the device. Without nvcc, or for the tests, the host's C++
- * compiler does, with tests/emulation/cuda_emulation.h in front, which supplies __global__,
+ * nvcc compiles a kernel file for the device. Without nvcc, and for the tests, the host's C++
+ * compiler does, with tests/emulation/cuda_emulation.h in front. That header supplies __global__,
  * threadIdx, __syncthreads, shuffles and atomics; AMPK_LAUNCH then runs the threads one after
- * another in random order. Kernel files use no header of CUDA and nothing but what this file and
+ * another in random order. Kernel files include no header of CUDA and use only what this file and
  * that one offer.
  *
  * A kernel file has three parts: device functions and kernels; how each is launched; the
  * operations of the contract, extern "C", declared in backend.h. Blocks have a multiple of 32
- * threads, all of which reach every barrier and ampk_raise_amax: a thread without work goes along
- * with magnitude 0.
- */
+ * threads. All threads reach every barrier and ampk_raise_amax: a thread without work goes along
+ * with magnitude 0. */
 #ifndef AMPK_CUDA_DEVICE_H
 #define AMPK_CUDA_DEVICE_H
 
@@ -24,9 +23,11 @@
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/runtime/runtime.h"
 
-/* AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, argument...): a kernel with a comma in its
- * template arguments goes in parentheses.
- * AMPK_SHARED_MEMORY(type, name): in a kernel, `type *name`, the shared_bytes of the launch. */
+/* AMPK_LAUNCH(kernel, grid, block, shared_bytes, stream, argument...): put a kernel with a comma
+ * in its template arguments in parentheses.
+ * AMPK_SHARED_MEMORY(type, name): in a kernel, declares `type *name`, the shared_bytes of the
+ * launch.
+ * AMPK_CHECK_ALIGNED: the emulation checks what the device would punish with a fault. */
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -56,7 +57,7 @@ static __device__ __forceinline__ float ampk_to_float(ampk_bf16 x)
 {
     return __bfloat162float(x);
 }
-/* To nearest even; too large becomes inf. */
+/* Rounds to nearest even; a value that is too large becomes inf. */
 static __device__ __forceinline__ void ampk_from_float(float x, ampk_fp16 *to)
 {
     *to = __float2half_rn(x);
@@ -75,7 +76,8 @@ static __device__ __forceinline__ void ampk_from_float(float x, float *to)
     *to = x;
 }
 
-/* Two 16-bit elements in a word, the first one below. */
+/* Packs two 16-bit elements into a word, the first one in the low half. memcpy, because reading
+ * one type through another's pointer is undefined. */
 template <typename T> static __device__ __forceinline__ uint32_t ampk_pack(float a, float b)
 {
     T x[2];
@@ -95,7 +97,7 @@ static __device__ __forceinline__ void ampk_unpack(uint32_t word, float *a, floa
     *b = ampk_to_float(x[1]);
 }
 
-/* Does `statement` with `type` as the element type of a dtype. */
+/* Runs the statement with `type` as the element type of a dtype. */
 #define AMPK_WITH_TYPE(dtype, type, ...)                                                           \
     do {                                                                                           \
         switch (dtype) {                                                                           \
@@ -128,8 +130,8 @@ template <typename T> struct ampk_wide {
     static const int elements = 16 / sizeof(T);
 };
 
-/* Words to device memory, in one instruction: left alone, nvcc takes words made of halves apart and
- * stores them two by two. */
+/* Stores words to device memory in one instruction. Left alone, nvcc takes words made of halves
+ * apart and stores them two by two. */
 #ifdef __CUDACC__
 static __device__ __forceinline__ void ampk_store_words(void *p,
                                                         const ampk_vector<uint32_t, 1> &words)
@@ -153,8 +155,8 @@ template <int N> static inline void ampk_store_words(void *p, const ampk_vector<
 }
 #endif
 
-/* N elements of device memory as floats, N a power of two; p is aligned as ampk_vector<T, N> is.
- * 16-bit elements: N at most 8. */
+/* Loads N elements of device memory as floats; N is a power of two, for 16-bit elements at most 8.
+ * p is aligned as ampk_vector<T, N> is. */
 template <int N, typename T>
 static __device__ __forceinline__ void ampk_load(const T *p, float (&x)[N])
 {
@@ -191,7 +193,7 @@ static __device__ __forceinline__ void ampk_store(T *p, const float (&x)[N])
     }
 }
 
-/* Whether address and stride allow vectors of N elements everywhere. */
+/* Whether address and stride (in elements) allow vectors of N elements everywhere. */
 template <typename T, int N> static inline bool ampk_fits(const void *p, size_t stride)
 {
     return (uintptr_t)p % alignof(ampk_vector<T, N>) == 0 && stride % N == 0;
@@ -201,7 +203,8 @@ template <typename T, int N> static inline bool ampk_fits(const void *p, size_t 
 
 static const int AMPK_WARP = 32;
 
-/* The sum over a warp, in every lane; all 32 lanes must call. */
+/* The sum over a warp, in every lane. All 32 lanes must call. The exchange pattern is fixed, so
+ * the order of additions is, too. */
 static __device__ __forceinline__ float ampk_warp_sum(float x)
 {
     for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
@@ -223,10 +226,11 @@ static __device__ __forceinline__ uint32_t ampk_larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Words of amax: inf, and what an FP16 that is inf counts as where a library stored it (65520). */
+/* Words of amax: inf, and the value (65520) that an inf counts as where a library stored it in
+ * FP16. */
 static const uint32_t AMPK_INF = AMPK_INF_BITS, AMPK_FP16_OVERFLOW = AMPK_FP16_OVERFLOW_BITS;
 
-/* |x| as kernels.h's amax wants it. */
+/* |x| as bits, in the form that amax has in kernels.h. */
 static __device__ __forceinline__ uint32_t ampk_magnitude(float x)
 {
     return __float_as_uint(x) & 0x7fffffffu;
@@ -242,15 +246,16 @@ static __device__ __forceinline__ uint32_t ampk_magnitude(const float (&x)[N], u
     return largest;
 }
 
-/* Raises *amax (may be NULL) to the largest magnitude in the block; all threads of it must call.
- * One of them looks at the word: one place in the cache answers to all blocks. */
+/* Raises *amax (may be NULL) to the largest magnitude in the block. All threads must call. One
+ * thread reads the word first and skips the atomic if nothing would change: a single place in the
+ * cache serves the atomics of all blocks. */
 static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t magnitude)
 {
     __shared__ uint32_t of_warps[AMPK_WARP];
     unsigned lane = threadIdx.x % AMPK_WARP, warps = blockDim.x / AMPK_WARP;
     if (!amax) return;
     magnitude = ampk_warp_max(magnitude);
-    __syncthreads(); /* the call before this one has read */
+    __syncthreads(); /* the previous call has read of_warps */
     if (lane == 0) of_warps[threadIdx.x / AMPK_WARP] = magnitude;
     __syncthreads();
     if (threadIdx.x >= AMPK_WARP) return;
@@ -258,7 +263,8 @@ static __device__ __forceinline__ void ampk_raise_amax(uint32_t *amax, uint32_t 
     if (lane == 0 && magnitude > *(volatile uint32_t *)amax) atomicMax(amax, magnitude);
 }
 
-/* TF32, which is stored as FP32: to 10 bits of fraction, to nearest even. */
+/* Rounds to TF32, which is stored as FP32: 10 bits of fraction, to nearest even. inf and NaN stay.
+ */
 static __device__ __forceinline__ float ampk_round_to_tf32(float x)
 {
     uint32_t bits = __float_as_uint(x);
@@ -288,8 +294,9 @@ static __device__ __forceinline__ size_t ampk_stride(void)
     return (size_t)gridDim.x * blockDim.x;
 }
 
-/* Division of 32-bit numbers by one that the host knows: a product, a sum and a shift (Granlund and
- * Montgomery 1994, figure 4.1). */
+/* Division of 32-bit numbers by a number that the host knows: a product, a sum and a shift
+ * (Granlund and Montgomery 1994, figure 4.1). The device has no instruction for integer division.
+ */
 struct ampk_divisor {
     uint32_t value, factor, places;
 };

@@ -1,12 +1,14 @@
-/* Flat FP32 arrays, one at a time: largest magnitude, scaling, accumulation. Products and sums are
- * rounded one by one (no fused multiply-add), so that the bits are the CPU backend's. */
+/* Flat FP32 arrays, one at a time: largest magnitude, scaling, accumulation. Lists of arrays are
+ * lists.cu's. Products and sums are rounded one by one (no fused multiply-add), so that the bits
+ * are the CPU backend's. */
 #include "device.h"
 
-/* 256 threads: full occupancy on every architecture, and a short block at the end costs little. */
+/* 256 threads give full occupancy on every architecture, and a partly filled last block costs
+ * little. */
 static const int THREADS = 256;
 
-/* Every operation is a loop over pieces of N floats, N = 4 where addresses allow it; `i` is the
- * first element of a piece, fewer than N are left at the end. */
+/* Every operation is a loop over pieces of N floats, N = 4 if addresses allow it. `i` is the first
+ * element of a piece; the last piece may have fewer than N. */
 
 /* ---- amax ---- */
 

@@ -1,20 +1,21 @@
-/* What yolo and region share: boxes, the truths of an image, and the order in which they count.
+/* The common parts of yolo and region: boxes, the truths of an image, and the order in which they
+ * count.
  *
- * Darknet takes the truths one after another; a later one overwrites what an earlier one has left
- * in the same box of the same cell. Truths of different boxes do not meet. So each warp takes the
- * truths of one box, in order, and boxes are worked on side by side.
+ * Darknet takes the truths one after another; a later one overwrites what an earlier one left in
+ * the same box of the same cell. Truths of different boxes do not affect each other. So each warp
+ * takes the truths of one box, in order, and warps work on different boxes at the same time.
  *
  * A head H is a struct ampk_head and has
- *   judge(image, box, cell, truths)        the delta of a box from all the truths
- *   assign(image, truth) -> ampk_taken     which box a truth belongs to
- *   draw(taken, image, truth)              its delta, by a whole warp; fills in the statistics
- *   passed_back(i, delta)                  delta i of the head's input
- */
+ *     judge(image, box, cell, truths)        the delta of a box from all the truths
+ *     assign(image, truth) -> ampk_taken     the box that a truth belongs to
+ *     draw(taken, image, truth)              its delta, by a whole warp; fills in the statistics
+ *     passed_back(i, delta)                  delta i of the head's input */
 #ifndef AMPK_CUDA_HEAD_H
 #define AMPK_CUDA_HEAD_H
 
 #include "loss.h"
 
+/* Centre and sides, as fractions of the image. */
 struct ampk_box {
     float x, y, w, h;
 };
@@ -35,10 +36,10 @@ static __device__ __forceinline__ float ampk_iou(ampk_box a, ampk_box b)
 struct ampk_truths {
     const ampk_box *boxes; /* shared memory */
     int count;
-    int placeless; /* the first that has no place in the image, or -1 */
+    int placeless; /* the first truth without a place in the image, or -1 */
 };
 
-/* What becomes of one truth. box < 0: nothing. */
+/* The box that takes a truth, and what the statistics get. box < 0: no box takes it. */
 struct ampk_taken {
     int box, cell, anchor;
     float iou, category, object;
@@ -50,10 +51,10 @@ struct ampk_head {
     float *delta;
     int images, boxes, coords, classes, w, h, area;
     int truths, truths_used;
-    float anchor_w, anchor_h; /* what an anchor's size is divided by */
+    float anchor_w, anchor_h; /* divisors that turn anchor sizes into fractions of the image */
     const float *anchor_sizes;
 
-    /* Where entry 0 of a box lies; entry k is k * area further. */
+    /* Index of entry 0 of a box; entry k is k * area further. */
     __device__ __forceinline__ size_t at(int image, int box, int cell) const
     {
         return ((size_t)image * boxes + box) * (coords + 1 + classes) * area + cell;
@@ -77,7 +78,7 @@ struct ampk_head {
                 expf(x[3 * area]) * anchor_sizes[2 * anchor + 1] / anchor_h};
     }
 
-    /* Draws a box towards a truth. */
+    /* Draws a box towards a truth: the delta is scale * (goal - output) for each coordinate. */
     __device__ __forceinline__ void draw_box(ampk_box t, float scale, size_t first, int anchor,
                                              int cell) const
     {
@@ -90,7 +91,8 @@ struct ampk_head {
         }
     }
 
-    /* The cell of a truth's centre, -1 outside of the grid. */
+    /* The cell of a truth's centre, -1 outside of the grid. The test is written so that NaN is
+     * outside. */
     __device__ __forceinline__ int cell_of(const float *t) const
     {
         float x = t[0] * w, y = t[1] * h;
@@ -98,7 +100,7 @@ struct ampk_head {
         return (int)y * w + (int)x;
     }
 
-    /* The class of a label, -1: there is no such class. */
+    /* The class of a label, -1 if there is no such class. */
     __device__ __forceinline__ int class_of(const float *t, const int *map, int map_size) const
     {
         float label = t[coords];
@@ -113,11 +115,13 @@ static __device__ __forceinline__ ampk_box ampk_truth_box(const float *t)
     return {t[0], t[1], t[2], t[3]};
 }
 
-/* Reads the truths of an image into boxes; all threads must call. */
+/* Reads the truths of an image into boxes. All threads must call. The first truth with x = 0 ends
+ * the list, as in Darknet. */
 static __device__ __forceinline__ ampk_truths ampk_read_truths(const ampk_head &head, int image,
                                                                ampk_box *boxes)
 {
-    __shared__ int after, placeless; /* truths from the end, from the first placeless one, on */
+    __shared__ int after,
+        placeless; /* truths from the end mark on; from the first placeless one on */
     int used = head.truths_used;
     if (threadIdx.x == 0) after = placeless = 0;
     __syncthreads();
@@ -130,9 +134,9 @@ static __device__ __forceinline__ ampk_truths ampk_read_truths(const ampk_head &
     return {boxes, used - after, placeless > after ? used - placeless : -1};
 }
 
-/* ---- kernels; two blocks a multiprocessor: with more, ptxas would spill registers ---- */
+/* ---- kernels: two blocks a multiprocessor, because with more ptxas would spill registers ---- */
 
-/* Blocks (image, part): every box of the image from all of its truths. */
+/* Block (image, part) judges some boxes of the image by all of its truths. */
 template <typename Head>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_judge_boxes(Head head, float *any_object)
@@ -147,7 +151,8 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     if (threadIdx.x == 0) any_object[image * gridDim.y + blockIdx.y] = sum;
 }
 
-/* Whether no truth before t belongs to the same box; all lanes must call. */
+/* Whether no truth before t belongs to the same box: then this warp takes all truths of that box.
+ * All lanes must call. */
 static __device__ __forceinline__ bool ampk_is_first(const ampk_taken *taken, int t)
 {
     bool earlier = false;
@@ -156,7 +161,7 @@ static __device__ __forceinline__ bool ampk_is_first(const ampk_taken *taken, in
     return !__any_sync(0xffffffffu, earlier);
 }
 
-/* Sums the image's statistics in the order of the truths, a thread for each. */
+/* Sums the image's statistics in the order of the truths, one thread for each number. */
 static __device__ __forceinline__ void
 ampk_add_truths(const ampk_head &head, const ampk_taken *taken, int count, float *parts)
 {
@@ -172,7 +177,7 @@ ampk_add_truths(const ampk_head &head, const ampk_taken *taken, int count, float
     parts[(size_t)threadIdx.x * head.images + blockIdx.x] = sum;
 }
 
-/* A block for each image: its truths. */
+/* One block takes all truths of an image. */
 template <typename Head>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_take_truths(Head head, float *parts)
@@ -199,12 +204,13 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS, 2)
     ampk_add_truths(head, taken, truths.count, parts);
 }
 
-/* The sum of squares, and the delta as it leaves the head. */
+/* Sums the squares of delta, which is the cost, and turns delta into the gradient that leaves the
+ * head. */
 template <typename Head>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_pass_back(Head head, size_t n, float *squares, uint32_t *amax)
 {
-    const int together = 8; /* loads that wait for memory at a time */
+    const int together = 8; /* loads in flight at a time */
     float sum = 0;
     uint32_t largest = 0;
     for (size_t i = ampk_first(); i < n; i += together * ampk_stride()) {
@@ -227,7 +233,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 
 /* ---- the whole loss ---- */
 
-/* A block's own variables need some of the 48 KiB too. */
+/* Of 48 KiB of shared memory, a block's own variables need some, too. */
 static_assert(AMPK_MOST_TRUTHS * sizeof(ampk_box) + (AMPK_MOST_TRUTHS + 1) * sizeof(ampk_taken) <=
                   47 << 10,
               "truths fit into a block's shared memory");
@@ -256,8 +262,8 @@ static inline void ampk_head_loss(struct ampk_context *ctx, const Head &head,
 
 /* ---- activation ---- */
 
-/* A block for each plane (image, box, entry): logistic or a copy, or nothing where a softmax works,
- * as the options say. */
+/* Each block has one plane (image, box, entry): applies the logistic or copies it, as the options
+ * say, or leaves it to a softmax. */
 template <typename Options>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_activate_planes(Options o, int area, const float *__restrict__ x, float *__restrict__ out,

@@ -1,10 +1,12 @@
-/* What the log wants to know of tensors and gradients: largest magnitude, zeros, sum of squares. */
+/* Numbers for the log about tensors and gradients: largest magnitude, zeros, sum of squares.
+ * Decides nothing by them. */
 #include "loss.h"
 
 static const int THREADS = 256;
 
 /* ---- inspect ---- */
 
+/* Counts are whole numbers, so atomics give the same result in any order. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     look(const T *__restrict__ x, size_t images, size_t size, size_t stride, unsigned c,
@@ -36,7 +38,8 @@ extern "C" void ampk_cuda_inspect(struct ampk_context *ctx, const struct ampk_te
                                zeros));
 }
 
-/* ---- sum of squares: split by n alone, the parts added in a fixed order ---- */
+/* ---- sum of squares: n alone decides how it is split, and the parts are added in a fixed order
+ * ---- */
 
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     square(const float *__restrict__ x, size_t n, float *parts)

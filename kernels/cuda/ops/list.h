@@ -1,16 +1,16 @@
-/* One launch for many arrays: they are described in its arguments, and each gets blocks of its own.
- */
+/* One launch for many arrays: the kernel's arguments describe the arrays, and each array gets
+ * blocks of its own. Small arrays would not fill a GPU one by one, and each launch takes time. */
 #ifndef AMPK_CUDA_LIST_H
 #define AMPK_CUDA_LIST_H
 
 #include "device.h"
 
-/* As many items as fit 4 KiB of arguments beside a rule of 64 bytes, 64 at most. */
+/* As many items as fit 4 KiB of kernel arguments beside a rule of 64 bytes, but 64 at most. */
 template <typename Item> struct ampk_list {
     static constexpr int fit = (4096 - 64 - 8) / (int)(sizeof(Item) + sizeof(unsigned));
     static constexpr int most = fit < 64 ? fit : 64;
     Item items[most];
-    unsigned first_block[most + 1]; /* of the item; the last entry: all blocks */
+    unsigned first_block[most + 1]; /* first block of each item; the last entry: all blocks */
     int count;
 
     bool is_full() const
@@ -34,7 +34,7 @@ template <typename Item> struct ampk_list {
     }
 };
 
-/* Item of this block. */
+/* The item of this block, by bisection. */
 template <typename Item>
 static __device__ __forceinline__ int ampk_find_item(const ampk_list<Item> &l)
 {

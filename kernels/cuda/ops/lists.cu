@@ -1,13 +1,14 @@
-/* Lists of FP32 arrays: update rules and copies, a few launches for a network. */
+/* Applies update rules and copies to lists of FP32 arrays, in a few launches for a network. The
+ * arithmetic of the rules is update_rule.h's. */
 #include "list.h"
 #include "update_rule.h"
 
-/* 256 threads of four floats, four times: a block has enough to do to be worth its start, and small
+/* 256 threads of four floats, four times: a block has enough work to be worth its start, and small
  * arrays still do not wait for each other. */
 static const int THREADS = 256, PIECE = THREADS * 16;
 
-/* Does rule(item, elements) on every piece of every item: N = 4 floats at once where the item's
- * addresses allow it. */
+/* Applies the rule to a piece of an item: N = 4 floats at once if the item's addresses allow it.
+ * Where they do not, threads keep the same elements, so the results have the same bits. */
 template <typename Item, typename Rule>
 static __global__ void __launch_bounds__(THREADS) apply(const ampk_list<Item> l, const Rule rule)
 {

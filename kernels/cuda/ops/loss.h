@@ -1,5 +1,5 @@
-/* Sums of losses: every one is split into parts by shape alone, and the parts are added in a fixed
- * order, so that the same pass gives the same bits. */
+/* Sums of losses. The shape alone decides how each sum is split into parts, and the parts are
+ * added in a fixed order, so that the same pass gives the same bits. */
 #ifndef AMPK_CUDA_LOSS_H
 #define AMPK_CUDA_LOSS_H
 
@@ -7,7 +7,7 @@
 
 static const int AMPK_LOSS_THREADS = 256;
 
-/* The sum over the block, in every thread; all must call. */
+/* The sum over the block, in every thread. All threads must call. */
 static __device__ __forceinline__ float ampk_block_sum(float x)
 {
     __shared__ float warps[AMPK_WARP];
@@ -41,22 +41,22 @@ static __device__ __forceinline__ float ampk_logistic(float x)
 
 /* ---- parts ---- */
 
-/* Parts of a sum over n elements: enough blocks to fill a device, of at least eight elements a
- * thread. */
+/* Number of parts of a sum over n elements: enough blocks to fill a device, at least eight
+ * elements a thread. */
 static inline unsigned ampk_loss_parts(size_t n)
 {
     size_t parts = n / (8 * AMPK_LOSS_THREADS) + 1;
     return (unsigned)(parts < 256 ? parts : 256);
 }
 
-/* The parts of what a struct ampk_loss_sums holds: of cost, of any_object, and for every image the
- * other seven, as rows of `images` floats in the struct's order. */
+/* The parts of a struct ampk_loss_sums: those of cost, those of any_object, and the other seven
+ * numbers for every image, as rows of `images` floats in the struct's order. */
 struct ampk_loss_parts_of {
     float *cost, *any_object, *image;
     unsigned costs, any_objects, images;
 };
 
-/* The parts in the context's work memory. */
+/* Places the parts in the context's work memory. */
 static inline struct ampk_loss_parts_of ampk_loss_work(struct ampk_context *ctx, unsigned costs,
                                                        unsigned any_objects, unsigned images)
 {
@@ -65,7 +65,7 @@ static inline struct ampk_loss_parts_of ampk_loss_work(struct ampk_context *ctx,
     return {work, work + costs, work + costs + any_objects, costs, any_objects, images};
 }
 
-/* One warp for each of the nine numbers. */
+/* Adds up the parts: one warp for each of the nine numbers. */
 static __global__ void __launch_bounds__(9 * 32)
     ampk_add_parts(struct ampk_loss_parts_of p, struct ampk_loss_sums *sums)
 {
@@ -94,7 +94,7 @@ struct ampk_element_loss {
     float delta, error;
 };
 
-/* error may be NULL. */
+/* Computes an element-wise loss; error may be NULL. Each block leaves its part of the cost. */
 template <typename Loss>
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_lose(Loss loss, size_t n, const float *__restrict__ x, const float *__restrict__ truth,
@@ -132,15 +132,15 @@ static inline void ampk_element_losses(struct ampk_context *ctx, Loss loss,
 
 /* ---- softmax over channels (losses.cu) ---- */
 
-/* Rows start row_stride apart; a group of a row is `size` planes of `area` cells from plane `first`
- * on. The groups are those of the tree, or there is one. */
+/* Rows start row_stride elements apart. A group of a row is `size` planes of `area` cells from
+ * plane `first` on. The groups are those of the tree, else there is one. */
 struct ampk_softmax_planes {
     int rows, groups, area, first, size;
     size_t row_stride;
     const int *group_offset, *group_size;
 };
 
-/* At every cell of every row. */
+/* Computes softmax over the planes of each group, at every cell of every row. */
 void ampk_softmax_over_planes(struct ampk_context *, struct ampk_softmax_planes,
                               const struct ampk_tensor *x, const struct ampk_tensor *out,
                               uint32_t *amax);

@@ -1,9 +1,11 @@
-/* Darknet's softmax, logistic and cost layers, and the backward of all losses. */
+/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region
+ * have files of their own. */
 #include "loss.h"
 
 /* ---- softmax ---- */
 
-/* A thread for each cell of each group of each row. */
+/* One thread computes one softmax: a cell of a group of a row. It subtracts the largest value
+ * first, so that exp does not overflow. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     softmax_cells(struct ampk_softmax_planes p, const float *__restrict__ x,
                   float *__restrict__ out, uint32_t *amax)
@@ -41,7 +43,7 @@ void ampk_softmax_over_planes(struct ampk_context *ctx, struct ampk_softmax_plan
                 (float *)out->data, amax);
 }
 
-/* A block for each group of each image, its values beside each other. */
+/* One block computes one softmax, of a group of an image whose values lie side by side. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     softmax_groups(struct ampk_softmax o, unsigned groups, int part, size_t image,
                    const float *__restrict__ x, float *__restrict__ out, uint32_t *amax)
@@ -65,6 +67,8 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_raise_amax(amax, largest_out);
 }
 
+/* Over channels, the values of one softmax lie far apart and cells are many: a thread for each.
+ * Over parts of a row they lie side by side: a block for each. */
 extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct ampk_softmax *o,
                                           const struct ampk_tensor *x,
                                           const struct ampk_tensor *out, uint32_t *amax)
@@ -81,6 +85,7 @@ extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct
                 groups, part, (size_t)image, (const float *)x->data, (float *)out->data, amax);
 }
 
+/* Losses of one element: {delta, error}. delta points downhill, as in Darknet. */
 struct cross_entropy {
     bool masked;
 
@@ -118,6 +123,8 @@ extern "C" void ampk_cuda_logistic_loss(struct ampk_context *ctx, const struct a
 
 /* ---- cost ---- */
 
+/* The cost layer's loss of one element. Label smoothing comes first, scale last, as in Darknet.
+ * inputs: c*h*w. */
 struct cost_of_element {
     struct ampk_cost o;
     float inputs;
@@ -178,6 +185,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
+/* Product and sum are rounded one by one (no fused multiply-add). */
 extern "C" void ampk_cuda_loss_backward(struct ampk_context *ctx, const float *delta, size_t n,
                                         float scale, float *dx, bool accumulate, uint32_t *amax)
 {

@@ -1,11 +1,13 @@
-/* Dropout, clipping and activation: element by element. */
+/* Dropout, clipping and activation, element by element. Masks are drawn here, too; the caller
+ * decides when, and with which key and counter. */
 #include "activation.h"
 #include "rows.h"
 #include "kernels/philox.h"
 
 /* ---- kernels ---- */
 
-/* y (+)= keep ? scale*x : 0; keep is dense, in the order image, channel, row of the image. */
+/* y (+)= keep ? scale*x : 0. keep is dense, in the order image, channel, pixel, whatever the
+ * layout of x: the mask must not depend on the layout. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     drop(ampk_cover cover, ampk_view x, const uint8_t *keep, float scale, ampk_view y,
@@ -38,15 +40,17 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
             A::load(x, row, channel, v);
 #pragma unroll
             for (int i = 0; i < A::width; i++)
-                if (fabsf(v[i]) > limit) v[i] = copysignf(limit, v[i]); /* not NaN */
+                if (fabsf(v[i]) > limit)
+                    v[i] = copysignf(limit, v[i]); /* false for NaN, which stays */
             A::store(x, row, channel, v);
         }
 }
 
-/* Elements of a mask that a thread draws at once: 16 bytes. */
+/* A thread draws so many elements of a mask at once: 16 bytes, one store. */
 static const int DRAWN = 16;
 
-/* Four elements of a mask, the first in the lowest byte; numbers below `below` drop theirs. */
+/* Draws four elements of a mask, the first in the lowest byte. A number below `below` drops its
+ * element. */
 static __device__ __forceinline__ uint32_t draw_word(const ampk_draw &draw, uint32_t block,
                                                      uint32_t below)
 {
@@ -119,11 +123,12 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- operations ---- */
 
+/* A mask in NCHW order and a tensor in NHWC meet pixel by pixel. */
 extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_tensor *x,
                                   const uint8_t *keep, float scale, const struct ampk_tensor *y,
                                   bool accumulate, uint32_t *amax)
 {
-    bool by_pixel = x->layout == AMPK_NHWC; /* NCHW: keep is in memory order */
+    bool by_pixel = x->layout == AMPK_NHWC; /* NCHW: keep has the memory order of x */
     struct ampk_view from = by_pixel ? ampk_pixels(x) : ampk_flat(x);
     struct ampk_view to = by_pixel ? ampk_pixels(y) : ampk_flat(y);
     auto run = [&](auto access) {
@@ -135,6 +140,7 @@ extern "C" void ampk_cuda_dropout(struct ampk_context *ctx, const struct ampk_te
     ampk_with_access(run, from, to);
 }
 
+/* A clipped tensor is no slice, so it is taken as flat. */
 extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tensor *x, float limit)
 {
     struct ampk_view v = ampk_flat(x);
@@ -146,6 +152,7 @@ extern "C" void ampk_cuda_clip(struct ampk_context *ctx, const struct ampk_tenso
     ampk_with_access(run, v);
 }
 
+/* Number i belongs to element i whatever the grid, so the mask does not depend on the device. */
 extern "C" void ampk_cuda_dropout_draw(struct ampk_context *ctx, const struct ampk_draw *draw,
                                        float probability, uint8_t *keep, size_t n)
 {

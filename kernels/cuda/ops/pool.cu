@@ -1,4 +1,5 @@
-/* Max-pooling and global average pooling, NHWC. */
+/* Max-pooling and global average pooling of NHWC tensors. A thread has some channels of a pixel
+ * and walks that pixel's window. */
 #include "argmax.h"
 #include "sums.h"
 
@@ -15,16 +16,19 @@ static __device__ __forceinline__ int at_least(int a, int b)
 }
 
 struct pool {
-    int size, stride, offset; /* a window starts at i*stride - offset */
+    int size, stride, offset; /* in pixels; window i starts at i*stride - offset */
     ampk_sides input, windows;
 };
 
+/* Darknet pads by pad/2 at the top and left; the caller gives the number of windows. */
 static struct pool make_pool(int size, int stride, int pad, const struct ampk_tensor *x,
                              const struct ampk_tensor *y)
 {
     return {size, stride, pad / 2, {x->h, x->w}, {y->h, y->w}};
 }
 
+/* The maximum of each window and its place. A comparison with NaN is false, so a NaN is never the
+ * maximum, as in Darknet. */
 template <typename A, typename Index>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     pool_max(ampk_cover cover, pool p, ampk_view x, ampk_view y, Index *index)
@@ -60,7 +64,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     }
 }
 
-/* dx (+)= the sum of dy over the windows whose maximum is here. */
+/* dx (+)= the sum of dy over the windows whose maximum is here. A thread gathers from all windows
+ * that contain its pixel: scattering from the windows would need atomics, whose order varies. */
 template <typename A, typename Index>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     unpool_max(ampk_cover cover, pool p, ampk_view dy, const Index *index, ampk_view dx,
@@ -97,7 +102,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
 
 /* ---- global average pooling ---- */
 
-/* Block (n, i): some channels of image n. */
+/* Block (n, i) averages some channels of image n. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
     average(ampk_cover cover, ampk_view x, ampk_view y, uint32_t *amax)
@@ -127,6 +132,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
+/* Every pixel gets the same share of the gradient. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     spread(ampk_cover cover, ampk_view dy, ampk_view dx, bool accumulate, uint32_t *amax)
@@ -147,12 +153,14 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- operations ---- */
 
+/* The same rule in forward and backward: the window's size alone decides the type of an index. */
 extern "C" size_t ampk_cuda_maxpool_index_bytes(const struct ampk_tensor *y, int size)
 {
     return (size_t)ampk_pixel_count(y) * y->c *
            (size <= AMPK_LARGEST_BYTE_WINDOW ? 1 : sizeof(uint32_t));
 }
 
+/* Rows of the loop are output pixels. */
 template <typename Index>
 static void run_pool(struct ampk_context *ctx, pool p, const struct ampk_tensor *x,
                      const struct ampk_tensor *y, Index *index)
@@ -178,6 +186,7 @@ extern "C" void ampk_cuda_maxpool_forward(struct ampk_context *ctx, const struct
         run_pool(ctx, p, x, y, (uint32_t *)argmax);
 }
 
+/* Rows of the loop are input pixels. */
 template <typename Index>
 static void run_unpool(struct ampk_context *ctx, pool p, const struct ampk_tensor *dy,
                        const Index *index, const struct ampk_tensor *dx, bool accumulate,
@@ -205,6 +214,8 @@ extern "C" void ampk_cuda_maxpool_backward(struct ampk_context *ctx, const struc
         run_unpool(ctx, p, dy, (const uint32_t *)argmax, dx, accumulate, amax);
 }
 
+/* One block per image and run of channels: no sum is split over blocks, so no work memory is
+ * needed. */
 extern "C" void ampk_cuda_avgpool_forward(struct ampk_context *ctx, const struct ampk_tensor *x,
                                           const struct ampk_tensor *y, uint32_t *amax)
 {

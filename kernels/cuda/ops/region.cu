@@ -1,6 +1,9 @@
-/* Darknet's region layer. */
+/* Darknet's region layer: its forward pass and its loss. The rules are those of Darknet's
+ * forward_region_layer; head.h has the order in which truths count. */
 #include "head.h"
 
+/* Entries of a box: x, y, w, h, masks, objectness, classes. w and h (2, 3) have no logistic: they
+ * are exponents. */
 struct region_entries {
     int coords, classes;
     bool background, softmax;
@@ -22,11 +25,14 @@ struct region_entries {
     }
 };
 
+/* The hooks that head.h calls. */
 struct region_head : ampk_head {
     struct ampk_region_head o;
 
     /* ---- all boxes ---- */
 
+    /* Delta of a box from all truths: objectness goes to 0 unless the box overlaps a truth. During
+     * warm-up, the box is also drawn to its anchor. */
     __device__ float judge(int image, int box, int cell, const ampk_truths &truths) const
     {
         size_t first = at(image, box, cell), object = first + (size_t)coords * area;
@@ -54,6 +60,8 @@ struct region_head : ampk_head {
 
     /* ---- truths ---- */
 
+    /* The box with the best overlap takes the truth, compared at the same centre. bias_match
+     * compares anchors instead of predicted boxes. */
     __device__ ampk_taken assign(int image, const float *t) const
     {
         ampk_box truth_box = {0, 0, t[2], t[3]};
@@ -94,7 +102,8 @@ struct region_head : ampk_head {
         __syncwarp();
     }
 
-    /* By a whole warp; classes_from: entry of the first class. What the statistics get. */
+    /* Draws the classes, with a whole warp; classes_from: the entry of the first class. Returns
+     * the number for the statistics. */
     __device__ float draw_class(size_t classes_from, int category) const
     {
         if (o.tree.classes) return draw_path(classes_from, category);
@@ -109,7 +118,8 @@ struct region_head : ampk_head {
         return again || category < 0 ? 0.f : out[classes_from + (size_t)category * area];
     }
 
-    /* A class and all above it, each against its siblings. */
+    /* Draws a class and all classes above it in the tree, each against its siblings. Returns the
+     * product of their outputs. */
     __device__ float draw_path(size_t classes_from, int category) const
     {
         float path = category < 0 ? 0.f : 1.f;
@@ -126,7 +136,7 @@ struct region_head : ampk_head {
         return path;
     }
 
-    /* ---- a class without a place: the box that is most likely to be it learns it ---- */
+    /* ---- a class without a place: the box that most likely shows it learns it ---- */
 
     __device__ bool takes_placeless() const
     {
@@ -141,10 +151,12 @@ struct region_head : ampk_head {
         return p > 0 ? p : 0;
     }
 
-    /* The likeliest of all boxes, of equal ones the first; all threads of the block must call. */
+    /* The likeliest of all boxes, of equal ones the first. All threads of the block must call. A
+     * maximum of 64-bit keys does not depend on the order of the atomics. */
     __device__ int likeliest(int image, int category) const
     {
-        __shared__ unsigned long long most; /* likelihood, then how early */
+        __shared__ unsigned long long
+            most; /* bits of the likelihood above those of the position, inverted */
         if (threadIdx.x == 0) most = 0;
         __syncthreads();
         for (int i = threadIdx.x; i < boxes * area && category >= 0; i += blockDim.x) {
@@ -167,7 +179,8 @@ struct region_head : ampk_head {
         *taken = {best / area, best % area, 0, 0, path, 0, 0, 1};
     }
 
-    /* ---- backward: through the logistics of place, masks and objectness; not of classes ---- */
+    /* ---- backward: goes through the logistics of place, masks and objectness; not those of
+     * classes ---- */
 
     __device__ float passed_back(size_t i, float d) const
     {

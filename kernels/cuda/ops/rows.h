@@ -1,35 +1,36 @@
-/* Loops over tensors as rows of channels, what most kernels are: a row is a pixel (NHWC), or an
- * image taken as flat.
+/* Loops over tensors as rows of channels; most kernels are such loops. A row is a pixel (NHWC), or
+ * an image taken as flat.
  *
- * How elements are read is a template argument, struct ampk_packed (vectors of 16 bytes, all
+ * A template argument says how elements are read: struct ampk_packed (vectors of 16 bytes, all
  * tensors NHWC of one dtype without gaps between images) or ampk_any (one element, any mixture of
- * dtypes and layouts); ampk_with_access chooses. The threads of a block stand in lanes along the
- * channels and in lines along the rows, so that a thread keeps its channels, and their parameters
- * stay in registers:
+ * dtypes and layouts). ampk_with_access chooses. The threads of a block stand in lanes along the
+ * channels and in lines along the rows. So a thread keeps its channels, and their parameters stay
+ * in registers:
  *
- *     float bias[A::width]; ...
- *     for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
- *         float v[A::width];
- *         A::load(x, row, channel, v);
- */
+ *      float bias[A::width]; ...
+ *      for (size_t row = ampk_row(cover); row < cover.rows; row += ampk_row_step(cover)) {
+ *          float v[A::width];
+ *          A::load(x, row, channel, v); */
 #ifndef AMPK_CUDA_ROWS_H
 #define AMPK_CUDA_ROWS_H
 
 #include "device.h"
 
 /* ---- tensors in kernels ----
- * A batch has fewer than 2^31 pixels and an image fewer than 2^31 elements, as in Darknet, so that
- * rows and channels are 32-bit numbers; places in memory are not. */
+ * As in Darknet, a batch has fewer than 2^31 pixels and an image fewer than 2^31 elements. So rows
+ * and channels are 32-bit numbers; places in memory are 64-bit. */
 
 struct ampk_view {
     void *data;
     enum ampk_dtype dtype;
-    bool is_planar;              /* NCHW */
-    unsigned c, area;            /* area: rows in an image */
-    size_t image_stride, stride; /* stride: from row to row where that is the same everywhere */
+    bool is_planar;   /* NCHW */
+    unsigned c, area; /* area: rows in an image */
+    size_t image_stride,
+        stride; /* elements; stride: from row to row if that is the same everywhere */
 };
 
-/* ampk_raise_amax of what is stored in v: inf in FP16 counts as the smallest that becomes it. */
+/* ampk_raise_amax for values that v stores: an inf in FP16 counts as the smallest magnitude that
+ * becomes inf. */
 static __device__ __forceinline__ void ampk_raise_stored_amax(uint32_t *amax, uint32_t magnitude,
                                                               const ampk_view &v)
 {
@@ -37,7 +38,7 @@ static __device__ __forceinline__ void ampk_raise_stored_amax(uint32_t *amax, ui
     ampk_raise_amax(amax, refused ? AMPK_FP16_OVERFLOW : magnitude);
 }
 
-/* Row i is pixel i, counted over all images. */
+/* A view in which row i is pixel i, counted over all images. */
 static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
 {
     struct ampk_view v = {};
@@ -51,7 +52,7 @@ static inline struct ampk_view ampk_pixels(const struct ampk_tensor *t)
     return v;
 }
 
-/* Row i is image i in memory order; of no slice. */
+/* A view in which row i is image i in memory order; not for slices. */
 static inline struct ampk_view ampk_flat(const struct ampk_tensor *t)
 {
     struct ampk_view v = ampk_pixels(t);
@@ -73,7 +74,7 @@ struct ampk_sides {
     int h, w;
 };
 
-/* Where a row is in its image. */
+/* The position of a row: its image, and its h and w there. */
 struct ampk_pixel {
     int image, h, w;
 
@@ -95,7 +96,7 @@ static __device__ __forceinline__ unsigned ampk_row_of(int image, int h, int w, 
 
 template <typename T> struct ampk_packed {
     static const int width = ampk_wide<T>::elements;
-    static const int lanes = 8; /* 128 bytes of a row, a line of the cache */
+    static const int lanes = 8; /* lanes that cover 128 bytes of a row, a line of the cache */
 
     static __device__ __forceinline__ T *at(const ampk_view &v, unsigned row, unsigned channel)
     {
@@ -111,7 +112,7 @@ template <typename T> struct ampk_packed {
     {
         ampk_store(at(v, row, channel), x);
     }
-    /* What a load would give after a store. */
+    /* The value that a load would give after a store of x. */
     static __device__ __forceinline__ float rounded(const ampk_view &, float x)
     {
         T stored;
@@ -151,7 +152,8 @@ struct ampk_any {
     }
 };
 
-/* Stores x, or adds it to what is there; returns the larger of `largest` and the magnitudes. */
+/* Stores x, or adds it to the old value in FP32 and stores the sum. Returns the larger of
+ * `largest` and the magnitudes before rounding. */
 template <typename A>
 static __device__ __forceinline__ uint32_t ampk_put(const ampk_view &v, unsigned row,
                                                     unsigned channel, float (&x)[A::width],
@@ -182,7 +184,8 @@ static inline bool ampk_are_packed(const Views &...views)
     return ((views.dtype == dtype && ampk_is_packed<T>(views)) && ...);
 }
 
-/* Calls run with an object of the access type that fits all the views. */
+/* Calls run with an object of the access type that fits all the views. Mixtures of dtypes share
+ * ampk_any: every further type would multiply the number of kernels. */
 template <typename Run, typename... Views>
 static inline void ampk_with_access(Run run, const Views &...views)
 {
@@ -198,19 +201,21 @@ static inline void ampk_with_access(Run run, const Views &...views)
 
 /* ---- threads ---- */
 
-/* How a grid covers rows x channels. Given by the shape alone, as sums are split by it. */
+/* How a grid covers rows x channels. The shape alone decides, because it also decides how sums are
+ * split. */
 struct ampk_cover {
     unsigned rows, channels;
     unsigned lane_bits; /* a line of a block has 2^lane_bits threads */
     dim3 grid;
 };
 
-/* threads: of a block, a power of two. most_blocks: about; a thread then does several rows. */
+/* threads: of a block, a power of two. most_blocks: about so many blocks; a thread then does
+ * several rows. */
 template <typename A>
 static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels, unsigned threads,
                                                 unsigned most_blocks, bool long_lines)
 {
-    const unsigned fill = 256; /* blocks that keep a large GPU busy */
+    const unsigned fill = 256; /* so many blocks keep a large GPU busy */
     unsigned vectors = (channels + A::width - 1) / A::width;
     struct ampk_cover cover = {rows, channels, 0, dim3()};
     unsigned lanes = 1;
@@ -219,7 +224,7 @@ static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels
         lanes *= 2, cover.lane_bits++;
     unsigned across = (vectors + lanes - 1) / lanes, lines = threads / lanes;
     unsigned most = across < most_blocks ? most_blocks / across : 1;
-    unsigned each = 4; /* rows, so that reading the parameters pays; fewer where work is short */
+    unsigned each = 4; /* rows of a thread: reading parameters must pay; fewer if work is short */
     while (each > 1 && rows / (lines * each) * across < fill)
         each /= 2;
     unsigned down = (rows + lines * each - 1) / (lines * each);
@@ -227,9 +232,9 @@ static inline struct ampk_cover ampk_cover_with(unsigned rows, unsigned channels
     return cover;
 }
 
-/* For kernels that only map: 256 threads, so that 2048 blocks are about 4 waves of the largest GPU;
- * few rows get long lines. A second launch bound of 4 grants 64 registers, where nvcc by itself
- * would spill some for more blocks. */
+/* Kernels that only map have 256 threads: 2048 blocks are then about 4 waves of the largest GPU.
+ * Few rows get long lines. A second launch bound of 4 grants 64 registers; left alone, nvcc would
+ * spill some to fit more blocks. */
 static const int AMPK_MAP_THREADS = 256;
 
 template <typename A>
@@ -238,7 +243,7 @@ static inline struct ampk_cover ampk_cover_map(unsigned rows, unsigned channels)
     return ampk_cover_with<A>(rows, channels, AMPK_MAP_THREADS, 2048, true);
 }
 
-/* First of a thread's A::width channels; none of its own if it is not below cover.channels. */
+/* First of a thread's A::width channels; the thread has none if it is not below cover.channels. */
 template <typename A>
 static __device__ __forceinline__ unsigned ampk_channel(const ampk_cover &cover)
 {
@@ -257,20 +262,20 @@ static __device__ __forceinline__ unsigned ampk_row_step(const ampk_cover &cover
     return gridDim.y * (blockDim.x >> cover.lane_bits);
 }
 
-/* Where a kernel begins. What was read or written last is still in the cache, so a kernel of
- * batch-norm that maps begins there; and it ends with the first rows, where the convolution that
- * comes next begins. */
+/* The direction in which a kernel walks the rows. Data that was read or written last is still in
+ * the cache, so the mapping kernels of batch-norm begin with the last rows. They end with the
+ * first rows, where the next convolution begins. */
 enum ampk_order { AMPK_FIRST_ROW_FIRST, AMPK_LAST_ROW_FIRST };
 
-/* The row that comes in this place. */
+/* The row at a place of the walk. */
 static __device__ __forceinline__ unsigned ampk_row_at(const ampk_cover &cover, unsigned place,
                                                        enum ampk_order order)
 {
     return order == AMPK_LAST_ROW_FIRST ? cover.rows - 1 - place : place;
 }
 
-/* load(row, input) and then use(row, input) for every row of the thread. `ahead` rows are loaded
- * before the first is used: a store in `use` would hold up the next load. */
+/* Calls load(row, input) and then use(row, input) for every row of the thread. `ahead` rows are
+ * loaded before the first is used: a store in `use` would hold up the next load. */
 template <int ahead, typename Input, enum ampk_order order = AMPK_FIRST_ROW_FIRST, typename Load,
           typename Use>
 static __device__ __forceinline__ void ampk_for_rows(const ampk_cover &cover, Load load, Use use)

@@ -1,10 +1,12 @@
-/* Upsample, shortcut, reorg, flatten. */
+/* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
+ * shapes. The rules of sampling and permutation are Darknet's. */
 #include "activation.h"
 #include "rows.h"
 
 /* ---- upsample ---- */
 
-/* y (+)= scale * x, every pixel of x stride x stride times. */
+/* y (+)= scale * x, each pixel of x stride x stride times. A thread has an output pixel, so that
+ * nothing is written twice. */
 template <typename A>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     enlarge(ampk_cover cover, ampk_view x, ampk_sides sides, int stride, float scale, ampk_view y,
@@ -55,7 +57,7 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
     ampk_raise_amax(amax, largest);
 }
 
-/* ---- shortcut, equal shapes: flat ---- */
+/* ---- shortcut, equal shapes: memory order is the same, so tensors are taken as flat ---- */
 
 template <int N> struct two_inputs {
     float a[N], b[N];
@@ -115,8 +117,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS, 4)
 
 /* ---- shortcut, other shapes: Darknet's sampling ---- */
 
-/* Of `to`, every step-th pixel has a partner in `from`, where every from_step-th is read, and so
- * have its first `channels` channels. */
+/* Every step-th pixel of `to` has a partner in `from`, where every from_step-th pixel is read. Of
+ * a pair of pixels, the first `channels` channels are paired. */
 struct sampling {
     int step, from_step, h, w;
     unsigned channels;
@@ -133,6 +135,7 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
+/* The ratio of the widths decides the steps for both axes, as in Darknet. */
 static struct sampling find_sampling(const struct ampk_tensor *to, const struct ampk_tensor *from)
 {
     return {at_least_one(to->w / from->w),
@@ -201,8 +204,9 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
 
 /* ---- permutations of an image's elements, by place in NCHW order ---- */
 
-/* dst[to] (+)= src[from] where map.find(i, &from, &to) tells for the i-th element of an image; grid
- * x: images, of which there may be more than a grid has room for in y. */
+/* dst[to] (+)= src[from], where map.find(i, &from, &to) gives the two places for the i-th element
+ * of an image. Images are along grid x, because there may be more of them than a grid has room for
+ * in y. */
 template <typename Map>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     permute(unsigned count, Map map, ampk_view src, ampk_view dst, bool accumulate, uint32_t *amax)
@@ -222,7 +226,8 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     ampk_raise_amax(amax, largest);
 }
 
-/* Darknet's reorg_cpu: element (i, j, k) of a deep w x h x c, and where it is in the wide one. */
+/* Darknet's reorg_cpu: maps element (i, j, k) of a deep w x h x c tensor to its place in the wide
+ * one, which has stride times the sides and 1/stride^2 of the channels. */
 struct reorg_map {
     unsigned w, h, c, stride;
     bool to_wide;
@@ -230,7 +235,8 @@ struct reorg_map {
     __device__ __forceinline__ void find(unsigned deep, unsigned *from, unsigned *to) const
     {
         unsigned i = deep % w, j = deep / w % h, k = deep / w / h;
-        unsigned wide_c = c / (stride * stride), cell = k / wide_c; /* of stride x stride */
+        unsigned wide_c = c / (stride * stride),
+                 cell = k / wide_c; /* which of the stride x stride */
         unsigned row = k % wide_c * h * stride + j * stride + cell / stride;
         unsigned wide = row * w * stride + i * stride + cell % stride;
         *from = to_wide ? deep : wide;
@@ -238,7 +244,7 @@ struct reorg_map {
     }
 };
 
-/* Darknet's flatten: planes of `size` pixels, and pixels of `layers` channels. */
+/* Darknet's flatten: maps between planes of `size` pixels and pixels of `layers` channels. */
 struct flatten_map {
     unsigned size, layers;
     bool to_pixels;
@@ -258,6 +264,7 @@ static struct ampk_sides sides_of(const struct ampk_tensor *t)
     return {t->h, t->w};
 }
 
+/* Upsampling and its backward are both this call: reverse sums what forward copied. */
 extern "C" void ampk_cuda_upsample(struct ampk_context *ctx, const struct ampk_tensor *x,
                                    int stride, float scale, bool reverse,
                                    const struct ampk_tensor *y, bool accumulate, uint32_t *amax)
@@ -276,6 +283,7 @@ extern "C" void ampk_cuda_upsample(struct ampk_context *ctx, const struct ampk_t
     ampk_with_access(run, from, to);
 }
 
+/* Without n: all tensors of an operation have the same number of images. */
 static bool have_same_shape(const struct ampk_tensor *a, const struct ampk_tensor *b)
 {
     return a->c == b->c && a->h == b->h && a->w == b->w;
@@ -333,6 +341,7 @@ static void pass_to(struct ampk_context *ctx, const struct ampk_tensor *out,
     ampk_with_access(run, y, from, into);
 }
 
+/* The two gradients go to two tensors that accumulate independently, so each has a launch. */
 extern "C" void ampk_cuda_shortcut_backward(struct ampk_context *ctx, const struct ampk_tensor *out,
                                             const struct ampk_tensor *d, float alpha, float beta,
                                             enum ampk_activation activation,
@@ -344,6 +353,7 @@ extern "C" void ampk_cuda_shortcut_backward(struct ampk_context *ctx, const stru
     if (dadd) pass_to(ctx, out, d, beta, activation, dadd, dadd_accumulate, dadd_amax);
 }
 
+/* Single elements through ampk_any: a permutation has no runs to rely on. */
 template <typename Map>
 static void run_permute(struct ampk_context *ctx, const Map &map, const struct ampk_tensor *src,
                         const struct ampk_tensor *dst, bool accumulate, uint32_t *amax)

@@ -1,16 +1,17 @@
-/* Sums over rows, per channel: threads, then blocks, always in the same order.
+/* Sums over rows, per channel: over threads, then over blocks, always in the same order.
  *
- * A thread adds up its rows in registers, a block its threads in shared memory. Where a column of
- * blocks shares the channels, each leaves its sums in work memory and counts itself; the last one
- * to come adds them up (no second launch, no floating-point atomics).
- */
+ * A thread adds up its rows in registers, a block its threads in shared memory. If several blocks
+ * in a column share the channels, each leaves its sums in work memory and counts itself. The last
+ * block to come adds them up by number, so the order does not depend on which block is last. This
+ * needs no second launch and no floating-point atomics. */
 #ifndef AMPK_CUDA_SUMS_H
 #define AMPK_CUDA_SUMS_H
 
 #include "rows.h"
 
-/* 512 threads, 256 blocks: two for every multiprocessor of the largest GPU, which with four loads
- * of 16 bytes per thread on the way keep its memory busy; and few partial sums for the last. */
+/* 512 threads and 256 blocks are two blocks for every multiprocessor of the largest GPU. With four
+ * loads of 16 bytes per thread under way, they keep its memory busy, and leave few partial sums
+ * for the last block. */
 static const int AMPK_SUM_THREADS = 512;
 static const unsigned AMPK_SUM_BLOCKS = AMPK_COUNTERS;
 
@@ -20,8 +21,8 @@ static inline struct ampk_cover ampk_cover_sum(unsigned rows, unsigned channels)
     return ampk_cover_with<A>(rows, channels, AMPK_SUM_THREADS, AMPK_SUM_BLOCKS, false);
 }
 
-/* Floats of shared memory for S sums per channel: a row for every warp, or for every thread that
- * adds up partial sums. */
+/* Floats of shared memory for S sums per channel: a row for every warp, or a value for every
+ * thread that adds up partial sums. */
 template <typename A, int S> static __device__ constexpr int ampk_sum_shared()
 {
     return AMPK_SUM_THREADS / AMPK_WARP * S * A::width * A::lanes;
@@ -34,8 +35,8 @@ template <typename A> static inline size_t ampk_sum_bytes(const struct ampk_cove
            sizeof(float);
 }
 
-/* Adds up `rows` rows of `width` floats; the result is in shared[0..width). There are as many
- * threads at least. */
+/* Adds up `rows` rows of `width` floats into shared[0..width). The block has at least `width`
+ * threads. */
 static __device__ __forceinline__ void ampk_add_up(float *shared, unsigned rows, unsigned width)
 {
     __syncthreads();
@@ -43,13 +44,13 @@ static __device__ __forceinline__ void ampk_add_up(float *shared, unsigned rows,
         float total = 0;
         for (unsigned i = 0; i < rows; i++)
             total += shared[i * width + threadIdx.x];
-        shared[threadIdx.x] = total; /* of this column alone: no other thread reads it */
+        shared[threadIdx.x] = total; /* no other thread reads this column */
     }
     __syncthreads();
 }
 
-/* V values of each thread, added up over the lines of the block: the sum of x[v] of a lane is in
- * shared[(v << lane_bits) + lane] then. */
+/* Adds up V values of each thread over the lines of the block. Afterwards the sum of x[v] of a
+ * lane is in shared[(v << lane_bits) + lane]. */
 template <int V>
 static __device__ __forceinline__ void ampk_block_sums(const ampk_cover &cover, float (&x)[V],
                                                        float *shared)
@@ -65,12 +66,12 @@ static __device__ __forceinline__ void ampk_block_sums(const ampk_cover &cover, 
     ampk_add_up(shared, blockDim.x / AMPK_WARP, (unsigned)V << cover.lane_bits);
 }
 
-/* Whether the block is the last of `count` that come to this counter; what the others wrote before
- * they came is then there to be read, and the counter is 0 again. */
+/* Whether the block is the last of `count` blocks to come to this counter. In the last block,
+ * everything that the others wrote before they came can be read, and the counter is 0 again. */
 static __device__ __forceinline__ bool ampk_is_last(unsigned *counter, unsigned count)
 {
     __shared__ bool is_last;
-    __threadfence(); /* what was written is out before the count is */
+    __threadfence(); /* our writes are visible before our count is */
     __syncthreads();
     if (threadIdx.x == 0) is_last = atomicAdd(counter, 1u) == count - 1;
     __syncthreads();
@@ -80,10 +81,9 @@ static __device__ __forceinline__ bool ampk_is_last(unsigned *counter, unsigned 
     return true;
 }
 
-/* ampk_block_sums over the whole column of blocks. True in one block of the column, the one that
- * finds the sums in shared. A column of several blocks has a counter, as there are at most
- * AMPK_SUM_BLOCKS.
- */
+/* ampk_block_sums over the whole column of blocks. Returns true in one block of the column, which
+ * finds the sums in shared. Every column of several blocks has a counter, because there are at
+ * most AMPK_SUM_BLOCKS blocks. */
 template <int V>
 static __device__ __forceinline__ bool ampk_grid_sums(const ampk_cover &cover, float (&x)[V],
                                                       float *shared, float *partial,

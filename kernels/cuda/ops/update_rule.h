@@ -1,17 +1,17 @@
-/* The optimizers of kernels.h for one weight, for whole arrays (lists.cu) and for the weights of
- * convolutions (conv_update.cu). Products and sums are rounded one by one (no fused multiply-add),
- * so that the bits are the CPU backend's. */
+/* The optimizers of kernels.h for one weight; lists.cu applies them to whole arrays,
+ * conv_update.cu to the weights of convolutions. Products and sums are rounded one by one (no
+ * fused multiply-add), so that the bits are the CPU backend's. */
 #ifndef AMPK_CUDA_UPDATE_RULE_H
 #define AMPK_CUDA_UPDATE_RULE_H
 
 #include "device.h"
 
-/* What a rule is told of an array. */
+/* Parameters of one array, as struct ampk_param has them. */
 struct ampk_rates {
     float unscale, rate, decay_batch, clip;
 };
 
-/* To [-clip, clip] if clip > 0; NaN stays NaN. */
+/* Clamps to [-clip, clip] if clip > 0; NaN stays NaN, so that it is seen and not hidden. */
 static __device__ __forceinline__ float ampk_clamp(float x, float clip)
 {
     if (!(clip > 0)) return x;
@@ -19,7 +19,8 @@ static __device__ __forceinline__ float ampk_clamp(float x, float clip)
     return x < -clip ? -clip : x;
 }
 
-/* states: numbers that are kept of a weight beside itself. */
+/* Momentum is applied after the update, as in Darknet. states: how many numbers are kept per
+ * weight beside the weight itself. */
 struct ampk_sgd {
     static const int states = 1;
     float momentum;
@@ -34,6 +35,7 @@ struct ampk_sgd {
     }
 };
 
+/* Darknet adds the step: its gradients point downhill. */
 struct ampk_adam {
     static const int states = 2;
     float b1, b2, rest1, rest2, eps; /* rest: 1 - b */
@@ -74,7 +76,7 @@ static inline ampk_updated<ampk_adam> ampk_updated_by(const ampk_adam &, const s
     return {p.value, {p.m, p.v}, {p.unscale, p.rate, p.decay_batch, p.clip}};
 }
 
-/* N weights from i on; w: what they become. */
+/* Updates N weights from i on; w receives the new weights. */
 template <int N, typename Rule>
 static __device__ __forceinline__ void ampk_update(const Rule &rule, const ampk_updated<Rule> &p,
                                                    size_t i, const float (&g)[N], float (&w)[N])

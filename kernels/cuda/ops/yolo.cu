@@ -1,6 +1,9 @@
-/* Darknet's yolo layer. */
+/* Darknet's yolo layer: its forward pass and its loss. The rules are those of Darknet's
+ * forward_yolo_layer; head.h has the order in which truths count. */
 #include "head.h"
 
+/* Entries of a box: x, y, w, h, objectness, classes. w and h (2, 3) have no logistic: they are
+ * exponents. */
 struct yolo_entries {
     int classes;
 
@@ -20,6 +23,7 @@ struct yolo_entries {
     }
 };
 
+/* The hooks that head.h calls. */
 struct yolo_head : ampk_head {
     struct ampk_yolo_head o;
 
@@ -28,6 +32,8 @@ struct yolo_head : ampk_head {
         return o.mask ? o.mask[box] : box;
     }
 
+    /* Delta of a box from all truths: objectness goes to 0, unless the box overlaps a truth enough
+     * to be ignored or to count as that truth. */
     __device__ float judge(int image, int box, int cell, const ampk_truths &truths) const
     {
         size_t first = at(image, box, cell), object = first + 4 * (size_t)area;
@@ -43,7 +49,7 @@ struct yolo_head : ampk_head {
         return out[object];
     }
 
-    /* A box that is a truth by its overlap. */
+    /* Treats a box as a truth because they overlap enough. */
     __device__ void be_truth(size_t first, int anchor, int cell, const float *t) const
     {
         int category = class_of(t, o.map, o.map_size);
@@ -56,6 +62,8 @@ struct yolo_head : ampk_head {
         draw_box(box, 2 - box.w * box.h, first, anchor, cell);
     }
 
+    /* The anchor with the best overlap decides. If this head lacks that anchor, the truth gets no
+     * box here. */
     __device__ ampk_taken assign(int, const float *t) const
     {
         ampk_box box = {0, 0, t[2], t[3]};
@@ -70,6 +78,8 @@ struct yolo_head : ampk_head {
         return taken;
     }
 
+    /* Lanes share the classes. Lane 0 does the rest, after reading what an earlier truth left
+     * (`again`). */
     __device__ void draw(ampk_taken *taken, int image, const float *t) const
     {
         int lane = threadIdx.x % AMPK_WARP, category = class_of(t, o.map, o.map_size);
@@ -93,6 +103,7 @@ struct yolo_head : ampk_head {
         __syncwarp();
     }
 
+    /* Truths without a place exist in region only. */
     __device__ bool takes_placeless() const
     {
         return false;

@@ -1,4 +1,5 @@
-/* The CUDA backend's table. The top file of the backend: none of the others calls it. */
+/* The CUDA backend's table, and the operations on memory, streams and recordings. It is the top
+ * file of the backend: no other file calls it. Computes nothing. */
 #include "backend.h"
 #include "context.h"
 
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Closes the libraries first: they hold plans on this device. */
 static void context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -14,12 +16,14 @@ static void context_destroy(struct ampk_context *ctx)
     ampk_cuda_context_destroy(ctx);
 }
 
+/* 0 bytes are a valid request. */
 static void *memory_alloc(struct ampk_context *ctx, size_t bytes)
 {
     (void)ctx;
     return ampk_rt_alloc(bytes ? bytes : 1);
 }
 
+/* Waits first: the stream may still run operations on this memory. */
 static void memory_free(struct ampk_context *ctx, void *memory)
 {
     if (memory) ampk_cuda_wait(ctx);
@@ -39,6 +43,7 @@ static void memory_read(struct ampk_context *ctx, void *host, const void *src, s
     ampk_cuda_wait(ctx);
 }
 
+/* Waits, because the caller may change its memory as soon as this returns. */
 static void memory_write(struct ampk_context *ctx, void *dst, const void *host, size_t bytes)
 {
     if (!bytes) return;
@@ -51,6 +56,7 @@ static void fill_zero(struct ampk_context *ctx, void *dst, size_t bytes)
     if (bytes) ampk_rt_zero(dst, bytes, ctx->stream);
 }
 
+/* The stream that Darknet's own code uses. */
 #define DEFAULT_STREAM NULL
 
 static void acquire(struct ampk_context *ctx)
@@ -63,9 +69,11 @@ static void release(struct ampk_context *ctx)
     ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
 }
 
-/* In a row. What another thread of the program does can spoil one: its wait for the device. */
+/* So many failures in a row end recording. One failure proves little: another thread of the
+ * program that waits for the device spoils a recording. */
 enum { MOST_FAILED_RECORDINGS = 3 };
 
+/* Always returns false, for callers to pass on. Says once that recording has ended. */
 static bool recording_failed(struct ampk_context *ctx)
 {
     if (++ctx->failed_recordings < MOST_FAILED_RECORDINGS) return false;
@@ -91,7 +99,8 @@ static struct ampk_recording *record_end(struct ampk_context *ctx)
         ctx->failed_recordings = 0;
     } else {
         recording_failed(ctx);
-        if (ctx->side) ampk_rt_stream_wait(ctx->side); /* it may have run what was not recorded */
+        if (ctx->side)
+            ampk_rt_stream_wait(ctx->side); /* it may have run work instead of recording it */
     }
     return (struct ampk_recording *)made;
 }
@@ -103,6 +112,7 @@ static void record_play(struct ampk_context *ctx, struct ampk_recording *recordi
     abort();
 }
 
+/* Waits first: the recording may still be running. */
 static void record_free(struct ampk_context *ctx, struct ampk_recording *recording)
 {
     ampk_cuda_wait(ctx);
@@ -110,6 +120,7 @@ static void record_free(struct ampk_context *ctx, struct ampk_recording *recordi
     if (--ctx->recordings == 0) ampk_cuda_work_tidy(ctx);
 }
 
+/* Every operation that backend.h lists goes into the table under its own name. */
 #define ENTRY(operation) .operation = ampk_cuda_##operation,
 const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .watching_costs = true,

@@ -1,16 +1,17 @@
-/* The CUDA backend's context. */
+/* Creates and destroys the CUDA backend's context and manages its work memory. Must not know
+ * operations or libraries: backend.c closes those first. */
 #include "context.h"
 #include "settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FIRST_WORK_BYTES = 4 << 20 }; /* what all operations but convolutions get by with */
+enum { FIRST_WORK_BYTES = 4 << 20 }; /* bytes; enough for all operations but convolutions */
 
-/* AMPK_CUDA_COMPILED: compute capabilities that kernels are compiled for, the lowest first. What
- * the device runs: the code for the nearest below it of its own generation; where there is none,
- * what the driver makes of the portable code, of which there is that for the last and for the
- * first. 0: none. */
+/* The compute capability of the code that the device runs, 0 if none. AMPK_CUDA_COMPILED lists the
+ * capabilities that kernels are compiled for, the lowest first. A device runs the code for the
+ * nearest capability below it in its own generation. If there is none, the driver compiles the
+ * portable code, which exists for the last and the first of the list. */
 static int compiled_for(int capability)
 {
     static const int of[] = {AMPK_CUDA_COMPILED};
@@ -22,6 +23,7 @@ static int compiled_for(int capability)
     return last <= capability ? last : of[0] <= capability ? of[0] : 0;
 }
 
+/* Opens the device that this thread uses, and rejects one that no compiled code runs on. */
 static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
 {
     if (ampk_rt_device_count() < 1) {
@@ -45,6 +47,7 @@ static bool open_device(struct ampk_context *ctx, char *err, size_t err_size)
     return true;
 }
 
+/* The counters start at 0; each kernel that uses them leaves them at 0. */
 static bool make_counters(struct ampk_context *ctx)
 {
     size_t bytes = AMPK_COUNTERS * sizeof *ctx->counters;
@@ -53,7 +56,7 @@ static bool make_counters(struct ampk_context *ctx)
     return ctx->counters != NULL;
 }
 
-/* Without the side stream no convolution has one beside. */
+/* Without a side stream, no convolution runs one gradient beside the other. */
 static bool make_streams(struct ampk_context *ctx)
 {
     ctx->stream = ampk_rt_stream_create();
@@ -65,6 +68,7 @@ static bool make_streams(struct ampk_context *ctx)
     return ctx->stream && ctx->turn && ctx->side && ctx->fork && ctx->join;
 }
 
+/* Also destroys a context that was made only in part. */
 void ampk_cuda_context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -107,7 +111,7 @@ void ampk_cuda_wait(struct ampk_context *ctx)
     abort();
 }
 
-/* Work memory that recordings still use. */
+/* Work memory that became too small but that recordings still use. */
 struct ampk_outgrown {
     struct ampk_outgrown *next;
     void *work;
@@ -123,6 +127,7 @@ void ampk_cuda_work_tidy(struct ampk_context *ctx)
     }
 }
 
+/* Keeps the work memory for the recordings that use it. */
 static bool leave_to_recordings(struct ampk_context *ctx)
 {
     struct ampk_outgrown *o = malloc(sizeof *o);
@@ -132,13 +137,15 @@ static bool leave_to_recordings(struct ampk_context *ctx)
     return true;
 }
 
+/* A recording contains addresses, so memory that a recording uses cannot be freed when work memory
+ * grows: it is kept aside until the last recording is gone. */
 bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->work_bytes) return true;
     if (ctx->recordings) {
         if (!leave_to_recordings(ctx)) return false;
     } else {
-        ampk_cuda_wait(ctx); /* for whoever uses the old one */
+        ampk_cuda_wait(ctx); /* kernels may still use the old one */
         ampk_rt_free(ctx->work);
     }
     ctx->work = ampk_rt_alloc(bytes);
@@ -149,12 +156,15 @@ bool ampk_cuda_work_reserve(struct ampk_context *ctx, size_t bytes)
 void *ampk_cuda_work(struct ampk_context *ctx, size_t bytes)
 {
     if (bytes <= ctx->work_bytes) return ctx->work;
-    if (ampk_rt_spoil_recording("work memory is short")) return ctx->work; /* by nobody used */
+    if (ampk_rt_spoil_recording("work memory is short"))
+        return ctx->work; /* the recording is void: nothing will use it */
     if (ampk_cuda_work_reserve(ctx, bytes)) return ctx->work;
     fprintf(stderr, "CUDA backend: out of memory: %zu bytes of work memory\n", bytes);
     abort();
 }
 
+/* Only as many blocks as are resident at once: each then loops, and none waits for another to end.
+ */
 unsigned ampk_cuda_blocks(const struct ampk_context *ctx, size_t items, int per_block, int threads)
 {
     size_t needed = (items + per_block - 1) / per_block;

@@ -10,19 +10,21 @@ extern "C" {
 #endif
 
 struct ampk_context {
-    ampk_rt_stream stream; /* of every operation */
-    ampk_rt_event turn;    /* for the order with the default stream */
-    /* Where weight gradients may run beside data gradients; NULL: nowhere (conv_choice.c). */
+    ampk_rt_stream stream; /* runs every operation */
+    ampk_rt_event turn;    /* orders stream and default stream */
+    /* The stream where weight gradients may run beside data gradients; NULL: nowhere
+     * (conv_choice.c). */
     ampk_rt_stream side;
     ampk_rt_event fork, join;
     struct ampk_rt_device device;
-    int compiled; /* compute capability that the kernels' code for the device was compiled for */
+    int compiled; /* compute capability of the code that the device runs, 10 * major + minor */
     void *work;   /* see ampk_cuda_work */
     size_t work_bytes;
-    unsigned recordings; /* that use this context's memory */
+    unsigned recordings; /* how many use this context's work memory */
     struct ampk_outgrown *outgrown;
-    int failed_recordings; /* one after the other */
-    /* AMPK_COUNTERS, all 0 between operations: for blocks to count themselves */
+    int failed_recordings; /* in a row */
+    /* AMPK_COUNTERS counters, all 0 between operations: blocks count themselves, so that the last
+     * one can add up the others' sums */
     unsigned *counters;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
 };
@@ -32,22 +34,22 @@ enum { AMPK_COUNTERS = 256 };
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);
 void ampk_cuda_context_destroy(struct ampk_context *);
 
-/* Device memory for what is between the kernels of one operation, 256-byte aligned, contents
- * undefined, valid until the next operation. Ends the program with a message when there is none
- * left: conv_create reserves what is large. */
+/* Device memory for data between the kernels of one operation: 256-byte aligned, contents
+ * undefined, valid until the next operation. Ends the program with a message when none is left;
+ * conv_create reserves the large pieces in advance. */
 void *ampk_cuda_work(struct ampk_context *, size_t bytes);
-/* Makes sure that ampk_cuda_work can give so much; false when there is not. Recordings go on using
- * the memory that they were made with. */
+/* Makes sure that ampk_cuda_work can give so many bytes; false if there is no memory. Recordings
+ * go on using the memory that they were made with. */
 bool ampk_cuda_work_reserve(struct ampk_context *, size_t bytes);
-/* After the last recording is gone. */
+/* Frees memory that only recordings used. Call it after the last recording is gone. */
 void ampk_cuda_work_tidy(struct ampk_context *);
 
 /* Waits for the stream; ends the program with a message if a kernel failed. */
 void ampk_cuda_wait(struct ampk_context *);
 
-/* Blocks of so many threads for a grid-stride loop over `items`, `per_block` of them at a time:
- * what the device can hold, not more than there is work for, at least 1. A result must not depend
- * on it: sums are split by shape alone. */
+/* Number of blocks of `threads` threads for a grid-stride loop over `items`, `per_block` of them
+ * at a time: what the device can hold, no more than there is work for, at least 1. A result must
+ * not depend on this number: the shape alone decides how sums are split. */
 unsigned ampk_cuda_blocks(const struct ampk_context *, size_t items, int per_block, int threads);
 
 #ifdef __cplusplus

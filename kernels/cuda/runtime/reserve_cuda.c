@@ -1,10 +1,13 @@
+/* reserve.h on the driver's virtual memory management: addresses that get memory when somebody
+ * needs it. Must not know which arrays of Darknet are reserved: attach decides. */
 #include "reserve.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-/* The driver is asked for by name: programs must start where there is none. */
+/* The driver's functions, found by name at run time: programs must start where there is no driver.
+ */
 static struct {
     CUresult (*granularity)(size_t *, const CUmemAllocationProp *,
                             CUmemAllocationGranularity_flags);
@@ -40,7 +43,7 @@ static CUmemAllocationProp on_this_device(void)
     return p;
 }
 
-/* What the device maps at once; 0 where it cannot map. */
+/* Bytes that the device maps at once; 0 if it cannot map. */
 static size_t page_bytes(void)
 {
     CUmemAllocationProp p = on_this_device();
@@ -64,7 +67,8 @@ static bool map(CUdeviceptr address, size_t size)
     return false;
 }
 
-/* Some devices and virtual machines hand out addresses and then no memory for them. */
+/* Whether mapping works at all. Some devices and virtual machines hand out addresses and then no
+ * memory for them, so this tries it with one page. */
 static bool can_map(void)
 {
     CUdeviceptr address = 0;
@@ -78,7 +82,7 @@ static bool can_map(void)
 
 static void find_driver(void)
 {
-    cudaFree(NULL); /* makes the device's context, if that is still to do */
+    cudaFree(NULL); /* makes the device's context, if there is none yet */
     driver.found = find("cuMemGetAllocationGranularity", &driver.granularity) &&
                    find("cuMemAddressReserve", &driver.reserve) &&
                    find("cuMemAddressFree", &driver.free) && find("cuMemCreate", &driver.create) &&
@@ -126,8 +130,9 @@ void ampk_unreserve(void *range, size_t bytes, bool committed)
     CUdeviceptr address = (CUdeviceptr)range;
     size_t size = whole_pages(bytes);
     if (committed) {
-        /* For what Darknet runs on it, and our streams before they hand over to it (release in
-         * kernels.h). A wait for the device would spoil what another thread records there. */
+        /* Waits for what Darknet runs on the range, and for our streams up to where they hand over
+         * to Darknet (release in kernels.h). Waiting for the whole device would spoil what another
+         * thread records there. */
         cudaStreamSynchronize(0);
         cudaGetLastError(); /* Darknet takes a pending error for one of its own */
         driver.unmap(address, size);

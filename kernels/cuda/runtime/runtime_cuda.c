@@ -1,5 +1,5 @@
 /* runtime.h on the CUDA runtime. libcuda is not linked: without a driver the runtime finds no
- * device, and that is all that happens. */
+ * device, and the program goes on without one. Must not know operations or tensors. */
 #include "runtime.h"
 #include "settings.h"
 
@@ -7,21 +7,22 @@
 #include <stdio.h>
 
 static _Thread_local char last_error[256];
-static _Thread_local bool failed; /* something that had no way to say so */
+static _Thread_local bool failed; /* a call failed that could not return an error */
 static _Thread_local bool recording, spoiled;
 
-/* Whether it worked; keeps the reason if not, unless an earlier one still has to be told: what
- * spoiled a recording makes everything after it fail. */
+/* Whether a call worked. Keeps the reason if not, unless an earlier one was not reported yet:
+ * after something spoiled a recording, everything fails. */
 static bool check(cudaError_t status, const char *what)
 {
     if (status == cudaSuccess) return true;
-    cudaGetLastError(); /* what is not sticky shall not show up in a later call */
+    cudaGetLastError(); /* else a later call would report this error */
     if (!failed && !(recording && spoiled))
         snprintf(last_error, sizeof last_error, "%s: %s", what, cudaGetErrorString(status));
     return false;
 }
 
-/* For functions that cannot return an error: the next wait does, or the end of the recording. */
+/* For functions that cannot return an error: the next wait reports it, or the end of the recording
+ * does. */
 static void expect(cudaError_t status, const char *what)
 {
     if (check(status, what)) return;
@@ -115,6 +116,8 @@ void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream stream)
 
 /* ---- streams and events ---- */
 
+/* Non-blocking: a stream that synchronised with the default stream would wait for Darknet's
+ * kernels at every launch. */
 ampk_rt_stream ampk_rt_stream_create(void)
 {
     cudaStream_t stream = NULL;
@@ -127,7 +130,7 @@ void ampk_rt_stream_destroy(ampk_rt_stream stream)
     expect(cudaStreamDestroy((cudaStream_t)stream), "cudaStreamDestroy");
 }
 
-/* False also for what failed before, in a call that had no way to say so. */
+/* False also if an earlier call failed that could not say so. */
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
     bool fine = check(cudaStreamSynchronize((cudaStream_t)stream), "cudaStreamSynchronize");
@@ -141,6 +144,7 @@ void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
     expect(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0), "cudaStreamWaitEvent");
 }
 
+/* Events that only order streams do without time stamps. */
 ampk_rt_event ampk_rt_event_create(bool timed)
 {
     cudaEvent_t event = NULL;
@@ -175,7 +179,8 @@ bool ampk_rt_can_record(void)
     return ampk_cuda_setting(AMPK_CUDA_UNRECORDED) != AMPK_ALWAYS;
 }
 
-/* What other threads copy and start (Darknet's loaders) does not disturb a capture of this mode. */
+/* Thread-local mode: what other threads copy and start (Darknet's loaders) does not disturb the
+ * capture. */
 bool ampk_rt_record_begin(ampk_rt_stream stream)
 {
     spoiled = false;
@@ -199,7 +204,7 @@ ampk_rt_recording ampk_rt_record_end(ampk_rt_stream stream)
     cudaError_t ended = cudaStreamEndCapture((cudaStream_t)stream, &graph);
     recording = false;
     if (spoiled)
-        cudaGetLastError(); /* the reason is in last_error */
+        cudaGetLastError(); /* last_error has the reason */
     else if (check(ended, "cudaStreamEndCapture"))
         check(cudaGraphInstantiateWithFlags(&made, graph, 0), "cudaGraphInstantiate");
     if (graph) cudaGraphDestroy(graph);

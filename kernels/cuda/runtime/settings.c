@@ -1,3 +1,5 @@
+/* Reads the backend's switches from the environment. Says once for each switch that its value is
+ * not allowed. Must not decide what a switch means. */
 #include "settings.h"
 
 #include <stdatomic.h>
@@ -14,7 +16,8 @@ static const char *const names[] = {
     NAMED(AMPK_CUDA_UNTIMED),       NAMED(AMPK_CUDA_UNRECORDED),
 };
 
-static atomic_bool said[sizeof names / sizeof *names]; /* that its value is neither */
+static atomic_bool
+    said[sizeof names / sizeof *names]; /* whether the message about a bad value was printed */
 
 enum ampk_setting ampk_cuda_setting(enum ampk_switch of)
 {

@@ -1,5 +1,5 @@
-/* Switches of the CUDA backend in the environment, all of them. Each is asked for where it counts,
- * most when a convolution is made, and then holds for what is made. */
+/* All switches of the CUDA backend in the environment. The code asks for each where it matters,
+ * mostly when a convolution is made; the answer then holds for that convolution. */
 #ifndef AMPK_CUDA_SETTINGS_H
 #define AMPK_CUDA_SETTINGS_H
 
