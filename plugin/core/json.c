@@ -1,3 +1,4 @@
+/* Escapes strings and prints numbers as JSON wants them. It must not know what they mean. */
 #include "json.h"
 
 #include <math.h>
@@ -6,8 +7,8 @@ void amp_json_string(FILE *f, const char *text)
 {
     fputc('"', f);
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(f, "\\%c", *c);
+        if (*c == '"' || *c == '\\') fprintf(f, "\\%c", *c);
+        /* JSON allows no control character in a string. */
         else if (*c < 0x20)
             fprintf(f, "\\u%04x", *c);
         else

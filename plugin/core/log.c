@@ -112,6 +112,7 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
+    /* Up to the last iteration: saving at the end is no training time. */
     double seconds = log->last_iteration - log->started;
     const struct amp_scaler *from = &log->start;
     fprintf(
@@ -269,6 +270,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
     flush_repeats(log);
+    /* The line is printed in pieces; no other thread may print between them. */
     flockfile(log->out);
     fprintf(log->out,
             "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
@@ -359,6 +361,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->total = total;
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
+    /* Only the first of several networks prints progress, for all of them. */
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 
