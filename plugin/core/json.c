@@ -7,8 +7,8 @@ void amp_json_string(FILE *f, const char *text)
 {
     fputc('"', f);
     for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\') fprintf(f, "\\%c", *c);
-        /* JSON allows no control character in a string. */
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
         else if (*c < 0x20)
             fprintf(f, "\\u%04x", *c);
         else
