@@ -125,6 +125,7 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
         amp_scale_text(s->scale, scale), (long long)(s->grown - from->grown),
         (long long)(s->backed_off - from->backed_off), (long long)(s->redone - from->redone),
         (long long)(s->skipped - from->skipped));
+    /* Only for a resumed run; otherwise both numbers are equal. */
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
@@ -159,6 +160,7 @@ void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
     log->iterations = 0;
 }
 
+/* What the user wants to know next: does it cost a pass, a step, or precision? */
 static const char *consequence(const struct amp_fault *f, enum amp_verdict verdict)
 {
     if (verdict == AMP_VERDICT_RETRY) return "backward pass redone";
@@ -284,6 +286,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     log->window_iterations = 0;
 }
 
+/* Without a file nobody would see the numbers, so the look at the layers is spared. */
 bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
 {
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;

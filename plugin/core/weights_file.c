@@ -210,6 +210,7 @@ static int take_layer(struct checker *k, const struct amp_layer_desc *l, int ind
     return 1;
 }
 
+/* Walks through the file as load_weights would, by sizes instead of reads. */
 static int check_layers(struct checker *k, const struct amp_net_desc *net)
 {
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
