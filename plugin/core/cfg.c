@@ -1,3 +1,6 @@
+/* Reads and writes the lines of a cfg or .data file. It decides which lines are well formed. It
+ * must not know any key: what a key or value means is the business of cfg_keys.c, cfg_values.c and
+ * options.c. */
 #define _GNU_SOURCE
 #include "cfg.h"
 
@@ -34,14 +37,15 @@ __attribute__((format(printf, 2, 3))) static int fail(struct reader *r, const ch
     return -1;
 }
 
-/* Makes room for one more element in an array that grows to powers of two. */
+/* Makes room for one more element. The array grows at powers of two, so no capacity needs to be
+ * stored. */
 static void *grow(void *array, int n, size_t element)
 {
     if (n & (n - 1)) return array;
     return realloc(array, (n ? 2 * (size_t)n : 1) * element);
 }
 
-/* Darknet's strip(): blanks and tabs go, wherever they stand. */
+/* Darknet's strip(): drops blanks and tabs anywhere in a line, so "a = b" is "a=b". */
 static void strip(char *s)
 {
     char *to = s;
@@ -65,6 +69,7 @@ static int add_entry(struct reader *r, char *line)
     struct amp_cfg_file *f = r->file;
     if (!f->n_sections)
         return fail(r, "\"%.60s\" stands before the first section; the first must be [net]", line);
+    /* Cut in place: key and value stay in the file's text, which the result keeps. */
     char *equals = strchr(line, '=');
     if (!equals) return fail(r, "\"%.60s\" has no \"=\"; allowed: key=value", line);
     if (equals == line) return fail(r, "\"%.60s\" has no key before \"=\"", line);
@@ -84,11 +89,13 @@ static int read_line(struct reader *r, char *line)
 {
     strip(line);
     if (*line == '\0' || *line == '#' || *line == ';') return 0;
+    /* Named on its own, since files from Windows are common and the way out is simple. */
     if (strchr(line, '\r'))
         return fail(r, "has a carriage return (Windows line end), which Darknet takes as part of "
                        "the value; save the file with Unix line ends (dos2unix FILE)");
     for (const char *c = line; *c; c++)
         if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
+    /* In a .data file "[" is a character like any other. */
     if (*line != '[' || !r->sectioned) return add_entry(r, line);
     if (line[strlen(line) - 1] != ']')
         return fail(r, "section \"%.60s\" does not end with \"]\"", line);
@@ -104,16 +111,18 @@ static int read_lines(struct reader *r, size_t size)
         char *newline = memchr(text + start, '\n', size - start);
         size_t end = newline ? (size_t)(newline - text) : size;
         r->line++;
+        /* A NUL would end the line for Darknet and hide the rest of it. */
         if (memchr(text + start, '\0', end - start)) return fail(r, "has a NUL byte; not text");
         text[end] = '\0';
         if (read_line(r, text + start)) return -1;
         start = end + 1;
     }
+    /* Errors after this concern the whole file, not a line. */
     r->line = 0;
     return r->file->n_sections ? 0 : fail(r, "has no section; the first must be [net]");
 }
 
-/* Takes over text (size bytes and one more for a terminator; NULL: out of memory). */
+/* Takes over text, which has size bytes and one more for a terminator. NULL: out of memory. */
 static struct amp_cfg_file *parse(const char *path, char *text, size_t size, bool sectioned,
                                   char *err, size_t err_size)
 {
@@ -126,8 +135,10 @@ static struct amp_cfg_file *parse(const char *path, char *text, size_t size, boo
         free(path_copy);
         return NULL;
     }
+    /* From here on amp_cfg_free frees text and path. */
     *file = (struct amp_cfg_file){.path = path_copy, .text = text};
     struct reader r = {file, sectioned, 0, err, err_size};
+    /* The one section of a .data file; its name is the empty string at the end of text. */
     if ((!sectioned && add_section(&r, text + size)) || read_lines(&r, size)) {
         amp_cfg_free(file);
         return NULL;
@@ -135,6 +146,7 @@ static struct amp_cfg_file *parse(const char *path, char *text, size_t size, boo
     return file;
 }
 
+/* Before opening: a pipe or a device could wait or never end. */
 static int check_readable(const char *path, size_t *size, char *err, size_t err_size)
 {
     struct stat info;
@@ -150,6 +162,7 @@ static int check_readable(const char *path, size_t *size, char *err, size_t err_
     return why ? -1 : 0;
 }
 
+/* Reads the whole file at once: names, keys and values then point into it. */
 static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *err, size_t err_size)
 {
     size_t size;
@@ -162,6 +175,7 @@ static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *er
     char *text = malloc(size + 1);
     if (text) size = fread(text, 1, size, fp);
     bool failed = ferror(fp);
+    /* fclose may change errno. */
     int why = errno;
     fclose(fp);
     if (failed) {
@@ -169,6 +183,7 @@ static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *er
         free(text);
         return NULL;
     }
+    /* The last line may lack its newline. */
     if (text) text[size] = '\0';
     return parse(path, text, size, sectioned, err, err_size);
 }
@@ -257,6 +272,8 @@ const char *amp_cfg_remark_hint(const char *value)
 
 /* ---- a cfg with some keys changed ---- */
 
+/* Darknet reads the first of two equal keys, so the replacement comes first and the old key is left
+ * out. */
 static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
 {
     for (int i = 0; i < n; i++)
@@ -280,11 +297,14 @@ static void write_section(FILE *f, const struct amp_cfg_file *cfg, int section,
 int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *cfg,
                          const struct amp_cfg_key *keys, int n, char *err, size_t err_size)
 {
+    /* In memory: no file to name, to clean up, or to leave behind when the program is killed. */
     v->fd = memfd_create("cfg", MFD_CLOEXEC);
+    /* fclose closes the copy; v->fd must stay open, since path refers to it. */
     int copy = v->fd < 0 ? -1 : dup(v->fd);
     FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
     for (int i = 0; f && i < cfg->n_sections; i++)
         write_section(f, cfg, i, keys, n);
+    /* A full memory shows in ferror or in fclose. */
     bool written = f && !ferror(f);
     if (!f && copy >= 0) close(copy);
     if (f) written = !fclose(f) && written;

@@ -1,16 +1,16 @@
-/* A Darknet cfg file as text: sections in order, each with its keys, every one with its line
- * number.
+/* A Darknet cfg file as text: sections in order, each with its keys, and a line number for every
+ * one.
  *
- * Reads what Darknet's read_cfg reads: blanks and tabs are dropped everywhere in a line, lines that
- * are empty or begin with # or ; are skipped, "[name]" opens a section, "key=value" (split at the
- * first =) belongs to the last one. What Darknet drops, misreads or crashes on without a clear word
- * is an error here: a line without "=", without a key or without a value, one before the first
- * section, a header without "]", a carriage return (Darknet keeps it: "[net]\r" is not "[net]") or
- * another control character, a byte-order mark, no section at all. Bounded: AMP_CFG_MAX_BYTES per
- * file.
- * Also writes a cfg with some keys changed, for a second network beside the user's own. What keys
- * mean is not known here: cfg_keys.h and options.h.
- */
+ * The reader takes what Darknet's read_cfg takes. It drops blanks and tabs everywhere in a line,
+ * and skips lines that are empty or begin with # or ;. "[name]" opens a section, and "key=value"
+ * (split at the first =) belongs to the last one. Whatever Darknet drops, misreads or crashes on
+ * without a clear word is an error here: a line without "=", without a key or without a value; a
+ * line before the first section; a header without "]"; a carriage return (Darknet keeps it:
+ * "[net]\r" is not "[net]") or another control character; a byte-order mark; no section at all. A
+ * file has at most AMP_CFG_MAX_BYTES.
+ *
+ * This file also writes a cfg with some keys changed, for a second network beside the user's own.
+ * It does not know what keys mean: cfg_keys.h and options.h do. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 
@@ -32,36 +32,36 @@ struct amp_cfg_section {
 
 struct amp_cfg_file {
     char *path;
-    char *text; /* owns the names, keys and values */
+    char *text; /* holds the names, keys and values */
     int n_sections;
     struct amp_cfg_section *sections;
 };
 
 /* NULL on failure, with "file:line: what, and what is allowed" in err. */
 struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
-/* The same from a buffer; path is only named in messages. */
+/* The same from a buffer; messages name path. */
 struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
                                    size_t err_size);
-/* A Darknet .data file: the same lines without any section (Darknet's read_data_cfg). The result
- * has exactly one section, named "". A "[" opens none there: it is a line like any other. */
+/* Reads a Darknet .data file: the same lines without sections (Darknet's read_data_cfg). The result
+ * has exactly one section, named "". A "[" opens no section there. */
 struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size);
 void amp_cfg_free(struct amp_cfg_file *);
 
-/* The section of layer i, which must be there: the first section is the net's. */
+/* The section of layer i, which must exist. The first section is the net's. */
 const struct amp_cfg_section *amp_cfg_layer(const struct amp_cfg_file *, int i);
 
 /* The FIRST entry with this key (as Darknet's option_find), or NULL. */
 const struct amp_cfg_entry *amp_cfg_find(const struct amp_cfg_section *, const char *key);
 
-/* The line of a key, or of its section where it is absent. */
+/* The line of a key, or of its section if the key is absent. */
 int amp_cfg_line(const struct amp_cfg_section *, const char *key);
 
-/* Value of a key, or def where it is absent, converted as Darknet does (atoi, atof). */
+/* The value of a key, or def if it is absent, converted as Darknet does (atoi, atof). */
 int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
 double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
 const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
 
-/* Words to end an error message with where a value holds a remark ("1 # on"), else "". */
+/* If the value holds a remark ("1 # on"), words to end an error message with; else "". */
 const char *amp_cfg_remark_hint(const char *value);
 
 /* ---- a cfg with some keys changed: a file in memory, nothing is written to a disk ---- */
@@ -73,10 +73,10 @@ struct amp_cfg_key {
 
 struct amp_cfg_variant {
     int fd;
-    char path[32]; /* to be opened by, in this process */
+    char path[32]; /* path to open it by, in this process only */
 };
 
-/* Close it when the cfg has been read. 0, or -1 with text in err. */
+/* Opens the changed cfg; close it when it has been read. 0, or -1 with text in err. */
 int amp_cfg_variant_open(struct amp_cfg_variant *, const struct amp_cfg_file *,
                          const struct amp_cfg_key *keys, int n, char *err, size_t err_size);
 void amp_cfg_variant_close(struct amp_cfg_variant *);

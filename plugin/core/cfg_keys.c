@@ -1,3 +1,6 @@
+/* Decides whether somebody reads a key in its section, and whether a key that nobody reads is a
+ * mistake. It must not look at values, except to see that a foreign key asks for nothing
+ * special. */
 #include "cfg_keys.h"
 
 #include <stdarg.h>
@@ -22,6 +25,7 @@
 
 /* ---- Darknet's keys, as its parser.c reads them ---- */
 
+/* Sorted by name. */
 static const struct key {
     const char *name;
     enum amp_cfg_kind kind;
@@ -140,7 +144,8 @@ static const struct key {
     {"xnor", AMP_CFG_INTEGER, IN(CONVOLUTIONAL)},
 };
 
-/* Stand in Darknet's own cfgs (writing.cfg, rnn.cfg), which it trains without reading them. */
+/* Keys of Darknet's own cfgs (writing.cfg, rnn.cfg) that it does not read itself: an error would
+ * refuse those cfgs. */
 static const struct key left_over[] = {
     {"hidden", AMP_CFG_INTEGER, IN(RNN)},
     {"seen", AMP_CFG_INTEGER, NET},
@@ -150,9 +155,9 @@ static const struct key left_over[] = {
 
 /* ---- keys with which another Darknet trains another network ---- */
 
-/* as_here: the value with which it trains what this Darknet trains; NULL: there is none. Most are
- * from AlexeyAB's parser.c, which hank-ai's Darknet has too; the words of other trainers that
- * people try under [net] are at the end. */
+/* as_here: the value that trains the same network as this Darknet does; NULL: there is no such
+ * value. Most keys are from AlexeyAB's parser.c, which hank-ai's Darknet has too. Words of other
+ * trainers, which people try under [net], are at the end. */
 static const struct foreign {
     const char *name;
     uint64_t sections;
@@ -271,6 +276,7 @@ enum amp_cfg_kind amp_cfg_key_kind(const char *name)
     return AMP_CFG_UNKNOWN;
 }
 
+/* A linear search: a cfg has a few hundred keys. */
 static bool reads(const struct key *table, size_t n, const char *name, uint64_t section)
 {
     for (size_t i = 0; i < n; i++)
@@ -278,6 +284,7 @@ static bool reads(const struct key *table, size_t n, const char *name, uint64_t 
     return false;
 }
 
+/* "1" and "1.0" are the same number. */
 static bool same_value(const char *a, const char *b)
 {
     char *end_a, *end_b;
@@ -298,9 +305,9 @@ static const struct foreign *find_foreign(const char *name, uint64_t section)
 #define MOST_FOUND                                                                                 \
     200               /* different keys; looking for what more were meant to be would take long    \
                        */
-#define MOST_NAMED 24 /* of them in a message */
+#define MOST_NAMED 24 /* of those, the most that a message names */
 
-/* Keys to tell about, in one line of text: the first with its value, then the others' names. */
+/* Keys for one line of text: the first with its value, then the names of the others. */
 struct findings {
     char text[1024];
     int n;
@@ -330,9 +337,10 @@ static void add_finding(const struct keys_check *k, struct findings *f,
                         const struct amp_cfg_section *s, const struct amp_cfg_entry *e,
                         const char *meaning)
 {
-    /* A cfg has the same keys in many sections of a type: the first of each is told. */
+    /* A cfg repeats keys in many sections of one type: only the first of each is named. */
     for (int i = 0; i < f->n; i++)
         if (!strcmp(f->found[i].key, e->key) && !strcmp(f->found[i].section, s->name)) return;
+    /* A cfg with so many unknown keys is no cfg; its first ones are enough. */
     if (f->n == MOST_FOUND) return;
     f->found[f->n].section = s->name;
     f->found[f->n].key = e->key;
@@ -349,13 +357,14 @@ static void end_findings(struct findings *f)
     if (f->n > MOST_NAMED) append(f, " and more");
 }
 
-/* The key of this section that `name` was probably meant to be; NULL: none is near. */
+/* The known key of this section that `name` was probably meant to be; NULL: none is near. */
 static const char *guess(const struct keys_check *k, const char *name, uint64_t section)
 {
     const char *known[LENGTH(keys) + 64];
     size_t n = 0;
     for (size_t i = 0; i < LENGTH(keys); i++)
         if (keys[i].sections & section) known[n++] = keys[i].name;
+    /* Our keys are known under [net] only. */
     for (size_t i = 0; section == NET && i < k->n_own && n < LENGTH(known); i++)
         known[n++] = k->own[i];
     return amp_nearest_word(name, known, n);
@@ -370,13 +379,14 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
     for (size_t i = 0; i < k->n_own; i++)
         if (!strcmp(k->own[i], e->key)) return 0;
     const struct foreign *other = find_foreign(e->key, section);
+    /* It asks for nothing that this Darknet does not do anyway. */
     if (other && other->as_here && same_value(e->value, other->as_here)) return 0;
     if (other) {
         add_finding(k, &k->foreign, s, e,
                     "this Darknet does not read this key and would train another network");
         return 0;
     }
-    /* A key that Darknet reads in another section is no slip of the fingers. */
+    /* A key that Darknet reads in another section is in the wrong place, not misspelt. */
     const char *meant =
         amp_cfg_key_kind(e->key) == AMP_CFG_UNKNOWN ? guess(k, e->key, section) : NULL;
     if (meant) {
@@ -391,6 +401,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
 static int check_section(struct keys_check *k, int i, char *err, size_t err_size)
 {
     const struct amp_cfg_section *s = &k->cfg->sections[i];
+    /* The first section is [net] or [network]; options.c refuses any other. */
     enum amp_layer_type type = i == 0 ? AMP_NETWORK : amp_layer_type_from_name(s->name);
     if (type == AMP_BLANK) return 0; /* an unknown layer is an error elsewhere */
     for (int j = 0; j < s->n_entries && k->ignored.n < MOST_FOUND; j++)
@@ -398,6 +409,7 @@ static int check_section(struct keys_check *k, int i, char *err, size_t err_size
     return 0;
 }
 
+/* Notes even if there is an error: both are about the same cfg. */
 static int tell(struct keys_check *k, char *notes, size_t notes_size, char *err, size_t err_size)
 {
     end_findings(&k->foreign);

@@ -1,3 +1,5 @@
+/* Decides which values of Darknet's keys are refused: those that crash it, and those that silently
+ * train something else. It must not know the plugin's own keys (options.c), nor shapes (net.c). */
 #include "cfg_values.h"
 
 #include <errno.h>
@@ -41,21 +43,24 @@ static bool is_among(const char *key, const char *const *keys, size_t n)
     return false;
 }
 
-/* Where a number at text ends; NULL where there is none. */
+/* End of the number at text; NULL if there is none. */
 static const char *read_number(const char *text, bool whole)
 {
     char *end;
     errno = 0;
     if (whole) {
         long value = strtol(text, &end, 10);
+        /* Darknet stores an int. */
         if (errno || value < INT_MIN || value > INT_MAX) return NULL;
     } else {
         double value = strtod(text, &end);
+        /* Darknet stores a float; also false for NaN. */
         if (!(fabs(value) <= (double)FLT_MAX)) return NULL;
     }
     return end == text ? NULL : end;
 }
 
+/* Darknet's atoi and atof stop at the first wrong character and say nothing. */
 static int check_number(const struct checker *k, const char *section, const struct amp_cfg_entry *e,
                         bool whole, bool list)
 {
@@ -66,7 +71,7 @@ static int check_number(const struct checker *k, const char *section, const stru
                         section, p, whole ? "a whole number of 32 bits" : "a finite number",
                         list ? ", or several with commas between them" : "",
                         amp_cfg_remark_hint(e->value));
-        if (*end != ',') return 0; /* the end, or a remark, which Darknet does not read either */
+        if (*end != ',') return 0; /* the end, or a remark, which Darknet skips as well */
         p = end;
     }
 }
@@ -87,6 +92,7 @@ static int check_entry(const struct checker *k, const char *section, const struc
     }
 }
 
+/* As Darknet counts: commas and one. */
 static int count_elements(const char *list)
 {
     int n = 1;
@@ -97,6 +103,7 @@ static int count_elements(const char *list)
 
 /* ---- the learning rate ---- */
 
+/* Darknet reads as many scales as steps, past the end of a shorter list. */
 static int check_steps(const struct checker *k, const struct amp_cfg_section *net, int line)
 {
     const struct amp_cfg_entry *steps = amp_cfg_find(net, "steps");
@@ -104,7 +111,7 @@ static int check_steps(const struct checker *k, const struct amp_cfg_section *ne
     if (!steps || !scales)
         return fail(k, line, "policy=steps in %s: needs the keys steps= and scales=", net->name);
     int n_steps = count_elements(steps->value), n_scales = count_elements(scales->value);
-    if (n_scales >= n_steps) return 0; /* Darknet leaves the others unread */
+    if (n_scales >= n_steps) return 0; /* Darknet does not read the surplus */
     return fail(k, scales->line,
                 "scales=%.80s in %s: %d numbers; allowed: at least %d, one for each of steps=",
                 scales->value, net->name, n_scales, n_steps);
@@ -121,6 +128,7 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
                     "policy=%.80s in %s: this Darknet does not know it and would keep the rate "
                     "constant; allowed: constant, step, steps, exp, poly, sigmoid, random%s",
                     e->value, net->name, amp_cfg_remark_hint(e->value));
+    /* Only the keys of the chosen policy matter. */
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");
     if (!strcmp(e->value, "step") && step && amp_cfg_int(net, "step", 1) < 1)
@@ -135,7 +143,7 @@ static int check_anchors(const struct checker *k, const struct amp_cfg_section *
     const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");
     if (!e || (strcmp(s->name, "[yolo]") && strcmp(s->name, "[region]"))) return 0;
     int n = count_elements(e->value), num = amp_cfg_int(s, "num", 1);
-    if (n <= 2LL * num) return 0; /* those that are missing are .5 */
+    if (n <= 2LL * num) return 0; /* Darknet takes .5 for missing ones */
     return fail(k, e->line, "anchors= in %s: %d numbers; allowed: %lld, two for each of num=%d",
                 s->name, n, 2LL * num, num);
 }
@@ -147,6 +155,7 @@ int amp_cfg_values_check(const struct amp_cfg_file *cfg, char *err, size_t err_s
         const struct amp_cfg_section *s = &cfg->sections[i];
         for (int j = 0; j < s->n_entries; j++)
             if (check_entry(&k, s->name, &s->entries[j])) return -1;
+        /* The learning rate stands in the first section, anchors in layers. */
         if (i == 0 ? check_policy(&k, s) : check_anchors(&k, s)) return -1;
     }
     return 0;
@@ -154,6 +163,7 @@ int amp_cfg_values_check(const struct amp_cfg_file *cfg, char *err, size_t err_s
 
 /* ---- values that Darknet takes, and then trains something else with ---- */
 
+/* Darknet drops the remainder, so an iteration would have fewer images than batch= says. */
 static int check_batch(const struct checker *k, const struct amp_cfg_section *net)
 {
     int batch = amp_cfg_int(net, "batch", 1), parts = amp_cfg_int(net, "subdivisions", 1);
@@ -181,6 +191,7 @@ static int check_rates(const struct checker *k, const struct amp_cfg_section *ne
     return 0;
 }
 
+/* Darknet's .5 keeps a missing anchor from crashing it, so only a training is refused. */
 static int check_anchors_suffice(const struct checker *k, const struct amp_cfg_section *s)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(s, "anchors");

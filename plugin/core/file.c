@@ -22,6 +22,7 @@
 
 /* ---- checks ---- */
 
+/* With the effective user's rights, as open will use them. */
 const char *amp_file_unreadable(const char *path)
 {
     struct stat info;
@@ -61,6 +62,7 @@ static int try_to_write(const char *folder, const uint64_t *bytes, int files)
     return why;
 }
 
+/* For the message; absurd sizes must not wrap to small ones. */
 static uint64_t sum_of(const uint64_t *bytes, int files)
 {
     uint64_t sum = 0;
@@ -90,6 +92,7 @@ int amp_folder_check(const char *path, const uint64_t *bytes, int files, const c
 
 /* ---- folders of whole files ---- */
 
+/* Reads errno, so call it before anything else can change it. */
 static int fail(const char *path, const char *what, char *err, size_t err_size)
 {
     snprintf(err, err_size, "%s: %s: %s", path, what, strerror(errno));
@@ -182,6 +185,8 @@ static int lock(int fd)
 /* Not mkstemp: its files are always 0600, while Darknet's get the rights that the umask leaves. */
 static int create_temp(struct amp_whole_file *f)
 {
+    /* A random name is taken almost never; the limit only keeps a broken file system from hanging
+     * us. */
     for (int tries = 0; tries < 100; tries++) {
         uint64_t number;
         if (getrandom(&number, sizeof number, 0) != sizeof number) return -1;
@@ -218,6 +223,7 @@ int amp_whole_begin(struct amp_whole_file *f, const char *path, char *err, size_
         errno = EISDIR;
         return fail(path, "cannot write", err, err_size);
     }
+    /* Before the new file: the leftovers may hold the space that it needs. */
     remove_abandoned(path);
     if (create_temp(f) < 0) {
         fail(path, "cannot write a file beside it", err, err_size);

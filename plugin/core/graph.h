@@ -24,9 +24,9 @@ struct amp_param {
     float *update; /* Darknet's weight_updates: the momentum */
     float *m, *v;  /* Adam's moments; NULL: plain SGD */
     float learning_rate_scale, clip;
-    float
-        *grad;  /* of this pass, times the loss scale; set by amp_graph_create. NULL: the weights of
-                   a convolution, which keeps their gradient itself (kernels.h, conv_backward) */
+    /* Of this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
+     * convolution, which keeps their gradient itself (kernels.h, conv_backward). */
+    float *grad;
     float *sum; /* of the step's accepted passes, unscaled; NULL where a step has one pass */
     bool due;   /* to be updated at the end of the step */
 };

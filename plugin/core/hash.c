@@ -1,3 +1,4 @@
+/* Hashes bytes and files. It must not know what they hold. */
 #include "hash.h"
 
 #include <errno.h>
@@ -6,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The library's functions become part of this file: nothing more to link, whoever links the archive
- * libdarknet_amp_wrap.a. */
+/* The library's functions become part of this file, so that nobody who links the archive
+ * libdarknet_amp_wrap.a has to link the library too. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -36,6 +37,8 @@ uint64_t amp_hash_value(const struct amp_hash *h)
 
 int amp_file_identify(const char *path, struct amp_file_id *id, char *err, size_t err_size)
 {
+    /* Per thread, since several threads may save at once; not on the stack, where 64 KiB may be
+     * much. */
     static _Thread_local unsigned char buffer[1 << 16];
     struct amp_hash h;
     uint64_t bytes = 0;

@@ -1,8 +1,7 @@
-/* 64-bit hash of bytes and of whole files: tells whether a file is the one that was written.
+/* 64-bit hash of bytes and of whole files: shows whether a file is the one that was written.
  *
  * The function is XXH64 with seed 0, by libxxhash. It guards against damage and mix-ups, not
- * against someone who wants a collision.
- */
+ * against someone who wants a collision. */
 #ifndef AMP_HASH_H
 #define AMP_HASH_H
 
@@ -10,15 +9,15 @@
 #include <stdint.h>
 
 struct amp_hash {
-    uint64_t state[11]; /* the library's, which no other file needs to know */
+    uint64_t state[11]; /* state of the library, whose header only hash.c includes */
 };
 
 void amp_hash_begin(struct amp_hash *);
 void amp_hash_add(struct amp_hash *, const void *, size_t bytes);
-/* Of everything added so far; more may be added afterwards. */
+/* The hash of all bytes so far; more may be added afterwards. */
 uint64_t amp_hash_value(const struct amp_hash *);
 
-/* What a file is recognised by. */
+/* Identity of a file. */
 struct amp_file_id {
     uint64_t bytes, hash;
 };

@@ -131,6 +131,7 @@ bool amp_graph_has_delta(const struct amp_graph *g, int layer)
     return p->backward && !p->delta_from_nobody && g->nodes[layer].delta.data;
 }
 
+/* One transfer per row; only steps that the log wants pay for it. */
 void amp_graph_inspected(struct amp_graph *g, uint32_t *rows[AMP_INSPECTED])
 {
     for (int row = 0; row < AMP_INSPECTED; row++)

@@ -1,3 +1,4 @@
+/* Escapes strings and prints numbers as JSON wants them. It must not know what they mean. */
 #include "json.h"
 
 #include <math.h>

@@ -1,14 +1,14 @@
-/* Values of JSON, for whoever writes an object. */
+/* Writes JSON values; the caller writes the object around them. */
 #ifndef AMP_JSON_H
 #define AMP_JSON_H
 
 #include <stdio.h>
 
-#define AMP_JSON_EXACT 17 /* digits that give back the same double */
+#define AMP_JSON_EXACT 17 /* digits that keep a double exact */
 
-/* In quotes, escaped; bytes above 127 as they are. */
+/* A string in quotes, escaped; bytes above 127 stay as they are. */
 void amp_json_string(FILE *, const char *text);
-/* null for inf and NaN, for which JSON has no word. */
+/* A number, or null for inf and NaN, which JSON lacks. */
 void amp_json_number(FILE *, double value, int digits);
 
 #endif

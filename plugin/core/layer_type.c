@@ -1,9 +1,13 @@
+/* Maps names to types and says what follows from a type. It must not know which types have an
+ * executor (layers.c) or how a cfg is read. */
 #include "layer_type.h"
 
 #include <string.h>
 
 #include "net.h"
 
+/* Darknet takes long and short names. The long one comes first: amp_layer_type_name finds that
+ * one. */
 static const struct {
     const char *name;
     enum amp_layer_type type;
@@ -45,12 +49,14 @@ static const struct {
 };
 #define N_TYPE_NAMES (sizeof type_names / sizeof type_names[0])
 
+/* In the order of enum ampk_activation. */
 static const char *const activation_names[AMPK_ACTIVATIONS] = {
     "logistic", "relu", "relie", "linear", "ramp",    "tanh",  "plse",
     "leaky",    "elu",  "loggy", "stair",  "hardtan", "lhtan", "selu"};
 
 enum amp_layer_type amp_layer_type_from_name(const char *name)
 {
+    /* Without the brackets. A shorter name wraps around, and matches no row. */
     size_t inside = strlen(name) - 2;
     for (size_t i = 0; name[0] == '[' && i < N_TYPE_NAMES; i++)
         if (strlen(type_names[i].name) == inside && !strncmp(name + 1, type_names[i].name, inside))

@@ -1,4 +1,5 @@
-/* Types of layers and activations: how a cfg names them, and what follows from a type alone. */
+/* Types of layers and activations: their names in a cfg, and the properties that follow from a type
+ * alone. */
 #ifndef AMP_LAYER_TYPE_H
 #define AMP_LAYER_TYPE_H
 
@@ -46,17 +47,17 @@ const char *amp_layer_type_name(enum amp_layer_type);
 /* name: with its brackets. AMP_BLANK: this Darknet has no such layer. */
 enum amp_layer_type amp_layer_type_from_name(const char *name);
 const char *amp_activation_name(enum ampk_activation); /* for tests */
-/* False: this Darknet does not know it. */
+/* False if this Darknet does not know the name. */
 bool amp_activation_from_name(const char *name, enum ampk_activation *);
 
-/* True for layers whose own forward creates a delta: yolo, region, detection, cost, softmax with
- * loss, logistic, iseg. */
+/* True for layers whose forward creates the delta that backward starts from: yolo, region,
+ * detection, cost, softmax with loss, logistic, iseg. */
 bool amp_layer_is_loss(const struct amp_layer_desc *);
-/* Gives boxes: yolo, region, detection. */
+/* A detection head, whose labels are boxes: yolo, region, detection. */
 bool amp_layer_is_head(const struct amp_layer_desc *);
-/* A matrix product: convolutional or connected. */
+/* Computes a matrix product: convolutional or connected. */
 bool amp_layer_is_matrix(const struct amp_layer_desc *);
-/* Has a state from one time step to the next: rnn, gru, lstm, crnn. */
+/* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
 bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 
 #endif

@@ -178,8 +178,8 @@ static void forward_logistic(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i];
     struct ampk_tensor x = loss_input(g, i), out = node->out;
-    x.layout = out.layout =
-        AMPK_NHWC; /* the operation wants NHWC; for single values the order does not matter */
+    /* The operation wants NHWC; for single values the order does not matter. */
+    x.layout = out.layout = AMPK_NHWC;
     g->backend->activation_forward(g->context, &x, AMPK_LOGISTIC, &out,
                                    &node->watch[AMP_WATCH_OUT]);
     if (loss_wanted(g, i))

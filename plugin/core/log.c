@@ -112,6 +112,7 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
 {
     char scale[32];
+    /* Up to the last iteration: saving at the end is no training time. */
     double seconds = log->last_iteration - log->started;
     const struct amp_scaler *from = &log->start;
     fprintf(
@@ -124,6 +125,7 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
         amp_scale_text(s->scale, scale), (long long)(s->grown - from->grown),
         (long long)(s->backed_off - from->backed_off), (long long)(s->redone - from->redone),
         (long long)(s->skipped - from->skipped));
+    /* Only for a resumed run; otherwise both numbers are equal. */
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
@@ -158,6 +160,7 @@ void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
     log->iterations = 0;
 }
 
+/* What the user wants to know next: does it cost a pass, a step, or precision? */
 static const char *consequence(const struct amp_fault *f, enum amp_verdict verdict)
 {
     if (verdict == AMP_VERDICT_RETRY) return "backward pass redone";
@@ -269,6 +272,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
     flush_repeats(log);
+    /* The line is printed in pieces; no other thread may print between them. */
     flockfile(log->out);
     fprintf(log->out,
             "mixed precision: %zu/%zu (%.1f %%), %.1f images/s, loss %.4g, scale %s, %lld redone, "
@@ -282,6 +286,7 @@ static void print_progress(struct amp_log *log, const struct amp_scaler *s, doub
     log->window_iterations = 0;
 }
 
+/* Without a file nobody would see the numbers, so the look at the layers is spared. */
 bool amp_log_wants_layers(const struct amp_log *log, size_t iteration)
 {
     return log->json && log->layers_every && iteration % (size_t)log->layers_every == 0;
@@ -359,6 +364,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->total = total;
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
+    /* Only the first of several networks prints progress, for all of them. */
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 

@@ -1,3 +1,5 @@
+/* Finds and reads the files that a cfg names. It decides where they are looked for and which
+ * contents would overrun Darknet's memory. It must not know the losses that use them. */
 #include "named_files.h"
 
 #include <stdbool.h>
@@ -6,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DARKNET_NAME_MAX 255 /* of a class in a tree */
+#define DARKNET_NAME_MAX 255 /* longest name of a class that Darknet has room for */
 
 /* ---- where they are ---- */
 
@@ -20,14 +22,16 @@ static int try_path(const char *folder, int folder_length, const char *below, co
 int amp_named_file_find(const char *cfg_path, const char *name, char *found, size_t found_size)
 {
     if (try_path("", 0, "", name, found, found_size) == 0) return 0;
+    /* An absolute path has no other place. */
     if (name[0] == '/') return -1;
     const char *slash = strrchr(cfg_path, '/');
+    /* Including the slash, so that a cfg without a folder gives "". */
     int length = slash ? (int)(slash - cfg_path) + 1 : 0;
     if (try_path(cfg_path, length, "../", name, found, found_size) == 0) return 0;
     return try_path(cfg_path, length, "", name, found, found_size);
 }
 
-/* The first entry that names a file which is not there; NULL: none. */
+/* The first entry whose file is missing; NULL: none. */
 static const struct amp_cfg_entry *find_missing(const struct amp_cfg_file *cfg, bool here)
 {
     static const char *const keys[] = {"tree", "map"};
@@ -76,7 +80,7 @@ static FILE *open_named(const char *cfg_path, const char *name, char *path, size
     return file;
 }
 
-/* Makes room for n + 1 numbers, in steps. */
+/* Makes room for n + 1 numbers. The array grows at powers of two only. */
 static int grow(int **array, int n)
 {
     if (*array && (n & (n - 1))) return 0;
@@ -95,6 +99,7 @@ static int read_map(FILE *file, int **map, int *n)
     int result = 0;
     while (result == 0 && getline(&line, &size, file) >= 0) {
         result = grow(map, *n);
+        /* atoi, as in Darknet: a line without a number is class 0. */
         if (result == 0) (*map)[(*n)++] = atoi(line);
     }
     free(line);
@@ -120,15 +125,17 @@ int amp_class_map_read(const char *cfg_path, const char *name, int **map, int *n
 
 /* ---- tree ---- */
 
+/* A group is known only when the next one begins. */
 static int end_group(struct amp_class_tree *t, int size)
 {
     if (grow(&t->group_offset, t->groups) || grow(&t->group_size, t->groups)) return -1;
+    /* The group ends at the class before the present one. */
     t->group_offset[t->groups] = t->classes - size;
     t->group_size[t->groups++] = size;
     return 0;
 }
 
-/* parent: of the next class. size: of the group so far. */
+/* Adds a class. parent: the class's own; size: classes of the group so far. */
 static int add_class(struct amp_class_tree *t, int parent, int last_parent, int *size)
 {
     if (parent != last_parent) {
@@ -150,16 +157,19 @@ static int read_tree(FILE *file, const char *path, struct amp_class_tree *t, cha
     int size = 0, last_parent = -1, result = 0;
     while (result == 0 && getline(&line, &room, file) >= 0) {
         int parent = -1, from = 0, name = 0;
+        /* %n before and after the name gives its length; the name itself is not needed. */
         sscanf(line, " %n%*s%n %d", &from, &name, &parent);
         if (name - from > DARKNET_NAME_MAX) {
             snprintf(err, err_size, "%s:%d: a name of %d bytes; this Darknet has room for %d", path,
                      t->classes + 1, name - from, DARKNET_NAME_MAX);
             result = -1;
+            /* A parent must come first, so that following parents always ends at a root. */
         } else if (parent >= t->classes) {
             snprintf(err, err_size, "%s:%d: parent %d; allowed: a line before this one, or -1",
                      path, t->classes + 1, parent);
             result = -1;
         } else {
+            /* Every negative number means the root. */
             result = add_class(t, parent < 0 ? -1 : parent, last_parent, &size);
             last_parent = parent < 0 ? -1 : parent;
         }
@@ -175,6 +185,7 @@ int amp_class_tree_read(const char *cfg_path, const char *name, struct amp_class
     *t = (struct amp_class_tree){0};
     FILE *file = open_named(cfg_path, name, path, sizeof path, err, err_size);
     if (!file) return -1;
+    /* For every failure below that does not write its own reason. */
     snprintf(err, err_size, "%s: out of memory", path);
     int result = read_tree(file, path, t, err, err_size);
     fclose(file);

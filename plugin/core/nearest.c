@@ -1,3 +1,5 @@
+/* Decides how far two words are apart: the Levenshtein distance, with a swap of neighbours as one
+ * edit. It must not know what the words are for. */
 #include "nearest.h"
 
 #include <ctype.h>
@@ -18,8 +20,8 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Row i of the table has the distances of
- * a's first i characters to every beginning of b; a swap of neighbours looks back two rows. */
+/* Row i of the table has the distances of a's first i characters to every beginning of b. A swap of
+ * neighbours looks two rows back, so three rows are enough. */
 int amp_word_edits(const char *a, const char *b)
 {
     if (strlen(a) > LONGEST || strlen(b) > LONGEST) return AMP_WORDS_FAR_APART;
@@ -50,6 +52,7 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
     int fewest = 0;
     for (size_t i = 0; i < n; i++) {
         size_t length = strlen(known[i]);
+        /* Short words are near to many others, so they allow one edit only. */
         int allowed = length < 6 ? 1 : (int)length / 3;
         int edits = amp_word_edits(word, known[i]);
         if (edits == AMP_WORDS_FAR_APART || edits > allowed || (nearest && edits >= fewest))

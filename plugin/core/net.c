@@ -53,6 +53,7 @@ static int describe_net(struct describer *d, int w, int h)
         return amp_desc_fail(
             d, d->section->line,
             "%s: give width=, height= and channels=, or inputs=", d->section->name);
+    /* The first layer reads the network's input. */
     d->w = net->w;
     d->h = net->h;
     d->c = net->c;
@@ -104,6 +105,7 @@ static int check_workspace(struct describer *d)
     return 0;
 }
 
+/* In the order of the file: a layer's shape follows from the layers before it. */
 static int describe_all(struct describer *d, int w, int h)
 {
     const struct amp_cfg_file *cfg = d->cfg;
@@ -118,6 +120,7 @@ static int describe_all(struct describer *d, int w, int h)
                              d->section->name);
     if (cfg->n_sections == 1)
         return amp_desc_fail(d, d->section->line, "there is no layer after %s", d->section->name);
+    /* Values first: everything after this reads them as numbers. */
     if (amp_cfg_values_check(cfg, d->err, d->err_size) || describe_net(d, w, h)) return -1;
     for (int i = 1; i < cfg->n_sections; i++) {
         d->section = &cfg->sections[i];
@@ -163,12 +166,13 @@ void amp_net_desc_free(struct amp_net_desc *net)
 struct amp_image_shape amp_output_shape(const struct amp_net_desc *net, int i)
 {
     if (i < 0) {
-        /* inputs= may differ from the image, and then it counts. */
+        /* A net without an image has inputs= alone. */
         bool image = (int64_t)net->c * net->h * net->w == net->inputs;
         return image ? (struct amp_image_shape){net->c, net->h, net->w}
                      : (struct amp_image_shape){net->inputs, 1, 1};
     }
     const struct amp_layer_desc *l = &net->layers[i];
+    /* A flat output is an image of one pixel: so every layer has a shape that tensors can take. */
     if (l->out_w && l->out_h && l->out_c)
         return (struct amp_image_shape){l->out_c, l->out_h, l->out_w};
     return (struct amp_image_shape){l->outputs, 1, 1};

@@ -16,6 +16,8 @@
 
 /* ---- helpers ---- */
 
+/* Darknet trains ReLU for a name that it does not know. Not strict: describe what it would
+ * train. */
 static int read_activation(struct describer *d, struct amp_layer_desc *l, const char *def)
 {
     const char *name = amp_cfg_string(d->section, "activation", def);
@@ -72,7 +74,7 @@ static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, i
     return 0;
 }
 
-/* Darknet would compute with a width and height of 0. */
+/* Most of Darknet's parsers demand an image too, but name no line. */
 static int need_image(struct describer *d)
 {
     if (d->w && d->h && d->c) return 0;
@@ -109,6 +111,7 @@ static int read_sources(struct describer *d, struct amp_layer_desc *l, const cha
     return 0;
 }
 
+/* Most layers read the layer before; the first one reads layer -1, the input. */
 static int one_source(struct describer *d, struct amp_layer_desc *l)
 {
     l->sources = malloc(sizeof(int));
@@ -145,6 +148,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(d, d->section->line,
                              "%s: size=%d, stride=%d, padding %d: allowed is up to %d",
                              d->section->name, l->size, l->stride, l->pad, MAX_SIZE);
+    /* Checked apart, since integer division would round a negative size to one cell. */
     if (l->w + 2 * l->pad < l->size || l->h + 2 * l->pad < l->size)
         return amp_desc_fail(d, d->section->line,
                              "%s: its input of %d x %d is smaller than the %d x %d filter",
@@ -154,6 +158,7 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
     if (set_output(d, l, w, h, l->filters) ||
         count_weights(d, l, l->c / l->groups, l->filters, l->size))
         return -1;
+    /* Every weight is used once per output cell: a multiplication and an addition. */
     l->forward_flop = 2.0 * (double)l->n_weights * w * h;
     return 0;
 }
@@ -213,6 +218,7 @@ static int describe_connected(struct describer *d, struct amp_layer_desc *l)
     if (amp_desc_positive(d, "output", out) || read_activation(d, l, "logistic") ||
         set_output(d, l, 1, 1, out))
         return -1;
+    /* So that amp_conv_shape treats it as a convolution. */
     l->filters = out;
     if (count_weights(d, l, l->inputs, out, 1)) return -1;
     l->forward_flop = 2.0 * (double)l->n_weights;
@@ -227,6 +233,7 @@ static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
     if (amp_desc_positive(d, "output", out)) return -1;
     if (l->type == AMP_RNN && read_activation(d, l, "logistic")) return -1;
     if (count_weights(d, l, l->inputs, out, 1) || count_weights(d, l, out, out, 1)) return -1;
+    /* rnn: three matrices; gru and lstm: one pair per gate, three or four gates. */
     size_t in = (size_t)l->inputs, n = (size_t)out;
     l->outputs = out;
     l->n_weights =
@@ -247,6 +254,7 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
         count_weights(d, l, l->hidden, l->hidden, 3) ||
         count_weights(d, l, l->hidden, l->filters, 3))
         return -1;
+    /* Darknet keeps the hidden state of every image. */
     int64_t state = (int64_t)l->w * l->h * l->hidden;
     if (state > MAX_ELEMENTS || state * d->net->batch > MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line, "[crnn]: its state has more than 2^31 elements");
@@ -260,6 +268,8 @@ static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
     l->stride = key_int(d, "stride", 1);
+    /* Darknet's defaults: a window as large as its stride, and padding of size - 1 in both
+     * directions together. */
     l->size = key_int(d, "size", l->stride);
     l->pad = key_int(d, "padding", l->size - 1);
     if (amp_desc_positive(d, "stride", l->stride) || amp_desc_positive(d, "size", l->size))
@@ -342,6 +352,7 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(d, amp_cfg_line(d->section, "extra"),
                              "extra=%d in %s: allowed is 0 to %d", l->extra, d->section->name,
                              MAX_ELEMENTS - l->inputs);
+    /* With extra= the output is flat: the input and so many zeros. */
     if (l->extra) {
         l->out_w = l->out_h = l->out_c = 0;
         l->outputs = l->inputs + l->extra;
@@ -356,6 +367,7 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
 static int describe_route(struct describer *d, struct amp_layer_desc *l)
 {
     const struct amp_cfg_entry *groups = amp_cfg_find(d->section, "groups");
+    /* AlexeyAB's Darknet takes a part of the channels here. */
     if (groups && d->strict)
         return amp_desc_fail(
             d, groups->line,
@@ -379,6 +391,7 @@ static int describe_route(struct describer *d, struct amp_layer_desc *l)
     if (outputs > MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line, "[route]: more than 2^31 elements");
     l->outputs = l->inputs = (int)outputs;
+    /* Channels are joined only if all sources have the same width and height. */
     l->out_c = image ? (int)channels : 0;
     if (!image) l->out_w = l->out_h = 0;
     return 0;
@@ -426,6 +439,7 @@ static int describe_shortcut(struct describer *d, struct amp_layer_desc *l)
 static int describe_same(struct describer *d, struct amp_layer_desc *l)
 {
     l->outputs = l->inputs;
+    /* Of these two Darknet sets outputs only. */
     bool shapeless = l->type == AMP_SOFTMAX || l->type == AMP_COST;
     l->out_w = shapeless ? 0 : l->w;
     l->out_h = shapeless ? 0 : l->h;
@@ -446,6 +460,7 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
         return amp_desc_fail(d, amp_cfg_line(d->section, "size"),
                              "size=%d in %s: allowed: 1 to %lld, with %d channels", size,
                              d->section->name, 2LL * l->c + 1, l->c);
+    /* Its weights file and memory are those of a normalized layer. */
     if (l->type == AMP_BATCHNORM) l->batch_normalize = true;
     if (l->type == AMP_ACTIVATION) return read_activation(d, l, "linear");
     return 0;
@@ -503,6 +518,7 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     }
 }
 
+/* A softmax with noloss=1 has no loss, but groups and a tree. */
 static bool has_loss_keys(const struct amp_layer_desc *l)
 {
     return l->type == AMP_SOFTMAX || amp_layer_is_loss(l);
@@ -531,6 +547,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
     if (check_counts(d, l)) return -1;
+    /* route and shortcut have set their sources already. */
     if (!l->sources && one_source(d, l)) return -1;
     if (has_loss_keys(l) && amp_describe_loss(d, l)) return -1;
     /* The next layer reads this one's output unless it names sources. */

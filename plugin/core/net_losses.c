@@ -68,6 +68,7 @@ int amp_desc_check_integers(struct describer *d)
 
 /* ---- what a loss reads of its section ---- */
 
+/* As Darknet reads a switch: any number but 0 is on. */
 static bool flag(const struct amp_cfg_section *s, const char *key)
 {
     return amp_cfg_int(s, key, 0) != 0;
@@ -171,6 +172,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
             "%s: num=%d, classes=%d, coords=%d; allowed: num 1 to %d, the others not below "
             "0",
             d->section->name, l->num, l->classes, l->coords, MAX_ANCHORS);
+    /* In 64 bits: classes and boxes multiply. */
     int64_t per_cell = 0, cells = (int64_t)l->w * l->h;
     if (l->type == AMP_YOLO) {
         /* mask= chooses some of the num= anchors for this head: so many boxes per cell. */
@@ -181,6 +183,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
                 l->num += *p == ',';
         }
         l->coords = 4;
+        /* x, y, width, height, objectness, and the classes. */
         per_cell = (int64_t)l->num * (l->classes + 5);
     } else if (l->type == AMP_REGION) {
         per_cell = (int64_t)l->num * (l->classes + l->coords + 1);
@@ -202,6 +205,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
             d->section->name, (long long)per_cell, (long long)cells, l->classes, l->num, l->inputs,
             (long long)per_cell);
     l->outputs = l->inputs;
+    /* Darknet leaves [detection] without an image shape. */
     if (l->type != AMP_DETECTION) {
         l->out_w = l->w;
         l->out_h = l->h;
@@ -212,6 +216,7 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
 
 int amp_describe_loss(struct describer *d, struct amp_layer_desc *l)
 {
+    /* Other losses share this function, but their num= counts no anchors. */
     bool anchors = l->type == AMP_YOLO || l->type == AMP_REGION;
     if (read_loss(d->section, anchors ? l->num : 0, anchors ? l->total : 0, &l->loss))
         return amp_desc_fail(d, d->section->line, "out of memory");

@@ -284,6 +284,7 @@ __attribute__((format(printf, 3, 4))) static void
 note(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
 {
     if (!r->notes_size) return;
+    /* Notes are appended, one per line. */
     size_t used = strlen(r->notes);
     va_list args;
     va_start(args, format);
@@ -435,6 +436,8 @@ int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, siz
                : 0;
 }
 
+/* The order: each key by itself, then combinations, then what has no effect. So the first error is
+ * the simplest one. */
 int amp_options_read(const struct amp_cfg_file *file, struct amp_options *options, char *notes,
                      size_t notes_size, char *err, size_t err_size)
 {

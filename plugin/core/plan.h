@@ -55,10 +55,10 @@ struct amp_plan_layer {
                         share one delta with their terms, the first layer of the chain. -1: the
                         delta is stored nowhere; the convolution before a fused maxpool reads the
                         pool's delta */
-    int route,
-        first_channel; /* the only reader of this layer, a [route] whose channels from first_channel
-                          on are this layer's output; -1: the layer has an output of its own */
-    bool delta_slice;  /* its delta is those channels of the route's delta too */
+    /* The only reader of this layer, a [route] whose channels from first_channel on are this
+     * layer's output; -1: the layer has an output of its own. */
+    int route, first_channel;
+    bool delta_slice;      /* its delta is those channels of the route's delta too */
     int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
     int buffer[AMP_BUFFER_KINDS];
     char reason[200];
@@ -68,9 +68,9 @@ struct amp_plan {
     int n;
     struct amp_plan_layer *layers;
     int input_copy[AMP_FORMATS]; /* the network's input, converted */
-    enum amp_format
-        input_format;   /* of the one copy that every reader of the input reads. AMP_FORMATS: they
-                           read several, or one of them reads FP32 NCHW itself */
+    /* Of the one copy that every reader of the input reads. AMP_FORMATS: they read several, or one
+     * of them reads FP32 NCHW itself. */
+    enum amp_format input_format;
     int first_backward; /* backward runs for layers n-1 .. first_backward */
     bool replayable;    /* backward may run twice on one forward */
     enum amp_format island;

@@ -45,11 +45,13 @@ static int larger_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Every buffer begins where vectors and devices read fast. */
 static size_t align_up(size_t bytes)
 {
     return (bytes + AMP_ARENA_ALIGN - 1) / AMP_ARENA_ALIGN * AMP_ARENA_ALIGN;
 }
 
+/* Both ends count: a step may read one buffer and write another. */
 static int alive_together(const struct amp_buffer *a, const struct amp_buffer *b)
 {
     return a->first <= b->last && b->first <= a->last;
@@ -68,6 +70,7 @@ static size_t lowest_free(struct amp_buffer *const *placed, int n, const struct 
     return offset;
 }
 
+/* Few buffers: an insertion is cheaper than sorting again. */
 static void insert_by_offset(struct amp_buffer **placed, int n, struct amp_buffer *b)
 {
     int i = n;
@@ -177,6 +180,7 @@ static int plan_copies(struct planner *pl, int i, int *copy, enum amp_format hom
     return 0;
 }
 
+/* Darknet's code, and losses, read FP32 NCHW. */
 static bool any_border_reader(const struct planner *pl, int i)
 {
     for (int j = i + 1; j < pl->plan->n; j++)
@@ -314,6 +318,7 @@ int amp_plan_buffers(struct planner *pl)
 
 /* ---- a network that does not fit ---- */
 
+/* For messages only. */
 static double mib(size_t bytes)
 {
     return (double)bytes / (1 << 20);
@@ -344,6 +349,7 @@ static int images_that_fit(const struct amp_net_desc *net, const struct amp_plan
     size_t gradients = 0;
     for (int i = 0; i < net->n; i++)
         gradients += net->layers[i].n_weights * 2 * sizeof(float);
+    /* Inference has no gradients. */
     if (!plan->train) gradients = 0;
     if (left <= gradients) return 0;
     double share = (double)(left - gradients) / (double)bytes_of_pass(net, plan);

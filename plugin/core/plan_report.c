@@ -63,6 +63,7 @@ void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc 
                 "\"reason\": ",
                 p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
                 l->forward_flop);
+        /* Reasons may hold any text, so they are escaped. */
         amp_json_string(f, p->reason);
         fputc('}', f);
     }

@@ -1,3 +1,5 @@
+/* Decides when a progress line is due, and computes rate and time left. It must not know the work
+ * that it counts. */
 #define _GNU_SOURCE
 #include "progress.h"
 
@@ -19,6 +21,7 @@ void amp_progress_start(struct amp_progress *progress, FILE *out, const char *wh
 void amp_progress_update(struct amp_progress *progress, size_t done)
 {
     double now = amp_clock_seconds();
+    /* done == 0 has no rate yet. */
     if (!progress->out || done == 0 || now - progress->last < AMP_PROGRESS_SECONDS) return;
     progress->last = now;
     double rate = (double)done / (now - progress->start);

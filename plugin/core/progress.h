@@ -1,4 +1,4 @@
-/* A progress line, at most one about every AMP_PROGRESS_SECONDS. */
+/* A progress line, at most one every AMP_PROGRESS_SECONDS. */
 #ifndef AMP_PROGRESS_H
 #define AMP_PROGRESS_H
 
@@ -10,7 +10,7 @@
 struct amp_progress {
     FILE *out;
     const char *what; /* "evaluating" */
-    const char *unit; /* of total: "images", unless changed after the start */
+    const char *unit; /* unit of total: "images", unless the caller changes it after the start */
     size_t total;
     double start, last;
 };
@@ -20,7 +20,7 @@ double amp_clock_seconds(void);
 
 /* out: NULL for silence. */
 void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total);
-/* done of total are finished; prints when it is time to. */
+/* Says that done of total are finished; prints if it is time for a line. */
 void amp_progress_update(struct amp_progress *progress, size_t done);
 
 #endif

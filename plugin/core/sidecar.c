@@ -70,6 +70,7 @@ static void put(struct out *o, const void *data, size_t bytes)
     const char *p = data;
     /* The checksum is hashed too, but nobody reads the hash after that. */
     amp_hash_add(&o->hash, data, bytes);
+    /* write may take less than all. */
     while (bytes && !o->failed) {
         ssize_t n = write(o->fd, p, bytes);
         if (n <= 0) {
@@ -108,12 +109,14 @@ static struct head head_of(const struct amp_run *r, const struct amp_file_id *we
     return h;
 }
 
+/* The same function serves writing and comparing, so that both agree on a row. */
 static struct row row_of(const struct amp_param *p)
 {
     return (struct row){
         .layer = (uint32_t)p->layer, .kind = (uint32_t)p->kind, .n = p->n, .arrays = p->m ? 3 : 1};
 }
 
+/* Without Adam there are no moments; the row says so. */
 static void put_arrays(struct out *o, const struct amp_param *p)
 {
     size_t bytes = p->n * sizeof(float);
@@ -252,6 +255,7 @@ static int skip_array(struct amp_sidecar *s, uint64_t n)
     return bad;
 }
 
+/* The hash is taken before the checksum is read, since reading hashes too. */
 static int check_checksum(struct amp_sidecar *s)
 {
     uint64_t expected = amp_hash_value(&s->hash), found;
@@ -351,6 +355,7 @@ int amp_sidecar_check_weights(const struct amp_sidecar *s, const struct amp_file
     return -1;
 }
 
+/* Names the first array that differs, so that the user sees which layer of the cfg has changed. */
 static int differ(const struct amp_sidecar *s, const struct row *here, const struct row *there,
                   char *err, size_t err_size)
 {
@@ -419,6 +424,7 @@ int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, siz
                                .backed_off = h->backed_off};
     amp_scaler_resume(&r->scaler, &saved);
     r->seen = h->seen;
+    /* Adam's bias correction depends on the count of steps. */
     r->t = h->t;
     for (int i = 0; i < r->n_layers; i++)
         r->demoted[i] = AMP_FORMATS;

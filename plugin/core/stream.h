@@ -1,9 +1,10 @@
-/* Streams of random numbers that are computed from where they are used, not from what was drawn
- * before: stream (seed, purpose, i, k) always yields the same numbers, on every machine, in any
- * thread and in any order. Two streams that differ in seed, purpose, i or k share no counter.
+/* Streams of random numbers that depend on the place of use, not on earlier draws: stream (seed,
+ * purpose, i, k) always yields the same numbers, on every machine, in any thread and in any order.
+ * Two streams that differ in seed, purpose, i or k share no counter.
  *
  * The generator is Philox4x32-10 (kernels/philox.h). It encrypts a 128-bit counter under a 64-bit
- * key; here
+ * key:
+ *
  *   key      seed
  *   counter  {block number, k, low 32 bits of i, 24 more bits of i and 8 bits of purpose} */
 #ifndef AMP_STREAM_H
@@ -23,12 +24,13 @@ enum amp_stream_purpose {
 
 struct amp_stream {
     uint32_t key[2], counter[4], block[4];
-    unsigned used; /* words of block that were handed out */
+    unsigned used; /* words of block that are used up */
     bool has_spare;
     double spare; /* the second number of a normally distributed pair */
 };
 
-/* At the start of stream (seed, purpose, i, k). i must be below 2^56; a stream has 2^34 words. */
+/* Opens stream (seed, purpose, i, k) at its start. i must be below 2^56; a stream has 2^34
+ * words. */
 void amp_stream_open(struct amp_stream *, uint64_t seed, enum amp_stream_purpose, uint64_t i,
                      uint32_t k);
 

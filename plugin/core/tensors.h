@@ -8,9 +8,8 @@
 
 #include "graph.h"
 
-enum {
-    AMP_REGION_WARM_UP_IMAGES = 12800
-}; /* Darknet's constant: until then [region] pulls boxes to their anchors */
+/* Darknet's constant: until so many images, [region] pulls boxes to their anchors. */
+enum { AMP_REGION_WARM_UP_IMAGES = 12800 };
 
 /* Consecutive layers of ours that run in one go. Where the backend can, they are recorded, since
  * starting operations one by one costs more than many of them take. Layers that Darknet runs stay
@@ -45,8 +44,8 @@ struct amp_node {
     uint8_t *drawn;          /* dropout: the mask, if the host draws it */
     void *dx;
     struct ampk_conv *conv;
-    const struct ampk_weight_gradient
-        *gradient;          /* its place in of_pass; NULL: the layer learns nothing */
+    /* Its place in of_pass; NULL: the layer learns nothing. */
+    const struct ampk_weight_gradient *gradient;
     float *mean, *variance; /* of this batch */
     float *gradient_sums;   /* not NULL: the data gradient of the next convolution has already gone
                                through this layer's activation (kernels.h, conv_backward_summed).
@@ -91,8 +90,8 @@ struct amp_graph {
     struct ampk_param *updates;              /* room for n_params */
     struct ampk_weight_update *conv_updates; /* room for n */
     int n_convs;
-    struct ampk_new_weights
-        *convs; /* for every convolution: the masters that it packs if they are stale */
+    /* For every convolution: the masters that it packs if they are stale. */
+    struct ampk_new_weights *convs;
     /* The params' grad and sum, weights of convolutions last. */
     float *gradients, *sums; /* sums: NULL where a step has one pass */
     size_t n_gradients;      /* floats of all params */
@@ -105,8 +104,8 @@ struct amp_graph {
     float unscale; /* factor on the gradients that the update reads: 1 for sums, which are unscaled;
                       1 / loss scale for the only pass of a step without sums */
     int n_learning; /* convolutions that learn; each of them has a target in both lists: */
-    struct ampk_weight_gradient
-        *of_pass; /* used in backward: raises the DW word and writes to grad, if any */
+    /* Used in backward: raises the DW word and writes to grad, if any. */
+    struct ampk_weight_gradient *of_pass;
     struct ampk_weight_gradient *of_step; /* used when the pass is accepted: adds to sum, if any */
     char *arena;
     uint32_t (*watch)[AMP_WATCHES]; /* backend memory, n x AMP_WATCHES */

@@ -169,9 +169,8 @@ static int read_header(struct checker *k, FILE *file)
     bool wide = major * 10 + minor >= 2 && major < 1000 && minor < 1000;
     size_t read = wide ? fread(&k->info->seen, 8, 1, file) : fread(&seen32, 4, 1, file);
     if (read != 1) return fail(k, "ends inside its header");
-    if (!wide)
-        k->info->seen =
-            (uint64_t)(int64_t)seen32; /* Darknet converts it like this, sign included */
+    /* Darknet converts a 32-bit count like this, sign included. */
+    if (!wide) k->info->seen = (uint64_t)(int64_t)seen32;
     k->left = (uint64_t)info.st_size - sizeof version - (wide ? 8 : 4);
     return 0;
 }
@@ -211,6 +210,7 @@ static int take_layer(struct checker *k, const struct amp_layer_desc *l, int ind
     return 1;
 }
 
+/* Walks through the file as load_weights would, by sizes instead of reads. */
 static int check_layers(struct checker *k, const struct amp_net_desc *net)
 {
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];

@@ -11,60 +11,60 @@ extern "C" {
 struct network;
 
 /* Threads. Each network belongs to one thread at a time: all calls for it, Darknet's own too, come
- * from the thread that parsed it or are ordered by the program. Different networks may be parsed,
- * attached, trained, evaluated, resized, saved, detached and freed in different threads at the same
- * time; each gives what it gives alone, byte for byte where nothing is drawn from libc's rand,
- * which all threads share. With seed=N nothing is, as long as a network is parsed, trained and
- * freed by one thread; other networks may come and go on it while a batch is in hand. exit and
- * quick_exit wait for the calls below and for layers at work, and what begins later stays there for
- * good. */
+ * from the thread that parsed it, or the program orders them. Different threads may parse, attach,
+ * train, evaluate, resize, save, detach and free different networks at the same time. Each network
+ * then gives the same results as alone, byte for byte, unless it draws from libc's rand, which all
+ * threads share. With seed=N nothing draws from it, as long as one thread parses, trains and frees
+ * the network; other networks may come and go on that thread while a batch is in hand. exit and
+ * quick_exit wait for the calls below and for layers at work; a call that begins later never
+ * returns. */
 
 /* Attaches to a network that was parsed from the cfg while the plugin could not intercept the call
- * (parse_network_cfg in a program that binds to Darknet itself). Returns 1 where it is attached, 0
- * where the cfg does not ask for mixed precision or the network is attached already. Ends the
- * program with a message where a key of ours is wrong. */
+ * (parse_network_cfg in a program that binds to Darknet itself). Returns 1 if it attached; 0 if the
+ * cfg does not ask for mixed precision or the network is attached already. Ends the program with a
+ * message if a key of ours is wrong. */
 AMP_API int amp_attach(struct network *net, const char *cfg_path);
 
-/* Puts Darknet's own function pointers back and frees what belongs to the network. Gradients of a
- * step that is not finished go to Darknet, which finishes it. 1, or 0 where it was not attached.
- * free_network does this by itself. */
+/* Puts Darknet's own function pointers back and frees everything that belongs to the network.
+ * Darknet gets the gradients of an unfinished step and finishes it. 1, or 0 if the network was not
+ * attached. free_network does this by itself. */
 AMP_API int amp_detach(struct network *net);
 
-/* Darknet's save_weights and load_weights as the plugin replaces them, for a program whose own
- * calls of these do not pass through it (a function looked up with dlsym or ctypes). For a network
- * with mixed_precision=1: files that are written whole or not at all, and training that goes on
- * from the sidecar beside them (amp_sidecar). For any other network: Darknet's own. */
+/* The plugin's save_weights and load_weights, for a program whose own calls do not pass through the
+ * plugin (a function looked up with dlsym or ctypes). For a network with mixed_precision=1, files
+ * are written whole or not at all, and training goes on from the sidecar beside them (amp_sidecar).
+ * For any other network they are Darknet's own. */
 AMP_API void amp_save_weights(struct network *net, const char *path);
 AMP_API void amp_load_weights(struct network *net, const char *path);
 
-/* Whether an image that cannot be decoded ends the program with status 1 and its name (1), or is
- * noted and replaced by a black image of 10x10, as Darknet does it (0). Never called: 1 while a
- * network with a key of ours is trained, else 0. For all threads. */
+/* What happens to an image that cannot be decoded. 1: the program ends with status 1 and names the
+ * image. 0: as in Darknet, the image is noted and replaced by a black one of 10x10. Without a call:
+ * 1 while a network with a key of ours is trained, else 0. Holds for all threads. */
 AMP_API void amp_refuse_bad_images(int on);
 
 /* Calls back after every iteration of a training loop that trains with train_network and frees its
- * batches with free_data, as Darknet's do: on the thread that trains, when Darknet has printed and
- * saved what it wants to. loss: as Darknet prints it. NULL: no longer. For one caller in a process.
- * With train_networks: on the thread that calls it, with the first network, whose weights are the
- * average only after every fourth iteration. */
+ * batches with free_data, as Darknet's do. The call comes on the thread that trains, after Darknet
+ * has printed and saved. loss: as Darknet prints it. NULL ends the calls. A process has one such
+ * callback. With train_networks, the call comes on the thread that calls train_networks, with the
+ * first network; its weights are the average only after every fourth iteration. */
 typedef void amp_iteration_function(struct network *, float loss, void *user);
 AMP_API void amp_on_iteration(amp_iteration_function *, void *user);
 
-/* The loss scale of a network with mixed_precision=1, 0 of any other. */
+/* The loss scale of a network with mixed_precision=1; 0 for any other network. */
 AMP_API double amp_loss_scale(const struct network *);
 
-/* Average precision of a network in training, 0..1, NaN where it is not defined. */
+/* Average precision of a network in training, 0..1; NaN if it is not defined. */
 struct amp_evaluation {
     unsigned long iteration;
     double map50, map75, map; /* VOC rule at IoU 0.5, at 0.75; COCO's mAP@[.5:.95] */
-    double seconds;           /* that it took; not counted as training time */
+    double seconds;           /* time that the measurement took; not counted as training time */
 };
-/* Adds it to the network's amp_log, if it has one. */
+/* Adds the measurement to the network's amp_log, if it has one. */
 AMP_API void amp_log_evaluation(const struct network *, const struct amp_evaluation *);
 
-/* Saves the weights to a file that is written whole or not at all, with mixed_precision=1 its
- * sidecar too (amp_sidecar). bytes: what Darknet writes for this network. 0, or -1 with text in
- * err: an older file is then as it was. */
+/* Saves the weights to a file that is written whole or not at all; with mixed_precision=1 also its
+ * sidecar (amp_sidecar). bytes: size that Darknet writes for this network. 0, or -1 with text in
+ * err: an older file is then unchanged. */
 AMP_API int amp_save_whole(struct network *, const char *path, unsigned long long bytes, char *err,
                            unsigned long err_size);
 

@@ -9,7 +9,7 @@
 enum amp_seen_what {
     AMP_SEEN_OUT,      /* a layer's output, when it has run */
     AMP_SEEN_DELTA,    /* the gradient of its output, times the loss scale, before it is used */
-    AMP_SEEN_GRADIENT, /* of its weights, in this pass, times the loss scale */
+    AMP_SEEN_GRADIENT, /* the gradient of its weights in this pass, times the loss scale */
     AMP_SEEN
 };
 
@@ -18,45 +18,46 @@ struct amp_plan;
 struct amp_seen {
     int layer;
     enum amp_seen_what what;
-    const char *format;  /* as it is stored: "fp32", "fp16" or "bf16" */
+    const char *format;  /* its storage: "fp32", "fp16" or "bf16" */
     const float *values; /* in Darknet's order (NCHW; weights as in l.weights), on the host */
     size_t n;
 };
 typedef void amp_see_function(const struct amp_seen *, void *user);
 
 struct amp_pass {
-    int clean;    /* 0: something was not finite; the gradients are nobody's */
+    int clean;    /* 0: something was not finite; do not use the gradients */
     double scale; /* loss scale of the gradients */
     int redone;   /* backward passes repeated with a smaller scale */
-    /* Where not clean: */
-    int layer, left_fp16; /* left_fp16: from now on FP32 replaces FP16 there, so try again */
-    int gradient;         /* one overflows that no allowed loss scale makes small enough */
+    /* If not clean: */
+    int layer, left_fp16; /* left_fp16: the layer uses FP32 from now on, so try again */
+    int gradient;         /* a gradient overflows at every allowed loss scale */
     const char *tensor;
     double magnitude;
 };
 
-/* One forward and backward pass on what net->input and net->truth hold, without an update and
- * without a trace in the weights and running statistics. see (may be NULL) is called for every
- * layer; of a backward pass that is redone, again. Nothing of what training tells is printed but
- * Darknet's statistics. A sidecar is not taken up. With a seed, passes of networks of the same cfg
- * draw the same where *net->seen was the same. The network must be attached and have
- * subdivisions=1. Where FP32 arithmetic itself, weights or running statistics are not finite the
- * pass is not clean, neither left_fp16 nor gradient is set, and nothing helps. */
+/* Runs one forward and backward pass on net->input and net->truth, without an update and without a
+ * trace in the weights and running statistics. see (may be NULL) is called for every layer, and
+ * again if a backward pass is redone. The pass prints nothing of what training prints, except
+ * Darknet's statistics, and takes up no sidecar. With a seed, passes of networks of the same cfg
+ * draw the same numbers if *net->seen is the same. The network must be attached and have
+ * subdivisions=1. If FP32 arithmetic itself, weights or running statistics are not finite, the pass
+ * is not clean, neither left_fp16 nor gradient is set, and nothing helps. */
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
-/* A layer is about to run (done 0) or has run (1), its forward or its backward part. On a device:
- * it has been queued, with all that goes before it. */
+/* A layer is about to run (done 0) or has run (1), its forward or its backward part. On a device,
+ * run means: queued, with everything before it. */
 typedef void amp_layer_function(int layer, int backward, int done, void *user);
 
-/* From now on at is called around every layer of every pass of an attached network; of a backward
- * pass that is redone, again. Where layers would run in one go (on a device, recorded) they then
- * run one by one. Meanwhile nothing of what training tells is printed. NULL: no longer. */
+/* From now on at is called before and after every layer of every pass of an attached network; again
+ * if a backward pass is redone. Layers that would run in one go (on a device, recorded) then run
+ * one by one. Training prints nothing meanwhile. NULL ends the calls. */
 AMP_API void amp_watch_layers(struct network *, amp_layer_function *at, void *user);
 
-/* What runs where in an attached network (plugin/core/plan.h), until its next pass. */
+/* The plan of an attached network (plugin/core/plan.h): what runs where. Valid until its next
+ * pass. */
 AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 
-/* Whether layer left FP16 since the network was attached. */
+/* Whether the layer has left FP16 since the network was attached. */
 AMP_API int amp_left_fp16(const struct network *, int layer);
 
 #endif
