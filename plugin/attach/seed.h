@@ -37,8 +37,8 @@ void amp_seed_use(struct amp_stream *);
  * with a scope of its own (Python's ctypes without LD_PRELOAD); seed=N cannot work there. */
 bool amp_seed_reaches_darknet(void);
 
-/* What a device draws dropout's masks from (amp_graph.masks), in the pass that ends at `seen`
- * images. place: as above. */
+/* The numbers from which a device draws dropout's masks (amp_graph.masks), in the pass that ends at
+ * `seen` images. place: as above. */
 struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen);
 /* For a run without a seed: another one every time. */
 uint64_t amp_seed_of_clock(void);
