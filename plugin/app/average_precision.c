@@ -30,7 +30,7 @@ struct amp_ap_set {
     size_t *first_prediction, *first_truth; /* [n_classes + 1], into the arrays above */
 };
 
-/* What became of a prediction that takes part. */
+/* The outcome of a prediction that takes part. */
 struct outcome {
     int image;
     bool hit;

@@ -202,6 +202,7 @@ static double place(const struct axis *a, double value)
     return a->at_from + fmin(fmax(share, 0), 1) * (a->at_to - a->at_from);
 }
 
+/* From 0 to the end of the run, so that the picture shows how much is left. */
 static struct axis iterations(const struct amp_chart *c)
 {
     return (struct axis){0, c->setup.total ? (double)c->setup.total : 1, LEFT, RIGHT, false};
@@ -447,6 +448,7 @@ static void write_text(FILE *f, const char *text)
     }
 }
 
+/* Negative: nothing is known yet. */
 static void write_time_left(FILE *f, double seconds)
 {
     long s = lround(seconds);

@@ -110,6 +110,7 @@ static int read_options(struct check *c, char *err, size_t err_size)
     return 0;
 }
 
+/* Nothing would be compared: both networks would be the same. */
 static int refuse_fp32(const struct check *c, char *err, size_t err_size)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(c->cfg_file->sections, "amp_dtype");

@@ -50,6 +50,7 @@ __attribute__((format(printf, 2, 3))) static int fail(struct fault_log *log, con
 
 /* ---- text files line by line ---- */
 
+/* Also after a failure halfway: count says how many lines there are. */
 static void free_lines(struct amp_lines *lines)
 {
     for (int i = 0; i < lines->count; i++)
@@ -127,6 +128,7 @@ static const struct amp_cfg_entry *require_key(struct fault_log *log,
     return entry;
 }
 
+/* strtol with a look at the end: Darknet's atoi would take "80 classes" for 80. */
 static int read_count(struct fault_log *log, const struct amp_cfg_file *data,
                       const struct amp_cfg_entry *entry, int *count)
 {

@@ -1,4 +1,4 @@
-/* What `detector map` measures against: the images of a data file's `valid` list and their truth
+/* The set that `detector map` measures on: the images of a data file's `valid` list and their truth
  * boxes. Pure C: reads text files only, no image is decoded.
  *
  * Keys of the data file (paths are relative to the working directory, as in Darknet):

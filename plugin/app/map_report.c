@@ -121,6 +121,7 @@ static void write_string(FILE *out, const char *key, const char *text)
     amp_json_string(out, text);
 }
 
+/* The rules stand there in words, too: other programs compute mAP by other rules. */
 static void write_settings(FILE *out, const struct amp_map_settings *s,
                            const struct amp_eval_set *set)
 {

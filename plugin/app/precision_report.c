@@ -89,6 +89,7 @@ static void print_speed(const struct amp_check_summary *s, FILE *f)
         fprintf(f, "  speed       not measured: no pass in mixed precision was clean\n");
 }
 
+/* Advice depends on all of this, so it is printed above it. */
 static void print_summary(const struct amp_precision *p, const struct amp_check_summary *s, FILE *f)
 {
     fprintf(f, "\namp check: %s, %s, %s\n", s->data, s->cfg,
@@ -110,6 +111,7 @@ static void print_summary(const struct amp_precision *p, const struct amp_check_
             s->random_size ? ", at the cfg's size: random=1 trains at others too" : "");
 }
 
+/* A line to replace, or a place for a new one: the user can edit without searching. */
 static void print_one_advice(const struct amp_precision *p, const struct amp_advice *a,
                              const char *cfg, FILE *f)
 {
@@ -238,6 +240,7 @@ static void json_not_solved(const struct amp_precision *p, FILE *f)
     fputc('}', f);
 }
 
+/* null if no mixed pass was clean. */
 static void json_seconds(const struct amp_check_summary *s, FILE *f)
 {
     bool measured = s->mixed_seconds > 0;

@@ -202,7 +202,7 @@ static void keep(struct amp_profile *p, const struct timed *t, enum amp_profile_
     p->step[way] = fmin(p->step[way], t->update + amp_profile_both(t->whole));
 }
 
-/* What is left of a pass belongs to no layer. NaN stays NaN. */
+/* The rest of a pass belongs to no layer. NaN stays NaN. */
 static void take_layers_out(struct amp_profile *p)
 {
     for (int way = 0; way < AMP_PROFILE_WAYS; way++)

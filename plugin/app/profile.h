@@ -15,7 +15,7 @@ struct network; /* Darknet's */
 enum amp_profile_way { AMP_PROFILE_FP32, AMP_PROFILE_MIXED, AMP_PROFILE_WAYS };
 enum amp_profile_pass { AMP_PROFILE_FORWARD, AMP_PROFILE_BACKWARD, AMP_PROFILE_PASSES };
 
-/* Of one step on one batch. NaN: not known. */
+/* Times of one step on one batch. NaN: not known. */
 struct amp_profile_layer {
     double seconds[AMP_PROFILE_WAYS][AMP_PROFILE_PASSES];
     double flop[AMP_PROFILE_PASSES]; /* of convolutions and matrix products */
@@ -38,14 +38,14 @@ void amp_profile_count(struct amp_profile *);
 
 /* Sum of all layers and of `other`: shares are shares of it. */
 struct amp_profile_layer amp_profile_total(const struct amp_profile *);
-/* What a batch is made of: "images", or "inputs" where there is a sequence of them. */
+/* The unit of a batch: "images", or "inputs" if the net reads sequences. */
 const char *amp_profile_unit(const struct amp_net_desc *);
 /* Forward and backward. */
 double amp_profile_both(const double passes[AMP_PROFILE_PASSES]);
 
 /* One table with a row for each layer. */
 void amp_profile_print(const struct amp_profile *, FILE *);
-/* The same as one JSON object. */
+/* Prints the result as one JSON object. */
 void amp_profile_print_json(const struct amp_profile *, FILE *);
 
 /* Runs steps on the contents of net->input and net->truth, both ways in turns; one pass is a step.

@@ -73,6 +73,7 @@ static int read_record(struct amp_training_map *m, const struct amp_file_id *wei
     return 0;
 }
 
+/* After the weights: the record names them by the hash of what is on the disk. */
 static int write_record(const struct amp_training_map *m, char *err, size_t err_size)
 {
     struct amp_whole_file f = {.fd = -1};
@@ -156,6 +157,7 @@ static bool keep_best(struct amp_training_map *m, network *trained)
 
 /* ---- what is needed ---- */
 
+/* An image a line, as Darknet's get_paths reads the list. */
 static size_t count_lines(const char *path)
 {
     char *line = NULL;
@@ -232,6 +234,7 @@ static int check_images(const struct amp_eval_set *set)
     return bad ? -1 : 0;
 }
 
+/* Without boxes every result would be undefined, and no weights the best. */
 static int check_set(const struct amp_training_map *m, const char *data_path, const char *cfg_path)
 {
     if (amp_map_check_network(cfg_path, NULL, &m->set, gpu_index >= 0, stderr)) return -1;
@@ -263,6 +266,7 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
     return 0;
 }
 
+/* Also for a map that is half built. */
 static void free_map(struct amp_training_map *m)
 {
     if (m->twin) free_network(m->twin);
@@ -301,6 +305,7 @@ static void print_percent(double value)
         printf("%.2f %%", 100 * value);
 }
 
+/* On stdout, among Darknet's own lines about the iteration. */
 static void print_line(const struct amp_training_map *m, bool kept)
 {
     printf("mAP at iteration %lu: mAP@0.5 ", m->last.iteration);

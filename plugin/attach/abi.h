@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* 0 if it is; else -1 and in err a sentence that says what was found and what to use instead. */
+/* 0 if it is. Else -1, and err says what was found and what to use instead. */
 int amp_check_abi(char *err, size_t err_size);
 
 #endif

@@ -10,19 +10,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* From begin to end, amp_deferred_make defers, on behalf of an owner: one network. sizes: counts of
- * floats that are never deferred, because arrays of that size are needed for sure (weights). */
+/* Between begin and end amp_deferred_make defers arrays for an owner: one network. sizes: numbers
+ * of floats that are never deferred, because arrays of these sizes are needed for sure
+ * (weights). */
 void amp_deferred_begin(const void *owner, const size_t *sizes, int n);
 void amp_deferred_end(void);
 
-/* An address for n floats, to hold x (NULL: zeros) once committed; NULL: not to be deferred. x must
- * live until then. */
+/* Returns an address for n floats that will hold x (NULL: zeros) once committed. NULL: this array
+ * is not to be deferred. x must live until the commit. */
 float *amp_deferred_make(const float *x, size_t n);
-/* False: not one of ours. */
+/* Frees the array. False: it is not one of ours. */
 bool amp_deferred_free(void *array);
 
-/* Commits every deferred array of the owner but those that are unused. -1: no memory left;
- * *short_of is the size that could not be had. */
+/* Commits every deferred array of the owner except the unused ones. -1: no memory left; *short_of
+ * is the size that could not be had. */
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of);
 /* Bytes that are addresses only; for tests. */
 size_t amp_deferred_bytes(void);

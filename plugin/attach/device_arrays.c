@@ -88,7 +88,7 @@ void amp_session_unpin(const struct amp_session *s)
     if (s->device) amp_upload_unpin(s->net);
 }
 
-/* Without the plugin every array is in use. */
+/* Detached, Darknet uses every array. */
 void amp_session_commit_all(const struct amp_session *s)
 {
     size_t short_of;

@@ -36,7 +36,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static _Thread_local const network *entered; /* the network that this thread is in */
 
-/* -1: the network is alone. */
 /* Place in the group; -1: the network is alone. Call it under the lock. */
 static int find(const network *net)
 {

@@ -45,6 +45,7 @@ void amp_iteration_trained(network *net, float loss)
     trained.loss = loss;
 }
 
+/* Cleared before the call: the listener may free batches of its own. */
 void amp_iteration_ended(void)
 {
     network *net = trained.net;
@@ -89,6 +90,7 @@ static FILE *nowhere(void)
     return f;
 }
 
+/* The graph may not exist yet; the session hands the callback to it then. */
 static void look_in(struct amp_session *s, amp_see_function *see, void *user)
 {
     s->see = see;
@@ -96,6 +98,7 @@ static void look_in(struct amp_session *s, amp_see_function *see, void *user)
     if (s->graph) amp_graph_observe(s->graph, see, user);
 }
 
+/* A fault of a pass has a layer only if it was not clean. */
 static void report(const struct amp_session *s, int64_t redone_before, struct amp_pass *result)
 {
     const struct amp_step *step = &s->step;
@@ -141,6 +144,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     s->log.out = out;
 }
 
+/* While layers are watched the log is silent: its lines would stand between the results. */
 void amp_watch_layers(network *net, amp_layer_function *at, void *user)
 {
     struct amp_session *s = amp_session_of(net->layers);

@@ -26,8 +26,8 @@
 #include <sys/mman.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
- * and the loading job. Whichever ends later frees it, because Darknet may free a batch while the
- * job still ends, and the program may follow another network while a batch loads. */
+ * and the loading job. Whichever ends later frees it, because the thread may follow another network
+ * while a batch still loads. */
 struct batch {
     struct batch *next;
     size_t iteration;
@@ -49,8 +49,8 @@ struct job {
     atomic_int next;
 };
 
-/* What the calling thread trains. Per thread, because each thread trains at most one network, and
- * programs may train several at once. */
+/* The network that the calling thread trains. Per thread, because each thread trains at most one
+ * network, and programs may train several at once. */
 static _Thread_local struct {
     const network *net;
     bool seeded;

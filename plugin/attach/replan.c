@@ -92,8 +92,8 @@ static void call_backward(void *user, int i, float *input, float *delta)
     network view = s->view;
     view.index = i;
     layer *l = &s->net->layers[i];
-    /* What an LSTM or l2norm has kept from before is unscaled; Darknet's backward adds it to deltas
-     * that are scaled. So it is scaled just for this call. */
+    /* An LSTM or l2norm keeps unscaled gradients from earlier calls; Darknet's backward adds them
+     * to deltas that are scaled. So they are scaled just for this call. */
     float scale = s->graph->scale;
     amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
     s->backend->release(s->context);

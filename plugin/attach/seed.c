@@ -13,8 +13,8 @@
 
 _Static_assert(RAND_MAX == 0x7fffffff, "rand gives 31 bits");
 
-/* What the thread draws from: the stream it was given; else that of the network it trains; else
- * nothing of ours. */
+/* The streams that the thread may draw from, in this order: the one it was given; that of the
+ * network it trains; none of ours. */
 static _Thread_local struct {
     struct amp_stream *given;
     struct amp_stream parse;

@@ -30,17 +30,17 @@ void amp_seed_unfollow(void);
 void amp_seed_forget(const network *);
 void amp_seed_between_steps(void);
 
-/* The calling thread draws from this stream, whatever else it would use; NULL: no longer. */
+/* The calling thread draws from this stream before any other; NULL: no longer. */
 void amp_seed_use(struct amp_stream *);
 
 /* True if Darknet's calls of rand arrive here. They do not if Darknet was loaded before the plugin
  * with a scope of its own (Python's ctypes without LD_PRELOAD); seed=N cannot work there. */
 bool amp_seed_reaches_darknet(void);
 
-/* What a device draws dropout's masks from (amp_graph.masks), in the pass that ends at `seen`
- * images. place: as above. */
+/* The numbers from which a device draws dropout's masks (amp_graph.masks), in the pass that ends at
+ * `seen` images. place: as above. */
 struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen);
-/* For a run without a seed: another one every time. */
+/* A seed for a run without one: different every time. */
 uint64_t amp_seed_of_clock(void);
 
 /* Fills x with n numbers in [0, 1] from the calling thread's stream. False, and x untouched: the

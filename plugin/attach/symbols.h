@@ -2,7 +2,8 @@
  *
  *   AMP_INTERPOSE(network *, parse_network_cfg, (char *file)) { ... }   defines ours
  *   AMP_REAL(parse_network_cfg)(file)                                  calls Darknet's
- *   AMP_USE(get_current_rate)(net), *AMP_USE(gpu_index)                one that we do not replace
+ *   AMP_USE(get_current_rate)(net), *AMP_USE(gpu_index)                a name that we do not
+ * replace
  *
  * Every name is listed in interposed.h and declared by one of Darknet's headers. The plugin never
  * refers to Darknet in another way: libdarknet may be loaded where the linker does not look (a

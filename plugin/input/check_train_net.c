@@ -181,6 +181,7 @@ static void check_sizes(const struct checker *k)
     }
 }
 
+/* One layer is enough to name: the advice is the same for all. */
 static void check_resizing(const struct checker *k)
 {
     int last = k->net->n - 1, line = amp_cfg_line(amp_cfg_layer(k->cfg, last), "random");
@@ -255,6 +256,7 @@ static void check_gradients(const struct checker *k)
 
 /* ---- all ---- */
 
+/* detector train asks the last layer for classes, jitter and random. */
 static void check_net_keys(const struct checker *k)
 {
     const struct amp_cfg_section *net = &k->cfg->sections[0];

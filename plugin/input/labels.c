@@ -151,6 +151,7 @@ static bool reaches_over_edge(const struct amp_label *l)
            l->y - l->height / 2 < -slack || l->y + l->height / 2 > 1 + slack;
 }
 
+/* Rows are kept from file to file, so a list needs few allocations. */
 static int append_row(const struct reader *r, struct amp_labels *labels, struct amp_label row)
 {
     if (labels->count == labels->capacity) {
@@ -331,6 +332,7 @@ static size_t count_lines(FILE *file)
     return lines + (last != '\n');
 }
 
+/* feof tells the end of the file from a read error; getline returns -1 for both. */
 static int check_lines(struct checker *k, FILE *file, FILE *out)
 {
     struct amp_progress progress;
