@@ -18,9 +18,10 @@ def symbols(build, libraries):
     """Of each source file, the names it defines and those it needs. Objects of files that are no longer
     compiled may still lie in the folder: compile_commands.json says which ones count."""
     commands = json.loads((Path(build) / "compile_commands.json").read_text())
-    outputs = {re.search(r" -o (\S+)", command["command"])[1]: Path(command["file"]) for command in commands}
-    objects = {Path(build) / output: source for output, source in outputs.items()
-               if any(f"/{library}.dir/" in output for library in libraries)}
+    outputs = {Path(command["directory"]) / re.search(r" -o (\S+)", command["command"])[1]:
+               Path(command["file"]) for command in commands}
+    objects = {output: source for output, source in outputs.items()
+               if any(f"/{library}.dir/" in str(output) for library in libraries)}
     assert objects, f"no objects of {libraries} in {build}"
     defines, needs = {}, {}
     for path, source in sorted(objects.items()):

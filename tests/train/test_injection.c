@@ -14,24 +14,24 @@
 #define ACTIVATED(name, more)                                                                      \
     "[convolutional]\nsize=3\npad=1\nfilters=4\nactivation=" name "\n" more
 
-/* clang-format off
- * Every activation that a convolution has code for, in turn with batch-norm and without; stair's
+/* clang-format off */
+/* Every activation that a convolution has code for, in turn with batch-norm and without; stair's
  * gradient is 0, so it comes first. */
 #define ACTIVATIONS                                                                                \
-    ACTIVATED("stair", NORMALIZED)                                                                 \
-    ACTIVATED("logistic", "")                                                                      \
-    ACTIVATED("relu", NORMALIZED)                                                                  \
-    ACTIVATED("relie", "")                                                                         \
-    ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "") ACTIVATED("tanh", NORMALIZED)            \
-        ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED) ACTIVATED("elu", "")                  \
-            ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "") ACTIVATED("lhtan", NORMALIZED) \
-                ACTIVATED("selu", "") "[connected]\noutput=4\nactivation=linear\n[cost]\n"
+    ACTIVATED("stair", NORMALIZED) ACTIVATED("logistic", "") ACTIVATED("relu", NORMALIZED)         \
+    ACTIVATED("relie", "") ACTIVATED("linear", NORMALIZED) ACTIVATED("ramp", "")                   \
+    ACTIVATED("tanh", NORMALIZED) ACTIVATED("plse", "") ACTIVATED("leaky", NORMALIZED)             \
+    ACTIVATED("elu", "") ACTIVATED("loggy", NORMALIZED) ACTIVATED("hardtan", "")                   \
+    ACTIVATED("lhtan", NORMALIZED) ACTIVATED("selu", "")                                           \
+    "[connected]\noutput=4\nactivation=linear\n[cost]\n"
 #define NATIVE                                                                                     \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
     "[local]\nfilters=4\nsize=3\nstride=2\npad=1\nactivation=leaky\n"                              \
-    "[batchnorm]\n" CONV(6, NORMALIZED) "[connected]\noutput=8\nactivation=relu\n"                 \
-                                        "[connected]\noutput=4\nactivation=linear\n"               \
-                                        "[softmax]\n"
+    "[batchnorm]\n"                                                                                \
+    CONV(6, NORMALIZED)                                                                            \
+    "[connected]\noutput=8\nactivation=relu\n"                                                     \
+    "[connected]\noutput=4\nactivation=linear\n"                                                   \
+    "[softmax]\n"
 #define REGION                                                                                     \
     CONV(8, NORMALIZED "stride=2\n")                                                               \
     "[reorg]\nstride=1\nflatten=1\nreverse=1\n[reorg]\nstride=1\nflatten=1\n"                      \
@@ -39,7 +39,7 @@
     "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=4\nnum=2\nthresh=.6\nsoftmax=1\n"
 #define DETECTION                                                                                  \
     CONV(6, NORMALIZED "stride=2\n")                                                               \
-    "[connected]\noutput=48\nactivation=linear\n"                                                  \
+    "[connected]\noutput=48\nactivation=linear\n"                                                 \
     "[detection]\nclasses=2\ncoords=4\nrescore=1\nside=2\nnum=2\nsqrt=1\n"
 #define LOGISTIC                                                                                   \
     CONV(6, NORMALIZED "stride=2\n") "[connected]\noutput=4\nactivation=linear\n[logistic]\n"
