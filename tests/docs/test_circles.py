@@ -27,7 +27,7 @@ def run(sources, library="lib"):
             source.write_text(text)
             command = f"{sys.argv[1]} -o {output} -c {source}"
             subprocess.run(command.split(), cwd=folder, check=True)
-            commands.append({"file": str(source), "command": command})
+            commands.append({"directory": str(folder), "file": str(source), "command": command})
         (folder / "lib.dir/gone.c.o").write_text("of a file that is no longer compiled")
         (folder / "compile_commands.json").write_text(json.dumps(commands))
         return subprocess.run([sys.executable, "-B", CIRCLES, folder, library], capture_output=True, text=True)
