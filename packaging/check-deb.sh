@@ -15,7 +15,7 @@ install_missing debootstrap dpkg-dev file
 
 rm -rf build/package
 (cd build && cpack -G DEB -B "$PWD/package")
-[ -e "$debian/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$debian" http://deb.debian.org/debian
+[ -e "$debian/etc/debian_version" ] || debootstrap --variant=minbase bookworm "$debian"
 rm -rf "$debian/check"
 mkdir "$debian/check"
 cp build/package/*.deb "$debian/check/darknet-amp.deb"
