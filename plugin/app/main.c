@@ -1,10 +1,12 @@
 /* The `darknet` program: decides which words are a command of ours, and hands everything else to
  * Darknet's main unchanged. It must not know what a command does. */
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "darknet.h"
@@ -153,7 +155,22 @@ static _Noreturn void leave(int status)
     quick_exit(status);
 }
 
+/* OpenMP's threads wait for each other by spinning. If another program has the core of the thread
+ * that they wait for, they spin for as long as that program runs, and a step takes several times
+ * its share. So they spin for a moment only, then sleep. OpenMP reads the environment before main:
+ * the program starts itself again with the variable set, unless the user set one. */
+static void keep_waits_short(char **argv)
+{
+    char path[PATH_MAX] = "";
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    setenv("GOMP_SPINCOUNT", AMP_SPIN_COUNT, 1);
+    /* By its own path: as /proc/self/exe its name would be "exe" to ps and killall. */
+    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv);
+    unsetenv("GOMP_SPINCOUNT"); /* it has no effect now, and amp_session_attach says so */
+}
+
 int main(int argc, char **argv)
 {
+    keep_waits_short(argv);
     leave(dispatch(argc, argv));
 }

@@ -23,6 +23,7 @@
 #include "plugin/core/tensors.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,19 @@ static void tell_plan(const struct amp_session *s)
         amp_plan_print(s->plan, s->desc, stderr);
 }
 
+/* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
+ * late for that: OpenMP has read the environment. */
+static void tell_spinning(const struct amp_session *s)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (s->device || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    if (atomic_flag_test_and_set(&told)) return;
+    fprintf(stderr,
+            "darknet-amp: OpenMP's threads spin while they wait for each other. If other programs "
+            "use the same cores, that makes a step several times as long: start with "
+            "GOMP_SPINCOUNT=" AMP_SPIN_COUNT " in the environment\n");
+}
+
 /* Darknet's own arrays may have taken all memory. Like ours, they grow with the images of a pass,
  * so the same advice helps. */
 static _Noreturn void fail_without_context(const network *net, const char *why)
@@ -199,6 +213,7 @@ void amp_session_attach(struct amp_session *s, network *net, const struct amp_ho
     amp_session_make_plan(s, true);
     fflush(stdout);
     tell_plan(s);
+    tell_spinning(s);
     start_training_state(s, hooks);
     save_pointers(s, hooks);
     amp_session_commit(s);

@@ -1,8 +1,9 @@
 """Help, version and words that no command of ours knows.
 
-usage: command_line.py DARKNET
+usage: command_line.py DARKNET SPIN_COUNT
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -66,7 +67,28 @@ def check_spellings():
     assert "cannot read -x" in run("amp", "plan", "--", "-x").stderr
 
 
+def openmp_starts(**variables):
+    """What OpenMP said of its spins, once for each time that the program was started."""
+    kept = {name: value for name, value in os.environ.items()
+            if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    told = subprocess.run([sys.argv[1], "amp", "--version"], capture_output=True, text=True,
+                          env={**kept, "OMP_DISPLAY_ENV": "verbose", **variables})
+    assert told.returncode == 0, told
+    return re.findall(r"GOMP_SPINCOUNT = '(\d+)'", told.stderr)
+
+
+def check_waits():
+    """Threads wait for a moment only, unless the user said how they wait."""
+    starts = openmp_starts()
+    if not starts:
+        return print("not GCC's OpenMP: it does not tell its spins")
+    assert len(starts) == 2 and starts[1] == sys.argv[2] != starts[0], starts
+    assert openmp_starts(GOMP_SPINCOUNT="77") == ["77"]
+    assert len(openmp_starts(OMP_WAIT_POLICY="active")) == 1
+
+
 def main():
+    check_waits()
     check_help()
     check_version()
     check_unknown()

@@ -42,10 +42,14 @@ def called(library, plugin, cfg):
     assert amp.amp_attach_count() == 1
 
 
-def run(way, library, plugin, cfg, preload, what=None, **options):
+def run(way, library, plugin, cfg, preload, what=None, spins=None, **options):
+    """spins: for GOMP_SPINCOUNT; None: not set."""
     libraries = preload + " " + plugin if way == "preloaded" else preload
+    env = {name: value for name, value in os.environ.items()
+           if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     return subprocess.run([sys.executable, "-B", __file__, library, plugin, what or way, "--cfg", cfg],
-                          env=dict(os.environ, LD_PRELOAD=libraries), **options)
+                          env={**env, "LD_PRELOAD": libraries, **({"GOMP_SPINCOUNT": spins} if spins else {})},
+                          **options)
 
 
 def check_seed(way, library, plugin, preload, folder):
@@ -72,6 +76,10 @@ def check_sidecar(way, library, plugin, preload, folder):
     cfg = str(toyset.make(folder, net_keys="mixed_precision=1") / "toy.cfg")
     done = run(way, library, plugin, cfg, preload, what="saves", capture_output=True, text=True)
     assert done.returncode == 0 and ".amp" not in done.stderr, (way, done.returncode, done.stderr)
+    # It is too late for the plugin to say how threads wait, so it tells the user, once.
+    assert done.stderr.count("GOMP_SPINCOUNT=") == 1, (way, done.stderr)
+    done = run(way, library, plugin, cfg, preload, what="saves", spins="5", capture_output=True, text=True)
+    assert done.returncode == 0 and "GOMP_SPINCOUNT" not in done.stderr, (way, done.stderr)
 
 
 def main():
