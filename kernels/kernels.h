@@ -309,6 +309,9 @@ struct ampk_backend {
      * later sum shows that something is not finite. */
     bool watching_costs;
 
+    /* Whether this machine multiplies BF16 faster than FP32. NULL: not asked, the backend
+     * multiplies FP16. */
+    bool (*multiplies_bf16)(void);
     /* threads: 0 = all that OpenMP would use. */
     struct ampk_context *(*context_create)(int threads, char *err, size_t err_size);
     void (*context_destroy)(struct ampk_context *);

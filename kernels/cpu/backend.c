@@ -24,7 +24,7 @@ static bool has_f16c(void)
 }
 
 /* AVX512-BF16. A CPU with AMX-BF16 has that too. */
-static bool multiplies_bf16(void)
+static bool has_avx512_bf16(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a & bit_AVX512BF16;
@@ -41,7 +41,7 @@ static bool runs_here(const struct choice *choice)
 {
 #ifdef __x86_64__
     __builtin_cpu_init();
-    if (choice->multiplies_bf16 && !multiplies_bf16()) return false;
+    if (choice->multiplies_bf16 && !has_avx512_bf16()) return false;
     if (choice->isa == &ampk_isa_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
@@ -71,6 +71,13 @@ static const struct choice *choose_isa(char *err, size_t err_size)
         "AMPK_CPU_ISA=%s: must be avx512_bf16, avx512, avx2 or base, and run on this processor",
         wanted);
     return NULL;
+}
+
+static bool multiplies_bf16(void)
+{
+    char err[200];
+    const struct choice *choice = choose_isa(err, sizeof err);
+    return choice && choice->multiplies_bf16;
 }
 
 static void context_destroy(struct ampk_context *ctx)
@@ -256,6 +263,7 @@ FORWARD(bias_act_backward,
 
 #define FORWARDED(operation) .operation = operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
+                                      .multiplies_bf16 = multiplies_bf16,
                                       .context_create = context_create,
                                       .context_destroy = context_destroy,
                                       .alloc = memory_alloc,

@@ -126,8 +126,10 @@ static int read_net(struct check *c)
 {
     char err[2 * PATH_MAX];
     c->cfg_file = amp_cfg_read(c->cfg, err, sizeof err);
-    if (c->cfg_file && !read_options(c, err, sizeof err) && !refuse_fp32(c, err, sizeof err))
+    if (c->cfg_file && !read_options(c, err, sizeof err) && !refuse_fp32(c, err, sizeof err)) {
+        amp_machine_settle_dtype(&c->options, c->gpu);
         c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
+    }
     return c->net ? 0 : complain(err);
 }
 

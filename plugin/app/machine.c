@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
 
@@ -76,6 +77,21 @@ void amp_machine_look(struct amp_machine *m, int gpu)
 #endif
 }
 
+static int count_gpus(void)
+{
+    int n = 0;
+#ifdef GPU
+    if (cudaGetDeviceCount(&n) != cudaSuccess) n = 0;
+#endif
+    return n;
+}
+
+void amp_machine_settle_dtype(struct amp_options *options, int gpu)
+{
+    bool device = gpu >= 0 && options->backend != AMP_BACKEND_CPU && count_gpus() > 0;
+    amp_options_settle_dtype(options, device, amp_multiplies_bf16());
+}
+
 /* ---- darknet amp --version ---- */
 
 /* "model name" is x86's; other machines are "unknown". */
@@ -96,11 +112,8 @@ static void print_gpus(void)
 {
 #ifdef GPU
     struct amp_machine m = {0};
-    int n = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess || n < 1) {
-        puts("GPU: none found");
-        return;
-    }
+    int n = count_gpus();
+    if (!n) puts("GPU: none found");
     for (int i = 0; i < n; i++) {
         name_gpu(&m, i);
         printf("GPU %d: %s\n", i, m.device);

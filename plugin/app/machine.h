@@ -2,6 +2,8 @@
 #ifndef AMP_MACHINE_H
 #define AMP_MACHINE_H
 
+#include "plugin/core/options.h"
+
 struct amp_machine {
     const char *backend; /* "cpu" or "cuda" */
     char device[256];    /* the GPU's name; "": the CPU */
@@ -19,5 +21,9 @@ void amp_machine_choose(int gpu);
 
 /* gpu: the device's number, below 0 for the CPU. */
 void amp_machine_look(struct amp_machine *, int gpu);
+
+/* amp_options_settle_dtype for this machine: for its GPUs, unless gpu is below 0 or there is
+ * none. */
+void amp_machine_settle_dtype(struct amp_options *, int gpu);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "machine.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
@@ -29,6 +30,7 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, char *err, size
                 "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
                 "[net]; with it the plan would be:\n",
                 cfg->path);
+    amp_machine_settle_dtype(&options, 0);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
     struct amp_plan *plan =
         net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;

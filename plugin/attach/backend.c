@@ -9,6 +9,7 @@
 #include "ending.h"
 #include "symbols.h"
 
+#include "amp_observe.h"
 #include "darknet.h"
 
 #include <stddef.h>
@@ -60,4 +61,9 @@ const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
                                               const struct amp_options *options)
 {
     return amp_darknet_on_device() ? on_device(cfg, options) : on_host(cfg, options);
+}
+
+int amp_multiplies_bf16(void)
+{
+    return ampk_cpu.multiplies_bf16();
 }

@@ -52,6 +52,7 @@ struct amp_run_state amp_run_state_of(const struct amp_session *s)
     return (struct amp_run_state){.host = host,
                                   .run = {.seen = *s->net->seen,
                                           .t = *s->net->t,
+                                          .dtype = s->options.dtype,
                                           .scaler = s->step.scaler,
                                           .n_layers = s->net->n,
                                           .demoted = s->demoted,
@@ -184,10 +185,24 @@ static void tell_gpus(const struct amp_session *s)
                 gpus);
 }
 
+/* amp_dtype=auto chose for this machine; the run may have begun on another. */
+static void keep_dtype(struct amp_session *s)
+{
+    enum amp_dtype_choice here = s->options.dtype, began = amp_sidecar_dtype(s->sidecar);
+    if (!s->options.dtype_reason || here == began) return;
+    amp_session_keep_dtype(s, began);
+    if (amp_gpus_place(s->net)) return;
+    fprintf(stderr,
+            "mixed precision: goes on in %s, as the run began; amp_dtype=auto chose %s for this "
+            "machine. To change over, write amp_dtype=%s under [net]\n",
+            amp_dtype_word(began), amp_dtype_word(here), amp_dtype_word(here));
+}
+
 /* Every network of a group restores its own copy of the state; the first one says so for all. */
 static void restore(struct amp_session *s)
 {
     char err[3 * PATH_MAX];
+    keep_dtype(s);
     struct amp_run_state state = amp_run_state_of(s);
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
     amp_run_state_put_back(s, &state);

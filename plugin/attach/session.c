@@ -137,12 +137,25 @@ static void close_logs_at_exit(void)
     at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
 }
 
+static void start_scaler(struct amp_session *s)
+{
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+}
+
+void amp_session_keep_dtype(struct amp_session *s, enum amp_dtype_choice dtype)
+{
+    s->options.dtype = dtype;
+    s->options.dtype_reason = "the run began with it";
+    amp_session_make_plan(s, true);
+    start_scaler(s);
+}
+
 /* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
  * through every resize. */
 static void start_training_state(struct amp_session *s, const struct amp_hooks *hooks)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    start_scaler(s);
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;
     s->step.log = &s->log;
@@ -207,6 +220,8 @@ void amp_session_attach(struct amp_session *s, network *net, const struct amp_ho
     s->mask_seed = s->options.seeded ? s->options.seed : amp_seed_of_clock();
     amp_gpu_use(s);
     s->backend = amp_backend_choose(s->cfg, &s->options);
+    amp_options_settle_dtype(&s->options, s->device,
+                             s->backend->multiplies_bf16 && s->backend->multiplies_bf16());
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) fail_without_context(net, err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);

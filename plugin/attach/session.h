@@ -68,6 +68,8 @@ struct amp_session {
 struct amp_session *amp_session_read(const char *cfg_path);
 /* Attaches to the network that was parsed from that cfg: plan, report, hooks. */
 void amp_session_attach(struct amp_session *, network *, const struct amp_hooks *);
+/* Before the first pass: goes on in the dtype in which the run began. */
+void amp_session_keep_dtype(struct amp_session *, enum amp_dtype_choice);
 /* Frees a session that is attached to nothing. */
 void amp_session_free(struct amp_session *);
 /* Puts every pointer back and frees the session. */

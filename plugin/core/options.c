@@ -68,7 +68,7 @@ static bool parse_power_of_two(const char *value, double *number)
 
 /* ---- keys ---- */
 
-static const char *const dtype_words[] = {"fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32", NULL};
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
@@ -81,7 +81,7 @@ const char *amp_dtype_word(enum amp_dtype_choice dtype)
 
 /* Members that are not named here are 0, false or empty. */
 static const struct amp_options defaults = {
-    .dtype = AMP_DTYPE_FP16,
+    .dtype = AMP_DTYPE_AUTO,
     .loss_scale_dynamic = true,
     .loss_scale_growth = 2,
     .loss_scale_backoff = 0.5,
@@ -104,9 +104,11 @@ static const struct amp_option_row rows[] = {
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision)},
-    {"amp_dtype", "word", "fp16, bf16, tf32 or fp32", "fp16",
-     "What convolutions and connected layers compute in. tf32 and fp32 store 4 bytes: baselines on "
-     "the same code.",
+    {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
+     "What convolutions and connected layers compute in. auto: bf16 on a CPU that multiplies BF16, "
+     "fp16 on other CPUs and on GPUs; a resumed run keeps what it began with. tf32 and fp32 store "
+     "4 "
+     "bytes: baselines on the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
@@ -224,6 +226,16 @@ void amp_option_write_markdown(FILE *out)
     for (const struct amp_option_row *r = rows; r < rows + LENGTH(rows); r++)
         fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->key, r->type, r->range, r->default_text,
                 r->help);
+}
+
+void amp_options_settle_dtype(struct amp_options *o, bool device, bool bf16)
+{
+    if (o->dtype != AMP_DTYPE_AUTO) return;
+    o->dtype = !device && bf16 ? AMP_DTYPE_BF16 : AMP_DTYPE_FP16;
+    o->dtype_reason = device ? "GPUs multiply FP16"
+                      : bf16 ? "this CPU multiplies BF16"
+                             : "this CPU multiplies FP32 only; of the short types FP16 is the more "
+                               "exact";
 }
 
 int amp_option_layer_override(const struct amp_cfg_section *section)
@@ -377,7 +389,7 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
         bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
         if (!o->mixed_precision && (amp || (scale && e->key[10])))
             note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
-        else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
+        else if (o->mixed_precision && scale && o->dtype > AMP_DTYPE_FP16)
             note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
                  amp_cfg_string(net, "amp_dtype", ""));
         else

@@ -21,7 +21,14 @@
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 
-enum amp_dtype_choice { AMP_DTYPE_FP16, AMP_DTYPE_BF16, AMP_DTYPE_TF32, AMP_DTYPE_FP32 };
+/* The numbers are part of the sidecar's format. */
+enum amp_dtype_choice {
+    AMP_DTYPE_AUTO,
+    AMP_DTYPE_FP16,
+    AMP_DTYPE_BF16,
+    AMP_DTYPE_TF32,
+    AMP_DTYPE_FP32
+};
 enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
 enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
 enum amp_divergence_policy { AMP_DIVERGENCE_STOPS, AMP_DIVERGENCE_GOES_ON };
@@ -29,7 +36,8 @@ enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE 
 
 struct amp_options {
     bool mixed_precision;
-    enum amp_dtype_choice dtype;
+    enum amp_dtype_choice dtype; /* not AUTO once amp_options_settle_dtype was called */
+    const char *dtype_reason;    /* why AUTO became that; NULL: the cfg names it */
     bool loss_scale_dynamic;
     double loss_scale;      /* static scale, a power of two; only when not dynamic */
     double loss_scale_init; /* 0: search at start-up */
@@ -84,6 +92,10 @@ int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *no
  * check of any cfg. */
 int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
                                char *err, size_t err_size);
+
+/* Turns amp_dtype=auto into what suits the machine; any other value stays. device: it computes on
+ * a GPU; bf16: on a CPU that multiplies BF16 (multiplies_bf16 in kernels.h). */
+void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);

@@ -59,6 +59,7 @@ static bool is_on_device(const struct planner *pl, int i)
 static enum amp_format island_of(const struct amp_options *o)
 {
     switch (o->dtype) {
+    case AMP_DTYPE_AUTO: /* amp_plan_make refuses it */
     case AMP_DTYPE_FP16:
         return AMP_FORMAT_FP16;
     case AMP_DTYPE_BF16:
@@ -329,10 +330,17 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
                                unsigned ours, const enum amp_format *demoted, bool train, char *err,
                                size_t err_size)
 {
+    if (options->dtype == AMP_DTYPE_AUTO) {
+        snprintf(err, err_size, "amp_dtype=auto is not settled");
+        return NULL;
+    }
     struct amp_plan *plan = calloc(1, sizeof *plan);
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
     if (plan && plan->layers) {
         plan->n = net->n;
+        snprintf(plan->title, sizeof plan->title,
+                 options->dtype_reason ? "%s (amp_dtype=auto: %s)" : "%s",
+                 amp_dtype_word(options->dtype), options->dtype_reason);
         plan->island = island_of(options);
         plan->train = train;
         struct planner pl = {

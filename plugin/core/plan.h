@@ -65,6 +65,7 @@ struct amp_plan_layer {
 };
 
 struct amp_plan {
+    char title[200]; /* amp_dtype, and why if amp_dtype=auto chose it */
     int n;
     struct amp_plan_layer *layers;
     int input_copy[AMP_FORMATS]; /* the network's input, converted */

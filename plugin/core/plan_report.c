@@ -35,8 +35,8 @@ static void print_totals(const struct amp_plan *plan, const struct amp_net_desc 
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    fprintf(f, "mixed precision plan\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output",
-            "math", "storage", "reason");
+    fprintf(f, "mixed precision plan: %s\n%5s %-15s %-18s %-5s %-10s %s\n", plan->title, "layer",
+            "type", "output", "math", "storage", "reason");
     for (int i = 0; i < plan->n; i++) {
         const struct amp_plan_layer *p = &plan->layers[i];
         fprintf(f, "%5d %-15s ", i, amp_layer_type_name(net->layers[i].type));
@@ -49,7 +49,7 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
 
 void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    fprintf(f, "{\"batch\": %d, \"layers\": [", net->batch);
+    fprintf(f, "{\"precision\": \"%s\", \"batch\": %d, \"layers\": [", plan->title, net->batch);
     for (int i = 0; i < plan->n; i++) {
         const struct amp_plan_layer *p = &plan->layers[i];
         const struct amp_layer_desc *l = &net->layers[i];

@@ -34,8 +34,10 @@ struct head {
     double scale;
     uint32_t dynamic, searching;
     int64_t tracker, floor_skips, redone, skipped, applied, grown, backed_off;
+    uint32_t dtype; /* enum amp_dtype_choice; from version 2 on */
+    uint32_t zero;
 };
-_Static_assert(sizeof(struct head) == 128, "the head has no padding");
+_Static_assert(sizeof(struct head) == 136, "the head has no padding");
 
 /* zero fills the struct up; a reader checks that it is 0. */
 struct row {
@@ -102,7 +104,8 @@ static struct head head_of(const struct amp_run *r, const struct amp_file_id *we
                      .skipped = s->skipped,
                      .applied = s->applied,
                      .grown = s->grown,
-                     .backed_off = s->backed_off};
+                     .backed_off = s->backed_off,
+                     .dtype = r->dtype};
     memcpy(h.magic, magic, sizeof magic);
     for (int i = 0; i < r->n_layers; i++)
         h.n_demoted += r->demoted[i] != AMP_FORMATS;
@@ -191,14 +194,16 @@ static int read_head(struct amp_sidecar *s, uint64_t bytes, char *err, size_t er
     if (bytes < offsetof(struct head, n_layers) || take(s, h, offsetof(struct head, n_layers)))
         return fail(s, "is cut off", err, err_size);
     if (memcmp(h->magic, magic, sizeof magic)) return fail(s, "not a sidecar", err, err_size);
-    if (h->version != AMP_SIDECAR_VERSION) {
-        snprintf(what, sizeof what, "has format version %" PRIu32 "; this program reads version %d",
-                 h->version, AMP_SIDECAR_VERSION);
+    if (h->version < 1 || h->version > AMP_SIDECAR_VERSION) {
+        snprintf(what, sizeof what,
+                 "has format version %" PRIu32 "; this program reads versions 1 to %d", h->version,
+                 AMP_SIDECAR_VERSION);
         return fail(s, what, err, err_size);
     }
-    if (take(s, &h->n_layers, sizeof *h - offsetof(struct head, n_layers)))
-        return fail(s, "is cut off", err, err_size);
-    return 0;
+    h->dtype = AMP_DTYPE_FP16;
+    size_t end = h->version == 1 ? offsetof(struct head, dtype) : sizeof *h;
+    size_t begin = offsetof(struct head, n_layers);
+    return take(s, &h->n_layers, end - begin) ? fail(s, "is cut off", err, err_size) : 0;
 }
 
 /* Bytes of all arrays; UINT64_MAX: more than any file has. */
@@ -294,7 +299,8 @@ static int check_values(const struct amp_sidecar *s, char *err, size_t err_size)
                 frexp(h->scale, &exponent) == 0.5 && h->tracker >= 0 && h->tracker <= INT_MAX &&
                 h->floor_skips >= 0 && h->floor_skips <= AMP_SCALER_FLOOR_STOP &&
                 is_count(h->redone) && is_count(h->skipped) && is_count(h->applied) &&
-                is_count(h->grown) && is_count(h->backed_off);
+                is_count(h->grown) && is_count(h->backed_off) && h->dtype >= AMP_DTYPE_FP16 &&
+                h->dtype <= AMP_DTYPE_FP32 && !h->zero;
     for (uint32_t i = 0; i < h->n_params; i++)
         good = good && s->rows[i].layer < h->n_layers && s->rows[i].kind <= AMP_PARAM_SCALES &&
                !s->rows[i].zero;
@@ -338,6 +344,11 @@ void amp_sidecar_close(struct amp_sidecar *s)
 const char *amp_sidecar_path(const struct amp_sidecar *s)
 {
     return s->path;
+}
+
+enum amp_dtype_choice amp_sidecar_dtype(const struct amp_sidecar *s)
+{
+    return s->head.dtype;
 }
 
 uint64_t amp_sidecar_seen(const struct amp_sidecar *s)

@@ -7,7 +7,7 @@
  *
  * The file, in the machine's byte order, as weights files are:
  *
- * - head: fixed size: magic, format version, counts, weights file's size and hash, state
+ * - head: fixed size: magic, format version, counts, weights file's size and hash, state, dtype
  * - rows: n_params: layer, kind, count and number of arrays of each parameter
  * - demoted: n_demoted layer indices, ascending
  * - arrays: per row: momentum, then Adam's m and v if it has them; 32-bit floats
@@ -22,12 +22,14 @@
 #include "hash.h"
 #include "scaler.h"
 
-#define AMP_SIDECAR_VERSION 1
+/* Version 1, which is still read, ends its head before the dtype. */
+#define AMP_SIDECAR_VERSION 2
 
 /* A run's state: saving reads it, restoring writes it. */
 struct amp_run {
-    uint64_t seen; /* images, as in the weights file */
-    int64_t t;     /* Adam's count of steps */
+    uint64_t seen;               /* images, as in the weights file */
+    int64_t t;                   /* Adam's count of steps */
+    enum amp_dtype_choice dtype; /* what it computes in; only written (amp_sidecar_dtype) */
     struct amp_scaler scaler;
     int n_layers;
     enum amp_format *demoted; /* per layer; AMP_FORMATS = not */
@@ -49,6 +51,8 @@ void amp_sidecar_close(struct amp_sidecar *);
 
 const char *amp_sidecar_path(const struct amp_sidecar *);
 uint64_t amp_sidecar_seen(const struct amp_sidecar *);
+/* What the run computed in. Version 1 does not tell: AMP_DTYPE_FP16, its default. */
+enum amp_dtype_choice amp_sidecar_dtype(const struct amp_sidecar *);
 
 /* Do they belong together? -1 with the reason in err: the sidecar belongs to another weights file
  * (name is for the message), or to a network with other parameters. */

@@ -60,4 +60,7 @@ AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 /* Whether the layer has left FP16 since the network was attached. */
 AMP_API int amp_left_fp16(const struct network *, int layer);
 
+/* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
+AMP_API int amp_multiplies_bf16(void);
+
 #endif

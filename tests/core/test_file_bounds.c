@@ -89,7 +89,7 @@ AMP_TEST(numbers_of_a_cfg)
 /* Counts of the head that its own length would allow. */
 AMP_TEST(sidecar)
 {
-    unsigned char head[128] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n', AMP_SIDECAR_VERSION};
+    unsigned char head[136] = {0x89, 'A', 'M', 'P', '\r', '\n', 0x1a, '\n', AMP_SIDECAR_VERSION};
     for (int field = 16; field <= 20; field += 4) { /* n_params, n_demoted */
         memset(head + 16, 0, 8);
         memset(head + field, 0xff, 4);

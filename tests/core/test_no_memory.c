@@ -26,6 +26,7 @@ static struct planned make_plan(int batch, int subdivisions)
                      batch, subdivisions);
     p.cfg = amp_cfg_parse("a.cfg", cfg, (size_t)n, err, sizeof err);
     REQUIRE(p.cfg && !amp_options_read(p.cfg, &options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&options, false, false);
     p.net = amp_net_describe(p.cfg, 0, 0, true, err, sizeof err);
     REQUIRE(p.net != NULL);
     p.plan = amp_plan_make(p.net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);

@@ -60,7 +60,7 @@ AMP_TEST(defaults)
     CHECK(!o.mixed_precision && !o.seeded);
     CHECK_INT(read_text("[network]\nmixed_precision=1\n"), 0);
     CHECK(o.mixed_precision && o.loss_scale_dynamic && !o.seeded);
-    CHECK_INT(o.dtype, AMP_DTYPE_FP16);
+    CHECK_INT(o.dtype, AMP_DTYPE_AUTO);
     CHECK_INT(o.loss_scale_init, 0);
     CHECK_INT(o.loss_scale_window, 0);
     CHECK_INT(o.loss_scale_growth, 2);
@@ -100,11 +100,11 @@ AMP_TEST(every_key_is_read)
 
 AMP_TEST(every_word_means_itself)
 {
-    static const char *const dtypes[] = {"fp16", "bf16", "tf32", "fp32"};
+    static const char *const dtypes[] = {"auto", "fp16", "bf16", "tf32", "fp32"};
     static const char *const backends[] = {"auto", "cpu", "cuda"};
     static const char *const sidecars[] = {"backup", "all", "none"};
     char line[64];
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 5; ++i) {
         snprintf(line, sizeof line, "amp_dtype=%s", dtypes[i]);
         CHECK_INT(read_line(line), 0);
         CHECK_INT(o.dtype, i);
@@ -262,20 +262,44 @@ AMP_TEST(fixed_scale)
                    "(loss_scale=128)");
 }
 
+static enum amp_dtype_choice settled(const char *keys, bool device, bool bf16)
+{
+    CHECK_INT(read_line(keys), 0);
+    amp_options_settle_dtype(&o, device, bf16);
+    CHECK(!o.dtype_reason == (strcmp(keys, "") && !strstr(keys, "auto")));
+    return o.dtype;
+}
+
+AMP_TEST(auto_takes_what_the_machine_multiplies)
+{
+    static const char *const autos[] = {"", "amp_dtype=auto"};
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(settled(autos[i], false, false), AMP_DTYPE_FP16);
+        CHECK_INT(settled(autos[i], false, true), AMP_DTYPE_BF16);
+        CHECK_STR(o.dtype_reason, "this CPU multiplies BF16");
+        CHECK_INT(settled(autos[i], true, false), AMP_DTYPE_FP16);
+        CHECK_INT(settled(autos[i], true, true), AMP_DTYPE_FP16);
+        CHECK_STR(o.dtype_reason, "GPUs multiply FP16");
+    }
+    CHECK_INT(settled("amp_dtype=tf32", false, true), AMP_DTYPE_TF32);
+    CHECK_INT(settled("amp_dtype=fp16", false, true), AMP_DTYPE_FP16);
+    CHECK_INT(settled("amp_dtype=bf16", true, false), AMP_DTYPE_BF16);
+}
+
 AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
 {
     CHECK_INT(read_text("[net]\nmixed_precision=0\nloss_scale=-3.5e7\nseed=7\n"), 0);
     CHECK(!o.mixed_precision && o.loss_scale_dynamic && o.seeded && o.seed == 7);
     CHECK_STR(notes, "");
     CHECK_INT(read_text("[net]\namp_dtype=bf16\namp_log=x\n"), 0);
-    CHECK_INT(o.dtype, AMP_DTYPE_FP16);
+    CHECK_INT(o.dtype, AMP_DTYPE_AUTO);
     CHECK_STR(o.log_path, "");
     CHECK_STR(notes, "a.cfg:2: amp_dtype=bf16: no amp_ or loss_scale key has an effect without "
                      "mixed_precision=1\n");
     check_rejected("[net]\nloss_scale=many\n", "a.cfg:2: loss_scale=many: allowed: dynamic, or a "
                                                "number from 1 to 16777216");
     check_rejected("[net]\namp_dtype=x\n",
-                   "a.cfg:2: amp_dtype=x: allowed: fp16, bf16, tf32 or fp32");
+                   "a.cfg:2: amp_dtype=x: allowed: auto, fp16, bf16, tf32 or fp32");
 }
 
 AMP_TEST(a_layers_key_without_the_nets_is_noted)

@@ -26,6 +26,7 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
 {
     if (!cfg || amp_options_read(cfg, &options, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
     REQUIRE(cfg && !test_failures);
+    amp_options_settle_dtype(&options, false, false);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
     plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | device_losses, demoted, train,
                                err, sizeof err)

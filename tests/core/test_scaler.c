@@ -14,6 +14,7 @@ static struct amp_options options_of(const char *keys)
     struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(cfg);
     if (amp_options_read(cfg, &o, NULL, 0, err, sizeof err)) TEST_FAIL("%s", err);
+    amp_options_settle_dtype(&o, false, false);
     amp_cfg_free(cfg);
     return o;
 }

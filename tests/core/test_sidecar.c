@@ -11,7 +11,8 @@
 #define LAYERS 4
 #define PARAMS 3
 #define FLOATS 64
-#define HEAD   128
+#define HEAD   136
+#define DTYPE  128 /* its place in the head; version 1 ends there */
 #define ROW    24
 
 /* A run whose arrays all lie in values. */
@@ -42,8 +43,11 @@ static void set_up(struct state *s)
     memcpy(s->params, params, sizeof params);
     for (int i = 0; i < LAYERS; i++)
         s->demoted[i] = AMP_FORMATS;
-    s->run = (struct amp_run){
-        .n_layers = LAYERS, .demoted = s->demoted, .n_params = PARAMS, .params = s->params};
+    s->run = (struct amp_run){.dtype = AMP_DTYPE_BF16,
+                              .n_layers = LAYERS,
+                              .demoted = s->demoted,
+                              .n_params = PARAMS,
+                              .params = s->params};
     s->run.scaler = (struct amp_scaler){.dynamic = true, .scale = 1, .min = 1, .max = 1 << 24};
 }
 
@@ -220,9 +224,56 @@ AMP_TEST(a_float_that_was_changed_is_damage)
 AMP_TEST(another_version)
 {
     make_good();
-    changed[8] = 2;
-    write_changed(good_bytes, true);
-    check_refused("changed", "has format version 2; this program reads version 1");
+    for (char version = 0; version < 4; version += 3) {
+        char said[100];
+        changed[8] = version;
+        write_changed(good_bytes, true);
+        snprintf(said, sizeof said, "has format version %d; this program reads versions 1 to 2",
+                 version);
+        check_refused("changed", said);
+    }
+    scratch_empty();
+}
+
+static enum amp_dtype_choice dtype_in(const char *name)
+{
+    struct amp_sidecar *s = amp_sidecar_open(scratch(name), err, sizeof err);
+    if (!s) TEST_FAIL("%s", err);
+    enum amp_dtype_choice dtype = s ? amp_sidecar_dtype(s) : AMP_DTYPE_AUTO;
+    amp_sidecar_close(s);
+    return dtype;
+}
+
+AMP_TEST(the_dtype_is_kept)
+{
+    struct state s;
+    set_up(&s);
+    for (int dtype = AMP_DTYPE_FP16; dtype <= AMP_DTYPE_FP32; dtype++) {
+        s.run.dtype = (enum amp_dtype_choice)dtype;
+        write_sidecar("a", &s.run);
+        CHECK_INT(dtype_in("a"), dtype);
+    }
+    scratch_empty();
+}
+
+/* It has all but the dtype, which was fp16 unless the cfg said otherwise. */
+AMP_TEST(version_1_is_read)
+{
+    struct state a, b;
+    set_up(&a);
+    set_values(&a);
+    make_good();
+    scratch_write("good", good, good_bytes);
+    CHECK_INT(read_sidecar("good", &a.run), 0); /* a is what the file has */
+    changed[8] = 1;
+    memmove(changed + DTYPE, changed + HEAD, good_bytes - HEAD);
+    write_changed(good_bytes - (HEAD - DTYPE), true);
+    set_up(&b);
+    CHECK_INT(read_sidecar("changed", &b.run), 0);
+    CHECK(b.run.t == 4321 && b.run.scaler.backed_off == 105);
+    check_equal(&a, &b);
+    CHECK_INT(dtype_in("good"), AMP_DTYPE_BF16);
+    CHECK_INT(dtype_in("changed"), AMP_DTYPE_FP16);
     scratch_empty();
 }
 
@@ -343,6 +394,9 @@ AMP_TEST(forged_values)
     check_forged(68, &two, 4, "holds values that no run has");
     for (size_t at = 72; at < HEAD; at += 8)
         check_forged_int(at, -1);
+    check_forged_int(DTYPE, AMP_DTYPE_AUTO);
+    check_forged_int(DTYPE, AMP_DTYPE_FP32 + 1);
+    check_forged_int(DTYPE, AMP_DTYPE_FP32 + (1ll << 32)); /* the zero behind it */
     check_forged_int(72, 1ll << 31);
     check_forged_int(80, AMP_SCALER_FLOOR_STOP + 1);
     check_forged_int(40, -1); /* seen */

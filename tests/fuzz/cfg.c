@@ -33,11 +33,13 @@ static void make_plan(const struct amp_net_desc *net, const struct amp_options *
 static void describe(const struct amp_cfg_file *cfg, const struct amp_options *options, bool strict)
 {
     char err[1024] = "";
+    struct amp_options settled = *options;
+    amp_options_settle_dtype(&settled, false, strict);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, strict, err, sizeof err);
     if (net) {
         check_shapes(net);
-        make_plan(net, options, true);
-        make_plan(net, options, false);
+        make_plan(net, &settled, true);
+        make_plan(net, &settled, false);
     } else {
         fuzz_require_reason(err, "x.cfg");
     }

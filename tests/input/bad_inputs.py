@@ -63,7 +63,7 @@ CASES = [
     ("max", lambda d: edit(d / "toy.cfg", "[yolo]", "[yolo]\nmax=100"),
      ["toy.cfg:", "max=100 in [yolo]", "allowed: 90"]),
     ("bad option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\namp_dtype=fp8"),
-     ["toy.cfg:3: amp_dtype=fp8", "fp16, bf16, tf32 or fp32"]),
+     ["toy.cfg:3: amp_dtype=fp8", "auto, fp16, bf16, tf32 or fp32"]),
     ("unknown option", lambda d: edit(d / "toy.cfg", "[net]", "[net]\nloss_scal_max=8"),
      ["toy.cfg:3: loss_scal_max=8", "loss_scale_max"]),
     ("nothing to train", lambda d: set_seen(d, 12), ["toy.weights", "use -clear"]),

@@ -259,6 +259,7 @@ static int build(struct rig *r, const char *text)
     size_t size = sizeof r->err;
     r->cfg = amp_cfg_parse("rig.cfg", text, strlen(text), r->err, size);
     if (!r->cfg || amp_options_read(r->cfg, &r->options, NULL, 0, r->err, size)) return -1;
+    amp_options_settle_dtype(&r->options, false, false); /* fp16, wherever the test runs */
     r->net = amp_net_describe(r->cfg, 0, 0, true, r->err, size);
     if (!r->net) return -1;
     r->plan = amp_plan_make(r->net, &r->options, r->ours, NULL, true, r->err, size);
