@@ -126,8 +126,11 @@ def write_image(path, rng, size):
 
 
 def make(folder, images=8, size=32, batch=4, max_batches=3, net_keys="", random_size=0, seed=1):
-    """Writes toy.data, toy.cfg, toy.names, train.txt, the images and an empty backup folder."""
+    """Writes toy.data, toy.cfg, toy.names, train.txt, the images and an empty backup folder. Mixed precision is
+    fp16, which has the most to go wrong, on every CPU, unless net_keys has another amp_dtype."""
     folder = Path(folder)
+    if "mixed_precision=1" in net_keys and "amp_dtype" not in net_keys:
+        net_keys = net_keys.rstrip("\n") + "\namp_dtype=fp16"
     (folder / "backup").mkdir(parents=True)
     rng = random.Random(seed)
     paths = [folder / ("image%03d.png" % i) for i in range(images)]

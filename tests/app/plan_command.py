@@ -4,6 +4,7 @@ usage: plan_command.py DARKNET CFG_FOLDER
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,9 +15,9 @@ SECONDS = 2  # of processor time, so that a busy machine does not fail the test
 BYTES = 1 << 29  # no weights, no activations: yolo9000 alone has 1 GiB of weights
 
 
-def run(program, folder, *arguments):
+def run(program, folder, *arguments, **environment):
     return subprocess.run([program, "amp", "plan", *map(str, arguments)], cwd=folder,
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env={**os.environ, **environment})
 
 
 def spent():
@@ -32,10 +33,12 @@ def check_stock(program, elsewhere, path):
     plan = json.loads(done.stdout)
     sections = [line for line in path.read_text().splitlines() if line.startswith("[")]
     assert len(plan["layers"]) == len(sections) - 1, path.name
+    dtype = plan["precision"].split()[0]
+    assert dtype in ("fp16", "bf16"), plan["precision"]
     for layer in plan["layers"]:
         assert layer["reason"], layer
         matrix = layer["type"] in ("convolutional", "connected")
-        assert layer["math"] == ("FP16" if matrix else "FP32"), layer
+        assert layer["math"] == (dtype.upper() if matrix else "FP32"), layer
     assert 0 <= plan["flop_reduced"] <= plan["flop"] == sum(l["flop"] for l in plan["layers"])
     return plan
 
@@ -48,6 +51,20 @@ def check_table(program, elsewhere, path, plan):
     for row, layer in zip(rows, plan["layers"]):
         assert row.endswith(layer["reason"]) and layer["type"] in row, row
     assert "of %.3f GFLOP" % (plan["flop"] / 1e9) in done.stdout, done.stdout
+
+
+def check_dtype(program, folder, net):
+    """auto depends on the processor, another value does not; both stand in the first line."""
+    for key, isa, said in (("", "base", "fp16 (amp_dtype=auto: this CPU multiplies FP32 only"),
+                           ("amp_dtype=auto\n", "base", "fp16 (amp_dtype=auto: this CPU"),
+                           ("amp_dtype=bf16\n", "base", "bf16\n"), ("amp_dtype=fp16\n", None, "fp16\n")):
+        (folder / "on.cfg").write_text(net + "mixed_precision=1\n" + key + "[conv]\n")
+        done = run(program, folder, folder / "on.cfg", **({"AMPK_CPU_ISA": isa} if isa else {}))
+        assert done.stdout.startswith("mixed precision plan: " + said), done
+    if "avx512_bf16" in Path("/proc/cpuinfo").read_text().split():
+        (folder / "on.cfg").write_text(net + "mixed_precision=1\n[conv]\n")
+        done = run(program, folder, folder / "on.cfg", "--json")
+        assert json.loads(done.stdout)["precision"] == "bf16 (amp_dtype=auto: this CPU multiplies BF16)", done
 
 
 def check_fails(program, folder, text, *words):
@@ -75,11 +92,12 @@ def main():
                     "bad.cfg:6: activation=swish")
         check_fails(program, folder, net + "[sam]\nfrom=-1\n", "bad.cfg:5: [sam]")
         check_fails(program, folder, net + "amp_dtype=fp8\n[conv]\n",
-                    "bad.cfg:5: amp_dtype=fp8: allowed: fp16, bf16, tf32 or fp32")
+                    "bad.cfg:5: amp_dtype=fp8: allowed: auto, fp16, bf16, tf32 or fp32")
         check_fails(program, folder, net + "Batch=8\n[conv]\n",
                     "bad.cfg:5: Batch=8 in [net]: unknown key; did you mean batch?")
         check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
                     "bad.cfg:9: new_coords=1 in [yolo]", "another network")
+        check_dtype(program, folder, net)
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")

@@ -109,6 +109,28 @@ def check_resumed_runs(root):
     check_same(root, "dropout", "seed=7", changes=[dropout])
 
 
+def check_dtype(root):
+    """amp_dtype=auto goes on in what the run began with, and says so where it would have chosen another."""
+    chosen = None
+    for dtype, other in ("fp16", "bf16"), ("bf16", "fp16"), ("fp32", None):
+        folder = toyset.make(root / ("auto_" + dtype), net_keys=AMP + "amp_dtype=" + dtype)
+        train(folder, 9, "whole.backup")
+        train(folder, 4, "half.backup")
+        change_cfg(folder, "amp_dtype=" + dtype, "amp_dtype=auto")
+        said = train(folder, 5, "resumed.backup", "half.backup")
+        assert pair(folder, "whole.backup") == pair(folder, "resumed.backup"), dtype
+        plan = said.split("mixed precision plan: ")[1][:4]
+        assert chosen in (None, plan) and plan in ("fp16", "bf16"), said
+        chosen = plan
+        told = "goes on in %s, as the run began; amp_dtype=auto chose %s" % (dtype, chosen)
+        assert (told in said) == (dtype != chosen), said
+        assert ("goes on in" in said) == (dtype != chosen), said
+        if other:  # a cfg that names one always counts
+            change_cfg(folder, "amp_dtype=auto", "amp_dtype=" + other)
+            said = train(folder, 5, "other.backup", "half.backup")
+            assert "goes on in" not in said and pair(folder, "whole.backup") != pair(folder, "other.backup")
+
+
 def check_inexact(root):
     """What is in neither file is named."""
     folder = toyset.make(root / "inexact", net_keys=AMP)
@@ -216,7 +238,7 @@ def check_other_programs(root):
     """Weights files are Darknet's, and a cfg without our key neither makes nor reads sidecars."""
     folder = toyset.make(root / "others", net_keys=AMP)
     train(folder, 2, "a.backup")
-    change_cfg(folder, AMP, "")
+    change_cfg(folder, AMP + "\namp_dtype=fp16", "")
     stock = train(folder, 0, "copy.backup", "a.backup", program=STOCK)
     assert (folder / "copy.backup").read_bytes() == (folder / "a.backup").read_bytes()
     linked = train(folder, 0, "copy2.backup", "a.backup")
@@ -346,6 +368,7 @@ def main():
             check_random(root)
             return
         check_resumed_runs(root)
+        check_dtype(root)
         check_inexact(root)
         check_detector(root)
         check_policies(root)

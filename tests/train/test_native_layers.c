@@ -409,14 +409,15 @@ static void check(const struct subject *t)
     train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start, ONCE, &fp32);
     check_near("FP32", &fp32, &stock, &start, FP32_SHARE);
     for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
-        snprintf(keys, sizeof keys, "mixed_precision=1\n%s", scaled[i].keys);
+        snprintf(keys, sizeof keys, "mixed_precision=1\namp_dtype=fp16\n%s", scaled[i].keys);
         train(parse(t, keys, "mixed_precision=0\n"), &p, &start, scaled[i].steps, &other);
         check_same(scaled[i].name, &other, &fp32);
         forget(&other);
     }
     /* Those two go by signs, which rounding may turn. */
     if (!strstr(t->layers, "binary=1") && !strstr(t->layers, "xnor=1")) {
-        train(parse(t, "mixed_precision=1\n", ""), &p, &start, UNTIL_APPLIED, &other);
+        train(parse(t, "mixed_precision=1\namp_dtype=fp16\n", ""), &p, &start, UNTIL_APPLIED,
+              &other);
         check_near("FP16", &other, &stock, &start, FP16_SHARE);
         forget(&other);
     }
