@@ -8,12 +8,14 @@
 #                        one *.data file, or with one *.names file, train.txt and valid.txt, whose paths start
 #                        at that folder
 #   WEIGHTS              all runs start from these (with -clear); without them the seed draws the weights
-#   --seeds N            pairs of runs (default: 5)
+#   --seeds N            pairs of runs (default: 5, the fewest that give a verdict)
 #   --iterations N       instead of the cfg's max_batches; scales steps, not burn_in
 #   --variant NAME:KEY=VALUE,..
 #                        compare this too: mixed_precision=1 with these keys under [net], or layerN.KEY for
 #                        layer N; e.g. bf16:amp_dtype=bf16, static:loss_scale=128,
 #                        head:layer12.mixed_precision=0; may be repeated
+#   --control            train FP32 once more per seed, with a learning rate 0.01 % higher: how far do runs
+#                        end apart by chance? A difference inside that is no verdict
 #   --stock              compare stock Darknet's own code too, with one seed; --stock-seeds N: with N seeds
 #   --margin X           differences up to X count as equal (default: 0.01, one point of mAP)
 #   --metric NAME        metric of the verdict: map50 (default), map75, map (COCO's, [.5:.95])

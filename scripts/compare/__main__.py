@@ -40,6 +40,7 @@ def read_arguments():
     parser.add_argument("weights", nargs="?", type=Path)
     parser.add_argument("--seeds", type=positive, default=5)
     parser.add_argument("--variant", action="append", default=[])
+    parser.add_argument("--control", action="store_true")
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--stock-seeds", type=positive)
     parser.add_argument("--iterations", type=positive)
@@ -93,7 +94,7 @@ def compare(args):
     inputs = read_inputs(args)
     out = args.out.resolve()
     stock_seeds = args.stock_seeds or (1 if args.stock else 0)
-    variants = standard_variants(args.variant, stock_seeds)
+    variants = standard_variants(args.variant, stock_seeds, args.control)
     planned = runs.plan_runs(out, variants, args.seeds, stock_seeds, inputs)
     host = {**machine(), "versions": report.versions()}
     out.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,9 @@ OURS = re.compile(r"amp_|loss_scale|mixed_precision$|seed$")  # how the plugin's
 # Keys of [net] that the comparison sets, or that make runs of different lengths.
 OWN = ("seed", "max_batches", "batch", "subdivisions", "amp_log", "amp_log_layers")
 HEAT_MAP_COLUMNS = 50
-TITLES = {"fp32": "FP32", "mixed": "mixed precision", "stock": "stock Darknet"}
+TITLES = {"fp32": "FP32", "mixed": "mixed precision", "stock": "stock Darknet",
+          "control": "FP32, learning rate 0.01 % higher"}
+FP32 = (0, "amp_dtype", "fp32")
 
 
 def split_entry(line):
@@ -52,6 +54,13 @@ class Cfg:
         if value is None:
             raise BenchError(f"the cfg has no {key} under [net]")
         return whole_number(key, value)
+
+    def rate(self):
+        text = self.get("learning_rate", "0.001")  # Darknet's default
+        try:
+            return float(text)
+        except ValueError:
+            raise BenchError(f"the cfg's learning_rate under [net]: {text!r} is not a number") from None
 
     def remove(self, wanted, section):
         self.sections[section] = [line for line in self.sections[section]
@@ -102,8 +111,10 @@ class Variant:
         if not self.stock:
             cfg.set("mixed_precision", 1)
             cfg.set("amp_log", "iterations.jsonl")
-        if self.name == "fp32":
+        if FP32 in self.keys:
             cfg.remove(lambda key: key.startswith("loss_scale"), 0)
+        if self.name == "control":
+            cfg.set("learning_rate", f"{1.0001 * cfg.rate():.9g}")
         for section, key, value in self.keys:
             cfg.set(key, value, section)
         cfg.set("seed", seed)
@@ -131,10 +142,10 @@ def parse_variant(text):
     return Variant(name, found)
 
 
-def standard_variants(custom, stock):
+def standard_variants(custom, stock, control):
     """FP32 first: all others are compared with it."""
-    variants = [Variant("fp32", [(0, "amp_dtype", "fp32")]), Variant("mixed"),
-                *map(parse_variant, custom), *([Variant("stock")] if stock else [])]
+    variants = [Variant("fp32", [FP32]), Variant("mixed"), *map(parse_variant, custom),
+                *([Variant("control", [FP32])] if control else []), *([Variant("stock")] if stock else [])]
     names = [variant.name for variant in variants]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

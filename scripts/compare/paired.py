@@ -11,7 +11,10 @@ already; the second part is what they have in common, the covariance between see
 A plain bootstrap of both (seeds and images drawn with replacement) would be too narrow: with five seeds
 95 % of it holds the truth in about 85 % of all comparisons.
 
-Equal means: the whole 95 % interval lies within the margin.
+Equal means: the whole 95 % interval lies within the margin. Better or worse: the interval is on one side of 0,
+and the difference is larger than that of a control, FP32 trained once more per seed with a learning rate that is
+0.01 % higher. On a small validation set such runs end as far apart as any two, and three seeds of chance look
+like a difference. Fewer than LEAST_SEEDS get no verdict.
 """
 
 import bisect
@@ -26,6 +29,7 @@ except ImportError:
 
 CONFIDENCE = 0.95
 POWER = 0.8
+LEAST_SEEDS = 5
 MOST_SEEDS = 1000
 NORMAL = statistics.NormalDist()
 
@@ -95,6 +99,24 @@ def seeds_needed(sd, image_se, margin):
     return found if found <= MOST_SEEDS else None
 
 
+def half_interval(sd, n):
+    """Half of the interval of the mean of n differences, by the seeds alone."""
+    return t_quantile((1 + CONFIDENCE) / 2, n - 1) * sd / math.sqrt(n)
+
+
+def scatter(control):
+    """How far the mean of this many pairs of equal runs may be from 0 by chance; None without two of them."""
+    return half_interval(control["sd"], control["seeds"]) if control and control["seeds"] > 1 else None
+
+
+def seeds_to_tell(sd, mean):
+    """The smallest number of seeds with which the control's runs would scatter less than this difference, None
+    where that is more than MOST_SEEDS."""
+    found = bisect.bisect_left(range(LEAST_SEEDS, MOST_SEEDS + 1), True,
+                               key=lambda n: half_interval(sd, n) < abs(mean)) + LEAST_SEEDS
+    return found if found <= MOST_SEEDS else None
+
+
 # ---- the verdict ----
 
 
@@ -103,8 +125,9 @@ def points(value, sign=False):
     return f"{value:+.3f}".replace("-", "−") if sign else f"{value:.3f}"
 
 
-def judge(title, metric, fp32_mean, found, margin):
-    """{"verdict": equal, better, worse or none, "sentence", "seeds_needed"} of one comparison."""
+def judge(title, metric, fp32_mean, found, margin, control=None):
+    """{"verdict": equal, better, worse or none, "sentence", "seeds_needed"} of one comparison. control: what
+    compare() found of FP32 against FP32 with another learning rate."""
     low, high, mean, n = (found[key] for key in ("low", "high", "mean", "seeds"))
     between = (f"95 % interval {points(low, True)} to {points(high, True)}, {n} "
                f"seed{'s' if n > 1 else ''}")
@@ -119,10 +142,22 @@ def judge(title, metric, fp32_mean, found, margin):
     if n == 1:
         return verdict("none", f"No verdict on {what}: one seed does not show how much runs differ "
                        f"by chance (difference to FP32 {points(mean, True)}).")
+    if n < LEAST_SEEDS:
+        needed = max(LEAST_SEEDS, seeds_needed(found["sd"], found["image_se"], margin) or LEAST_SEEDS)
+        return verdict("none", f"No verdict on {what} yet: {n} seeds, it takes {LEAST_SEEDS} at least (difference to "
+                       f"FP32 {points(mean, True)}). "
+                       + advise(needed, n, part_of_images(found["image_se"]) > margin), needed)
     if -margin <= low and high <= margin:
         return verdict("equal", f"{what} equals FP32's within ±{margin:g}: difference "
                        f"{points(mean, True)} ({between}).")
     if low > 0 or high < 0:
+        chance = scatter(control)
+        if chance is not None and abs(mean) <= chance:
+            needed = seeds_to_tell(control["sd"], mean)
+            more = f"about {needed} seeds" if needed else f"more than {MOST_SEEDS} seeds"
+            return verdict("none", f"No verdict on {what} yet: the difference to FP32 is {points(mean, True)} ({between}), "
+                           f"but two FP32 trainings whose learning rates differ by 0.01 % are up to {points(chance)} "
+                           f"apart too. It would take {more} to tell.", needed)
         word = "better" if low > 0 else "worse"
         return verdict(word, f"{what} is {word} than FP32's by {points(abs(mean))} ({between}).")
     needed = seeds_needed(found["sd"], found["image_se"], margin)
@@ -142,6 +177,6 @@ def advise(needed, n, images_exceed):
                   "more")
     else:
         advice = f"If the two are equal, about {needed} seeds would show it"
-    if n == 2:
-        advice += "; but two seeds hardly tell how much runs differ by chance"
+    if n < LEAST_SEEDS:
+        advice += f"; but {n} seeds hardly tell how much runs differ by chance"
     return advice + "."

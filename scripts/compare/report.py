@@ -168,8 +168,9 @@ def judge(variants, base, about):
     verdicts = []
     metric, title = about["metric"], about["metrics"][about["metric"]]
     fp32_seeds = {row["run"].seed: row["maps"][metric] for row in base}
+    control = next((variant["difference"] for variant in variants if variant["name"] == "control"), None)
     for variant in variants:
-        if variant["name"] == "fp32":
+        if variant["name"] in ("fp32", "control"):
             continue
         found = variant["difference"] and variant["difference"][metric]
         if not found:
@@ -179,7 +180,8 @@ def judge(variants, base, about):
             continue
         mean = statistics.fmean(fp32_seeds[seed] for seed in variant["seeds"] if seed in fp32_seeds)
         verdicts.append({"variant": variant["name"],
-                         **paired.judge(variant["title"], title, mean, found, about["margin"])})
+                         **paired.judge(variant["title"], title, mean, found, about["margin"],
+                                        control and control[metric])})
     return verdicts
 
 

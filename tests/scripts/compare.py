@@ -64,7 +64,7 @@ def without_timing(found):
 # ---- whole comparisons ----
 
 
-MORE = ["--stock", "--variant", "static:loss_scale=64,layer6.mixed_precision=0", "--samples", 1]
+MORE = ["--stock", "--control", "--variant", "static:loss_scale=64,layer6.mixed_precision=0", "--samples", 1]
 
 
 def check_more_variants(folder):
@@ -73,12 +73,12 @@ def check_more_variants(folder):
     assert "mixed precision, seed" not in re.sub(r"(?m)^  .*", "", said), said
     found = report(folder / "whole")
     names = [v["name"] for v in found["variants"]]
-    assert names == ["fp32", "mixed", "static", "stock"], names
-    assert [v["variant"] for v in found["verdicts"]] == names[1:]
+    assert names == ["fp32", "mixed", "static", "control", "stock"], names
+    assert [v["variant"] for v in found["verdicts"]] == ["mixed", "static", "stock"]
     assert found["verdicts"][0]["sentence"] in said
     assert len(found["notes"]) == 1 and "1x1 convolution" in found["notes"][0], found["notes"]
     runs = {run["name"]: run for run in found["runs"]}
-    assert len(runs) == 7 and all(run["finished"] for run in runs.values())
+    assert len(runs) == 9 and all(run["finished"] for run in runs.values())
     for seed in (1, 2):
         fp32, mixed = runs["fp32-%d" % seed], runs["mixed-%d" % seed]
         first = [run["curves"]["loss"][0][1] for run in (fp32, mixed)]
@@ -86,6 +86,8 @@ def check_more_variants(folder):
         assert fp32["maps"] != mixed["maps"] and mixed["numerics"]["scale_max"] > 1
         assert mixed["cost"]["images_per_second"] > 0 and mixed["cost"]["peak_memory_mb"] > 1
     assert runs["static-1"]["numerics"]["scale_min"] == runs["static-1"]["numerics"]["scale_max"] == 64
+    assert runs["fp32-1"]["curves"]["loss"][0] == runs["control-1"]["curves"]["loss"][0]
+    assert runs["fp32-1"]["curves"]["loss"] != runs["control-1"]["curves"]["loss"]
     assert runs["fp32-1"]["curves"]["loss"][0] != runs["fp32-2"]["curves"]["loss"][0]
     assert "mixed precision" not in (folder / "whole/runs/stock-1/train.log").read_text()
     assert len(runs["stock-1"]["curves"]["map"]) == len(runs["fp32-1"]["curves"]["map"]) > 5

@@ -105,9 +105,9 @@ def test_seeds_needed():
 
 
 def test_verdicts():
-    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01, image_se=0.0):
+    def judge(low, high, mean=0.0, n=5, fp32=0.7, sd=0.01, image_se=0.0, control=None):
         return paired.judge("bf16", "mAP50", fp32, {"low": low, "high": high, "mean": mean,
-                            "seeds": n, "sd": sd, "image_se": image_se}, 0.01)
+                            "seeds": n, "sd": sd, "image_se": image_se}, 0.01, control)
 
     assert judge(-0.009, 0.01)["verdict"] == "equal"
     assert "equals FP32's within ±0.01: difference +0.000" in judge(-0.009, 0.01)["sentence"]
@@ -125,8 +125,22 @@ def test_verdicts():
     assert "images" not in many["sentence"]
     assert "more validation images" in judge(-0.02, 0.02, image_se=0.004)["sentence"]
     two = judge(-0.02, 0.015, n=2)["sentence"]
-    assert "about 13 seeds" in two and "two seeds hardly tell how much" in two, two
+    assert "about 13 seeds" in two and "2 seeds hardly tell how much" in two, two
     assert judge(0, 0, n=1)["verdict"] == "none"
+    for n in (2, 3, 4):  # however clear it looks
+        few = judge(-0.103, -0.019, -0.061, n=n)
+        assert few["verdict"] == judge(-0.001, 0.001, n=n)["verdict"] == "none", few
+        assert few["seeds_needed"] == 13 and "it takes 5 at least" in few["sentence"], few
+        assert judge(-0.001, 0.001, n=n, sd=0.0001)["seeds_needed"] == 5
+    # The control's runs: t4(.975) = 2.7764, so with sd 0.01 the mean of five is within 0.012417.
+    control = {"sd": 0.01, "seeds": 5}
+    assert judge(-0.03, -0.001, -0.0125, control=control)["verdict"] == "worse"
+    inside = judge(-0.03, -0.001, -0.0124, control=control)
+    assert inside["verdict"] == "none" and inside["seeds_needed"] == 6, inside
+    assert "up to 0.012 apart too. It would take about 6 seeds to tell." in inside["sentence"], inside
+    assert judge(0.001, 0.03, 0.0001, control=control)["seeds_needed"] is None
+    assert judge(-0.008, -0.001, -0.005, control=control)["verdict"] == "equal"
+    assert judge(-0.03, -0.001, -0.0124, control={"sd": None, "seeds": 1})["verdict"] == "worse"
     assert "hardly" not in judge(0, 0)["sentence"]
     assert judge(0, 0, fp32=0.05)["verdict"] == "none"  # nothing learned, nothing to compare
 
@@ -154,10 +168,15 @@ def keys(text, section=0):
 
 
 def test_cfgs():
-    fp32, mixed, custom, stock = cfgs.standard_variants(
-        ["x:loss_scale=128,steps=1,2,layer1.mixed_precision=0"], True)
+    fp32, mixed, custom, control, stock = cfgs.standard_variants(
+        ["x:loss_scale=128,steps=1,2,layer1.mixed_precision=0"], True, True)
     net = keys(fp32.apply(CFG, 3))
     assert net["amp_dtype"] == "fp32" and net["seed"] == "3" and "loss_scale_window" not in net, net
+    assert keys(control.apply(CFG, 3)) == {**net, "learning_rate": "0.0010001"}  # Darknet's default is 0.001
+    rated = CFG.replace("policy", "learning_rate=.004\npolicy")
+    assert keys(control.apply(rated, 3)) == {**keys(fp32.apply(rated, 3)), "learning_rate": "0.0040004"}
+    fails(lambda: control.apply(rated.replace(".004", "x"), 1), "learning_rate", "'x' is not a number")
+    assert len(cfgs.standard_variants([], False, False)) == 2
     net = keys(mixed.apply(CFG, 3, 500))
     assert net["loss_scale_window"] == "30" and net["mixed_precision"] == "1", net
     assert net["steps"] == "300,450" and net["max_batches"] == "500" and net["batch"] == "4", net
@@ -177,7 +196,7 @@ def test_cfgs():
         wrong = CFG.replace("max_batches=1000", broken)
         fails(lambda wrong=wrong: mixed.apply(wrong, 1), "max_batches", "not a whole number")
     fails(lambda: mixed.apply(CFG.replace("900", "9h"), 1, 100), "steps", "'9h' is not a whole number")
-    fails(lambda: cfgs.standard_variants(["x:a=1", "x:b=1"], False), "--variant x", "twice")
+    fails(lambda: cfgs.standard_variants(["x:a=1", "x:b=1"], False, False), "--variant x", "twice")
     fails(lambda: cfgs.parse_variant("x:layer2.a=1").apply(CFG, 1), "2 layers, none is layer 2")
 
 
