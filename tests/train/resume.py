@@ -238,7 +238,7 @@ def check_other_programs(root):
     """Weights files are Darknet's, and a cfg without our key neither makes nor reads sidecars."""
     folder = toyset.make(root / "others", net_keys=AMP)
     train(folder, 2, "a.backup")
-    change_cfg(folder, AMP + "\namp_dtype=fp16", "")
+    change_cfg(folder, AMP + "amp_dtype=fp16", "")
     stock = train(folder, 0, "copy.backup", "a.backup", program=STOCK)
     assert (folder / "copy.backup").read_bytes() == (folder / "a.backup").read_bytes()
     linked = train(folder, 0, "copy2.backup", "a.backup")

@@ -65,7 +65,7 @@ static void check_refused(network *net, const network *before, const char *tenso
     CHECK(!amp_divergence_suspect(&step->divergence));
 }
 
-static const char keys[] = "mixed_precision=1\nseed=3\nloss_scale_init=64\n";
+static const char keys[] = "mixed_precision=1\namp_dtype=fp16\nseed=3\nloss_scale_init=64\n";
 
 AMP_TEST(a_value_that_is_not_finite_is_told_with_its_image)
 {
