@@ -286,9 +286,9 @@ def check_refused(root):
     train(folder, 2, "expected.backup", "none.backup")
     older = train(folder, 2, "older.backup") and pair(folder, "older.backup")[1]
     flipped = sidecar[:-30] + bytes([sidecar[-30] ^ 8]) + sidecar[-29:]
-    newer = sidecar[:8] + b"\2" + sidecar[9:]
+    newer = sidecar[:8] + b"\3" + sidecar[9:]
     for bad, reason in ((sidecar[:-1], "is cut off"), (b"", "is cut off"), (flipped, "is damaged"),
-                        (newer, "has format version 2"), (older, "belongs to other weights")):
+                        (newer, "has format version 3"), (older, "belongs to other weights")):
         (folder / "a.backup").write_bytes(weights)
         (folder / "a.backup.amp").write_bytes(bad)
         said = train(folder, 2, "b.backup", "a.backup")
