@@ -90,6 +90,8 @@ def paste(folder, result):
 
 def with_keys(folder, keys):
     cfg = (folder / "toy.cfg").read_text()
+    if "amp_dtype" in keys:
+        cfg = cfg.replace("amp_dtype=fp16\n", "")
     (folder / "toy.cfg").write_text(cfg.replace("seed=1\n", "seed=1\n" + keys, 1))
 
 
@@ -204,7 +206,8 @@ def check_dtypes(folder):
     assert said.returncode == 1 and not said.stdout, said
     assert "amp_dtype=fp32" in said.stderr and "nothing to compare" in said.stderr, said.stderr
     for keys in ("", "amp_dtype=bf16\n"):  # a user who has not decided yet
-        (folder / "toy.cfg").write_text(cfg.replace("mixed_precision=1\n", keys, 1))
+        undecided = cfg.replace("mixed_precision=1\n", "", 1)
+        (folder / "toy.cfg").write_text(undecided.replace("amp_dtype=fp16\n", keys or "amp_dtype=fp16\n"))
         said = run(folder, "amp", "check", "toy.data", "toy.cfg")
         assert said.returncode == 0 and "checked as if it were" in said.stdout, said
         assert check(folder, status=0)["precision"] == ("bf16" if keys else "fp16")

@@ -136,7 +136,8 @@ def check_no_loss(folder):
 def check_left_fp16(folder):
     """The numbers are of what runs after layers have left FP16."""
     (folder / "large.cfg").write_text(
-        "[net]\nbatch=2\nheight=8\nwidth=8\nchannels=3\nmixed_precision=1\n[convolutional]\nsize=3\npad=1\n"
+        "[net]\nbatch=2\nheight=8\nwidth=8\nchannels=3\nmixed_precision=1\namp_dtype=fp16\n"
+        "[convolutional]\nsize=3\npad=1\n"
         "filters=8\nactivation=linear\n[upsample]\nstride=2\nscale=1000000\n[maxpool]\nsize=2\nstride=2\n"
         "[avgpool]\n[softmax]\n[cost]\n")
     told = profile(folder, "large.cfg", "--json")

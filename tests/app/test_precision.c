@@ -25,6 +25,7 @@ static void begin_with(const char *net_keys, double scale)
     file = amp_cfg_parse("a.cfg", cfg, strlen(cfg), err, sizeof err);
     REQUIRE(file);
     REQUIRE(!amp_options_read(file, &options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&options, false, false);
     net = amp_net_describe(file, 0, 0, true, err, sizeof err);
     REQUIRE(net && !amp_precision_init(&p, net, file, &options));
     p.scale = scale;
