@@ -1,12 +1,11 @@
-/* Decides which library plans a convolution has and which of the ways to use them it takes. Every
- * choice follows one pattern: the environment can force or forbid a way (settings.h); otherwise
- * the way must be possible for the shape, and then win a timed contest (libs/contest.h). Knows
- * nothing of tensors' addresses or of how work memory is laid out. */
+/* Decides which library plans a convolution has, in which type it asks for results, and which of
+ * the ways to use plans it takes. Every choice of a way follows one pattern: the environment can
+ * force or forbid a way (settings.h); otherwise the way must be possible for the shape, and then
+ * win a timed contest (libs/contest.h). Knows nothing of tensors' addresses or of how work memory
+ * is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
-#include "conv_problem.h"
-#include "conv_kernels.h"
 #include "kernels/cuda/libs/plan_cache.h"
 #include "kernels/cuda/runtime/settings.h"
 
@@ -64,6 +63,28 @@ struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct a
     if (plan) return plan;
     *result = *result == conv->operand ? AMPK_FP32 : conv->operand;
     return ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+}
+
+/* First choice: the library writes y itself. That needs a dense y without padding, of a type that
+ * a plan writes. Otherwise the library writes work memory, and a kernel moves the result to y. */
+struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
+                                                enum ampk_tc_pass pass, const struct ampk_tensor *y,
+                                                int padded, bool accumulate)
+{
+    char why[400];
+    bool direct =
+        ampk_conv_is_direct(y, conv->operand, padded) || ampk_conv_is_direct(y, AMPK_FP32, padded);
+    struct ampk_conv_output o = {.dtype = y->dtype};
+    if (direct)
+        o.plan = ampk_conv_find_plan(ctx, conv, pass, y->dtype, accumulate, why, sizeof why);
+    o.direct = o.plan != NULL;
+    if (o.direct) return o;
+    /* The result must be rounded once only. So the library writes FP32 if it can, and the kernel
+     * that stores y rounds. If y has the operands' type and nothing is added, the library may
+     * round instead, and the kernel only moves 16-bit values. */
+    o.dtype = y->dtype == conv->operand && !accumulate ? conv->operand : AMPK_FP32;
+    o.plan = ampk_conv_find_plan_like(ctx, conv, pass, &o.dtype);
+    return o;
 }
 
 /* Chooses the type of the weight gradient. FP32 loses nothing. Where it is slower, take 16 bits

@@ -1,6 +1,6 @@
 /* Lists cuDNN's engines and settings for a problem, rejects those that cudnn_plan.h rules out, and
  * makes and runs plans. Must not time them: choose.c does. */
-#include "cudnn_plan.h"
+#include "libraries.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,7 @@ bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     return engine->cudnn != NULL;
 }
 
-/* An algorithm that this device or version cannot use wants SIZE_MAX bytes (gemm_cublaslt.h), so
+/* An algorithm that this device or version cannot use wants SIZE_MAX bytes (libraries.h), so
  * the limit rejects it, too. */
 bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                       struct ampk_tc_engine *engine, const cublasLtMatmulAlgo_t *algorithm,

@@ -262,7 +262,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 /* ---- operations ---- */
 
-/* The cover of sums: few blocks, many rows for each thread (sums.h). */
+/* The cover of sums: few blocks, many rows for each thread (rows.h). */
 extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
                                         const struct ampk_bn_statistics *statistics)
 {

@@ -4,7 +4,7 @@
 #define AMPK_CUDA_BATCHNORM_H
 
 #include "activation.h"
-#include "sums.h"
+#include "rows.h"
 
 /* to = from[channel...], four values at a time if the address allows it. */
 template <int N>

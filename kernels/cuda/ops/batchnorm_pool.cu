@@ -5,7 +5,6 @@
  * sides. The last cells may belong to no window. Passes over memory: forward reads y and writes
  * the maxima and their places; both of backward's kernels read y and these two, and the second
  * writes dy. */
-#include "argmax.h"
 #include "batchnorm.h"
 
 /* ---- cells ---- */

@@ -1,5 +1,5 @@
-/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region
- * have files of their own. */
+/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region are
+ * in heads.cu. */
 #include "loss.h"
 
 /* ---- softmax ---- */
