@@ -9,7 +9,6 @@
 
 #include "kernels/conv_shape.h"
 #include "kernels/cuda/runtime/backend.h"
-#include "kernels/cuda/runtime/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>

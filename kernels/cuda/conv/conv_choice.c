@@ -1,13 +1,12 @@
 /* Decides which library plans a convolution has, in which type it asks for results, and which of
  * the ways to use plans it takes. Every choice of a way follows one pattern: the environment can
- * force or forbid a way (settings.h); otherwise the way must be possible for the shape, and then
- * win a timed contest (libs/contest.h). Knows nothing of tensors' addresses or of how work memory
+ * force or forbid a way (context.h); otherwise the way must be possible for the shape, and then
+ * win a timed contest (libs/contest.c). Knows nothing of tensors' addresses or of how work memory
  * is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
 #include "kernels/cuda/libs/plan_cache.h"
-#include "kernels/cuda/runtime/settings.h"
 
 #include <limits.h>
 

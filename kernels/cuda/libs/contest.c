@@ -130,24 +130,13 @@ const float *ampk_tc_read_spread(struct ampk_context *ctx, struct ampk_tc_bench 
     return ampk_tc_bench_read(b, vectors, 2 * c, to);
 }
 
-bool ampk_tc_is_near(double a, double b, double bound)
-{
-    return fabs(a - b) <= bound;
-}
-
-double ampk_tc_slack_of_sums(double count)
-{
-    double root = sqrt(count);
-    return 0x1p-7 / root + 0x1p-23 * root;
-}
-
 bool ampk_tc_statistics_agree(int channels, const float *a, const float *b, double slack)
 {
     const float *a_variance = a + channels, *b_variance = b + channels;
     for (int c = 0; c < channels; c++) {
         double square = a_variance[c] + (double)a[c] * a[c];
-        bool mean = ampk_tc_is_near(a[c], b[c], slack * sqrt(square));
-        if (!mean || !ampk_tc_is_near(a_variance[c], b_variance[c], 4 * slack * square))
+        bool mean = fabs((double)a[c] - b[c]) <= slack * sqrt(square);
+        if (!mean || !(fabs((double)a_variance[c] - b_variance[c]) <= 4 * slack * square))
             return false;
     }
     return true;

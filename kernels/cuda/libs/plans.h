@@ -198,14 +198,6 @@ struct ampk_bn_statistics ampk_tc_statistics_at(float *vectors, size_t channels)
 const float *ampk_tc_read_spread(struct ampk_context *, struct ampk_tc_bench *,
                                  const struct ampk_tensor *, float *vectors, float *to);
 
-/* ---- how far the statistics of two ways may differ ---- */
-
-bool ampk_tc_is_near(double a, double b, double bound);
-/* Slack for sums of the same result, before or after it was rounded to FP16, over `count` values.
- * These roundings have no common direction, and 8 / sqrt(n) of 2^-10 is more than is left of them
- * in a mean. 2^-23 sqrt(n) is for the sums' own roundings: an engine that adds n/64 values in a
- * row has no more. */
-double ampk_tc_slack_of_sums(double count);
 /* Whether means, and variances behind them, agree in every channel, where those of `a` are right.
  * R is the root of the mean of a channel's squares: if the mean may be off by slack * R, the mean
  * of the squares and the square of the mean may each be off by 2 slack * R^2. */
