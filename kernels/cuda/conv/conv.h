@@ -51,11 +51,6 @@ struct ampk_conv {
 struct ampk_tc *ampk_conv_libraries(struct ampk_context *ctx, char *err, size_t err_size);
 /* Closes the libraries. The caller has destroyed the context's convolutions. */
 void ampk_cuda_conv_end(struct ampk_context *ctx);
-/* The plan for this pass, made when first wanted. NULL if there is none; why says the reason, the
- * first time only. */
-struct ampk_tc_plan *ampk_conv_find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
-                                         enum ampk_tc_pass pass, enum ampk_dtype result,
-                                         bool accumulate, char *why, size_t why_size);
 /* A plan with a result of type *result. If there is none, a plan with the other type that
  * libraries have, which replaces *result. */
 struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -20,12 +20,10 @@ static const int THREADS = 256;
  * The tile lies in shared memory tap by tap, and taps start 4 banks apart. Threads that take
  * neighbouring values of [c][taps] then find them in different banks. */
 
-static const int AMPK_TILE_TAPS = 32, AMPK_TILE_VALUES = 2048, AMPK_TILE_CHANNELS = 8,
-                 AMPK_TILE_BANKS = 32;
-static const int AMPK_TILE_FLOATS =
-    AMPK_TILE_VALUES + AMPK_TILE_TAPS * (AMPK_TILE_BANKS - AMPK_TILE_CHANNELS + 4);
+static const int TILE_TAPS = 32, TILE_VALUES = 2048, TILE_CHANNELS = 8, TILE_BANKS = 32;
+static const int TILE_FLOATS = TILE_VALUES + TILE_TAPS * (TILE_BANKS - TILE_CHANNELS + 4);
 
-struct ampk_conv_tiles {
+struct weight_tiles {
     int filters, c, taps, padded_c; /* as ampk_conv_weights has them */
     int channels, covered, pitch;   /* of a tile: channels, taps, floats from tap to tap */
     int down, across;               /* tiles of a filter */
@@ -38,71 +36,69 @@ struct ampk_conv_tiles {
 
 /* Cuts each filter into tiles of about one size, with a channel count that fills whole 16-byte
  * loads. */
-static inline ampk_conv_tiles ampk_cut_weights(struct ampk_conv_weights w)
+static weight_tiles cut_weights(struct ampk_conv_weights w)
 {
     if (w.taps == 1 && w.c == w.padded_c) { /* both orders are the same: treat all as one filter */
         w.c = w.padded_c = w.k * w.c;
         w.k = 1;
     }
-    ampk_conv_tiles t = {};
+    weight_tiles t = {};
     t.filters = w.k;
     t.c = w.c;
     t.taps = w.taps;
     t.padded_c = w.padded_c;
-    t.covered = w.taps < AMPK_TILE_TAPS ? w.taps : AMPK_TILE_TAPS;
+    t.covered = w.taps < TILE_TAPS ? w.taps : TILE_TAPS;
     t.across = (w.taps + t.covered - 1) / t.covered;
-    const int most = AMPK_TILE_VALUES / t.covered / AMPK_TILE_CHANNELS * AMPK_TILE_CHANNELS;
+    const int most = TILE_VALUES / t.covered / TILE_CHANNELS * TILE_CHANNELS;
     t.down = (w.c + most - 1) / most;
     const int each = (w.c + t.down - 1) / t.down;
-    t.channels = (each + AMPK_TILE_CHANNELS - 1) / AMPK_TILE_CHANNELS * AMPK_TILE_CHANNELS;
-    t.pitch = (t.channels + AMPK_TILE_BANKS - 1) / AMPK_TILE_BANKS * AMPK_TILE_BANKS + 4;
+    t.channels = (each + TILE_CHANNELS - 1) / TILE_CHANNELS * TILE_CHANNELS;
+    t.pitch = (t.channels + TILE_BANKS - 1) / TILE_BANKS * TILE_BANKS + 4;
     return t;
 }
 
 /* Whether threads can move 16 bytes at once: packed elements of these tiles that begin at a
  * multiple of 16 bytes; and floats of [c][taps] that begin at dst. */
-static inline bool ampk_is_wide_packed(const ampk_conv_tiles &t, enum ampk_dtype dtype)
+static bool is_wide_packed(const weight_tiles &t, enum ampk_dtype dtype)
 {
     return t.padded_c % (16 / (int)ampk_dtype_bytes(dtype)) == 0;
 }
 
-static inline bool ampk_is_wide_in_order(const ampk_conv_tiles &t, const float *dst)
+static bool is_wide_in_order(const weight_tiles &t, const float *dst)
 {
     return t.across == 1 && ampk_fits<float, 4>(dst, (size_t)t.c * t.taps);
 }
 
 /* Where a block's tile begins: filter, channel and tap. */
-struct ampk_conv_tile {
+struct weight_tile {
     size_t filter;
     int channel, tap;
 };
 
-static __device__ __forceinline__ ampk_conv_tile ampk_find_tile(const ampk_conv_tiles &t,
-                                                                unsigned block)
+static __device__ __forceinline__ weight_tile find_tile(const weight_tiles &t, unsigned block)
 {
     const unsigned tiles = (unsigned)t.down * t.across, tile = block % tiles;
     return {block / tiles, (int)(tile / t.across) * t.channels, (int)(tile % t.across) * t.covered};
 }
 
 /* Index of the tile's first value in [k][taps][padded c], and in [k][c][taps]. */
-static __device__ __forceinline__ size_t ampk_place_packed(const ampk_conv_tiles &t,
-                                                           const ampk_conv_tile &at)
+static __device__ __forceinline__ size_t place_packed(const weight_tiles &t, const weight_tile &at)
 {
     return (at.filter * t.taps + at.tap) * t.padded_c + at.channel;
 }
 
-static __device__ __forceinline__ size_t ampk_place_in_order(const ampk_conv_tiles &t,
-                                                             const ampk_conv_tile &at)
+static __device__ __forceinline__ size_t place_in_order(const weight_tiles &t,
+                                                        const weight_tile &at)
 {
     return (at.filter * t.c + at.channel) * t.taps + at.tap;
 }
 
 /* Loads a tile with all threads of a block, N channels of a tap at once. */
 template <int N, typename From>
-static __device__ __forceinline__ void
-ampk_load_tile(const ampk_conv_tiles &t, const ampk_conv_tile &at, const From *packed, float *tile)
+static __device__ __forceinline__ void load_tile(const weight_tiles &t, const weight_tile &at,
+                                                 const From *packed, float *tile)
 {
-    packed += ampk_place_packed(t, at);
+    packed += place_packed(t, at);
     const int runs = t.channels / N;
     for (int i = threadIdx.x; i < runs * t.covered; i += blockDim.x) {
         const int tap = i / runs, c = i % runs * N;
@@ -152,19 +148,19 @@ struct gradient {
     const void *packed;
     float *dst;
     uint32_t *amax;
-    ampk_conv_tiles tiles;
+    weight_tiles tiles;
     bool wide_packed, wide_dst; /* 16 bytes at once */
 };
 
 /* Stores N values of [c][taps] at once; returns the largest magnitude, taken before the factor. N
  * neighbours may cross from one channel to the next: c and tap advance value by value. */
 template <int N>
-static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const ampk_conv_tile &at,
+static __device__ __forceinline__ uint32_t store_tile(const gradient &g, const weight_tile &at,
                                                       const float *tile, float factor,
                                                       bool accumulate)
 {
-    const ampk_conv_tiles &t = g.tiles;
-    float *dst = g.dst + ampk_place_in_order(t, at);
+    const weight_tiles &t = g.tiles;
+    float *dst = g.dst + place_in_order(t, at);
     uint32_t largest = 0;
     for (int i = threadIdx.x * N; i < t.channels * t.covered; i += THREADS * N) {
         int c = i / t.covered, tap = i % t.covered;
@@ -189,15 +185,15 @@ template <typename From>
 static __global__ void __launch_bounds__(THREADS)
     add_gradients(const ampk_list<gradient> list, float factor, bool accumulate)
 {
-    alignas(16) __shared__ float tile[AMPK_TILE_FLOATS];
+    alignas(16) __shared__ float tile[TILE_FLOATS];
     const int item = ampk_find_item(list);
     const gradient &g = list.items[item];
-    const ampk_conv_tile at = ampk_find_tile(g.tiles, blockIdx.x - list.first_block[item]);
+    const weight_tile at = find_tile(g.tiles, blockIdx.x - list.first_block[item]);
     const From *packed = static_cast<const From *>(g.packed);
     if (g.wide_packed)
-        ampk_load_tile<ampk_wide<From>::elements>(g.tiles, at, packed, tile);
+        load_tile<ampk_wide<From>::elements>(g.tiles, at, packed, tile);
     else
-        ampk_load_tile<1>(g.tiles, at, packed, tile);
+        load_tile<1>(g.tiles, at, packed, tile);
     __syncthreads();
     uint32_t largest;
     if (g.wide_dst)
@@ -211,9 +207,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 static gradient make_item(const struct ampk_conv_gradient &from)
 {
-    gradient g = {from.packed, from.dst, from.amax, ampk_cut_weights(from.layout), false, false};
-    g.wide_packed = ampk_is_wide_packed(g.tiles, from.dtype);
-    g.wide_dst = ampk_is_wide_in_order(g.tiles, from.dst);
+    gradient g = {from.packed, from.dst, from.amax, cut_weights(from.layout), false, false};
+    g.wide_packed = is_wide_packed(g.tiles, from.dtype);
+    g.wide_dst = is_wide_in_order(g.tiles, from.dst);
     return g;
 }
 
@@ -282,7 +278,7 @@ template <typename Rule> struct weight_update {
     void *packed;
     uint32_t *amax;
     ampk_updated<Rule> weights;
-    ampk_conv_tiles tiles;
+    weight_tiles tiles;
     bool wide_gradient, wide_in_order, wide_packed; /* 16 bytes at once */
     bool tf32;
 };
@@ -291,11 +287,11 @@ template <typename Rule> struct weight_update {
  * gradient: no other thread reads that place. Returns the largest magnitude. */
 template <int N, typename Rule>
 static __device__ __forceinline__ uint32_t update_tile(const weight_update<Rule> &u,
-                                                       const Rule &rule, const ampk_conv_tile &at,
+                                                       const Rule &rule, const weight_tile &at,
                                                        float *tile)
 {
-    const ampk_conv_tiles &t = u.tiles;
-    const size_t first = ampk_place_in_order(t, at);
+    const weight_tiles &t = u.tiles;
+    const size_t first = place_in_order(t, at);
     uint32_t largest = 0;
     for (int i = threadIdx.x * N; i < t.channels * t.covered; i += THREADS * N) {
         int c = i / t.covered, tap = i % t.covered, place[N];
@@ -322,10 +318,10 @@ static __device__ __forceinline__ uint32_t update_tile(const weight_update<Rule>
 
 /* Packs N channels of a tap at once. Channels behind the last are padding. */
 template <int N, typename To>
-static __device__ __forceinline__ void pack_tile(const ampk_conv_tiles &t, const ampk_conv_tile &at,
+static __device__ __forceinline__ void pack_tile(const weight_tiles &t, const weight_tile &at,
                                                  const float *tile, bool tf32, To *packed)
 {
-    packed += ampk_place_packed(t, at);
+    packed += place_packed(t, at);
     const int runs = t.channels / N;
     for (int i = threadIdx.x; i < runs * t.covered; i += THREADS) {
         const int tap = i / runs, c = i % runs * N;
@@ -347,15 +343,15 @@ template <typename From, typename To, typename Rule>
 static __global__ void __launch_bounds__(THREADS)
     update_weights(const ampk_list<weight_update<Rule>> list, const Rule rule)
 {
-    alignas(16) __shared__ float tile[AMPK_TILE_FLOATS];
+    alignas(16) __shared__ float tile[TILE_FLOATS];
     const int item = ampk_find_item(list);
     const weight_update<Rule> &u = list.items[item];
-    const ampk_conv_tile at = ampk_find_tile(u.tiles, blockIdx.x - list.first_block[item]);
+    const weight_tile at = find_tile(u.tiles, blockIdx.x - list.first_block[item]);
     const From *gradient = static_cast<const From *>(u.gradient);
     if (gradient && u.wide_gradient)
-        ampk_load_tile<ampk_wide<From>::elements>(u.tiles, at, gradient, tile);
+        load_tile<ampk_wide<From>::elements>(u.tiles, at, gradient, tile);
     else if (gradient)
-        ampk_load_tile<1>(u.tiles, at, gradient, tile);
+        load_tile<1>(u.tiles, at, gradient, tile);
     __syncthreads();
     uint32_t largest;
     if (u.wide_in_order)
@@ -383,13 +379,12 @@ static weight_update<Rule> make_item(const struct ampk_conv_update &from, const 
     u.packed = from.packed;
     u.amax = from.amax;
     u.weights = ampk_updated_by(rule, *from.param);
-    u.tiles = ampk_cut_weights(from.layout);
-    u.wide_gradient = ampk_is_wide_packed(u.tiles, from.dtype);
-    u.wide_packed = ampk_is_wide_packed(u.tiles, ampk_tc_operand(from.compute));
-    u.wide_in_order =
-        ampk_is_wide_in_order(u.tiles, u.weights.w) && ampk_is_wide_in_order(u.tiles, sum);
+    u.tiles = cut_weights(from.layout);
+    u.wide_gradient = is_wide_packed(u.tiles, from.dtype);
+    u.wide_packed = is_wide_packed(u.tiles, ampk_tc_operand(from.compute));
+    u.wide_in_order = is_wide_in_order(u.tiles, u.weights.w) && is_wide_in_order(u.tiles, sum);
     for (float *state : u.weights.state)
-        u.wide_in_order = u.wide_in_order && ampk_is_wide_in_order(u.tiles, state);
+        u.wide_in_order = u.wide_in_order && is_wide_in_order(u.tiles, state);
     u.tf32 = from.compute == AMPK_COMPUTE_TF32;
     return u;
 }

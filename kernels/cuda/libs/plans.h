@@ -1,5 +1,6 @@
 /* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt. Each file uses those above it:
  *
+ *  problem    what a convolution's passes ask of a library (tensor_core.h)
  *  cudnn_graph, cudnn_plan, gemm_cublaslt, plan_cache   the libraries, and the file of plans
  *  engine     one engine of a library: set up, run, named
  *  bench      operands and memory to run engines on, and the clock; messages, and faults kept for
@@ -19,9 +20,6 @@
 
 enum {
     AMPK_TC_TIMED_RUNS = 5,
-    AMPK_TC_WORKSPACE = 256 << 20, /* bytes; a plan may not want more */
-    AMPK_TC_WORKSPACE_FP32 =
-        1 << 30,       /* bytes: in FP32, all but one of cuDNN's engines may want 507 MiB */
     AMPK_TC_KEY = 512, /* room for a plan's key in the cache */
     AMPK_TC_VALUE = 512,
     AMPK_TC_CHOICE = AMPK_TC_VALUE - 32, /* room for a choice in a value, behind its time */

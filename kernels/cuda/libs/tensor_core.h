@@ -110,7 +110,7 @@ struct ampk_tc;
 struct ampk_tc_plan;
 
 struct ampk_tc_settings {
-    size_t workspace_limit; /* bytes that a plan may ask for at most (plans.h may lower it) */
+    size_t workspace_limit; /* bytes that a plan may ask for at most (engine.c may lower it) */
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
     bool search;  /* go on from what the library names, to other settings of its engines */
     bool untimed; /* do not time: take what the library expects to be fast for problems that are not
