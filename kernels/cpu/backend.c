@@ -261,7 +261,8 @@ FORWARD(bias_act_backward,
          uint32_t *db_amax),
         (ctx, out, activation, d, dy, dbias, dy_amax, db_amax))
 
-#define FORWARDED(operation) .operation = operation,
+#define FORWARDED(operation)     .operation = operation,
+#define COMPUTED_ONCE(operation) .operation = ampk_cpu_##operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .multiplies_bf16 = multiplies_bf16,
                                       .context_create = context_create,
@@ -274,11 +275,4 @@ const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .write = memory_copy,
                                       .fill_zero = fill_zero,
                                       .maxpool_index_bytes = maxpool_index_bytes,
-                                      .conv_create = ampk_cpu_conv_create,
-                                      .conv_destroy = ampk_cpu_conv_destroy,
-                                      .conv_set_weights = ampk_cpu_conv_set_weights,
-                                      .conv_forward = ampk_cpu_conv_forward,
-                                      .conv_bias_forward = ampk_cpu_conv_bias_forward,
-                                      .conv_backward = ampk_cpu_conv_backward,
-                                      .conv_weight_gradients = ampk_cpu_conv_weight_gradients,
-                                      AMPK_CPU_OPERATIONS(FORWARDED)};
+                                      AMPK_CPU_CONV(COMPUTED_ONCE) AMPK_CPU_OPERATIONS(FORWARDED)};

@@ -6,7 +6,7 @@
  * pieces are double, because there are many. Operands of one dtype in NHWC are used where they
  * are. Any other mixture goes through small FP32 blocks, so that each kernel exists for one dtype
  * at a time. */
-#include "batchnorm.h"
+#include "arithmetic.h"
 
 #include <string.h>
 
@@ -430,8 +430,8 @@ void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *
     }
 }
 
-uint32_t AMPK_CPU(store_sums)(const float *source, const struct ampk_region *y, const float *shift,
-                              float *sums, float *squares)
+uint32_t AMPK_CPU(rows_store_sums)(const float *source, const struct ampk_region *y,
+                                   const float *shift, float *sums, float *squares)
 {
     struct job job = {.kernel = store_sums_tile,
                       .source = source,
@@ -442,8 +442,8 @@ uint32_t AMPK_CPU(store_sums)(const float *source, const struct ampk_region *y, 
     return run_region(&job, y);
 }
 
-uint32_t AMPK_CPU(store_bias)(const float *source, const struct ampk_region *y, const float *bias,
-                              enum ampk_activation activation)
+uint32_t AMPK_CPU(rows_store_bias)(const float *source, const struct ampk_region *y,
+                                   const float *bias, enum ampk_activation activation)
 {
     struct job job = {.kernel = store_bias_tile,
                       .source = source,
@@ -471,8 +471,8 @@ static uint32_t run_sums(struct ampk_context *ctx, const struct job *job,
 }
 
 /* The subtraction in `spread` is double, because it cancels. */
-void AMPK_CPU(finish_statistics)(float *partial, size_t count, size_t values, size_t c,
-                                 const struct ampk_bn_statistics *s)
+void AMPK_CPU(rows_finish_statistics)(float *partial, size_t count, size_t values, size_t c,
+                                      const struct ampk_bn_statistics *s)
 {
     float *sums = partial;
     AMPK_CPU(add_partial)(partial, count, 2 * c, sums);
@@ -498,7 +498,7 @@ void AMPK_CPU(bn_statistics)(struct ampk_context *ctx, const struct ampk_tensor 
     size_t pieces = piece_count(y) * y->n, values = (size_t)y->n * y->h * y->w;
     float *partial = job_memory(ctx, y, 2, 0);
     run(&job, y, ctx->threads, 2, partial);
-    AMPK_CPU(finish_statistics)(partial, pieces, values, (size_t)y->c, s);
+    AMPK_CPU(rows_finish_statistics)(partial, pieces, values, (size_t)y->c, s);
 }
 
 void AMPK_CPU(bn_act_forward)(struct ampk_context *ctx, const struct ampk_tensor *y,

@@ -5,7 +5,7 @@
  * odd sides. The last cells may belong to no window. Vectors run along the channels. A piece of
  * the work is some rows of cells of one image; the shape alone decides how many. Sums over a piece
  * are FP32, sums over pieces double. */
-#include "batchnorm.h"
+#include "arithmetic.h"
 
 #include <assert.h>
 #include <float.h>

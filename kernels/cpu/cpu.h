@@ -23,8 +23,16 @@
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
     X(dropout) X(dropout_draw) X(activation_forward) X(activation_backward)                        \
-    X(amax) X(scale) X(accumulate) X(copy_many) X(update_sgd)                      \
-    X(update_adam) X(inspect) X(sum_squares)
+    X(amax) X(scale) X(accumulate) X(copy_many) X(update_sgd) X(update_adam)                       \
+    X(inspect) X(sum_squares)
+/* Those of conv.c, which is compiled once. */
+#define AMPK_CPU_CONV(X)                                                                           \
+    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
+    X(conv_backward) X(conv_weight_gradients)
+/* The members of struct ampk_rows. */
+#define AMPK_CPU_ROWS(X)                                                                           \
+    X(load) X(load_bf16) X(round) X(store) X(add) X(add_scaled) X(amax)                            \
+    X(store_sums) X(store_bias) X(finish_statistics)
 /* clang-format on */
 
 /* A run of pixels of one image, and of their channels. */
@@ -104,14 +112,8 @@ void *ampk_memory(struct ampk_context *, size_t bytes);
 /* Makes sure that ampk_memory() can give this much; false when there is not. */
 bool ampk_memory_reserve(struct ampk_context *, size_t bytes);
 
-/* conv.c */
-extern __typeof__(*ampk_cpu.conv_create) ampk_cpu_conv_create;
-extern __typeof__(*ampk_cpu.conv_destroy) ampk_cpu_conv_destroy;
-extern __typeof__(*ampk_cpu.conv_set_weights) ampk_cpu_conv_set_weights;
-extern __typeof__(*ampk_cpu.conv_forward) ampk_cpu_conv_forward;
-extern __typeof__(*ampk_cpu.conv_bias_forward) ampk_cpu_conv_bias_forward;
-extern __typeof__(*ampk_cpu.conv_backward) ampk_cpu_conv_backward;
-extern __typeof__(*ampk_cpu.conv_weight_gradients) ampk_cpu_conv_weight_gradients;
+#define AMPK_CPU_DECLARE_ONCE(name) extern __typeof__(*ampk_cpu.name) ampk_cpu_##name;
+AMPK_CPU_CONV(AMPK_CPU_DECLARE_ONCE)
 
 #ifdef AMPK_ISA
 #define AMPK_JOIN_(a, b, c) a##b##_##c
@@ -120,20 +122,13 @@ extern __typeof__(*ampk_cpu.conv_weight_gradients) ampk_cpu_conv_weight_gradient
 
 #define AMPK_CPU_DECLARE(name) extern __typeof__(*ampk_cpu.name) AMPK_CPU(name);
 AMPK_CPU_OPERATIONS(AMPK_CPU_DECLARE)
-extern __typeof__(*ampk_isa_base.rows.load) AMPK_CPU(rows_load);
-extern __typeof__(*ampk_isa_base.rows.load_bf16) AMPK_CPU(rows_load_bf16);
-extern __typeof__(*ampk_isa_base.rows.round) AMPK_CPU(rows_round);
-extern __typeof__(*ampk_isa_base.rows.store) AMPK_CPU(rows_store);
-extern __typeof__(*ampk_isa_base.rows.add) AMPK_CPU(rows_add);
-extern __typeof__(*ampk_isa_base.rows.add_scaled) AMPK_CPU(rows_add_scaled);
-extern __typeof__(*ampk_isa_base.rows.amax) AMPK_CPU(rows_amax);
-extern __typeof__(*ampk_isa_base.rows.store_sums) AMPK_CPU(store_sums);
-extern __typeof__(*ampk_isa_base.rows.finish_statistics) AMPK_CPU(finish_statistics);
+#define AMPK_CPU_DECLARE_ROWS(name)                                                                \
+    extern __typeof__(*ampk_isa_base.rows.name) AMPK_CPU(rows_##name);
+AMPK_CPU_ROWS(AMPK_CPU_DECLARE_ROWS)
 /* Raises amax to the magnitudes in x; inf in FP16 counts as the smallest that becomes it. */
 void AMPK_CPU(watch_stored)(struct ampk_context *, const struct ampk_tensor *x, uint32_t *amax);
 /* sum[i] = partial[0][i] + ... + partial[count-1][i], in this order; sum may be partial[0]. */
 void AMPK_CPU(add_partial)(const float *partial, size_t count, size_t n, float *sum);
-extern __typeof__(*ampk_isa_base.rows.store_bias) AMPK_CPU(store_bias);
 #endif
 
 /* ---- tensors ---- */

@@ -1,6 +1,6 @@
 /* Dropout and activation, element by element, in memory order. Clipping is missing: Darknet clips
  * on devices only. */
-#include "activation.h"
+#include "arithmetic.h"
 #include "cpu.h"
 #include "kernels/philox.h"
 

@@ -1,4 +1,6 @@
-/* Rows of elements between storage and FP32 (struct ampk_rows). */
+/* What one instruction set offers: rows of elements between storage and FP32 (struct ampk_rows),
+ * and the table of these and of all operations. backend.c picks one of the tables at run time; no
+ * other file of an instruction set calls this one. */
 #include "cpu.h"
 #include "simd.h"
 
@@ -156,3 +158,20 @@ uint32_t AMPK_CPU(rows_amax)(const float *src, size_t n)
         largest = ampk_vec_amax_raise(largest, ampk_vec_load(src, i, AMPK_FP32, n - i), n - i);
     return ampk_vec_amax_get(largest);
 }
+
+/* ---- the table ---- */
+
+#define AMPK_TEXT_(x) #x
+#define AMPK_TEXT(x)  AMPK_TEXT_(x)
+
+#define AMPK_CPU_ENTRY(operation) .operation = AMPK_CPU(operation),
+static const struct ampk_backend operations = {.name = AMPK_TEXT(AMPK_ISA),
+                                               AMPK_CPU_OPERATIONS(AMPK_CPU_ENTRY)};
+
+#define AMPK_CPU_ROWS_ENTRY(name) .name = AMPK_CPU(rows_##name),
+#define AMPK_ISA_TABLE            AMPK_JOIN(ampk_, isa, AMPK_ISA)
+const struct ampk_isa AMPK_ISA_TABLE = {
+    .name = AMPK_TEXT(AMPK_ISA),
+    .operations = &operations,
+    .rows = {AMPK_CPU_ROWS(AMPK_CPU_ROWS_ENTRY)},
+};

@@ -1,6 +1,6 @@
 /* Upsample, shortcut, reorg, flatten: operations that move or add values between tensors of other
  * shapes. The rules of sampling and permutation are Darknet's. */
-#include "activation.h"
+#include "arithmetic.h"
 #include "cpu.h"
 
 #include <assert.h>

@@ -5,8 +5,8 @@
 
 /* ---- softmax ---- */
 
-/* n values, `stride` elements apart. Subtracting the largest keeps exp from overflowing. */
-static void softmax(const float *x, float *out, int n, size_t stride, double temperature)
+/* Subtracting the largest value keeps exp from overflowing. */
+void ampk_ref_softmax(const float *x, float *out, int n, size_t stride, double temperature)
 {
     double largest = -INFINITY, sum = 0;
     for (int i = 0; i < n; i++)
@@ -25,13 +25,13 @@ static void softmax_image(const struct ampk_softmax *o, const struct ampk_tensor
     int area = t->h * t->w, outputs = t->c * area, part = outputs / o->groups;
     for (int g = 0; g < o->tree.groups; g++) {
         int first = o->tree.group_offset[g];
-        softmax(x + first, out + first, o->tree.group_size[g], 1, o->temperature);
+        ampk_ref_softmax(x + first, out + first, o->tree.group_size[g], 1, o->temperature);
     }
     if (o->tree.classes) return;
     for (int i = 0; o->spatial && i < area; i++)
-        softmax(x + i, out + i, t->c, area, 1);
+        ampk_ref_softmax(x + i, out + i, t->c, area, 1);
     for (int g = 0; !o->spatial && g < o->groups; g++)
-        softmax(x + g * part, out + g * part, part, 1, o->temperature);
+        ampk_ref_softmax(x + g * part, out + g * part, part, 1, o->temperature);
 }
 
 void ampk_ref_softmax_forward(struct ampk_context *context, const struct ampk_softmax *o,

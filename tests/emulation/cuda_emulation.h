@@ -99,7 +99,7 @@ template <typename... P> static inline void emulation_drop_recorded(void *record
     delete static_cast<emulation_recorded<P...> *>(recorded);
 }
 
-/* What is set of a kernel's argument: of a list (kernels/cuda/ops/list.h) its items. */
+/* What is set of a kernel's argument: of a list (kernels/cuda/ops/device.h) its items. */
 template <typename List>
 static inline auto emulation_used_bytes(const List &l, int)
     -> decltype(l.items[l.count], l.first_block[l.count], size_t{})

@@ -79,12 +79,14 @@ void emulation_check_stream(const struct ampk_rt_a_stream *stream, const char *w
 
 static _Thread_local ampk_rt_recording recording; /* being made */
 static _Thread_local bool spoiled;
-static bool no_recordings;
 static atomic_size_t replays;
 
 void emulation_allow_recordings(bool allowed)
 {
-    no_recordings = !allowed;
+    if (allowed)
+        unsetenv("AMPK_CUDA_UNRECORDED");
+    else
+        setenv("AMPK_CUDA_UNRECORDED", "1", 1);
 }
 
 size_t emulation_replays(void)
@@ -108,11 +110,6 @@ bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *))
     *recording->end = s;
     recording->end = &s->next;
     return true;
-}
-
-bool ampk_rt_can_record(void)
-{
-    return !no_recordings;
 }
 
 bool ampk_rt_record_begin(ampk_rt_stream stream)

@@ -437,7 +437,7 @@ struct taking {
     struct amax amax;
 };
 
-enum { MOST_TAKINGS = 300 }; /* more than conv_weights.c of the CUDA backend describes at once */
+enum { MOST_TAKINGS = 300 }; /* more than conv_operands.c of the CUDA backend describes at once */
 
 static void check_takings(struct rig *r, struct taking *all, int count)
 {

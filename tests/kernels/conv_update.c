@@ -7,7 +7,7 @@
 #include "tests/emulation/tensor_core_host.h"
 #endif
 
-enum { MOST_CONVS = 132 }; /* more than conv_weights.c of the CUDA backend describes at once */
+enum { MOST_CONVS = 132 }; /* more than conv_operands.c of the CUDA backend describes at once */
 
 enum source { OWN, SUM, NOTHING, SOURCES };
 

@@ -1,7 +1,7 @@
 /* The reference's losses are what stock Darknet's layers leave in l.output, l.delta, l.cost and the
  * lines that they print. Darknet's CPU code is FP32 built with -ffast-math: results agree to
  * rounding, and cases in which rounding decides are drawn again. */
-#include "kernels/reference/head.h"
+#include "kernels/reference/operations.h"
 #include "heads.h"
 
 #include "darknet.h"

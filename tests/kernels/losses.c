@@ -1,6 +1,6 @@
 /* Losses: random heads and truths; softmax, logistic and cost layers. Cases in which the rounding
  * of an overlap decides are drawn again. */
-#include "kernels/reference/head.h"
+#include "kernels/reference/operations.h"
 #include "heads.h"
 #include "conformance.h"
 

@@ -9,9 +9,6 @@
 
 #include "kernels/conv_shape.h"
 #include "kernels/cuda/runtime/backend.h"
-#include "conv_problem.h"
-#include "conv_kernels.h"
-#include "kernels/cuda/runtime/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,16 +1,15 @@
 /* Convolutions of the CUDA backend: the operations of kernels.h on top of tensor_core.h.
  *
- *   conv_problem  the padded problems that a shape makes
- *   conv.c        creation and the passes
- *   conv_choice   the plans of a convolution, and the choice among the ways to use them
- *   conv_work     the operands that pass on as they are and those to pack first, the type to ask
- *                 results in, and what to add them to
- *   conv_weights  lists of weights and their gradients
- *   conv_kernels  our own kernels
+ *   conv.c           creation and the passes
+ *   conv_choice.c    the plans of a convolution, the type to ask results in, and the choice among
+ *                    the ways to use plans
+ *   conv_operands.c  the operands that pass on as they are and those to pack first, and what to add
+ *                    results to; lists of weights and their gradients
+ *   conv_kernels.h   our own kernels
  *
- * From shape to run: conv_problem pads the channels of a shape; tensor_core.h finds a plan for
- * each padded problem, in the plan file or by timing; conv_choice picks one of the ways to use the
- * plans; the passes in conv.c then run them.
+ * From shape to run: tensor_core.h pads the channels of a shape and finds a plan for each padded
+ * problem, in the plan file or by timing; conv_choice.c picks one of the ways to use the plans; the
+ * passes in conv.c then run them.
  *
  * Memory: a convolution owns its packed weights, which change once per update, and its weight
  * gradient as the library wrote it. All other data that does not go straight from tensor to tensor
@@ -52,15 +51,24 @@ struct ampk_conv {
 struct ampk_tc *ampk_conv_libraries(struct ampk_context *ctx, char *err, size_t err_size);
 /* Closes the libraries. The caller has destroyed the context's convolutions. */
 void ampk_cuda_conv_end(struct ampk_context *ctx);
-/* The plan for this pass, made when first wanted. NULL if there is none; why says the reason, the
- * first time only. */
-struct ampk_tc_plan *ampk_conv_find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
-                                         enum ampk_tc_pass pass, enum ampk_dtype result,
-                                         bool accumulate, char *why, size_t why_size);
 /* A plan with a result of type *result. If there is none, a plan with the other type that
  * libraries have, which replaces *result. */
 struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct ampk_conv *conv,
                                               enum ampk_tc_pass pass, enum ampk_dtype *result);
+
+/* How a pass produces its result. */
+struct ampk_conv_output {
+    struct ampk_tc_plan *plan;
+    enum ampk_dtype dtype; /* as the library writes it */
+    bool direct;           /* the library writes the tensor itself; else it writes work memory */
+    bool sums;             /* the plan also writes sums, in work memory */
+};
+
+/* The way to compute y (+)= ... so that y is stored as kernels.h demands. */
+struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
+                                                enum ampk_tc_pass pass, const struct ampk_tensor *y,
+                                                int padded, bool accumulate);
+
 /* Makes the plans that no convolution can do without. */
 bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
                           size_t err_size);
@@ -78,7 +86,7 @@ struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct a
  * be taken otherwise. */
 bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv);
 
-/* ---- conv_work.c ---- */
+/* ---- conv_operands.c ---- */
 
 /* Whether a library can read and write t itself. */
 bool ampk_conv_is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int padded);
@@ -94,25 +102,11 @@ size_t ampk_conv_place_operand(const struct ampk_conv *conv, size_t *used,
 const void *ampk_conv_load_operand(struct ampk_context *ctx, const struct ampk_conv *conv,
                                    const struct ampk_tensor *t, int padded, void *place);
 
-/* How a pass produces its result. */
-struct ampk_conv_output {
-    struct ampk_tc_plan *plan;
-    enum ampk_dtype dtype; /* as the library writes it */
-    bool direct;           /* the library writes the tensor itself; else it writes work memory */
-    bool sums;             /* the plan also writes sums, in work memory */
-};
-
-/* The way to compute y (+)= ... so that y is stored as kernels.h demands. */
-struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
-                                                enum ampk_tc_pass pass, const struct ampk_tensor *y,
-                                                int padded, bool accumulate);
 size_t ampk_conv_place_output(const struct ampk_conv_output *o, size_t *used,
                               const struct ampk_tensor *y, int padded);
 void ampk_conv_store_output(struct ampk_context *ctx, const struct ampk_conv_output *o,
                             const void *packed, const struct ampk_tensor *y, int padded,
                             bool accumulate, uint32_t *amax);
-
-/* ---- conv_weights.c ---- */
 
 /* The number of stored weights, padding included. */
 size_t ampk_conv_padded_weights(const struct ampk_conv *conv);

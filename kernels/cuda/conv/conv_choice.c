@@ -1,14 +1,12 @@
-/* Decides which library plans a convolution has and which of the ways to use them it takes. Every
- * choice follows one pattern: the environment can force or forbid a way (settings.h); otherwise
- * the way must be possible for the shape, and then win a timed contest (libs/contest.h). Knows
- * nothing of tensors' addresses or of how work memory is laid out. */
+/* Decides which library plans a convolution has, in which type it asks for results, and which of
+ * the ways to use plans it takes. Every choice of a way follows one pattern: the environment can
+ * force or forbid a way (context.h); otherwise the way must be possible for the shape, and then
+ * win a timed contest (libs/contest.c). Knows nothing of tensors' addresses or of how work memory
+ * is laid out. */
 #include "conv.h"
 
 #include "kernels/activation.h"
-#include "conv_problem.h"
-#include "conv_kernels.h"
 #include "kernels/cuda/libs/plan_cache.h"
-#include "kernels/cuda/runtime/settings.h"
 
 #include <limits.h>
 
@@ -43,10 +41,12 @@ void ampk_cuda_conv_end(struct ampk_context *ctx)
     ctx->tensor_core = NULL;
 }
 
-/* `tried` remembers failures, too: a library that has no plan is not asked in every pass. */
-struct ampk_tc_plan *ampk_conv_find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
-                                         enum ampk_tc_pass pass, enum ampk_dtype result,
-                                         bool accumulate, char *why, size_t why_size)
+/* The plan for this pass, made when first wanted. NULL if there is none; why says the reason, the
+ * first time only: `tried` remembers failures, too, so that a library that has no plan is not asked
+ * in every pass. */
+static struct ampk_tc_plan *find_plan(struct ampk_context *ctx, struct ampk_conv *conv,
+                                      enum ampk_tc_pass pass, enum ampk_dtype result,
+                                      bool accumulate, char *why, size_t why_size)
 {
     struct ampk_conv_slot *slot = &conv->slots[pass][result == AMPK_FP32][accumulate];
     if (slot->tried) return slot->plan;
@@ -59,11 +59,31 @@ struct ampk_tc_plan *ampk_conv_find_plan_like(struct ampk_context *ctx, struct a
                                               enum ampk_tc_pass pass, enum ampk_dtype *result)
 {
     char why[400];
-    struct ampk_tc_plan *plan =
-        ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+    struct ampk_tc_plan *plan = find_plan(ctx, conv, pass, *result, false, why, sizeof why);
     if (plan) return plan;
     *result = *result == conv->operand ? AMPK_FP32 : conv->operand;
-    return ampk_conv_find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+    return find_plan(ctx, conv, pass, *result, false, why, sizeof why);
+}
+
+/* First choice: the library writes y itself. That needs a dense y without padding, of a type that
+ * a plan writes. Otherwise the library writes work memory, and a kernel moves the result to y. */
+struct ampk_conv_output ampk_conv_choose_output(struct ampk_context *ctx, struct ampk_conv *conv,
+                                                enum ampk_tc_pass pass, const struct ampk_tensor *y,
+                                                int padded, bool accumulate)
+{
+    char why[400];
+    bool direct =
+        ampk_conv_is_direct(y, conv->operand, padded) || ampk_conv_is_direct(y, AMPK_FP32, padded);
+    struct ampk_conv_output o = {.dtype = y->dtype};
+    if (direct) o.plan = find_plan(ctx, conv, pass, y->dtype, accumulate, why, sizeof why);
+    o.direct = o.plan != NULL;
+    if (o.direct) return o;
+    /* The result must be rounded once only. So the library writes FP32 if it can, and the kernel
+     * that stores y rounds. If y has the operands' type and nothing is added, the library may
+     * round instead, and the kernel only moves 16-bit values. */
+    o.dtype = y->dtype == conv->operand && !accumulate ? conv->operand : AMPK_FP32;
+    o.plan = ampk_conv_find_plan_like(ctx, conv, pass, &o.dtype);
+    return o;
 }
 
 /* Chooses the type of the weight gradient. FP32 loses nothing. Where it is slower, take 16 bits
@@ -73,11 +93,11 @@ static bool choose_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
                             size_t err_size)
 {
     struct ampk_tc_plan *wide =
-        ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, AMPK_FP32, false, err, err_size);
+        find_plan(ctx, conv, AMPK_TC_WEIGHTS, AMPK_FP32, false, err, err_size);
     conv->gradient = conv->library_gradient = AMPK_FP32;
     if (conv->operand == AMPK_FP32) return wide != NULL;
     struct ampk_tc_plan *narrow =
-        ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->operand, false, err, err_size);
+        find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->operand, false, err, err_size);
     if (!wide && !narrow) return false;
     if (wide && narrow) {
         float ms = ampk_tc_plan_info(wide).ms, other = ampk_tc_plan_info(narrow).ms;
@@ -91,20 +111,18 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
                           size_t err_size)
 {
     enum ampk_dtype operand = conv->operand;
-    if (!ampk_conv_find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size))
-        return false;
+    if (!find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size)) return false;
     if (conv->shape.forward_only) return true;
     char why[400]; /* without an adding plan, a kernel adds the result */
-    ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
-    return ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
+    find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
+    return find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
            choose_gradient(ctx, conv, err, err_size);
 }
 
 struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
-    return ampk_conv_find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why,
-                               sizeof why);
+    return find_plan(ctx, conv, AMPK_TC_WEIGHTS, conv->library_gradient, false, why, sizeof why);
 }
 
 /* A context without a side stream answers never: context.c makes none if the user forbids this
@@ -115,8 +133,7 @@ bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
     if (!ctx->side || conv->shape.forward_only) return false;
     if (is_set(AMPK_CUDA_SIDE_STREAM)) return true;
     return ampk_tc_pays_beside(
-        ctx->tensor_core,
-        ampk_conv_find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
+        ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
         ampk_conv_library_gradient(ctx, conv), ctx->stream, ctx->side);
 }
 
@@ -141,8 +158,7 @@ struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct a
     struct ampk_tc_plan *plan =
         ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, sizeof why);
     if (!plan || setting == AMPK_ALWAYS) return plan;
-    struct ampk_tc_plan *apart =
-        ampk_conv_find_plan(ctx, conv, pass, conv->operand, false, why, sizeof why);
+    struct ampk_tc_plan *apart = find_plan(ctx, conv, pass, conv->operand, false, why, sizeof why);
     bool pays = data ? ampk_tc_pays_gradient_sums(ctx, apart, plan, activation)
                      : ampk_tc_pays_sums(ctx, apart, plan);
     return pays ? plan : NULL;
@@ -160,8 +176,7 @@ bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
     if (setting == AMPK_ALWAYS) return true;
     struct ampk_tc_plan *usual = conv->summing;
     if (!usual)
-        usual =
-            ampk_conv_find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
+        usual = find_plan(ctx, conv, AMPK_TC_FORWARD, conv->operand, false, why, sizeof why);
     return ampk_tc_pays_image(ctx, usual, s->c);
 }
 

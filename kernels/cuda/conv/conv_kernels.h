@@ -1,5 +1,5 @@
-/* The kernels of convolutions, by the files that have them: conv_layout.cu, conv_gradient.cu,
- * conv_update.cu, image_conv.cu, image_gradient.cu, plane_gradient.cu. They know tensors and
+/* The kernels of convolutions, by the files that have them: conv_layout.cu, conv_weights.cu,
+ * image_conv.cu, image_gradient.cu, plane_gradient.cu. They know tensors and
  * shapes, and nothing of libraries or plans. */
 #ifndef AMPK_CUDA_CONV_KERNELS_H
 #define AMPK_CUDA_CONV_KERNELS_H
@@ -58,7 +58,7 @@ void ampk_conv_fill(ampk_rt_stream, void *data, enum ampk_dtype, size_t n, float
 void ampk_conv_compare(ampk_rt_stream, const void *a, const void *b, enum ampk_dtype, size_t bytes,
                        uint32_t words[2]);
 
-/* ---- conv_gradient.cu: weight gradients ---- */
+/* ---- conv_weights.cu: weight gradients, updates ---- */
 
 /* Weight gradients as conv_backward leaves them: packed (conv_layout.cu), the result of a library.
  * One launch watches, stores or adds many of them.
@@ -76,8 +76,6 @@ struct ampk_conv_gradient {
 /* kernels.h's conv_weight_gradients. */
 void ampk_conv_take_gradients(struct ampk_context *, const struct ampk_conv_gradient *, int count,
                               float factor, bool accumulate);
-
-/* ---- conv_update.cu: updates ---- */
 
 /* Updates convolutions' weights from the gradients that they keep, or from sums: the masters, the
  * optimizer's state and the packed weights, in one pass over all. */

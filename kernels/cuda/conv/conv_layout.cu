@@ -4,7 +4,6 @@
  * plans. */
 #include "conv_kernels.h"
 #include "kernels/cuda/ops/activation.h"
-#include "kernels/cuda/ops/list.h"
 #include "kernels/cuda/libs/tensor_core.h"
 
 static const int THREADS = 256;

@@ -1,11 +1,68 @@
 /* Makes operands for one problem and measures what runs on them. A fault of the device ends here:
- * nothing can run after it. Must not know which engine is the better one. */
-#include "bench.h"
+ * nothing can run after it, and the file of plans keeps it for the next run. Must not know which
+ * engine is the better one. */
+#include "plans.h"
 
 #include "kernels/cuda/conv/conv_kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- messages, and facts kept for the next run ---- */
+
+void ampk_tc_say(const char *text)
+{
+    if (text[0]) fprintf(stderr, "darknet-amp: %s\n", text);
+}
+
+void ampk_tc_say_timing(struct ampk_tc *tc)
+{
+    if (!tc->said_timing)
+        ampk_tc_say("timing the ways to compute each convolution on this GPU, once");
+    tc->said_timing = true;
+}
+
+void ampk_tc_save_cache(struct ampk_tc *tc)
+{
+    char err[400] = "";
+    if (!ampk_plan_cache_save(tc->cache, err, sizeof err)) ampk_tc_say(err);
+}
+
+static bool is_kept_as_faulted(const struct ampk_tc *tc, const char *key)
+{
+    const char *value = ampk_plan_cache_find(tc->cache, key);
+    return value && !strcmp(value, AMPK_TC_FAULTED);
+}
+
+/* Names only the first fault of a run; the file lists all. */
+static void say_faulted(struct ampk_tc *tc, const char *key)
+{
+    char text[AMPK_TC_CHOICE_KEY + 100];
+    snprintf(text, sizeof text,
+             "%s: made this GPU fault in an earlier run: disabled (reported once)", key);
+    if (!tc->said_faulted) ampk_tc_say(text);
+    tc->said_faulted = true;
+}
+
+bool ampk_tc_has_faulted(struct ampk_tc *tc, const char *key)
+{
+    bool faulted = is_kept_as_faulted(tc, key);
+    if (faulted) say_faulted(tc, key);
+    return faulted;
+}
+
+/* Keeps that the current trial made the device fault. True only if the file really has it: the
+ * message then promises that a second start works. */
+static bool remember_fault(struct ampk_tc *tc)
+{
+    if (!tc->trying) return false;
+    ampk_plan_cache_add(tc->cache, tc->trying, AMPK_TC_FAULTED);
+    ampk_tc_save_cache(tc);
+    return is_kept_as_faulted(tc, tc->trying) && ampk_plan_cache_is_saved(tc->cache);
+}
+
+/* ---- the bench ---- */
 
 enum {
     LEAST_WORKSPACE = 1 << 20, /* bytes, when memory is short */
@@ -35,7 +92,7 @@ static void *make_operand(struct ampk_tc_bench *b, size_t n, enum ampk_dtype dty
 /* Tells the user what to do about a fault. */
 static const char *find_advice(const struct ampk_tc_bench *b)
 {
-    if (ampk_tc_remember_fault(b->tc)) return "; left out from the next start on: start again";
+    if (remember_fault(b->tc)) return "; left out from the next start on: start again";
     if (b->guessed) return "";
     return "; with AMPK_CUDA_UNTIMED=1 in the environment nothing is timed";
 }
@@ -164,4 +221,11 @@ float ampk_tc_bench_stop(struct ampk_tc_bench *b)
     float ms = ampk_rt_event_ms(b->from, b->to);
     if (ms <= 0) ampk_tc_bench_wait(b);
     return ms;
+}
+
+const float *ampk_tc_bench_read(struct ampk_tc_bench *b, const float *from, size_t n, float *to)
+{
+    ampk_rt_copy_out(to, from, n * sizeof *to, b->stream);
+    ampk_tc_bench_wait(b);
+    return to;
 }

@@ -2,7 +2,7 @@
  * libraries name, then, if the user wants it, the settings around cuDNN's fastest. Where nothing
  * is timed, it takes the first engine that the libraries expect to be fast and that runs. Must not
  * know what a plan is used for. */
-#include "bench.h"
+#include "plans.h"
 
 #include "kernels/cuda/conv/conv_kernels.h"
 

@@ -3,7 +3,7 @@
  *
  * The kernel's results are right if they match the plan's; its statistics are right if they match
  * its results. */
-#include "contest.h"
+#include "plans.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -14,8 +14,6 @@
 
 /* Channels of y get means of their own, some larger than their spread. */
 static const float MEAN_OF_X = 1;
-
-enum { STATISTICS = 4 }; /* vectors: mean and variance of the batch, and those that roll */
 
 struct imaging {
     struct ampk_context *ctx;
@@ -39,7 +37,7 @@ static bool begin(void *bench)
     g->y = (struct ampk_tensor){NULL, operand, AMPK_NHWC, p->n, k, p->h, p->w, area * k, 0};
     g->x.data = ampk_rt_alloc(x * ampk_dtype_bytes(operand));
     g->y.data = ampk_rt_alloc(g->bench.result_bytes);
-    g->statistics = ampk_rt_alloc(STATISTICS * vector);
+    g->statistics = ampk_rt_alloc(AMPK_TC_STATISTICS * vector);
     g->words = ampk_rt_alloc(2 * sizeof *g->words);
     g->host = malloc(2 * 2 * vector);
     if (g->x.data) ampk_conv_fill(g->bench.stream, g->x.data, operand, x, MEAN_OF_X);
@@ -58,13 +56,6 @@ static void end(void *bench)
     free(g->host);
 }
 
-static struct ampk_bn_statistics statistics_of(const struct imaging *g)
-{
-    float *at = g->statistics;
-    size_t k = (size_t)g->y.c;
-    return (struct ampk_bn_statistics){at, at + k, at + 2 * k, at + 3 * k, AMPK_BN_CUDNN, NULL};
-}
-
 /* ---- the two ways, as conv.c has them ---- */
 
 static bool run_plan(struct imaging *g)
@@ -76,14 +67,14 @@ static bool run_plan(struct imaging *g)
 
 static void run_kernel(struct imaging *g)
 {
-    struct ampk_bn_statistics to = statistics_of(g);
+    struct ampk_bn_statistics to = ampk_tc_statistics_at(g->statistics, (size_t)g->y.c);
     ampk_image_conv(g->ctx, &g->x, g->bench.second, &g->y, &to);
 }
 
 static float time_ways(void *bench, bool kernel)
 {
     struct imaging *g = bench;
-    struct ampk_bn_statistics to = statistics_of(g);
+    struct ampk_bn_statistics to = ampk_tc_statistics_at(g->statistics, (size_t)g->y.c);
     struct ampk_tensor y = g->y; /* of the plan */
     y.data = g->bench.result;
     ampk_tc_bench_start(&g->bench);
@@ -103,15 +94,8 @@ static float time_ways(void *bench, bool kernel)
 /* Statistics are taken about a rolling mean of 0. */
 static void clear_statistics(struct imaging *g)
 {
-    ampk_rt_zero(g->statistics, STATISTICS * (size_t)g->y.c * sizeof(float), g->bench.stream);
-}
-
-/* Mean and variance. */
-static const float *read_statistics(struct imaging *g, float *to)
-{
-    ampk_rt_copy_out(to, g->statistics, 2 * (size_t)g->y.c * sizeof *to, g->bench.stream);
-    ampk_tc_bench_wait(&g->bench);
-    return to;
+    ampk_rt_zero(g->statistics, AMPK_TC_STATISTICS * (size_t)g->y.c * sizeof(float),
+                 g->bench.stream);
 }
 
 /* Both sum the same values in FP32, by threads that add up some thousand at most. Each addition
@@ -122,13 +106,12 @@ static const double SLACK_OF_SUMS = 0x1p-17;
 /* Compares the kernel's statistics with those of what it stored. */
 static bool statistics_agree(struct imaging *g)
 {
-    struct ampk_bn_statistics to = statistics_of(g);
+    size_t k = (size_t)g->y.c;
     clear_statistics(g);
     run_kernel(g); /* once more: what the first run left must not matter */
-    const float *taken = read_statistics(g, g->host);
-    clear_statistics(g);
-    ampk_cuda_bn_statistics(g->ctx, &g->y, &to);
-    const float *right = read_statistics(g, g->host + 2 * g->y.c);
+    const float *taken = ampk_tc_bench_read(&g->bench, g->statistics, 2 * k, g->host);
+    const float *right =
+        ampk_tc_read_spread(g->ctx, &g->bench, &g->y, g->statistics, g->host + 2 * k);
     return ampk_tc_statistics_agree(g->y.c, right, taken, SLACK_OF_SUMS);
 }
 
@@ -162,14 +145,7 @@ bool ampk_tc_pays_image(struct ampk_context *ctx, const struct ampk_tc_plan *usu
     struct ampk_tc *tc = ctx->tensor_core;
     struct imaging g = {.ctx = ctx, .usual = usual, .x.c = channels};
     g.bench = (struct ampk_tc_bench){.tc = tc, .stream = ctx->stream, .what = usual->key};
-    struct ampk_tc_contest contest = {.tc = tc,
-                                      .usual = "plan",
-                                      .other = "kernel",
-                                      .bench = &g,
-                                      .begin = begin,
-                                      .check = check,
-                                      .time = time_ways,
-                                      .end = end};
+    static const struct ampk_tc_ways ways = {"plan", "kernel", begin, check, time_ways, end};
     snprintf(what, sizeof what, "an image of %d channels", channels);
-    return ampk_tc_decide(&contest, usual, NULL, what);
+    return ampk_tc_decide(tc, &ways, &g, usual, NULL, what);
 }

@@ -4,7 +4,7 @@
  *
  * Both ways multiply the same 16 bits. With R = sqrt(n) * rms(dy) * rms(x), n pixels, no part of
  * such a sum is larger than 8 R where signs are random, as they are here. */
-#include "contest.h"
+#include "plans.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 /* Vectors on the device: scale, bias, mean, variance, dscale and dbias, statistics of dy. */
-enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
+enum { PARAMETERS = 4, LEFT = 2 };
 
 /* Mean of the image; all its values are within .5 of it. */
 static const float MEAN_OF_X = .25f;
@@ -98,7 +98,7 @@ static bool make_layer(struct first_layer *f)
     f->x.data = make_numbers(f, &f->x, 0, MEAN_OF_X);
     f->y.data = make_numbers(f, &f->y, APART, AMPK_TC_MEAN_OF_Y);
     f->dy.data = f->bench.second;
-    f->vectors = ampk_rt_alloc((PARAMETERS + LEFT + STATISTICS) * k * sizeof(float));
+    f->vectors = ampk_rt_alloc((PARAMETERS + LEFT + AMPK_TC_STATISTICS) * k * sizeof(float));
     f->packed = ampk_rt_alloc(padded * sizeof(float));
     f->dw = ampk_rt_alloc(weights * sizeof(float));
     f->host = malloc((PARAMETERS * k + 2 * weights) * sizeof(float));
@@ -172,23 +172,14 @@ static const float *read_gradient(struct first_layer *f, const void *packed, enu
 {
     const struct ampk_conv_gradient g = {layout_of(f), dtype, packed, f->dw, NULL};
     ampk_conv_take_gradients(f->ctx, &g, 1, 1, false);
-    ampk_rt_copy_out(to, f->dw, weight_count(f) * sizeof *to, f->bench.stream);
-    ampk_tc_bench_wait(&f->bench);
-    return to;
+    return ampk_tc_bench_read(&f->bench, f->dw, weight_count(f), to);
 }
 
 /* Mean and variance of dy. */
 static const float *read_spread(struct first_layer *f, float *to)
 {
-    size_t k = (size_t)f->shape->k;
-    float *at = f->vectors + (PARAMETERS + LEFT) * k;
-    struct ampk_bn_statistics statistics = {at,         at + k,        at + 2 * k,
-                                            at + 3 * k, AMPK_BN_CUDNN, NULL};
-    ampk_rt_zero(at, STATISTICS * k * sizeof *at, f->bench.stream);
-    ampk_cuda_bn_statistics(f->ctx, &f->dy, &statistics);
-    ampk_rt_copy_out(to, at, 2 * k * sizeof *to, f->bench.stream);
-    ampk_tc_bench_wait(&f->bench);
-    return to;
+    float *vectors = f->vectors + (size_t)(PARAMETERS + LEFT) * f->shape->k;
+    return ampk_tc_read_spread(f->ctx, &f->bench, &f->dy, vectors, to);
 }
 
 /* How far the two gradients may be apart, in R:
@@ -253,15 +244,8 @@ bool ampk_tc_pays_image_gradient(struct ampk_context *ctx, const struct ampk_tc_
     f.gradient.d = &f.d;
     f.gradient.bn = &f.bn;
     f.gradient.sums = NULL;
-    struct ampk_tc_contest contest = {.tc = tc,
-                                      .usual = "library",
-                                      .other = "kernel",
-                                      .bench = &f,
-                                      .begin = begin,
-                                      .check = check,
-                                      .time = time_engine,
-                                      .end = end};
+    static const struct ampk_tc_ways ways = {"library", "kernel", begin, check, time_engine, end};
     snprintf(what, sizeof what, "%sdy in registers, %d channels", like->argmax ? "maxpool's " : "",
              shape->c);
-    return ampk_tc_decide(&contest, weights, weights, what);
+    return ampk_tc_decide(tc, &ways, &f, weights, weights, what);
 }

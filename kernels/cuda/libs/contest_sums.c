@@ -4,7 +4,7 @@
  * An engine's sums are right if they match the result stored beside them, and that result is right
  * if it matches the plain engine's. With R the root of the mean of a channel's squares, the mean
  * may be off by slack * R. */
-#include "contest.h"
+#include "plans.h"
 
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
@@ -51,34 +51,16 @@ static void end(void *bench)
     free(s->host);
 }
 
-/* The steps of a contest (contest.h), which differ between the passes. */
-struct ways {
-    bool (*begin)(void *);
-    enum ampk_tc_verdict (*check)(void *);
-    float (*time)(void *, bool in_epilogue);
-};
-
-static bool decide(struct summing *s, const struct ways *ways, const char *what)
+static bool decide(struct summing *s, const struct ampk_tc_ways *ways, const char *what)
 {
     struct ampk_tc *tc = s->ctx->tensor_core;
     s->bench = (struct ampk_tc_bench){.tc = tc, .stream = s->ctx->stream, .what = s->summed->key};
-    struct ampk_tc_contest contest = {.tc = tc,
-                                      .usual = "kernel",
-                                      .other = "epilogue",
-                                      .bench = s,
-                                      .begin = ways->begin,
-                                      .check = ways->check,
-                                      .time = ways->time,
-                                      .end = end};
-    return ampk_tc_decide(&contest, s->apart, s->summed, what);
+    return ampk_tc_decide(tc, ways, s, s->apart, s->summed, what);
 }
 
-/* Reads vectors from the device, once everything before is done. */
 static const float *read_vectors(struct summing *s, const float *from, int count, float *to)
 {
-    ampk_rt_copy_out(to, from, (size_t)count * s->result.c * sizeof *to, s->bench.stream);
-    ampk_tc_bench_wait(&s->bench);
-    return to;
+    return ampk_tc_bench_read(&s->bench, from, (size_t)count * s->result.c, to);
 }
 
 static bool run_summed(struct summing *s)
@@ -107,23 +89,25 @@ static double slack_of_results(const struct summing *s, double largest)
     return 0x1p-10 + 0x1p-22 * largest * products + 0x1p-20 * sqrt(count_of(s));
 }
 
+/* For sums of the same result, before or after it was rounded to FP16. These roundings have no
+ * common direction, and 8 / sqrt(n) of 2^-10 is more than is left of them in a mean. 2^-23 sqrt(n)
+ * is for the sums' own roundings: an engine that adds n/64 values in a row has no more. */
 static double slack_of_sums(const struct summing *s)
 {
-    return ampk_tc_slack_of_sums(count_of(s));
+    double root = sqrt(count_of(s));
+    return 0x1p-7 / root + 0x1p-23 * root;
 }
 
 /* ---- forward ---- */
 
 static bool begin_statistics(void *bench)
 {
-    return begin(bench, 4, 6); /* batch and rolling mean and variance */
+    return begin(bench, AMPK_TC_STATISTICS, 6);
 }
 
 static void take_statistics(struct summing *s, bool from_sums)
 {
-    size_t k = (size_t)s->result.c;
-    struct ampk_bn_statistics to = {s->device,         s->device + k, s->device + 2 * k,
-                                    s->device + 3 * k, AMPK_BN_CUDNN, NULL};
+    struct ampk_bn_statistics to = ampk_tc_statistics_at(s->device, (size_t)s->result.c);
     if (from_sums)
         ampk_cuda_summed_statistics(s->ctx, s->bench.sums.sums, &s->result, &to);
     else
@@ -144,7 +128,7 @@ static float time_statistics(void *bench, bool in_epilogue)
 /* Takes the statistics about a rolling mean of 0, and reads them. */
 static const float *read_statistics(struct summing *s, bool from_sums, float *to)
 {
-    ampk_rt_zero(s->device, 4 * (size_t)s->result.c * sizeof *to, s->bench.stream);
+    ampk_rt_zero(s->device, AMPK_TC_STATISTICS * (size_t)s->result.c * sizeof *to, s->bench.stream);
     take_statistics(s, from_sums);
     return read_vectors(s, s->device, 2, to);
 }
@@ -170,15 +154,16 @@ bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apar
                        const struct ampk_tc_plan *summed)
 {
     struct summing s = {.ctx = ctx, .apart = apart, .summed = summed};
-    static const struct ways ways = {begin_statistics, check_statistics, time_statistics};
+    static const struct ampk_tc_ways ways = {"kernel",         "epilogue",      begin_statistics,
+                                             check_statistics, time_statistics, end};
     return decide(&s, &ways, "sums in the epilogue");
 }
 
 /* ---- data gradients ---- */
 
-/* Numbers of vectors on the device: parameters (scale, bias, mean, variance), what batch-norm's
- * backward leaves, and statistics of g. */
-enum { PARAMETERS = 4, LEFT = 2, STATISTICS = 4 };
+/* Numbers of vectors on the device, before statistics of g: parameters (scale, bias, mean,
+ * variance), and what batch-norm's backward leaves. */
+enum { PARAMETERS = 4, LEFT = 2 };
 
 /* The variance among the parameters below. */
 static const float VARIANCE = 1;
@@ -202,7 +187,8 @@ static void choose_parameters(float *to, int channels)
 static bool begin_gradients(void *bench)
 {
     struct summing *s = bench;
-    if (!begin(s, PARAMETERS + LEFT + STATISTICS, LEFT + LEFT + AMPK_TC_SUMS + LEFT)) return false;
+    if (!begin(s, PARAMETERS + LEFT + AMPK_TC_STATISTICS, LEFT + LEFT + AMPK_TC_SUMS + LEFT))
+        return false;
     int channels = s->result.c;
     float *parameters = s->device;
     choose_parameters(s->host, channels);
@@ -272,13 +258,8 @@ static const float *read_sums(struct summing *s, enum ampk_activation activation
 /* Reads mean and variance of the result. */
 static const float *read_spread(struct summing *s, float *to)
 {
-    size_t c = (size_t)s->result.c;
-    float *at = left_at(s) + LEFT * c;
-    struct ampk_bn_statistics statistics = {at,         at + c,        at + 2 * c,
-                                            at + 3 * c, AMPK_BN_CUDNN, NULL};
-    ampk_rt_zero(at, STATISTICS * c * sizeof *at, s->bench.stream);
-    ampk_cuda_bn_statistics(s->ctx, &s->result, &statistics);
-    return read_vectors(s, at, 2, to);
+    float *vectors = left_at(s) + (size_t)LEFT * s->result.c;
+    return ampk_tc_read_spread(s->ctx, &s->bench, &s->result, vectors, to);
 }
 
 /* Whether both sums agree in every channel. y is at most 1 from the mean, so one bound serves both
@@ -290,7 +271,7 @@ static bool sums_agree(const struct summing *s, const float *a, const float *b, 
     for (int i = 0; i < 2 * channels; i++) {
         double mean = spread[i % channels], variance = spread[channels + i % channels];
         double bound = slack * sqrt(variance + mean * mean) * count_of(s);
-        if (!ampk_tc_is_near(a[i], b[i], bound)) return false;
+        if (!(fabs((double)a[i] - b[i]) <= bound)) return false;
     }
     return true;
 }
@@ -321,7 +302,8 @@ bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_p
 {
     char what[48];
     struct summing s = {.ctx = ctx, .apart = apart, .summed = summed, .activation = activation};
-    static const struct ways ways = {begin_gradients, check_gradients, time_gradients};
+    static const struct ampk_tc_ways ways = {"kernel",        "epilogue",     begin_gradients,
+                                             check_gradients, time_gradients, end};
     snprintf(what, sizeof what, "sums of slope %g in the epilogue", (double)summed->problem.slope);
     return decide(&s, &ways, what);
 }

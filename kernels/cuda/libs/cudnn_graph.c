@@ -1,7 +1,7 @@
 /* Describes a convolution problem to cuDNN as a graph of operations. Dimensions are always in the
  * order n, c, h, w; the strides say that memory is NHWC. The channels of the filter imply the
  * groups. Must not know engines or plans. */
-#include "cudnn_graph.h"
+#include "libraries.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Lists cuDNN's engines and settings for a problem, rejects those that cudnn_plan.h rules out, and
+/* Lists cuDNN's engines and settings for a problem, rejects those that libraries.h rules out, and
  * makes and runs plans. Must not time them: choose.c does. */
-#include "cudnn_plan.h"
+#include "libraries.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -466,7 +466,7 @@ static void add_sums(struct addresses *a, const struct ampk_cudnn_plan *plan,
     add_address(a, AMPK_CUDNN_NORMALIZED, s->y);
 }
 
-/* The operands of a pass in the order of ampk_tc_run, by the numbers of cudnn_graph.h. */
+/* The operands of a pass in the order of ampk_tc_run, by the numbers of libraries.h. */
 bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct ampk_cudnn_plan *plan,
                          const void *first, const void *second, void *result,
                          const struct ampk_tc_sums *sums, void *workspace, char *why,

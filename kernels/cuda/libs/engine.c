@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    WORKSPACE = 256 << 20,    /* bytes; a plan may not want more */
+    WORKSPACE_FP32 = 1 << 30, /* bytes: in FP32, all but one of cuDNN's engines may want 507 MiB */
+};
+
 size_t ampk_tc_workspace_limit(const struct ampk_tc *tc, const struct ampk_tc_problem *p)
 {
-    size_t much = p->compute == AMPK_COMPUTE_FP32 ? AMPK_TC_WORKSPACE_FP32 : AMPK_TC_WORKSPACE;
+    size_t much = p->compute == AMPK_COMPUTE_FP32 ? WORKSPACE_FP32 : WORKSPACE;
     return tc->settings.workspace_limit < much ? tc->settings.workspace_limit : much;
 }
 
@@ -33,7 +38,7 @@ bool ampk_tc_set_cudnn(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     return engine->cudnn != NULL;
 }
 
-/* An algorithm that this device or version cannot use wants SIZE_MAX bytes (gemm_cublaslt.h), so
+/* An algorithm that this device or version cannot use wants SIZE_MAX bytes (libraries.h), so
  * the limit rejects it, too. */
 bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
                       struct ampk_tc_engine *engine, const cublasLtMatmulAlgo_t *algorithm,

@@ -8,7 +8,7 @@
  *      forward    y  = weights^T * x              weights, T     x        columns x rows
  *      data       dx = weights   * dy             weights        dy       depth x rows
  *      weights    dw = x         * dy^T           x              dy, T    depth x columns */
-#include "gemm_cublaslt.h"
+#include "libraries.h"
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>

@@ -1,9 +1,10 @@
 /* Inside of tensor_core.h's implementation on cuDNN and cuBLASLt. Each file uses those above it:
  *
+ *  problem    what a convolution's passes ask of a library (tensor_core.h)
  *  cudnn_graph, cudnn_plan, gemm_cublaslt, plan_cache   the libraries, and the file of plans
- *  records    messages, and facts kept for the next run
  *  engine     one engine of a library: set up, run, named
- *  bench      operands and memory to run engines on, and the clock
+ *  bench      operands and memory to run engines on, and the clock; messages, and faults kept for
+ *             the next run
  *  choose     the fastest engine for a problem; or the first guess, where nothing is timed
  *  plans      a plan for each problem, as kept or chosen
  *  contest    two ways to use plans, timed against each other; and that for gradients
@@ -14,16 +15,11 @@
 #ifndef AMPK_CUDA_PLANS_H
 #define AMPK_CUDA_PLANS_H
 
-#include "cudnn_plan.h"
-#include "gemm_cublaslt.h"
+#include "libraries.h"
 #include "plan_cache.h"
-#include "tensor_core.h"
 
 enum {
     AMPK_TC_TIMED_RUNS = 5,
-    AMPK_TC_WORKSPACE = 256 << 20, /* bytes; a plan may not want more */
-    AMPK_TC_WORKSPACE_FP32 =
-        1 << 30,       /* bytes: in FP32, all but one of cuDNN's engines may want 507 MiB */
     AMPK_TC_KEY = 512, /* room for a plan's key in the cache */
     AMPK_TC_VALUE = 512,
     AMPK_TC_CHOICE = AMPK_TC_VALUE - 32, /* room for a choice in a value, behind its time */
@@ -68,10 +64,8 @@ struct ampk_tc_plan {
     struct ampk_tc_plan *next;
 };
 
-/* Print to stderr; ..._timing prints its message once per context. */
-void ampk_tc_say(const char *text);
-void ampk_tc_say_timing(struct ampk_tc *);
-void ampk_tc_save_cache(struct ampk_tc *);
+/* ---- engine.c ---- */
+
 /* The most workspace, in bytes, that a plan for the problem may ask for. */
 size_t ampk_tc_workspace_limit(const struct ampk_tc *, const struct ampk_tc_problem *);
 
@@ -99,12 +93,67 @@ const char *ampk_tc_name_cudnn(const struct ampk_tc_plan *, const struct ampk_cu
 const char *ampk_tc_name_gemm(const struct ampk_tc_plan *, const cublasLtMatmulAlgo_t *,
                               char key[AMPK_TC_CHOICE_KEY]);
 
+/* ampk_tc_run with one engine. False with the reason if the library refuses. */
+bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const void *first,
+                        const void *second, void *result, const struct ampk_tc_sums *,
+                        void *workspace, ampk_rt_stream, char *why, size_t why_size);
+
+/* ---- bench.c: messages, and facts kept for the next run ---- */
+
+/* Print to stderr; ..._timing prints its message once per context. */
+void ampk_tc_say(const char *text);
+void ampk_tc_say_timing(struct ampk_tc *);
+void ampk_tc_save_cache(struct ampk_tc *);
 /* Whether the device faulted while it tried this in an earlier run of the program. If so, says it.
  */
 bool ampk_tc_has_faulted(struct ampk_tc *, const char *key);
-/* Keeps in the file that the current trial made the device fault. True if the next run of the
- * program will know it. */
-bool ampk_tc_remember_fault(struct ampk_tc *);
+
+/* ---- bench.c: operands, result and workspace of a problem's size, on which its plans are timed,
+ * and the clock ---- */
+
+/* The mean of the y that data gradients with sums read; its values are within .5 of it. */
+static const float AMPK_TC_MEAN_OF_Y = .5f;
+
+struct ampk_tc_bench {
+    struct ampk_tc *tc;
+    ampk_rt_stream stream;
+    void *first, *second, *result, *workspace; /* set second before begin to share an operand */
+    size_t result_bytes;
+    float *vectors; /* problems with sums: the vectors of ampk_tc_sums */
+    void *y;        /* data gradients with sums: batch-norm's input */
+    struct ampk_tc_sums sums;
+    size_t workspace_bytes; /* 0 before begin: as much as plans may want, or as there is */
+    ampk_rt_event from, to;
+    const char *what;                    /* the plan's key, for a message */
+    const struct ampk_tc_engine *blamed; /* NULL: none */
+    bool guessed;                        /* engines are tried, not timed */
+    char refusal[400];                   /* the reason of the last engine that refused */
+};
+
+/* False if there is no memory. Call end in either case. */
+bool ampk_tc_bench_begin(struct ampk_tc_bench *, const struct ampk_tc_problem *);
+void ampk_tc_bench_end(struct ampk_tc_bench *);
+
+/* Waits until the device has done everything. A device that faulted ends the program with a
+ * message. */
+void ampk_tc_bench_wait(struct ampk_tc_bench *);
+/* Sets whom to blame for a fault from now on: this engine, and the key to leave it out by. NULL:
+ * nobody. */
+void ampk_tc_bench_blame(struct ampk_tc_bench *, const struct ampk_tc_engine *, const char *key);
+
+/* False if the library refuses. A fault of the device does not return: it ends the program. */
+bool ampk_tc_bench_run(struct ampk_tc_bench *, const struct ampk_tc_engine *);
+
+/* Call these around what is timed, on the bench's stream. Between them the host starts the work
+ * while the device is still busy clearing the workspace. So the time excludes what starting takes,
+ * as in a recording. Clearing also pushes the operands out of the cache: they come from memory. */
+void ampk_tc_bench_start(struct ampk_tc_bench *);
+float ampk_tc_bench_stop(struct ampk_tc_bench *); /* milliseconds */
+
+/* Reads n numbers from the device, once everything before is done; returns `to`. */
+const float *ampk_tc_bench_read(struct ampk_tc_bench *, const float *from, size_t n, float *to);
+
+/* ---- choose.c ---- */
 
 /* Finds the fastest engine of all that can compute the problem, and puts it into plan->engine and
  * the cache. False where timing is not wanted, there is no memory for it, or nothing can compute
@@ -116,9 +165,40 @@ bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_str
 bool ampk_tc_choose_by_guess(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                              size_t why_size);
 
-/* ampk_tc_run with one engine. False with the reason if the library refuses. */
-bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const void *first,
-                        const void *second, void *result, const struct ampk_tc_sums *,
-                        void *workspace, ampk_rt_stream, char *why, size_t why_size);
+/* ---- contest.c: two ways to use plans ----
+ *
+ * Times both in turns, once, keeps the answer in the file of plans, and says which way to take. */
+
+enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_WRONG, AMPK_TC_RIGHT };
+
+/* The usual way and another, which must be right and win by a margin (contest.c). */
+struct ampk_tc_ways {
+    const char *usual, *other;                  /* their names in the file */
+    bool (*begin)(void *bench);                 /* false: no memory */
+    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results; NULL: need no check */
+    float (*time)(void *bench, bool other);     /* milliseconds; 0: it cannot run */
+    void (*end)(void *bench);
+};
+
+/* Whether the other way pays, from the cache or timed now. second NULL: there is one plan. what:
+ * names the other way in the key, behind the first plan's key. False also if the other way is wrong
+ * or was not timed. */
+bool ampk_tc_decide(struct ampk_tc *, const struct ampk_tc_ways *, void *bench,
+                    const struct ampk_tc_plan *first, const struct ampk_tc_plan *second,
+                    const char *what);
+
+/* Where batch-norm's statistics go in a contest: vectors of so many floats, one behind the other.
+ */
+enum { AMPK_TC_STATISTICS = 4 };
+struct ampk_bn_statistics ampk_tc_statistics_at(float *vectors, size_t channels);
+/* Mean and variance of a tensor, taken about a rolling mean of 0; vectors: AMPK_TC_STATISTICS on
+ * the device. */
+const float *ampk_tc_read_spread(struct ampk_context *, struct ampk_tc_bench *,
+                                 const struct ampk_tensor *, float *vectors, float *to);
+
+/* Whether means, and variances behind them, agree in every channel, where those of `a` are right.
+ * R is the root of the mean of a channel's squares: if the mean may be off by slack * R, the mean
+ * of the squares and the square of the mean may each be off by 2 slack * R^2. */
+bool ampk_tc_statistics_agree(int channels, const float *a, const float *b, double slack);
 
 #endif

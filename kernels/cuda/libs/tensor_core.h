@@ -6,7 +6,7 @@
  * padding, packing, scratch memory, and the type in which a result is asked for.
  *
  * Operands. x [n][h][w][c] and y [n][oh][ow][k] are dense, weights are [k][kh][kw][c/groups]; c
- * and k count padding (conv_problem.h). x, dy and weights are stored in ampk_tc_operand(compute)
+ * and k count padding (ampk_conv_padded). x, dy and weights are stored in ampk_tc_operand(compute)
  * and already rounded to the compute type. Exception: with TF32 the library rounds x and dy as the
  * hardware does. Every address is a multiple of 16 bytes. Products are summed in FP32 and rounded
  * to the type of the result once.
@@ -36,6 +36,43 @@ struct ampk_tc_problem {
     float slope; /* data gradient with sums: the activation's slope below 0 */
 };
 
+static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
+{
+    return compute == AMPK_COMPUTE_FP16   ? AMPK_FP16
+           : compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
+                                          : AMPK_FP32;
+}
+
+static inline int ampk_tc_out(const struct ampk_tc_problem *p, int side, int window)
+{
+    return (side + 2 * p->pad - window) / p->stride + 1;
+}
+
+/* ---- problem.c: needs no GPU, so tests can ask what training any net would need ---- */
+
+/* Channels as stored for the library, rounded up to the next multiple of 16 bytes, which Tensor
+ * Cores need. Grouped convolutions stay unpadded: padding each group would take gaps in x and y. */
+int ampk_conv_padded(const struct ampk_conv_shape *, int channels);
+
+/* One pass of the convolution, with padded channels. */
+struct ampk_tc_problem ampk_conv_problem(const struct ampk_conv_shape *, enum ampk_tc_pass,
+                                         enum ampk_dtype result, bool accumulate);
+
+/* A convolution in which every output reads each input value at most once is one matrix product:
+ * in the forward pass, rows x depth times depth x columns. */
+struct ampk_tc_matrix {
+    size_t rows;        /* images, or images times pixels */
+    int depth, columns; /* input and output values of one row */
+};
+/* False if the problem is no matrix product. */
+bool ampk_tc_is_matrix(const struct ampk_tc_problem *, struct ampk_tc_matrix *);
+
+/* NULL if Tensor Cores can compute the problem on a device of this compute capability (10 * major
+ * + minor), else the reason why they cannot. */
+const char *ampk_tc_obstacle(const struct ampk_tc_problem *, int compute_capability);
+
+/* ---- batch-norm's sums ---- */
+
 /* Numbers of vectors in ampk_tc_sums. */
 enum {
     AMPK_TC_SUMS = 2,
@@ -59,23 +96,13 @@ struct ampk_tc_sums {
     float *unread; /* AMPK_TC_UNREAD vectors; a library writes them, we do not read them */
 };
 
-static inline enum ampk_dtype ampk_tc_operand(enum ampk_compute compute)
-{
-    return compute == AMPK_COMPUTE_FP16   ? AMPK_FP16
-           : compute == AMPK_COMPUTE_BF16 ? AMPK_BF16
-                                          : AMPK_FP32;
-}
-
-static inline int ampk_tc_out(const struct ampk_tc_problem *p, int side, int window)
-{
-    return (side + 2 * p->pad - window) / p->stride + 1;
-}
-
 /* Length of the vectors of ampk_tc_sums; 0 if the problem has no sums. */
 static inline int ampk_tc_summed_channels(const struct ampk_tc_problem *p)
 {
     return !p->sums ? 0 : p->pass == AMPK_TC_DATA ? p->c : p->k;
 }
+
+/* ---- plans ---- */
 
 /* The libraries on one device, their handles, and the plans found fastest there. */
 struct ampk_tc;
@@ -83,7 +110,7 @@ struct ampk_tc;
 struct ampk_tc_plan;
 
 struct ampk_tc_settings {
-    size_t workspace_limit; /* bytes that a plan may ask for at most (plans.h may lower it) */
+    size_t workspace_limit; /* bytes that a plan may ask for at most (engine.c may lower it) */
     const char *cache;      /* file of plans (plan_cache.h), NULL: none */
     bool search;  /* go on from what the library names, to other settings of its engines */
     bool untimed; /* do not time: take what the library expects to be fast for problems that are not

@@ -151,14 +151,8 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
             });
     }
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
-    uint32_t largest = 0;
-    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        ampk_finish_channel(gradient.bn, c, (float)cover.rows, shared[first], shared[second],
-                            dscale, dbias, to);
-        largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
-        largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
-    });
-    ampk_raise_amax(db_amax, largest);
+    ampk_finish_channels<A>(cover, gradient.bn, (float)cover.rows, shared, dscale, dbias, to,
+                            db_amax);
 }
 
 /* The end of sum_gradients, from sums that a library took. */
@@ -262,7 +256,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
 
 /* ---- operations ---- */
 
-/* The cover of sums: few blocks, many rows for each thread (sums.h). */
+/* The cover of sums: few blocks, many rows for each thread (rows.h). */
 extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct ampk_tensor *y,
                                         const struct ampk_bn_statistics *statistics)
 {

@@ -4,7 +4,7 @@
 #define AMPK_CUDA_BATCHNORM_H
 
 #include "activation.h"
-#include "sums.h"
+#include "rows.h"
 
 /* to = from[channel...], four values at a time if the address allows it. */
 template <int N>
@@ -139,6 +139,22 @@ static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm 
     to.of_g[c] = a;
     to.of_y[c] = -a * inverse * inverse * (product / count);
     to.constant[c] = -a * (sum / count);
+}
+
+/* The same for all channels whose sums ampk_grid_sums left in `shared`. */
+template <typename A>
+static __device__ __forceinline__ void
+ampk_finish_channels(const ampk_cover &cover, const ampk_batchnorm &bn, float count,
+                     const float *shared, float *dscale, float *dbias, const ampk_coefficients &to,
+                     uint32_t *db_amax)
+{
+    uint32_t largest = 0;
+    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
+        ampk_finish_channel(bn, c, count, shared[first], shared[second], dscale, dbias, to);
+        largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
+        largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
+    });
+    ampk_raise_amax(db_amax, largest);
 }
 
 /* ---- cells: a cell is the part of the image under a window of a maxpool of 2 x 2 by 2 ---- */

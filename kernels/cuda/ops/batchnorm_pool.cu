@@ -5,7 +5,6 @@
  * sides. The last cells may belong to no window. Passes over memory: forward reads y and writes
  * the maxima and their places; both of backward's kernels read y and these two, and the second
  * writes dy. */
-#include "argmax.h"
 #include "batchnorm.h"
 
 /* ---- cells ---- */
@@ -162,14 +161,7 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 1)
         }
     }
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
-    uint32_t largest = 0;
-    ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        ampk_finish_channel(gradient.bn, c, count, shared[first], shared[second], dscale, dbias,
-                            to);
-        largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
-        largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
-    });
-    ampk_raise_amax(db_amax, largest);
+    ampk_finish_channels<A>(cover, gradient.bn, count, shared, dscale, dbias, to, db_amax);
 }
 
 /* Writes dy for all pixels of a cell: batch-norm gives a gradient to those without a maximum, too.

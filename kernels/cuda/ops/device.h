@@ -199,6 +199,47 @@ template <typename T, int N> static inline bool ampk_fits(const void *p, size_t 
     return (uintptr_t)p % alignof(ampk_vector<T, N>) == 0 && stride % N == 0;
 }
 
+/* ---- max-pooling's index of the maximum ----
+ * The position in the window, counted row by row; size*size if nothing exceeded -FLT_MAX. An index
+ * is one byte if that is enough, else four. Indices are dense in NHWC order. */
+
+/* 15 * 15 = 225 still fits a byte; 16 * 16 = 256 does not. */
+static const int AMPK_LARGEST_BYTE_WINDOW = 15;
+
+/* Stores several bytes as words, in one instruction. */
+template <typename Index, int N>
+static __device__ __forceinline__ void ampk_store_index(Index *to, const uint32_t (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(to, alignof(ampk_vector<Index, N>));
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        ampk_vector<uint32_t, N / 4> words;
+#pragma unroll
+        for (int i = 0; i < N; i += 4)
+            words.at[i / 4] = x[i] | x[i + 1] << 8 | x[i + 2] << 16 | x[i + 3] << 24;
+        ampk_store_words(to, words);
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = (Index)x[i];
+    }
+}
+
+template <typename Index, int N>
+static __device__ __forceinline__ void ampk_load_index(const Index *from, uint32_t (&x)[N])
+{
+    AMPK_CHECK_ALIGNED(from, alignof(ampk_vector<Index, N>));
+    if constexpr (sizeof(Index) == 1 && N % 4 == 0) {
+        const auto words = *reinterpret_cast<const ampk_vector<uint32_t, N / 4> *>(from);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = words.at[i / 4] >> i % 4 * 8 & 255;
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = from[i];
+    }
+}
+
 /* ---- reductions ---- */
 
 static const int AMPK_WARP = 32;
@@ -323,6 +364,54 @@ static __device__ __forceinline__ uint32_t ampk_split(uint32_t x, struct ampk_di
     uint32_t quotient = ampk_quotient(x, by);
     *remainder = x - quotient * by.value;
     return quotient;
+}
+
+/* ---- lists: one launch for many arrays ----
+ * The kernel's arguments describe the arrays, and each array gets blocks of its own. Small arrays
+ * would not fill a GPU one by one, and each launch takes time. */
+
+/* As many items as fit 4 KiB of kernel arguments beside a rule of 64 bytes, but 64 at most. */
+template <typename Item> struct ampk_list {
+    static constexpr int fit = (4096 - 64 - 8) / (int)(sizeof(Item) + sizeof(unsigned));
+    static constexpr int most = fit < 64 ? fit : 64;
+    Item items[most];
+    unsigned first_block[most + 1]; /* first block of each item; the last entry: all blocks */
+    int count;
+
+    bool is_full() const
+    {
+        return count == most;
+    }
+    void clear()
+    {
+        count = 0;
+        first_block[0] = 0;
+    }
+    void add(const Item &item, unsigned blocks)
+    {
+        items[count] = item;
+        first_block[count + 1] = first_block[count] + blocks;
+        count++;
+    }
+    unsigned blocks() const
+    {
+        return first_block[count];
+    }
+};
+
+/* The item of this block, by bisection. */
+template <typename Item>
+static __device__ __forceinline__ int ampk_find_item(const ampk_list<Item> &l)
+{
+    int low = 0, high = l.count; /* first_block[low] <= blockIdx.x < first_block[high] */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (l.first_block[middle] <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 #endif

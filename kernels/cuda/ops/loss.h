@@ -19,21 +19,6 @@ static __device__ __forceinline__ float ampk_block_sum(float x)
     return ampk_warp_sum(lane < n ? warps[lane] : 0.f);
 }
 
-static __device__ __forceinline__ float ampk_block_max(float x)
-{
-    __shared__ float warps[AMPK_WARP];
-    int lane = threadIdx.x % AMPK_WARP, n = blockDim.x / AMPK_WARP;
-    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    __syncthreads();
-    if (lane == 0) warps[threadIdx.x / AMPK_WARP] = x;
-    __syncthreads();
-    x = warps[lane < n ? lane : 0];
-    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
-        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
-    return x;
-}
-
 static __device__ __forceinline__ float ampk_logistic(float x)
 {
     return 1.f / (1.f + expf(-x));
@@ -86,48 +71,6 @@ static inline void ampk_finish_loss(struct ampk_context *ctx, struct ampk_loss_p
                                     struct ampk_loss_sums *sums)
 {
     AMPK_LAUNCH(ampk_add_parts, 1, 9 * AMPK_WARP, 0, ctx->stream, parts, sums);
-}
-
-/* ---- losses of one element each ---- */
-
-struct ampk_element_loss {
-    float delta, error;
-};
-
-/* Computes an element-wise loss; error may be NULL. Each block leaves its part of the cost. */
-template <typename Loss>
-static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    ampk_lose(Loss loss, size_t n, const float *__restrict__ x, const float *__restrict__ truth,
-              float *__restrict__ delta, float *__restrict__ error, float *cost, uint32_t *amax,
-              uint32_t *delta_amax)
-{
-    float sum = 0;
-    uint32_t largest_error = 0, largest_delta = 0;
-    for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
-        ampk_element_loss e = loss(x[i], truth[i]);
-        delta[i] = e.delta;
-        if (error) error[i] = e.error;
-        sum += e.error;
-        largest_error = ampk_larger(largest_error, ampk_magnitude(e.error));
-        largest_delta = ampk_larger(largest_delta, ampk_magnitude(e.delta));
-    }
-    sum = ampk_block_sum(sum);
-    if (threadIdx.x == 0) cost[blockIdx.x] = sum;
-    ampk_raise_amax(amax, largest_error);
-    ampk_raise_amax(delta_amax, largest_delta);
-}
-
-template <typename Loss>
-static inline void ampk_element_losses(struct ampk_context *ctx, Loss loss,
-                                       const struct ampk_tensor *x, const float *truth,
-                                       float *delta, float *error, struct ampk_loss_sums *sums,
-                                       uint32_t *amax, uint32_t *delta_amax)
-{
-    size_t n = (size_t)x->n * x->c * x->h * x->w;
-    struct ampk_loss_parts_of parts = ampk_loss_work(ctx, ampk_loss_parts(n), 0, 0);
-    AMPK_LAUNCH(ampk_lose<Loss>, parts.costs, AMPK_LOSS_THREADS, 0, ctx->stream, loss, n,
-                (const float *)x->data, truth, delta, error, parts.cost, amax, delta_amax);
-    ampk_finish_loss(ctx, parts, sums);
 }
 
 /* ---- softmax over channels (losses.cu) ---- */

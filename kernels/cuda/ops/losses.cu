@@ -1,5 +1,5 @@
-/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region
- * have files of their own. */
+/* Darknet's softmax, logistic and cost layers, and the backward of all losses. yolo and region are
+ * in heads.cu. */
 #include "loss.h"
 
 /* ---- softmax ---- */
@@ -43,6 +43,22 @@ void ampk_softmax_over_planes(struct ampk_context *ctx, struct ampk_softmax_plan
                 (float *)out->data, amax);
 }
 
+/* The maximum over the block, in every thread. All threads must call. */
+static __device__ __forceinline__ float block_max(float x)
+{
+    __shared__ float warps[AMPK_WARP];
+    int lane = threadIdx.x % AMPK_WARP, n = blockDim.x / AMPK_WARP;
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    __syncthreads();
+    if (lane == 0) warps[threadIdx.x / AMPK_WARP] = x;
+    __syncthreads();
+    x = warps[lane < n ? lane : 0];
+    for (int lanes = AMPK_WARP / 2; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
+    return x;
+}
+
 /* One block computes one softmax, of a group of an image whose values lie side by side. */
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     softmax_groups(struct ampk_softmax o, unsigned groups, int part, size_t image,
@@ -54,7 +70,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
     float largest = -FLT_MAX, sum = 0;
     for (unsigned i = threadIdx.x; i < n; i += blockDim.x)
         largest = fmaxf(largest, x[first + i]);
-    largest = ampk_block_max(largest);
+    largest = block_max(largest);
     for (unsigned i = threadIdx.x; i < n; i += blockDim.x)
         sum += expf((x[first + i] - largest) / o.temperature);
     sum = ampk_block_sum(sum);
@@ -85,11 +101,52 @@ extern "C" void ampk_cuda_softmax_forward(struct ampk_context *ctx, const struct
                 groups, part, (size_t)image, (const float *)x->data, (float *)out->data, amax);
 }
 
-/* Losses of one element: {delta, error}. delta points downhill, as in Darknet. */
+/* ---- losses of one element each ---- */
+
+/* delta points downhill, as in Darknet. */
+struct element_loss {
+    float delta, error;
+};
+
+/* Computes an element-wise loss; error may be NULL. Each block leaves its part of the cost. */
+template <typename Loss>
+static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
+    ampk_lose(Loss loss, size_t n, const float *__restrict__ x, const float *__restrict__ truth,
+              float *__restrict__ delta, float *__restrict__ error, float *cost, uint32_t *amax,
+              uint32_t *delta_amax)
+{
+    float sum = 0;
+    uint32_t largest_error = 0, largest_delta = 0;
+    for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
+        element_loss e = loss(x[i], truth[i]);
+        delta[i] = e.delta;
+        if (error) error[i] = e.error;
+        sum += e.error;
+        largest_error = ampk_larger(largest_error, ampk_magnitude(e.error));
+        largest_delta = ampk_larger(largest_delta, ampk_magnitude(e.delta));
+    }
+    sum = ampk_block_sum(sum);
+    if (threadIdx.x == 0) cost[blockIdx.x] = sum;
+    ampk_raise_amax(amax, largest_error);
+    ampk_raise_amax(delta_amax, largest_delta);
+}
+
+template <typename Loss>
+static void element_losses(struct ampk_context *ctx, Loss loss, const struct ampk_tensor *x,
+                           const float *truth, float *delta, float *error,
+                           struct ampk_loss_sums *sums, uint32_t *amax, uint32_t *delta_amax)
+{
+    size_t n = (size_t)x->n * x->c * x->h * x->w;
+    struct ampk_loss_parts_of parts = ampk_loss_work(ctx, ampk_loss_parts(n), 0, 0);
+    AMPK_LAUNCH(ampk_lose<Loss>, parts.costs, AMPK_LOSS_THREADS, 0, ctx->stream, loss, n,
+                (const float *)x->data, truth, delta, error, parts.cost, amax, delta_amax);
+    ampk_finish_loss(ctx, parts, sums);
+}
+
 struct cross_entropy {
     bool masked;
 
-    __device__ ampk_element_loss operator()(float p, float t) const
+    __device__ element_loss operator()(float p, float t) const
     {
         if (masked && t == AMPK_TRUTH_UNKNOWN) return {0, 0};
         return {t - p, t != 0 ? -logf(p) : 0.f};
@@ -100,14 +157,13 @@ extern "C" void ampk_cuda_softmax_loss(struct ampk_context *ctx, const struct am
                                        const float *truth, bool masked, float *delta,
                                        struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {
-    ampk_element_losses(ctx, cross_entropy{masked}, out, truth, delta, NULL, sums, NULL,
-                        delta_amax);
+    element_losses(ctx, cross_entropy{masked}, out, truth, delta, NULL, sums, NULL, delta_amax);
 }
 
 /* ---- logistic ---- */
 
 struct binary_cross_entropy {
-    __device__ ampk_element_loss operator()(float p, float t) const
+    __device__ element_loss operator()(float p, float t) const
     {
         return {t - p, -t * logf(p + 1e-7f) - (1 - t) * logf(1 - p + 1e-7f)};
     }
@@ -117,8 +173,7 @@ extern "C" void ampk_cuda_logistic_loss(struct ampk_context *ctx, const struct a
                                         const float *truth, float *delta,
                                         struct ampk_loss_sums *sums, uint32_t *delta_amax)
 {
-    ampk_element_losses(ctx, binary_cross_entropy{}, out, truth, delta, NULL, sums, NULL,
-                        delta_amax);
+    element_losses(ctx, binary_cross_entropy{}, out, truth, delta, NULL, sums, NULL, delta_amax);
 }
 
 /* ---- cost ---- */
@@ -129,7 +184,7 @@ struct cost_of_element {
     struct ampk_cost o;
     float inputs;
 
-    __device__ ampk_element_loss plain(float x, float t) const
+    __device__ element_loss plain(float x, float t) const
     {
         float miss = t - x, size = fabsf(miss), sign = miss > 0 ? 1.f : -1.f;
         switch (o.type) {
@@ -145,10 +200,10 @@ struct cost_of_element {
         }
     }
 
-    __device__ ampk_element_loss operator()(float x, float t) const
+    __device__ element_loss operator()(float x, float t) const
     {
         if (o.smooth != 0) t = (1 - o.smooth) * t + o.smooth / inputs;
-        ampk_element_loss e = plain(x, t);
+        element_loss e = plain(x, t);
         if (o.type == AMPK_COST_MASKED && t == AMPK_TRUTH_UNKNOWN) e = {0, 0};
         if (o.type == AMPK_COST_SEG && t == 0)
             e = {e.delta * o.noobject_scale, e.error * o.noobject_scale};
@@ -165,8 +220,8 @@ extern "C" void ampk_cuda_cost_loss(struct ampk_context *ctx, const struct ampk_
                                     uint32_t *delta_amax)
 {
     float inputs = (float)x->c * x->h * x->w;
-    ampk_element_losses(ctx, cost_of_element{*o, inputs}, x, truth, delta, (float *)out->data, sums,
-                        amax, delta_amax);
+    element_losses(ctx, cost_of_element{*o, inputs}, x, truth, delta, (float *)out->data, sums,
+                   amax, delta_amax);
 }
 
 /* ---- backward ---- */

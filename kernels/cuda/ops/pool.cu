@@ -1,7 +1,6 @@
 /* Max-pooling and global average pooling of NHWC tensors. A thread has some channels of a pixel
  * and walks that pixel's window. */
-#include "argmax.h"
-#include "sums.h"
+#include "rows.h"
 
 /* ---- max-pooling ---- */
 

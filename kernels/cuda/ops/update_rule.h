@@ -1,5 +1,5 @@
-/* The optimizers of kernels.h for one weight; lists.cu applies them to whole arrays,
- * conv_update.cu to the weights of convolutions. Products and sums are rounded one by one (no
+/* The optimizers of kernels.h for one weight; flat.cu applies them to whole arrays,
+ * conv_weights.cu to the weights of convolutions. Products and sums are rounded one by one (no
  * fused multiply-add), so that the bits are the CPU backend's. */
 #ifndef AMPK_CUDA_UPDATE_RULE_H
 #define AMPK_CUDA_UPDATE_RULE_H

@@ -87,7 +87,7 @@ static bool recording_failed(struct ampk_context *ctx)
 static bool record_begin(struct ampk_context *ctx)
 {
     bool given_up = ctx->failed_recordings >= MOST_FAILED_RECORDINGS;
-    if (given_up || !ampk_rt_can_record()) return false;
+    if (given_up || ampk_cuda_setting(AMPK_CUDA_UNRECORDED) == AMPK_ALWAYS) return false;
     return ampk_rt_record_begin(ctx->stream) || recording_failed(ctx);
 }
 

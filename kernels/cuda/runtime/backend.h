@@ -1,53 +1,35 @@
-/* Inside of the CUDA backend: which file has which operations of the contract.
- *
- * A file's list goes into AMPK_CUDA_OPERATIONS; operation X is then ampk_cuda_X, declared here as
- * kernels.h has it and entered in the table by backend.c. */
+/* Inside of the CUDA backend: which file has which operations of the contract. Operation X is
+ * ampk_cuda_X, declared here as kernels.h has it and entered in the table by backend.c. */
 #ifndef AMPK_CUDA_BACKEND_H
 #define AMPK_CUDA_BACKEND_H
 
 #include "kernels/kernels.h"
 
 /* clang-format off */
-#define AMPK_CUDA_CONV(X)                                                                          \
+#define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    /* conv/ */                                                                                    \
     X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
     X(conv_bias_forward) X(conv_backward) X(conv_bias_backward) X(conv_sums_gradients)             \
     X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
-    X(conv_update_sgd) X(conv_update_adam)
-#define AMPK_CUDA_COPY(X)  X(convert)
-#define AMPK_CUDA_FLAT(X) X(amax) X(scale) X(accumulate)
-#define AMPK_CUDA_INSPECT(X) X(inspect) X(sum_squares)
-#define AMPK_CUDA_LISTS(X) X(copy_many) X(update_sgd) X(update_adam)
-#define AMPK_CUDA_BATCHNORM(X)                                                                     \
+    X(conv_update_sgd) X(conv_update_adam)                                                         \
+    /* ops/copy.cu */ X(convert)                                                                   \
+    /* ops/flat.cu */                                                                              \
+    X(amax) X(scale) X(accumulate) X(copy_many) X(update_sgd) X(update_adam) X(inspect)            \
+    X(sum_squares)                                                                                 \
+    /* ops/batchnorm.cu */                                                                         \
     X(bn_statistics) X(bn_act_forward) X(bn_act_backward) X(bn_backward_summed)                    \
-    X(bias_act_backward)
-#define AMPK_CUDA_BATCHNORM_POOL(X) X(bn_act_pool_forward) X(bn_act_pool_backward)
-#define AMPK_CUDA_POOL(X)                                                                          \
+    X(bias_act_backward)                                                                           \
+    /* ops/batchnorm_pool.cu */ X(bn_act_pool_forward) X(bn_act_pool_backward)                     \
+    /* ops/pool.cu */                                                                              \
     X(maxpool_index_bytes) X(maxpool_forward) X(maxpool_backward)                                  \
-    X(avgpool_forward) X(avgpool_backward)
-#define AMPK_CUDA_SHAPE(X)                                                                         \
-    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)
-#define AMPK_CUDA_POINTWISE(X)                                                                     \
-    X(dropout) X(dropout_draw) X(clip) X(activation_forward) X(activation_backward)
-
-#define AMPK_CUDA_YOLO(X)    X(yolo_forward) X(yolo_loss)
-#define AMPK_CUDA_REGION(X)  X(region_forward) X(region_loss)
-#define AMPK_CUDA_LOSSES(X)                                                                        \
+    X(avgpool_forward) X(avgpool_backward)                                                         \
+    /* ops/shape.cu */                                                                             \
+    X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
+    /* ops/pointwise.cu */                                                                         \
+    X(dropout) X(dropout_draw) X(clip) X(activation_forward) X(activation_backward)                \
+    /* ops/heads.cu */ X(yolo_forward) X(yolo_loss) X(region_forward) X(region_loss)               \
+    /* ops/losses.cu */                                                                            \
     X(softmax_forward) X(softmax_loss) X(cost_loss) X(logistic_loss) X(loss_backward)
-
-#define AMPK_CUDA_OPERATIONS(X)                                                                    \
-    AMPK_CUDA_CONV(X)                                                                              \
-    AMPK_CUDA_COPY(X)                                                                              \
-    AMPK_CUDA_FLAT(X)                                                                              \
-    AMPK_CUDA_INSPECT(X)                                                                           \
-    AMPK_CUDA_LISTS(X)                                                                             \
-    AMPK_CUDA_LOSSES(X)                                                                            \
-    AMPK_CUDA_BATCHNORM(X)                                                                         \
-    AMPK_CUDA_BATCHNORM_POOL(X)                                                                    \
-    AMPK_CUDA_POOL(X)                                                                              \
-    AMPK_CUDA_SHAPE(X)                                                                             \
-    AMPK_CUDA_POINTWISE(X)                                                                         \
-    AMPK_CUDA_REGION(X)                                                                            \
-    AMPK_CUDA_YOLO(X)
 /* clang-format on */
 
 #ifdef __cplusplus

@@ -1,10 +1,39 @@
-/* Creates and destroys the CUDA backend's context and manages its work memory. Must not know
- * operations or libraries: backend.c closes those first. */
+/* Creates and destroys the CUDA backend's context, manages its work memory, and reads the backend's
+ * switches from the environment. Must not know operations or libraries (backend.c closes those
+ * first), nor what a switch means. */
 #include "context.h"
-#include "settings.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* ---- switches ---- */
+
+#define NAMED(of) [of] = #of
+
+static const char *const names[] = {
+    NAMED(AMPK_CUDA_SIDE_STREAM),   NAMED(AMPK_CUDA_EPILOGUE_SUMS),  NAMED(AMPK_CUDA_GRADIENT_SUMS),
+    NAMED(AMPK_CUDA_IMAGE_FORWARD), NAMED(AMPK_CUDA_IMAGE_GRADIENT), NAMED(AMPK_CUDA_SEARCH),
+    NAMED(AMPK_CUDA_UNTIMED),       NAMED(AMPK_CUDA_UNRECORDED),
+};
+
+static atomic_bool
+    said[sizeof names / sizeof *names]; /* whether the message about a bad value was printed */
+
+enum ampk_setting ampk_cuda_setting(enum ampk_switch of)
+{
+    const char *value = getenv(names[of]);
+    if (!value || !value[0]) return AMPK_UNSET;
+    if (!strcmp(value, "0")) return AMPK_NEVER;
+    if (!strcmp(value, "1")) return AMPK_ALWAYS;
+    if (!atomic_exchange(&said[of], true))
+        fprintf(stderr, "darknet-amp: %s=%s in the environment: 0 or 1 are allowed; ignored\n",
+                names[of], value);
+    return AMPK_UNSET;
+}
+
+/* ---- the context ---- */
 
 enum { FIRST_WORK_BYTES = 4 << 20 }; /* bytes; enough for all operations but convolutions */
 
@@ -110,6 +139,8 @@ void ampk_cuda_wait(struct ampk_context *ctx)
     fprintf(stderr, "CUDA backend: %s: %s\n", ctx->device.name, ampk_rt_error());
     abort();
 }
+
+/* ---- work memory ---- */
 
 /* Work memory that became too small but that recordings still use. */
 struct ampk_outgrown {

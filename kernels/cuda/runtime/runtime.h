@@ -76,7 +76,6 @@ static inline void ampk_rt_order(ampk_rt_event event, ampk_rt_stream first, ampk
 
 /* Work launched on the stream between begin and end is recorded instead of run. end returns NULL
  * if the work cannot be recorded. A failure meanwhile spoils the recording and nothing else. */
-bool ampk_rt_can_record(void);
 bool ampk_rt_record_begin(ampk_rt_stream);
 ampk_rt_recording ampk_rt_record_end(ampk_rt_stream);
 /* Spoils the recording: for failures that only a caller sees, and for what cannot be recorded

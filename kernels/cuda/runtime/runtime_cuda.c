@@ -1,7 +1,6 @@
 /* runtime.h on the CUDA runtime. libcuda is not linked: without a driver the runtime finds no
  * device, and the program goes on without one. Must not know operations or tensors. */
 #include "runtime.h"
-#include "settings.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -173,11 +172,6 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 }
 
 /* ---- recordings: stream capture, then an executable graph ---- */
-
-bool ampk_rt_can_record(void)
-{
-    return ampk_cuda_setting(AMPK_CUDA_UNRECORDED) != AMPK_ALWAYS;
-}
 
 /* Thread-local mode: what other threads copy and start (Darknet's loaders) does not disturb the
  * capture. */

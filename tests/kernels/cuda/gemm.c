@@ -1,6 +1,6 @@
 /* What is asked of cuBLASLt, checked without a GPU: in its place stand the functions below, which
  * multiply column-major matrices as its documentation says. */
-#include "kernels/cuda/libs/gemm_cublaslt.h"
+#include "kernels/cuda/libs/libraries.h"
 #include "tests/rig/harness.h"
 
 /* ---- in place of cuBLASLt ---- */

@@ -8,8 +8,7 @@
  *     plans PROPS_FOLDER CFG_FOLDER CARD   all shapes, one card
  *
  * Not proved: that the numbers are right, or fast. */
-#include "kernels/cuda/conv/conv_problem.h"
-#include "kernels/cuda/libs/cudnn_plan.h"
+#include "kernels/cuda/libs/libraries.h"
 #include "plugin/core/net.h"
 
 #include <dirent.h>

@@ -9,9 +9,6 @@
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
 #include "kernels/cuda/conv/conv_kernels.h"
-#include "kernels/cuda/libs/cudnn_plan.h"
-#include "kernels/cuda/libs/gemm_cublaslt.h"
-#include "kernels/cuda/libs/plan_cache.h"
 #include "kernels/cuda/libs/plans.h"
 #include "tests/rig/harness.h"
 

@@ -1,9 +1,79 @@
-/* Turns lists of convolutions into lists that our kernels read: weights to pack, gradients to
- * take, updates. Computes nothing itself, and knows neither plans nor work memory. */
+/* Between tensors and weights and what the libraries read and write. Decides which operands and
+ * results of a convolution a library can take as they are, and finds places in work memory for the
+ * others; turns lists of convolutions into the lists that our kernels of weights read. Must not run
+ * library plans: conv.c does. */
 #include "conv.h"
 
 #include "kernels/cuda/runtime/backend.h"
-#include "conv_kernels.h"
+
+enum {
+    ALIGNMENT = 16,            /* bytes, of operands: tensor_core.h demands it */
+    WORKSPACE_ALIGNMENT = 256, /* bytes, of every piece of work memory */
+};
+
+/* With one pixel per image, NCHW and NHWC are the same order. With one image, the distance between
+ * images does not matter. */
+bool ampk_conv_is_direct(const struct ampk_tensor *t, enum ampk_dtype dtype, int padded)
+{
+    bool is_nhwc = t->layout == AMPK_NHWC || t->h * t->w == 1;
+    return t->dtype == dtype && is_nhwc && t->c == padded && (uintptr_t)t->data % ALIGNMENT == 0 &&
+           ampk_pitch(t) == t->c && (t->n == 1 || t->image_stride == (size_t)t->c * t->h * t->w);
+}
+
+size_t ampk_conv_place(size_t *used, size_t bytes)
+{
+    size_t at = *used;
+    *used += (bytes + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+    return at;
+}
+
+size_t ampk_conv_place_vectors(size_t *used, int count, int channels)
+{
+    return ampk_conv_place(used, (size_t)count * channels * sizeof(float));
+}
+
+size_t ampk_conv_place_workspace(const struct ampk_tc_plan *plan, size_t *used)
+{
+    return ampk_conv_place(used, ampk_tc_plan_info(plan).workspace);
+}
+
+static size_t packed_bytes(const struct ampk_tensor *t, int padded, enum ampk_dtype dtype)
+{
+    return (size_t)t->n * t->h * t->w * padded * ampk_dtype_bytes(dtype);
+}
+
+size_t ampk_conv_place_operand(const struct ampk_conv *conv, size_t *used,
+                               const struct ampk_tensor *t, int padded)
+{
+    bool direct = ampk_conv_is_direct(t, conv->operand, padded);
+    return ampk_conv_place(used, direct ? 0 : packed_bytes(t, padded, conv->operand));
+}
+
+const void *ampk_conv_load_operand(struct ampk_context *ctx, const struct ampk_conv *conv,
+                                   const struct ampk_tensor *t, int padded, void *place)
+{
+    if (ampk_conv_is_direct(t, conv->operand, padded)) return t->data;
+    ampk_conv_pack(ctx, t, conv->shape.compute, padded, place);
+    return place;
+}
+
+size_t ampk_conv_place_output(const struct ampk_conv_output *o, size_t *used,
+                              const struct ampk_tensor *y, int padded)
+{
+    return ampk_conv_place(used, o->direct ? 0 : packed_bytes(y, padded, o->dtype));
+}
+
+void ampk_conv_store_output(struct ampk_context *ctx, const struct ampk_conv_output *o,
+                            const void *packed, const struct ampk_tensor *y, int padded,
+                            bool accumulate, uint32_t *amax)
+{
+    if (o->direct)
+        ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
+    else
+        ampk_conv_unpack(ctx, packed, o->dtype, padded, y, accumulate, amax);
+}
+
+/* ---- lists of weights ---- */
 
 size_t ampk_conv_padded_weights(const struct ampk_conv *conv)
 {
@@ -25,7 +95,7 @@ void ampk_cuda_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_
                                 int count)
 {
     /* The host array is bounded so that no list length needs memory; the kernels split it further,
-     * by what fits their arguments (ops/list.h). */
+     * by what fits their arguments (ops/device.h). */
     enum { AT_ONCE = 64 };
     struct ampk_conv_packing packings[AT_ONCE];
     for (int n = 0; count > 0; list += n, count -= n) {

@@ -1,19 +1,72 @@
-/* The arithmetic of batch-norm on vectors. All loops use these functions, so that each value has
- * the same bits wherever it is computed.
+/* The arithmetic of activations and of batch-norm on vectors. All loops use these functions, so
+ * that each value has the same bits wherever it is computed.
  *
- * The parameters of a layer are six arrays of c floats: mean, factor and bias for the normalizer;
- * the factors of g and of y and the constant for the gradient. */
-#ifndef AMPK_CPU_BATCHNORM_H
-#define AMPK_CPU_BATCHNORM_H
+ * AMPK_WITH_ACTIVATION instantiates a loop over elements once for each activation that nets use
+ * most, which is a few vector instructions, and once for all others, which go through scalar code.
+ */
+#ifndef AMPK_CPU_ARITHMETIC_H
+#define AMPK_CPU_ARITHMETIC_H
 
-#include "activation.h"
 #include "cpu.h"
+#include "simd.h"
+#include "kernels/activation.h"
 
 #include <math.h>
 
-enum { AMPK_BN_PARAMETERS = 6 };
+/* ---- activations ---- */
 
-/* ---- on some channels ---- */
+/* Runs the statement with A as a constant for the fast activations, as a variable for the others.
+ * A constant lets the compiler drop the branches in the functions below. */
+#define AMPK_WITH_ACTIVATION(activation, A, statement)                                             \
+    do {                                                                                           \
+        if ((activation) == AMPK_LEAKY) {                                                          \
+            const enum ampk_activation A = AMPK_LEAKY;                                             \
+            statement;                                                                             \
+        } else if ((activation) == AMPK_LINEAR) {                                                  \
+            const enum ampk_activation A = AMPK_LINEAR;                                            \
+            statement;                                                                             \
+        } else if ((activation) == AMPK_RELU) {                                                    \
+            const enum ampk_activation A = AMPK_RELU;                                              \
+            statement;                                                                             \
+        } else {                                                                                   \
+            const enum ampk_activation A = (activation);                                           \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+/* activation(x) */
+AMPK_INLINE ampk_vec ampk_vec_activate(ampk_vec x, enum ampk_activation a)
+{
+    if (a == AMPK_LINEAR) return x;
+    if (a == AMPK_LEAKY) return ampk_vec_if_positive(x, x, x * ampk_vec_set(.1f));
+    /* x * 0, not 0: NaN stays NaN. */
+    if (a == AMPK_RELU) return ampk_vec_if_positive(x, x, x * ampk_vec_set(0));
+    float lanes[AMPK_LANES];
+    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, x);
+    for (int i = 0; i < AMPK_LANES; i++)
+        lanes[i] = ampk_activate(lanes[i], a);
+    return ampk_vec_load(lanes, 0, AMPK_FP32, AMPK_LANES);
+}
+
+/* d * activation'(out) */
+AMPK_INLINE ampk_vec ampk_vec_activation_backward(ampk_vec d, ampk_vec out, enum ampk_activation a)
+{
+    if (a == AMPK_LINEAR) return d;
+    if (a == AMPK_LEAKY) return ampk_vec_if_positive(out, d, d * ampk_vec_set(.1f));
+    if (a == AMPK_RELU) return ampk_vec_if_positive(out, d, d * ampk_vec_set(0));
+    float lanes[AMPK_LANES];
+    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, out);
+    for (int i = 0; i < AMPK_LANES; i++)
+        lanes[i] = ampk_activation_gradient(lanes[i], a);
+    return d * ampk_vec_load(lanes, 0, AMPK_FP32, AMPK_LANES);
+}
+
+/* ---- batch-norm ----
+ *
+ * The parameters of a layer are six arrays of c floats: mean, factor and bias for the normalizer;
+ * the factors of g and of y and the constant for the gradient. */
+
+enum { AMPK_BN_PARAMETERS = 6 };
 
 /* The input of the activation is (y - mean) * factor + bias. */
 struct ampk_normalizer {
@@ -54,7 +107,7 @@ AMPK_INLINE ampk_vec ampk_gradient_at(const struct ampk_gradient_factors *f, amp
     return ampk_vec_fma(g, f->of_g, v);
 }
 
-/* ---- of a whole layer ---- */
+/* ---- batch-norm of a whole layer ---- */
 
 /* x_hat = (y - mean) * factor, by the rule of the build that we replace (kernels.h). */
 static inline double ampk_forward_factor(const struct ampk_batchnorm *bn, size_t i)

@@ -1,7 +1,7 @@
 /* Computes padded channels and library problems from convolution shapes, and decides which
  * problems are matrix products and which ones Tensor Cores can take. Must not know devices,
  * libraries or plans: tests call it without a GPU. */
-#include "conv_problem.h"
+#include "tensor_core.h"
 
 int ampk_conv_padded(const struct ampk_conv_shape *s, int channels)
 {
