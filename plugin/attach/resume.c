@@ -5,10 +5,9 @@
  * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
  * state is copied to the host, used there, and written back. */
 
-#include "resume.h"
+#include "save.h"
 
 #include "gpus.h"
-#include "iteration.h"
 #include "plugin/core/checkpoint.h"
 
 #include <inttypes.h>
@@ -90,8 +89,9 @@ static void to_device(const struct amp_session *s, const struct amp_owned *host)
     amp_native_free_list(&own);
 }
 
-/* Layers that had left FP16 are in s->demoted now, so the plan must be made again. */
-void amp_run_state_put_back(struct amp_session *s, const struct amp_run_state *state)
+/* Writes back a state that a sidecar was restored into. Layers that had left FP16 are in s->demoted
+ * now, so the plan must be made again. */
+static void put_back(struct amp_session *s, const struct amp_run_state *state)
 {
     to_device(s, &state->host);
     *s->net->t = (int)state->run.t;
@@ -190,7 +190,7 @@ static void restore(struct amp_session *s)
     char err[3 * PATH_MAX];
     struct amp_run_state state = amp_run_state_of(s);
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
-    amp_run_state_put_back(s, &state);
+    put_back(s, &state);
     if (!amp_gpus_place(s->net)) {
         tell_resumed(s, &state.run);
         tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen));

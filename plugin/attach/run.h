@@ -1,4 +1,5 @@
-/* Ends a run early, with its state saved: after a signal, or when memory ends.
+/* Ends a run early, with its state saved: after a signal, or when memory ends. Nothing else in this
+ * folder decides that a run has to end; what fails in its middle is reported up to here.
  *
  * Signals: SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch
  * system's limit). While a network trains, the running iteration is finished, the state is saved as
@@ -22,6 +23,9 @@
 #define AMP_RUN_H
 
 #include "session.h"
+
+/* The program has read this folder as the option "backup". */
+void amp_run_note_folder(const char *path);
 
 /* A training pass of this session begins. Sets the handlers at the first one. */
 void amp_run_watch(struct amp_session *);
