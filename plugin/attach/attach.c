@@ -130,23 +130,6 @@ static const char *image_name(void *user, int subdivision, int image)
     return amp_batches_image(pass * s->desc->batch + image);
 }
 
-/* Ends a run that has diverged. Networks that train with this one finish their iteration first; if
- * that cannot be known (amp_gpus_wait), only this one's log is closed. */
-static void stop(void *user, const char *message)
-{
-    struct amp_session *s = user;
-    const struct amp_session *first = amp_gpus_first(s);
-    const char *good = *first->last_saved ? first->last_saved : first->backup;
-    char text[PATH_MAX + 1000];
-    if (amp_gpus_wait(s))
-        amp_gpus_close_logs(s);
-    else
-        amp_log_close(&s->log, &s->step.scaler);
-    snprintf(text, sizeof text, "%s %s%s", message,
-             *good ? "The last good weights are " : "This run has saved nothing.", good);
-    amp_fail(text);
-}
-
 static void close_logs_at_exit(void)
 {
     atexit(amp_sessions_close_logs);
@@ -166,7 +149,7 @@ static void start_training_state(struct amp_session *s)
     s->step.demote = amp_session_demote;
     s->step.take_losses = amp_hooks.take_losses;
     s->step.image_name = image_name;
-    s->step.stop = stop;
+    s->step.stop = amp_run_stop;
     s->step.user = s;
     s->step.divergence.burn_in = s->desc->burn_in;
     s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;

@@ -387,6 +387,25 @@ void amp_check_arrays(struct amp_session *s)
     amp_give_up(s, why);
 }
 
+/* ---- a run that has diverged ---- */
+
+/* If it cannot be known when the other networks finish (amp_gpus_wait), only this one's log is
+ * closed. */
+void amp_run_stop(void *user, const char *message)
+{
+    struct amp_session *s = user;
+    const struct amp_session *first = amp_gpus_first(s);
+    const char *good = *first->last_saved ? first->last_saved : first->backup;
+    char text[PATH_MAX + 1000];
+    if (amp_gpus_wait(s))
+        amp_gpus_close_logs(s);
+    else
+        amp_log_close(&s->log, &s->step.scaler);
+    snprintf(text, sizeof text, "%s %s%s", message,
+             *good ? "The last good weights are " : "This run has saved nothing.", good);
+    amp_fail(text);
+}
+
 /* ---- Darknet's saves and loads ---- */
 
 /* Special files (/dev/null, a pipe) cannot be written beside and renamed: Darknet writes them

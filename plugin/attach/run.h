@@ -36,6 +36,10 @@ void amp_run_unwatch(struct amp_session *);
  * first of them. */
 void amp_run_obey(struct amp_session *);
 
+/* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
+ * weights. Networks that train together finish their iteration first. user: a session. */
+void amp_run_stop(void *user, const char *message);
+
 /* Ends the program with status 1 and a message: why (which names the size), what to change, and
  * where the state is. If this run has trained, the state is saved as BACKUP_FOLDER/CFG.backup;
  * otherwise nothing is written, and older files stay as they are. Between two steps the save has a
