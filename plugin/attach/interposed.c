@@ -1,9 +1,9 @@
-/* Every function of Darknet and of the C library that the plugin replaces: all entries of Darknet
- * into the plugin, except the layers' hooks (hooks.c), are here. Each says why it is replaced,
- * finds the session or thread that a call means, and calls what decides; it decides nothing itself.
+/* Every function of Darknet and of the C library that the plugin replaces. All of Darknet's entries
+ * into the plugin are here, except the layers' hooks (hooks.c). Each says why it is replaced, finds
+ * the session or thread that a call means, and calls what decides. Only what concerns windows is
+ * decided here: it is too small for a file.
  *
- * Where a session or the images of a batch are concerned, exit waits until the call has returned
- * (ending.h). */
+ * Where a session is concerned, exit waits until the call has returned (ending.h). */
 
 #include "interposed.h"
 
