@@ -14,7 +14,7 @@
 #include "amp.h"
 #include "amp_observe.h"
 #include "darknet.h"
-#include "plugin/input/check_train_inputs.h"
+#include "plugin/input/check_train.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/options.h"

@@ -20,11 +20,11 @@
 #include "network.h"
 #include "variant.h"
 
-#include "plugin/attach/side.h"
+#include "plugin/attach/device.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"
-#include "plugin/input/check_train_net.h"
+#include "plugin/input/check_train.h"
 
 #ifdef GPU
 #include "cuda.h"

@@ -19,7 +19,7 @@
 #include "plugin/core/options.h"
 #include "plugin/core/progress.h"
 #include "plugin/core/weights_file.h"
-#include "plugin/input/check_train_inputs.h"
+#include "plugin/input/check_train.h"
 
 int darknet_main(int argc, char **argv);
 

@@ -1,33 +1,250 @@
-/* Decides what happens when Darknet or a program parses, attaches, detaches, resizes, frees, saves,
- * loads or trains on several GPUs. It must not know how a session does it: every function here is a
- * short order of calls. Files below this one know nothing of these entry points; a pass enters
- * through hooks.h, a batch through loader.h, an image through image_file.h.
+/* Decides what happens when a network is parsed, attached, resized and detached, and keeps the
+ * promise that detaching leaves it as it was. It must not know what a plan contains (core/plan.c)
+ * or what happens in a pass (hooks.c). Files below this one know nothing of these entry points.
+ *
+ * What Darknet forces here: it hands a layer around by value, so our functions must stand in
+ * net->layers itself.
  *
  * Every program builds its network with parse_network_cfg. A program in which that call cannot be
  * caught calls amp_attach. */
+
+#include "attach.h"
+
 #include "amp.h"
-#include "abi.h"
-#include "backend.h"
-#include "device_arrays.h"
-#include "ending.h"
+#include "batches.h"
+#include "device.h"
+#include "device_memory.h"
 #include "gpus.h"
 #include "hooks.h"
-#include "iteration.h"
-#include "loader.h"
-#include "memory.h"
-#include "no_gpu.h"
+#include "interposed.h"
 #include "run.h"
-#include "save.h"
 #include "seed.h"
-#include "sessions.h"
-#include "symbols.h"
-#include "plugin/core/checkpoint.h"
+#include "staging.h"
+#include "plugin/core/named_files.h"
+#include "plugin/core/tensors.h"
 
-#include "darknet.h"
-#include "option_list.h"
-#include "parser.h"
-
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what the cfg asks for ---- */
+
+/* The graph lives in the context's memory, so it goes first. */
+static void free_session(struct amp_session *s)
+{
+    amp_graph_free(s->graph);
+    if (s->context) s->backend->context_destroy(s->context);
+    amp_plan_free(s->plan);
+    amp_net_desc_free(s->desc);
+    amp_cfg_free(s->cfg);
+    amp_sidecar_close(s->sidecar);
+    free(s->demoted);
+    free(s->inference_demoted);
+    free(s->saved);
+    free(s);
+}
+
+/* A cfg that our reader rejects but Darknet's more tolerant one accepts is fine, unless it has a
+ * key of ours: then the error must be told. */
+static bool mentions_our_keys(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return false;
+    char line[4096];
+    bool found = false;
+    while (!found && fgets(line, sizeof line, f)) {
+        char *key = line + strspn(line, " \t");
+        key[strcspn(key, "= \t\r\n")] = 0;
+        found =
+            amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
+    }
+    fclose(f);
+    return found;
+}
+
+/* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs
+ * the options until the network is parsed (attach frees it then). All that can be wrong with the
+ * keys is told now, before Darknet builds anything. */
+static struct amp_session *read_session(const char *cfg_path)
+{
+    char err[1024], notes[1024] = "";
+    struct amp_session *s = amp_allocate(1, sizeof *s);
+    s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
+    if (!s->cfg) {
+        if (mentions_our_keys(cfg_path)) amp_fail(err);
+        free_session(s);
+        return NULL;
+    }
+    if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
+    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
+    if (!s->options.mixed_precision && !s->options.seeded) {
+        free_session(s);
+        return NULL;
+    }
+    if (s->options.mixed_precision) {
+        if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
+        s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
+        if (!s->desc) amp_fail(err);
+    }
+    return s;
+}
+
+/* ---- attaching ---- */
+
+/* Hooks go into every layer, also those that Darknet computes itself: the graph must see each one
+ * pass. A layer without an update (l.update NULL) keeps it so, because Darknet calls every update
+ * that is set. The last layer that has one ends the step. */
+static void save_pointers(struct amp_session *s)
+{
+    bool dev = s->device;
+    s->saved = amp_allocate((size_t)s->net->n, sizeof *s->saved);
+    s->step.last_update = -1;
+    for (int i = 0; i < s->net->n; i++) {
+        layer *l = &s->net->layers[i];
+        if (!dev) amp_native_complete(l);
+        s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward),
+                                         AMP_SIDE(dev, l, backward),
+                                         AMP_SIDE(dev, l, update),
+                                         AMP_SIDE(dev, l, delta),
+                                         AMP_SIDE(dev, l, update) ? amp_session_identity(l) : NULL,
+                                         AMP_SIDE(dev, l, weights),
+                                         s->desc->layers[i].n_weights};
+        AMP_SIDE(dev, l, forward) = amp_hooks.forward;
+        AMP_SIDE(dev, l, backward) = amp_hooks.backward;
+        if (AMP_SIDE(dev, l, update)) {
+            AMP_SIDE(dev, l, update) = amp_hooks.update;
+            s->step.last_update = i;
+        }
+        AMP_SIDE(dev, l, delta) = NULL;
+    }
+}
+
+/* Images are counted over the whole batch in hand. With several GPUs each gets a part of
+ * consecutive passes, in the order of their places. */
+static const char *image_name(void *user, int subdivision, int image)
+{
+    const struct amp_session *s = user;
+    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision;
+    return amp_batches_image(pass * s->desc->batch + image);
+}
+
+static void close_logs_at_exit(void)
+{
+    atexit(amp_sessions_close_logs);
+    at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
+}
+
+/* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
+ * through every resize. */
+static void start_training_state(struct amp_session *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    amp_log_start(&s->log, s->desc);
+    s->log.layers_every = s->options.log_layers;
+    s->step.log = &s->log;
+    s->step.subdivisions = s->desc->subdivisions;
+    s->step.demote = amp_session_demote;
+    s->step.take_losses = amp_hooks.take_losses;
+    s->step.image_name = image_name;
+    s->step.stop = amp_run_stop;
+    s->step.user = s;
+    s->step.divergence.burn_in = s->desc->burn_in;
+    s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
+    pthread_once(&once, close_logs_at_exit);
+}
+
+/* Printed once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU.
+ * What one GPU cannot do is told for that GPU (tell_notes in session.c). */
+static void tell_plan(const struct amp_session *s)
+{
+    if (amp_session_is_planned_alike(s))
+        fprintf(stderr, "mixed precision: GPU %d as planned above\n", s->net->gpu_index);
+    else
+        amp_plan_print(s->plan, s->desc, stderr);
+}
+
+/* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
+ * late for that: OpenMP has read the environment. */
+static void tell_spinning(const struct amp_session *s)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (s->device || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    if (atomic_flag_test_and_set(&told)) return;
+    fprintf(stderr,
+            "darknet-amp: OpenMP's threads spin while they wait for each other. If other programs "
+            "use the same cores, that makes a step several times as long: start with "
+            "GOMP_SPINCOUNT=" AMP_SPIN_COUNT " in the environment\n");
+}
+
+/* Darknet's own arrays may have taken all memory. Like ours, they grow with the images of a pass,
+ * so the same advice helps. */
+static _Noreturn void fail_without_context(const network *net, const char *why)
+{
+    char message[700];
+    if (!strstr(why, AMPK_NO_MEMORY)) amp_fail(why);
+    snprintf(message, sizeof message,
+             "%s (%d images of %dx%d in a pass): lower batch or raise subdivisions", why,
+             net->batch, net->w, net->h);
+    amp_fail(message);
+}
+
+/* The order is forced. The GPU is set before the backend makes its context on it; the plan exists
+ * before pointers are saved, because a failure until then leaves the network untouched; arrays get
+ * memory (commit) only when the plan says which ones are used; other threads find the session only
+ * when it is complete (enlist). */
+static void attach_session(struct amp_session *s, network *net)
+{
+    char err[512];
+    s->net = net;
+    amp_session_describe(s, net); /* the program may have resized it before amp_attach */
+    s->demoted = amp_session_no_demotions(net->n);
+    s->inference_demoted = amp_session_no_demotions(net->n);
+    s->device = amp_darknet_on_device();
+    s->mask_seed = s->options.seeded ? s->options.seed : amp_seed_of_clock();
+    amp_gpu_use(s);
+    s->backend = amp_backend_choose(s->cfg, &s->options);
+    amp_options_settle_dtype(&s->options, s->device,
+                             s->backend->multiplies_bf16 && s->backend->multiplies_bf16());
+    s->context = s->backend->context_create(0, err, sizeof err);
+    if (!s->context) fail_without_context(net, err);
+    amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
+    amp_session_make_plan(s, true);
+    fflush(stdout);
+    tell_plan(s);
+    tell_spinning(s);
+    start_training_state(s);
+    save_pointers(s);
+    if (amp_session_commit(s, err, sizeof err)) amp_give_up(s, err);
+    if (s->device) amp_upload_pin(s->net);
+    amp_session_enlist(s);
+}
+
+/* Leaves the list first, so that no other thread finds a session that is half gone. Gradients of an
+ * unfinished step are handed to Darknet, and every deferred array gets its memory: Darknet's own
+ * code will touch them all from now on. */
+void amp_session_detach(struct amp_session *s)
+{
+    char err[200];
+    amp_session_delist(s);
+    amp_step_hand_over(&s->step);
+    amp_log_close(&s->log, &s->step.scaler);
+    if (s->device) amp_upload_unpin(s->net);
+    amp_staging_tidy();
+    if (amp_session_commit_all(s, err, sizeof err)) amp_fail(err);
+    for (int i = 0; i < s->net->n; i++) {
+        layer *l = &s->net->layers[i];
+        AMP_SIDE(s->device, l, forward) = s->saved[i].forward;
+        AMP_SIDE(s->device, l, backward) = s->saved[i].backward;
+        AMP_SIDE(s->device, l, update) = s->saved[i].update;
+    }
+    amp_session_give_deltas(s);
+    free_session(s);
+}
+
+/* ---- networks ---- */
 
 static atomic_int attach_count;
 
@@ -62,10 +279,10 @@ static void require_matching_darknet(void)
 static int attach(struct amp_session *s, network *net)
 {
     if (!s->options.mixed_precision) {
-        amp_session_free(s);
+        free_session(s);
         return 0;
     }
-    amp_session_attach(s, net, &amp_hooks);
+    attach_session(s, net);
     if (s->device) return 1;
     amp_session_give_deltas(s);
     amp_check_arrays(s);
@@ -79,7 +296,7 @@ static int attach_to(network *net, const char *cfg_path)
     require_matching_darknet();
     if (amp_session_of(net->layers)) return 0;
     count_attachment(cfg_path);
-    struct amp_session *s = amp_session_read(cfg_path);
+    struct amp_session *s = read_session(cfg_path);
     if (s && s->options.seeded && !amp_seed_reaches_darknet())
         amp_fail("seed: the random numbers of this Darknet do not pass through the plugin; start "
                  "the program with LD_PRELOAD=libdarknet_amp.so, or remove the key");
@@ -91,7 +308,7 @@ static int attach_to(network *net, const char *cfg_path)
 static int detach_from(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
-    amp_loader_forget(net);
+    amp_batches_forget(net);
     amp_gpus_forget(net);
     if (!s) return false;
     amp_run_unwatch(s);
@@ -102,10 +319,10 @@ static int detach_from(network *net)
 /* The order is forced by Darknet, which makes every array while it parses. Options come first, so
  * that a wrong key ends the program at once; gpu_index next, since the backend depends on it; the
  * seed before Darknet draws weights; deferring before Darknet asks for memory. */
-static network *parse(char *filename)
+network *amp_network_parse(char *filename)
 {
     require_matching_darknet();
-    struct amp_session *s = amp_session_read(filename);
+    struct amp_session *s = read_session(filename);
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
@@ -120,7 +337,7 @@ static network *parse(char *filename)
     amp_seed_leave_parse();
     /* A thread that has a batch in hand is training. A network that it parses now is a second one,
      * to measure with, and must not take the training's place. */
-    if (!amp_loader_is_feeding()) amp_loader_follow(s ? net : NULL, seed);
+    if (!amp_batches_in_hand()) amp_batches_follow(s ? net : NULL, seed);
 #ifdef GPU
     /* With -nogpu and no key of ours, Darknet stays as it is. */
     bool mixed = s && s->options.mixed_precision;
@@ -134,12 +351,13 @@ static network *parse(char *filename)
 /* resize_network reallocates what it finds: it needs its own deltas, input that is not page-locked,
  * and new device arrays may be deferred again. Everything is taken back afterwards, and `moved`
  * makes the next pass build a new graph. */
-static int resize(network *net, int w, int h)
+int amp_network_resize(network *net, int w, int h)
 {
+    char err[512];
     struct amp_session *s = amp_session_of(net->layers);
     if (s) {
         amp_gpu_use(s);
-        amp_session_unpin(s);
+        if (s->device) amp_upload_unpin(s->net);
         amp_session_give_deltas(s);
         amp_session_defer(s);
     }
@@ -150,15 +368,16 @@ static int resize(network *net, int w, int h)
     if (s) {
         if (!s->device) amp_check_arrays(s);
         amp_session_take_deltas(s);
-        amp_session_commit(
-            s); /* Darknet copies the next batch to the device before the first hook runs */
-        amp_session_pin(s);
+        /* Darknet copies the next batch to the device before the first hook runs. */
+        if (amp_session_commit(s, err, sizeof err)) amp_give_up(s, err);
+        if (s->device) amp_upload_pin(s->net);
         s->moved = true;
     }
     return result;
 }
 
 /* ---- as programs call them; exit waits until each has returned ---- */
+
 int amp_attach(network *net, const char *cfg_path)
 {
     amp_ending_enter();
@@ -177,105 +396,3 @@ int amp_detach(network *net)
     amp_ending_leave();
     return detached;
 }
-
-/* Called for every network; the place where a cfg's keys take effect. */
-AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
-{
-    amp_ending_enter();
-    network *net = parse(filename);
-    amp_ending_leave();
-    return net;
-}
-
-/* detector train resizes several networks at once, in OpenMP threads. */
-AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
-{
-    amp_gpus_enter(net);
-    amp_ending_enter();
-    int result = resize(net, w, h);
-    amp_ending_leave();
-    amp_gpus_leave(net);
-    return result;
-}
-
-AMP_INTERPOSE(void, free_network, (network * net))
-{
-    amp_ending_enter();
-    struct amp_session *s = amp_session_of(net->layers);
-    int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
-    detach_from(net);
-    AMP_REAL(free_network)(net);
-    amp_gpu_leave(gpu);
-    amp_ending_leave();
-}
-
-/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours
- * are marked as read. */
-AMP_INTERPOSE(void, option_unused, (list * options))
-{
-    for (node *n = options->front; n; n = n->next) {
-        kvp *pair = n->val;
-        if (amp_option_is_key(pair->key)) pair->used = 1;
-    }
-    AMP_REAL(option_unused)(options);
-}
-
-/* Special files (/dev/null, a pipe) cannot be written beside and renamed: Darknet writes them
- * itself. After a save no step is half done, so a signal can be obeyed; not after the final file,
- * when the program ends anyway. */
-void amp_save_weights(network *net, const char *path)
-{
-    struct amp_session *s = amp_session_of(net->layers);
-    if (!s || amp_weights_is_special(path)) {
-        AMP_REAL(save_weights)(net, (char *)path);
-        return;
-    }
-    amp_save(s, path);
-    if (!amp_weights_is_final(path)) amp_run_obey(s);
-}
-
-AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_save_weights(net, filename);
-    amp_ending_leave();
-}
-
-void amp_load_weights(network *net, const char *path)
-{
-    struct amp_session *s = amp_session_of(net->layers);
-    if (s)
-        amp_load(s, path);
-    else
-        AMP_REAL(load_weights)(net, (char *)path);
-}
-
-AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
-{
-    amp_ending_enter();
-    amp_load_weights(net, filename);
-    amp_ending_leave();
-}
-
-#ifdef GPU
-/* Darknet's trainer calls it once an iteration with all networks. Darknet's threads train on this
- * thread's batch and may have to name its images, so the batch is lent to them. A signal is obeyed
- * when all networks are done. */
-AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
-{
-    uint64_t seed;
-    if (!amp_has_gpu()) {
-        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
-        exit(1);
-    }
-    amp_gpus_begin(nets, n, amp_loader_seed(&seed) ? &seed : NULL);
-    amp_loader_lend(true);
-    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
-    amp_gpus_end();
-    amp_loader_lend(false);
-    amp_iteration_trained(nets[0], loss);
-    struct amp_session *s = amp_session_of(nets[0]->layers);
-    if (s) amp_run_obey(s);
-    return loss;
-}
-#endif

@@ -44,4 +44,19 @@ _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const 
 /* n zeroed elements (of 0 one), for free; amp_fail where there is no memory for them. */
 void *amp_allocate(size_t n, size_t size);
 
+/* ---- memory that Darknet asks for and does not get ----
+ * It never looks: without this it would go on with NULL. Our build of libdarknet.so reports it
+ * (darknet/compat/memory.c); the program then ends with the size and what to lower. */
+
+/* On this thread. What Darknet asks for meanwhile, for the message: */
+enum amp_memory_use {
+    AMP_MEMORY_OTHER,
+    AMP_MEMORY_PARSE,   /* to make a network */
+    AMP_MEMORY_LOAD,    /* to load the images of a batch */
+    AMP_MEMORY_CHECKED, /* what its caller in the plugin looks at itself: Darknet goes on */
+};
+
+/* Returns the use before, to set again afterwards. */
+enum amp_memory_use amp_memory_set_use(enum amp_memory_use);
+
 #endif

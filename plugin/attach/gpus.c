@@ -10,8 +10,8 @@
 
 #include "ending.h"
 #include "seed.h"
-#include "sessions.h"
-#include "symbols.h"
+#include "session.h"
+#include "interposed.h"
 
 #include "cuda.h"
 
@@ -174,27 +174,6 @@ void amp_gpus_forget(const network *net)
     pthread_mutex_lock(&lock);
     if (find(net) >= 0) end_group();
     pthread_mutex_unlock(&lock);
-}
-
-/* ---- the GPU of a thread ---- */
-
-void amp_gpu_use(const struct amp_session *s)
-{
-    if (s->device && s->net->gpu_index >= 0) AMP_REAL(cuda_set_device)(s->net->gpu_index);
-}
-
-int amp_gpu_enter(const struct amp_session *s)
-{
-    int before = 0;
-    if (!s->device || s->net->gpu_index < 0) return -1;
-    cudaGetDevice(&before);
-    cudaSetDevice(s->net->gpu_index);
-    return before;
-}
-
-void amp_gpu_leave(int before)
-{
-    if (before >= 0) cudaSetDevice(before);
 }
 
 /* ---- an iteration of all ---- */

@@ -43,13 +43,6 @@ void amp_gpus_average(const network *);
 /* Call before a network is detached or freed. */
 void amp_gpus_forget(const network *);
 
-/* amp_gpu_use: the thread uses the session's GPU from now on, if there is one. Darknet's functions
- * that save, load and resize leave it set like that, too. enter and leave: only between the two;
- * enter returns what leave takes. */
-void amp_gpu_use(const struct amp_session *);
-int amp_gpu_enter(const struct amp_session *);
-void amp_gpu_leave(int before);
-
 #else
 static inline struct amp_session *amp_gpus_first(struct amp_session *s)
 {
@@ -98,19 +91,6 @@ static inline void amp_gpus_average(const network *net)
 static inline void amp_gpus_forget(const network *net)
 {
     (void)net;
-}
-static inline void amp_gpu_use(const struct amp_session *s)
-{
-    (void)s;
-}
-static inline int amp_gpu_enter(const struct amp_session *s)
-{
-    (void)s;
-    return 0;
-}
-static inline void amp_gpu_leave(int before)
-{
-    (void)before;
 }
 #endif
 

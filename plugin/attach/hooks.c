@@ -3,19 +3,21 @@
  * step ends", so both are told from the layer's index.
  *
  * The hooks must not know how a layer is computed (core/graph.c) or when a step counts
- * (core/step.c). No Darknet loop is copied here: Darknet still walks the layers itself. */
+ * (core/step.c). No Darknet loop is copied here: Darknet still walks the layers itself.
+ *
+ * Here are also the passes of commands that look into a network (amp_observe.h); these leave no
+ * trace in it. */
 
 #include "hooks.h"
 
-#include "ending.h"
+#include "amp.h"
+#include "amp_observe.h"
+#include "device.h"
 #include "gpus.h"
+#include "interposed.h"
 #include "run.h"
-#include "iteration.h"
-#include "resume.h"
-#include "side.h"
-#include "replan.h"
-#include "sessions.h"
-#include "symbols.h"
+#include "save.h"
+#include "seed.h"
 #include "plugin/core/tensors.h"
 
 #include <math.h>
@@ -25,6 +27,13 @@ static struct amp_session *session_of(const network *net)
     struct amp_session *s = amp_session_of(net->layers);
     if (!s) amp_fail("a hooked layer was called for a network that is not attached");
     return s;
+}
+
+/* Memory may end where plan and graph are made anew. */
+static void begin(struct amp_session *s, const network *view)
+{
+    char err[512];
+    if (amp_session_begin(s, view, err, sizeof err)) amp_give_up(s, err);
 }
 
 /* Darknet averages costs over the whole run, so one NaN would stay in that average to the end. A
@@ -132,7 +141,7 @@ static void check_inference(struct amp_session *s)
          * images. */
         network view = s->view;
         AMP_SIDE(s->device, &view, input) = s->graph->input.data;
-        amp_session_begin(s, &view);
+        begin(s, &view);
         for (int i = 0; i < s->net->n; i++) {
             s->view.index = i;
             amp_graph_forward(s->graph, i);
@@ -154,7 +163,7 @@ static void forward(const network *net)
             amp_run_watch(s);
             amp_session_resume(s, *net->seen - (size_t)net->batch);
         }
-        amp_session_begin(s, net);
+        begin(s, net);
     }
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
@@ -243,3 +252,105 @@ static void on_update(layer l, update_args a)
 }
 
 const struct amp_hooks amp_hooks = {on_forward, on_backward, on_update, take_losses};
+
+/* ---- for programs ---- */
+
+double amp_loss_scale(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s ? s->step.scaler.scale : 0;
+}
+
+void amp_log_evaluation(const network *net, const struct amp_evaluation *e)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) amp_log_add_evaluation(&s->log, e->iteration, e->map50, e->map75, e->map, e->seconds);
+}
+
+/* ---- passes for those who want to see what is in them (amp_observe.h) ---- */
+
+/* The log prints to a file, so silence is a file too. Never closed: the next pass uses it again. */
+static FILE *nowhere(void)
+{
+    static FILE *f;
+    if (!f) f = fopen("/dev/null", "w");
+    if (!f) amp_fail("/dev/null cannot be opened");
+    return f;
+}
+
+/* The graph may not exist yet; the session hands the callback to it then. */
+static void look_in(struct amp_session *s, amp_see_function *see, void *user)
+{
+    s->see = see;
+    s->see_user = user;
+    if (s->graph) amp_graph_observe(s->graph, see, user);
+}
+
+/* A fault of a pass has a layer only if it was not clean. */
+static void report(const struct amp_session *s, int64_t redone_before, struct amp_pass *result)
+{
+    const struct amp_step *step = &s->step;
+    *result = (struct amp_pass){.clean = !step->poisoned,
+                                .scale = step->scaler.scale,
+                                .redone = (int)(step->scaler.redone - redone_before)};
+    if (result->clean) return;
+    result->layer = step->fault.layer;
+    result->left_fp16 = step->fault.class == AMP_FAULT_FORWARD;
+    result->gradient = step->fault.class == AMP_FAULT_BACKWARD;
+    result->tensor = amp_watch_name(step->fault.tensor);
+    result->magnitude = step->fault.magnitude;
+}
+
+/* Ends the step as if it had never been: no update, rolling statistics as before it. */
+static void abandon_step(struct amp_session *s)
+{
+    amp_graph_restore_rolling(s->graph);
+    amp_graph_weights_changed(s->graph); /* the next pass is told of them again */
+    s->step.passes = 0;
+}
+
+/* One forward and backward without an update. Seed and `seen` as in training, so that dropout draws
+ * the same in both networks of a comparison. */
+void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *result)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_pass: the network is not attached");
+    int64_t redone = s->step.scaler.redone;
+    FILE *out = s->log.out;
+    s->log.out = nowhere();
+    look_in(s, see, user);
+    s->observed = s->step.observed = true;
+    if (s->options.seeded) amp_seed_follow(net, s->options.seed, 0);
+    *net->seen += (size_t)net->batch;
+    net->train = 1;
+    AMP_USE(forward_network)(net);
+    AMP_USE(backward_network)(net);
+    report(s, redone, result);
+    abandon_step(s);
+    look_in(s, NULL, NULL);
+    s->observed = s->step.observed = false;
+    s->log.out = out;
+}
+
+/* While layers are watched the log is silent: its lines would stand between the results. */
+void amp_watch_layers(network *net, amp_layer_function *at, void *user)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_watch_layers: the network is not attached");
+    s->trace = at;
+    s->trace_user = user;
+    s->log.out = at ? nowhere() : stderr;
+    if (s->graph) amp_graph_trace_layers(s->graph, at, user);
+}
+
+const struct amp_plan *amp_plan_in_use(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s ? s->plan : NULL;
+}
+
+int amp_left_fp16(const network *net, int layer)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    return s && s->demoted[layer] != AMP_FORMATS;
+}

@@ -6,6 +6,15 @@
 
 #include "session.h"
 
+/* What every layer gets instead of Darknet's. */
+struct amp_hooks {
+    void (*forward)(layer, network);
+    void (*backward)(layer, network);
+    void (*update)(layer, update_args);
+    /* For amp_step.take_losses: writes to Darknet's l.cost and *net.cost, 0 if not finite. user: a
+     * session. */
+    double (*take_losses)(void *user);
+};
 extern const struct amp_hooks amp_hooks;
 
 #ifdef GPU

@@ -1,11 +1,26 @@
-/* The functions and variables of Darknet that the plugin replaces or uses. To add one, add a line.
+/* The functions and variables of Darknet that the plugin replaces or uses, and how it names them,
+ * in both of its forms (see plugin/CMakeLists.txt):
+ *
+ *   AMP_INTERPOSE(network *, parse_network_cfg, (char *file)) { ... }   defines ours
+ *   AMP_REAL(parse_network_cfg)(file)                                  calls Darknet's
+ *   AMP_USE(get_current_rate)(net), *AMP_USE(gpu_index)                a name that we do not
+ * replace
+ *
+ * To add one, add a line here, and to interposed.c what happens in its place. Every name is
+ * declared by one of Darknet's headers. The plugin never refers to Darknet in another way:
+ * libdarknet may be loaded where the linker does not look (a ctypes library is RTLD_LOCAL), and
+ * libdarknet_amp.so is linked with --no-undefined to make sure.
  *
  * This is the only list. The run-time lookup (symbols.c) and the tests read it; the linker options
  * of scripts/amp-ldflags follow from it through the symbols of the plugin's archive. */
 #ifndef AMP_INTERPOSED_H
 #define AMP_INTERPOSED_H
 
+#include <stddef.h>
+
 /* clang-format off */
+
+/* ---- the list ---- */
 
 /* Replaced: AMP_INTERPOSE defines ours; AMP_REAL(name) is Darknet's own. The comment of each
  * definition says why it is replaced. */
@@ -34,8 +49,7 @@
     X(show_image)                                                                                  \
     X(train_network)
 
-/* Replaced too: functions of the C library that Darknet calls. rand and srand: seed.c; system:
- * image_file.c. */
+/* Replaced too: functions of the C library that Darknet calls. */
 #define AMP_INTERPOSED_LIBC(X)                                                                     \
     X(rand)                                                                                        \
     X(srand)                                                                                       \
@@ -81,5 +95,45 @@
 #endif
 
 /* clang-format on */
+
+/* ---- how they are named ---- */
+
+#ifdef AMP_WRAP
+
+#define AMP_INTERPOSE(type, name, args)                                                            \
+    type __wrap_##name args;                                                                       \
+    type __wrap_##name args
+#define AMP_REAL(name)                                                                             \
+    (__extension__({                                                                               \
+        extern __typeof__(name) __real_##name;                                                     \
+        &__real_##name;                                                                            \
+    }))
+#define AMP_USE(name) (&(name))
+
+#else
+
+#define AMP_SYMBOL_ENUM(name) AMP_SYMBOL_##name,
+enum amp_symbol { AMP_INTERPOSED(AMP_SYMBOL_ENUM) AMP_USED(AMP_SYMBOL_ENUM) AMP_SYMBOL_COUNT };
+
+/* The function itself is amp_on_NAME, so that a backtrace tells ours from Darknet's. */
+#define AMP_INTERPOSE(type, name, args)                                                            \
+    static type amp_on_##name args;                                                                \
+    __attribute__((visibility("default"), alias("amp_on_" #name))) type name args;                 \
+    static type amp_on_##name args
+#define AMP_REAL(name) ((__typeof__(&(name)))amp_find_symbol(AMP_SYMBOL_##name))
+#define AMP_USE(name)  AMP_REAL(name)
+
+/* Address of Darknet's own symbol. Looked up once; a Darknet that lacks it ends the program with a
+ * message, since there is nothing left to call. */
+void *amp_find_symbol(enum amp_symbol symbol);
+
+/* Address of any symbol of the process other than our own, or NULL. For asking what is there. */
+void *amp_look_up(const char *name);
+
+#endif
+
+/* The Darknet in this process must be the kind that the plugin was compiled for. 0 if it is. Else
+ * -1, and err says what was found and what to use instead. */
+int amp_check_abi(char *err, size_t err_size);
 
 #endif

@@ -7,9 +7,9 @@
 
 #include "native.h"
 
+#include "device.h"
 #include "ending.h"
-#include "side.h"
-#include "symbols.h"
+#include "interposed.h"
 
 #include "activations.h"
 #include "blas.h"
@@ -293,15 +293,12 @@ static _Thread_local float scale_of_deltas = 1; /* the loss scale while Darknet'
 static _Thread_local unsigned limited;          /* calls of constrain_gpu that arrived here */
 
 #ifdef GPU
-/* The GPU backward of connected layers, also those inside recurrent ones, cuts deltas off at 1.
- * Ours are times the loss scale, so the limit must be too. Besides that only updates call this
- * function, for weights, while the scale here is 1. */
-AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
+/* Besides backward only updates call constrain_gpu, for weights, while the scale here is 1. */
+float amp_native_limit(float limit)
 {
     limited++;
-    AMP_REAL(constrain_gpu)(n, limit * scale_of_deltas, x, step);
+    return limit * scale_of_deltas;
 }
-
 #endif
 
 /* After a backward on a device. A recurrent layer calls constrain_gpu for sure; if no call arrived,

@@ -44,4 +44,10 @@ void amp_native_backward(layer *l, const struct amp_saved *saved, bool device, n
 void amp_native_scale_kept(layer *l, bool device, const struct ampk_backend *,
                            struct ampk_context *, float factor);
 
+#ifdef GPU
+/* For constrain_gpu: the limit that keeps what Darknet's backward meant, with deltas times the loss
+ * scale. */
+float amp_native_limit(float limit);
+#endif
+
 #endif

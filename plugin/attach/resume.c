@@ -5,10 +5,9 @@
  * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
  * state is copied to the host, used there, and written back. */
 
-#include "resume.h"
+#include "save.h"
 
 #include "gpus.h"
-#include "iteration.h"
 #include "plugin/core/checkpoint.h"
 
 #include <inttypes.h>
@@ -91,8 +90,9 @@ static void to_device(const struct amp_session *s, const struct amp_owned *host)
     amp_native_free_list(&own);
 }
 
-/* Layers that had left FP16 are in s->demoted now, so the plan must be made again. */
-void amp_run_state_put_back(struct amp_session *s, const struct amp_run_state *state)
+/* Writes back a state that a sidecar was restored into. Layers that had left FP16 are in s->demoted
+ * now, so the plan must be made again. */
+static void put_back(struct amp_session *s, const struct amp_run_state *state)
 {
     to_device(s, &state->host);
     *s->net->t = (int)state->run.t;
@@ -190,7 +190,10 @@ static void keep_dtype(struct amp_session *s)
 {
     enum amp_dtype_choice here = s->options.dtype, began = amp_sidecar_dtype(s->sidecar);
     if (!s->options.dtype_reason || here == began) return;
-    amp_session_keep_dtype(s, began);
+    s->options.dtype = began;
+    s->options.dtype_reason = "the run began with it";
+    amp_session_make_plan(s, true);
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
     if (amp_gpus_place(s->net)) return;
     fprintf(stderr,
             "mixed precision: goes on in %s, as the run began; amp_dtype=auto chose %s for this "
@@ -205,7 +208,7 @@ static void restore(struct amp_session *s)
     keep_dtype(s);
     struct amp_run_state state = amp_run_state_of(s);
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
-    amp_run_state_put_back(s, &state);
+    put_back(s, &state);
     if (!amp_gpus_place(s->net)) {
         tell_resumed(s, &state.run);
         tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen));

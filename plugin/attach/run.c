@@ -1,5 +1,6 @@
-/* Decides when a run ends early, and with which file: on a signal, or when memory ends. It must not
- * know what a save writes (save.c), where (backup_folder.c), or what a step is made of.
+/* Decides when a run ends: on a signal, when memory ends, or when a save shows that it cannot go
+ * on; and under which name its state is saved then. It must not know what a save writes (save.c) or
+ * what a step is made of.
  *
  * A handler only notes the signal. The training thread acts on it, at places where no step is half
  * done: amp_run_obey is called after an update, before a batch is asked for, and after a save. */
@@ -7,17 +8,135 @@
 #define _GNU_SOURCE
 #include "run.h"
 
-#include "backup_folder.h"
+#include "amp.h"
 #include "gpus.h"
-#include "iteration.h"
 #include "save.h"
+#include "interposed.h"
+#include "plugin/core/checkpoint.h"
+
+#include "parser.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+
+/* ---- where a run saves ----
+ * Darknet builds the names in its trainers and tells nobody: the folder is seen when a trainer
+ * reads the option "backup", the rest follows from the cfg's name. */
+
+/* The folder belongs to the process: a data file is read once, before any network exists. */
+static pthread_mutex_t folder_lock = PTHREAD_MUTEX_INITIALIZER;
+static char folder[PATH_MAX]; /* "": not known */
+
+void amp_run_note_folder(const char *path)
+{
+    pthread_mutex_lock(&folder_lock);
+    snprintf(folder, sizeof folder, "%s", path);
+    pthread_mutex_unlock(&folder_lock);
+}
+
+static void copy_folder(char to[PATH_MAX])
+{
+    pthread_mutex_lock(&folder_lock);
+    memcpy(to, folder, sizeof folder);
+    pthread_mutex_unlock(&folder_lock);
+}
+
+/* True if the file is another run's: it exists, and this run neither loaded nor wrote it. Compared
+ * by inode, since two names may be one file. */
+static bool is_foreign(const struct amp_session *s, const char *path)
+{
+    struct stat there, ours;
+    if (stat(path, &there)) return false;
+    return !*s->backup || stat(s->backup, &ours) || there.st_ino != ours.st_ino ||
+           there.st_dev != ours.st_dev;
+}
+
+/* Path for this session's state when it must end: BACKUP_FOLDER/CFG.backup, or CFG_stopped.backup
+ * if that is another run's file. -1: not known. */
+static int place_of_state(const struct amp_session *s, char path[PATH_MAX])
+{
+    /* Darknet's own basecfg, so that the name is the one that its trainers use. */
+    char in[PATH_MAX], *base = AMP_USE(basecfg)(s->cfg->path);
+    copy_folder(in);
+    int n = in[0] ? snprintf(path, PATH_MAX, "%s/%s.backup", in, base)
+                  : snprintf(path, PATH_MAX, "%s", s->backup);
+    if (in[0] && n < PATH_MAX && is_foreign(s, path))
+        n = snprintf(path, PATH_MAX, "%s/%s_stopped.backup", in, base);
+    free(base);
+    return n > 0 && n < PATH_MAX ? 0 : -1;
+}
+
+/* ---- one process at a time ----
+ * Two processes that train cfgs of one name in one folder would overwrite each other's backup and
+ * final weights, so the second one is refused. */
+
+/* Address of an abstract socket that stands for folder and name. Such a socket leaves no file in
+ * the folder, and goes with the process however that ends. The folder counts by device and inode.
+ * Two containers do not see each other's sockets. */
+static socklen_t name_claim(const char *in, const char *base, struct sockaddr_un *name)
+{
+    struct stat info;
+    if (stat(in, &info)) return 0;
+    *name = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "darknet-amp %llx %llx %.60s",
+                     (unsigned long long)info.st_dev, (unsigned long long)info.st_ino, base);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* Process that holds the claim; 0: unknown. */
+static int holder(const struct sockaddr_un *name, socklen_t length)
+{
+    struct ucred who = {.pid = 0};
+    socklen_t size = sizeof who;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!connect(fd, (const struct sockaddr *)name, length))
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size);
+    close(fd);
+    return who.pid;
+}
+
+static void claim_name(const struct amp_session *s, const char *in, const char *base)
+{
+    char message[2 * PATH_MAX + 300];
+    struct sockaddr_un name;
+    socklen_t length = name_claim(in, base, &name);
+    if (!length) return; /* no folder: every save will fail, and say so */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (!bind(fd, (const struct sockaddr *)&name, length) && !listen(fd, 1)) return;
+    bool taken = errno == EADDRINUSE;
+    int pid = holder(&name, length);
+    close(fd);
+    if (!taken || pid == getpid())
+        return; /* another network of this process may have the same cfg */
+    snprintf(message, sizeof message,
+             "%s: process %d is training %s and saves to the same folder, %s: each would overwrite "
+             "the other's weights. Give this run a folder of its own (backup= in the data file)",
+             s->cfg->path, pid, base, in);
+    amp_fail(message);
+}
+
+/* Ends the program if another process trains a cfg of this name in the same folder; else keeps
+ * others out until this process ends. */
+static void claim_folder(const struct amp_session *s)
+{
+    char in[PATH_MAX];
+    copy_folder(in);
+    if (!in[0]) return;
+    char *base = AMP_USE(basecfg)(s->cfg->path);
+    claim_name(s, in, base);
+    free(base);
+}
+
+/* ---- signals ---- */
 
 /* Programs that stop others send two signals at once: `timeout` sends one to the program and one to
  * its process group; systemd sends SIGHUP right behind SIGTERM; a closed terminal sends one beside
@@ -125,14 +244,14 @@ void amp_run_watch(struct amp_session *s)
     /* The write fails instead (ulimit -f), and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
     /* Once per session, before anything is written: two processes must not save to one name. */
-    if (!s->trained) amp_backup_claim(s);
+    if (!s->trained) claim_folder(s);
     trained += !s->trained;
     s->trained = true;
     /* Two networks that train apart: neither one's state is the run. Signals end the program as
      * without the plugin. */
     if (trained > 1 && watched) {
         stand_down();
-    } else if (trained == 1 && !watched && !amp_backup_place(s, path)) {
+    } else if (trained == 1 && !watched && !place_of_state(s, path)) {
         watched = s;
         stand();
     }
@@ -150,6 +269,24 @@ void amp_run_unwatch(struct amp_session *s)
 
 /* ---- the end ---- */
 
+/* Weights that are not finite end the run. Any other failed save does not: there will be another
+ * save. After the last one there is none, and status 0 would be a lie. */
+static void save(struct amp_session *s, const char *path, bool last)
+{
+    char err[AMP_SAVE_ERR_SIZE], message[AMP_SAVE_ERR_SIZE + 100];
+    enum amp_save_result result = amp_save(s, path, err, sizeof err);
+    if (result == AMP_SAVED) return;
+    if (result == AMP_SAVE_DIVERGED) {
+        amp_gpus_close_logs(s);
+        amp_fail(err);
+    }
+    snprintf(message, sizeof message,
+             "weights are not saved: %s; what is there is whole: the files of before, or these",
+             err);
+    if (last) amp_fail(message);
+    fprintf(stderr, "darknet-amp: %s\n", message);
+}
+
 /* Every handled signal is in the list, so the last one needs no comparison. */
 static const char *name_of(int number)
 {
@@ -163,13 +300,13 @@ void amp_run_obey(struct amp_session *s)
 {
     char path[PATH_MAX];
     /* step.passes: a step is half done, and its gradients are in no file. Wait for its end. */
-    if (!asked() || s != watched || s->step.passes || amp_backup_place(s, path)) return;
+    if (!asked() || s != watched || s->step.passes || place_of_state(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
     if (iteration >= (size_t)s->net->max_batches)
         return; /* Darknet is about to write the final weights and end */
     amp_gpus_close_logs(s);
     amp_gpus_average(s->net);
-    amp_save_last(s, path); /* ends the program itself if the save fails */
+    save(s, path, true); /* ends the program itself if it fails */
     fflush(stdout);
     fprintf(stderr,
             "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
@@ -212,10 +349,10 @@ _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
     if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
     bool learned = s->log.iterations > 0;
     amp_gpus_close_logs(s);
-    if (!learned || amp_backup_place(s, path))
+    if (!learned || place_of_state(s, path))
         amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
     amp_gpus_average(s->net);
-    amp_save_last(s, path);
+    save(s, path, true);
     snprintf(message, sizeof message,
              "the state after iteration %zu is saved. To go on from there, change %s as told above "
              "and give the same command with the weights file after the cfg, without -clear: %s %s",
@@ -248,4 +385,50 @@ void amp_check_arrays(struct amp_session *s)
              "batch or raise subdivisions",
              (double)bytes / (1 << 20), net->w, net->h, net->batch);
     amp_give_up(s, why);
+}
+
+/* ---- a run that has diverged ---- */
+
+/* If it cannot be known when the other networks finish (amp_gpus_wait), only this one's log is
+ * closed. */
+void amp_run_stop(void *user, const char *message)
+{
+    struct amp_session *s = user;
+    const struct amp_session *first = amp_gpus_first(s);
+    const char *good = *first->last_saved ? first->last_saved : first->backup;
+    char text[PATH_MAX + 1000];
+    if (amp_gpus_wait(s))
+        amp_gpus_close_logs(s);
+    else
+        amp_log_close(&s->log, &s->step.scaler);
+    snprintf(text, sizeof text, "%s %s%s", message,
+             *good ? "The last good weights are " : "This run has saved nothing.", good);
+    amp_fail(text);
+}
+
+/* ---- Darknet's saves and loads ---- */
+
+/* Special files (/dev/null, a pipe) cannot be written beside and renamed: Darknet writes them
+ * itself. After a save no step is half done, so a signal can be obeyed; not after the final file,
+ * when the program ends anyway. */
+void amp_save_weights(network *net, const char *path)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s || amp_weights_is_special(path)) {
+        AMP_REAL(save_weights)(net, (char *)path);
+        return;
+    }
+    bool last = amp_weights_is_final(path);
+    save(s, path, last);
+    if (!last) amp_run_obey(s);
+}
+
+void amp_load_weights(network *net, const char *path)
+{
+    char err[AMP_SAVE_ERR_SIZE];
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s)
+        AMP_REAL(load_weights)(net, (char *)path);
+    else if (amp_load(s, path, err, sizeof err))
+        amp_fail(err);
 }

@@ -1,4 +1,5 @@
-/* Ends a run early, with its state saved: after a signal, or when memory ends.
+/* Ends a run early, with its state saved: after a signal, or when memory ends. Nothing else in this
+ * folder decides that a run has to end; what fails in its middle is reported up to here.
  *
  * Signals: SIGINT, SIGTERM, SIGHUP, SIGPIPE (nobody reads the output any more) and SIGXCPU (a batch
  * system's limit). While a network trains, the running iteration is finished, the state is saved as
@@ -23,6 +24,9 @@
 
 #include "session.h"
 
+/* The program has read this folder as the option "backup". */
+void amp_run_note_folder(const char *path);
+
 /* A training pass of this session begins. Sets the handlers at the first one. */
 void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
@@ -31,6 +35,10 @@ void amp_run_unwatch(struct amp_session *);
  * the training thread; for networks that train together, on the thread that trains all, with the
  * first of them. */
 void amp_run_obey(struct amp_session *);
+
+/* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
+ * weights. Networks that train together finish their iteration first. user: a session. */
+void amp_run_stop(void *user, const char *message);
 
 /* Ends the program with status 1 and a message: why (which names the size), what to change, and
  * where the state is. If this run has trained, the state is saved as BACKUP_FOLDER/CFG.backup;

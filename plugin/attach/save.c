@@ -1,6 +1,6 @@
-/* Decides whether a weights file is written, whether it gets a sidecar, and what a failed save
- * means for the run. It must not know the order of flushes and renames (core/checkpoint.c) or the
- * sidecar's contents (core/sidecar.c, resume.c).
+/* Decides whether a weights file is written and whether it gets a sidecar. It must not know the
+ * order of flushes and renames (core/checkpoint.c), the sidecar's contents (core/sidecar.c,
+ * resume.c), or what a failed save means for the run (run.c).
  *
  * Darknet still writes the weights itself: its format stays its own. But it checks no write and
  * ends the program with status 0 if it cannot open the file, so it gets the name of a temporary
@@ -9,10 +9,10 @@
 #include "save.h"
 
 #include "amp.h"
+#include "device.h"
 #include "gpus.h"
-#include "resume.h"
-#include "sessions.h"
-#include "symbols.h"
+#include "session.h"
+#include "interposed.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/core/checkpoint.h"
 
@@ -22,8 +22,6 @@
 #include <inttypes.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define ERR_SIZE (3 * PATH_MAX)
 
 /* ---- which files get a sidecar ---- */
 
@@ -101,16 +99,15 @@ static bool in_a_step(const struct amp_session *s, const char *name)
 }
 
 /* Training cannot go on from such weights, and they must not replace good ones. */
-static void refuse_non_finite(struct amp_session *s, const char *name)
+static bool has_diverged(const struct amp_session *s, const char *name, char *err, size_t err_size)
 {
-    char message[PATH_MAX + 300], what[100];
-    if (!amp_run_is_spoilt(s, what, sizeof what)) return;
-    snprintf(message, sizeof message,
+    char what[100];
+    if (!amp_run_is_spoilt(s, what, sizeof what)) return false;
+    snprintf(err, err_size,
              "training diverged: the %s are no longer finite; %s is not written, older files "
              "are left as they were. Lower learning_rate, or lengthen burn_in",
              what, name);
-    amp_gpus_close_logs(s);
-    amp_fail(message);
+    return true;
 }
 
 /* name may be a link: weights and sidecar go to the file behind it, and the link stays. Both
@@ -167,34 +164,17 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     return true;
 }
 
-/* A failed save is no reason to end a run: there will be another save. After the last one there is
- * none, and status 0 would be a lie. Resume first: state of a sidecar that no training pass has
- * taken up yet belongs into the file. */
-static void save_or_tell(struct amp_session *s, const char *name, bool last)
+/* Resume first: state of a sidecar that no training pass has taken up yet belongs into the file.
+ * The name of a backup is noted even if the save failed: it is this run's name, also for a later
+ * signal. */
+enum amp_save_result amp_save(struct amp_session *s, const char *name, char *err, size_t err_size)
 {
-    char err[ERR_SIZE], message[ERR_SIZE + 100];
     amp_gpu_use(s);
     amp_session_resume(s, *s->net->seen);
-    refuse_non_finite(s, name);
-    if (!is_suspect(s, name, err, sizeof err) && !save(s, name, err, sizeof err)) return;
-    snprintf(message, sizeof message,
-             "weights are not saved: %s; what is there is whole: the files of before, or these",
-             err);
-    if (last) amp_fail(message);
-    fprintf(stderr, "darknet-amp: %s\n", message);
-}
-
-void amp_save_last(struct amp_session *s, const char *path)
-{
-    save_or_tell(s, path, true);
-}
-
-/* The name of a backup is noted even if the save failed: it is this run's name, also for a later
- * signal. */
-void amp_save(struct amp_session *s, const char *path)
-{
-    save_or_tell(s, path, amp_weights_is_final(path));
-    if (amp_weights_is_backup(path)) snprintf(s->backup, sizeof s->backup, "%s", path);
+    if (has_diverged(s, name, err, err_size)) return AMP_SAVE_DIVERGED;
+    bool failed = is_suspect(s, name, err, err_size) || save(s, name, err, err_size);
+    if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
+    return failed ? AMP_SAVE_FAILED : AMP_SAVED;
 }
 
 /* Darknet writes a temporary file; the target appears only when that is complete. For networks
@@ -232,9 +212,9 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
  * it was asked to. The sidecar is only kept here: load_network may set `seen` to 0 right after this
  * call (-clear), and then its state must not be used. Spoilt weights are refused now, before hours
  * of training on them. */
-void amp_load(struct amp_session *s, const char *name)
+int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size)
 {
-    char path[PATH_MAX], warning[ERR_SIZE], what[100];
+    char path[PATH_MAX], warning[AMP_SAVE_ERR_SIZE], what[100];
     struct amp_checkpoint found;
     amp_gpu_use(s);
     struct amp_run_state state = amp_run_state_of(s);
@@ -250,8 +230,8 @@ void amp_load(struct amp_session *s, const char *name)
     s->without_sidecar_seen = *s->net->seen;
     if (s->graph) amp_graph_weights_changed(s->graph);
     if (amp_weights_is_backup(name)) snprintf(s->backup, sizeof s->backup, "%s", name);
-    if (!amp_run_is_spoilt(s, what, sizeof what)) return;
-    snprintf(warning, sizeof warning, "%s: the %s are inf or NaN; train from another file",
-             found.weights, what);
-    amp_fail(warning);
+    if (!amp_run_is_spoilt(s, what, sizeof what)) return 0;
+    snprintf(err, err_size, "%s: the %s are inf or NaN; train from another file", found.weights,
+             what);
+    return -1;
 }

@@ -1,19 +1,47 @@
 /* Saves and loads weights files of attached networks, with their sidecars
- * (plugin/core/checkpoint.h).
- *
- * Both replace Darknet's save_weights and load_weights for a network with mixed_precision=1. A file
- * is written whole or not at all. It gets a sidecar if amp_sidecar says so, and is loaded with it;
- * resume.h puts the sidecar's state in place. For any other network both are Darknet's own. */
+ * (plugin/core/checkpoint.h), and resumes a run that was saved with one. */
 #ifndef AMP_SAVE_H
 #define AMP_SAVE_H
 
 #include "session.h"
 
-/* As save_weights and load_weights. If a save fails, that is printed and training goes on; a failed
- * final save ends the program. */
-void amp_save(struct amp_session *, const char *path);
-void amp_load(struct amp_session *, const char *path);
-/* As save_weights, for a program that is about to end: a failed save ends it with a message. */
-void amp_save_last(struct amp_session *, const char *path);
+/* ---- files (save.c) ----
+ * Both replace Darknet's save_weights and load_weights for a network with mixed_precision=1. A file
+ * is written whole or not at all. It gets a sidecar if amp_sidecar says so, and is loaded with it.
+ */
+
+enum amp_save_result {
+    AMP_SAVED,
+    AMP_SAVE_FAILED,  /* older files are left as they were; a later save may succeed */
+    AMP_SAVE_DIVERGED /* the weights are not finite: training cannot go on from them */
+};
+/* err: why it was not saved. */
+enum amp_save_result amp_save(struct amp_session *, const char *path, char *err, size_t err_size);
+/* 0, or -1 with text in err: the weights are not finite. */
+int amp_load(struct amp_session *, const char *path, char *err, size_t err_size);
+/* For both errors. */
+#define AMP_SAVE_ERR_SIZE (3 * PATH_MAX)
+
+/* ---- resuming (resume.c) ----
+ * The first training pass puts the sidecar's state in place, not the load: load_network's `clear`
+ * sets seen to 0 after loading, and then momentum and loss scale must start anew too. */
+
+/* Call before a training pass or a save. Puts the state of the sidecar in place that was found with
+ * the loaded weights, if there is one, and says what is not as it was. seen: images before this
+ * pass. */
+void amp_session_resume(struct amp_session *, size_t seen);
+
+/* The state of a run, in Darknet's arrays and in the session, as a sidecar keeps it. */
+struct amp_run_state {
+    struct amp_owned host; /* Darknet's arrays; copies on the host if Darknet's are on a device */
+    struct amp_run run;    /* points into host */
+};
+
+/* Free with amp_run_state_free. */
+struct amp_run_state amp_run_state_of(const struct amp_session *);
+void amp_run_state_free(const struct amp_session *, struct amp_run_state *);
+
+/* True if training cannot go on. what: the array that is not finite. */
+bool amp_run_is_spoilt(const struct amp_session *, char *what, size_t size);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "seed.h"
 
-#include "symbols.h"
+#include "interposed.h"
 
 #include "utils.h"
 
@@ -131,21 +131,20 @@ bool amp_seed_uniform(float *x, size_t n)
 }
 
 /* libc's rand is shared by all threads: its order depends on how they are scheduled. */
-AMP_INTERPOSE(int, rand, (void))
+int amp_seed_rand(void)
 {
     struct amp_stream *stream = stream_of_thread();
     return stream ? next_31_bits(stream) : AMP_REAL(rand)();
 }
 
-/* Darknet's trainers call srand(time(0)), which must not undo the seed. */
-AMP_INTERPOSE(void, srand, (unsigned seed))
+bool amp_seed_rules(void)
 {
-    if (!stream_of_thread()) AMP_REAL(srand)(seed);
+    return stream_of_thread() != NULL;
 }
 
 /* Darknet's own keeps the second number of every pair in a static variable for the next call, on
  * whatever thread. */
-AMP_INTERPOSE(float, rand_normal, (void))
+float amp_seed_rand_normal(void)
 {
     struct amp_stream *stream = stream_of_thread();
     return stream ? (float)amp_stream_normal(stream) : AMP_REAL(rand_normal)();

@@ -47,4 +47,10 @@ uint64_t amp_seed_of_clock(void);
  * thread has no stream. */
 bool amp_seed_uniform(float *x, size_t n);
 
+/* True if the calling thread has a stream. */
+bool amp_seed_rules(void);
+/* rand and rand_normal: from the calling thread's stream, else libc's and Darknet's own. */
+int amp_seed_rand(void);
+float amp_seed_rand_normal(void);
+
 #endif

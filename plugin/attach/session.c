@@ -1,276 +1,211 @@
-/* Decides when a session has to make plan and graph anew, and keeps the promise that detaching
- * leaves the network as it was. It must not know what a plan contains (core/plan.c), nor who calls
- * it: attach.c does once per network, hooks.c once per pass.
- *
- * What Darknet forces here: it hands a layer around by value, so our functions must stand in
- * net->layers itself; and it fills l.delta with zeros before every forward if that is not NULL, so
- * deltas are hidden while attached. */
+/* Decides what is kept and what is made again when size, use or formats change, and when that is.
+ * It must not know what a plan chooses (core/plan.c), how the graph computes (core/graph.c) or what
+ * becomes of a run whose memory ends; it gives the graph the two callbacks through which Darknet's
+ * own layers run. */
 
 #include "session.h"
 
-#include "backend.h"
-#include "device_arrays.h"
-#include "ending.h"
+#include "device.h"
+#include "device_memory.h"
 #include "gpus.h"
-#include "loader.h"
-#include "replan.h"
+#include "interposed.h"
 #include "seed.h"
-#include "sessions.h"
-#include "side.h"
 #include "staging.h"
-#include "upload.h"
-#include "plugin/core/named_files.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/tensors.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the cfg asks for ---- */
+/* ---- what the cfg describes ---- */
 
-/* A cfg that our reader rejects but Darknet's more tolerant one accepts is fine, unless it has a
- * key of ours: then the error must be told. */
-static bool mentions_our_keys(const char *path)
+/* We parse the cfg ourselves, so we and Darknet may disagree. Wrong shapes would mean writing out
+ * of bounds; ending here is better. */
+static void check_shapes(const struct amp_session *s)
 {
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    char line[4096];
-    bool found = false;
-    while (!found && fgets(line, sizeof line, f)) {
-        char *key = line + strspn(line, " \t");
-        key[strcspn(key, "= \t\r\n")] = 0;
-        found =
-            amp_option_is_key(key) || !strncmp(key, "amp_", 4) || !strncmp(key, "loss_scale", 10);
-    }
-    fclose(f);
-    return found;
-}
-
-/* Either key, mixed_precision or seed, makes a session: a seeded run without mixed precision needs
- * the options until the network is parsed (attach.c frees it then). All that can be wrong with the
- * keys is told now, before Darknet builds anything. */
-struct amp_session *amp_session_read(const char *cfg_path)
-{
-    char err[1024], notes[1024] = "";
-    struct amp_session *s = amp_allocate(1, sizeof *s);
-    s->cfg = amp_cfg_read(cfg_path, err, sizeof err);
-    if (!s->cfg) {
-        if (mentions_our_keys(cfg_path)) amp_fail(err);
-        amp_session_free(s);
-        return NULL;
-    }
-    if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
-    if (!s->options.mixed_precision && !s->options.seeded) {
-        amp_session_free(s);
-        return NULL;
-    }
-    if (s->options.mixed_precision) {
-        if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
-        s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
-        if (!s->desc) amp_fail(err);
-    }
-    return s;
-}
-
-/* ---- attaching ---- */
-
-/* Hooks go into every layer, also those that Darknet computes itself: the graph must see each one
- * pass. A layer without an update (l.update NULL) keeps it so, because Darknet calls every update
- * that is set. The last layer that has one ends the step. */
-static void save_pointers(struct amp_session *s, const struct amp_hooks *hooks)
-{
-    bool dev = s->device;
-    s->saved = amp_allocate((size_t)s->net->n, sizeof *s->saved);
-    s->step.last_update = -1;
+    char message[300];
+    if (s->desc->n != s->net->n)
+        amp_fail("the cfg and the network have different numbers of layers");
     for (int i = 0; i < s->net->n; i++) {
-        layer *l = &s->net->layers[i];
-        if (!dev) amp_native_complete(l);
-        s->saved[i] = (struct amp_saved){AMP_SIDE(dev, l, forward),
-                                         AMP_SIDE(dev, l, backward),
-                                         AMP_SIDE(dev, l, update),
-                                         AMP_SIDE(dev, l, delta),
-                                         AMP_SIDE(dev, l, update) ? amp_session_identity(l) : NULL,
-                                         AMP_SIDE(dev, l, weights),
-                                         s->desc->layers[i].n_weights};
-        AMP_SIDE(dev, l, forward) = hooks->forward;
-        AMP_SIDE(dev, l, backward) = hooks->backward;
-        if (AMP_SIDE(dev, l, update)) {
-            AMP_SIDE(dev, l, update) = hooks->update;
-            s->step.last_update = i;
-        }
-        AMP_SIDE(dev, l, delta) = NULL;
+        const layer *l = &s->net->layers[i];
+        const struct amp_layer_desc *d = &s->desc->layers[i];
+        if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
+        snprintf(
+            message, sizeof message,
+            "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
+            i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
+        amp_fail(message);
     }
 }
 
-/* Images are counted over the whole batch in hand. With several GPUs each gets a part of
- * consecutive passes, in the order of their places. */
-static const char *image_name(void *user, int subdivision, int image)
-{
-    const struct amp_session *s = user;
-    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision;
-    return amp_loader_image(pass * s->desc->batch + image);
-}
-
-/* Ends a run that has diverged. Networks that train with this one finish their iteration first; if
- * that cannot be known (amp_gpus_wait), only this one's log is closed. */
-static void stop(void *user, const char *message)
-{
-    struct amp_session *s = user;
-    const struct amp_session *first = amp_gpus_first(s);
-    const char *good = *first->last_saved ? first->last_saved : first->backup;
-    char text[PATH_MAX + 1000];
-    if (amp_gpus_wait(s))
-        amp_gpus_close_logs(s);
-    else
-        amp_log_close(&s->log, &s->step.scaler);
-    snprintf(text, sizeof text, "%s %s%s", message,
-             *good ? "The last good weights are " : "This run has saved nothing.", good);
-    amp_fail(text);
-}
-
-static void close_logs_at_exit(void)
-{
-    atexit(amp_sessions_close_logs);
-    at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
-}
-
-static void start_scaler(struct amp_session *s)
-{
-    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
-}
-
-void amp_session_keep_dtype(struct amp_session *s, enum amp_dtype_choice dtype)
-{
-    s->options.dtype = dtype;
-    s->options.dtype_reason = "the run began with it";
-    amp_session_make_plan(s, true);
-    start_scaler(s);
-}
-
-/* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
- * through every resize. */
-static void start_training_state(struct amp_session *s, const struct amp_hooks *hooks)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    start_scaler(s);
-    amp_log_start(&s->log, s->desc);
-    s->log.layers_every = s->options.log_layers;
-    s->step.log = &s->log;
-    s->step.subdivisions = s->desc->subdivisions;
-    s->step.demote = amp_session_demote;
-    s->step.take_losses = hooks->take_losses;
-    s->step.image_name = image_name;
-    s->step.stop = stop;
-    s->step.user = s;
-    s->step.divergence.burn_in = s->desc->burn_in;
-    s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
-    pthread_once(&once, close_logs_at_exit);
-}
-
-/* Printed once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU.
- * What one GPU cannot do is told for that GPU (tell_notes in replan.c). */
-static void tell_plan(const struct amp_session *s)
-{
-    if (amp_session_is_planned_alike(s))
-        fprintf(stderr, "mixed precision: GPU %d as planned above\n", s->net->gpu_index);
-    else
-        amp_plan_print(s->plan, s->desc, stderr);
-}
-
-/* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
- * late for that: OpenMP has read the environment. */
-static void tell_spinning(const struct amp_session *s)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (s->device || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
-    if (atomic_flag_test_and_set(&told)) return;
-    fprintf(stderr,
-            "darknet-amp: OpenMP's threads spin while they wait for each other. If other programs "
-            "use the same cores, that makes a step several times as long: start with "
-            "GOMP_SPINCOUNT=" AMP_SPIN_COUNT " in the environment\n");
-}
-
-/* Darknet's own arrays may have taken all memory. Like ours, they grow with the images of a pass,
- * so the same advice helps. */
-static _Noreturn void fail_without_context(const network *net, const char *why)
-{
-    char message[700];
-    if (!strstr(why, AMPK_NO_MEMORY)) amp_fail(why);
-    snprintf(message, sizeof message,
-             "%s (%d images of %dx%d in a pass): lower batch or raise subdivisions", why,
-             net->batch, net->w, net->h);
-    amp_fail(message);
-}
-
-/* The order is forced. The GPU is set before the backend makes its context on it; the plan exists
- * before pointers are saved, because a failure until then leaves the network untouched; arrays get
- * memory (commit) only when the plan says which ones are used; other threads find the session only
- * when it is complete (enlist). */
-void amp_session_attach(struct amp_session *s, network *net, const struct amp_hooks *hooks)
+void amp_session_describe(struct amp_session *s, const network *view)
 {
     char err[512];
-    s->net = net;
-    amp_session_describe(s, net); /* the program may have resized it before amp_attach */
-    s->demoted = amp_session_no_demotions(net->n);
-    s->inference_demoted = amp_session_no_demotions(net->n);
-    s->device = amp_darknet_on_device();
-    s->mask_seed = s->options.seeded ? s->options.seed : amp_seed_of_clock();
-    amp_gpu_use(s);
-    s->backend = amp_backend_choose(s->cfg, &s->options);
-    amp_options_settle_dtype(&s->options, s->device,
-                             s->backend->multiplies_bf16 && s->backend->multiplies_bf16());
-    s->context = s->backend->context_create(0, err, sizeof err);
-    if (!s->context) fail_without_context(net, err);
-    amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
-    amp_session_make_plan(s, true);
-    fflush(stdout);
-    tell_plan(s);
-    tell_spinning(s);
-    start_training_state(s, hooks);
-    save_pointers(s, hooks);
-    amp_session_commit(s);
-    amp_session_pin(s);
-    amp_session_enlist(s);
-}
-
-/* The graph lives in the context's memory, so it goes first. */
-void amp_session_free(struct amp_session *s)
-{
-    amp_graph_free(s->graph);
-    if (s->context) s->backend->context_destroy(s->context);
-    amp_plan_free(s->plan);
     amp_net_desc_free(s->desc);
-    amp_cfg_free(s->cfg);
-    amp_sidecar_close(s->sidecar);
-    free(s->demoted);
-    free(s->inference_demoted);
-    free(s->saved);
-    free(s);
+    s->desc = amp_net_describe(s->cfg, view->w, view->h, true, err, sizeof err);
+    if (!s->desc) amp_fail(err);
+    /* A program may change the batch without a resize (set_batch_network). */
+    s->desc->batch = view->batch;
+    s->log.net = s->desc;
+    check_shapes(s);
 }
 
-/* Leaves the list first, so that no other thread finds a session that is half gone. Gradients of an
- * unfinished step are handed to Darknet, and every deferred array gets its memory: Darknet's own
- * code will touch them all from now on. */
-void amp_session_detach(struct amp_session *s)
+/* ---- plan ---- */
+
+enum amp_format *amp_session_no_demotions(int n)
 {
-    amp_session_delist(s);
-    amp_step_hand_over(&s->step);
-    amp_log_close(&s->log, &s->step.scaler);
-    amp_session_unpin(s);
-    amp_staging_tidy();
-    amp_session_commit_all(s);
-    for (int i = 0; i < s->net->n; i++) {
-        layer *l = &s->net->layers[i];
-        AMP_SIDE(s->device, l, forward) = s->saved[i].forward;
-        AMP_SIDE(s->device, l, backward) = s->saved[i].backward;
-        AMP_SIDE(s->device, l, update) = s->saved[i].update;
-    }
-    amp_session_give_deltas(s);
-    amp_session_free(s);
+    enum amp_format *demoted = amp_allocate((size_t)n, sizeof *demoted);
+    for (int i = 0; i < n; i++)
+        demoted[i] = AMP_FORMATS;
+    return demoted;
 }
+
+/* Inference has the layers that training demoted, and its own on top. amp_plan_make gets a merged
+ * list, since it knows nothing of two uses. */
+void amp_session_make_plan(struct amp_session *s, bool train)
+{
+    char err[512];
+    enum amp_format *demoted = amp_session_no_demotions(s->net->n);
+    for (int i = 0; i < s->net->n; i++)
+        demoted[i] =
+            train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
+    amp_plan_free(s->plan);
+    s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train, err,
+                            sizeof err);
+    free(demoted);
+    if (!s->plan) amp_fail(err);
+}
+
+/* ---- graph ---- */
+
+/* Darknet's code works on the default stream and ours does not, so the device is handed over before
+ * and taken back after. */
+static void call_forward(void *user, int i, float *input, bool train)
+{
+    struct amp_session *s = user;
+    s->backend->release(s->context);
+    amp_native_forward(&s->net->layers[i], &s->saved[i], s->device, s->view, input, train);
+    s->backend->acquire(s->context);
+}
+
+static void call_backward(void *user, int i, float *input, float *delta)
+{
+    struct amp_session *s = user;
+    const struct amp_binding *bind = &s->graph->nodes[i].bind;
+    network view = s->view;
+    view.index = i;
+    layer *l = &s->net->layers[i];
+    /* An LSTM or l2norm keeps unscaled gradients from earlier calls; Darknet's backward adds them
+     * to deltas that are scaled. So they are scaled just for this call. */
+    float scale = s->graph->scale;
+    amp_native_scale_kept(l, s->device, s->backend, s->context, scale);
+    s->backend->release(s->context);
+    amp_native_backward(l, &s->saved[i], s->device, view, input, delta, scale,
+                        s->graph->params + bind->first_param, bind->n_params);
+    s->backend->acquire(s->context);
+    amp_native_scale_kept(l, s->device, s->backend, s->context, 1 / scale);
+}
+
+static float random_uniform(void)
+{
+    return AMP_USE(rand_uniform)(0, 1);
+}
+
+/* The backend's note on the convolution of layer i; NULL: none. Equal notes are the same
+ * pointer. */
+static const char *note_of(const struct amp_session *s, int i)
+{
+    const struct ampk_conv *conv = s->graph->nodes[i].conv;
+    return conv ? s->backend->conv_note(conv) : NULL;
+}
+
+/* One line for all layers that have the first one's note. */
+static void tell_note(const struct amp_session *s, int first)
+{
+    const char *note = note_of(s, first);
+    flockfile(stderr); /* other threads print lines too, and this one is built in parts */
+    fprintf(stderr, "darknet-amp: %swithout Tensor Cores (%s): layer", s->log.who, note);
+    for (int i = first; i < s->net->n; i++)
+        if (note_of(s, i) == note) fprintf(stderr, "%s %d", i > first ? "," : "", i);
+    fprintf(stderr, "\n");
+    funlockfile(stderr);
+}
+
+/* Only for training, once per session: a note is about the GPU and does not change with the size. A
+ * note's first layer prints for all that have it. */
+static void tell_notes(struct amp_session *s)
+{
+    if (s->told_notes || !s->plan->train || !s->backend->conv_note) return;
+    s->told_notes = true;
+    for (int i = 0; i < s->net->n; i++) {
+        const char *note = note_of(s, i);
+        int before = 0;
+        while (before < i && note_of(s, before) != note)
+            before++;
+        if (note && before == i) tell_note(s, i);
+    }
+}
+
+/* In the middle of a step the old graph holds gradients of passes that count already. It lives
+ * until the new one has taken them over. */
+static int make_graph(struct amp_session *s, char *err, size_t err_size)
+{
+    /* First of all: Darknet's layers may need arrays under this plan that were never given
+     * memory. */
+    if (amp_session_commit(s, err, err_size)) return -1;
+    struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
+    /* Random numbers as stock Darknet draws them: rand on the host, the device's generator
+     * there. */
+    struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
+    struct amp_graph *unfinished = s->step.passes ? s->graph : NULL;
+    if (!unfinished) amp_graph_free(s->graph);
+    s->graph = amp_graph_create(s->backend, s->context, s->desc, s->plan, &owned, native,
+                                s->desc->subdivisions > 1, err, err_size);
+    amp_native_free_list(&owned);
+    if (!s->graph) return -1;
+    if (unfinished) amp_graph_take_step(s->graph, unfinished);
+    amp_graph_free(unfinished);
+    s->graph->bn_rule =
+        s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock Darknet computes it */
+    s->graph->clips_connected = s->device;               /* stock clips these on GPUs only */
+    s->step.graph = s->graph;
+    amp_graph_observe(s->graph, s->see, s->see_user);
+    amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
+    tell_notes(s);
+    return 0;
+}
+
+/* ---- layers that leave FP16 ---- */
+
+/* A copy in FP16 is made for the readers of a layer, so they move to FP32 and the layer itself
+ * stays. */
+static void demote(struct amp_session *s, const struct amp_fault *f, enum amp_format *list)
+{
+    bool of_readers = f->tensor == AMP_WATCH_COPY;
+    for (int i = 0; i < s->net->n; i++) {
+        bool concerned = i == f->layer && !of_readers;
+        for (int k = 0; of_readers && k < s->desc->layers[i].n_sources; k++)
+            concerned |= s->plan->layers[i].sources[k] == f->layer &&
+                         s->plan->layers[i].in == AMP_FORMAT_FP16;
+        if (concerned) list[i] = AMP_FORMAT_FP32;
+    }
+    s->replan = true;
+}
+
+void amp_session_demote(void *user, const struct amp_fault *f)
+{
+    struct amp_session *s = user;
+    demote(s, f, s->demoted);
+}
+
+void amp_session_demote_inference(struct amp_session *s, const struct amp_fault *f)
+{
+    demote(s, f, s->inference_demoted);
+    s->inference_demotes = true;
+}
+
+/* ---- deltas that are hidden from Darknet ---- */
 
 void amp_session_give_deltas(struct amp_session *s)
 {
@@ -339,13 +274,14 @@ static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 
 /* pass_images: if memory ends in here, the pass has not begun, and amp_give_up takes its images out
  * of `seen`. */
-static void make_anew(struct amp_session *s, const network *view)
+static int make_anew(struct amp_session *s, const network *view, char *err, size_t err_size)
 {
     s->pass_images = view->train ? (size_t)view->batch : 0;
     amp_session_make_plan(s, view->train);
-    amp_session_make_graph(s);
+    if (make_graph(s, err, err_size)) return -1;
     s->pass_images = 0;
     s->replan = s->moved = false;
+    return 0;
 }
 
 static void begin_training(struct amp_session *s, const network *view, int subdivision)
@@ -359,7 +295,7 @@ static void begin_training(struct amp_session *s, const network *view, int subdi
 /* Uploads are asked for the plan's input format, so the plan comes first. acquire takes the device
  * over from Darknet's stream; from then on all work is on ours. Subdivision: `seen` counts this
  * pass already, hence the - 1. */
-void amp_session_begin(struct amp_session *s, const network *view)
+int amp_session_begin(struct amp_session *s, const network *view, char *err, size_t err_size)
 {
     bool resized = is_resized(s, view);
     int passes = view->batch ? (int)(*view->seen / (size_t)view->batch) : 0;
@@ -367,7 +303,8 @@ void amp_session_begin(struct amp_session *s, const network *view)
     s->view = *view;
     amp_session_take_deltas(s);
     if (resized) amp_session_describe(s, view);
-    if (resized || needs_plan(s, view->train, subdivision)) make_anew(s, view);
+    if ((resized || needs_plan(s, view->train, subdivision)) && make_anew(s, view, err, err_size))
+        return -1;
     if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
@@ -378,4 +315,5 @@ void amp_session_begin(struct amp_session *s, const network *view)
         begin_training(s, view, subdivision);
     else
         amp_graph_begin(s->graph, AMP_SIDE(s->device, view, input), NULL, false);
+    return 0;
 }

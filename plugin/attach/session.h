@@ -1,6 +1,6 @@
 /* One network with the plugin attached: options, plan, graph, scaler, and Darknet's pointers as
- * they were. A session is found by the network's layer array, which lives as long as the network
- * does. */
+ * they were. attach.c makes and frees it, session.c makes its plan and graph and begins its passes,
+ * sessions.c keeps the list of all. */
 #ifndef AMP_SESSION_H
 #define AMP_SESSION_H
 
@@ -14,17 +14,6 @@
 #include <limits.h>
 #include <stdatomic.h>
 
-/* The functions that every layer gets instead of Darknet's (hooks.h). Passed in, because hooks.c
- * needs sessions and a session must not need hooks.c. */
-struct amp_hooks {
-    void (*forward)(layer, network);
-    void (*backward)(layer, network);
-    void (*update)(layer, update_args);
-    /* For amp_step.take_losses: writes to Darknet's l.cost and *net.cost, 0 if not finite. user: a
-     * session. */
-    double (*take_losses)(void *user);
-};
-
 struct amp_session {
     struct amp_session *next;
     network *net;
@@ -35,7 +24,7 @@ struct amp_session {
     struct amp_graph *graph;
     const struct ampk_backend *backend;
     struct ampk_context *context;
-    bool device; /* Darknet computes on a GPU: side.h */
+    bool device; /* Darknet computes on a GPU: device.h */
     struct amp_step step;
     struct amp_log log;
     enum amp_format *demoted;           /* per layer; AMP_FORMATS: it was not demoted */
@@ -57,31 +46,64 @@ struct amp_session {
     network view;              /* the network as the last hook got it */
     bool observed;             /* a pass of amp_pass runs: nobody is training */
     bool told_notes;           /* the notes on convolutions have been printed */
-    amp_see_function *see;     /* called with what a pass computes (iteration.c); NULL: nobody */
+    amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;
-    amp_layer_function *trace; /* called around every layer (iteration.c); NULL: nobody */
+    amp_layer_function *trace; /* called around every layer (hooks.c); NULL: nobody */
     void *trace_user;
 };
 
-/* Reads the cfg and its keys. NULL if the cfg asks for nothing of ours. A wrong key ends the
- * program with a message. */
-struct amp_session *amp_session_read(const char *cfg_path);
-/* Attaches to the network that was parsed from that cfg: plan, report, hooks. */
-void amp_session_attach(struct amp_session *, network *, const struct amp_hooks *);
-/* Before the first pass: goes on in the dtype in which the run began. */
-void amp_session_keep_dtype(struct amp_session *, enum amp_dtype_choice);
-/* Frees a session that is attached to nothing. */
-void amp_session_free(struct amp_session *);
-/* Puts every pointer back and frees the session. */
-void amp_session_detach(struct amp_session *);
+/* Number of iterations of the network that so many images are. */
+static inline size_t amp_iterations_in(const network *net, size_t images)
+{
+    return images / ((size_t)net->batch * (size_t)net->subdivisions);
+}
+
+/* ---- plan and graph, and where a pass begins (session.c) ---- */
+
+/* Describes the network at the size and batch that it has now. */
+void amp_session_describe(struct amp_session *, const network *view);
+void amp_session_make_plan(struct amp_session *, bool train);
 
 /* Call before the first layer's forward. Makes plan and graph if there are none yet, or again if
- * size, batch or use changed. */
-void amp_session_begin(struct amp_session *, const network *view);
+ * size, batch or use changed. -1 with text in err: there is not enough memory. */
+int amp_session_begin(struct amp_session *, const network *view, char *err, size_t err_size);
 
-/* Call around resize_network, which grows l.delta with realloc: it must find its own pointers
- * there. */
+/* For n layers; free with free. */
+enum amp_format *amp_session_no_demotions(int n);
+/* For amp_step.demote: a layer leaves FP16 in the next plan. user: a session. */
+void amp_session_demote(void *user, const struct amp_fault *);
+/* The same for inference only: its rolling statistics may be young, and training need not pay for
+ * that. */
+void amp_session_demote_inference(struct amp_session *, const struct amp_fault *);
+
+/* Darknet's loop fills l.delta with zeros before every forward if it is not NULL, so deltas are
+ * hidden while attached. give: call before Darknet's own code needs them (resize_network grows them
+ * with realloc); take: afterwards. */
 void amp_session_give_deltas(struct amp_session *);
 void amp_session_take_deltas(struct amp_session *);
+
+/* ---- the list of sessions (sessions.c) ----
+ * It answers which session a network or a layer belongs to, and notes whose weights somebody wrote
+ * to. A session is found by the network's layer array, which lives as long as the network does. */
+
+void amp_session_enlist(struct amp_session *);
+void amp_session_delist(struct amp_session *);
+
+struct amp_session *amp_session_of(const layer *layers);
+/* The session and index of the layer that an update call got by value; NULL if the layer is none of
+ * ours. */
+struct amp_session *amp_session_of_update(const layer *l, int *index);
+/* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
+ * because another thread may be resizing its network while the list is searched. */
+const void *amp_session_identity(const layer *l);
+/* True if a session of the same cfg is on another GPU. */
+bool amp_session_is_planned_alike(const struct amp_session *);
+/* At the end of the program: closes the logs of all sessions. */
+void amp_sessions_close_logs(void);
+
+/* Darknet has written to x on the device. Any thread may call it. */
+void amp_session_see_write(const float *x);
+/* Call before a pass: tells the graph if the convolutions must read their weights again. */
+void amp_session_judge_weights(struct amp_session *);
 
 #endif

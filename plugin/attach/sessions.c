@@ -2,7 +2,7 @@
  * an update call gets no network at all, so sessions are found by addresses inside them. It must
  * not know what a session does. One lock guards the list and is never held while something
  * computes. */
-#include "sessions.h"
+#include "session.h"
 
 #include "ending.h"
 

@@ -57,7 +57,7 @@ struct amp_staging {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct amp_staging *list; /* Darknet's trainers have two batches in hand */
+static struct amp_staging *stagings; /* Darknet's trainers have two batches in hand */
 static uint64_t batches;
 static int unused; /* batches in a row that were freed without being used */
 static bool tidy;  /* nothing was opened since amp_staging_tidy */
@@ -81,13 +81,13 @@ static void sample(const struct amp_staging *s, const float *row, float samples[
 static struct amp_staging *find_free(size_t bytes)
 {
     struct amp_staging *found = NULL;
-    for (struct amp_staging *s = list; s; s = s->next)
+    for (struct amp_staging *s = stagings; s; s = s->next)
         if (!s->batch && (!found || s->room >= bytes)) found = s;
     if (found) return found;
     found = calloc(1, sizeof *found);
     if (!found) return NULL;
-    found->next = list;
-    return list = found;
+    found->next = stagings;
+    return stagings = found;
 }
 
 static bool make_room(struct amp_staging *s, size_t bytes)
@@ -131,7 +131,7 @@ static bool is_in_vain(void)
 
 static void free_memory(void)
 {
-    for (struct amp_staging **p = &list; *p;) {
+    for (struct amp_staging **p = &stagings; *p;) {
         struct amp_staging *s = *p;
         if (s->batch) {
             p = &s->next;
@@ -236,7 +236,7 @@ void amp_staging_close(struct amp_staging *s, float *const *rows)
  * subdivisions). */
 static struct amp_staging *staging_of(float *const *rows)
 {
-    struct amp_staging *s = list;
+    struct amp_staging *s = stagings;
     while (s && !(s->batch && s->rows && rows >= s->rows && rows < s->rows + s->images))
         s = s->next;
     return s;
@@ -294,7 +294,7 @@ bool amp_staging_foresee(uint64_t after, int first, int images, struct amp_stage
 {
     pthread_mutex_lock(&lock);
     const struct amp_staging *found = NULL;
-    for (const struct amp_staging *s = list; s; s = s->next)
+    for (const struct amp_staging *s = stagings; s; s = s->next)
         if (s->batch > after && s->rows && (!found || s->batch < found->batch)) found = s;
     bool loaded = describe(found, first, images, next);
     pthread_mutex_unlock(&lock);

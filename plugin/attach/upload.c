@@ -4,11 +4,10 @@
  * Calls come in the order of Darknet's training pass: get_next_batch (take), the copy at the start
  * of forward (start), the first layer's hook (begin). */
 
-#include "upload.h"
+#include "staging.h"
 
 #include "gpus.h"
-#include "staging.h"
-#include "symbols.h"
+#include "interposed.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * most of what is found here, so its rules are restated and only files are read. */
 
 #define _GNU_SOURCE
-#include "check_train_inputs.h"
+#include "check_train.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,8 +11,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "check_train_net.h"
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"

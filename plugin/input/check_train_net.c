@@ -3,7 +3,7 @@
  * thing that Darknet does without looking. */
 
 #define _GNU_SOURCE
-#include "check_train_net.h"
+#include "check_train.h"
 
 #include <limits.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/rig/small_set.h"
 
-#include "plugin/attach/loader.h"
+#include "plugin/attach/batches.h"
 #include "plugin/attach/seed.h"
 
 #include <dlfcn.h>

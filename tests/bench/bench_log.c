@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "darknet.h"
-#include "plugin/attach/sessions.h"
+#include "plugin/attach/session.h"
 
 enum { WITHOUT, LOGGED, LAYERS, KINDS, MOST_ROUNDS = 10000, WARM_UP = 3 };
 

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "plugin/input/check_train_inputs.h"
+#include "plugin/input/check_train.h"
 #include "plugin/input/labels.h"
 #include "plugin/core/net.h"
 #include "plugin/app/eval_set.h"

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "fuzz.h"
-#include "plugin/input/check_train_inputs.h"
+#include "plugin/input/check_train.h"
 
 /* The folder for backups is the working folder; a cfg may ask for terabytes there. */
 static void limit_files(void)

@@ -1,7 +1,7 @@
 /* Every bad input of `detector train`: each is named, and nothing is left behind. The tests run in
  * a folder of their own that holds a good set; each spoils one thing and puts it right again. */
 #define _GNU_SOURCE
-#include "plugin/input/check_train_inputs.h"
+#include "plugin/input/check_train.h"
 
 #include <dirent.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
 
 #include "kernels/philox.h"
 #include "plugin/attach/seed.h"
-#include "plugin/attach/sessions.h"
+#include "plugin/attach/session.h"
 #include "plugin/core/tensors.h"
 #include "files.h"
 

@@ -7,7 +7,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/attach/resume.h"
+#include "plugin/attach/save.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -10,8 +10,8 @@
 #include "cuda.h"
 #include "option_list.h"
 #include "plugin/attach/gpus.h"
-#include "plugin/attach/loader.h"
-#include "plugin/attach/resume.h"
+#include "plugin/attach/batches.h"
+#include "plugin/attach/save.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
 
@@ -576,7 +576,7 @@ static void check_named(const struct nets *a, data batch)
 {
     network *last = a->net[a->n - 1];
     char name[PATH_MAX];
-    snprintf(name, sizeof name, ", image %s)", amp_loader_image(batch.X.rows - 1));
+    snprintf(name, sizeof name, ", image %s)", amp_batches_image(batch.X.rows - 1));
     batch.X.vals[batch.X.rows - 1][3] = NAN;
     listen_to(last);
     train_together(a, batch);

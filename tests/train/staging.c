@@ -6,7 +6,7 @@
 #include "tests/rig/small_set.h"
 
 #include "amp.h"
-#include "plugin/attach/loader.h"
+#include "plugin/attach/batches.h"
 #include "plugin/attach/staging.h"
 #include "tests/emulation/darknet_device.h"
 
@@ -128,7 +128,7 @@ static void check_run(const char *keys, enum event event)
 {
     struct run r[] = {start(keys, true), start(keys, false)};
     for (int i = 0; i < 2; i++) { /* one after the other: a thread loads for one network */
-        amp_loader_follow(r[i].net, &(uint64_t){7});
+        amp_batches_follow(r[i].net, &(uint64_t){7});
         load_run(&r[i]);
         for (int k = 0; k < 5; k++)
             step(&r[i], k == 2 ? event : NOTHING);

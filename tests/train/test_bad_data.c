@@ -4,7 +4,8 @@
 
 #include "tests/rig/attached.h"
 
-#include "plugin/attach/loader.h"
+#include "plugin/attach/attach.h"
+#include "plugin/attach/batches.h"
 
 #define BATCH 2 /* images of a step: two passes of one */
 
@@ -56,7 +57,7 @@ static void check_refused(network *net, const network *before, const char *tenso
     snprintf(line, sizeof line,
              "mixed precision: %s of layer 0 (convolutional) is not finite (largest nan, "
              "subdivision %d, image %s); step skipped; the loss scale is not to blame and stays\n",
-             tensor, image, amp_loader_image(image));
+             tensor, image, amp_batches_image(image));
     if (!strstr(said(net), line)) TEST_FAIL("\"%s\" is not in: %s", line, said(net));
     CHECK_SAME(net, before);
     CHECK_INT(step->scaler.skipped, 1);

@@ -6,7 +6,6 @@
 #include "tests/rig/attached.h"
 
 #include "amp.h"
-#include "plugin/attach/deferred.h"
 #include "plugin/app/profile.h"
 #include "tests/emulation/darknet_device.h"
 #include "tests/emulation/emulation.h"
@@ -82,12 +81,13 @@ AMP_TEST(no_kernel_of_darknet_runs_and_nothing_large_comes_back)
 AMP_TEST(activations_of_ours_get_no_memory_from_darknet)
 {
     network *net = parse_on(0, FIXED, DETECTOR);
-    CHECK(amp_deferred_bytes() == 0); /* all arrays are small */
-    resize_network(net, 256, 256);    /* a batch of these is large, too */
+    CHECK(emulation_bytes_without_memory() == 0); /* all arrays are small */
+    resize_network(net, 256, 256);                /* a batch of these is large, too */
     steps(net, 1);
-    CHECK(amp_deferred_bytes() >= (size_t)4 * net->batch * net->layers[0].outputs * sizeof(float));
+    CHECK(emulation_bytes_without_memory() >=
+          (size_t)4 * net->batch * net->layers[0].outputs * sizeof(float));
     resize_network(net, 16, 16);
-    CHECK(amp_deferred_bytes() == 0);
+    CHECK(emulation_bytes_without_memory() == 0);
     steps(net, 1);
     predict(net);
     free_network(net);
@@ -131,7 +131,7 @@ AMP_TEST(without_the_plugin_every_array_has_memory)
     resize_network(net, 128, 128);
     steps(net, 1);
     amp_detach(net);
-    CHECK(amp_deferred_bytes() == 0);
+    CHECK(emulation_bytes_without_memory() == 0);
     net->layers[0].x_gpu[0] = 1;
     net->layers[0].delta_gpu[0] = 1;
     free_network(net);

@@ -3,7 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
-#include "plugin/attach/replan.h"
+#include "plugin/attach/session.h"
 
 static struct amp_step *step_of(network *net)
 {

@@ -3,7 +3,7 @@
 
 #include "tests/rig/small_set.h"
 
-#include "plugin/attach/loader.h"
+#include "plugin/attach/batches.h"
 #include "plugin/attach/seed.h"
 
 #include <fcntl.h>
@@ -67,7 +67,7 @@ static data first_batch(data_type type, const uint64_t *seed, int threads)
     data d;
     load_args args = arguments(type, 10, &d);
     args.threads = threads;
-    amp_loader_follow(&tiny_net, seed);
+    amp_batches_follow(&tiny_net, seed);
     pthread_join(load_data(args), NULL);
     return d;
 }
@@ -110,19 +110,19 @@ AMP_TEST(every_type_is_the_same_with_any_number_of_threads)
 {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check_type(types[i]);
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
 }
 
 AMP_TEST(load_data_in_thread_gives_the_same_batch)
 {
     seen = 0;
     data a = first_batch(DETECTION_DATA, &seed7, 3), b;
-    amp_loader_follow(&tiny_net, &seed7);
+    amp_batches_follow(&tiny_net, &seed7);
     pthread_join(load_data_in_thread(arguments(DETECTION_DATA, 10, &b)), NULL);
     CHECK(same_data(a, b));
     free_data(a);
     free_data(b);
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
 }
 
 /* Every image of a batch is another draw: of 10 out of 12 about 7 are different. */
@@ -139,13 +139,13 @@ AMP_TEST(images_of_a_batch_differ)
     }
     CHECK(different > 4);
     free_data(d);
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
 }
 
 AMP_TEST(without_a_network_to_follow_nothing_changes)
 {
     data a, b;
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
     srand(3);
     load_data_blocking(arguments(DETECTION_DATA, 10, &a));
     int next = rand();
@@ -153,7 +153,7 @@ AMP_TEST(without_a_network_to_follow_nothing_changes)
     pthread_join(load_data(arguments(DETECTION_DATA, 10, &b)), NULL);
     CHECK_INT(rand(), next);
     CHECK(same_data(a, b));
-    CHECK(!amp_loader_image(0));
+    CHECK(!amp_batches_image(0));
     free_data(a);
     free_data(b);
 }
@@ -173,13 +173,13 @@ struct record {
 static void check_names(data train)
 {
     for (int k = 0; k < train.X.rows; k++) {
-        const char *name = amp_loader_image(k);
+        const char *name = amp_batches_image(k);
         int red = (int)lround(train.X.vals[k][0] * 255);
         REQUIRE(name != NULL);
         CHECK_STR(name, box_paths[red / SMALL_SET_STEP]);
     }
-    CHECK(!amp_loader_image(-1));
-    CHECK(!amp_loader_image(train.X.rows));
+    CHECK(!amp_batches_image(-1));
+    CHECK(!amp_batches_image(train.X.rows));
 }
 
 /* Darknet's train_detector, from iteration first to last, without the arithmetic. resize: every how
@@ -191,7 +191,7 @@ static void train(struct record *r, data_type type, const uint64_t *seed, int fi
     load_args args = arguments(type, 10, &buffer);
     args.threads = threads;
     seen = 0;
-    amp_loader_follow(&tiny_net, seed);
+    amp_batches_follow(&tiny_net, seed);
     seen = (size_t)first * 10; /* as load_weights sets it */
     pthread_t thread = load_data(args);
     int count = 0;
@@ -246,7 +246,7 @@ static void check_resume(int resize)
         CHECK(whole.draws[i] != whole.draws[i - 1]);
     }
     free_record(&whole, 0, MAX_STEPS);
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
 }
 
 AMP_TEST(a_resumed_run_gets_the_same_batches)
@@ -271,7 +271,7 @@ AMP_TEST(throwing_a_batch_away_does_not_shift_the_next)
             CHECK(plain.train[i].X.vals[k][0] == resized.train[i].X.vals[k][0]);
     free_record(&plain, 0, FEW_STEPS);
     free_record(&resized, 0, FEW_STEPS);
-    amp_loader_follow(NULL, NULL);
+    amp_batches_follow(NULL, NULL);
 }
 
 AMP_TEST(names_are_known_without_a_seed)
@@ -279,8 +279,8 @@ AMP_TEST(names_are_known_without_a_seed)
     static struct record r;
     train(&r, OLD_CLASSIFICATION_DATA, NULL, 0, FEW_STEPS, 3, 4);
     free_record(&r, 0, FEW_STEPS);
-    CHECK(!amp_loader_image(0));
-    amp_loader_follow(NULL, NULL);
+    CHECK(!amp_batches_image(0));
+    amp_batches_follow(NULL, NULL);
 }
 
 /* ---- training ---- */
@@ -361,7 +361,7 @@ static void load_file(char *path, const network *follow)
     args.paths = &path;
     args.m = 1;
     args.threads = 3;
-    amp_loader_follow(follow, &seed7);
+    amp_batches_follow(follow, &seed7);
     pthread_join(load_data(args), NULL);
 }
 
@@ -481,7 +481,7 @@ static void load_large_batch(char *path)
     args.paths = &path;
     args.m = 1;
     args.w = args.h = 3000;
-    amp_loader_follow(&tiny_net, &seed7);
+    amp_batches_follow(&tiny_net, &seed7);
     limit_memory(200);
     pthread_join(load_data(args), NULL);
 }
@@ -513,7 +513,7 @@ static void load_swag(char *unused)
 {
     (void)unused;
     seen = 0;
-    amp_loader_follow(&tiny_net, &seed7);
+    amp_batches_follow(&tiny_net, &seed7);
     for (int i = 0; i < 2; i++) {
         data d;
         load_args args = arguments(SWAG_DATA, SMALL_SET_IMAGES, &d);

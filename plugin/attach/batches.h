@@ -1,4 +1,5 @@
-/* Loads training batches image by image.
+/* Training batches, from being loaded until they are freed, which ends an iteration. They are
+ * loaded image by image.
  *
  * While a thread trains a network with the plugin (seed=N or mixed_precision=1), Darknet's
  * load_data and load_data_in_thread load every image of a batch by itself, with Darknet's own code,
@@ -14,30 +15,54 @@
  * current iteration, `seen` divided by the images of a step. A resumed run needs nothing else.
  * (With several -gpus `seen` jumps when they are synchronised; there i only counts from the start
  * of the run.) */
-#ifndef AMP_LOADER_H
-#define AMP_LOADER_H
+#ifndef AMP_BATCHES_H
+#define AMP_BATCHES_H
 
 #include "darknet.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+struct amp_session;
 
 /* The calling thread trains this network: with *seed, or with Darknet's own random numbers if seed
  * is NULL. Batches of an earlier network no longer count. net NULL: the thread trains none of
  * ours. */
-void amp_loader_follow(const network *, const uint64_t *seed);
+void amp_batches_follow(const network *, const uint64_t *seed);
 /* True if the calling thread has a batch in hand, that is, if it is training. */
-bool amp_loader_is_feeding(void);
+bool amp_batches_in_hand(void);
 /* The network is about to be freed. */
-void amp_loader_forget(const network *);
+void amp_batches_forget(const network *);
 
 /* File name of an image of the batch in hand (the oldest that has not been freed), counted over all
  * subdivisions; NULL if it is not known. Call it on the training thread. */
-const char *amp_loader_image(int index);
+const char *amp_batches_image(int index);
 /* Lends the batch in hand to all threads, until turned off: this thread waits for others that train
  * on its batch. */
-void amp_loader_lend(bool on);
+void amp_batches_lend(bool on);
 /* Whether the calling thread trains with a seed, and which. */
-bool amp_loader_seed(uint64_t *seed);
+bool amp_batches_seed(uint64_t *seed);
+
+/* ---- in the places of Darknet's functions ---- */
+
+/* load_data and load_data_in_thread. */
+pthread_t amp_batches_load(load_args);
+pthread_t amp_batches_load_in_thread(load_args);
+/* For free_data, before Darknet's own. */
+void amp_batches_drop(data);
+/* The session of the network that the calling thread trains; NULL: none. */
+struct amp_session *amp_batches_session(void);
+
+/* ---- iterations ---- */
+
+/* Call before and after Darknet's train_network or, with the first network, train_networks. */
+void amp_iteration_begins(const network *);
+void amp_iteration_trained(network *, float loss);
+/* The network that the calling thread is training in train_network; NULL: none. */
+const network *amp_iteration_trains(void);
+/* A batch has been freed. This ends an iteration, if one was trained on this thread, and calls
+ * whoever asked to be called (amp_on_iteration). */
+void amp_iteration_ended(void);
 
 #endif

@@ -1,6 +1,7 @@
-/* Arrays that wait for their memory: attach/deferred.h on the host's virtual memory, where touching
- * an address without memory is a fault. */
-#include "plugin/attach/deferred.h"
+/* Arrays that wait for their memory: attach/device_memory.h on the host's virtual memory, where
+ * touching an address without memory is a fault. */
+#include "plugin/attach/device_memory.h"
+#include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 
 #include <signal.h>
@@ -48,22 +49,22 @@ AMP_TEST(small_arrays_and_weights_are_not_deferred)
     CHECK(make(NULL, 1000) == NULL);
     CHECK(make(NULL, WEIGHTS) == NULL);
     CHECK(amp_deferred_make(NULL, LARGE) == NULL); /* outside begin and end */
-    CHECK(amp_deferred_bytes() == 0);
+    CHECK(emulation_bytes_without_memory() == 0);
 }
 
 AMP_TEST(an_unused_array_has_no_memory)
 {
     float *used = make(NULL, LARGE), *unused = make(NULL, 2 * LARGE);
     REQUIRE(used && unused && used != unused);
-    CHECK(amp_deferred_bytes() == 3 * LARGE * sizeof(float));
+    CHECK(emulation_bytes_without_memory() == 3 * LARGE * sizeof(float));
     CHECK(commit_all_but(unused) == 0);
-    CHECK(amp_deferred_bytes() == 2 * LARGE * sizeof(float));
+    CHECK(emulation_bytes_without_memory() == 2 * LARGE * sizeof(float));
     CHECK(used[0] == 0 && used[LARGE - 1] == 0);
     CHECK(signal_of_reading(used) == 0);
     CHECK(signal_of_reading(unused) == SIGSEGV);
     CHECK(amp_deferred_free(used));
     CHECK(amp_deferred_free(unused));
-    CHECK(amp_deferred_bytes() == 0);
+    CHECK(emulation_bytes_without_memory() == 0);
 }
 
 AMP_TEST(contents_arrive_with_the_memory_and_stay)
@@ -86,9 +87,9 @@ AMP_TEST(a_later_plan_commits_more)
 {
     float *array = make(NULL, LARGE);
     CHECK(commit_all_but(array) == 0);
-    CHECK(amp_deferred_bytes() == LARGE * sizeof(float));
+    CHECK(emulation_bytes_without_memory() == LARGE * sizeof(float));
     CHECK(commit_all_but(NULL) == 0);
-    CHECK(amp_deferred_bytes() == 0);
+    CHECK(emulation_bytes_without_memory() == 0);
     array[0] = 1;
     CHECK(amp_deferred_free(array));
     CHECK(!amp_deferred_free(array)); /* no longer ours */

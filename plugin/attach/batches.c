@@ -1,23 +1,20 @@
-/* Decides which images a batch has, which iteration it is for, and that row k is image k whatever
- * the number of threads. It must not know how an image is decoded or augmented (Darknet does both),
- * nor how a batch gets to a device (staging.c, upload.c).
+/* Decides which images a batch has, which iteration it is for, that row k is image k whatever the
+ * number of threads, and when an iteration has ended, as seen from outside. It must not know how an
+ * image is decoded or augmented (Darknet does both), nor how a batch gets to a device (staging.c,
+ * upload.c).
  *
  * Darknet splits a batch among its threads, and every thread draws paths and augmentation from one
  * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a
  * row came from. So each image is loaded as a batch of one, and the rows are joined. */
 
-#include "loader.h"
+#include "batches.h"
 
-#include "ending.h"
-#include "gpus.h"
-#include "image_file.h"
-#include "run.h"
-#include "iteration.h"
+#include "amp.h"
+#include "images.h"
+#include "interposed.h"
 #include "seed.h"
-#include "sessions.h"
+#include "session.h"
 #include "staging.h"
-#include "symbols.h"
-#include "upload.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -59,7 +56,7 @@ static _Thread_local struct {
 } feed;
 
 /* NULL too if the network is only seeded: then it has no session. */
-static struct amp_session *session(void)
+struct amp_session *amp_batches_session(void)
 {
     return feed.net ? amp_session_of(feed.net->layers) : NULL;
 }
@@ -80,7 +77,7 @@ static void drop(struct batch *b)
     free(b);
 }
 
-/* For the iteration after the newest batch in hand; else for the current one (loader.h). */
+/* For the iteration after the newest batch in hand; else for the current one (batches.h). */
 static struct batch *hold_new_batch(int n)
 {
     struct batch *b = allocate(1, sizeof *b), **end = &feed.held;
@@ -107,28 +104,28 @@ static bool let_go(float **rows)
     return false;
 }
 
-/* The batch that amp_loader_lend lends. One is enough: a program has one group of networks
+/* The batch that amp_batches_lend lends. One is enough: a program has one group of networks
  * (gpus.h). */
 static const struct batch *_Atomic lent;
 
-void amp_loader_lend(bool on)
+void amp_batches_lend(bool on)
 {
     lent = on ? feed.held : NULL;
 }
 
-bool amp_loader_seed(uint64_t *seed)
+bool amp_batches_seed(uint64_t *seed)
 {
     *seed = feed.seed;
     return feed.seeded;
 }
 
-const char *amp_loader_image(int index)
+const char *amp_batches_image(int index)
 {
     const struct batch *b = feed.held ? feed.held : lent;
     return b && b->rows && index >= 0 && index < b->n ? b->names[index] : NULL;
 }
 
-void amp_loader_follow(const network *net, const uint64_t *seed)
+void amp_batches_follow(const network *net, const uint64_t *seed)
 {
     while (feed.held) {
         struct batch *b = feed.held;
@@ -136,7 +133,7 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
         drop(b);
     }
     /* Counted once per thread that trains, so that several threads do not cancel each other. */
-    if ((net != NULL) != (feed.net != NULL)) amp_image_file_refuse(net != NULL);
+    if ((net != NULL) != (feed.net != NULL)) amp_images_refuse(net != NULL);
     feed.net = net;
     amp_staging_start();
     feed.seeded = net && seed;
@@ -147,14 +144,14 @@ void amp_loader_follow(const network *net, const uint64_t *seed)
         amp_seed_unfollow();
 }
 
-bool amp_loader_is_feeding(void)
+bool amp_batches_in_hand(void)
 {
     return feed.held != NULL;
 }
 
-void amp_loader_forget(const network *net)
+void amp_batches_forget(const network *net)
 {
-    if (feed.net == net) amp_loader_follow(NULL, NULL);
+    if (feed.net == net) amp_batches_follow(NULL, NULL);
     amp_seed_forget(net);
 }
 
@@ -171,13 +168,13 @@ static void load_one(struct job *job, int k)
         amp_seed_use(&stream);
     }
     one.paths = &job->batch->names[k];
-    one.paths[0] = job->args.paths[rand() % job->args.m];
+    one.paths[0] = job->args.paths[amp_seed_rand() % job->args.m];
     /* A list of one path, of which one image is drawn. */
     one.m = one.n = 1;
     one.d = &job->images[k];
-    amp_image_loading(true);
+    amp_images_loading(true);
     AMP_USE(load_data_blocking)(one);
-    amp_image_loading(false);
+    amp_images_loading(false);
     amp_seed_use(NULL);
     if (!job->staging) return;
     amp_ending_enter(); /* exit frees page-locked memory; not under us */
@@ -299,7 +296,7 @@ static void check_memory(const load_args *args)
 /* Stages only for a network on a device whose readers all want one format; else NULL. */
 static struct amp_staging *stage(const load_args *args)
 {
-    const struct amp_session *s = session();
+    const struct amp_session *s = amp_batches_session();
     if (!s || !s->device || s->plan->input_format == AMP_FORMATS) return NULL;
     return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
@@ -361,14 +358,6 @@ static void tell_what_ignores_the_seed(const load_args *args)
             (unsigned long long)feed.seed, pairs ? "pairs (COMPARE_DATA)" : "SWAG_DATA");
 }
 
-/* Trainers ask for the next batch between two steps, so a run can end here. Without this a signal
- * that comes after the last update would wait for a whole iteration. */
-static void obey_a_signal(void)
-{
-    struct amp_session *s = session();
-    if (s) amp_run_obey(amp_gpus_first(s));
-}
-
 /* Darknet's own load_data, except that the last act, writing the batch to its destination, is
  * guarded: the destination may be a variable of a trainer that has returned (ending.h). */
 static void *load_as_darknet(void *p)
@@ -384,11 +373,8 @@ static void *load_as_darknet(void *p)
     return NULL;
 }
 
-/* Called by Darknet's trainers for every batch. Replaced so that image k gets its own random
- * numbers and its name is known. */
-AMP_INTERPOSE(pthread_t, load_data, (load_args args))
+pthread_t amp_batches_load(load_args args)
 {
-    obey_a_signal();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
@@ -398,9 +384,8 @@ AMP_INTERPOSE(pthread_t, load_data, (load_args args))
 
 /* The same in a single thread: that is what its caller asked for. Darknet's own load_data also
  * calls this one, on threads that follow no network. */
-AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
+pthread_t amp_batches_load_in_thread(load_args args)
 {
-    obey_a_signal();
     if (feed.net && is_by_image(&args)) {
         args.threads = 1;
         return load_by_image(args);
@@ -409,22 +394,55 @@ AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
     return AMP_REAL(load_data_in_thread)(args);
 }
 
-/* train_network copies the images of each pass into net->input with it. Staged images do not pass
- * through there, so no columns of X are copied; the labels still are. */
-AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
-{
-    const network *net = amp_iteration_trains();
-    bool fits = net && X == net->input && d.X.cols == net->inputs;
-    if (fits && amp_upload_take(X, d, n, offset)) d.X.cols = 0;
-    AMP_REAL(get_next_batch)(d, n, offset, X, y);
-}
-
-/* A trainer frees a batch when it has trained on it, so this call also ends an iteration as seen
- * from outside (iteration.c). */
-AMP_INTERPOSE(void, free_data, (data d))
+void amp_batches_drop(data d)
 {
     if (let_go(d.X.vals)) amp_seed_between_steps();
     amp_staging_drop(d.X.vals);
-    AMP_REAL(free_data)(d);
-    amp_iteration_ended();
+}
+
+/* ---- iterations ----
+ * A training loop, which is Darknet's own, trains on a batch (train_network), prints, saves, and
+ * frees the batch (free_data). Only the last of these comes after the save, so it is the end. */
+
+static struct {
+    amp_iteration_function *call;
+    void *user;
+} listener;
+
+static _Thread_local struct {
+    network *net; /* NULL: nothing was trained since */
+    float loss;
+} trained;
+
+static _Thread_local const network *training;
+
+const network *amp_iteration_trains(void)
+{
+    return training;
+}
+
+void amp_on_iteration(amp_iteration_function *call, void *user)
+{
+    listener.call = call;
+    listener.user = user;
+}
+
+void amp_iteration_begins(const network *net)
+{
+    training = net;
+}
+
+void amp_iteration_trained(network *net, float loss)
+{
+    training = NULL;
+    trained.net = net;
+    trained.loss = loss;
+}
+
+/* Cleared before the call: the listener may free batches of its own. */
+void amp_iteration_ended(void)
+{
+    network *net = trained.net;
+    trained.net = NULL;
+    if (net && listener.call) listener.call(net, trained.loss, listener.user);
 }

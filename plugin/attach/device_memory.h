@@ -3,12 +3,15 @@
  * Darknet asks for every FP32 activation, delta and copy while it parses the cfg. If the plugin
  * runs a layer, nobody touches that layer's arrays. So during a parse and during a resize every
  * large array is an address without memory (kernels/cuda/runtime/reserve.h). Once the plan is made,
- * the arrays that Darknet's own code will touch are committed; the others stay addresses. */
-#ifndef AMP_DEFERRED_H
-#define AMP_DEFERRED_H
+ * the arrays that Darknet's own code will touch are committed; the others stay addresses. In a
+ * Darknet without GPU nothing is deferred. */
+#ifndef AMP_DEVICE_MEMORY_H
+#define AMP_DEVICE_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* ---- arrays ---- */
 
 /* Between begin and end amp_deferred_make defers arrays for an owner: one network. sizes: numbers
  * of floats that are never deferred, because arrays of these sizes are needed for sure
@@ -25,7 +28,37 @@ bool amp_deferred_free(void *array);
 /* Commits every deferred array of the owner except the unused ones. -1: no memory left; *short_of
  * is the size that could not be had. */
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of);
-/* Bytes that are addresses only; for tests. */
-size_t amp_deferred_bytes(void);
+
+/* ---- the arrays of a session's network ---- */
+
+struct amp_session;
+
+#ifdef GPU
+
+/* Between these two calls Darknet makes its arrays without memory. */
+void amp_session_defer(const struct amp_session *);
+void amp_session_stop_deferring(void);
+/* commit: gives memory to the arrays that are touched while the plan runs; commit_all: to all.
+ * -1 with text in err: there is not enough. */
+int amp_session_commit(const struct amp_session *, char *err, size_t err_size);
+int amp_session_commit_all(const struct amp_session *, char *err, size_t err_size);
+
+#else
+static inline void amp_session_defer(const struct amp_session *s)
+{
+    (void)s;
+}
+static inline void amp_session_stop_deferring(void) {}
+static inline int amp_session_commit(const struct amp_session *s, char *err, size_t err_size)
+{
+    (void)s, (void)err, (void)err_size;
+    return 0;
+}
+static inline int amp_session_commit_all(const struct amp_session *s, char *err, size_t err_size)
+{
+    (void)s, (void)err, (void)err_size;
+    return 0;
+}
+#endif
 
 #endif

@@ -1,22 +1,20 @@
 /* Decides what an image or label file that cannot be read means for the run: an error while a
- * network trains with the plugin, Darknet's own behaviour otherwise. It must not know batches or
- * sessions; loader.c says which thread loads for a batch.
+ * network trains with the plugin, Darknet's own behaviour otherwise;
+ * and where the letters for boxes come from. It must not know batches or sessions; batches.c says
+ * which thread loads for a batch.
  *
  * The decoder is Darknet's own. Its functions are replaced only to see names and failures, because
  * Darknet reports neither to its caller. */
 
-#include "image_file.h"
+#define _GNU_SOURCE
+#include "images.h"
 
 #include "amp.h"
-
 #include "ending.h"
 #include "exceptions.h"
-#include "memory.h"
-#include "symbols.h"
+#include "interposed.h"
 
-#include "darknet.h"
-#include "utils.h"
-
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -34,7 +32,7 @@ image load_image_cv(char *filename, int channels); /* declared for OPENCV only *
 
 #define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
 
-static atomic_int followed;   /* amp_image_file_refuse: how many ask for it */
+static atomic_int followed;   /* amp_images_refuse: how many ask for it */
 static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
 
 /* A program's own wish (amp_refuse_bad_images) comes before the default. */
@@ -160,7 +158,7 @@ static void end_read(const struct read_call *r)
 
 /* Both entries of the decoder are replaced, so that `reading` has the name the user knows when
  * system or load_image_cv is reached. */
-AMP_INTERPOSE(image, load_image, (char *filename, int w, int h, int c))
+image amp_image_load(char *filename, int w, int h, int c)
 {
     struct read_call r;
     begin_read(&r, filename);
@@ -169,7 +167,7 @@ AMP_INTERPOSE(image, load_image, (char *filename, int w, int h, int c))
     return im;
 }
 
-AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
+image amp_image_load_color(char *filename, int w, int h)
 {
     struct read_call r;
     begin_read(&r, filename);
@@ -223,7 +221,7 @@ static void watch(bool on)
     if (on) pthread_once(&once, watch_exit);
 }
 
-void amp_image_file_refuse(bool on)
+void amp_images_refuse(bool on)
 {
     watch(on);
     followed += on ? 1 : -1;
@@ -249,11 +247,12 @@ static int note_bad_image(const char *name)
 
 /* Darknet runs one shell command while it decodes an image: the one that adds the name to bad.list.
  * No shell is needed for that, and a name with quotes must not reach one. */
-AMP_INTERPOSE(int, system, (const char *command))
+bool amp_images_take_command(int *status)
 {
-    if (!reading) return AMP_REAL(system)(command);
-    if (!refuses()) return note_bad_image(reading);
-    end_program(reading, NO_IMAGE, memory_hint());
+    if (!reading) return false;
+    if (refuses()) end_program(reading, NO_IMAGE, memory_hint());
+    *status = note_bad_image(reading);
+    return true;
 }
 
 struct decoding {
@@ -270,7 +269,7 @@ static void decode(void *p)
 
 /* OpenCV throws if a file's header asks for too much or memory ends. Nothing in Darknet's C catches
  * it: the program would abort, in any command. */
-AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
+image amp_image_decode(char *filename, int channels)
 {
     struct decoding d = {filename, channels, {0}};
     char why[500];
@@ -282,25 +281,25 @@ AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
 
 /* ---- labels that have gone, memory that ends ---- */
 
-void amp_image_loading(bool on)
+void amp_images_loading(bool on)
 {
     loading = on;
     amp_memory_set_use(on ? AMP_MEMORY_LOAD : AMP_MEMORY_OTHER);
 }
 
 /* Darknet's own ends the program too, but with status 0 and without the reason. */
-AMP_INTERPOSE(void, file_error, (char *name))
+void amp_images_miss(const char *label_file)
 {
     char why[PATH_MAX + 100];
+    if (!loading) return;
     snprintf(why, sizeof why,
-             "%s: cannot be opened: %s; labels must stay where they are while it trains", name,
-             strerror(errno));
-    if (loading) amp_fail(why);
-    AMP_REAL(file_error)(name);
+             "%s: cannot be opened: %s; labels must stay where they are while it trains",
+             label_file, strerror(errno));
+    amp_fail(why);
 }
 
 /* Darknet's own does not look at what calloc returns, and crashes later. */
-AMP_INTERPOSE(image, make_image, (int w, int h, int c))
+image amp_image_make(int w, int h, int c)
 {
     char why[200];
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_CHECKED);
@@ -312,4 +311,91 @@ AMP_INTERPOSE(image, make_image, (int w, int h, int c))
              w, h, (double)w * h * c * sizeof(float) / (1 << 20),
              loading ? " while a batch is loaded: lower batch, or" : ":");
     amp_fail(why);
+}
+
+/* ---- letters ---- */
+
+/* The letters that Darknet writes beside its boxes: images LETTER_SIZE.png, letters 32 to 126 in
+ * sizes 0 to 7. Darknet looks for them in one fixed place, which differs between its versions. If
+ * they are not there, it goes on without them, with one complaint per image. Here they are looked
+ * for in
+ *
+ * 1. the folder named by DARKNET_LABELS in the environment (only there, if it is set);
+ *
+ * 2. ../share/darknet/labels, seen from the plugin: our build puts Darknet's own there;
+ *
+ * 3. data/labels beside the program, then in the current folder: a checkout;
+ *
+ * 4. /usr/share/darknet/data/labels: Debian's package.
+ *
+ * A missing letter is an error that names it. */
+enum { SIZES = 8, FIRST = 32, END = 127 };
+
+/* Room for a folder and the longest name in it, "/126_7.png". */
+#define MAX_FOLDER (PATH_MAX - 16)
+
+static int has_glyphs(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%.*s/%d_0.png", MAX_FOLDER, folder, FIRST);
+    return access(path, R_OK) == 0;
+}
+
+/* Sets folder to the folder that holds file, followed by suffix. */
+static void beside(char *folder, const char *file, const char *suffix)
+{
+    const char *slash = file ? strrchr(file, '/') : NULL;
+    int length = slash ? (int)(slash - file) : 0;
+    snprintf(folder, MAX_FOLDER, "%.*s%s", length, file ? file : "", suffix);
+}
+
+static void find_folder(char *folder)
+{
+    Dl_info self = {0};
+    char program[PATH_MAX] = "";
+    const char *named = getenv("DARKNET_LABELS");
+    if (named) {
+        snprintf(folder, MAX_FOLDER, "%s", named);
+        return;
+    }
+    dladdr((void *)find_folder, &self);
+    beside(folder, self.dli_fname, "/../share/darknet/labels");
+    if (has_glyphs(folder)) return;
+    if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
+    beside(folder, program, "/data/labels");
+    if (has_glyphs(folder)) return;
+    const char *fixed[] = {"data/labels", "/usr/share/darknet/data/labels"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(folder, MAX_FOLDER, "%s", fixed[i]);
+        if (has_glyphs(folder)) return;
+    }
+    amp_fail("the glyph images for box labels (32_0.png to 126_7.png) were not found; set "
+             "DARKNET_LABELS to the folder data/labels of Darknet's source");
+}
+
+static image load_glyph(const char *folder, int letter, int size)
+{
+    char path[PATH_MAX], message[PATH_MAX + 128];
+    snprintf(path, sizeof(path), "%.*s/%d_%d.png", MAX_FOLDER, folder, letter, size);
+    if (access(path, R_OK)) {
+        snprintf(message, sizeof(message), "%s: this glyph image for box labels cannot be read",
+                 path);
+        amp_fail(message);
+    }
+    return amp_image_load_color(path, 0, 0);
+}
+
+image **amp_images_of_letters(void)
+{
+    char folder[MAX_FOLDER];
+    find_folder(folder);
+    image **alphabet = calloc(SIZES, sizeof(*alphabet));
+    for (int size = 0; alphabet && size < SIZES; size++) {
+        alphabet[size] = calloc(END + 1, sizeof(image));
+        for (int letter = FIRST; alphabet[size] && letter < END; letter++) {
+            alphabet[size][letter] = load_glyph(folder, letter, size);
+        }
+    }
+    if (!alphabet || !alphabet[SIZES - 1]) amp_fail("out of memory");
+    return alphabet;
 }

@@ -1,0 +1,380 @@
+/* Every function of Darknet and of the C library that the plugin replaces. All of Darknet's entries
+ * into the plugin are here, except the layers' hooks (hooks.c). Each says why it is replaced, finds
+ * the session or thread that a call means, and calls what decides. Only what concerns windows is
+ * decided here: it is too small for a file.
+ *
+ * Where a session is concerned, exit waits until the call has returned (ending.h). */
+
+#include "interposed.h"
+
+#include "amp.h"
+#include "attach.h"
+#include "batches.h"
+#include "device.h"
+#include "device_memory.h"
+#include "ending.h"
+#include "gpus.h"
+#include "hooks.h"
+#include "images.h"
+#include "native.h"
+#include "run.h"
+#include "seed.h"
+#include "session.h"
+#include "staging.h"
+
+#include "darknet.h"
+#include "option_list.h"
+#include "parser.h"
+#include "utils.h"
+#ifdef GPU
+#include "blas.h"
+#include "cuda.h"
+#endif
+
+/* ---- networks ---- */
+
+/* Called for every network; the place where a cfg's keys take effect. */
+AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
+{
+    amp_ending_enter();
+    network *net = amp_network_parse(filename);
+    amp_ending_leave();
+    return net;
+}
+
+/* detector train resizes several networks at once, in OpenMP threads. */
+AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
+{
+    amp_gpus_enter(net);
+    amp_ending_enter();
+    int result = amp_network_resize(net, w, h);
+    amp_ending_leave();
+    amp_gpus_leave(net);
+    return result;
+}
+
+AMP_INTERPOSE(void, free_network, (network * net))
+{
+    amp_ending_enter();
+    struct amp_session *s = amp_session_of(net->layers);
+    int gpu = s ? amp_gpu_enter(s) : -1; /* our arrays are on the network's GPU */
+    amp_detach(net);
+    AMP_REAL(free_network)(net);
+    amp_gpu_leave(gpu);
+    amp_ending_leave();
+}
+
+AMP_INTERPOSE(void, save_weights, (network * net, char *filename))
+{
+    amp_ending_enter();
+    amp_save_weights(net, filename);
+    amp_ending_leave();
+}
+
+AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
+{
+    amp_ending_enter();
+    amp_load_weights(net, filename);
+    amp_ending_leave();
+}
+
+/* ---- options ---- */
+
+/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours
+ * are marked as read. */
+AMP_INTERPOSE(void, option_unused, (list * options))
+{
+    for (node *n = options->front; n; n = n->next) {
+        kvp *pair = n->val;
+        if (amp_option_is_key(pair->key)) pair->used = 1;
+    }
+    AMP_REAL(option_unused)(options);
+}
+
+/* Darknet's trainers read their backup folder with it, so its answer for that key is noted. */
+AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
+{
+    char *value = AMP_REAL(option_find_str)(options, key, def);
+    if (value && strcmp(key, "backup") == 0) amp_run_note_folder(value);
+    return value;
+}
+
+/* ---- training ---- */
+
+/* One call is one iteration: all its subdivisions and the update. Each GPU of -gpus calls it on a
+ * thread of its own. */
+AMP_INTERPOSE(float, train_network, (network * net, data d))
+{
+    amp_iteration_begins(net);
+    amp_gpus_enter(net);
+    amp_gpus_begin_iteration(net);
+    float loss = AMP_REAL(train_network)(net, d);
+    amp_gpus_leave(net);
+    amp_iteration_trained(net, loss);
+    return loss;
+}
+
+/* Trainers ask for the next batch between two steps, so a run can end here. Without this a signal
+ * that comes after the last update would wait for a whole iteration. */
+static void obey_a_signal(void)
+{
+    struct amp_session *s = amp_batches_session();
+    if (s) amp_run_obey(amp_gpus_first(s));
+}
+
+/* Called by Darknet's trainers for every batch. Replaced so that image k gets its own random
+ * numbers and its name is known. */
+AMP_INTERPOSE(pthread_t, load_data, (load_args args))
+{
+    obey_a_signal();
+    return amp_batches_load(args);
+}
+
+AMP_INTERPOSE(pthread_t, load_data_in_thread, (load_args args))
+{
+    obey_a_signal();
+    return amp_batches_load_in_thread(args);
+}
+
+/* train_network copies the images of each pass into net->input with it. Staged images do not pass
+ * through there, so no columns of X are copied; the labels still are. */
+AMP_INTERPOSE(void, get_next_batch, (data d, int n, int offset, float *X, float *y))
+{
+    const network *net = amp_iteration_trains();
+    bool fits = net && X == net->input && d.X.cols == net->inputs;
+    if (fits && amp_upload_take(X, d, n, offset)) d.X.cols = 0;
+    AMP_REAL(get_next_batch)(d, n, offset, X, y);
+}
+
+/* A trainer frees a batch when it has trained on it, so this call also ends an iteration as seen
+ * from outside. */
+AMP_INTERPOSE(void, free_data, (data d))
+{
+    amp_batches_drop(d);
+    AMP_REAL(free_data)(d);
+    amp_iteration_ended();
+}
+
+/* ---- image files ---- */
+
+/* Both entries of the decoder are replaced, so that the name is known when system or load_image_cv
+ * is reached. */
+AMP_INTERPOSE(image, load_image, (char *filename, int w, int h, int c))
+{
+    return amp_image_load(filename, w, h, c);
+}
+
+AMP_INTERPOSE(image, load_image_color, (char *filename, int w, int h))
+{
+    return amp_image_load_color(filename, w, h);
+}
+
+/* OpenCV throws if a file's header asks for too much or memory ends. */
+image load_image_cv(char *filename, int channels); /* declared for OPENCV only */
+AMP_INTERPOSE(image, load_image_cv, (char *filename, int channels))
+{
+    return amp_image_decode(filename, channels);
+}
+
+/* While it decodes an image, Darknet runs one shell command. */
+AMP_INTERPOSE(int, system, (const char *command))
+{
+    int status;
+    return amp_images_take_command(&status) ? status : AMP_REAL(system)(command);
+}
+
+/* Called for a label file that has gone. */
+AMP_INTERPOSE(void, file_error, (char *name))
+{
+    amp_images_miss(name);
+    AMP_REAL(file_error)(name);
+}
+
+/* Darknet's own does not look at what calloc returns, and crashes later. */
+AMP_INTERPOSE(image, make_image, (int w, int h, int c))
+{
+    return amp_image_make(w, h, c);
+}
+
+/* Darknet looks for its letters in one fixed place. */
+AMP_INTERPOSE(image **, load_alphabet, ())
+{
+    return amp_images_of_letters();
+}
+
+/* ---- windows ---- */
+
+/* Without a display no window is opened, and a line says so. OpenCV would end the program instead,
+ * after the work is done and the picture saved. A Darknet without OpenCV never opens a window and
+ * is left alone. */
+void make_window(char *name, int w, int h, int fullscreen); /* declared for OPENCV only */
+
+#ifdef AMP_WRAP
+#pragma weak __real_make_window
+static int has_opencv(void)
+{
+    return AMP_REAL(make_window) != NULL;
+}
+#else
+static int has_opencv(void)
+{
+    return amp_look_up("make_window") != NULL;
+}
+#endif
+
+/* A Qt platform chosen by the user (offscreen, vnc) counts as a display. */
+static int has_display(void)
+{
+    const char *names[] = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"};
+    for (int i = 0; i < 3; i++) {
+        const char *value = getenv(names[i]);
+        if (value && *value) return 1;
+    }
+    return 0;
+}
+
+AMP_INTERPOSE(void, make_window, (char *name, int w, int h, int fullscreen))
+{
+    if (has_display())
+        AMP_REAL(make_window)(name, w, h, fullscreen);
+    else
+        fprintf(stderr, "darknet-amp: no display, window \"%s\" is not shown\n", name);
+}
+
+/* The key that was pressed, -1 for none. */
+AMP_INTERPOSE(int, show_image, (image p, const char *name, int ms))
+{
+    if (has_opencv() && !has_display()) return -1;
+    return AMP_REAL(show_image)(p, name, ms);
+}
+
+/* ---- random numbers ---- */
+
+AMP_INTERPOSE(int, rand, (void))
+{
+    return amp_seed_rand();
+}
+
+/* Darknet's trainers call srand(time(0)), which must not undo the seed. */
+AMP_INTERPOSE(void, srand, (unsigned seed))
+{
+    if (!amp_seed_rules()) AMP_REAL(srand)(seed);
+}
+
+AMP_INTERPOSE(float, rand_normal, (void))
+{
+    return amp_seed_rand_normal();
+}
+
+/* ---- a GPU build of Darknet ----
+ * It must run on a machine without a GPU too. Darknet's own -nogpu only sets gpu_index to -1; its
+ * layers go on asking for device memory, and the first failure is an assertion. Here, without a
+ * device, gpu_index stays -1 whatever the command line asks for, device memory is NULL, and copies
+ * to and from it do nothing. Darknet then takes its CPU path everywhere. With a device every
+ * function is Darknet's own, except that large arrays may wait for their memory
+ * (device_memory.h), and that images have a path of their own (staging.h). */
+
+#ifdef GPU
+
+/* Darknet sets the device before anything else on a GPU path, so gpu_index is put back here. */
+AMP_INTERPOSE(void, cuda_set_device, (int n))
+{
+    if (amp_has_gpu())
+        AMP_REAL(cuda_set_device)(n);
+    else
+        *AMP_USE(gpu_index) = -1;
+}
+
+AMP_INTERPOSE(float *, cuda_make_array, (float *x, size_t n))
+{
+    if (!amp_has_gpu()) return NULL;
+    float *deferred = amp_deferred_make(x, n);
+    return deferred ? deferred : AMP_REAL(cuda_make_array)(x, n);
+}
+
+AMP_INTERPOSE(int *, cuda_make_int_array, (int *x, size_t n))
+{
+    if (!amp_has_gpu()) return NULL;
+    void *deferred = amp_deferred_make((const float *)x, n);
+    return deferred ? deferred : AMP_REAL(cuda_make_int_array)(x, n);
+}
+
+AMP_INTERPOSE(void, cuda_free, (float *x_gpu))
+{
+    if (amp_has_gpu() && !amp_deferred_free(x_gpu)) AMP_REAL(cuda_free)(x_gpu);
+}
+
+/* Every write of Darknet to a device comes through here: images, labels and weights. sessions.c
+ * wants to know of the weights. */
+AMP_INTERPOSE(void, cuda_push_array, (float *x_gpu, float *x, size_t n))
+{
+    if (!amp_has_gpu()) return;
+    if (!amp_upload_start(x_gpu, x, n)) AMP_REAL(cuda_push_array)(x_gpu, x, n);
+    amp_session_see_write(x_gpu);
+}
+
+AMP_INTERPOSE(void, cuda_pull_array, (float *x_gpu, float *x, size_t n))
+{
+    if (amp_has_gpu() && !amp_hook_pull_is_unwanted(x_gpu)) AMP_REAL(cuda_pull_array)(x_gpu, x, n);
+}
+
+static void fill_from_seed(float *x_gpu, size_t n)
+{
+    float *x = malloc(n * sizeof *x);
+    if (!x) amp_fail("out of memory while drawing random numbers");
+    amp_seed_uniform(x, n);
+    AMP_REAL(cuda_push_array)(x_gpu, x, n);
+    free(x);
+}
+
+/* cuRAND's generator is seeded with the time of day, so a seeded run draws on the host instead. */
+AMP_INTERPOSE(void, cuda_random, (float *x_gpu, size_t n))
+{
+    if (!amp_has_gpu()) return;
+    if (amp_seed_rules())
+        fill_from_seed(x_gpu, n);
+    else
+        AMP_REAL(cuda_random)(x_gpu, n);
+}
+
+AMP_INTERPOSE(cublasHandle_t, blas_handle, ())
+{
+    return amp_has_gpu() ? AMP_REAL(blas_handle)() : NULL;
+}
+
+/* Without a device the layers' cuDNN descriptors do not exist either; what is done with them on a
+ * change of size or batch answers with an error status that Darknet does not look at. */
+AMP_INTERPOSE(cudnnHandle_t, cudnn_handle, ())
+{
+    return amp_has_gpu() ? AMP_REAL(cudnn_handle)() : NULL;
+}
+
+/* The GPU backward of connected layers, also those inside recurrent ones, cuts deltas off at 1.
+ * Ours are times the loss scale, so the limit must be too. */
+AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
+{
+    AMP_REAL(constrain_gpu)(n, amp_native_limit(limit), x, step);
+}
+
+/* Darknet's trainer calls it once an iteration with all networks. Darknet's threads train on this
+ * thread's batch and may have to name its images, so the batch is lent to them. A signal is obeyed
+ * when all networks are done. */
+AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
+{
+    uint64_t seed;
+    if (!amp_has_gpu()) {
+        fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
+        exit(1);
+    }
+    amp_gpus_begin(nets, n, amp_batches_seed(&seed) ? &seed : NULL);
+    amp_batches_lend(true);
+    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
+    amp_gpus_end();
+    amp_batches_lend(false);
+    amp_iteration_trained(nets[0], loss);
+    struct amp_session *s = amp_session_of(nets[0]->layers);
+    if (s) amp_run_obey(s);
+    return loss;
+}
+
+#endif

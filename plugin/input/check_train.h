@@ -1,0 +1,45 @@
+/* Finds everything that can be wrong with `detector train DATA CFG [WEIGHTS] [-clear]` before it
+ * starts: nothing is trained, created or overwritten.
+ *
+ * check_train_inputs.c looks at the cfg, options and shapes; at what Darknet would crash on in the
+ * network (check_train_net.c); at the heads' classes against the data file and its names; at the
+ * weights file's size and its `seen` against max_batches; at the backup folder (a save must fit);
+ * and at every image and label file of the training list. Keys that the data file leaves out have
+ * Darknet's defaults (data/train.list, /backup/), and all paths count from the working folder, as
+ * in Darknet. */
+#ifndef AMP_CHECK_TRAIN_H
+#define AMP_CHECK_TRAIN_H
+
+#include "labels.h"
+#include "plugin/core/net.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* 0, or -1 with every fault on a line of its own in err; 64 KiB hold all but reports of very long
+ * paths. weights_path: NULL or "" for none. on_gpu: Darknet's code for GPUs will run. progress (may
+ * be NULL): progress lines, and which layers a weights file that ends between layers fills. warn
+ * (may be NULL): what is odd but allowed. */
+int amp_check_train_inputs(const char *data_path, const char *cfg_path, const char *weights_path,
+                           bool clear, bool on_gpu, FILE *progress, FILE *warn, char *err,
+                           size_t err_size);
+/* Prints the faults in err, "error: " before each. err is used up by it. */
+void amp_print_faults(char *err, FILE *);
+
+/* ---- faults in a network that can be built ----
+ * Darknet's `detector train` would crash on them, read or write out of bounds, or end with
+ * status 0. */
+
+/* Tells every fault with file and line: heads and their max, coords, classes, jitter, tree and map
+ * files; losses that want other truths than the last layer's; truth=; channels; max_batches;
+ * colours that divide by zero; random=1 with a layer that cannot take the sizes that are drawn
+ * then; without mixed precision, a layer that writes its input's gradient where there is none and,
+ * unless on a GPU, one that Darknet's CPU code crashes on. */
+void amp_train_net_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool mixed,
+                         bool on_gpu, amp_tell *, void *context);
+/* Tells only those faults that crash Darknet's own training of any network. */
+void amp_train_stock_check(const struct amp_cfg_file *, const struct amp_net_desc *, bool on_gpu,
+                           amp_tell *, void *context);
+
+#endif
