@@ -46,6 +46,9 @@ enum amp_layer_type {
 const char *amp_layer_type_name(enum amp_layer_type);
 /* name: with its brackets. AMP_BLANK: this Darknet has no such layer. */
 enum amp_layer_type amp_layer_type_from_name(const char *name);
+/* The layer that a misspelt name, with its brackets, was probably meant to be; without brackets.
+ * NULL: none is near. */
+const char *amp_layer_nearest_name(const char *name);
 const char *amp_activation_name(enum ampk_activation); /* for tests */
 /* False if this Darknet does not know the name. */
 bool amp_activation_from_name(const char *name, enum ampk_activation *);

@@ -466,6 +466,15 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
     return 0;
 }
 
+static int fail_unknown(struct describer *d)
+{
+    const char *nearest = amp_layer_nearest_name(d->section->name);
+    return amp_desc_fail(d, d->section->line,
+                         "%s: this Darknet has no such layer; it would leave it empty%s%s%s",
+                         d->section->name, nearest ? "; the nearest known one is [" : "",
+                         nearest ? nearest : "", nearest ? "]" : "");
+}
+
 static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
 {
     switch (l->type) {
@@ -512,9 +521,7 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     case AMP_LOGISTIC:
         return describe_same(d, l);
     default:
-        return amp_desc_fail(d, d->section->line,
-                             "%s: this Darknet has no such layer; it would leave it empty",
-                             d->section->name);
+        return fail_unknown(d);
     }
 }
 
