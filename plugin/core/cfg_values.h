@@ -13,9 +13,11 @@
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
 
 /* Checks values that Darknet takes, but which train something else than the user meant:
- * subdivisions that do not divide the batch, a negative burn_in or learning_rate, a momentum of 1
- * or more, fewer anchors than 2 * num, an unknown type of [cost]. Call it after
- * amp_cfg_values_check. 0, or -1 as above. */
-int amp_cfg_values_check_training(const struct amp_cfg_file *, char *err, size_t err_size);
+ * subdivisions that do not divide the batch, a negative burn_in, learning_rate or decay, a momentum
+ * of 1 or more, fewer anchors than 2 * num, an unknown type of [cost]. Call it after
+ * amp_cfg_values_check. 0, or -1 as above. notes (may be NULL) receives lines about what is odd but
+ * allowed: a learning_rate of 0, and a remark behind a number. */
+int amp_cfg_values_check_training(const struct amp_cfg_file *, char *notes, size_t notes_size,
+                                  char *err, size_t err_size);
 
 #endif

@@ -69,8 +69,6 @@ const struct amp_option_row *amp_option_rows(int *count);
 const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */
 bool amp_option_is_key(const char *key);
-/* The table as Markdown, between options:begin and options:end of docs/options.md. */
-void amp_option_write_markdown(FILE *);
 
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and the allowed values in err.
  * notes (may be NULL) receives lines worth printing once: a static scale that was rounded down,
