@@ -15,7 +15,7 @@
 #include "amp_observe.h"
 #include "darknet.h"
 #include "plugin/input/check_train_inputs.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/options.h"
 #include "plugin/core/plan.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/plan.h"
 #include "variant.h"
 

@@ -19,7 +19,7 @@
 #include "plugin/core/file.h"
 #include "plugin/core/net.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/labels.h"
 

@@ -8,7 +8,7 @@
 
 #include "commands.h"
 #include "darknet.h"
-#include "plugin/core/nearest.h"
+#include "plugin/core/text.h"
 
 int darknet_main(int argc, char **argv);
 

@@ -16,8 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/json.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/stream.h"
 
 /* ---- the table ---- */

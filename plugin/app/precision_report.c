@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugin/core/json.h"
+#include "plugin/core/text.h"
 #include "plugin/core/scaler.h"
 #include "precision.h"
 
@@ -176,7 +176,7 @@ void amp_precision_print(const struct amp_precision *p, const struct amp_check_s
 
 /* ---- JSON ---- */
 
-/* NAN becomes null (core/json.h). */
+/* NAN becomes null (core/text.h). */
 static void json_number(FILE *f, const char *before, double value)
 {
     fputs(before, f);

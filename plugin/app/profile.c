@@ -23,7 +23,7 @@
 #include "plugin/attach/side.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/input/check_train_net.h"
 
 #ifdef GPU

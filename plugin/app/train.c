@@ -16,7 +16,7 @@
 #include "training_map.h"
 
 #include "plugin/core/net.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/check_train_inputs.h"
 

@@ -17,7 +17,7 @@
 #include "darknet.h"
 
 #include "plugin/core/file.h"
-#include "plugin/core/nearest.h"
+#include "plugin/core/text.h"
 #include "plugin/core/options.h"
 
 enum value { NO_VALUE, TEXT, NUMBER, WHOLE, WHOLES };

@@ -23,9 +23,8 @@
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
-#include "plugin/core/hash.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 
 #ifdef GPU
@@ -52,7 +51,7 @@ struct amp_training_map {
 
 static const struct amp_evaluation none = {.map50 = NAN, .map75 = NAN, .map = NAN};
 
-/* The record names its weights file by hash (hash.h): the two are written one after the other, and
+/* The record names its weights file by hash (file.h): the two are written one after the other, and
  * a program may be killed in between. */
 #define RECORD(number, hash)                                                                       \
     "{\"iteration\": %lu, \"map50\": " number ", \"map75\": " number ", \"map\": " number          \

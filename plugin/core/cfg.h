@@ -10,7 +10,7 @@
  * file has at most AMP_CFG_MAX_BYTES.
  *
  * This file also writes a cfg with some keys changed, for a second network beside the user's own.
- * It does not know what keys mean: cfg_keys.h and options.h do. */
+ * It does not know what keys mean: cfg_checks.h and options.h do. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 

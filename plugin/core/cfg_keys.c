@@ -1,7 +1,7 @@
 /* Decides whether somebody reads a key in its section, and whether a key that nobody reads is a
  * mistake. It must not look at values, except to see that a foreign key asks for nothing
  * special. */
-#include "cfg_keys.h"
+#include "cfg_checks.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layer_type.h"
-#include "nearest.h"
+#include "net.h"
+#include "text.h"
 
 /* A set of section types, one bit each. */
 #define IN(type) (UINT64_C(1) << AMP_##type)

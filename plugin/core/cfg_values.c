@@ -1,6 +1,5 @@
 /* Decides which values of Darknet's keys are refused: those that crash it, and those that silently
  * train something else. It must not know the plugin's own keys (options.c), nor shapes (net.c). */
-#include "cfg_values.h"
 
 #include <errno.h>
 #include <float.h>
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cfg_keys.h"
+#include "cfg_checks.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cfg_values.h"
+#include "cfg_checks.h"
 
 static int describe_net(struct describer *d, int w, int h)
 {

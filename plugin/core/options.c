@@ -12,9 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cfg_keys.h"
-#include "cfg_values.h"
-#include "nearest.h"
+#include "cfg_checks.h"
+#include "text.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -292,7 +291,7 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     bool is_net = section == r->file->sections;
     const struct amp_option_row *row = find_row(entry->key);
     if (!row) {
-        /* Any other unknown key is Darknet's business (cfg_keys.h). */
+        /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
         bool misplaced = !is_net && strcmp(row->key, "mixed_precision");
         return fail(r, entry, "unknown key in %s; the nearest known one is %s%s", section->name,

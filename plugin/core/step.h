@@ -16,7 +16,6 @@
 #define AMP_STEP_H
 
 #include "divergence.h"
-#include "gradients.h"
 #include "graph.h"
 #include "log.h"
 #include "scaler.h"

@@ -1,11 +1,10 @@
 /* Maps names to types and says what follows from a type. It must not know which types have an
  * executor (layers.c) or how a cfg is read. */
-#include "layer_type.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "nearest.h"
+#include "text.h"
 #include "net.h"
 
 /* Darknet takes long and short names. The long one comes first: amp_layer_type_name finds that
