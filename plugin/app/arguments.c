@@ -5,7 +5,7 @@
  * wants two, and it accepts any beginning of a name. */
 
 #define _GNU_SOURCE
-#include "arguments.h"
+#include "commands.h"
 
 #include <argp.h>
 #include <stdio.h>

@@ -19,12 +19,9 @@
 #include "plugin/core/layers.h"
 #include "plugin/core/options.h"
 #include "plugin/core/plan.h"
-#include "arguments.h"
 #include "commands.h"
-#include "comparison.h"
-#include "machine.h"
+#include "measuring.h"
 #include "precision.h"
-#include "variant.h"
 
 #ifdef GPU
 static const bool on_gpu = true;

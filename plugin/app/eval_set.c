@@ -3,7 +3,7 @@
  * or writes out of bounds on most of what is refused here. */
 
 #define _GNU_SOURCE
-#include "eval_set.h"
+#include "map.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -3,7 +3,7 @@
  * can be compared at all. */
 
 #define _GNU_SOURCE
-#include "map_report.h"
+#include "map.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "arguments.h"
 #include "commands.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"

@@ -14,11 +14,10 @@
 #include <string.h>
 
 #include "amp_observe.h"
-#include "arguments.h"
 #include "commands.h"
 #include "darknet.h"
 #include "network.h"
-#include "variant.h"
+#include "measuring.h"
 
 #include "plugin/attach/side.h"
 #include "plugin/core/named_files.h"

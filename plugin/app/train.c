@@ -1,7 +1,7 @@
 /* `darknet detector train`: looks at everything that the training needs, then hands over to
  * Darknet's own command. With -map and -chart the plugin calls it back after every iteration. It
- * must not know which words of the command line are mistakes (train_words.h), what an input must be
- * (plugin/input) or how mAP is measured (training_map.h). */
+ * must not know which words of the command line are mistakes (train_words.c), what an input must be
+ * (plugin/input) or how mAP is measured (training_map.c). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,8 +12,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
-#include "train_words.h"
-#include "training_map.h"
+#include "train.h"
 
 #include "plugin/core/net.h"
 #include "plugin/core/text.h"

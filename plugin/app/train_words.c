@@ -4,7 +4,7 @@
  * Darknet ignores a word that it does not know, and reads 0 where a number should stand. A run that
  * asks for anything of ours (mixed_precision=1, -map or -chart) is refused with such a word; any
  * other is Darknet's own, so there the word is told and left to Darknet. */
-#include "train_words.h"
+#include "train.h"
 
 #include <errno.h>
 #include <limits.h>

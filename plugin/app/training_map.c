@@ -5,7 +5,7 @@
  * A second network, the twin, is measured: the trained one would need batch 1 for that, and
  * inference moves state that training needs. */
 #define _GNU_SOURCE
-#include "training_map.h"
+#include "train.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "detect.h"
-#include "eval_set.h"
+#include "map.h"
 #include "network.h"
 #include "utils.h"
 
