@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "plugin/core/text.h"
-#include "plugin/core/scaler.h"
+#include "plugin/core/guard.h"
 #include "precision.h"
 
 /* True if a whole pass was seen; a pass that overflowed halfway has no numbers to show. */

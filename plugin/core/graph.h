@@ -7,7 +7,7 @@
 #ifndef AMP_GRAPH_H
 #define AMP_GRAPH_H
 
-#include "fault.h"
+#include "guard.h"
 #include "kernels/kernels.h"
 #include "net.h"
 #include "plan.h"

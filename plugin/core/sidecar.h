@@ -20,7 +20,7 @@
 
 #include "graph.h"
 #include "file.h"
-#include "scaler.h"
+#include "guard.h"
 
 #define AMP_SIDECAR_VERSION 1
 

@@ -113,7 +113,7 @@ struct amp_graph {
                            it: */
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* host copy, as of the last read */
-    uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
+    uint16_t *fp16;                   /* which tensors are stored as FP16 (guard.h) */
     bool watch_begun;    /* the update has cleared the words and raised WEIGHTS: the words belong to
                             the next pass, and amp_graph_begin keeps them */
     bool weights_stale;  /* masters changed since the convolutions packed them: the
