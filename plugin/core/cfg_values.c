@@ -191,9 +191,9 @@ static void note_remark(const struct checker *k)
             const struct amp_cfg_entry *e = &k->cfg->sections[i].entries[j];
             const char *remark = strchr(e->value, '#');
             if (!remark || !is_number(e)) continue;
-            note(k, e->line, "%s=%.80s in %s: Darknet reads %.*s%s", e->key, e->written,
-                 k->cfg->sections[i].name, (int)(remark - e->value < 40 ? remark - e->value : 40),
-                 e->value, amp_cfg_remark_hint(e->value));
+            note(k, e->line, "%s=%.80s in %s: Darknet reads %.*s; put the remark on its own line",
+                 e->key, e->written, k->cfg->sections[i].name,
+                 (int)(remark - e->value < 40 ? remark - e->value : 40), e->value);
             return;
         }
 }

@@ -198,11 +198,11 @@ AMP_TEST(odd_values_are_told)
                "a.cfg:2: learning_rate=0 in [net]: the weights will not change\n");
     check_note("[net]\nlearning_rate=.1\n[conv]\nlearning_rate=0\n", "");
     check_note("[net]\nwidth=9\nbatch = 4 # images \n[conv]\nfilters=8#\n",
-               "a.cfg:3: batch=4 # images in [net]: Darknet reads 4 (a remark is not allowed after "
-               "a value: put it on a line of its own)\n");
+               "a.cfg:3: batch=4 # images in [net]: Darknet reads 4; put the remark on its own "
+               "line\n");
     check_note("[net]\nsteps=1, 2 # of 3\n",
-               "a.cfg:2: steps=1, 2 # of 3 in [net]: Darknet reads 1,2 (a remark is not allowed "
-               "after a value: put it on a line of its own)\n");
+               "a.cfg:2: steps=1, 2 # of 3 in [net]: Darknet reads 1,2; put the remark on its "
+               "own line\n");
     check_note("[net]\nauthor=me # and you\n#batch=1 # one\n", "");
 }
 
