@@ -5,14 +5,14 @@
  * wants two, and it accepts any beginning of a name. */
 
 #define _GNU_SOURCE
-#include "arguments.h"
+#include "commands.h"
 
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/nearest.h"
+#include "plugin/core/text.h"
 
 /* FIRST_KEY is above every character: argp takes a smaller key for a letter. */
 enum { MOST_OPTIONS = 16, FIRST_KEY = 1000, FILES = 3 };

@@ -15,16 +15,13 @@
 #include "amp_observe.h"
 #include "darknet.h"
 #include "plugin/input/check_train.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/options.h"
 #include "plugin/core/plan.h"
-#include "arguments.h"
 #include "commands.h"
-#include "comparison.h"
-#include "machine.h"
+#include "measuring.h"
 #include "precision.h"
-#include "variant.h"
 
 #ifdef GPU
 static const bool on_gpu = true;

@@ -5,7 +5,7 @@
  * amp_dtype=fp32. So a difference between them is the precision's and nothing else's. */
 
 #define _GNU_SOURCE
-#include "comparison.h"
+#include "precision.h"
 
 #include <limits.h>
 #include <math.h>
@@ -13,9 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugin/core/progress.h"
+#include "darknet.h"
+
+#include "plugin/core/text.h"
 #include "plugin/core/plan.h"
-#include "variant.h"
+#include "measuring.h"
 
 enum { BATCHES = 4, LEAST_BATCHES = 2, TRIES = 4 };
 static const double enough_seconds = 20; /* after that no further batch is begun */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 
 /* From Darknet's stb_image: true if this file has an image header that can be read; sets its
  * size. */

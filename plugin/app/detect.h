@@ -16,7 +16,7 @@
 #include "darknet.h"
 
 #include "average_precision.h"
-#include "eval_set.h"
+#include "map.h"
 
 struct amp_detections {
     struct amp_prediction *rows; /* by image, then as Darknet lists them; boxes are fractions of the

@@ -3,7 +3,7 @@
  * or writes out of bounds on most of what is refused here. */
 
 #define _GNU_SOURCE
-#include "eval_set.h"
+#include "map.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -19,7 +19,7 @@
 #include "plugin/core/file.h"
 #include "plugin/core/net.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/labels.h"
 

@@ -11,13 +11,11 @@
 #include "amp.h"
 #include "darknet.h"
 
-#include "arguments.h"
 #include "average_precision.h"
 #include "commands.h"
 #include "detect.h"
-#include "eval_set.h"
-#include "machine.h"
-#include "map_report.h"
+#include "map.h"
+#include "measuring.h"
 
 struct command {
     const char *data, *cfg, *weights, *json;

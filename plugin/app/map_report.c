@@ -3,7 +3,7 @@
  * can be compared at all. */
 
 #define _GNU_SOURCE
-#include "map_report.h"
+#include "map.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "plugin/core/json.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/stream.h"
 
 /* ---- the table ---- */

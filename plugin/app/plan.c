@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "arguments.h"
 #include "commands.h"
-#include "machine.h"
+#include "measuring.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"

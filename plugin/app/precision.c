@@ -433,19 +433,11 @@ static bool is_wrong(const struct amp_precision *p, const struct amp_compared *t
     return t->seen && (t->lost_norm > most_lost || turned);
 }
 
-/* The last layer with a wrong gradient of its weights, or -1. */
-static int last_wrong_gradient(const struct amp_precision *p)
+/* The last layer whose delta or weight gradient is wrong; -1: none. */
+static int last_wrong(const struct amp_precision *p, enum amp_seen_what what)
 {
     int i = p->net->n - 1;
-    while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_GRADIENT][i]))
-        i--;
-    return i;
-}
-
-static int last_wrong_delta(const struct amp_precision *p)
-{
-    int i = p->net->n - 1;
-    while (i >= 0 && !is_wrong(p, &p->tensors[AMP_SEEN_DELTA][i]))
+    while (i >= 0 && !is_wrong(p, &p->tensors[what][i]))
         i--;
     return i;
 }
@@ -463,7 +455,7 @@ static void describe(const struct amp_compared *t, const char *name, char *text,
  * gradient is good enough. */
 static int find_wrong(const struct amp_precision *p, bool *in_delta, char *text, size_t size)
 {
-    int gradient = last_wrong_gradient(p), delta = last_wrong_delta(p);
+    int gradient = last_wrong(p, AMP_SEEN_GRADIENT), delta = last_wrong(p, AMP_SEEN_DELTA);
     if (gradient < 0) return -1;
     *in_delta = delta >= gradient;
     int i = *in_delta ? delta : gradient;

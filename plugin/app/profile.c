@@ -14,16 +14,15 @@
 #include <string.h>
 
 #include "amp_observe.h"
-#include "arguments.h"
 #include "commands.h"
 #include "darknet.h"
 #include "network.h"
-#include "variant.h"
+#include "measuring.h"
 
 #include "plugin/attach/device.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/input/check_train.h"
 
 #ifdef GPU

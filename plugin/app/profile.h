@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "machine.h"
+#include "measuring.h"
 #include "plugin/core/net.h"
 #include "plugin/core/plan.h"
 

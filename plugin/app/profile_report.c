@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "plugin/core/json.h"
+#include "plugin/core/text.h"
 
 enum { NAME_WIDTH = 29 };
 

@@ -1,7 +1,7 @@
 /* `darknet detector train`: looks at everything that the training needs, then hands over to
  * Darknet's own command. With -map and -chart the plugin calls it back after every iteration. It
- * decides which words of the command line are ours and which are mistakes. It must not know what an
- * input must be (plugin/input) or how mAP is measured (training_map.h). */
+ * must not know which words of the command line are mistakes (train_words.c), what an input must be
+ * (plugin/input) or how mAP is measured (training_map.c). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,12 +12,10 @@
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
-#include "training_map.h"
+#include "train.h"
 
-#include "plugin/core/file.h"
-#include "plugin/core/nearest.h"
-#include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/net.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/check_train.h"
 
@@ -31,14 +29,6 @@ static const bool on_gpu = false;
 #define CHART_SECONDS 10
 
 /* ==== beside the training: -map and -chart ==== */
-
-/* Work that was asked for beside training. */
-struct watch_request {
-    const char *data, *cfg, *weights; /* weights NULL: none */
-    bool clear, map;
-    int map_every;     /* iterations; 0: -map chooses */
-    const char *chart; /* NULL: none */
-};
 
 static struct {
     /* One training per process, so this is static: the callback comes from inside Darknet's
@@ -154,7 +144,7 @@ static void mark_rates(struct amp_chart_setup *s, const struct amp_cfg_section *
     }
 }
 
-static int open_chart(const struct watch_request *w, const struct amp_cfg_file *cfg, bool goes_on)
+static int open_chart(const struct amp_train_words *w, const struct amp_cfg_file *cfg, bool goes_on)
 {
     char err[9000];
     char *title = basecfg((char *)w->cfg);
@@ -171,7 +161,7 @@ static int open_chart(const struct watch_request *w, const struct amp_cfg_file *
 
 /* True if training goes on from these weights: they have seen images, and -clear does not reset the
  * count. */
-static bool continues(const struct watch_request *w, const struct amp_cfg_file *cfg)
+static bool continues(const struct amp_train_words *w, const struct amp_cfg_file *cfg)
 {
     char err[9000];
     struct amp_weights_info info = {0};
@@ -182,7 +172,7 @@ static bool continues(const struct watch_request *w, const struct amp_cfg_file *
     return known && info.seen > 0;
 }
 
-static int start_watching(const struct watch_request *w, const struct amp_cfg_file *cfg)
+static int start_watching(const struct amp_train_words *w, const struct amp_cfg_file *cfg)
 {
     bool goes_on = continues(w, cfg);
     watch.total = (size_t)amp_cfg_int(cfg->sections, "max_batches", 0);
@@ -197,7 +187,7 @@ static int start_watching(const struct watch_request *w, const struct amp_cfg_fi
 
 /* Checks and builds all that -map and -chart need. 0, or -1 after naming the fault on stderr. The
  * inputs have been checked before. */
-static int watch_training(const struct watch_request *w)
+static int watch_training(const struct amp_train_words *w)
 {
     char err[9000];
     if (!w->map && !w->chart) return 0;
@@ -209,164 +199,6 @@ static int watch_training(const struct watch_request *w)
 }
 
 /* ==== the command ==== */
-
-/* Our own options. They are taken out of argv as Darknet takes out its own, so Darknet never sees
- * them: later words move up. */
-struct own {
-    int map;
-    char *map_every, *chart;
-};
-
-static struct own take_own(int argc, char **argv)
-{
-    struct own own = {.map_every = find_char_arg(argc, argv, "-map_every", NULL),
-                      .chart = find_char_arg(argc, argv, "-chart", NULL)};
-    own.map = find_arg(argc, argv, "-map");
-    return own;
-}
-
-/* Returns -1 after telling a fault. find_char_arg takes a word only with a value behind it, so a
- * word of ours that is still in argv has none. */
-static int check_own(const struct own *own, int argc, char **argv, int *map_every)
-{
-    char *end = "";
-    long every = own->map_every ? strtol(own->map_every, &end, 10) : 0;
-    for (int i = 3; i < argc && argv[i]; i++)
-        if (!strcmp(argv[i], "-map_every") || !strcmp(argv[i], "-chart")) {
-            fprintf(stderr, "error: no value after %s\n", argv[i]);
-            return -1;
-        }
-    if (own->chart && own->chart[0] == '-') { /* the next option; "./-x.svg" is a file */
-        fprintf(stderr, "error: -chart %s: no file name after -chart\n", own->chart);
-        return -1;
-    }
-    *map_every = (int)every;
-    if (own->map_every && (*end || every < 1 || every > 1000000000)) {
-        fprintf(stderr, "error: -map_every %s: allowed: iterations, 1 to 1000000000\n",
-                own->map_every);
-        return -1;
-    }
-    if (!own->map_every || own->map) return 0;
-    fputs("error: -map_every has no effect without -map\n", stderr);
-    return -1;
-}
-
-/* -map and -chart are for one GPU. argv is only looked at here, and find_char_arg takes words out:
- * so it gets a copy. */
-static int check_gpus(int argc, char **argv, const struct own *own)
-{
-    char **words = calloc((size_t)argc + 3, sizeof *words);
-    if (!words) return -1;
-    memcpy(words, argv, (size_t)argc * sizeof *words);
-    const char *gpus = find_char_arg(argc, words, "-gpus", 0);
-    free(words);
-    if (!gpus || !strchr(gpus, ',') || (!own->map && !own->chart)) return 0;
-    fputs("error: -map and -chart are for one GPU; leave out either them or -gpus\n", stderr);
-    return -1;
-}
-
-/* Words that Darknet takes out of a command line wherever they stand, in its order: main first,
- * then run_detector. Words of the first list are followed by a value. The order matters: taking one
- * word out changes what stands behind another. */
-static char *const with_value[] = {"-i",   "-prefix", "-thresh", "-hier", "-c", "-s",
-                                   "-avg", "-gpus",   "-out",    "-w",    "-h", "-fps"};
-static char *const alone[] = {"-nogpu", "-clear", "-fullscreen"};
-static char *const own_words[] = {"-map", "-map_every", "-chart"};
-
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-/* Takes Darknet's words out of argv. Returns whether -clear was there. */
-static int take_options(int argc, char **argv)
-{
-    find_char_arg(argc, argv, "-i", 0);
-    find_arg(argc, argv, "-nogpu");
-    for (size_t i = 1; i < COUNT(with_value); i++)
-        find_char_arg(argc, argv, with_value[i], 0);
-    find_arg(argc, argv, "-fullscreen");
-    return find_arg(argc, argv, "-clear");
-}
-
-/* ---- words that nobody knows ---- */
-
-static bool is_one_of(const char *word, char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(word, list[i])) return true;
-    return false;
-}
-
-static bool takes_value(const char *word)
-{
-    return is_one_of(word, with_value, COUNT(with_value)) || !strcmp(word, "-map_every") ||
-           !strcmp(word, "-chart");
-}
-
-static const char *nearest_word(const char *word)
-{
-    const char *known[COUNT(with_value) + COUNT(alone) + COUNT(own_words)];
-    size_t n = 0;
-    for (size_t i = 0; i < COUNT(own_words); i++)
-        known[n++] = own_words[i];
-    for (size_t i = 0; i < COUNT(alone); i++)
-        known[n++] = alone[i];
-    for (size_t i = 0; i < COUNT(with_value); i++)
-        known[n++] = with_value[i];
-    return amp_nearest_word(word, known, n);
-}
-
-/* True if the cfg has mixed_precision=1. A cfg that cannot be read is refused later, with its
- * reason. */
-static bool is_mixed(const char *cfg_path)
-{
-    char err[9000];
-    struct amp_options options = {0};
-    struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, sizeof err);
-    bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
-                 options.mixed_precision;
-    amp_cfg_free(cfg);
-    return mixed;
-}
-
-static void name_unknown(const char *word, const char *nearest, bool refused)
-{
-    const char *kind = refused ? "error" : "warning";
-    const char *end = refused ? "" : " (ignored, as Darknet ignores it)";
-    if (is_one_of(word, with_value, COUNT(with_value)))
-        fprintf(stderr, "%s: no value after %s%s\n", kind, word, end);
-    else if (is_one_of(word, alone, COUNT(alone)) || is_one_of(word, own_words, COUNT(own_words)))
-        fprintf(stderr, "%s: %s is given twice%s\n", kind, word, end);
-    else if (nearest)
-        fprintf(stderr, "%s: unknown word \"%s\"; the nearest known one is %s%s\n", kind, word,
-                nearest, end);
-    else
-        fprintf(stderr,
-                "%s: unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -map, "
-                "-map_every, -chart%s\n",
-                kind, word, end);
-}
-
-/* Names words that nobody knows. words: the command line without the known ones. Darknet ignores
- * what follows the weights, so such a word is refused only if the command is ours: with
- * mixed_precision=1, or if one of our words was meant. Before that place an unknown option stands
- * where a file should be, so it is always refused. */
-static int check_unknown(int argc, char **words)
-{
-    int files = 0, refused = 0;
-    const char *cfg = NULL;
-    for (int i = 3; i < argc && words[i]; i++) {
-        bool option = words[i][0] == '-' && amp_file_unreadable(words[i]);
-        if (!option && ++files == 2) cfg = words[i];
-        if (!option && files <= 3) continue;
-        const char *nearest = nearest_word(words[i]);
-        bool ours = nearest && is_one_of(nearest, own_words, COUNT(own_words));
-        bool refuse = i <= 5 || ours || (cfg && is_mixed(cfg));
-        name_unknown(words[i], nearest, refuse);
-        refused |= refuse;
-        bool value = option && nearest && takes_value(nearest);
-        if (value && words[i + 1] && words[i + 1][0] != '-') i++;
-    }
-    return refused ? -1 : 0;
-}
 
 /* Sets gpu_index as Darknet's main will do it later: the twin of -map is built before. */
 static void choose_gpu(int argc, char **argv)
@@ -419,39 +251,24 @@ int amp_command_detector_train(int argc, char **argv)
         fputs(help, stdout);
         return fflush(stdout) ? 1 : 0;
     }
-    struct own own = take_own(argc, argv);
-    int map_every;
-    if (check_own(&own, argc, argv, &map_every) || check_gpus(argc, argv, &own)) return 1;
-    char **words = calloc((size_t)argc + 6, sizeof *words);
-    if (!words) return 1;
-    memcpy(words, argv, (size_t)argc * sizeof *words);
-    int clear = take_options(argc, words), unknown = check_unknown(argc, words);
-    char *data = words[3], *cfg = data ? words[4] : NULL, *weights = cfg ? words[5] : NULL;
-    free(words);
-    if (unknown) {
+    struct amp_train_words words;
+    if (amp_train_words_read(&argc, argv, &words)) {
         fputs("nothing was trained\n", stderr);
         return 1;
     }
-    if (!cfg) {
+    if (!words.cfg) {
         fputs(help, stderr);
         return 1;
     }
-    if (amp_check_train_inputs(data, cfg, weights, clear, on_gpu, stderr, stderr, err,
-                               sizeof err)) {
+    if (amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear, on_gpu, stderr,
+                               stderr, err, sizeof err)) {
         amp_print_faults(err, stderr);
         fputs("nothing was trained\n", stderr);
         return 1;
     }
-    struct watch_request request = {.data = data,
-                                    .cfg = cfg,
-                                    .weights = weights,
-                                    .clear = clear,
-                                    .map = own.map,
-                                    .map_every = map_every,
-                                    .chart = own.chart};
-    if (own.map) choose_gpu(argc, argv);
+    if (words.map) choose_gpu(argc, argv);
     amp_refuse_bad_images(0); /* check_images names all of them instead */
-    if (watch_training(&request)) {
+    if (watch_training(&words)) {
         fputs("nothing was trained\n", stderr);
         return 1;
     }

@@ -5,7 +5,7 @@
  * A second network, the twin, is measured: the trained one would need batch 1 for that, and
  * inference moves state that training needs. */
 #define _GNU_SOURCE
-#include "training_map.h"
+#include "train.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,15 +17,14 @@
 #include <string.h>
 
 #include "detect.h"
-#include "eval_set.h"
+#include "map.h"
 #include "network.h"
 #include "utils.h"
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
-#include "plugin/core/hash.h"
 #include "plugin/core/options.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 
 #ifdef GPU
@@ -52,7 +51,7 @@ struct amp_training_map {
 
 static const struct amp_evaluation none = {.map50 = NAN, .map75 = NAN, .map = NAN};
 
-/* The record names its weights file by hash (hash.h): the two are written one after the other, and
+/* The record names its weights file by hash (file.h): the two are written one after the other, and
  * a program may be killed in between. */
 #define RECORD(number, hash)                                                                       \
     "{\"iteration\": %lu, \"map50\": " number ", \"map75\": " number ", \"map\": " number          \

@@ -10,6 +10,7 @@
 #include "ending.h"
 #include "interposed.h"
 #include "session.h"
+#include "amp_observe.h"
 
 #ifdef GPU
 #include "activations.h"

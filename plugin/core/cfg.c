@@ -64,7 +64,20 @@ static int add_section(struct reader *r, char *name)
     return 0;
 }
 
-static int add_entry(struct reader *r, char *line)
+/* The value as it stands in the file, between the blanks around it. */
+static char *written_value(char *raw)
+{
+    char *value = strchr(raw, '=') + 1;
+    value += strspn(value, " \t");
+    size_t length = strlen(value);
+    while (length && strchr(" \t", value[length - 1]))
+        length--;
+    value[length] = '\0';
+    return value;
+}
+
+/* raw: the same line with its blanks. */
+static int add_entry(struct reader *r, char *line, char *raw)
 {
     struct amp_cfg_file *f = r->file;
     if (!f->n_sections)
@@ -80,12 +93,12 @@ static int add_entry(struct reader *r, char *line)
     struct amp_cfg_entry *grown = grow(s->entries, s->n_entries, sizeof *grown);
     if (!grown) return fail(r, "out of memory");
     s->entries = grown;
-    s->entries[s->n_entries++] =
-        (struct amp_cfg_entry){.key = line, .value = equals + 1, .line = r->line};
+    s->entries[s->n_entries++] = (struct amp_cfg_entry){
+        .key = line, .value = equals + 1, .written = written_value(raw), .line = r->line};
     return 0;
 }
 
-static int read_line(struct reader *r, char *line)
+static int read_line(struct reader *r, char *line, char *raw)
 {
     strip(line);
     if (*line == '\0' || *line == '#' || *line == ';') return 0;
@@ -96,7 +109,7 @@ static int read_line(struct reader *r, char *line)
     for (const char *c = line; *c; c++)
         if (iscntrl((unsigned char)*c)) return fail(r, "has a control character; not text");
     /* In a .data file "[" is a character like any other. */
-    if (*line != '[' || !r->sectioned) return add_entry(r, line);
+    if (*line != '[' || !r->sectioned) return add_entry(r, line, raw);
     if (line[strlen(line) - 1] != ']')
         return fail(r, "section \"%.60s\" does not end with \"]\"", line);
     return add_section(r, line);
@@ -104,7 +117,7 @@ static int read_line(struct reader *r, char *line)
 
 static int read_lines(struct reader *r, size_t size)
 {
-    char *text = r->file->text;
+    char *text = r->file->text, *raw = r->file->raw;
     if (size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3))
         return fail(r, "begins with a byte-order mark, which Darknet cannot read; remove it");
     for (size_t start = 0; start < size;) {
@@ -113,8 +126,8 @@ static int read_lines(struct reader *r, size_t size)
         r->line++;
         /* A NUL would end the line for Darknet and hide the rest of it. */
         if (memchr(text + start, '\0', end - start)) return fail(r, "has a NUL byte; not text");
-        text[end] = '\0';
-        if (read_line(r, text + start)) return -1;
+        text[end] = raw[end] = '\0';
+        if (read_line(r, text + start, raw + start)) return -1;
         start = end + 1;
     }
     /* Errors after this concern the whole file, not a line. */
@@ -122,24 +135,32 @@ static int read_lines(struct reader *r, size_t size)
     return r->file->n_sections ? 0 : fail(r, "has no section; the first must be [net]");
 }
 
-/* Takes over text, which has size bytes and one more for a terminator. NULL: out of memory. */
-static struct amp_cfg_file *parse(const char *path, char *text, size_t size, bool sectioned,
+static char *copy_text(const char *text, size_t size)
+{
+    char *result = malloc(size + 1);
+    if (!result) return NULL;
+    memcpy(result, text, size);
+    /* The last line may lack its newline. */
+    result[size] = '\0';
+    return result;
+}
+
+static struct amp_cfg_file *parse(const char *path, const char *text, size_t size, bool sectioned,
                                   char *err, size_t err_size)
 {
     struct amp_cfg_file *file = calloc(1, sizeof *file);
-    char *path_copy = strdup(path);
-    if (!text || !file || !path_copy) {
+    /* Two copies: one loses its blanks. */
+    if (file)
+        *file = (struct amp_cfg_file){
+            .path = strdup(path), .text = copy_text(text, size), .raw = copy_text(text, size)};
+    if (!file || !file->path || !file->text || !file->raw) {
         snprintf(err, err_size, "%s: out of memory", path);
-        free(text);
-        free(file);
-        free(path_copy);
+        amp_cfg_free(file);
         return NULL;
     }
-    /* From here on amp_cfg_free frees text and path. */
-    *file = (struct amp_cfg_file){.path = path_copy, .text = text};
     struct reader r = {file, sectioned, 0, err, err_size};
     /* The one section of a .data file; its name is the empty string at the end of text. */
-    if ((!sectioned && add_section(&r, text + size)) || read_lines(&r, size)) {
+    if ((!sectioned && add_section(&r, file->text + size)) || read_lines(&r, size)) {
         amp_cfg_free(file);
         return NULL;
     }
@@ -162,40 +183,41 @@ static int check_readable(const char *path, size_t *size, char *err, size_t err_
     return why ? -1 : 0;
 }
 
-/* Reads the whole file at once: names, keys and values then point into it. */
-static struct amp_cfg_file *read_file(const char *path, bool sectioned, char *err, size_t err_size)
+static char *read_text(const char *path, size_t *size, char *err, size_t err_size)
 {
-    size_t size;
-    if (check_readable(path, &size, err, err_size)) return NULL;
+    if (check_readable(path, size, err, err_size)) return NULL;
     FILE *fp = fopen(path, "rb");
     if (!fp) {
         snprintf(err, err_size, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
-    char *text = malloc(size + 1);
-    if (text) size = fread(text, 1, size, fp);
-    bool failed = ferror(fp);
+    char *text = malloc(*size + 1);
+    if (text) *size = fread(text, 1, *size, fp);
     /* fclose may change errno. */
-    int why = errno;
+    int why = !text ? ENOMEM : ferror(fp) ? errno : 0;
     fclose(fp);
-    if (failed) {
-        snprintf(err, err_size, "cannot read %s: %s", path, strerror(why));
-        free(text);
-        return NULL;
-    }
-    /* The last line may lack its newline. */
-    if (text) text[size] = '\0';
-    return parse(path, text, size, sectioned, err, err_size);
+    if (!why) return text;
+    snprintf(err, err_size, "cannot read %s: %s", path, strerror(why));
+    free(text);
+    return NULL;
 }
 
 struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size)
 {
-    return read_file(path, true, err, err_size);
+    size_t size;
+    char *text = read_text(path, &size, err, err_size);
+    struct amp_cfg_file *file = text ? amp_cfg_parse(path, text, size, err, err_size) : NULL;
+    free(text);
+    return file;
 }
 
 struct amp_cfg_file *amp_cfg_read_data(const char *path, char *err, size_t err_size)
 {
-    return read_file(path, false, err, err_size);
+    size_t size;
+    char *text = read_text(path, &size, err, err_size);
+    struct amp_cfg_file *file = text ? parse(path, text, size, false, err, err_size) : NULL;
+    free(text);
+    return file;
 }
 
 struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
@@ -205,12 +227,7 @@ struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t si
         snprintf(err, err_size, "%s: larger than 16 MiB, which no cfg is", path);
         return NULL;
     }
-    char *copy = malloc(size + 1);
-    if (copy) {
-        memcpy(copy, text, size);
-        copy[size] = '\0';
-    }
-    return parse(path, copy, size, true, err, err_size);
+    return parse(path, text, size, true, err, err_size);
 }
 
 void amp_cfg_free(struct amp_cfg_file *file)
@@ -220,6 +237,7 @@ void amp_cfg_free(struct amp_cfg_file *file)
         free(file->sections[i].entries);
     free(file->sections);
     free(file->text);
+    free(file->raw);
     free(file->path);
     free(file);
 }

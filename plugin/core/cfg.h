@@ -10,7 +10,7 @@
  * file has at most AMP_CFG_MAX_BYTES.
  *
  * This file also writes a cfg with some keys changed, for a second network beside the user's own.
- * It does not know what keys mean: cfg_keys.h and options.h do. */
+ * It does not know what keys mean: cfg_checks.h and options.h do. */
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 
@@ -19,7 +19,8 @@
 #define AMP_CFG_MAX_BYTES (16u << 20)
 
 struct amp_cfg_entry {
-    char *key, *value;
+    char *key, *value; /* without blanks, as Darknet reads them */
+    char *written;     /* the value with the blanks inside it, for messages */
     int line;
 };
 
@@ -32,14 +33,14 @@ struct amp_cfg_section {
 
 struct amp_cfg_file {
     char *path;
-    char *text; /* holds the names, keys and values */
+    char *text, *raw; /* hold the names, keys and values without and with blanks */
     int n_sections;
     struct amp_cfg_section *sections;
 };
 
 /* NULL on failure, with "file:line: what, and what is allowed" in err. */
 struct amp_cfg_file *amp_cfg_read(const char *path, char *err, size_t err_size);
-/* The same from a buffer; messages name path. */
+/* The same from a text; messages name path. */
 struct amp_cfg_file *amp_cfg_parse(const char *path, const char *text, size_t size, char *err,
                                    size_t err_size);
 /* Reads a Darknet .data file: the same lines without sections (Darknet's read_data_cfg). The result

@@ -1,7 +1,7 @@
 /* Decides whether somebody reads a key in its section, and whether a key that nobody reads is a
  * mistake. It must not look at values, except to see that a foreign key asks for nothing
  * special. */
-#include "cfg_keys.h"
+#include "cfg_checks.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layer_type.h"
-#include "nearest.h"
+#include "net.h"
+#include "text.h"
 
 /* A set of section types, one bit each. */
 #define IN(type) (UINT64_C(1) << AMP_##type)
@@ -267,6 +267,13 @@ static const struct foreign {
     {"weight_decay", NET, NULL},
 };
 
+/* Switches of this Darknet that AlexeyAB's also gives other values: a batch normalization over
+ * several passes (2), and the iteration at which a frozen part thaws. */
+static const struct key switches[] = {
+    {"batch_normalize", AMP_CFG_INTEGER, IN(CONVOLUTIONAL) | IN(CRNN)},
+    {"stopbackward", AMP_CFG_INTEGER, LAYERS},
+};
+
 /* ---- looking up ---- */
 
 enum amp_cfg_kind amp_cfg_key_kind(const char *name)
@@ -346,7 +353,7 @@ static void add_finding(const struct keys_check *k, struct findings *f,
     f->found[f->n].key = e->key;
     f->n++;
     if (f->n == 1)
-        append(f, "%s:%d: %.60s=%.60s in %.60s: %s", k->cfg->path, e->line, e->key, e->value,
+        append(f, "%s:%d: %.60s=%.60s in %.60s: %s", k->cfg->path, e->line, e->key, e->written,
                s->name, meaning);
     else if (f->n <= MOST_NAMED)
         append(f, "%s %.60s (line %d)", f->n == 2 ? "; likewise" : ",", e->key, e->line);
@@ -370,9 +377,21 @@ static const char *guess(const struct keys_check *k, const char *name, uint64_t 
     return amp_nearest_word(name, known, n);
 }
 
+/* True if another Darknet would read the value of a known key as something else. */
+static bool is_foreign_value(const struct amp_cfg_entry *e, uint64_t section)
+{
+    long value = strtol(e->value, NULL, 10);
+    return reads(switches, LENGTH(switches), e->key, section) && value != 0 && value != 1;
+}
+
 static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                      const struct amp_cfg_entry *e, uint64_t section, char *err, size_t err_size)
 {
+    if (is_foreign_value(e, section)) {
+        add_finding(k, &k->foreign, s, e,
+                    "this Darknet reads any number but 0 as 1 and would train another network");
+        return 0;
+    }
     if (reads(keys, LENGTH(keys), e->key, section) ||
         reads(left_over, LENGTH(left_over), e->key, section))
         return 0;
@@ -391,7 +410,7 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
         amp_cfg_key_kind(e->key) == AMP_CFG_UNKNOWN ? guess(k, e->key, section) : NULL;
     if (meant) {
         snprintf(err, err_size, "%s:%d: %.60s=%.60s in %.60s: unknown key; did you mean %s?",
-                 k->cfg->path, e->line, e->key, e->value, s->name, meant);
+                 k->cfg->path, e->line, e->key, e->written, s->name, meant);
         return -1;
     }
     add_finding(k, &k->ignored, s, e, "nobody reads this key here, it has no effect");

@@ -1,6 +1,5 @@
 /* Decides which values of Darknet's keys are refused: those that crash it, and those that silently
  * train something else. It must not know the plugin's own keys (options.c), nor shapes (net.c). */
-#include "cfg_values.h"
 
 #include <errno.h>
 #include <float.h>
@@ -12,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cfg_keys.h"
+#include "cfg_checks.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;
-    char *err;
-    size_t err_size;
+    char *notes, *err; /* notes may be NULL */
+    size_t notes_size, err_size;
 };
 
 __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, int line,
@@ -67,8 +66,9 @@ static int check_number(const struct checker *k, const char *section, const stru
     for (const char *p = e->value;; p++) {
         const char *end = read_number(p, whole);
         if (!end || (*end && *end != '#' && !(list && *end == ',')))
-            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s%s", e->key, e->value,
-                        section, p, whole ? "a whole number of 32 bits" : "a finite number",
+            return fail(k, e->line, "%s=%.80s in %s: \"%.40s\"; allowed: %s%s%s", e->key,
+                        e->written, section, p == e->value ? e->written : p,
+                        whole ? "a whole number of 32 bits" : "a finite number",
                         list ? ", or several with commas between them" : "",
                         amp_cfg_remark_hint(e->value));
         if (*end != ',') return 0; /* the end, or a remark, which Darknet skips as well */
@@ -127,7 +127,7 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
         return fail(k, e->line,
                     "policy=%.80s in %s: this Darknet does not know it and would keep the rate "
                     "constant; allowed: constant, step, steps, exp, poly, sigmoid, random%s",
-                    e->value, net->name, amp_cfg_remark_hint(e->value));
+                    e->written, net->name, amp_cfg_remark_hint(e->value));
     /* Only the keys of the chosen policy matter. */
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");
@@ -150,7 +150,7 @@ static int check_anchors(const struct checker *k, const struct amp_cfg_section *
 
 int amp_cfg_values_check(const struct amp_cfg_file *cfg, char *err, size_t err_size)
 {
-    struct checker k = {cfg, err, err_size};
+    struct checker k = {.cfg = cfg, .err = err, .err_size = err_size};
     for (int i = 0; i < cfg->n_sections; i++) {
         const struct amp_cfg_section *s = &cfg->sections[i];
         for (int j = 0; j < s->n_entries; j++)
@@ -162,6 +162,41 @@ int amp_cfg_values_check(const struct amp_cfg_file *cfg, char *err, size_t err_s
 }
 
 /* ---- values that Darknet takes, and then trains something else with ---- */
+
+__attribute__((format(printf, 3, 4))) static void note(const struct checker *k, int line,
+                                                       const char *format, ...)
+{
+    if (!k->notes) return;
+    size_t used = strlen(k->notes);
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    snprintf(k->notes + used, k->notes_size - used, "%s:%d: %s\n", k->cfg->path, line, what);
+}
+
+static bool is_number(const struct amp_cfg_entry *e)
+{
+    enum amp_cfg_kind kind = amp_cfg_key_kind(e->key);
+    return kind != AMP_CFG_UNKNOWN && kind != AMP_CFG_WORD;
+}
+
+/* Darknet reads the number in front of a remark. A word would be read with the remark, and is an
+ * error elsewhere. The first is enough to make the point. */
+static void note_remark(const struct checker *k)
+{
+    for (int i = 0; i < k->cfg->n_sections; i++)
+        for (int j = 0; j < k->cfg->sections[i].n_entries; j++) {
+            const struct amp_cfg_entry *e = &k->cfg->sections[i].entries[j];
+            const char *remark = strchr(e->value, '#');
+            if (!remark || !is_number(e)) continue;
+            note(k, e->line, "%s=%.80s in %s: Darknet reads %.*s; put the remark on its own line",
+                 e->key, e->written, k->cfg->sections[i].name,
+                 (int)(remark - e->value < 40 ? remark - e->value : 40), e->value);
+            return;
+        }
+}
 
 /* Darknet drops the remainder, so an iteration would have fewer images than batch= says. */
 static int check_batch(const struct checker *k, const struct amp_cfg_section *net)
@@ -178,12 +213,20 @@ static int check_rates(const struct checker *k, const struct amp_cfg_section *ne
 {
     double rate = amp_cfg_float(net, "learning_rate", .001);
     double momentum = amp_cfg_float(net, "momentum", .9);
+    double decay = amp_cfg_float(net, "decay", .0001);
     if (amp_cfg_int(net, "burn_in", 0) < 0)
         return fail(k, amp_cfg_line(net, "burn_in"), "burn_in=%d in %s: allowed: at least 0",
                     amp_cfg_int(net, "burn_in", 0), net->name);
     if (rate < 0)
         return fail(k, amp_cfg_line(net, "learning_rate"),
                     "learning_rate=%g in %s: allowed: at least 0; the loss would grow", rate,
+                    net->name);
+    if (rate == 0)
+        note(k, amp_cfg_line(net, "learning_rate"),
+             "learning_rate=0 in %s: the weights will not change", net->name);
+    if (decay < 0)
+        return fail(k, amp_cfg_line(net, "decay"),
+                    "decay=%g in %s: allowed: at least 0; the weights would grow", decay,
                     net->name);
     if (momentum < 0 || momentum >= 1)
         return fail(k, amp_cfg_line(net, "momentum"),
@@ -212,13 +255,15 @@ static int check_cost_type(const struct checker *k, const struct amp_cfg_section
     return fail(k, e->line,
                 "type=%.80s in %s: this Darknet does not know it and would train sse; allowed: "
                 "sse, masked, L1, seg, smooth, wgan%s",
-                e->value, s->name, amp_cfg_remark_hint(e->value));
+                e->written, s->name, amp_cfg_remark_hint(e->value));
 }
 
-int amp_cfg_values_check_training(const struct amp_cfg_file *cfg, char *err, size_t err_size)
+int amp_cfg_values_check_training(const struct amp_cfg_file *cfg, char *notes, size_t notes_size,
+                                  char *err, size_t err_size)
 {
-    struct checker k = {cfg, err, err_size};
+    struct checker k = {cfg, notes, err, notes_size, err_size};
     const struct amp_cfg_section *net = cfg->sections;
+    note_remark(&k);
     if (check_batch(&k, net) || check_rates(&k, net)) return -1;
     for (int i = 1; i < cfg->n_sections; i++)
         if (check_anchors_suffice(&k, &cfg->sections[i]) || check_cost_type(&k, &cfg->sections[i]))

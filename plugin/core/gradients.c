@@ -4,7 +4,7 @@
  *
  * Everything here is FP32: a sum over many images would lose its small terms in 16 bits, and the
  * masters move by steps far below their own rounding in 16 bits. */
-#include "gradients.h"
+#include "graph.h"
 
 #include <math.h>
 #include <stdio.h>

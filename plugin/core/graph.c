@@ -7,10 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gradients.h"
-#include "inspect.h"
 #include "layers.h"
-#include "plan_memory.h"
+#include "plan.h"
 #include "tensors.h"
 
 /* ---- creation ---- */

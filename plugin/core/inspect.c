@@ -1,6 +1,5 @@
 /* Shows the tensors of a pass to observers and collects numbers for the log. It must not change a
  * pass: whoever looks gets copies, and without memory for a copy sees nothing. */
-#include "inspect.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #define AMP_LAYERS_H
 
 #include "kernels/kernels.h"
-#include "layer_type.h"
+#include "net.h"
 
 struct amp_graph;
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "net.h"
-#include "inspect.h"
 #include "layers.h"
 #include "tensors.h"
 

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "named_files.h"
-#include "inspect.h"
 #include "tensors.h"
 
 /* A host array that an operation reads. copy_constants sets *where to its copy in backend memory,

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "json.h"
+#include "text.h"
 #include "tensors.h"
 
 #define PROGRESS_SECONDS 10

@@ -7,10 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "fault.h"
+#include "guard.h"
 #include "graph.h"
 #include "net.h"
-#include "scaler.h"
 
 /* Numbers of one layer. NAN: the number does not exist, or is not finite. */
 struct amp_layer_numbers {

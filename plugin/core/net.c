@@ -1,6 +1,6 @@
 /* Describes the [net] section and then each layer (net_layers.c), and checks the workspace that
  * Darknet's layers would share. It must not know options of ours or what the description is for. */
-#include "describer.h"
+#include "net.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -8,42 +8,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cfg_values.h"
+#include "cfg_checks.h"
 
 static int describe_net(struct describer *d, int w, int h)
 {
     struct amp_net_desc *net = d->net;
     if (amp_desc_check_integers(d)) return -1;
-    net->subdivisions = key_int(d, "subdivisions", 1);
-    net->time_steps = key_int(d, "time_steps", 1);
+    net->subdivisions = amp_desc_int(d, "subdivisions", 1);
+    net->time_steps = amp_desc_int(d, "time_steps", 1);
     if (amp_desc_positive(d, "subdivisions", net->subdivisions) ||
         amp_desc_positive(d, "time_steps", net->time_steps))
         return -1;
-    int batch = key_int(d, "batch", 1);
+    int batch = amp_desc_int(d, "batch", 1);
     if (amp_desc_positive(d, "batch", batch)) return -1;
     /* As Darknet computes net->batch: the division drops a remainder. */
     int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
-    if (pass > MAX_INTEGER)
+    if (pass > AMP_MAX_INTEGER)
         return amp_desc_fail(d, amp_cfg_line(d->section, "batch"),
                              "batch=%d with time_steps=%d: a pass of more than %d images", batch,
-                             net->time_steps, MAX_INTEGER);
+                             net->time_steps, AMP_MAX_INTEGER);
     net->batch = (int)pass;
     if (net->batch < 1)
         return amp_desc_fail(d, amp_cfg_line(d->section, "subdivisions"),
                              "batch=%d with subdivisions=%d leaves no image for a pass", batch,
                              net->subdivisions);
-    net->max_batches = key_int(d, "max_batches", 0);
-    net->burn_in = key_int(d, "burn_in", 0);
-    net->adam = key_int(d, "adam", 0);
+    net->max_batches = amp_desc_int(d, "max_batches", 0);
+    net->burn_in = amp_desc_int(d, "burn_in", 0);
+    net->adam = amp_desc_int(d, "adam", 0);
     net->clip = (float)amp_cfg_float(d->section, "clip", 0);
     /* A size given by the caller stands for resize_network, which ignores the cfg's. */
-    net->w = w ? w : key_int(d, "width", 0);
-    net->h = h ? h : key_int(d, "height", 0);
-    net->c = key_int(d, "channels", 0);
+    net->w = w ? w : amp_desc_int(d, "width", 0);
+    net->h = h ? h : amp_desc_int(d, "height", 0);
+    net->c = amp_desc_int(d, "channels", 0);
     if (amp_desc_product(d, net->w, net->h, net->c, &net->inputs)) return -1;
     int image = net->inputs;
     /* Only a net without an image, such as a recurrent one, uses inputs=. */
-    if (!w) net->inputs = key_int(d, "inputs", net->inputs);
+    if (!w) net->inputs = amp_desc_int(d, "inputs", net->inputs);
     if (image && net->inputs != image)
         return amp_desc_fail(
             d, amp_cfg_line(d->section, "inputs"),

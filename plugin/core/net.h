@@ -13,7 +13,52 @@
 
 #include "cfg.h"
 #include "kernels/kernels.h"
-#include "layer_type.h"
+
+/* ---- types of layers ---- */
+
+/* Same order as Darknet's LAYER_TYPE. */
+enum amp_layer_type {
+    AMP_CONVOLUTIONAL,
+    AMP_DECONVOLUTIONAL,
+    AMP_CONNECTED,
+    AMP_MAXPOOL,
+    AMP_SOFTMAX,
+    AMP_DETECTION,
+    AMP_DROPOUT,
+    AMP_CROP,
+    AMP_ROUTE,
+    AMP_COST,
+    AMP_NORMALIZATION,
+    AMP_AVGPOOL,
+    AMP_LOCAL,
+    AMP_SHORTCUT,
+    AMP_ACTIVATION,
+    AMP_RNN,
+    AMP_GRU,
+    AMP_LSTM,
+    AMP_CRNN,
+    AMP_BATCHNORM,
+    AMP_NETWORK,
+    AMP_XNOR,
+    AMP_REGION,
+    AMP_YOLO,
+    AMP_ISEG,
+    AMP_REORG,
+    AMP_UPSAMPLE,
+    AMP_LOGISTIC,
+    AMP_L2NORM,
+    AMP_BLANK
+};
+
+const char *amp_layer_type_name(enum amp_layer_type);
+/* name: with its brackets. AMP_BLANK: this Darknet has no such layer. */
+enum amp_layer_type amp_layer_type_from_name(const char *name);
+/* The layer that a misspelt name, with its brackets, was probably meant to be; without brackets.
+ * NULL: none is near. */
+const char *amp_layer_nearest_name(const char *name);
+const char *amp_activation_name(enum ampk_activation); /* for tests */
+/* False if this Darknet does not know the name. */
+bool amp_activation_from_name(const char *name, enum ampk_activation *);
 
 /* ---- losses ---- */
 
@@ -75,6 +120,16 @@ struct amp_layer_desc {
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };
 
+/* True for layers whose forward creates the delta that backward starts from: yolo, region,
+ * detection, cost, softmax with loss, logistic, iseg. */
+bool amp_layer_is_loss(const struct amp_layer_desc *);
+/* A detection head, whose labels are boxes: yolo, region, detection. */
+bool amp_layer_is_head(const struct amp_layer_desc *);
+/* Computes a matrix product: convolutional or connected. */
+bool amp_layer_is_matrix(const struct amp_layer_desc *);
+/* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
+bool amp_layer_is_recurrent(const struct amp_layer_desc *);
+
 struct amp_net_desc {
     const char *cfg_path;
     int n;
@@ -88,7 +143,7 @@ struct amp_net_desc {
 };
 
 /* Describes the net of a cfg. Refuses whatever Darknet would crash on or compute out of bounds: bad
- * values (cfg_values.h), sizes, windows, workspaces, and counts past 2^31. strict: also refuses
+ * values (cfg_checks.h), sizes, windows, workspaces, and counts past 2^31. strict: also refuses
  * whatever this Darknet would silently replace (an unknown layer type or activation, `groups` on a
  * route). w, h: 0 = from the cfg, else as after resize_network(w, h). The cfg must outlive the
  * result. NULL with "file:line: ..." in err. */
@@ -110,5 +165,51 @@ struct amp_image_shape amp_output_shape(const struct amp_net_desc *, int i);
  * connected layer is the whole image that it reads. The caller sets compute, forward_only and
  * biased. */
 struct ampk_conv_shape amp_conv_shape(const struct amp_net_desc *, int i);
+
+/* ==== for the files that describe a cfg (net.c over net_layers.c over net_losses.c) ==== */
+
+#define AMP_MAX_ELEMENTS INT32_MAX
+/* The largest size, count or stride. */
+#define AMP_MAX_INTEGER 1000000
+
+/* State that goes from layer to layer, as in Darknet's parse_network_cfg, and the place for
+ * errors. */
+struct describer {
+    const struct amp_cfg_file *cfg;
+    const struct amp_cfg_section *section;
+    struct amp_net_desc *net;
+    int index, w, h, c, inputs;
+    bool strict;
+    char *err;
+    size_t err_size;
+};
+
+static inline int amp_desc_int(const struct describer *d, const char *key, int def)
+{
+    return amp_cfg_int(d->section, key, def);
+}
+
+/* ---- net_losses.c ---- */
+
+/* Writes "file:line: " and the text to err; returns -1. */
+int amp_desc_fail(struct describer *, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* 0 if the key's value is positive, else -1. */
+int amp_desc_positive(struct describer *, const char *key, int value);
+/* *out = a * b * c; -1 if a factor is below 0 or the product too large. */
+int amp_desc_product(struct describer *, int64_t a, int64_t b, int64_t c, int *out);
+/* Refuses absurd sizes, counts and strides with -1, before anything is computed from them. */
+int amp_desc_check_integers(struct describer *);
+
+/* Describes a [yolo], [region], [detection] or [iseg]. */
+int amp_describe_head(struct describer *, struct amp_layer_desc *);
+/* Fills l->loss of a layer that has a loss. */
+int amp_describe_loss(struct describer *, struct amp_layer_desc *);
+void amp_loss_desc_free(struct amp_loss_desc *);
+
+/* ---- net_layers.c ---- */
+
+/* Describes the layer of d->section; the layers before it must be described already. */
+int amp_describe_layer(struct describer *, struct amp_layer_desc *);
 
 #endif

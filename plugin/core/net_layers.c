@@ -4,7 +4,7 @@
  *
  * All products are computed in 64 bits and checked: Darknet computes them as int, and an overflow
  * there ends in memory that is too small. */
-#include "describer.h"
+#include "net.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ static int check_counts(struct describer *d, const struct amp_layer_desc *l)
 {
     int64_t outputs = (int64_t)d->net->batch * l->outputs;
     int64_t inputs = (int64_t)d->net->batch * l->inputs;
-    if (outputs > MAX_ELEMENTS || inputs > MAX_ELEMENTS)
+    if (outputs > AMP_MAX_ELEMENTS || inputs > AMP_MAX_ELEMENTS)
         return amp_desc_fail(
             d, d->section->line,
             "%s: %d images of %d elements in a pass are more than 2^31; lower batch or "
@@ -67,8 +67,8 @@ static int check_counts(struct describer *d, const struct amp_layer_desc *l)
 static int count_weights(struct describer *d, struct amp_layer_desc *l, int a, int b, int c)
 {
     int64_t n = (int64_t)a * b; /* below 2^62 */
-    bool large = n > MAX_ELEMENTS || n * c > MAX_ELEMENTS;
-    if (large || n * c * c > MAX_ELEMENTS)
+    bool large = n > AMP_MAX_ELEMENTS || n * c > AMP_MAX_ELEMENTS;
+    if (large || n * c * c > AMP_MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line, "%s: more than 2^31 weights", d->section->name);
     l->n_weights = (size_t)(n * c * c);
     return 0;
@@ -126,15 +126,15 @@ static int one_source(struct describer *d, struct amp_layer_desc *l)
 static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->filters = key_int(d, "filters", 1);
-    l->size = key_int(d, "size", 1);
-    l->stride = key_int(d, "stride", 1);
+    l->filters = amp_desc_int(d, "filters", 1);
+    l->size = amp_desc_int(d, "size", 1);
+    l->stride = amp_desc_int(d, "stride", 1);
     /* As in Darknet: pad=1 means half the window, and then padding= has no effect. */
-    l->pad = key_int(d, "pad", 0) ? l->size / 2 : key_int(d, "padding", 0);
-    l->groups = key_int(d, "groups", 1);
-    l->batch_normalize = key_int(d, "batch_normalize", 0);
-    l->binary = key_int(d, "binary", 0);
-    l->xnor = key_int(d, "xnor", 0);
+    l->pad = amp_desc_int(d, "pad", 0) ? l->size / 2 : amp_desc_int(d, "padding", 0);
+    l->groups = amp_desc_int(d, "groups", 1);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
+    l->binary = amp_desc_int(d, "binary", 0);
+    l->xnor = amp_desc_int(d, "xnor", 0);
     l->smooth = amp_cfg_float(d->section, "smooth", 0) != 0;
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
         amp_desc_positive(d, "stride", l->stride) || amp_desc_positive(d, "groups", l->groups) ||
@@ -166,12 +166,12 @@ static int describe_convolutional(struct describer *d, struct amp_layer_desc *l)
 static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->filters = key_int(d, "filters", 1);
-    l->size = key_int(d, "size", 1);
-    l->stride = key_int(d, "stride", 1);
-    l->pad = key_int(d, "pad", 0) ? l->size / 2 : key_int(d, "padding", 0);
+    l->filters = amp_desc_int(d, "filters", 1);
+    l->size = amp_desc_int(d, "size", 1);
+    l->stride = amp_desc_int(d, "stride", 1);
+    l->pad = amp_desc_int(d, "pad", 0) ? l->size / 2 : amp_desc_int(d, "padding", 0);
     l->groups = 1;
-    l->batch_normalize = key_int(d, "batch_normalize", 0);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
         amp_desc_positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
         return -1;
@@ -186,10 +186,10 @@ static int describe_deconvolutional(struct describer *d, struct amp_layer_desc *
 static int describe_local(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->filters = key_int(d, "filters", 1);
-    l->size = key_int(d, "size", 1);
-    l->stride = key_int(d, "stride", 1);
-    l->pad = key_int(d, "pad", 0);
+    l->filters = amp_desc_int(d, "filters", 1);
+    l->size = amp_desc_int(d, "size", 1);
+    l->stride = amp_desc_int(d, "stride", 1);
+    l->pad = amp_desc_int(d, "pad", 0);
     if (amp_desc_positive(d, "filters", l->filters) || amp_desc_positive(d, "size", l->size) ||
         amp_desc_positive(d, "stride", l->stride) || read_activation(d, l, "logistic"))
         return -1;
@@ -213,8 +213,8 @@ static int describe_local(struct describer *d, struct amp_layer_desc *l)
 
 static int describe_connected(struct describer *d, struct amp_layer_desc *l)
 {
-    int out = key_int(d, "output", 1);
-    l->batch_normalize = key_int(d, "batch_normalize", 0);
+    int out = amp_desc_int(d, "output", 1);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
     if (amp_desc_positive(d, "output", out) || read_activation(d, l, "logistic") ||
         set_output(d, l, 1, 1, out))
         return -1;
@@ -228,8 +228,8 @@ static int describe_connected(struct describer *d, struct amp_layer_desc *l)
 /* rnn, gru, lstm: matrices on vectors. Darknet leaves them without an image shape. */
 static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
 {
-    int out = key_int(d, "output", 1);
-    l->batch_normalize = key_int(d, "batch_normalize", 0);
+    int out = amp_desc_int(d, "output", 1);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
     if (amp_desc_positive(d, "output", out)) return -1;
     if (l->type == AMP_RNN && read_activation(d, l, "logistic")) return -1;
     if (count_weights(d, l, l->inputs, out, 1) || count_weights(d, l, out, out, 1)) return -1;
@@ -245,9 +245,9 @@ static int describe_recurrent(struct describer *d, struct amp_layer_desc *l)
 static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->filters = key_int(d, "output_filters", 1);
-    l->hidden = key_int(d, "hidden_filters", 1);
-    l->batch_normalize = key_int(d, "batch_normalize", 0);
+    l->filters = amp_desc_int(d, "output_filters", 1);
+    l->hidden = amp_desc_int(d, "hidden_filters", 1);
+    l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
     if (amp_desc_positive(d, "output_filters", l->filters) ||
         amp_desc_positive(d, "hidden_filters", l->hidden) || read_activation(d, l, "logistic") ||
         set_output(d, l, l->w, l->h, l->filters) || count_weights(d, l, l->c, l->hidden, 3) ||
@@ -256,7 +256,7 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
         return -1;
     /* Darknet keeps the hidden state of every image. */
     int64_t state = (int64_t)l->w * l->h * l->hidden;
-    if (state > MAX_ELEMENTS || state * d->net->batch > MAX_ELEMENTS)
+    if (state > AMP_MAX_ELEMENTS || state * d->net->batch > AMP_MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line, "[crnn]: its state has more than 2^31 elements");
     size_t hidden = (size_t)l->hidden;
     l->n_weights = 9 * (hidden * (size_t)l->c + hidden * hidden + hidden * (size_t)l->filters);
@@ -267,11 +267,11 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
 static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->stride = key_int(d, "stride", 1);
+    l->stride = amp_desc_int(d, "stride", 1);
     /* Darknet's defaults: a window as large as its stride, and padding of size - 1 in both
      * directions together. */
-    l->size = key_int(d, "size", l->stride);
-    l->pad = key_int(d, "padding", l->size - 1);
+    l->size = amp_desc_int(d, "size", l->stride);
+    l->pad = amp_desc_int(d, "padding", l->size - 1);
     if (amp_desc_positive(d, "stride", l->stride) || amp_desc_positive(d, "size", l->size))
         return -1;
     if (set_output(d, l, ((int64_t)l->w + l->pad - l->size) / l->stride + 1,
@@ -294,7 +294,7 @@ static int describe_maxpool(struct describer *d, struct amp_layer_desc *l)
 static int describe_crop(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    int w = key_int(d, "crop_width", 1), h = key_int(d, "crop_height", 1);
+    int w = amp_desc_int(d, "crop_width", 1), h = amp_desc_int(d, "crop_height", 1);
     if (w < 1 || w > l->w || h < 1 || h > l->h)
         return amp_desc_fail(
             d, d->section->line,
@@ -311,7 +311,7 @@ static int describe_avgpool(struct describer *d, struct amp_layer_desc *l)
 static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    int stride = key_int(d, "stride", 2);
+    int stride = amp_desc_int(d, "stride", 2);
     l->scale = (float)amp_cfg_float(d->section, "scale", 1);
     /* A negative stride shrinks the image, as in Darknet. */
     l->reverse = stride < 0;
@@ -330,10 +330,10 @@ static int describe_upsample(struct describer *d, struct amp_layer_desc *l)
 static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
 {
     if (need_image(d)) return -1;
-    l->stride = key_int(d, "stride", 1);
-    l->reverse = key_int(d, "reverse", 0);
-    l->flatten = key_int(d, "flatten", 0);
-    l->extra = key_int(d, "extra", 0);
+    l->stride = amp_desc_int(d, "stride", 1);
+    l->reverse = amp_desc_int(d, "reverse", 0);
+    l->flatten = amp_desc_int(d, "flatten", 0);
+    l->extra = amp_desc_int(d, "extra", 0);
     if (amp_desc_positive(d, "stride", l->stride)) return -1;
     if (l->stride > MAX_REORG)
         return amp_desc_fail(d, amp_cfg_line(d->section, "stride"),
@@ -348,10 +348,10 @@ static int describe_reorg(struct describer *d, struct amp_layer_desc *l)
     int result = l->reverse ? set_output(d, l, (int64_t)l->w * s, (int64_t)l->h * s, l->c / (s * s))
                             : set_output(d, l, l->w / s, l->h / s, (int64_t)l->c * s * s);
     if (result) return -1;
-    if (l->extra < 0 || l->extra > MAX_ELEMENTS - l->inputs)
+    if (l->extra < 0 || l->extra > AMP_MAX_ELEMENTS - l->inputs)
         return amp_desc_fail(d, amp_cfg_line(d->section, "extra"),
                              "extra=%d in %s: allowed is 0 to %d", l->extra, d->section->name,
-                             MAX_ELEMENTS - l->inputs);
+                             AMP_MAX_ELEMENTS - l->inputs);
     /* With extra= the output is flat: the input and so many zeros. */
     if (l->extra) {
         l->out_w = l->out_h = l->out_c = 0;
@@ -388,7 +388,7 @@ static int describe_route(struct describer *d, struct amp_layer_desc *l)
         channels += next->out_c;
         image = image && next->out_w == first->out_w && next->out_h == first->out_h;
     }
-    if (outputs > MAX_ELEMENTS)
+    if (outputs > AMP_MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line, "[route]: more than 2^31 elements");
     l->outputs = l->inputs = (int)outputs;
     /* Channels are joined only if all sources have the same width and height. */
@@ -454,8 +454,8 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
         if (d->index == 0)
             return amp_desc_fail(d, d->section->line, "[dropout] cannot be the first layer");
     }
-    if (l->type == AMP_SOFTMAX) l->noloss = key_int(d, "noloss", 0);
-    int size = l->type == AMP_NORMALIZATION ? key_int(d, "size", 5) : 1;
+    if (l->type == AMP_SOFTMAX) l->noloss = amp_desc_int(d, "noloss", 0);
+    int size = l->type == AMP_NORMALIZATION ? amp_desc_int(d, "size", 5) : 1;
     if (size < 1 || size / 2 > l->c)
         return amp_desc_fail(d, amp_cfg_line(d->section, "size"),
                              "size=%d in %s: allowed: 1 to %lld, with %d channels", size,
@@ -464,6 +464,15 @@ static int describe_same(struct describer *d, struct amp_layer_desc *l)
     if (l->type == AMP_BATCHNORM) l->batch_normalize = true;
     if (l->type == AMP_ACTIVATION) return read_activation(d, l, "linear");
     return 0;
+}
+
+static int fail_unknown(struct describer *d)
+{
+    const char *nearest = amp_layer_nearest_name(d->section->name);
+    return amp_desc_fail(d, d->section->line,
+                         "%s: this Darknet has no such layer; it would leave it empty%s%s%s",
+                         d->section->name, nearest ? "; the nearest known one is [" : "",
+                         nearest ? nearest : "", nearest ? "]" : "");
 }
 
 static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
@@ -512,9 +521,7 @@ static int describe_by_type(struct describer *d, struct amp_layer_desc *l)
     case AMP_LOGISTIC:
         return describe_same(d, l);
     default:
-        return amp_desc_fail(d, d->section->line,
-                             "%s: this Darknet has no such layer; it would leave it empty",
-                             d->section->name);
+        return fail_unknown(d);
     }
 }
 
@@ -536,13 +543,13 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->groups = 1;
     l->activation = AMPK_LINEAR;
     l->override = amp_option_layer_override(d->section);
-    l->stopbackward = key_int(d, "stopbackward", 0);
-    l->onlyforward = key_int(d, "onlyforward", 0);
-    l->truth = key_int(d, "truth", 0);
-    l->dontload = key_int(d, "dontload", 0);
-    l->dontsave = key_int(d, "dontsave", 0);
-    l->dontloadscales = key_int(d, "dontloadscales", 0);
-    l->numload = key_int(d, "numload", 0);
+    l->stopbackward = amp_desc_int(d, "stopbackward", 0);
+    l->onlyforward = amp_desc_int(d, "onlyforward", 0);
+    l->truth = amp_desc_int(d, "truth", 0);
+    l->dontload = amp_desc_int(d, "dontload", 0);
+    l->dontsave = amp_desc_int(d, "dontsave", 0);
+    l->dontloadscales = amp_desc_int(d, "dontloadscales", 0);
+    l->numload = amp_desc_int(d, "numload", 0);
     /* Under a layer, learning_rate= is a factor on the net's rate. */
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;

@@ -1,7 +1,7 @@
 /* Describes losses and detection heads from their keys: yolo, region, detection, iseg, cost,
  * softmax, logistic. It must not know how a loss is computed. It also has the error helpers of all
  * describing files, because it is the lowest of them. */
-#include "describer.h"
+#include "net.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -37,8 +37,9 @@ int amp_desc_product(struct describer *d, int64_t a, int64_t b, int64_t c, int *
         return amp_desc_fail(d, d->section->line, "%s: its output would be %lld x %lld x %lld",
                              d->section->name, (long long)a, (long long)b, (long long)c);
     /* Step by step, so that no product exceeds 64 bits. */
-    bool large = a > MAX_ELEMENTS || b > MAX_ELEMENTS || c > MAX_ELEMENTS || a * b > MAX_ELEMENTS;
-    if (large || a * b * c > MAX_ELEMENTS)
+    bool large = a > AMP_MAX_ELEMENTS || b > AMP_MAX_ELEMENTS || c > AMP_MAX_ELEMENTS ||
+                 a * b > AMP_MAX_ELEMENTS;
+    if (large || a * b * c > AMP_MAX_ELEMENTS)
         return amp_desc_fail(d, d->section->line,
                              "%s: %lld x %lld x %lld is more than 2^31 elements", d->section->name,
                              (long long)a, (long long)b, (long long)c);
@@ -59,9 +60,9 @@ int amp_desc_check_integers(struct describer *d)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct amp_cfg_entry *e = amp_cfg_find(d->section, keys[i]);
         long value = e ? strtol(e->value, NULL, 10) : 0;
-        if (value > MAX_INTEGER || value < -MAX_INTEGER)
+        if (value > AMP_MAX_INTEGER || value < -AMP_MAX_INTEGER)
             return amp_desc_fail(d, e->line, "%s=%s in %s: allowed is up to %d", e->key, e->value,
-                                 d->section->name, MAX_INTEGER);
+                                 d->section->name, AMP_MAX_INTEGER);
     }
     return 0;
 }
@@ -161,11 +162,12 @@ void amp_loss_desc_free(struct amp_loss_desc *l)
 
 int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
 {
-    l->classes = key_int(d, "classes", l->type == AMP_DETECTION ? 1 : 20);
-    l->coords = key_int(d, "coords", l->type == AMP_DETECTION ? 1 : 4);
-    l->total = l->num = key_int(d, "num", 1);
-    l->random = key_int(d, "random", 0);
-    l->max_boxes = key_int(d, "max", l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS);
+    l->classes = amp_desc_int(d, "classes", l->type == AMP_DETECTION ? 1 : 20);
+    l->coords = amp_desc_int(d, "coords", l->type == AMP_DETECTION ? 1 : 4);
+    l->total = l->num = amp_desc_int(d, "num", 1);
+    l->random = amp_desc_int(d, "random", 0);
+    l->max_boxes =
+        amp_desc_int(d, "max", l->type == AMP_REGION ? AMP_REGION_TRUTHS : AMP_YOLO_TRUTHS);
     if (l->num < 1 || l->num > MAX_ANCHORS || l->classes < 0 || l->coords < 0)
         return amp_desc_fail(
             d, d->section->line,
@@ -188,15 +190,15 @@ int amp_describe_head(struct describer *d, struct amp_layer_desc *l)
     } else if (l->type == AMP_REGION) {
         per_cell = (int64_t)l->num * (l->classes + l->coords + 1);
     } else if (l->type == AMP_ISEG) {
-        per_cell = (int64_t)l->classes + key_int(d, "ids", 32);
+        per_cell = (int64_t)l->classes + amp_desc_int(d, "ids", 32);
     } else {
         /* [detection] has a grid of its own, whatever the image before it. */
-        int side = key_int(d, "side", 7);
+        int side = amp_desc_int(d, "side", 7);
         cells = (int64_t)side * side;
         per_cell = (1LL + l->coords) * l->num + l->classes;
         l->w = l->h = side;
     }
-    bool possible = per_cell > 0 && per_cell <= MAX_ELEMENTS && cells <= MAX_ELEMENTS;
+    bool possible = per_cell > 0 && per_cell <= AMP_MAX_ELEMENTS && cells <= AMP_MAX_ELEMENTS;
     if (!possible || per_cell * cells != l->inputs)
         return amp_desc_fail(
             d, d->section->line,

@@ -7,13 +7,13 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "cfg_keys.h"
-#include "cfg_values.h"
-#include "nearest.h"
+#include "cfg_checks.h"
+#include "text.h"
 
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
@@ -220,14 +220,6 @@ bool amp_option_is_key(const char *key)
     return find_row(key) != NULL;
 }
 
-void amp_option_write_markdown(FILE *out)
-{
-    fputs("| Key | Type | Allowed | Default | Meaning |\n|---|---|---|---|---|\n", out);
-    for (const struct amp_option_row *r = rows; r < rows + LENGTH(rows); r++)
-        fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->key, r->type, r->range, r->default_text,
-                r->help);
-}
-
 void amp_options_settle_dtype(struct amp_options *o, bool device, bool bf16)
 {
     if (o->dtype != AMP_DTYPE_AUTO) return;
@@ -278,8 +270,8 @@ static void describe(const struct reader *r, const struct amp_cfg_entry *entry, 
 {
     char what[256];
     vsnprintf(what, sizeof what, format, args);
-    snprintf(out, size, "%s:%d: %s=%.80s: %s", r->file->path, entry->line, entry->key, entry->value,
-             what);
+    snprintf(out, size, "%s:%d: %s=%.80s: %s", r->file->path, entry->line, entry->key,
+             entry->written, what);
 }
 
 __attribute__((format(printf, 3, 4))) static int
@@ -311,9 +303,11 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     bool is_net = section == r->file->sections;
     const struct amp_option_row *row = find_row(entry->key);
     if (!row) {
-        /* Any other unknown key is Darknet's business (cfg_keys.h). */
+        /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
-        return fail(r, entry, "unknown key; the nearest known one is %s", row->key);
+        bool misplaced = !is_net && strcmp(row->key, "mixed_precision");
+        return fail(r, entry, "unknown key in %s; the nearest known one is %s%s", section->name,
+                    row->key, misplaced ? ", which stands in [net]" : "");
     }
     if (!is_net && strcmp(row->key, "mixed_precision"))
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
@@ -443,7 +437,7 @@ int amp_options_check_all_keys(const struct amp_cfg_file *file, char *notes, siz
         own[i] = rows[i].key;
     return amp_cfg_keys_check(file, own, LENGTH(rows), notes, notes_size, err, err_size) ||
                    amp_cfg_values_check(file, err, err_size) ||
-                   amp_cfg_values_check_training(file, err, err_size)
+                   amp_cfg_values_check_training(file, notes, notes_size, err, err_size)
                ? -1
                : 0;
 }

@@ -15,7 +15,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "cfg.h"
 
@@ -78,8 +77,6 @@ const struct amp_option_row *amp_option_rows(int *count);
 const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */
 bool amp_option_is_key(const char *key);
-/* The table as Markdown, between options:begin and options:end of docs/options.md. */
-void amp_option_write_markdown(FILE *);
 
 /* Reads and checks our keys. 0, or -1 with file, line, key, value and the allowed values in err.
  * notes (may be NULL) receives lines worth printing once: a static scale that was rounded down,
@@ -88,7 +85,7 @@ int amp_options_read(const struct amp_cfg_file *, struct amp_options *, char *no
                      size_t notes_size, char *err, size_t err_size);
 
 /* Checks Darknet's own keys as amp_options_read does with mixed_precision=1: unknown ones
- * (cfg_keys.h) and values that train something else (cfg_values.h). For programs that want this
+ * and values that train something else (cfg_checks.h). For programs that want this
  * check of any cfg. */
 int amp_options_check_all_keys(const struct amp_cfg_file *, char *notes, size_t notes_size,
                                char *err, size_t err_size);

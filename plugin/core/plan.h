@@ -17,7 +17,6 @@
 
 #include "net.h"
 #include "options.h"
-#include "plan_memory.h"
 
 enum amp_format {
     AMP_FORMAT_BORDER,
@@ -26,6 +25,27 @@ enum amp_format {
     AMP_FORMAT_BF16,
     AMP_FORMATS
 };
+
+/* ---- memory: buffers that share one block, the arena ----
+ *
+ * The plan knows the lifetime of every buffer; no two that live at once overlap. They are placed
+ * greedily by size (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net
+ * inference", section 5.2): largest first, each at the lowest offset that is free for its whole
+ * life. */
+
+#define AMP_ARENA_ALIGN 64
+
+struct amp_buffer {
+    size_t bytes;
+    int first, last; /* steps at which it holds data, both included */
+    int layer;       /* its owner, for messages */
+    const char *what;
+    size_t offset; /* result, a multiple of AMP_ARENA_ALIGN */
+};
+
+/* Sets every offset and returns the bytes of the block, or (size_t)-1 if memory for the work ran
+ * out. */
+size_t amp_arena_place(struct amp_buffer *buffers, int n);
 
 /* Buffers of a layer in the arena; amp_plan_layer.buffer is -1 for those that it does not need. */
 enum amp_buffer_kind {
@@ -37,6 +57,8 @@ enum amp_buffer_kind {
     AMP_BUFFER_DX,    /* contribution to a source whose delta has another format; one at a time */
     AMP_BUFFER_KINDS
 };
+
+/* ---- the plan ---- */
 
 struct amp_plan_layer {
     bool ours;                 /* an executor of ours runs it; else Darknet's FP32 code */
@@ -112,5 +134,45 @@ const char *amp_compute_name(enum ampk_compute);
 /* Prints the report that attaching and `amp plan` show. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
+
+/* Writes to err that a network does not fit: what lacks memory, how large its activations are, and
+ * which batch and subdivisions would fit. left: bytes that are free without this network, less the
+ * work memory that a backend keeps, so that the advice is rather too careful; 0: unknown. */
+void amp_no_memory(const struct amp_net_desc *, const struct amp_plan *, const char *what,
+                   size_t left, char *err, size_t err_size);
+
+/* ==== for the files that make a plan (plan.c over plan_memory.c over plan_fuse.c) ==== */
+
+struct planner {
+    const struct amp_net_desc *net;
+    const struct amp_options *options;
+    unsigned ours; /* layer types that have an executor, as for amp_plan_make */
+    const enum amp_format *demoted;
+    struct amp_plan *plan;
+    int capacity; /* of plan->buffers */
+};
+
+/* ---- plan_fuse.c, once it is known who contributes to which delta ---- */
+
+/* Appends to the layer's reason, which the report prints. */
+void amp_plan_add_reason(struct amp_plan_layer *, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Sets fused and delta_owner. */
+void amp_plan_fuse_layers(struct planner *);
+/* Sets route, first_channel and delta_slice. */
+void amp_plan_find_slices(struct planner *);
+/* The first layer whose output (or delta) is a slice of that of layer i; i itself if there is
+ * none. */
+int amp_plan_first_slice(const struct planner *, int i, bool delta);
+/* The last of the layers that share the delta of i. */
+int amp_plan_last_sharer(const struct planner *, int i);
+
+/* ---- plan_memory.c, last ---- */
+
+/* Plans and places all buffers. -1: out of memory. */
+int amp_plan_buffers(struct planner *);
+/* Elements of layer i's output (-1: of the input) for all images of a pass. */
+size_t amp_plan_elements(const struct planner *, int i);
 
 #endif

@@ -1,7 +1,7 @@
 /* Decides which layers share memory and work: residual sums and pools that the convolution before
  * them computes, and slices of concatenations. It must not know buffers or lifetimes
  * (plan_memory.c), nor whether a backend has a faster kernel for it: executors ask that. */
-#include "planner.h"
+#include "plan.h"
 
 #include <stdarg.h>
 #include <string.h>

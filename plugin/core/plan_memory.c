@@ -1,13 +1,11 @@
 /* Decides which buffers the layers need, how long each holds data, and where each lies in one block
  * (the arena); and what to advise if there is no room for it. It must not know kernels, and it
  * allocates nothing of a network: graph.c does. */
-#include "plan_memory.h"
+#include "plan.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "planner.h"
 
 /* ---- storage formats ---- */
 

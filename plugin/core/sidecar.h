@@ -11,7 +11,7 @@
  * - rows: n_params: layer, kind, count and number of arrays of each parameter
  * - demoted: n_demoted layer indices, ascending
  * - arrays: per row: momentum, then Adam's m and v if it has them; 32-bit floats
- * - checksum: hash (plugin/core/hash.h) of everything before
+ * - checksum: hash (plugin/core/file.h) of everything before
  *
  * Head and rows give the exact size of the file, and it must agree: no memory is allocated on the
  * word of a damaged file beyond that file's own size. */
@@ -19,8 +19,8 @@
 #define AMP_SIDECAR_H
 
 #include "graph.h"
-#include "hash.h"
-#include "scaler.h"
+#include "file.h"
+#include "guard.h"
 
 /* Version 1, which is still read, ends its head before the dtype. */
 #define AMP_SIDECAR_VERSION 2

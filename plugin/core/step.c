@@ -1,5 +1,5 @@
 /* Decides the fate of each pass and each step: accept, repeat backward, skip, apply, or end the
- * run. It only combines the verdicts of fault.h, scaler.h and divergence.h; it must not know
+ * run. It only combines the verdicts of guard.h; it must not know
  * Darknet's structures or the backend's arithmetic. What it needs from outside (the name of an
  * image, the end of the program) comes through the function pointers of struct amp_step. */
 #include "step.h"

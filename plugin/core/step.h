@@ -3,7 +3,7 @@
  * - Per subdivision: forward of every layer, then backward of every layer. When amp_step_backward
  *   has run the last one, the pass is judged.
  * - Clean pass: gradients / scale are added to the step's sums.
- * - Overflow: lower the scale and run backward again (scaler.h), or give the step up.
+ * - Overflow: lower the scale and run backward again (guard.h), or give the step up.
  * - Update: applied with Darknet's own rule on the FP32 masters, or dropped without a trace.
  *
  * Three things would spoil a training for good, and this file prevents each of them:
@@ -15,11 +15,9 @@
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
 
-#include "divergence.h"
-#include "gradients.h"
 #include "graph.h"
 #include "log.h"
-#include "scaler.h"
+#include "guard.h"
 
 /* The images and labels of one pass. */
 struct amp_batch {

@@ -113,7 +113,7 @@ struct amp_graph {
                            it: */
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* host copy, as of the last read */
-    uint16_t *fp16;                   /* which tensors are stored as FP16 (fault.h) */
+    uint16_t *fp16;                   /* which tensors are stored as FP16 (guard.h) */
     bool watch_begun;    /* the update has cleared the words and raised WEIGHTS: the words belong to
                             the next pass, and amp_graph_begin keeps them */
     bool weights_stale;  /* masters changed since the convolutions packed them: the
@@ -190,5 +190,27 @@ bool amp_graph_makes_dy(const struct amp_graph *);
  * loss scale. The backward of that loss then writes layer i's delta only if somebody looks at
  * deltas. -1: no such loss. */
 int amp_graph_loss_behind(const struct amp_graph *, int i);
+
+/* ==== inspect.c: what observers of a pass see. Observers ask in graph.h; the passes call these
+ * ==== */
+
+size_t amp_graph_inspected_bytes(const struct amp_graph *);
+/* Call when a pass begins. */
+void amp_graph_begin_inspection(struct amp_graph *);
+/* Call when backward is repeated: forgets the numbers of the deltas. */
+void amp_graph_inspect_deltas_anew(struct amp_graph *);
+/* Show a layer's output, or its weight gradient, to an observer. */
+void amp_graph_look_at_output(struct amp_graph *, int layer);
+void amp_graph_show_gradient(struct amp_graph *, int layer);
+/* Tells the tracer, if there is one, that the layer's part of a pass begins or is done. */
+void amp_graph_tell_tracer(const struct amp_graph *, int layer, bool backward, bool done);
+/* True if somebody observes or inspects, so that deltas which are stored nowhere must be
+ * computed. */
+bool amp_graph_looked_at(const struct amp_graph *);
+/* Shows the layer's delta to an observer: complete, and not used yet. */
+void amp_graph_look_at_delta(struct amp_graph *, int layer);
+/* Shows x, which has the layer's shape, to an observer. The passes do this for every stored
+ * tensor. */
+void amp_graph_show(struct amp_graph *, enum amp_seen_what, int layer, const struct ampk_tensor *x);
 
 #endif

@@ -14,7 +14,7 @@
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
-#include "plugin/core/nearest.h"
+#include "plugin/core/text.h"
 #include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/core/weights_file.h"
@@ -89,39 +89,15 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
         fprintf(k->warn, "warning: %s\n", message);
 }
 
-/* The value as written in the file, without the blanks around it; NULL if there are no blanks
- * inside. */
-static char *value_with_blank(char *line)
-{
-    static const char blanks[] = " \t\r\n";
-    char *value = strchr(line, '='), first = line[strspn(line, blanks)];
-    if (!value || first == '#' || first == ';') return NULL;
-    value += 1 + strspn(value + 1, blanks);
-    size_t length = strlen(value);
-    while (length && strchr(blanks, value[length - 1]))
-        length--;
-    value[length] = '\0';
-    return strpbrk(value, " \t") ? value : NULL;
-}
-
-/* Warns of blanks inside a value: Darknet drops them, so a folder "my data" becomes "mydata". The
- * parsed values have lost them already, so the file is read once more. */
+/* Warns of blanks inside a value: Darknet drops them, so a folder "my data" becomes "mydata". */
 static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
 {
-    char *line = NULL;
-    size_t size = 0;
-    FILE *f = fopen(data->path, "r");
-    for (int number = 1; f && getline(&line, &size, f) >= 0; number++) {
-        const char *value = value_with_blank(line);
-        for (int i = 0; value && i < data->sections[0].n_entries; i++) {
-            const struct amp_cfg_entry *e = &data->sections[0].entries[i];
-            if (e->line == number)
-                fprintf(warn, "warning: %s:%d: %s=%s: Darknet drops blanks and reads %s\n",
-                        data->path, number, e->key, value, e->value);
-        }
+    for (int i = 0; i < data->sections[0].n_entries; i++) {
+        const struct amp_cfg_entry *e = &data->sections[0].entries[i];
+        if (strpbrk(e->written, " \t"))
+            fprintf(warn, "warning: %s:%d: %s=%s: Darknet drops blanks and reads %s\n", data->path,
+                    e->line, e->key, e->written, e->value);
     }
-    free(line);
-    if (f) fclose(f);
 }
 
 static void check_keys(struct checker *k)

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 #include "plugin/core/file.h"
-#include "plugin/core/progress.h"
+#include "plugin/core/text.h"
 
 /* ---- the path ---- */
 

@@ -8,7 +8,7 @@
 #include "map_reference.h"
 
 #include "plugin/app/average_precision.h"
-#include "plugin/app/map_report.h"
+#include "plugin/app/map.h"
 
 #define EXACT 1e-9
 

@@ -17,7 +17,7 @@
 
 #include "darknet.h"
 #include "plugin/input/labels.h"
-#include "plugin/app/map_report.h"
+#include "plugin/app/map.h"
 
 enum { IMAGES = 7, CLASSES = 3, MAX_ROWS = 20000 };
 

@@ -6,7 +6,7 @@
 
 #include "tests/rig/harness.h"
 
-#include "plugin/app/eval_set.h"
+#include "plugin/app/map.h"
 
 static void write_file(const char *path, const char *text)
 {

@@ -4,7 +4,7 @@
 
 #include <darknet.h>
 
-#include "plugin/app/training_map.h"
+#include "plugin/app/train.h"
 
 /* Every kind of layer with weights of its own, but recurrent ones. */
 static const char *const layers =

@@ -126,6 +126,15 @@ def check_burn_in(root):
     assert json.loads(record.read_text())["map50"] < 0.9, "the old best was taken up"
 
 
+def check_rate_marks(root):
+    """One for each of steps=; Darknet does not read the scales beyond."""
+    folder = make(root / "steps", "seed=1", max_batches=4)
+    edit(folder / "toy.cfg", "policy=constant", "policy=steps\nsteps=2,3\nscales=.1,.25,.5")
+    train(folder, "-chart", "chart.svg")
+    marks = re.findall(r'class="mark".*?class="small">(.*?)</text>', (folder / "chart.svg").read_text())
+    assert len(marks) == 2 and "0.1" in marks[0] and "0.25" in marks[1], marks
+
+
 def check_going_on(folder):
     """The best so far outlives the process; -clear begins anew."""
     record, weights = folder / "backup" / "toy_best.json", folder / "backup" / "toy_best.weights"
@@ -167,14 +176,20 @@ def check_refusals(root):
     (folder / "valid.txt").write_text("%s\n%s\n" % (folder / "image000.png", folder / "gone.png"))
     edit(folder / "toy.data", "valid=%s" % (folder / "train.txt"), "valid=%s" % (folder / "valid.txt"))
     train(folder)  # nobody looks at it
+    (folder / "old.svg").write_text("<svg/>")
     for args, said in (
             (MAP, "gone.png"),
             (("-map", "-map_every", "0"), "-map_every 0: allowed"),
             (("-map_every", "5"), "without -map"),
             (("-map", "-map_every"), "no value after -map_every"),
+            (("-map", "-map_every", "4", "-chart"), "no value after -chart"),
+            (("-chart", "a.svg", "-chart", "b.svg"), "-chart is given twice"),
+            (("-map", "-map"), "-map is given twice"),
+            (("-map", "-map_every", "4x"), "-map_every 4x: allowed"),
+            (("-map", "-chart", "x.png"), "-chart x.png: the chart is an SVG image"),
             (("-chart", "-map"), "no file name after -chart"),
             (("-chart", "/no/such/folder/c.svg"), "/no/such/folder/c.svg"),
-            (("-chart", "toy.cfg"), "toy.cfg: is there and is no chart")):
+            (("-chart", "old.svg"), "old.svg: is there and is no chart")):
         err = train(folder, *args, status=1).stderr
         assert said in err, (args, err)
     (folder / "gone.png").write_text("no image")
@@ -191,6 +206,7 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         plain, mixed = check_runs(Path(root))
         check_burn_in(Path(root))
+        check_rate_marks(Path(root))
         check_going_on(plain)
         check_best_is_resumed(mixed)
         check_refusals(Path(root))

@@ -1,6 +1,5 @@
 /* Keys that nobody reads, and values with which Darknet trains something else than was meant. */
-#include "plugin/core/cfg_keys.h"
-#include "plugin/core/cfg_values.h"
+#include "plugin/core/cfg_checks.h"
 
 #include <glob.h>
 #include <stdlib.h>
@@ -81,6 +80,16 @@ AMP_TEST(keys_of_other_darknets_are_errors_and_all_named)
     CHECK_INT(check_keys("[net]\n[yolo]\niou_loss=ciou\nobjectness_smooth=1\n"), -1);
 }
 
+AMP_TEST(values_of_other_darknets_are_errors)
+{
+    check_misspelt("[net]\n[conv]\nbatch_normalize=2\n[conv]\nstopbackward=800\n",
+                   "a.cfg:3: batch_normalize=2 in [conv]: this Darknet reads any number but 0 as 1 "
+                   "and would train another network; likewise stopbackward (line 5). Remove what "
+                   "is not needed, or use a cfg made for this Darknet");
+    check_quiet("[net]\n[conv]\nbatch_normalize=1\nstopbackward=1\n[conn]\nbatch_normalize=2\n"
+                "[conv]\nbatch_normalize=0\nstopbackward=0\n");
+}
+
 AMP_TEST(what_other_darknets_would_train_alike_is_none)
 {
     check_quiet("[net]\nmosaic=0\nletter_box=0\nflip=1\noptimizer=sgd\nresize_step=32\n[yolo]\n"
@@ -132,7 +141,7 @@ AMP_TEST(darknets_own_cfgs_have_no_such_key_or_value)
         REQUIRE(file != NULL);
         err[0] = notes[0] = '\0';
         CHECK_INT(amp_cfg_keys_check(file, own, 2, notes, sizeof notes, err, sizeof err), 0);
-        CHECK_INT(amp_cfg_values_check_training(file, err, sizeof err), 0);
+        CHECK_INT(amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err), 0);
         CHECK_STR(notes, "");
         CHECK_STR(err, "");
         amp_cfg_free(file);
@@ -144,10 +153,17 @@ static void check_value(const char *text, const char *message)
 {
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(file != NULL);
-    err[0] = '\0';
-    CHECK_INT(amp_cfg_values_check_training(file, err, sizeof err), *message ? -1 : 0);
+    err[0] = notes[0] = '\0';
+    int result = amp_cfg_values_check_training(file, notes, sizeof notes, err, sizeof err);
+    CHECK_INT(result, *message ? -1 : 0);
     CHECK_STR(err, message);
     amp_cfg_free(file);
+}
+
+static void check_note(const char *text, const char *note)
+{
+    check_value(text, "");
+    CHECK_STR(notes, note);
 }
 
 AMP_TEST(values_that_train_something_else)
@@ -160,6 +176,8 @@ AMP_TEST(values_that_train_something_else)
                 "a.cfg:2: learning_rate=-0.1 in [net]: allowed: at least 0; the loss would grow");
     check_value("[net]\nmomentum=1\n",
                 "a.cfg:2: momentum=1 in [net]: allowed: at least 0 and below 1");
+    check_value("[net]\ndecay=-3\n",
+                "a.cfg:2: decay=-3 in [net]: allowed: at least 0; the weights would grow");
     check_value("[net]\nmomentum=-.9\n",
                 "a.cfg:2: momentum=-0.9 in [net]: allowed: at least 0 and below 1");
     check_value("[net]\n[yolo]\nnum=3\nanchors=1,2,3\n",
@@ -170,8 +188,56 @@ AMP_TEST(values_that_train_something_else)
                 "allowed: sse, masked, L1, seg, smooth, wgan");
     check_value("[net]\nbatch=64\nsubdivisions=64\nburn_in=0\nlearning_rate=0\nmomentum=0\n"
                 "[conv]\nlearning_rate=-1\n[yolo]\nnum=3\nanchors=1,2,3,4,5,6\n[region]\n"
-                "[cost]\ntype=L1\n",
+                "[cost]\ntype=L1\ndecay=-1\n",
                 "");
+}
+
+AMP_TEST(odd_values_are_told)
+{
+    check_note("[net]\nlearning_rate=0\n",
+               "a.cfg:2: learning_rate=0 in [net]: the weights will not change\n");
+    check_note("[net]\nlearning_rate=.1\n[conv]\nlearning_rate=0\n", "");
+    check_note("[net]\nwidth=9\nbatch = 4 # images \n[conv]\nfilters=8#\n",
+               "a.cfg:3: batch=4 # images in [net]: Darknet reads 4; put the remark on its own "
+               "line\n");
+    check_note("[net]\nsteps=1, 2 # of 3\n",
+               "a.cfg:2: steps=1, 2 # of 3 in [net]: Darknet reads 1,2; put the remark on its "
+               "own line\n");
+    check_note("[net]\nauthor=me # and you\n#batch=1 # one\n", "");
+}
+
+static void check_structure(const char *text, const char *message)
+{
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    err[0] = '\0';
+    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
+    CHECK_STR(err, message);
+    amp_cfg_free(file);
+}
+
+/* Darknet reads as many scales as there are steps. */
+AMP_TEST(steps_and_scales)
+{
+    check_structure("[net]\npolicy=steps\nsteps=1,2,3\nscales=.1,.2\n",
+                    "a.cfg:4: scales=.1,.2 in [net]: 2 numbers; allowed: at least 3, one for each "
+                    "of steps=");
+    check_structure("[net]\npolicy=steps\nsteps=1,2\nscales=.1,.2\n", "");
+    check_structure("[net]\npolicy=steps\nsteps=1,2\nscales=.1,.2,.3\n", "");
+    check_structure("[net]\npolicy=steps\nsteps=1\n",
+                    "a.cfg:2: policy=steps in [net]: needs the keys steps= and scales=");
+    check_structure("[net]\npolicy=constant\nsteps=1,2,3\nscales=.1\n", "");
+}
+
+/* Blanks are gone when Darknet reads a value; messages have them. */
+AMP_TEST(values_are_told_as_written)
+{
+    check_structure("[net]\nbatch = 4 x # on\n",
+                    "a.cfg:2: batch=4 x # on in [net]: \"4 x # on\"; allowed: a whole number of "
+                    "32 bits (a remark is not allowed after a value: put it on a line of its "
+                    "own)");
+    check_misspelt("[net]\nBatch = 8 # on\t\n",
+                   "a.cfg:2: Batch=8 # on in [net]: unknown key; did you mean batch?");
 }
 
 AMP_TEST_MAIN

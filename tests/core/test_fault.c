@@ -1,5 +1,5 @@
 /* From watch words to the class, layer and tensor of a fault. */
-#include "plugin/core/fault.h"
+#include "plugin/core/guard.h"
 
 #include "tests/rig/harness.h"
 

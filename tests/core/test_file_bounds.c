@@ -8,7 +8,7 @@
 #include "plugin/input/check_train.h"
 #include "plugin/input/labels.h"
 #include "plugin/core/net.h"
-#include "plugin/app/eval_set.h"
+#include "plugin/app/map.h"
 #include "plugin/core/sidecar.h"
 #include "tests/rig/files.h"
 

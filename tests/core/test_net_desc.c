@@ -318,6 +318,9 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
     check_fails("[conv]\n[scale_channels]\nfrom=-1\n",
                 "a.cfg:8: [scale_channels]: this Darknet has no such layer; it would leave it "
                 "empty");
+    check_fails("[conv]\n[upsampel]\n",
+                "a.cfg:8: [upsampel]: this Darknet has no such layer; it would leave it empty; the "
+                "nearest known one is [upsample]");
     check_fails("[conv]\n[route]\nlayers=-1\ngroups=2\n",
                 "a.cfg:10: groups=2 in [route]: this Darknet ignores it and would train another "
                 "network; remove the key, or use a cfg made for this Darknet");

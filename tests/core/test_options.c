@@ -171,22 +171,26 @@ AMP_TEST(log_path_is_bounded)
 
 AMP_TEST(unknown_keys_name_the_nearest)
 {
-    check_rejected("[net]\namp_dtyp=fp16\n",
-                   "a.cfg:2: amp_dtyp=fp16: unknown key; the nearest known one is amp_dtype");
+    check_rejected(
+        "[net]\namp_dtyp=fp16\n",
+        "a.cfg:2: amp_dtyp=fp16: unknown key in [net]; the nearest known one is amp_dtype");
     check_rejected("[net]\nbatch=1\n[yolo]\nloss_scale_windows=3\n",
-                   "a.cfg:4: loss_scale_windows=3: unknown key; the nearest known one is "
-                   "loss_scale_window");
+                   "a.cfg:4: loss_scale_windows=3: unknown key in [yolo]; the nearest known one is "
+                   "loss_scale_window, which stands in [net]");
     check_rejected("[net]\nAMP_log=x\n",
-                   "a.cfg:2: AMP_log=x: unknown key; the nearest known one is amp_log");
+                   "a.cfg:2: AMP_log=x: unknown key in [net]; the nearest known one is amp_log");
     check_rejected("[net]\nmixed_precison=1\n",
-                   "a.cfg:2: mixed_precison=1: unknown key; the nearest known one is "
+                   "a.cfg:2: mixed_precison=1: unknown key in [net]; the nearest known one is "
                    "mixed_precision");
     check_rejected("[net]\nmixedprecision=1\n",
-                   "a.cfg:2: mixedprecision=1: unknown key; the nearest known one is "
+                   "a.cfg:2: mixedprecision=1: unknown key in [net]; the nearest known one is "
                    "mixed_precision");
     check_rejected("[net]\nloss_scal_max=4\n",
-                   "a.cfg:2: loss_scal_max=4: unknown key; the nearest known one is "
+                   "a.cfg:2: loss_scal_max=4: unknown key in [net]; the nearest known one is "
                    "loss_scale_max");
+    check_rejected("[net]\nbatch=1\n[conv]\nmixed_precison=1\n",
+                   "a.cfg:4: mixed_precison=1: unknown key in [conv]; the nearest known one is "
+                   "mixed_precision");
     CHECK_INT(read_text("[net]\nbatch=1\nscale=2\nscales=.1,.1\n[crop]\nfoo_amp_=1\n"), 0);
     CHECK_INT(read_text("[net]\nsee=1\n[region]\nclass_scale=1\nmask_scale=1\n"), 0);
 }
@@ -335,10 +339,10 @@ AMP_TEST(a_remark_after_a_value_is_named_as_the_cause)
 {
     check_rejected(
         "[net]\nmixed_precision=1 # on\n",
-        "a.cfg:2: mixed_precision=1#on: allowed: 0 or 1 (a remark is not allowed after a "
+        "a.cfg:2: mixed_precision=1 # on: allowed: 0 or 1 (a remark is not allowed after a "
         "value: put it on a line of its own)");
     check_rejected("[net]\nseed=7 ; lucky\n",
-                   "a.cfg:2: seed=7;lucky: allowed: a whole number, 0 to 18446744073709551615 (a "
+                   "a.cfg:2: seed=7 ; lucky: allowed: a whole number, 0 to 18446744073709551615 (a "
                    "remark is not allowed after a value: put it on a line of its own)");
 }
 

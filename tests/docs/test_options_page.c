@@ -23,6 +23,16 @@ static bool find_table(char **from, char **to)
     return *to && size < sizeof page - 1;
 }
 
+static void write_table(FILE *out)
+{
+    int n;
+    const struct amp_option_row *r = amp_option_rows(&n);
+    fputs("| Key | Type | Allowed | Default | Meaning |\n|---|---|---|---|---|\n", out);
+    for (; n; n--, r++)
+        fprintf(out, "| `%s` | %s | %s | %s | %s |\n", r->key, r->type, r->range, r->default_text,
+                r->help);
+}
+
 AMP_TEST(options_page)
 {
     char *from, *to, *table;
@@ -31,7 +41,7 @@ AMP_TEST(options_page)
     *to = '\0';
     FILE *fp = open_memstream(&table, &size);
     REQUIRE(fp != NULL);
-    amp_option_write_markdown(fp);
+    write_table(fp);
     fclose(fp);
     if (strcmp(from, table))
         TEST_FAIL(
@@ -48,7 +58,7 @@ static int write_page(void)
         return 1;
     }
     fwrite(page, 1, (size_t)(from - page), fp);
-    amp_option_write_markdown(fp);
+    write_table(fp);
     fputs(to, fp);
     bool failed = ferror(fp);
     return fclose(fp) || failed;

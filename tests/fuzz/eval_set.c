@@ -1,7 +1,7 @@
 /* What `detector map DATA CFG WEIGHTS` reads before Darknet builds the net: the input is all of its
  * files. */
 #include "fuzz.h"
-#include "plugin/app/eval_set.h"
+#include "plugin/app/map.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

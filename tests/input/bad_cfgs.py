@@ -36,7 +36,7 @@ BOTH = [
     ("a carriage return", "batch=4\n", "batch=4\r\n", ["toy.cfg:3: ", "carriage return"]),
     ("a very long line", MAXPOOL, "x" * 100000 + "\n", ["toy.cfg:44: ", 'no "="']),
     ("an end without newline", None, "[net]\nbatch=4\n[conv]\nfilters=", ["toy.cfg:4: ", "no value"]),
-    ("unknown layer", "[maxpool]", "[maxpool2]", ["toy.cfg:44: [maxpool2]", "no such layer"]),
+    ("unknown layer", "[maxpool]", "[maxpool2]", ["toy.cfg:44: [maxpool2]", "no such layer", "the nearest known one is [maxpool]"]),
     ("a word for a number", "filters=16", "filters=many", ["toy.cfg:50: filters=many", "whole number"]),
     ("a number with more behind it", "batch=4", "batch=4x", ["toy.cfg:3: batch=4x", "whole number"]),
     ("a number past 32 bits", "max_batches=3", "max_batches=4294967299",
@@ -90,10 +90,13 @@ MIXED = [
      ["toy.cfg:52: batch_normalise=1 in [convolutional]", "did you mean batch_normalize?"]),
     ("subdivisions that do not divide", "batch=4\nsubdivisions=2", "batch=5\nsubdivisions=2",
      ["toy.cfg:5: subdivisions=2", "must divide batch=5"]),
+    ("a value of another Darknet", "batch_normalize=1", "batch_normalize=2",
+     ["toy.cfg:18: batch_normalize=2", "another network"]),
+    ("decay below 0", "decay=0.0005", "decay=-3", ["toy.cfg:10: decay=-3", "at least 0"]),
     ("momentum 1", "momentum=0.9", "momentum=1", ["toy.cfg:9: momentum=1", "below 1"]),
     ("too few anchors", ANCHORS, "mask=0,1\nanchors=12,12, 20\n", ["toy.cfg:66: anchors=", "3 numbers", "needed: 8"]),
     ("a remark after a value", "max_batches=3", "max_batches=3\nseed=1 # fixed",
-     ["toy.cfg:14: seed=1#fixed", "a line of its own"]),
+     ["toy.cfg:14: seed=1 # fixed", "a line of its own"]),
 ]
 # What only training does.
 TRAIN = [

@@ -208,6 +208,10 @@ def check_words(program, good, folder):
     after, refused = ["toy.weights"], [
         (["-mapp"], 'unknown word "-mapp"; the nearest known one is -map\n'),
         (["-chrat", "c.svg"], "the nearest known one is -chart\n"),
+        (["-map", "5"], 'unknown word "5"'),
+        (["-map", "-thresh", "abc"], "-thresh abc: allowed: a number\n"),
+        (["-i", "0", "-thresh"], "no value after -thresh\n"),  # Darknet crashes
+        (["-map", "-thresh"], "no value after -thresh\n"),
     ]
     ignored = [
         (["-claer"], 'unknown word "-claer"; the nearest known one is -clear'),
@@ -216,6 +220,15 @@ def check_words(program, good, folder):
         (["-gpus"], "no value after -gpus"),
         (["-clear", "-clear"], "-clear is given twice"),
     ]
+    values = [
+        (["-thresh", "abc"], "-thresh abc: allowed: a number", "Darknet reads 0"),
+        (["-thresh", "nan"], "-thresh nan: allowed: a number", "Darknet reads nan"),
+        (["-i", "x"], "-i x: allowed: a whole number", "Darknet reads 0"),
+        (["-w", "2.5"], "-w 2.5: allowed: a whole number", "Darknet reads 2"),
+        (["-gpus", "0,a"], "-gpus 0,a: allowed: whole numbers with commas between them", "Darknet reads 0"),
+        (["-out", "-clear"], "no value after -out: -clear", "Darknet takes the option for a name"),
+        (["-thresh", ".1", "-thresh", ".2"], "-thresh is given twice", "ignored, as Darknet ignores it"),
+    ]
     in_place_of_weights = [(["-maps"], 'unknown word "-maps"; the nearest known one is -map'),
                            (["-claer"], "the nearest known one is -clear"),
                            (["-claer", "toy.weights"], "the nearest known one is -clear")]
@@ -223,6 +236,7 @@ def check_words(program, good, folder):
         cases = [(after + words, said) for words, said in refused] + in_place_of_weights
         if cfg == "mixed.cfg":
             cases += [(after + words, said) for words, said in ignored]
+            cases += [(after + words, said + "\n") for words, said, _ in values]
         for words, said in cases:
             run = subprocess.run([program, "detector", "train", "toy.data", cfg, *words],
                                  cwd=folder, capture_output=True, text=True)
@@ -234,7 +248,10 @@ def check_words(program, good, folder):
         run = train(program, folder, *after, *words)
         assert run.returncode == 0 and "warning: " + said in run.stderr, (words, run)
         assert "ignored, as Darknet ignores it" in run.stderr, run.stderr
-    run = train(program, folder, *after, "-thresh", ".3", "-out", "x", "-i", "0", "-nogpu")
+    for words, said, read in values:
+        run = train(program, folder, *after, *words)
+        assert run.returncode == 0 and "warning: %s (%s)\n" % (said, read) in run.stderr, (words, run)
+    run = train(program, folder, *after, "-thresh", ".3", "-gpus", "0", "-out", "x", "-i", "0", "-nogpu")
     assert run.returncode == 0 and "warning" not in run.stderr, run.stderr
 
 

@@ -1,9 +1,10 @@
 /* Maps names to types and says what follows from a type. It must not know which types have an
  * executor (layers.c) or how a cfg is read. */
-#include "layer_type.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "text.h"
 #include "net.h"
 
 /* Darknet takes long and short names. The long one comes first: amp_layer_type_name finds that
@@ -62,6 +63,17 @@ enum amp_layer_type amp_layer_type_from_name(const char *name)
         if (strlen(type_names[i].name) == inside && !strncmp(name + 1, type_names[i].name, inside))
             return type_names[i].type;
     return AMP_BLANK;
+}
+
+const char *amp_layer_nearest_name(const char *name)
+{
+    char word[AMP_WORDS_FAR_APART];
+    const char *known[N_TYPE_NAMES];
+    for (size_t i = 0; i < N_TYPE_NAMES; i++)
+        known[i] = type_names[i].name;
+    snprintf(word, sizeof word, "%s", name + 1);
+    word[strcspn(word, "]")] = '\0';
+    return amp_nearest_word(word, known, N_TYPE_NAMES);
 }
 
 const char *amp_layer_type_name(enum amp_layer_type type)

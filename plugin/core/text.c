@@ -1,10 +1,15 @@
-/* Decides how far two words are apart: the Levenshtein distance, with a swap of neighbours as one
- * edit. It must not know what the words are for. */
-#include "nearest.h"
+/* Decides how far two words are apart, how JSON values are written, and when a progress line is
+ * due. It must not know what the words, values and work are. */
+#define _GNU_SOURCE
+#include "text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
+
+/* ---- words: the Levenshtein distance, with a swap of neighbours as one edit ---- */
 
 #define LONGEST                                                                                    \
     (AMP_WORDS_FAR_APART - 1) /* characters; a longer word is no slip of the fingers               \
@@ -61,4 +66,55 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
         fewest = edits;
     }
     return nearest;
+}
+
+/* ---- JSON ---- */
+
+void amp_json_string(FILE *f, const char *text)
+{
+    fputc('"', f);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(f, "\\%c", *c);
+        else if (*c < 0x20)
+            fprintf(f, "\\u%04x", *c);
+        else
+            fputc(*c, f);
+    }
+    fputc('"', f);
+}
+
+void amp_json_number(FILE *f, double value, int digits)
+{
+    if (isfinite(value))
+        fprintf(f, "%.*g", digits, value);
+    else
+        fputs("null", f);
+}
+
+/* ---- progress ---- */
+
+double amp_clock_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total)
+{
+    double now = amp_clock_seconds();
+    *progress = (struct amp_progress){out, what, "images", total, now, now};
+}
+
+void amp_progress_update(struct amp_progress *progress, size_t done)
+{
+    double now = amp_clock_seconds();
+    /* done == 0 has no rate yet. */
+    if (!progress->out || done == 0 || now - progress->last < AMP_PROGRESS_SECONDS) return;
+    progress->last = now;
+    double rate = (double)done / (now - progress->start);
+    fprintf(progress->out, "%s: %zu/%zu %s (%.0f %%), %.4g %s/s, %.0f s left\n", progress->what,
+            done, progress->total, progress->unit, 100.0 * (double)done / (double)progress->total,
+            rate, progress->unit, (double)(progress->total - done) / rate);
 }

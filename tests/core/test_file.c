@@ -1,10 +1,56 @@
+/* Files and folders before they are used; files that appear whole or not at all; and hashes,
+ * against values that other implementations of XXH64 publish and against themselves in pieces. */
+#define _GNU_SOURCE
 #include "tests/rig/harness.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "plugin/core/file.h"
 #include "tests/rig/files.h"
+
+/* ---- checks ---- */
+
+AMP_TEST(files)
+{
+    char path[] = "/tmp/amp-file-XXXXXX";
+    int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    CHECK(amp_file_unreadable(path) == NULL);
+    CHECK(amp_text_unreadable(path) == NULL);
+    CHECK_INT(ftruncate(fd, (1 << 30) + 1), 0);
+    CHECK(amp_file_unreadable(path) == NULL);
+    CHECK_STR(amp_text_unreadable(path), "larger than 1 GiB");
+    close(fd);
+    unlink(path);
+    CHECK_STR(amp_file_unreadable(path), "No such file or directory");
+    CHECK_STR(amp_text_unreadable(path), "No such file or directory");
+    CHECK_STR(amp_file_unreadable("/tmp"), "not a regular file");
+    REQUIRE(mkfifo(path, 0600) == 0); /* opening it would wait */
+    CHECK_STR(amp_text_unreadable(path), "not a regular file");
+    unlink(path);
+}
+
+AMP_TEST(folders)
+{
+    char folder[] = "/tmp/amp-folder-XXXXXX", err[8192], expected[128];
+    REQUIRE(mkdtemp(folder) != NULL);
+    uint64_t few[] = {1 << 20, 1, 1 << 10}, many[] = {1, UINT64_MAX, 1};
+    CHECK_INT(amp_folder_check(folder, few, 3, "something", err, sizeof err), 0);
+    CHECK_INT(amp_folder_check(folder, many, 3, "something", err, sizeof err), -1);
+    snprintf(expected, sizeof expected,
+             "folder %s: 18446744073709551615 bytes of something cannot be written: File too large",
+             folder);
+    CHECK_STR(err, expected);
+    CHECK_INT(rmdir(folder), 0); /* still empty */
+    CHECK_INT(amp_folder_check(folder, few, 3, "something", err, sizeof err), -1);
+    CHECK(strstr(err, "No such file or directory"));
+}
+
+/* ---- whole files ---- */
 
 static char err[2 * PATH_MAX], text[100];
 
@@ -185,6 +231,80 @@ AMP_TEST(name_that_is_too_long)
     CHECK(strstr(err, "File name too long") != NULL);
     amp_whole_drop(&f);
     CHECK_INT(scratch_count(), 0);
+}
+
+/* ---- hashes ---- */
+
+static uint64_t hash(const void *p, size_t n)
+{
+    struct amp_hash h;
+    amp_hash_begin(&h);
+    amp_hash_add(&h, p, n);
+    return amp_hash_value(&h);
+}
+
+static void check_hash(const char *text, uint64_t expected)
+{
+    uint64_t got = hash(text, strlen(text));
+    if (got != expected)
+        TEST_FAIL("\"%s\": %016llx, expected %016llx", text, (unsigned long long)got,
+                  (unsigned long long)expected);
+}
+
+AMP_TEST(published_hashes)
+{
+    check_hash("", 0xef46db3751d8e999);
+    check_hash("a", 0xd24ec4f1a98c6e5b);
+    check_hash("abc", 0x44bc2cf5ad770999);
+    check_hash("Nobody inspects the spammish repetition", 0xfbcea83c8a378bf1);
+}
+
+AMP_TEST(hash_of_pieces_is_that_of_the_whole)
+{
+    unsigned char data[500];
+    for (size_t i = 0; i < sizeof data; ++i)
+        data[i] = (unsigned char)test_random();
+    for (size_t n = 0; n <= sizeof data; n += 1 + n / 8) {
+        uint64_t whole = hash(data, n);
+        for (int round = 0; round < 20; ++round) {
+            struct amp_hash h;
+            amp_hash_begin(&h);
+            for (size_t done = 0, some; done < n; done += some) {
+                some = 1 + test_random() % (n - done);
+                amp_hash_add(&h, data + done, some);
+                amp_hash_value(&h); /* changes nothing */
+            }
+            CHECK(amp_hash_value(&h) == whole);
+        }
+    }
+}
+
+AMP_TEST(every_bit_counts_in_a_hash)
+{
+    unsigned char data[100] = {0};
+    uint64_t whole = hash(data, sizeof data);
+    for (size_t bit = 0; bit < 8 * sizeof data; ++bit) {
+        data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        CHECK(hash(data, sizeof data) != whole);
+        data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    for (size_t n = 0; n < sizeof data; ++n)
+        CHECK(hash(data, n) != whole);
+}
+
+AMP_TEST(identity_of_a_file)
+{
+    static char data[200000];
+    struct amp_file_id id;
+    for (size_t i = 0; i < sizeof data; ++i)
+        data[i] = (char)test_random();
+    scratch_write("file", data, sizeof data);
+    CHECK_INT(amp_file_identify(scratch("file"), &id, err, sizeof err), 0);
+    CHECK(id.bytes == sizeof data && id.hash == hash(data, sizeof data));
+    CHECK_INT(amp_file_identify(scratch("none"), &id, err, sizeof err), -1);
+    CHECK(strstr(err, "none: cannot read: No such file") != NULL);
+    CHECK_INT(amp_file_identify("/", &id, err, sizeof err), -1);
+    CHECK(strstr(err, "/: cannot read: Is a directory") != NULL);
 }
 
 AMP_TEST_MAIN

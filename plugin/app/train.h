@@ -1,18 +1,34 @@
-/* Average precision while a detector trains (`detector train ... -map`): decides when to measure,
- * measures, and keeps the best weights. It measures a second network, the twin, so the trained one
- * is left untouched.
- *
- * The best weights so far (by mAP@0.5; ties go to the older) are BACKUP/NAME_best.weights, with
- * NAME as Darknet takes it from the cfg's file name. BACKUP/NAME_best.json says how good they are,
- * so a run that goes on replaces them only by better ones. */
-#ifndef AMP_TRAINING_MAP_H
-#define AMP_TRAINING_MAP_H
+/* The parts of `detector train`: its command line, and mAP while it trains. */
+#ifndef AMP_TRAIN_H
+#define AMP_TRAIN_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include "amp.h"
 #include "darknet.h"
+
+/* ---- the command line: Darknet's words, ours, and those that nobody knows ---- */
+
+struct amp_train_words {
+    const char *data, *cfg, *weights; /* NULL: not given */
+    bool clear, map;
+    int map_every;     /* iterations; 0: -map chooses */
+    const char *chart; /* NULL: none */
+};
+
+/* Takes our words out of argv, so that Darknet never sees them: later words move up, and *argc
+ * falls. 0, or -1 after naming on stderr every word that is wrong. */
+int amp_train_words_read(int *argc, char **argv, struct amp_train_words *);
+
+/* ---- average precision while a detector trains (-map) ----
+ *
+ * training_map.c decides when to measure, measures, and keeps the best weights. It measures a
+ * second network, the twin, so the trained one is left untouched.
+ *
+ * The best weights so far (by mAP@0.5; ties go to the older) are BACKUP/NAME_best.weights, with
+ * NAME as Darknet takes it from the cfg's file name. BACKUP/NAME_best.json says how good they are,
+ * so a run that goes on replaces them only by better ones. */
 
 struct amp_training_map;
 

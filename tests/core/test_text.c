@@ -1,9 +1,13 @@
-/* Which known word a misspelt one is taken for. */
-#include "plugin/core/nearest.h"
+/* Which known word a misspelt one is taken for; values of JSON, whose special characters are
+ * escaped and which has no inf or NaN; and the progress line. */
+#include "plugin/core/text.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "tests/rig/harness.h"
+
+/* ---- words ---- */
 
 static const char *const words[] = {"batch", "angle", "learning_rate", "ignore_thresh",
                                     "-map",  "clear", "-clear",        "num"};
@@ -60,6 +64,74 @@ AMP_TEST(nothing_is_near)
     CHECK(amp_nearest_word("aaa", long_words, 1) == NULL);
     CHECK(amp_nearest_word(long_word, long_words, 1) == NULL);
     CHECK(amp_nearest_word("batch", NULL, 0) == NULL);
+}
+
+/* ---- JSON ---- */
+
+static char text[200];
+
+static FILE *begin(void)
+{
+    memset(text, 0, sizeof text);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    REQUIRE(f);
+    return f;
+}
+
+static const char *string_of(const char *s)
+{
+    FILE *f = begin();
+    amp_json_string(f, s);
+    fclose(f);
+    return text;
+}
+
+static const char *number_of(double value, int digits)
+{
+    FILE *f = begin();
+    amp_json_number(f, value, digits);
+    fclose(f);
+    return text;
+}
+
+AMP_TEST(json_strings)
+{
+    CHECK_STR(string_of(""), "\"\"");
+    CHECK_STR(string_of("a \"b\" \\ c/\xc3\xa4"), "\"a \\\"b\\\" \\\\ c/\xc3\xa4\"");
+    CHECK_STR(string_of("\n\x01\x1f "), "\"\\u000a\\u0001\\u001f \"");
+}
+
+AMP_TEST(json_numbers)
+{
+    CHECK_STR(number_of(.25, 9), "0.25");
+    CHECK_STR(number_of(-3, 9), "-3");
+    CHECK_STR(number_of(INFINITY, 9), "null");
+    CHECK_STR(number_of(-INFINITY, 9), "null");
+    CHECK_STR(number_of(NAN, AMP_JSON_EXACT), "null");
+    CHECK(strtod(number_of(1. / 3, AMP_JSON_EXACT), NULL) == 1. / 3);
+}
+
+/* ---- progress ---- */
+
+AMP_TEST(progress_line)
+{
+    char text[512] = "";
+    struct amp_progress progress;
+    FILE *out = fmemopen(text, sizeof text, "w");
+    REQUIRE(out != NULL);
+    amp_progress_start(&progress, out, "checking", 400);
+    amp_progress_update(&progress, 50); /* too early */
+    fflush(out);
+    CHECK_STR(text, "");
+    progress.start -= 10;
+    progress.last -= 10;
+    amp_progress_update(&progress, 100);
+    amp_progress_update(&progress, 101);
+    fclose(out);
+    CHECK_STR(text, "checking: 100/400 images (25 %), 10 images/s, 30 s left\n");
+    amp_progress_start(&progress, NULL, "checking", 400);
+    progress.last -= 10;
+    amp_progress_update(&progress, 100); /* silent */
 }
 
 AMP_TEST_MAIN

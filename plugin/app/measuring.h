@@ -1,0 +1,47 @@
+/* What the commands that measure share: the CPU or GPU, versions of the libraries that compute on
+ * it, and networks made from a changed copy of the user's cfg. */
+#ifndef AMP_MEASURING_H
+#define AMP_MEASURING_H
+
+#include "plugin/core/options.h"
+
+struct network; /* Darknet's */
+
+/* ---- the machine ---- */
+
+struct amp_machine {
+    const char *backend; /* "cpu" or "cuda" */
+    char device[256];    /* the GPU's name; "": the CPU */
+    int threads;         /* of OpenMP, for work on the CPU */
+    struct {
+        const char *name; /* "oneDNN", "CUDA runtime" ... */
+        char number[32];
+    } versions[4];
+    int n_versions;
+};
+
+/* gpu: the number after -i, or -1. Sets Darknet's gpu_index as its main does. If there is no such
+ * GPU, gpu_index may be -1 afterwards. */
+void amp_machine_choose(int gpu);
+
+/* gpu: the device's number, below 0 for the CPU. */
+void amp_machine_look(struct amp_machine *, int gpu);
+
+/* amp_options_settle_dtype for this machine: for its GPUs, unless gpu is below 0 or there is
+ * none. */
+void amp_machine_settle_dtype(struct amp_options *, int gpu);
+
+/* ---- a network for measuring: the user's cfg with some keys changed ---- */
+
+/* Darknet builds it and lists its layers on stderr below the line "what". weights NULL: random
+ * ones. NULL after a message on stderr. */
+struct network *amp_variant_load(const char *what, const struct amp_cfg_file *,
+                                 const struct amp_cfg_key *, int n, const char *weights);
+
+/* Between these two calls nothing reaches standard output: Darknet's heads print a line in every
+ * pass, and the command's result must stand alone. begin returns the argument of end; -1: stdout
+ * stays open. */
+int amp_quiet_begin(void);
+void amp_quiet_end(int kept);
+
+#endif

@@ -1,0 +1,300 @@
+/* Decides what the words after `detector train` mean and which of them are mistakes. It must not
+ * know what is trained, measured or drawn.
+ *
+ * Darknet ignores a word that it does not know, and reads 0 where a number should stand. A run that
+ * asks for anything of ours (mixed_precision=1, -map or -chart) is refused with such a word; any
+ * other is Darknet's own, so there the word is told and left to Darknet. */
+#include "train.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "darknet.h"
+
+#include "plugin/core/file.h"
+#include "plugin/core/text.h"
+#include "plugin/core/options.h"
+
+enum value { NO_VALUE, TEXT, NUMBER, WHOLE, WHOLES };
+
+/* Words that Darknet takes out of a command line wherever they stand, in its order: main first,
+ * then run_detector. The order matters: taking one word out changes what stands behind another. */
+static const struct word {
+    char *name;
+    enum value value;
+} of_darknet[] = {{"-i", WHOLE},       {"-nogpu", NO_VALUE}, {"-prefix", TEXT},
+                  {"-thresh", NUMBER}, {"-hier", NUMBER},    {"-c", WHOLE},
+                  {"-s", WHOLE},       {"-avg", WHOLE},      {"-gpus", WHOLES},
+                  {"-out", TEXT},      {"-clear", NO_VALUE}, {"-fullscreen", NO_VALUE},
+                  {"-w", WHOLE},       {"-h", WHOLE},        {"-fps", WHOLE}};
+static const struct word ours[] = {{"-map", NO_VALUE}, {"-map_every", WHOLE}, {"-chart", TEXT}};
+enum { OF_DARKNET = sizeof of_darknet / sizeof *of_darknet, OURS = sizeof ours / sizeof *ours };
+
+static const struct word *find_word(const struct word *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, list[i].name)) return &list[i];
+    return NULL;
+}
+
+static const struct word *find_known(const char *name)
+{
+    const struct word *own = find_word(ours, OURS, name);
+    return own ? own : find_word(of_darknet, OF_DARKNET, name);
+}
+
+/* A file may be called "-x". */
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && amp_file_unreadable(word);
+}
+
+/* ---- our words ---- */
+
+__attribute__((format(printf, 1, 2))) static int fail(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs("error: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    return -1;
+}
+
+/* Takes a word and its value out of argv. NULL in *value: it is not there. */
+static int take_own(int *argc, char **argv, char *name, const char **value)
+{
+    *value = find_char_arg(*argc, argv, name, NULL);
+    if (*value) *argc -= 2;
+    for (int i = 1; i < *argc; i++)
+        if (!strcmp(argv[i], name))
+            return *value ? fail("%s is given twice", name) : fail("no value after %s", name);
+    return 0;
+}
+
+static int check_chart(const char *chart)
+{
+    size_t length = strlen(chart);
+    if (chart[0] == '-') /* the next option; "./-x.svg" is a file */
+        return fail("-chart %s: no file name after -chart", chart);
+    if (length < 4 || strcmp(chart + length - 4, ".svg"))
+        return fail("-chart %s: the chart is an SVG image; allowed: a name that ends with .svg",
+                    chart);
+    return 0;
+}
+
+static int read_every(const char *text, int *every)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    if (end == text || *end || n < 1 || n > 1000000000)
+        return fail("-map_every %s: allowed: iterations, 1 to 1000000000", text);
+    *every = (int)n;
+    return 0;
+}
+
+static int read_own(int *argc, char **argv, struct amp_train_words *w)
+{
+    const char *every;
+    if (take_own(argc, argv, "-map_every", &every) || take_own(argc, argv, "-chart", &w->chart))
+        return -1;
+    w->map = find_arg(*argc, argv, "-map");
+    *argc -= w->map;
+    if (w->map && find_arg(*argc, argv, "-map")) return fail("-map is given twice");
+    if (w->chart && check_chart(w->chart)) return -1;
+    if (every && read_every(every, &w->map_every)) return -1;
+    return every && !w->map ? fail("-map_every has no effect without -map") : 0;
+}
+
+/* ---- Darknet's words ---- */
+
+/* What is left of a command line without Darknet's words, and their values. */
+struct rest {
+    char **words;
+    const char *values[OF_DARKNET];
+    bool strict; /* what is odd is an error */
+    bool failed;
+};
+
+static char absent[] = "";
+
+/* Takes words out as Darknet will do it: it does not count those that it has taken, so a last word
+ * without a value may get NULL for one. */
+static void take_darknets(int argc, struct rest *r)
+{
+    for (int i = 0; i < OF_DARKNET; i++) {
+        r->values[i] = absent;
+        if (of_darknet[i].value == NO_VALUE)
+            r->values[i] = find_arg(argc, r->words, of_darknet[i].name) ? "1" : absent;
+        else
+            r->values[i] = find_char_arg(argc, r->words, of_darknet[i].name, absent);
+    }
+}
+
+static const char *value_of(const struct rest *r, const char *name)
+{
+    const char *value = r->values[find_word(of_darknet, OF_DARKNET, name) - of_darknet];
+    return value == absent ? NULL : value;
+}
+
+/* Says what is wrong; then `ending`, if the word is left to Darknet. */
+__attribute__((format(printf, 4, 5))) static void tell(struct rest *r, bool refused,
+                                                       const char *ending, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    fputs(refused ? "error: " : "warning: ", stderr);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "%s\n", refused ? "" : ending);
+    va_end(args);
+    r->failed |= refused;
+}
+
+/* The part of a value that is no such number; NULL: none. */
+static const char *find_wrong(const char *text, enum value kind)
+{
+    for (const char *p = text;; p++) {
+        char *end;
+        errno = 0;
+        double number = kind == NUMBER ? strtod(p, &end) : (double)strtol(p, &end, 10);
+        bool fits = kind == NUMBER ? isfinite(number) : !errno && fabs(number) <= INT_MAX;
+        if (end == p || !fits || (*end && (kind != WHOLES || *end != ','))) return p;
+        if (!*end) return NULL;
+        p = end;
+    }
+}
+
+static void check_value(struct rest *r, const struct word *w, const char *value)
+{
+    static const char *const allowed[] = {[TEXT] = "a name",
+                                          [NUMBER] = "a number",
+                                          [WHOLE] = "a whole number",
+                                          [WHOLES] = "whole numbers with commas between them"};
+    char ending[60];
+    if (w->value == TEXT) {
+        if (find_known(value))
+            tell(r, r->strict, " (Darknet takes the option for a name)", "no value after %s: %s",
+                 w->name, value);
+        return;
+    }
+    const char *wrong = find_wrong(value, w->value);
+    if (!wrong) return;
+    snprintf(ending, sizeof ending, " (Darknet reads %g)",
+             w->value == NUMBER ? atof(wrong) : atoi(wrong));
+    tell(r, r->strict, ending, "%s %s: allowed: %s", w->name, value, allowed[w->value]);
+}
+
+static void check_values(struct rest *r)
+{
+    for (int i = 0; i < OF_DARKNET; i++) {
+        const struct word *w = &of_darknet[i];
+        const char *value = r->values[i];
+        if (value == absent || w->value == NO_VALUE) continue;
+        if (value)
+            check_value(r, w, value);
+        else /* Darknet crashes on a number that is not there */
+            tell(r, r->strict || w->value == NUMBER || w->value == WHOLE,
+                 " (ignored, as Darknet ignores it)", "no value after %s", w->name);
+    }
+}
+
+/* ---- words that nobody knows ---- */
+
+static const struct word *nearest_word(const char *word)
+{
+    const char *known[OURS + OF_DARKNET];
+    for (int i = 0; i < OURS + OF_DARKNET; i++)
+        known[i] = i < OURS ? ours[i].name : of_darknet[i - OURS].name;
+    const char *nearest = amp_nearest_word(word, known, OURS + OF_DARKNET);
+    return nearest ? find_known(nearest) : NULL;
+}
+
+static void tell_unknown(struct rest *r, const char *word, const char *next, bool refused)
+{
+    static const char ending[] = " (ignored, as Darknet ignores it)";
+    const struct word *known = find_known(word), *nearest = nearest_word(word);
+    if (known && known->value != NO_VALUE && !next)
+        tell(r, refused, ending, "no value after %s", word);
+    else if (known)
+        tell(r, refused, ending, "%s is given twice", word);
+    else if (nearest)
+        tell(r, refused, ending, "unknown word \"%s\"; the nearest known one is %s", word,
+             nearest->name);
+    else
+        tell(r, refused, ending,
+             "unknown word \"%s\"; allowed: DATA CFG [WEIGHTS], -clear, -gpus, -map, -map_every, "
+             "-chart",
+             word);
+}
+
+/* Before the place of the weights an unknown option stands where a file should be, so it is always
+ * refused; and so is one that was meant to be ours. */
+static void check_unknown(struct rest *r)
+{
+    int files = 0;
+    for (int i = 3; r->words[i]; i++) {
+        char *word = r->words[i], *next = r->words[i + 1];
+        bool option = is_option(word);
+        files += !option;
+        if (!option && files <= 3) continue;
+        const struct word *nearest = nearest_word(word);
+        bool meant_ours = nearest && find_word(ours, OURS, nearest->name);
+        tell_unknown(r, word, next, r->strict || i <= 5 || meant_ours);
+        bool value = option && nearest && nearest->value != NO_VALUE;
+        if (value && next && next[0] != '-') i++;
+    }
+}
+
+/* ---- all ---- */
+
+/* True if the cfg, the second file, has mixed_precision=1. One that cannot be read is refused
+ * later, with its reason. */
+static bool is_mixed(char **words)
+{
+    char err[9000];
+    struct amp_options options = {0};
+    int files = 0;
+    const char *path = NULL;
+    for (int i = 3; words[i] && !path; i++)
+        if (!is_option(words[i]) && ++files == 2) path = words[i];
+    struct amp_cfg_file *cfg = path ? amp_cfg_read(path, err, sizeof err) : NULL;
+    bool mixed = cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err) &&
+                 options.mixed_precision;
+    amp_cfg_free(cfg);
+    return mixed;
+}
+
+static int read_words(int argc, struct rest *r, struct amp_train_words *w)
+{
+    take_darknets(argc, r);
+    const char *gpus = value_of(r, "-gpus");
+    if (gpus && strchr(gpus, ',') && (w->map || w->chart))
+        return fail("-map and -chart are for one GPU; leave out either them or -gpus");
+    w->clear = value_of(r, "-clear");
+    w->data = r->words[3];
+    w->cfg = w->data ? r->words[4] : NULL;
+    w->weights = w->cfg ? r->words[5] : NULL;
+    r->strict = w->map || w->chart || is_mixed(r->words);
+    check_values(r);
+    check_unknown(r);
+    return r->failed ? -1 : 0;
+}
+
+int amp_train_words_read(int *argc, char **argv, struct amp_train_words *w)
+{
+    *w = (struct amp_train_words){0};
+    if (read_own(argc, argv, w)) return -1;
+    /* Darknet takes its words out of argv itself. */
+    struct rest r = {.words = calloc((size_t)*argc + 6, sizeof *r.words)};
+    if (!r.words) return fail("out of memory");
+    memcpy(r.words, argv, (size_t)*argc * sizeof *r.words);
+    int result = read_words(*argc, &r, w);
+    free(r.words);
+    return result;
+}
