@@ -48,9 +48,9 @@ struct subject {
 #define STEADY                                                                                     \
     "learning_rate=0.01\nmomentum=0.9\ndecay=0.01\npolicy=constant\nmax_batches=1000\n"            \
     "subdivisions=2\n"
-#define IMAGES      STEADY "batch=4\nwidth=6\nheight=6\nchannels=3\n"
+#define IMAGES      STEADY "batch=4\nwidth=6\nheight=8\nchannels=3\n"
 #define VECTORS     STEADY "batch=16\ntime_steps=3\ninputs=5\n"
-#define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=6\nchannels=3\n"
+#define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=8\nchannels=3\n"
 
 /* Smooth activations: at a kink rounding alone would decide on a gradient. */
 #define CONV(filters) "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=tanh\n"
