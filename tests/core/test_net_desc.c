@@ -367,6 +367,29 @@ AMP_TEST(impossible_layers_are_errors)
                 "a.cfg:8: filters=100000000 in [convolutional]: allowed is up to 1000000");
 }
 
+/* One layer's matrix or kernels; of a layer with several, each in turn is the one too large. */
+static void check_weights_bound(const char *layer, const char *keys)
+{
+    char layers[200], message[200];
+    snprintf(layers, sizeof layers, "[%s]\n%s", layer, keys);
+    snprintf(message, sizeof message, "a.cfg:7: [%s]: more than 2^31 weights", layer);
+    check_fails(layers, message);
+}
+
+AMP_TEST(too_many_weights_are_errors)
+{
+    check_weights_bound("convolutional", "filters=1000000\nsize=20\nstride=20\n");
+    check_weights_bound("deconvolutional", "filters=100000\nsize=60\n");
+    check_weights_bound("local", "filters=10000\nsize=15\n");
+    check_weights_bound("connected", "output=400000\n");
+    check_weights_bound("rnn", "output=400000\n");
+    check_weights_bound("rnn", "output=50000\n");
+    check_weights_bound("gru", "output=50000\n");
+    check_weights_bound("lstm", "output=50000\n");
+    check_weights_bound("crnn", "hidden_filters=16000\noutput_filters=1\n");
+    check_weights_bound("crnn", "hidden_filters=1000\noutput_filters=300000\n");
+}
+
 AMP_TEST(impossible_sources_are_errors)
 {
     check_fails("[conv]\n[route]\n", "a.cfg:8: [route]: the key layers= is missing");
