@@ -152,6 +152,12 @@ def check_going_on(folder):
     assert weights.read_bytes() != before
     assert json.loads(record.read_text())["iteration"] == 2
     check_chart(folder, [1, 2], [2])
+    # A record that cannot be written: told, and nothing of it stays beside.
+    record.unlink()
+    (record / "in the way").mkdir(parents=True)
+    said = train(folder, "backup/toy_final.weights", "-clear", *MAP).stderr
+    assert "the best weights are not kept: " in said, said
+    assert not list(record.parent.glob("toy_best.json?*")), list(record.parent.iterdir())
 
 
 def check_best_is_resumed(folder):
