@@ -4,10 +4,12 @@ usage: watch.py DARKNET
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 import xml.dom.minidom
 from pathlib import Path
 
@@ -168,6 +170,23 @@ def check_best_is_resumed(folder):
     assert "resumed from backup/toy_best.weights.amp: iteration %d" % best in err, err
 
 
+def check_open_files(root):
+    """A better result replaces the best files, and the old ones are not held open."""
+    folder = make(root / "open", "seed=1")
+    process = subprocess.Popen([sys.argv[1], "detector", "train", "toy.data", "toy.cfg", *MAP],
+                               cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    held = set()
+    while process.poll() is None:
+        try:
+            held |= {os.readlink(fd) for fd in Path("/proc/%d/fd" % process.pid).iterdir()}
+        except OSError:  # closed meanwhile
+            pass
+        time.sleep(.01)
+    assert process.returncode == 0, process.returncode
+    replaced = [name for name in held if "toy_best" in name and name.endswith("(deleted)")]
+    assert not replaced, replaced
+
+
 def check_refusals(root):
     folder = make(root / "refused", "seed=1")
     (folder / "valid.txt").write_text("%s\n%s\n" % (folder / "image000.png", folder / "gone.png"))
@@ -199,6 +218,7 @@ def main():
         check_burn_in(Path(root))
         check_going_on(plain)
         check_best_is_resumed(mixed)
+        check_open_files(Path(root))
         check_refusals(Path(root))
 
 
