@@ -248,9 +248,10 @@ static int describe_crnn(struct describer *d, struct amp_layer_desc *l)
     l->filters = amp_desc_int(d, "output_filters", 1);
     l->hidden = amp_desc_int(d, "hidden_filters", 1);
     l->batch_normalize = amp_desc_int(d, "batch_normalize", 0);
+    /* Darknet's parser swaps width and height, so the layers after it see the image turned. */
     if (amp_desc_positive(d, "output_filters", l->filters) ||
         amp_desc_positive(d, "hidden_filters", l->hidden) || read_activation(d, l, "logistic") ||
-        set_output(d, l, l->w, l->h, l->filters) || count_weights(d, l, l->c, l->hidden, 3) ||
+        set_output(d, l, l->h, l->w, l->filters) || count_weights(d, l, l->c, l->hidden, 3) ||
         count_weights(d, l, l->hidden, l->hidden, 3) ||
         count_weights(d, l, l->hidden, l->filters, 3))
         return -1;

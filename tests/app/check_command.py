@@ -198,6 +198,7 @@ def check_dtypes(folder):
     said = run(folder, "amp", "check", "toy.data", "toy.cfg", weights)
     assert said.returncode == 0 and "bf16" in said.stdout, said
     assert "FP16" not in said.stdout and "fp16" not in said.stdout, said.stdout
+    assert "has an effect" not in said.stderr, said.stderr  # of a key that the user has not given
     result = check(folder, weights, status=0)
     assert (result["precision"], result["loss_scale"]) == ("bf16", 1)
     (folder / "toy.cfg").write_text(cfg)

@@ -20,7 +20,7 @@ static void begin_with(const char *net_keys, double scale)
 {
     char err[500], cfg[1000];
     struct amp_options options;
-    snprintf(cfg, sizeof cfg, "[net]\nwidth=8\nheight=8\nchannels=3\nmixed_precision=1\n%s%s",
+    snprintf(cfg, sizeof cfg, "[net]\nwidth=8\nheight=12\nchannels=3\nmixed_precision=1\n%s%s",
              net_keys, layers);
     file = amp_cfg_parse("a.cfg", cfg, strlen(cfg), err, sizeof err);
     REQUIRE(file);
@@ -523,6 +523,23 @@ AMP_TEST(fine_advised_and_unsolved)
     CHECK(!strstr(text, "Every layer can train"));
     print(true, text, sizeof text);
     CHECK(strstr(text, "\"status\": \"advice\"") && strstr(text, "\"not_solved\": {\"layer\": 0"));
+    end();
+}
+
+/* Every number under its own name. */
+AMP_TEST(numbers_of_a_tensor_in_json)
+{
+    static char text[20000];
+    begin(1);
+    see_all_well(1);
+    judge();
+    struct amp_compared *t = &p.tensors[AMP_SEEN_DELTA][1];
+    t->largest = 1024, t->error = .25, t->cosine = .5, t->zero = .125, t->lost = .0625;
+    t->lost_norm = .03125;
+    print(true, text, sizeof text);
+    CHECK(strstr(text, "\"delta\": {\"largest\": 1024, \"relative_error\": 0.25, \"cosine\": 0.5, "
+                       "\"zero\": 0.125, \"lost\": 0.0625, \"lost_norm\": 0.03125, "
+                       "\"headroom\": "));
     end();
 }
 

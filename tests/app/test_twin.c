@@ -22,7 +22,7 @@ static const char *cfg_of(const char *keys, const char *what)
 {
     char text[4096];
     int n = snprintf(text, sizeof text,
-                     "[net]\n%sbatch=4\nsubdivisions=2\nwidth=8\nheight=8\nchannels=3\n"
+                     "[net]\n%sbatch=4\nsubdivisions=2\nwidth=8\nheight=12\nchannels=3\n"
                      "learning_rate=.01\nmax_batches=10\n%s",
                      keys, what);
     REQUIRE(n < (int)sizeof text);

@@ -4,10 +4,12 @@ usage: watch.py DARKNET
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 import xml.dom.minidom
 from pathlib import Path
 
@@ -161,6 +163,12 @@ def check_going_on(folder):
     assert weights.read_bytes() != before
     assert json.loads(record.read_text())["iteration"] == 2
     check_chart(folder, [1, 2], [2])
+    # A record that cannot be written: told, and nothing of it stays beside.
+    record.unlink()
+    (record / "in the way").mkdir(parents=True)
+    said = train(folder, "backup/toy_final.weights", "-clear", *MAP).stderr
+    assert "the best weights are not kept: " in said, said
+    assert not list(record.parent.glob("toy_best.json?*")), list(record.parent.iterdir())
 
 
 def check_best_is_resumed(folder):
@@ -169,6 +177,23 @@ def check_best_is_resumed(folder):
     edit(folder / "toy.cfg", "max_batches=30", "max_batches=%d" % (best + 1))
     err = train(folder, "backup/toy_best.weights").stderr
     assert "resumed from backup/toy_best.weights.amp: iteration %d" % best in err, err
+
+
+def check_open_files(root):
+    """A better result replaces the best files, and the old ones are not held open."""
+    folder = make(root / "open", "seed=1")
+    process = subprocess.Popen([sys.argv[1], "detector", "train", "toy.data", "toy.cfg", *MAP],
+                               cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    held = set()
+    while process.poll() is None:
+        try:
+            held |= {os.readlink(fd) for fd in Path("/proc/%d/fd" % process.pid).iterdir()}
+        except OSError:  # closed meanwhile
+            pass
+        time.sleep(.01)
+    assert process.returncode == 0, process.returncode
+    replaced = [name for name in held if "toy_best" in name and name.endswith("(deleted)")]
+    assert not replaced, replaced
 
 
 def check_refusals(root):
@@ -209,6 +234,7 @@ def main():
         check_rate_marks(Path(root))
         check_going_on(plain)
         check_best_is_resumed(mixed)
+        check_open_files(Path(root))
         check_refusals(Path(root))
 
 

@@ -96,6 +96,31 @@ AMP_TEST(what_other_darknets_would_train_alike_is_none)
                 "scale_x_y=1.0\niou_loss=mse\ncls_normalizer=1\n[conv]\ndilation=1\n");
 }
 
+/* Every such value, as AlexeyAB's Darknet and other trainers have it by default. */
+AMP_TEST(defaults_of_other_darknets)
+{
+    check_quiet("[net]\nadversarial_lr=0\nattention=0\nbadlabels_reject_threshold=0\n"
+                "badlabels_rejection_percentage=0\nblur=0\ncontrastive=0\ncontrastive_color=0\n"
+                "contrastive_jit_flip=0\ncutmix=0\ndynamic_minibatch=0\nema_alpha=0\n"
+                "equidistant_point=0\nflip=1\ngaussian_noise=0\nlabel_smooth_eps=0\n"
+                "learning_rate_min=0\nletter_box=0\nmixup=0\nmosaic=0\nmosaic_bound=0\n"
+                "num_sigmas_reject_badlabels=0\nresize_step=32\ntrack=0\nunsupervised=0\n"
+                "weights_reject_freq=0\naccumulate=1\nema=0\nfreeze=0\nlabel_smoothing=0\n"
+                "nesterov=0\noptimizer=sgd\nwarmup=0\nwarmup_epochs=0\n"
+                "[conv]\nburnin_update=0\ndont_update=0\ntrain_only_bn=0\nantialiasing=0\n"
+                "assisted_excitation=0\ncbn=0\nbin_output=0\ncoordconv=0\ndeform=0\n"
+                "dilation=1\ngrad_centr=0\nrotate=0\nstretch=0\nstretch_sway=0\nsway=0\n"
+                "freeze=0\nfrozen=0\n"
+                "[crnn]\ndilation=1\ngroups=1\nsize=3\nstride=1\nxnor=0\n"
+                "[max]\nantialiasing=0\navg=0\nmaxpool_depth=0\nmaxpool_zero_nonmax=0\n"
+                "[dropout]\ndropblock=0\ndropblock_size_abs=0\ndropblock_size_rel=0\n"
+                "[shortcut]\nweights_type=none\n"
+                "[yolo]\nlabel_smooth_eps=0\ncls_normalizer=1\ndelta_normalizer=1\n"
+                "focal_loss=0\niou_loss=mse\niou_normalizer=1\niou_thresh=1\n"
+                "iou_thresh_kind=iou\nnew_coords=0\nobj_normalizer=1\nobjectness_smooth=0\n"
+                "resize=1\nscale_x_y=1\nuc_normalizer=1\n");
+}
+
 AMP_TEST(keys_without_effect_are_told)
 {
     CHECK_INT(check_keys("[net]\nworkspace_size_limit_MB=4000\n[max]\nbatch_normalize=1\n[max]\n"
@@ -128,6 +153,12 @@ AMP_TEST(notes_may_be_absent_or_short)
     char few[8] = "";
     CHECK_INT(amp_cfg_keys_check(file, own, 2, few, sizeof few, err, sizeof err), 0);
     CHECK_STR(few, "a.cfg:2");
+    /* Behind what others noted; what is beyond the end is not touched. */
+    char some[16] = "a note\n";
+    memset(some + 12, '.', 4);
+    CHECK_INT(amp_cfg_keys_check(file, own, 2, some, 12, err, sizeof err), 0);
+    CHECK_STR(some, "a note\na.cf");
+    CHECK(!memcmp(some + 12, "....", 4));
     amp_cfg_free(file);
 }
 

@@ -234,7 +234,7 @@ AMP_TEST(flat_layers)
     check_shape("[batchnorm]\n", 32, 24, 8, 6144);
     check_shape("[l2norm]\n", 32, 24, 8, 6144);
     check_shape("[logistic]\n", 32, 24, 8, 6144);
-    check_shape(WIDE "[crnn]\noutput_filters=3\nhidden_filters=2\n", 32, 24, 3, 2304);
+    check_shape(WIDE "[crnn]\noutput_filters=3\nhidden_filters=2\n", 24, 32, 3, 2304);
     check_shape(WIDE "[local]\nfilters=3\nsize=3\n", 30, 22, 3, 1980);
     check_shape(WIDE "[local]\nfilters=3\nsize=3\npad=1\n", 32, 24, 3, 2304);
     check_shape("[deconvolutional]\nfilters=3\nsize=4\nstride=2\npadding=1\n", 64, 48, 3, 9216);
@@ -368,6 +368,29 @@ AMP_TEST(impossible_layers_are_errors)
                 "would add up cells of different rows");
     check_fails("[convolutional]\nfilters=100000000\n",
                 "a.cfg:8: filters=100000000 in [convolutional]: allowed is up to 1000000");
+}
+
+/* One layer's matrix or kernels; of a layer with several, each in turn is the one too large. */
+static void check_weights_bound(const char *layer, const char *keys)
+{
+    char layers[200], message[200];
+    snprintf(layers, sizeof layers, "[%s]\n%s", layer, keys);
+    snprintf(message, sizeof message, "a.cfg:7: [%s]: more than 2^31 weights", layer);
+    check_fails(layers, message);
+}
+
+AMP_TEST(too_many_weights_are_errors)
+{
+    check_weights_bound("convolutional", "filters=1000000\nsize=20\nstride=20\n");
+    check_weights_bound("deconvolutional", "filters=100000\nsize=60\n");
+    check_weights_bound("local", "filters=10000\nsize=15\n");
+    check_weights_bound("connected", "output=400000\n");
+    check_weights_bound("rnn", "output=400000\n");
+    check_weights_bound("rnn", "output=50000\n");
+    check_weights_bound("gru", "output=50000\n");
+    check_weights_bound("lstm", "output=50000\n");
+    check_weights_bound("crnn", "hidden_filters=16000\noutput_filters=1\n");
+    check_weights_bound("crnn", "hidden_filters=1000\noutput_filters=300000\n");
 }
 
 AMP_TEST(impossible_sources_are_errors)

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* Strides, a head, a shortcut, and an unread layer before a stop: deltas that nobody gives. */
-static const char net[] = "[net]\nmixed_precision=1\nbatch=4\nsubdivisions=2\nwidth=16\nheight=16\n"
+static const char net[] = "[net]\nmixed_precision=1\nbatch=4\nsubdivisions=2\nwidth=16\nheight=12\n"
                           "channels=3\n"
                           "[convolutional]\nbatch_normalize=1\nfilters=8\nsize=3\nstride=1\npad=1\n"
                           "activation=leaky\n"

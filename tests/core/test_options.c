@@ -300,6 +300,9 @@ AMP_TEST(without_mixed_precision_keys_are_checked_but_idle)
     CHECK_STR(o.log_path, "");
     CHECK_STR(notes, "a.cfg:2: amp_dtype=bf16: no amp_ or loss_scale key has an effect without "
                      "mixed_precision=1\n");
+    CHECK_INT(read_text("[net]\nloss_scale_growth=4\n"), 0);
+    CHECK_STR(notes, "a.cfg:2: loss_scale_growth=4: no amp_ or loss_scale key has an effect "
+                     "without mixed_precision=1\n");
     check_rejected("[net]\nloss_scale=many\n", "a.cfg:2: loss_scale=many: allowed: dynamic, or a "
                                                "number from 1 to 16777216");
     check_rejected("[net]\namp_dtype=x\n",
@@ -320,6 +323,9 @@ AMP_TEST(a_scale_beside_another_dtype_is_noted)
     CHECK_INT(read_line("amp_dtype=bf16\nloss_scale=64"), 0);
     CHECK_STR(notes, "a.cfg:4: loss_scale=64: no loss_scale key has an effect with "
                      "amp_dtype=bf16: the scale is 1\n");
+    CHECK_INT(read_line("amp_dtype=tf32\nloss_scale_init=64"), 0);
+    CHECK_STR(notes, "a.cfg:4: loss_scale_init=64: no loss_scale key has an effect with "
+                     "amp_dtype=tf32: the scale is 1\n");
 }
 
 AMP_TEST(notes_may_be_absent_or_short)

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const char cfg[] =
-    "[net]\nmixed_precision=1\nbatch=6\nsubdivisions=3\nwidth=8\nheight=8\nchannels=3\n"
+    "[net]\nmixed_precision=1\nbatch=6\nsubdivisions=3\nwidth=8\nheight=12\nchannels=3\n"
     "[convolutional]\nfilters=5\nsize=3\npad=1\nactivation=leaky\nstopbackward=1\n"
     "[convolutional]\nbatch_normalize=1\nfilters=12\nsize=3\npad=1\nactivation=leaky\n"
     "[convolutional]\nfilters=6\nsize=3\npad=1\ngroups=3\nactivation=leaky\n"

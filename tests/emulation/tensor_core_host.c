@@ -468,6 +468,7 @@ static void run(void *data)
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
     if (p->sums) leave_sums(p, &s, &r->sums, result);
+    memset(workspace, 0xff, WORKSPACE); /* again: nothing that is read later may lie there */
     emulation_device_end();
     free(a);
     free(b);

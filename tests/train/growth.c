@@ -187,7 +187,7 @@ AMP_TEST(trained)
         parse(MIXED "batch=2\nsubdivisions=1\nlearning_rate=0.00001\nmax_batches=1000000\n"
                     "amp_log=/dev/null\n",
               layers);
-    watch("training", rounds(3000), train_once, net);
+    watch("training", rounds(6000), train_once, net); /* enough for the smallest leak */
     free_network(net);
 }
 

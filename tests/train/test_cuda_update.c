@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#define ON_CUDA    MIXED "amp_backend=cuda\nbatch=2\nwidth=8\nheight=8\n"
+#define ON_CUDA    MIXED "amp_backend=cuda\nbatch=2\nwidth=8\nheight=12\n"
 #define ONE_PASS   "subdivisions=1\n"
 #define TWO_PASSES "subdivisions=2\n"
 #define FIXED      "loss_scale=64\n"

@@ -251,7 +251,7 @@ AMP_TEST(heads_only_activate_at_inference)
  * another format. */
 AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
 {
-    struct rig *r = make("[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=3\nwidth=6\nheight=6\n"
+    struct rig *r = make("[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=3\nwidth=6\nheight=8\n"
                          "channels=2\n[convolutional]\nfilters=7\nsize=3\nactivation=leaky\n"
                          "[avgpool]\n[softmax]\n[cost]\nscale=.5\n");
     float labels[21], scale = 8;
@@ -276,7 +276,7 @@ AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
 
 AMP_TEST(logistic_losses)
 {
-    struct rig *r = make("[net]\nmixed_precision=1\nbatch=2\nwidth=6\nheight=6\nchannels=2\n"
+    struct rig *r = make("[net]\nmixed_precision=1\nbatch=2\nwidth=6\nheight=8\nchannels=2\n"
                          "[connected]\noutput=9\nactivation=linear\n[logistic]\n");
     float labels[18];
     for (int i = 0; i < 18; i++)
@@ -321,7 +321,7 @@ static void run_pass(struct amp_step *s, struct rig *r, int subdivision)
 /* Also of a pass after one that was given up, whose costs are those of its own images. */
 AMP_TEST(a_step_hands_over_the_costs_of_every_pass)
 {
-    struct rig *r = make("[net]\nmixed_precision=1\nbatch=4\nsubdivisions=2\nwidth=6\nheight=6\n"
+    struct rig *r = make("[net]\nmixed_precision=1\nbatch=4\nsubdivisions=2\nwidth=6\nheight=8\n"
                          "channels=2\n[convolutional]\nfilters=7\nsize=3\nactivation=leaky\n"
                          "[avgpool]\n[softmax]\n");
     float labels[14] = {1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0};

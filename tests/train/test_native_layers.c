@@ -27,10 +27,11 @@
 #define FP16_SHARE 0x1p-3
 
 enum truth {
-    NUMBERS,     /* in (-1, 1) */
-    FAR_NUMBERS, /* in (2, 3), either sign: beyond the reach of tanh, and by more than 1 */
-    ZERO_OR_FAR, /* of type=smooth, whose gradient turns its sign where they differ by 1 */
-    SOME_SECRET, /* a quarter of them SECRET_NUM: masked out */
+    NUMBERS,      /* in (-1, 1) */
+    FAR_NUMBERS,  /* in (2, 3), either sign: beyond the reach of tanh, and by more than 1 */
+    ZERO_OR_FAR,  /* of type=smooth, whose gradient turns its sign where they differ by 1 */
+    SOME_SECRET,  /* a quarter of them SECRET_NUM: masked out */
+    NOW_AND_THEN, /* numbers; every second pass has none, and no gradient */
     BITS,
     ONE_OF_FOUR, /* of every four */
     BOXES,       /* of [yolo] and [region] */
@@ -48,9 +49,9 @@ struct subject {
 #define STEADY                                                                                     \
     "learning_rate=0.01\nmomentum=0.9\ndecay=0.01\npolicy=constant\nmax_batches=1000\n"            \
     "subdivisions=2\n"
-#define IMAGES      STEADY "batch=4\nwidth=6\nheight=6\nchannels=3\n"
+#define IMAGES      STEADY "batch=4\nwidth=6\nheight=8\nchannels=3\n"
 #define VECTORS     STEADY "batch=16\ntime_steps=3\ninputs=5\n"
-#define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=6\nchannels=3\n"
+#define IMAGE_STEPS STEADY "batch=4\ntime_steps=3\nwidth=6\nheight=8\nchannels=3\n"
 
 /* Smooth activations: at a kink rounding alone would decide on a gradient. */
 #define CONV(filters) "[convolutional]\nfilters=" #filters "\nsize=3\npad=1\nactivation=tanh\n"
@@ -205,6 +206,7 @@ static void forget(struct record *r)
 
 struct passes {
     float *input[PASSES], *truth[PASSES];
+    enum truth kind;
     unsigned seed;
 };
 
@@ -276,6 +278,7 @@ static void draw_truth(enum truth kind, const network *net, float *t)
 
 static void draw_passes(enum truth kind, const network *net, struct passes *p)
 {
+    p->kind = kind;
     p->seed = (unsigned)test_random();
     for (int i = 0; i < PASSES; i++) {
         p->input[i] = zeros(net->inputs * net->batch);
@@ -300,7 +303,10 @@ static void run_pass(network *net, const struct passes *p, int i)
     memcpy(net->input, p->input[i], (size_t)(net->inputs * net->batch) * sizeof(float));
     memcpy(net->truth, p->truth[i], (size_t)(net->truths * net->batch) * sizeof(float));
     srand(p->seed + (unsigned)i); /* for crop */
+    float *truth = net->truth;
+    if (p->kind == NOW_AND_THEN && i % 2) net->truth = NULL;
     train_network_datum(net);
+    net->truth = truth;
 }
 
 static void run_step(network *net, const struct passes *p, int step)
@@ -441,6 +447,7 @@ static void check(const struct subject *t)
 LAYER_TEST(cost_sse, IMAGES, COST("type=sse\n"), NUMBERS)
 LAYER_TEST(cost_scaled, IMAGES, COST("type=sse\nscale=3\n"), NUMBERS)
 LAYER_TEST(cost_masked, IMAGES, COST("type=masked\n"), SOME_SECRET)
+LAYER_TEST(cost_without_truth, IMAGES, COST("type=masked\n"), NOW_AND_THEN)
 LAYER_TEST(cost_smooth, IMAGES, COST("type=smooth\n"), ZERO_OR_FAR)
 LAYER_TEST(cost_l1, IMAGES, COST("type=L1\n"), FAR_NUMBERS)
 LAYER_TEST(cost_seg, IMAGES, COST("type=seg\n"), NUMBERS)
