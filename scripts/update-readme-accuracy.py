@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from bench_lib import ROOT, BenchError, exits, table, write
 
 BEGIN, END = "<!-- accuracy:begin -->\n", "<!-- accuracy:end -->"
-HEADER = ["", "FP32", "`mixed_precision=1`", "difference, 95 % interval", "speed", "memory",
+HEADER = ["", "`amp_dtype`", "FP32", "`mixed_precision=1`", "difference, 95 % interval", "speed", "memory",
           "stock Darknet, seed 1 (FP32's)"]
-SHORT = 4  # columns in the README
+SHORT = 5  # columns in the README
+DTYPES = ("fp16", "bf16")  # variants of these names are told too
 
 
 def reports():
@@ -51,22 +52,29 @@ def stock_cell(found, metric):
     return f"{runs['stock-1']:.3f} ({runs['fp32-1']:.3f})" if "stock-1" in runs else "–"
 
 
+def dtype_of(variant, found):
+    """The plan says what amp_dtype=auto took; before there was auto, fp16 was the default."""
+    return variant["name"] if variant["name"] in DTYPES else found["plan"].get("precision", "fp16").split()[0]
+
+
 def rows(path, found, folder):
-    """One for mAP50 with the cost, one for COCO's mAP. folder: of measurements/, as the page links it."""
-    fp32, mixed = ({v["name"]: v for v in found["variants"]}[name] for name in ("fp32", "mixed"))
-    settings = found["settings"]
+    """For each dtype one for mAP50 with the cost, and one for COCO's mAP. folder: of measurements/, as the page
+    links it."""
+    variants = {variant["name"]: variant for variant in found["variants"]}
+    fp32, settings = variants["fp32"], found["settings"]
     what = (f"[{settings['cfg']}]({folder}/{path.with_suffix('.md').name}) on {settings['data']}, "
             f"{len(settings['seeds'])} seeds, {settings['iterations']} iterations")
-    for title, metric, cost in ((f"{what}: mAP@0.5", "map50", True), ("mAP@[.5:.95]", "map", False)):
-        yield [title, with_spread(fp32, metric), with_spread(mixed, metric),
-               interval(mixed["difference"][metric]),
-               *((ratio(mixed, key) if cost else "" for key in ("images_per_second", "peak_memory_mb"))),
-               stock_cell(found, metric)]
+    for mixed in (variants[name] for name in ("mixed", *DTYPES) if name in variants):
+        for title, metric, cost in ((f"{what}: mAP@0.5", "map50", True), ("mAP@[.5:.95]", "map", False)):
+            yield [title, dtype_of(mixed, found), with_spread(fp32, metric), with_spread(mixed, metric),
+                   interval(mixed["difference"][metric]),
+                   *((ratio(mixed, key) if cost else "" for key in ("images_per_second", "peak_memory_mb"))),
+                   stock_cell(found, metric)]
 
 
 def pages(found):
     """(page, its table) of both."""
-    short = [next(rows(path, report, "measurements"))[:SHORT] for path, report in found]
+    short = [row[:SHORT] for path, report in found for row in list(rows(path, report, "measurements"))[::2]]
     full = [row for path, report in found for row in rows(path, report, "../measurements")]
     yield ROOT / "README.md", table(HEADER[:SHORT], short)
     yield ROOT / "docs/results.md", table(HEADER, full)
