@@ -119,6 +119,7 @@ static int layers = 1;
 static struct amp_run run_at(int t)
 {
     return (struct amp_run){.seen = (uint64_t)t,
+                            .dtype = AMP_DTYPE_FP16,
                             .t = t,
                             .scaler = {.dynamic = true, .scale = 8, .min = 1, .max = 1024},
                             .n_layers = layers,
