@@ -53,8 +53,8 @@ def stock_cell(found, metric):
 
 
 def dtype_of(variant, found):
-    """The plan says what amp_dtype=auto took; before there was auto, fp16 was the default."""
-    return variant["name"] if variant["name"] in DTYPES else found["plan"].get("precision", "fp16").split()[0]
+    """Of mixed precision; before there was amp_dtype=auto, fp16 was the default."""
+    return variant["name"] if variant["name"] in DTYPES else ", ".join(found.get("dtypes", ["fp16"]))
 
 
 def rows(path, found, folder):

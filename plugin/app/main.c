@@ -1,6 +1,7 @@
 /* The `darknet` program: decides which words are a command of ours, and hands everything else to
  * Darknet's main unchanged. It must not know what a command does. It also makes a message of a
- * crash for want of memory. */
+ * crash for want of memory, and starts itself again so that OpenMP's threads wait as they should.
+ */
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -195,7 +197,41 @@ static void watch_memory(void)
         sigaction(signals[i], &ours, NULL);
 }
 
-__attribute__((used, section(".preinit_array"))) static void (*const first)(void) = watch_memory;
+/* ---- how OpenMP's threads wait ---- */
+
+enum { MOST_VARIABLES = 10000 };
+
+/* OpenMP's threads wait for each other by spinning. If another program has the core of the thread
+ * that they wait for, they spin for as long as that program runs, and a step takes several times
+ * its share. So they spin for a moment only, then sleep. OpenMP reads the environment when it is
+ * loaded, so the program starts itself again with the variable set, unless the user set one. If
+ * that fails, tell_spinning (attach/attach.c) says so. */
+static void keep_waits_short(char **argv, char **environment)
+{
+    static char *ours[MOST_VARIABLES + 2] = {"GOMP_SPINCOUNT=" AMP_SPIN_COUNT};
+    char path[PATH_MAX] = "";
+    for (int i = 0; environment[i]; i++) {
+        if (i == MOST_VARIABLES || !strncmp(environment[i], "GOMP_SPINCOUNT=", 15) ||
+            !strncmp(environment[i], "OMP_WAIT_POLICY=", 16))
+            return;
+        ours[i + 1] = environment[i];
+    }
+    /* `ld.so PROGRAM`: the running program is ld.so. */
+    if (!getauxval(AT_BASE)) return;
+    /* By its own path: as /proc/self/exe its name would be "exe" to ps and killall. */
+    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execve(path, argv, ours);
+}
+
+/* Before the libraries' own constructors. */
+static void begin(int argc, char **argv, char **environment)
+{
+    (void)argc;
+    keep_waits_short(argv, environment);
+    watch_memory();
+}
+
+__attribute__((used, section(".preinit_array"))) static void (*const first)(int, char **,
+                                                                            char **) = begin;
 
 /* ---- the program ---- */
 
@@ -212,22 +248,7 @@ static _Noreturn void leave(int status)
     quick_exit(status);
 }
 
-/* OpenMP's threads wait for each other by spinning. If another program has the core of the thread
- * that they wait for, they spin for as long as that program runs, and a step takes several times
- * its share. So they spin for a moment only, then sleep. OpenMP reads the environment before main:
- * the program starts itself again with the variable set, unless the user set one. */
-static void keep_waits_short(char **argv)
-{
-    char path[PATH_MAX] = "";
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
-    setenv("GOMP_SPINCOUNT", AMP_SPIN_COUNT, 1);
-    /* By its own path: as /proc/self/exe its name would be "exe" to ps and killall. */
-    if (readlink("/proc/self/exe", path, sizeof path - 1) > 0) execv(path, argv);
-    unsetenv("GOMP_SPINCOUNT"); /* it has no effect now, and amp_session_attach says so */
-}
-
 int main(int argc, char **argv)
 {
-    keep_waits_short(argv);
     leave(dispatch(argc, argv));
 }

@@ -12,7 +12,8 @@
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
 
-static int print_plan(const struct amp_cfg_file *cfg, bool json, char *err, size_t err_size)
+static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *err,
+                      size_t err_size)
 {
     struct amp_options options;
     char notes[4096] = "";
@@ -29,7 +30,7 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, char *err, size
                 "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
                 "[net]; with it the plan would be:\n",
                 cfg->path);
-    amp_machine_settle_dtype(&options, 0);
+    amp_machine_settle_dtype(&options, gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
     struct amp_plan *plan =
         net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
@@ -47,9 +48,12 @@ int amp_command_plan(int argc, char **argv)
 {
     const char *path = NULL;
     bool json = false;
+    int gpu = 0;
     char err[1024];
     const struct amp_argument options[] = {
-        {.name = "json", .help = "Print one JSON object", .target = &json}, {.name = NULL}};
+        {.name = "json", .help = "Print one JSON object", .target = &json},
+        AMP_GPU_ARGUMENTS(&gpu),
+        {.name = NULL}};
     const struct amp_command_line line = {
         .files = "CFG",
         .help =
@@ -60,7 +64,7 @@ int amp_command_plan(int argc, char **argv)
         .options = options};
     amp_arguments_read(&line, argc, argv);
     struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
-    int failed = !cfg || print_plan(cfg, json, err, sizeof err);
+    int failed = !cfg || print_plan(cfg, json, gpu, err, sizeof err);
     if (!failed && (fflush(stdout) || ferror(stdout))) {
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
         failed = 1;

@@ -71,7 +71,7 @@ int amp_precision_init(struct amp_precision *, const struct amp_net_desc *,
                        const struct amp_cfg_file *cfg, const struct amp_options *);
 void amp_precision_free(struct amp_precision *);
 
-/* amp_see_functions; user: the struct. The FP32 pass comes first. A pass that is seen twice counts
+/* amp_see_function; user: the struct. The FP32 pass comes first. A pass that is seen twice counts
  * once. */
 void amp_precision_see_fp32(const struct amp_seen *, void *precision);
 void amp_precision_see_mixed(const struct amp_seen *, void *precision);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "amp_observe.h"
 #include "detect.h"
 #include "map.h"
 #include "network.h"
@@ -428,6 +429,7 @@ static void push(layer l)
 
 void amp_twin_take_weights(network *twin, network *from)
 {
+    amp_follow_dtype(twin, from);
     for (int i = 0; i < from->n; i++) {
         if (gpu_index >= 0) pull(from->layers[i]);
         copy_layer(&twin->layers[i], &from->layers[i]);

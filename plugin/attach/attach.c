@@ -23,6 +23,7 @@
 #include "plugin/core/named_files.h"
 #include "plugin/core/tensors.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -171,7 +172,8 @@ static void tell_plan(const struct amp_session *s)
 static void tell_spinning(const struct amp_session *s)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    if (s->device || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
+    if (s->device || omp_get_max_threads() == 1) return;
+    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
     if (atomic_flag_test_and_set(&told)) return;
     fprintf(stderr,
             "darknet-amp: OpenMP's threads spin while they wait for each other. If other programs "

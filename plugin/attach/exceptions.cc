@@ -1,3 +1,4 @@
+/* The one file in C++: C cannot catch what OpenCV throws. */
 #include <cstdio>
 #include <cstring>
 #include <exception>

@@ -354,3 +354,12 @@ int amp_left_fp16(const network *net, int layer)
     const struct amp_session *s = amp_session_of(net->layers);
     return s && s->demoted[layer] != AMP_FORMATS;
 }
+
+void amp_follow_dtype(network *net, const network *other)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    const struct amp_session *followed = amp_session_of(other->layers);
+    if (!s || !followed || s->options.dtype == followed->options.dtype) return;
+    s->options.dtype = followed->options.dtype;
+    s->replan = true;
+}

@@ -3,8 +3,7 @@
  *
  *   AMP_INTERPOSE(network *, parse_network_cfg, (char *file)) { ... }   defines ours
  *   AMP_REAL(parse_network_cfg)(file)                                  calls Darknet's
- *   AMP_USE(get_current_rate)(net), *AMP_USE(gpu_index)                a name that we do not
- * replace
+ *   AMP_USE(rand_uniform)(0, 1), *AMP_USE(gpu_index)                   a name that stays Darknet's
  *
  * To add one, add a line here, and to interposed.c what happens in its place. Every name is
  * declared by one of Darknet's headers. The plugin never refers to Darknet in another way:

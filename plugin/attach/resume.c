@@ -1,5 +1,5 @@
-/* Decides whether a sidecar's state is used, and gathers the state that a sidecar keeps. It must
- * not know the sidecar's format (core/sidecar.c) nor which file belongs to which
+/* Decides whether a sidecar's state and dtype are used, and gathers the state that a sidecar keeps.
+ * It must not know the sidecar's format (core/sidecar.c) nor which file belongs to which
  * (core/checkpoint.c).
  *
  * On a GPU the masters and momentum are on the device, and core/sidecar.c knows no device. So the
@@ -221,13 +221,19 @@ static void restore(struct amp_session *s)
  * nothing is missing. Said once. */
 static void tell_without_sidecar(struct amp_session *s, size_t seen)
 {
-    if (*s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0)
+    bool missed = *s->without_sidecar && s->trained && s->without_sidecar_seen == seen && seen > 0;
+    if (missed)
         fprintf(stderr,
                 "mixed precision: %s" AMP_SIDECAR_SUFFIX
                 " is not there: momentum%s, loss scale and the list of layers that left FP16 start "
                 "anew, and it is not exactly the run that stopped. If the weights were copied "
                 "without it, copy it too and start again\n",
                 s->without_sidecar, s->net->adam ? ", Adam moments" : "");
+    if (missed && s->options.dtype_reason)
+        fprintf(stderr,
+                "mixed precision: the run may have begun in another dtype than %s, which "
+                "amp_dtype=auto chose here\n",
+                amp_dtype_word(s->options.dtype));
     *s->without_sidecar = 0;
 }
 

@@ -106,9 +106,8 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision)},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions and connected layers compute in. auto: bf16 on a CPU that multiplies BF16, "
-     "fp16 on other CPUs and on GPUs; a resumed run keeps what it began with. tf32 and fp32 store "
-     "4 "
-     "bytes: baselines on the same code.",
+     "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
+     "sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
@@ -373,6 +372,17 @@ static int check_static_scale(struct reader *r, const struct amp_cfg_section *ne
     return 0;
 }
 
+/* Only FP16 needs a loss scale: who sets one wants FP16. */
+static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
+{
+    if (r->options->dtype != AMP_DTYPE_AUTO) return;
+    for (int i = 0; i < net->n_entries; i++) {
+        if (strncmp(net->entries[i].key, "loss_scale", 10)) continue;
+        r->options->dtype = AMP_DTYPE_FP16;
+        r->options->dtype_reason = "a loss_scale key is for FP16";
+    }
+}
+
 /* Notes the first key that has no effect beside the others; one is enough to make the point.
  * AlexeyAB's loss_scale without mixed_precision is none of our business. */
 static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
@@ -383,7 +393,7 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
         bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
         if (!o->mixed_precision && (amp || (scale && e->key[10])))
             note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
-        else if (o->mixed_precision && scale && o->dtype > AMP_DTYPE_FP16)
+        else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
             note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
                  amp_cfg_string(net, "amp_dtype", ""));
         else
@@ -458,6 +468,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
+    keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;
     /* Only with mixed_precision=1: a cfg that does not ask for us should train as silently as

@@ -106,12 +106,14 @@ static void explain(struct amp_plan_layer *p, const char *format, ...)
 }
 
 /* Darknet's code knows FP32 NCHW only. The reason tells the user why, in the report. */
-static void choose_darknet(const struct amp_layer_desc *l, struct amp_plan_layer *p)
+static void choose_darknet(const struct amp_plan *plan, const struct amp_layer_desc *l,
+                           struct amp_plan_layer *p)
 {
     p->in = p->out = AMP_FORMAT_BORDER;
     p->compute = AMPK_COMPUTE_FP32;
     if (p->loss)
-        explain(p, "loss: stays FP32, its delta carries the loss scale");
+        explain(p, "loss: stays FP32%s",
+                plan->island == AMP_FORMAT_FP16 ? ", its delta carries the loss scale" : "");
     else if (l->type == AMP_CONVOLUTIONAL)
         explain(p, "%s: Darknet's own FP32 code",
                 l->xnor     ? "xnor weights"
@@ -179,7 +181,7 @@ static int choose_layer(struct planner *pl, int i)
     p->loss = amp_layer_is_loss(l);
     /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
-        choose_darknet(l, p);
+        choose_darknet(pl->plan, l, p);
         if (backend_has(pl, i))
             amp_plan_add_reason(p, "; not on the device: %s", why_not_on_device(pl, i));
         else if (l->override == 0)
@@ -342,9 +344,8 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
     if (plan) plan->layers = calloc((size_t)net->n, sizeof *plan->layers);
     if (plan && plan->layers) {
         plan->n = net->n;
-        snprintf(plan->title, sizeof plan->title,
-                 options->dtype_reason ? "%s (amp_dtype=auto: %s)" : "%s",
-                 amp_dtype_word(options->dtype), options->dtype_reason);
+        plan->dtype = amp_dtype_word(options->dtype);
+        plan->dtype_reason = options->dtype_reason;
         plan->island = island_of(options);
         plan->train = train;
         struct planner pl = {
@@ -403,8 +404,10 @@ static void print_totals(const struct amp_plan *plan, const struct amp_net_desc 
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    fprintf(f, "mixed precision plan: %s\n%5s %-15s %-18s %-5s %-10s %s\n", plan->title, "layer",
-            "type", "output", "math", "storage", "reason");
+    fprintf(f, "mixed precision plan: %s", plan->dtype);
+    if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
+    fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
+            "reason");
     for (int i = 0; i < plan->n; i++) {
         const struct amp_plan_layer *p = &plan->layers[i];
         fprintf(f, "%5d %-15s ", i, amp_layer_type_name(net->layers[i].type));
@@ -417,7 +420,12 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
 
 void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
-    fprintf(f, "{\"precision\": \"%s\", \"batch\": %d, \"layers\": [", plan->title, net->batch);
+    fprintf(f, "{\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
+    if (plan->dtype_reason)
+        amp_json_string(f, plan->dtype_reason);
+    else
+        fputs("null", f);
+    fprintf(f, ", \"batch\": %d, \"layers\": [", net->batch);
     for (int i = 0; i < plan->n; i++) {
         const struct amp_plan_layer *p = &plan->layers[i];
         const struct amp_layer_desc *l = &net->layers[i];

@@ -87,7 +87,7 @@ struct amp_plan_layer {
 };
 
 struct amp_plan {
-    char title[200]; /* amp_dtype, and why if amp_dtype=auto chose it */
+    const char *dtype, *dtype_reason; /* amp_dtype, and why auto chose it; NULL: the cfg names it */
     int n;
     struct amp_plan_layer *layers;
     int input_copy[AMP_FORMATS]; /* the network's input, converted */

@@ -2,8 +2,8 @@
  * stopped.
  *
  * It holds momentum, Adam moments and t, the loss scale with its tracker and counters, the layers
- * that left FP16, and the identity of its weights file. All values are those between two steps:
- * unscaled, finite, no pass half done.
+ * that left FP16, the dtype, and the identity of its weights file. All values are those between two
+ * steps: unscaled, finite, no pass half done.
  *
  * The file, in the machine's byte order, as weights files are:
  *

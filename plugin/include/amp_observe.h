@@ -60,6 +60,10 @@ AMP_API const struct amp_plan *amp_plan_in_use(const struct network *);
 /* Whether the layer has left FP16 since the network was attached. */
 AMP_API int amp_left_fp16(const struct network *, int layer);
 
+/* From its next pass on a network computes in the dtype of another of the same cfg: amp_dtype=auto
+ * may have chosen differently, since a resumed run keeps what it began with. */
+AMP_API void amp_follow_dtype(struct network *, const struct network *other);
+
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);
 

@@ -105,8 +105,8 @@ def half_interval(sd, n):
 
 
 def scatter(control):
-    """How far the mean of this many pairs of equal runs may be from 0 by chance; None without two of them."""
-    return half_interval(control["sd"], control["seeds"]) if control and control["seeds"] > 1 else None
+    """How far the mean of this many pairs of equal runs may be from 0 by chance; None without a control."""
+    return half_interval(control["sd"], control["seeds"]) if control else None
 
 
 def seeds_to_tell(sd, mean):
@@ -150,14 +150,17 @@ def judge(title, metric, fp32_mean, found, margin, control=None):
     if -margin <= low and high <= margin:
         return verdict("equal", f"{what} equals FP32's within ±{margin:g}: difference "
                        f"{points(mean, True)} ({between}).")
+    if control and control["seeds"] < LEAST_SEEDS:
+        return verdict("none", f"No verdict on {what} yet: the difference to FP32 is {points(mean, True)} ({between}), "
+                       f"but only {control['seeds']} of the control's runs are finished.", LEAST_SEEDS)
     if low > 0 or high < 0:
         chance = scatter(control)
         if chance is not None and abs(mean) <= chance:
             needed = seeds_to_tell(control["sd"], mean)
             more = f"about {needed} seeds" if needed else f"more than {MOST_SEEDS} seeds"
             return verdict("none", f"No verdict on {what} yet: the difference to FP32 is {points(mean, True)} ({between}), "
-                           f"but two FP32 trainings whose learning rates differ by 0.01 % are up to {points(chance)} "
-                           f"apart too. It would take {more} to tell.", needed)
+                           f"and the mean of {control['seeds']} pairs of FP32 trainings whose learning rates differ by "
+                           f"0.01 % is up to {points(chance)} from 0 by chance. It would take {more} to tell.", needed)
         word = "better" if low > 0 else "worse"
         return verdict(word, f"{what} is {word} than FP32's by {points(abs(mean))} ({between}).")
     needed = seeds_needed(found["sd"], found["image_se"], margin)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import statistics
 import subprocess
 
@@ -168,7 +169,8 @@ def judge(variants, base, about):
     verdicts = []
     metric, title = about["metric"], about["metrics"][about["metric"]]
     fp32_seeds = {row["run"].seed: row["maps"][metric] for row in base}
-    control = next((variant["difference"] for variant in variants if variant["name"] == "control"), None)
+    control = next((variant["difference"] or {metric: {"seeds": 0}} for variant in variants
+                    if variant["name"] == "control"), None)
     for variant in variants:
         if variant["name"] in ("fp32", "control"):
             continue
@@ -232,8 +234,21 @@ def find_short(cfg):
     return []
 
 
+def dtypes_of(rows):
+    """What the runs of mixed precision computed in, as the first line of their plans says; amp_dtype=auto may choose
+    differently on another machine."""
+    found = set()
+    for row in rows:
+        log = row["run"].folder / "train.log"
+        if row["run"].variant.name == "mixed" and log.exists():
+            found.update(re.findall(r"^mixed precision plan: (\w+)", log.read_text(errors="replace"), re.M))
+    return sorted(found)
+
+
 def find_notes(rows, out, planned):
     notes = [f"{row['run'].name}: {problem}." for row in rows for problem in row["problems"]]
+    if len(dtypes_of(rows)) > 1:
+        notes.append(f"The runs of mixed precision computed in different types: {', '.join(dtypes_of(rows))}.")
     strangers = find_strangers(out, planned)
     if strangers:
         notes.append(f"Not part of this comparison though in its folder: {', '.join(strangers)}.")
@@ -289,7 +304,7 @@ def collect(planned, inputs, program, about):
             "seeds": sorted({run.seed for run in planned}), "cfg_text": printable(inputs["cfg"]),
         },
         "variants": variants, "runs": described, "heat": describe_layers(rows), "plan": plan_of(program, rows),
-        "notes": find_notes(rows, out, planned),
+        "dtypes": dtypes_of(rows), "notes": find_notes(rows, out, planned),
         "machine": {**about["machine"], **next(iter(hosts_of(rows)), {}),
                     "commit": ", ".join(commits_of(rows)) or about["machine"]["commit"]},
     }
@@ -403,7 +418,8 @@ def markdown(found, rows):
         f"{settings['cfg']}, {settings['data']}: {settings['iterations']} iterations of "
         f"{settings['batch']} images, {settings['images']} validation images. {host['cpu']}, "
         f"{cores(host)}, {host['system']}, commit {host['commit']}"
-        + (f"; computed on {device}." if device else "."),
+        + (f"; computed on {device}." if device else ".")
+        + "".join(f" Mixed precision is {dtype}." for dtype in found["dtypes"]),
         *(f"- {note}" for note in found["notes"])])
 
 

@@ -3,6 +3,7 @@
 usage: command_line.py DARKNET SPIN_COUNT
 """
 
+import glob
 import os
 import re
 import subprocess
@@ -22,9 +23,8 @@ def check_help():
     for command in COMMANDS:
         name = " ".join(["darknet", *command])
         assert listed.stdout.count(name + " ") == 1, (name, listed.stdout)
-        cases = [[*command, "--help"], [*command, "a", "b", "-help"]]
-        if command != ["amp", "plan"]:  # which uses no GPU
-            cases += [["-nogpu", *command, "--help"], [*command[:1], "-i", "0", *command[1:], "--help"]]
+        cases = [[*command, "--help"], [*command, "a", "b", "-help"], ["-nogpu", *command, "--help"],
+                 [*command[:1], "-i", "0", *command[1:], "--help"]]
         for words in cases:
             told = run(*words)
             assert told.returncode == 0 and not told.stderr, (words, told)
@@ -50,7 +50,6 @@ def check_unknown():
                         (("amp", "plan", "-jsno", "a.cfg"), '"-jsno"; the nearest known one is --json'),
                         (("amp", "profile", "--all", "a.cfg"), 'unknown option "--all"\n'),
                         (("amp", "plan", "--js", "a.cfg"), 'unknown option "--js"'),
-                        (("amp", "plan", "-i", "0", "a.cfg"), 'unknown option "-i"'),
                         (("amp", "plan", "--json=1", "a.cfg"), "json"),
                         (("amp", "check", "-i", "x", "a", "b"), "-i x: must be a whole number from 0 to 1023"),
                         (("amp", "check", "a", "b", "c", "d"), 'unexpected word "d"'),
@@ -68,7 +67,7 @@ def check_spellings():
 
 
 def openmp_starts(**variables):
-    """What OpenMP said of its spins, once for each time that the program was started."""
+    """What OpenMP said of its spins, once for each time that it was loaded."""
     kept = {name: value for name, value in os.environ.items()
             if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     told = subprocess.run([sys.argv[1], "amp", "--version"], capture_output=True, text=True,
@@ -82,9 +81,15 @@ def check_waits():
     starts = openmp_starts()
     if not starts:
         return print("not GCC's OpenMP: it does not tell its spins")
-    assert len(starts) == 2 and starts[1] == sys.argv[2] != starts[0], starts
+    assert starts == [sys.argv[2]], starts
     assert openmp_starts(GOMP_SPINCOUNT="77") == ["77"]
-    assert len(openmp_starts(OMP_WAIT_POLICY="active")) == 1
+    assert openmp_starts(OMP_WAIT_POLICY="active") not in ([], [sys.argv[2]])
+    # Where the running program is the loader, it does not start itself again.
+    loader = glob.glob("/lib*/ld-linux-*.so.*")
+    if loader:
+        env = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        told = subprocess.run([loader[0], sys.argv[1], "amp", "--version"], capture_output=True, text=True, env=env)
+        assert told.returncode == 0 and told.stdout == run("amp", "--version").stdout, told
 
 
 def main():

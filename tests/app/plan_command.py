@@ -33,7 +33,7 @@ def check_stock(program, elsewhere, path):
     plan = json.loads(done.stdout)
     sections = [line for line in path.read_text().splitlines() if line.startswith("[")]
     assert len(plan["layers"]) == len(sections) - 1, path.name
-    dtype = plan["precision"].split()[0]
+    dtype = plan["precision"]
     assert dtype in ("fp16", "bf16"), plan["precision"]
     for layer in plan["layers"]:
         assert layer["reason"], layer
@@ -59,12 +59,16 @@ def check_dtype(program, folder, net):
                            ("amp_dtype=auto\n", "base", "fp16 (amp_dtype=auto: this CPU"),
                            ("amp_dtype=bf16\n", "base", "bf16\n"), ("amp_dtype=fp16\n", None, "fp16\n")):
         (folder / "on.cfg").write_text(net + "mixed_precision=1\n" + key + "[conv]\n")
-        done = run(program, folder, folder / "on.cfg", **({"AMPK_CPU_ISA": isa} if isa else {}))
+        environment = {"AMPK_CPU_ISA": isa} if isa else {}
+        done = run(program, folder, folder / "on.cfg", **environment)
         assert done.stdout.startswith("mixed precision plan: " + said), done
+        plan = json.loads(run(program, folder, folder / "on.cfg", "--json", **environment).stdout)
+        assert plan["precision"] == said[:4] and (plan["precision_reason"] is None) == ("auto" not in said), plan
     if "avx512_bf16" in Path("/proc/cpuinfo").read_text().split():
         (folder / "on.cfg").write_text(net + "mixed_precision=1\n[conv]\n")
         done = run(program, folder, folder / "on.cfg", "--json")
-        assert json.loads(done.stdout)["precision"] == "bf16 (amp_dtype=auto: this CPU multiplies BF16)", done
+        plan = json.loads(done.stdout)
+        assert (plan["precision"], plan["precision_reason"]) == ("bf16", "this CPU multiplies BF16"), done
 
 
 def check_fails(program, folder, text, *words):

@@ -5,6 +5,7 @@
 #include <darknet.h>
 
 #include "plugin/app/train.h"
+#include "plugin/attach/session.h"
 
 /* Every kind of layer with weights of its own, but recurrent ones. */
 static const char *const layers =
@@ -86,6 +87,36 @@ AMP_TEST(holds_what_a_weights_file_would)
 AMP_TEST(also_in_mixed_precision)
 {
     check_copy("mixed_precision=1\nseed=3\n");
+}
+
+static void predict(network *net)
+{
+    static float image[3 * 8 * 12];
+    for (size_t i = 0; i < sizeof image / sizeof *image; i++)
+        image[i] = (float)test_uniform(0, 1);
+    network_predict(net, image);
+}
+
+/* amp_dtype=auto may have chosen another one than that in which a resumed run goes on. */
+AMP_TEST(computes_in_the_dtype_of_the_training)
+{
+    network *twin;
+    const char *cfg = cfg_of("mixed_precision=1\n", "[convolutional]\nfilters=4\n[cost]\n");
+    gpu_index = -1;
+    network *net = parse_network_cfg((char *)cfg);
+    CHECK_INT(amp_twin_create(cfg, &twin, err, sizeof err), 0);
+    REQUIRE(twin);
+    struct amp_session *trained = amp_session_of(net->layers),
+                       *other = amp_session_of(twin->layers);
+    predict(twin);
+    CHECK(other->plan->island == trained->plan->island);
+    trained->options.dtype = AMP_DTYPE_FP32;
+    amp_twin_take_weights(twin, net);
+    predict(twin);
+    CHECK_INT(other->plan->island, AMP_FORMAT_FP32);
+    CHECK_INT(other->options.dtype, AMP_DTYPE_FP32);
+    free_network(twin);
+    free_network(net);
 }
 
 AMP_TEST(refuses_recurrent_layers)

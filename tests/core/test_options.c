@@ -285,6 +285,12 @@ AMP_TEST(auto_takes_what_the_machine_multiplies)
         CHECK_INT(settled(autos[i], true, true), AMP_DTYPE_FP16);
         CHECK_STR(o.dtype_reason, "GPUs multiply FP16");
     }
+    /* A loss scale is for FP16 only. */
+    CHECK_INT(settled("amp_dtype=auto\nloss_scale=128", false, true), AMP_DTYPE_FP16);
+    CHECK_STR(o.dtype_reason, "a loss_scale key is for FP16");
+    CHECK_STR(notes, "");
+    CHECK_INT(read_line("loss_scale_window=9"), 0);
+    CHECK_INT(o.dtype, AMP_DTYPE_FP16);
     CHECK_INT(settled("amp_dtype=tf32", false, true), AMP_DTYPE_TF32);
     CHECK_INT(settled("amp_dtype=fp16", false, true), AMP_DTYPE_FP16);
     CHECK_INT(settled("amp_dtype=bf16", true, false), AMP_DTYPE_BF16);
