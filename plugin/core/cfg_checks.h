@@ -35,8 +35,8 @@ int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size
 
 /* ---- values ---- */
 
-/* Checks that numbers are numbers, finite and within 32 bits; that lists have no empty element;
- * that Darknet knows `policy`, which has the keys it needs and as many scales as steps; and that
+/* Checks that numbers are numbers, finite and within 32 bits; that lists have no empty element and
+ * no remark with a comma; that Darknet knows `policy`, which has the keys it needs and as many scales as steps; and that
  * there are at most 2 * num anchors. 0, or -1 with "file:line: what, and what is allowed" in
  * err. */
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
