@@ -124,7 +124,7 @@ static int check_steps(const struct checker *k, const struct amp_cfg_section *ne
     if (n_scales >= n_steps) return 0; /* Darknet does not read the surplus */
     return fail(k, scales->line,
                 "scales=%.80s in %s: %d numbers; allowed: at least %d, one for each of steps=",
-                scales->value, net->name, n_scales, n_steps);
+                scales->written, net->name, n_scales, n_steps);
 }
 
 static int check_policy(const struct checker *k, const struct amp_cfg_section *net)
@@ -142,7 +142,7 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");
     if (!strcmp(e->value, "step") && step && amp_cfg_int(net, "step", 1) < 1)
-        return fail(k, step->line, "step=%s in %s: allowed: at least 1", step->value, net->name);
+        return fail(k, step->line, "step=%s in %s: allowed: at least 1", step->written, net->name);
     return 0;
 }
 

@@ -289,6 +289,11 @@ AMP_TEST(values_are_told_as_written)
                     "a.cfg:2: batch=4 x # on in [net]: \"4 x # on\"; allowed: a whole number of "
                     "32 bits (a remark is not allowed after a value: put it on a line of its "
                     "own)");
+    check_structure("[net]\npolicy=steps\nsteps=1, 2, 3\nscales=.1, .2\n",
+                    "a.cfg:4: scales=.1, .2 in [net]: 2 numbers; allowed: at least 3, one for each "
+                    "of steps=");
+    check_structure("[net]\npolicy=step\nstep=0 # off\n",
+                    "a.cfg:3: step=0 # off in [net]: allowed: at least 1");
     check_misspelt("[net]\nBatch = 8 # on\t\n",
                    "a.cfg:2: Batch=8 # on in [net]: unknown key; did you mean batch?");
 }
