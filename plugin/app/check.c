@@ -103,7 +103,7 @@ static int read_options(struct check *c, char *err, size_t err_size)
     char notes[1024] = "";
     if (amp_options_read(c->cfg_file, &c->options, notes, sizeof notes, err, err_size)) return -1;
     if (!c->options.mixed_precision) return read_options_as_mixed(c, err, err_size);
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
+    amp_notes_print(notes, stderr);
     return 0;
 }
 
