@@ -5,6 +5,7 @@ colour. The same seed gives the same files.
 """
 
 import random
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -150,6 +151,16 @@ def read_weights(path):
     """The floats of a .weights file, after its header of three ints and the 64-bit image count."""
     body = Path(path).read_bytes()[20:]
     return struct.unpack("<%df" % (len(body) // 4), body)
+
+
+def check_notes(said, *notes):
+    """These notes on a cfg, each once in a line with its own prefix, and no empty line behind one."""
+    lines = said.splitlines() + ["the end"]
+    found = [i for i, line in enumerate(lines) if re.match(r"darknet-amp: \S+:\d+: ", line)]
+    assert [lines[i] for i in found] == ["darknet-amp: " + note for note in notes], (notes, said)
+    assert all(lines[i + 1] for i in found), said
+    for note in notes:
+        assert said.count(note) == 1, (note, said)
 
 
 def on_the_cpu(said):

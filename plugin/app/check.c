@@ -82,31 +82,6 @@ static int check_inputs(const struct check *c)
     return -1;
 }
 
-/* Reads the keys as if mixed_precision=1 were set. Without that key most of ours are not even read,
- * so a variant of the cfg has it. */
-static int read_options_as_mixed(struct check *c, char *err, size_t err_size)
-{
-    struct amp_cfg_variant variant;
-    const struct amp_cfg_key key = {.key = "mixed_precision", .value = "1"};
-    if (amp_cfg_variant_open(&variant, c->cfg_file, &key, 1, err, err_size)) return -1;
-    struct amp_cfg_file *file = amp_cfg_read(variant.path, err, err_size);
-    int failed = !file || amp_options_read(file, &c->options, NULL, 0, err, err_size);
-    amp_cfg_free(file);
-    amp_cfg_variant_close(&variant);
-    c->options.mixed_precision = false;
-    return failed;
-}
-
-/* The options' notes are warnings that training would print, too. */
-static int read_options(struct check *c, char *err, size_t err_size)
-{
-    char notes[1024] = "";
-    if (amp_options_read(c->cfg_file, &c->options, notes, sizeof notes, err, err_size)) return -1;
-    if (!c->options.mixed_precision) return read_options_as_mixed(c, err, err_size);
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
-    return 0;
-}
-
 /* Nothing would be compared: both networks would be the same. */
 static int refuse_fp32(const struct check *c, char *err, size_t err_size)
 {
@@ -123,7 +98,8 @@ static int read_net(struct check *c)
 {
     char err[2 * PATH_MAX];
     c->cfg_file = amp_cfg_read(c->cfg, err, sizeof err);
-    if (c->cfg_file && !read_options(c, err, sizeof err) && !refuse_fp32(c, err, sizeof err)) {
+    if (c->cfg_file && !amp_mixed_options_read(c->cfg_file, &c->options, err, sizeof err) &&
+        !refuse_fp32(c, err, sizeof err)) {
         amp_machine_settle_dtype(&c->options, c->gpu);
         c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
     }

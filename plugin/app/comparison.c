@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 #include "precision.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -136,8 +136,9 @@ static int read_count(struct fault_log *log, const struct amp_cfg_file *data,
     errno = 0;
     long value = strtol(entry->value, &end, 10);
     if (*end || errno || value < 1 || value > INT_MAX)
-        return fail(log, "%s:%d: %s=%s: must be a whole number from 1 to %d", data->path,
-                    entry->line, entry->key, entry->value, INT_MAX);
+        return fail(log, "%s:%d: %s=%s: must be a whole number from 1 to %d%s", data->path,
+                    entry->line, entry->key, entry->written, INT_MAX,
+                    amp_cfg_remark_hint(entry->value));
     *count = (int)value;
     return 0;
 }

@@ -1,6 +1,6 @@
-/* Decides how the program picks a GPU, collects versions for reports, and builds networks from a
- * changed copy of the user's cfg: Darknet reads a network's keys from a file only. It must not know
- * what is measured. */
+/* Decides how the program picks a GPU, collects versions for reports, reads options as if mixed
+ * precision were on, and builds networks from a changed copy of the user's cfg: Darknet reads a
+ * network's keys from a file only. It must not know what is measured. */
 
 #define _GNU_SOURCE
 #include "measuring.h"
@@ -17,6 +17,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
+#include "plugin/core/text.h"
 
 #ifdef GPU
 #include <cuda_runtime.h>
@@ -137,6 +138,53 @@ int amp_print_version(void)
     print_cpu(m.threads);
     print_gpus();
     return fflush(stdout) ? 1 : 0;
+}
+
+/* ---- the user's cfg ---- */
+
+/* Gives the first section other entries: the same, but mixed_precision is 1. 0, or -1: out of
+ * memory. */
+static int set_mixed_precision(struct amp_cfg_section *net)
+{
+    static char key[] = "mixed_precision", one[] = "1";
+    const struct amp_cfg_entry *given = amp_cfg_find(net, key);
+    struct amp_cfg_entry *entries = calloc((size_t)net->n_entries + 1, sizeof *entries);
+    if (!entries) return -1;
+    if (net->n_entries) memcpy(entries, net->entries, (size_t)net->n_entries * sizeof *entries);
+    entries[given ? given - net->entries : net->n_entries] = (struct amp_cfg_entry){
+        .key = key, .value = one, .written = one, .line = given ? given->line : net->line};
+    net->n_entries += !given;
+    net->entries = entries;
+    return 0;
+}
+
+/* Without mixed_precision=1 most keys are not even read. It is set in what was read of the user's
+ * cfg, not in a variant, so that messages name the user's file and lines. */
+static int read_as_mixed(struct amp_cfg_file *cfg, struct amp_options *options, char *notes,
+                         size_t notes_size, char *err, size_t err_size)
+{
+    struct amp_cfg_section *net = cfg->sections, as_written = *net;
+    if (set_mixed_precision(net)) {
+        snprintf(err, err_size, "%s: out of memory", cfg->path);
+        return -1;
+    }
+    int failed = amp_options_read(cfg, options, notes, notes_size, err, err_size);
+    options->mixed_precision = false;
+    free(net->entries);
+    *net = as_written;
+    return failed;
+}
+
+int amp_mixed_options_read(struct amp_cfg_file *cfg, struct amp_options *options, char *err,
+                           size_t err_size)
+{
+    char notes[4096] = "";
+    if (amp_options_read(cfg, options, notes, sizeof notes, err, err_size)) return -1;
+    if (!options->mixed_precision &&
+        read_as_mixed(cfg, options, notes, sizeof notes, err, err_size))
+        return -1;
+    amp_notes_print(notes, stderr);
+    return 0;
 }
 
 /* ---- networks ---- */

@@ -31,6 +31,13 @@ void amp_machine_look(struct amp_machine *, int gpu);
  * none. */
 void amp_machine_settle_dtype(struct amp_options *, int gpu);
 
+/* ---- the user's cfg ---- */
+
+/* Reads the options as if the cfg had mixed_precision=1, and prints their notes on stderr, which
+ * training would print, too. options->mixed_precision says what the cfg has. The cfg is left as it
+ * was. 0, or -1 with text in err. */
+int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *err, size_t err_size);
+
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 
 /* Darknet builds it and lists its layers on stderr below the line "what". weights NULL: random

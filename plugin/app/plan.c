@@ -11,6 +11,7 @@
 #include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
+#include "plugin/core/text.h"
 
 static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *err,
                       size_t err_size)
@@ -24,7 +25,7 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *
     if (!options.mixed_precision &&
         amp_options_check_all_keys(cfg, notes, sizeof notes, err, err_size))
         return -1;
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s", notes); /* whole lines */
+    amp_notes_print(notes, stderr);
     if (!options.mixed_precision)
         fprintf(stderr,
                 "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "

@@ -433,7 +433,7 @@ int amp_command_profile(int argc, char **argv)
     amp_machine_choose(r.gpu);
     struct amp_cfg_file *cfg = amp_cfg_read(r.cfg, err, sizeof err);
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
-        !amp_options_read(cfg, &options, NULL, 0, err, sizeof err))
+        !amp_mixed_options_read(cfg, &options, err, sizeof err))
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);

@@ -3,7 +3,6 @@
 #ifndef AMP_PROFILE_H
 #define AMP_PROFILE_H
 
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "measuring.h"

@@ -21,7 +21,7 @@
 #include "seed.h"
 #include "staging.h"
 #include "plugin/core/named_files.h"
-#include "plugin/core/tensors.h"
+#include "plugin/core/text.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -79,7 +79,7 @@ static struct amp_session *read_session(const char *cfg_path)
         return NULL;
     }
     if (amp_options_read(s->cfg, &s->options, notes, sizeof notes, err, sizeof err)) amp_fail(err);
-    if (notes[0]) fprintf(stderr, "darknet-amp: %s\n", notes);
+    if (!amp_cfg_is_variant(cfg_path)) amp_notes_print(notes, stderr);
     if (!s->options.mixed_precision && !s->options.seeded) {
         free_session(s);
         return NULL;

@@ -88,7 +88,7 @@ _Noreturn void amp_fail_key(const struct amp_cfg_file *cfg, const char *key, con
     char message[2048];
     const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, key);
     snprintf(message, sizeof message, "%s:%d: %s=%.80s: %s", cfg->path, e ? e->line : 0, key,
-             e ? e->value : "", why);
+             e ? e->written : "", why);
     amp_fail(message);
 }
 

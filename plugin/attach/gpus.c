@@ -17,7 +17,6 @@
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 /* A program has one group at most. */

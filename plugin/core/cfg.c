@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,6 +289,8 @@ const char *amp_cfg_remark_hint(const char *value)
 
 /* ---- a cfg with some keys changed ---- */
 
+#define VARIANT_NAME "darknet-amp cfg"
+
 /* Darknet reads the first of two equal keys, so the replacement comes first and the old key is left
  * out. */
 static bool is_replaced(int section, const char *key, const struct amp_cfg_key *keys, int n)
@@ -316,7 +317,7 @@ int amp_cfg_variant_open(struct amp_cfg_variant *v, const struct amp_cfg_file *c
                          const struct amp_cfg_key *keys, int n, char *err, size_t err_size)
 {
     /* In memory: no file to name, to clean up, or to leave behind when the program is killed. */
-    v->fd = memfd_create("cfg", MFD_CLOEXEC);
+    v->fd = memfd_create(VARIANT_NAME, MFD_CLOEXEC);
     /* fclose closes the copy; v->fd must stay open, since path refers to it. */
     int copy = v->fd < 0 ? -1 : dup(v->fd);
     FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
@@ -339,4 +340,13 @@ void amp_cfg_variant_close(struct amp_cfg_variant *v)
 {
     if (v->fd >= 0) close(v->fd);
     v->fd = -1;
+}
+
+/* By the name that the kernel keeps, as the opener may be another copy of this file. */
+bool amp_cfg_is_variant(const char *path)
+{
+    static const char start[] = "/memfd:" VARIANT_NAME;
+    char name[sizeof start];
+    ssize_t length = readlink(path, name, sizeof start - 1);
+    return length == (ssize_t)sizeof start - 1 && !memcmp(name, start, sizeof start - 1);
 }

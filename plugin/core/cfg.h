@@ -14,6 +14,7 @@
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define AMP_CFG_MAX_BYTES (16u << 20)
@@ -81,5 +82,8 @@ struct amp_cfg_variant {
 int amp_cfg_variant_open(struct amp_cfg_variant *, const struct amp_cfg_file *,
                          const struct amp_cfg_key *keys, int n, char *err, size_t err_size);
 void amp_cfg_variant_close(struct amp_cfg_variant *);
+/* True for the path of an open one. Its keys and lines are not the user's, so nobody is told what
+ * is odd about them. The program and the plugin may have a copy of this file each. */
+bool amp_cfg_is_variant(const char *path);
 
 #endif

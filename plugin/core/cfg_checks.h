@@ -27,18 +27,19 @@ enum amp_cfg_kind {
 enum amp_cfg_kind amp_cfg_key_kind(const char *key);
 
 /* Looks for keys that nobody reads in their section. own, n_own: the plugin's keys under [net],
- * which count as known. Two things are errors, with file, line and the probable meaning: a key that
- * is misspelt or in another letter case, and a key with which another Darknet would train another
- * network. The rest goes into notes (may be NULL), in one line. 0 or -1. */
+ * which count as known. Three things are errors, with file and line: a key that is misspelt or in
+ * another letter case, with what was probably meant; a key with which another Darknet would train
+ * another network; and a value with which it would, of a switch (batch_normalize=2). The rest goes
+ * into notes (may be NULL), in one line. 0 or -1. */
 int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size_t n_own,
                        char *notes, size_t notes_size, char *err, size_t err_size);
 
 /* ---- values ---- */
 
-/* Checks that numbers are numbers, finite and within 32 bits; that lists have no empty element;
- * that Darknet knows `policy`, which has the keys it needs and as many scales as steps; and that
- * there are at most 2 * num anchors. 0, or -1 with "file:line: what, and what is allowed" in
- * err. */
+/* Checks that numbers are numbers, finite and within 32 bits; that lists have no empty element and
+ * no remark with a comma; that Darknet knows `policy`, which has the keys it needs and as many
+ * scales as steps; and that there are at most 2 * num anchors. 0, or -1 with "file:line: what, and
+ * what is allowed" in err. */
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
 
 /* Checks values that Darknet takes, but which train something else than the user meant:

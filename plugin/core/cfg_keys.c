@@ -1,6 +1,6 @@
 /* Decides whether somebody reads a key in its section, and whether a key that nobody reads is a
- * mistake. It must not look at values, except to see that a foreign key asks for nothing
- * special. */
+ * mistake. It looks at values only to see whether another Darknet would train another network: with
+ * a foreign key, or with a switch that other Darknets also give numbers above 1. */
 #include "cfg_checks.h"
 
 #include <stdarg.h>

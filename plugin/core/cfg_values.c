@@ -59,6 +59,16 @@ static const char *read_number(const char *text, bool whole)
     return end == text ? NULL : end;
 }
 
+/* Darknet counts the elements of a list by its commas, those of a remark too. */
+static int check_remark(const struct checker *k, const char *section, const struct amp_cfg_entry *e,
+                        const char *remark)
+{
+    if (!strchr(remark, ',')) return 0;
+    return fail(k, e->line,
+                "%s=%.80s in %s: Darknet takes a comma of the remark for one of the list%s", e->key,
+                e->written, section, amp_cfg_remark_hint(remark));
+}
+
 /* Darknet's atoi and atof stop at the first wrong character and say nothing. */
 static int check_number(const struct checker *k, const char *section, const struct amp_cfg_entry *e,
                         bool whole, bool list)
@@ -71,7 +81,7 @@ static int check_number(const struct checker *k, const char *section, const stru
                         whole ? "a whole number of 32 bits" : "a finite number",
                         list ? ", or several with commas between them" : "",
                         amp_cfg_remark_hint(e->value));
-        if (*end != ',') return 0; /* the end, or a remark, which Darknet skips as well */
+        if (*end != ',') return list ? check_remark(k, section, e, end) : 0;
         p = end;
     }
 }
@@ -114,7 +124,7 @@ static int check_steps(const struct checker *k, const struct amp_cfg_section *ne
     if (n_scales >= n_steps) return 0; /* Darknet does not read the surplus */
     return fail(k, scales->line,
                 "scales=%.80s in %s: %d numbers; allowed: at least %d, one for each of steps=",
-                scales->value, net->name, n_scales, n_steps);
+                scales->written, net->name, n_scales, n_steps);
 }
 
 static int check_policy(const struct checker *k, const struct amp_cfg_section *net)
@@ -132,7 +142,7 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");
     if (!strcmp(e->value, "step") && step && amp_cfg_int(net, "step", 1) < 1)
-        return fail(k, step->line, "step=%s in %s: allowed: at least 1", step->value, net->name);
+        return fail(k, step->line, "step=%s in %s: allowed: at least 1", step->written, net->name);
     return 0;
 }
 
@@ -182,8 +192,8 @@ static bool is_number(const struct amp_cfg_entry *e)
     return kind != AMP_CFG_UNKNOWN && kind != AMP_CFG_WORD;
 }
 
-/* Darknet reads the number in front of a remark. A word would be read with the remark, and is an
- * error elsewhere. The first is enough to make the point. */
+/* Darknet reads the numbers in front of a remark. A word would be read with the remark, and a list
+ * with the remark's commas; both are errors elsewhere. The first is enough to make the point. */
 static void note_remark(const struct checker *k)
 {
     for (int i = 0; i < k->cfg->n_sections; i++)

@@ -20,7 +20,8 @@
  * train. */
 static int read_activation(struct describer *d, struct amp_layer_desc *l, const char *def)
 {
-    const char *name = amp_cfg_string(d->section, "activation", def);
+    const struct amp_cfg_entry *e = amp_cfg_find(d->section, "activation");
+    const char *name = e ? e->value : def;
     if (amp_activation_from_name(name, &l->activation)) return 0;
     if (d->strict)
         return amp_desc_fail(
@@ -28,7 +29,7 @@ static int read_activation(struct describer *d, struct amp_layer_desc *l, const 
             "activation=%s: this Darknet does not know it and would train ReLU instead; allowed: "
             "logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, loggy, stair, hardtan, "
             "lhtan, selu%s",
-            name, amp_cfg_remark_hint(name));
+            e ? e->written : def, amp_cfg_remark_hint(name));
     l->activation = AMPK_RELU;
     return 0;
 }
@@ -103,7 +104,7 @@ static int read_sources(struct describer *d, struct amp_layer_desc *l, const cha
             return amp_desc_fail(
                 d, e->line,
                 "%s=%s in %s: entry %d is layer %d, allowed are the layers before it, 0 to %d", key,
-                e->value, d->section->name, i + 1, index, d->index - 1);
+                e->written, d->section->name, i + 1, index, d->index - 1);
         l->sources[l->n_sources++] = index;
         p = strchr(p, ',');
         if (p) p++;
@@ -375,7 +376,7 @@ static int describe_route(struct describer *d, struct amp_layer_desc *l)
             "groups=%s in [route]: this Darknet ignores it and would train another "
             "network; remove the key, or "
             "use a cfg made for this Darknet",
-            groups->value);
+            groups->written);
     if (read_sources(d, l, "layers")) return -1;
     /* Sources of different size give a flat vector, as in Darknet. */
     const struct amp_layer_desc *first = &d->net->layers[l->sources[0]];

@@ -61,7 +61,7 @@ int amp_desc_check_integers(struct describer *d)
         const struct amp_cfg_entry *e = amp_cfg_find(d->section, keys[i]);
         long value = e ? strtol(e->value, NULL, 10) : 0;
         if (value > AMP_MAX_INTEGER || value < -AMP_MAX_INTEGER)
-            return amp_desc_fail(d, e->line, "%s=%s in %s: allowed is up to %d", e->key, e->value,
+            return amp_desc_fail(d, e->line, "%s=%s in %s: allowed is up to %d", e->key, e->written,
                                  d->section->name, AMP_MAX_INTEGER);
     }
     return 0;

@@ -1,5 +1,5 @@
-/* Decides how far two words are apart, how JSON values are written, and when a progress line is
- * due. It must not know what the words, values and work are. */
+/* Decides how far two words are apart, how notes and JSON values are written, and when a progress
+ * line is due. It must not know what the words, values and work are. */
 #define _GNU_SOURCE
 #include "text.h"
 
@@ -66,6 +66,17 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
         fewest = edits;
     }
     return nearest;
+}
+
+/* ---- notes ---- */
+
+void amp_notes_print(const char *notes, FILE *f)
+{
+    while (*notes) {
+        size_t length = strcspn(notes, "\n");
+        fprintf(f, "darknet-amp: %.*s\n", (int)length, notes);
+        notes += length + (notes[length] == '\n');
+    }
 }
 
 /* ---- JSON ---- */

@@ -1,4 +1,4 @@
-/* Text for people and for programs: the word that was meant, JSON values, progress lines. */
+/* Text for people and for programs: the word that was meant, notes, JSON values, progress lines. */
 #ifndef AMP_TEXT_H
 #define AMP_TEXT_H
 
@@ -16,6 +16,11 @@ const char *amp_nearest_word(const char *word, const char *const *known, size_t 
 
 /* The number of such edits that turn a into b; AMP_WORDS_FAR_APART if one of them is that long. */
 int amp_word_edits(const char *a, const char *b);
+
+/* ---- notes ---- */
+
+/* Prints each line of notes with "darknet-amp: " in front, also a last one without a newline. */
+void amp_notes_print(const char *notes, FILE *);
 
 /* ---- JSON values; the caller writes the object around them ---- */
 

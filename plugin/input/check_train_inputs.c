@@ -89,14 +89,31 @@ static void check_key(struct checker *k, const struct amp_cfg_entry *e)
         fprintf(k->warn, "warning: %s\n", message);
 }
 
+/* Words for the end of a message if the value holds a remark, else "". In a path, a # that follows
+ * no blank is a part of the name. */
+static const char *remark_hint(const struct amp_cfg_entry *e)
+{
+    const char *p = e->written;
+    while ((p = strpbrk(p, " \t")))
+        if (*++p == '#' || *p == ';') return amp_cfg_remark_hint(e->value);
+    return "";
+}
+
+/* The keys that the checks below read. A remark spoils their values, and the fault names it. */
+static bool is_checked(const char *key)
+{
+    return !strcmp(key, "classes") || !strcmp(key, "names") || !strcmp(key, "train") ||
+           !strcmp(key, "backup");
+}
+
 /* Warns of blanks inside a value: Darknet drops them, so a folder "my data" becomes "mydata". */
 static void check_blanks(const struct amp_cfg_file *data, FILE *warn)
 {
     for (int i = 0; i < data->sections[0].n_entries; i++) {
         const struct amp_cfg_entry *e = &data->sections[0].entries[i];
-        if (strpbrk(e->written, " \t"))
-            fprintf(warn, "warning: %s:%d: %s=%s: Darknet drops blanks and reads %s\n", data->path,
-                    e->line, e->key, e->written, e->value);
+        if (strpbrk(e->written, " \t") && !(*remark_hint(e) && is_checked(e->key)))
+            fprintf(warn, "warning: %s:%d: %s=%s: Darknet drops blanks and reads %s%s\n",
+                    data->path, e->line, e->key, e->written, e->value, remark_hint(e));
     }
 }
 
@@ -107,12 +124,13 @@ static void check_keys(struct checker *k)
     if (k->warn) check_blanks(k->data, k->warn);
 }
 
-/* Returns "" if the data file has the key, else words for the end of a message about Darknet's
- * default. The text holds until the next call. */
-static const char *said_of_default(const struct amp_cfg_file *data, const char *key)
+/* Words for the end of a message about the key's value: that it is Darknet's default, or that it
+ * holds a remark; else "". The text holds until the next call. */
+static const char *explain_value(const struct amp_cfg_file *data, const char *key)
 {
     static _Thread_local char text[PATH_MAX + 100];
-    if (amp_cfg_find(&data->sections[0], key)) return "";
+    const struct amp_cfg_entry *e = amp_cfg_find(&data->sections[0], key);
+    if (e) return remark_hint(e);
     snprintf(text, sizeof text, " (%s has no %s= line: this is Darknet's default)", data->path,
              key);
     return text;
@@ -163,8 +181,8 @@ static int read_classes(struct checker *k)
     errno = 0;
     long classes = strtol(e->value, &end, 10);
     if (!*end && !errno && classes >= 1 && classes <= INT_MAX) return (int)classes;
-    fault(k, "%s:%d: classes=%.80s; allowed: a whole number, at least 1", k->data->path, e->line,
-          e->value);
+    fault(k, "%s:%d: classes=%.80s; allowed: a whole number, at least 1%s", k->data->path, e->line,
+          e->written, amp_cfg_remark_hint(e->value));
     return 0;
 }
 
@@ -174,8 +192,8 @@ static void check_names(struct checker *k, int classes)
     if (!e) return;
     int names = count_names(e->value);
     if (names < 0)
-        fault(k, "%s:%d: names=%s: %s", k->data->path, e->line, e->value,
-              amp_text_unreadable(e->value));
+        fault(k, "%s:%d: names=%s: %s%s", k->data->path, e->line, e->value,
+              amp_text_unreadable(e->value), remark_hint(e));
     else if (classes && names != classes)
         fault(k, "%s:%d: names=%s: has %d names, but there are %d classes", k->data->path, e->line,
               e->value, names, classes);
@@ -308,7 +326,7 @@ static void check_room(struct checker *k, const char *folder)
     memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);
     if (amp_folder_check(folder, bytes, twice ? 2 * files : files, what[twice][files - 1], err,
                          sizeof err))
-        fault(k, "backup %s%s", err, said_of_default(k->data, "backup"));
+        fault(k, "backup %s%s", err, explain_value(k->data, "backup"));
 }
 
 static void check_backup(struct checker *k)
@@ -320,16 +338,16 @@ static void check_backup(struct checker *k)
 
 /* ---- images ---- */
 
-/* A missing list is told here only if its name is Darknet's default, which needs explaining;
- * amp_train_list_check tells the rest. */
+/* A missing list is told here only if its name needs explaining; amp_train_list_check tells the
+ * rest. */
 static void check_list(struct checker *k, int classes)
 {
     struct amp_train_list list;
     const char *path = amp_cfg_string(&k->data->sections[0], "train", "data/train.list");
-    const char *by_default = said_of_default(k->data, "train");
-    const char *why = *by_default ? amp_text_unreadable(path) : NULL;
+    const char *explanation = explain_value(k->data, "train");
+    const char *why = *explanation ? amp_text_unreadable(path) : NULL;
     if (why) {
-        fault(k, "image list %s: %s%s", path, why, by_default);
+        fault(k, "image list %s: %s%s", path, why, explanation);
         return;
     }
     amp_train_list_check(path, classes, k->progress, &list, tell, k);

@@ -261,6 +261,32 @@ def check_refusals(folder):
     assert run(folder, "amp").stderr.count("amp check DATA CFG") == 1
 
 
+def check_notes(folder):
+    """Of the user's cfg, whether mixed precision is on there or not; none of the cfgs that are compared."""
+    cfg = (folder / "toy.cfg").read_text()
+    # Without mixed_precision=1 training would say of loss_scale_min that it has no effect.
+    with_keys(folder, "loss_scale_min=1\nauthor=me\n")
+    edited = (folder / "toy.cfg").read_text().replace("stride=2\n", "stride=2 # x\n", 1)
+    for text in (edited, edited.replace("mixed_precision=1\n", "", 1),
+                 edited.replace("mixed_precision=1\n", "mixed_precision=0\n", 1)):
+        (folder / "toy.cfg").write_text(text)
+        lines = text.splitlines()
+        said = run(folder, "amp", "check", "toy.data", "toy.cfg")
+        assert said.returncode == 0 and "/proc/self/fd" not in said.stderr, said.stderr
+        toyset.check_notes(
+            said.stderr,
+            "toy.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect"
+            % (lines.index("author=me") + 1),
+            "toy.cfg:%d: stride=2 # x in [convolutional]: Darknet reads 2; put the remark on its own line"
+            % (lines.index("stride=2 # x") + 1))
+    # A fault that only mixed precision has names the user's file and line, too.
+    (folder / "toy.cfg").write_text(text.replace("loss_scale_min=1\n", "bacth=4\n"))
+    said = run(folder, "amp", "check", "toy.data", "toy.cfg")
+    where = "error: toy.cfg:%d: bacth=4 in [net]: unknown key" % (lines.index("loss_scale_min=1") + 1)
+    assert said.returncode == 1 and where in said.stderr, said.stderr
+    (folder / "toy.cfg").write_text(cfg)
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         keys = "mixed_precision=1\nseed=1\namp_log=log"
@@ -272,6 +298,7 @@ def main():
         check_section_that_says_otherwise(folder)
         check_fixed_scale(folder)
         check_dtypes(folder)
+        check_notes(folder)
         check_dropout(folder)
         check_later_batches(Path(root))
         check_hopeless(folder)

@@ -173,6 +173,9 @@ AMP_TEST(data_file_faults)
     check_refused("set.data", "names=set.names\nvalid=set.list\n", "set.data: no key \"classes\"");
     check_refused("set.data", "names=set.names\nvalid=set.list\nclasses=two\n",
                   "set.data:3: classes=two: must be a whole number from 1");
+    check_refused("set.data", "names=set.names\nvalid=set.list\nclasses=2 # two\n",
+                  "set.data:3: classes=2 # two: must be a whole number from 1 to 2147483647 (a "
+                  "remark is not allowed after a value: put it on a line of its own)");
     check_refused("set.data", "classes=0\nnames=set.names\nvalid=set.list\n",
                   "set.data:1: classes=0");
     check_refused("set.data", "classes=3\nnames=set.names\nvalid=set.list\n",

@@ -11,6 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
 SECONDS = 2  # of processor time, so that a busy machine does not fail the test
 BYTES = 1 << 29  # no weights, no activations: yolo9000 alone has 1 GiB of weights
 
@@ -107,6 +110,12 @@ def main():
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")
             done = run(program, folder, folder / "on.cfg")
             assert done.returncode == 0 and (off in done.stderr) == told, done
+            (folder / "on.cfg").write_text(net + keys + "author=me\nlearning_rate=0\n[conv]\n")
+            line = 5 + bool(keys)
+            toyset.check_notes(
+                run(program, folder, "on.cfg").stderr,
+                "on.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect" % line,
+                "on.cfg:%d: learning_rate=0 in [net]: the weights will not change" % (line + 1))
         done = run(program, folder, folder / "missing.cfg")
         assert done.returncode == 1 and "missing.cfg" in done.stderr, done
         with open("/dev/full", "w") as full:

@@ -147,6 +147,18 @@ def check_left_fp16(folder):
     assert layers[0]["mixed"]["backward_seconds"] > 0, "a skipped step was counted"
 
 
+def check_notes(folder):
+    """Of the user's cfg, not of those that are timed, which have a learning rate of 0."""
+    net = "[net]\nbatch=4\nheight=8\nwidth=8\nchannels=3\n%sauthor=me\n[conv]\nfilters=8 # x\n"
+    for mixed in (True, False):
+        (folder / "noted.cfg").write_text(net % ("mixed_precision=1\n" if mixed else ""))
+        said = profile(folder, "noted.cfg").stderr
+        assert "/proc/self/fd" not in said, said
+        toyset.check_notes(
+            said, "noted.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect" % (6 + mixed),
+            "noted.cfg:%d: filters=8 # x in [conv]: Darknet reads 8; put the remark on its own line" % (8 + mixed))
+
+
 def main():
     with tempfile.TemporaryDirectory() as root:
         folder = toyset.make(Path(root) / "toy", net_keys="mixed_precision=1\namp_log=log\nseed=1")
@@ -158,6 +170,7 @@ def main():
         check_without_fp32(folder)
         check_no_loss(folder)
         check_left_fp16(folder)
+        check_notes(folder)
         for args, said in (((), "needed: CFG"), (("none.cfg",), "none.cfg"),
                            (("toy.cfg", "other.cfg"), 'unexpected word "other.cfg"')):
             refused = run(folder, "profile", *args)

@@ -137,6 +137,22 @@ def check_rate_marks(root):
     assert len(marks) == 2 and "0.1" in marks[0] and "0.25" in marks[1], marks
 
 
+def check_notes(root):
+    """Of the user's cfg, not of the one that is measured with."""
+    folder = make(root / "notes", "mixed_precision=1\nauthor=me", max_batches=8)
+    edit(folder / "toy.cfg", "stride=2\n", "stride=2 # x\n")
+    edit(folder / "toy.cfg", "burn_in=10", "burn_in=4")
+    lines = (folder / "toy.cfg").read_text().splitlines()
+    told = train(folder, "-map", "-map_every", "4")
+    assert LINE.findall(told.stdout) and "/proc/self/fd" not in told.stderr, told
+    toyset.check_notes(
+        told.stderr,
+        "toy.cfg:%d: author=me in [net]: nobody reads this key here, it has no effect"
+        % (lines.index("author=me") + 1),
+        "toy.cfg:%d: stride=2 # x in [convolutional]: Darknet reads 2; put the remark on its own line"
+        % (lines.index("stride=2 # x") + 1))
+
+
 def check_going_on(folder):
     """The best so far outlives the process; -clear begins anew."""
     record, weights = folder / "backup" / "toy_best.json", folder / "backup" / "toy_best.weights"
@@ -232,6 +248,7 @@ def main():
         plain, mixed = check_runs(Path(root))
         check_burn_in(Path(root))
         check_rate_marks(Path(root))
+        check_notes(Path(root))
         check_going_on(plain)
         check_best_is_resumed(mixed)
         check_open_files(Path(root))

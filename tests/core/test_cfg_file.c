@@ -1,8 +1,10 @@
 /* The cfg reader against what Darknet's read_cfg does, and its errors. */
+#define _GNU_SOURCE
 #include "plugin/core/cfg.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -161,6 +163,33 @@ AMP_TEST(files)
     CHECK(strstr(err, "larger than 16 MiB"));
     unlink(path);
     rmdir(dir);
+}
+
+AMP_TEST(a_variant_is_told_from_the_users_files)
+{
+    static const char text[] = "[net]\nbatch=4 # images\nwidth=8\n[conv]\nsize = 3\n";
+    const struct amp_cfg_key keys[] = {{"batch", "1", 0}, {"width", NULL, 0}};
+    struct amp_cfg_variant variant;
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, sizeof text - 1, err, sizeof err);
+    REQUIRE(file != NULL);
+    REQUIRE(!amp_cfg_variant_open(&variant, file, keys, 2, err, sizeof err));
+    amp_cfg_free(file);
+    CHECK(amp_cfg_is_variant(variant.path));
+    file = amp_cfg_read(variant.path, err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(file->n_sections, 2);
+    CHECK_INT(file->sections[0].n_entries, 1);
+    CHECK_STR(amp_cfg_string(file->sections, "batch", ""), "1");
+    amp_cfg_free(file);
+    amp_cfg_variant_close(&variant);
+    CHECK(!amp_cfg_is_variant(variant.path));
+    CHECK(!amp_cfg_is_variant("/proc/self/exe"));
+    CHECK(!amp_cfg_is_variant("a.cfg"));
+    int fd = memfd_create("another", MFD_CLOEXEC);
+    REQUIRE(fd >= 0);
+    snprintf(variant.path, sizeof variant.path, "/proc/self/fd/%d", fd);
+    CHECK(!amp_cfg_is_variant(variant.path));
+    close(fd);
 }
 
 AMP_TEST_MAIN

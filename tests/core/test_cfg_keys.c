@@ -223,6 +223,28 @@ AMP_TEST(values_that_train_something_else)
                 "");
 }
 
+static void check_structure(const char *text, const char *message)
+{
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    err[0] = '\0';
+    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
+    CHECK_STR(err, message);
+    amp_cfg_free(file);
+}
+
+static void check_names_remark(const char *list)
+{
+    char text[64], begin[64];
+    snprintf(text, sizeof text, "[net]\n[yolo]\nnum=2\n%s\n", list);
+    snprintf(begin, sizeof begin, "a.cfg:4: %s in [yolo]: ", list);
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), -1);
+    CHECK(!strncmp(err, begin, strlen(begin)) && strstr(err, "a remark is not allowed"));
+    amp_cfg_free(file);
+}
+
 AMP_TEST(odd_values_are_told)
 {
     check_note("[net]\nlearning_rate=0\n",
@@ -235,16 +257,16 @@ AMP_TEST(odd_values_are_told)
                "a.cfg:2: steps=1, 2 # of 3 in [net]: Darknet reads 1,2; put the remark on its "
                "own line\n");
     check_note("[net]\nauthor=me # and you\n#batch=1 # one\n", "");
-}
-
-static void check_structure(const char *text, const char *message)
-{
-    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
-    REQUIRE(file != NULL);
-    err[0] = '\0';
-    CHECK_INT(amp_cfg_values_check(file, err, sizeof err), *message ? -1 : 0);
-    CHECK_STR(err, message);
-    amp_cfg_free(file);
+    /* Darknet counts commas, and would read one more step with a scale of 0. */
+    check_structure("[net]\npolicy=steps\nsteps=2,4 # then, slowly\nscales=.1,.1 # both, tenth\n",
+                    "a.cfg:3: steps=2,4 # then, slowly in [net]: Darknet takes a comma of the "
+                    "remark for one of the list (a remark is not allowed after a value: put it on "
+                    "a line of its own)");
+    check_names_remark("anchors=3,3, 9,9 # w,h");
+    check_names_remark("mask=0,1 #2,3");
+    check_names_remark("mask=0 # a # b,");
+    check_structure("[net]\nbatch=4 # images, each\n[yolo]\nnum=2\nanchors=3,3, 9,9 # w and h\n",
+                    "");
 }
 
 /* Darknet reads as many scales as there are steps. */
@@ -267,6 +289,11 @@ AMP_TEST(values_are_told_as_written)
                     "a.cfg:2: batch=4 x # on in [net]: \"4 x # on\"; allowed: a whole number of "
                     "32 bits (a remark is not allowed after a value: put it on a line of its "
                     "own)");
+    check_structure("[net]\npolicy=steps\nsteps=1, 2, 3\nscales=.1, .2\n",
+                    "a.cfg:4: scales=.1, .2 in [net]: 2 numbers; allowed: at least 3, one for each "
+                    "of steps=");
+    check_structure("[net]\npolicy=step\nstep=0 # off\n",
+                    "a.cfg:3: step=0 # off in [net]: allowed: at least 1");
     check_misspelt("[net]\nBatch = 8 # on\t\n",
                    "a.cfg:2: Batch=8 # on in [net]: unknown key; did you mean batch?");
 }

@@ -315,6 +315,11 @@ AMP_TEST(what_this_darknet_would_replace_is_an_error)
                 "a.cfg:8: activation=mish: this Darknet does not know it and would train ReLU "
                 "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
                 "loggy, stair, hardtan, lhtan, selu");
+    check_fails("[convolutional]\nactivation = leaky # x\n",
+                "a.cfg:8: activation=leaky # x: this Darknet does not know it and would train ReLU "
+                "instead; allowed: logistic, relu, relie, linear, ramp, tanh, plse, leaky, elu, "
+                "loggy, stair, hardtan, lhtan, selu (a remark is not allowed after a value: put it "
+                "on a line of its own)");
     check_fails("[conv]\n[scale_channels]\nfrom=-1\n",
                 "a.cfg:8: [scale_channels]: this Darknet has no such layer; it would leave it "
                 "empty");
@@ -402,6 +407,9 @@ AMP_TEST(impossible_sources_are_errors)
     check_fails("[conv]\n[route]\nlayers=1\n",
                 "a.cfg:9: layers=1 in [route]: entry 1 is layer 1, allowed are the layers before "
                 "it, 0 to 0");
+    check_fails("[conv]\n[route]\nlayers = -1, 1\n",
+                "a.cfg:9: layers=-1, 1 in [route]: entry 2 is layer 1, allowed are the layers "
+                "before it, 0 to 0");
     check_fails("[conv]\n[conv]\n[shortcut]\nfrom=0,1\n",
                 "a.cfg:10: from= in [shortcut]: this Darknet adds exactly one layer, 2 are given");
     check_fails("[conv]\n[crop]\ncrop_width=16\ncrop_height=24\n[shortcut]\nfrom=0\n",

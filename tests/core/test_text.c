@@ -1,5 +1,5 @@
-/* Which known word a misspelt one is taken for; values of JSON, whose special characters are
- * escaped and which has no inf or NaN; and the progress line. */
+/* Which known word a misspelt one is taken for; notes line by line; values of JSON, whose special
+ * characters are escaped and which has no inf or NaN; and the progress line. */
 #include "plugin/core/text.h"
 
 #include <math.h>
@@ -109,6 +109,24 @@ AMP_TEST(json_numbers)
     CHECK_STR(number_of(-INFINITY, 9), "null");
     CHECK_STR(number_of(NAN, AMP_JSON_EXACT), "null");
     CHECK(strtod(number_of(1. / 3, AMP_JSON_EXACT), NULL) == 1. / 3);
+}
+
+/* ---- notes ---- */
+
+static const char *printed(const char *notes)
+{
+    FILE *f = begin();
+    amp_notes_print(notes, f);
+    fclose(f);
+    return text;
+}
+
+AMP_TEST(each_note_has_its_own_prefix)
+{
+    CHECK_STR(printed(""), "");
+    CHECK_STR(printed("one\n"), "darknet-amp: one\n");
+    CHECK_STR(printed("one\ntwo\n"), "darknet-amp: one\ndarknet-amp: two\n");
+    CHECK_STR(printed("one\ncut of"), "darknet-amp: one\ndarknet-amp: cut of\n");
 }
 
 /* ---- progress ---- */

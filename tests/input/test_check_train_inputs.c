@@ -489,6 +489,34 @@ AMP_TEST(blanks_in_the_data_file)
     CHECK_STR(out, "");
 }
 
+/* One message each, which names the cause. */
+AMP_TEST(remarks_in_the_data_file)
+{
+#define HINT " (a remark is not allowed after a value: put it on a line of its own)"
+    start();
+    check_bad_data("classes=2", "classes=2 # two",
+                   "a.data:1: classes=2 # two; allowed: a whole number, at least 1" HINT);
+    CHECK_STR(out, "");
+    check_bad_data("names=two.names", "names=two.names # both",
+                   "a.data:4: names=two.names#both: No such file or directory" HINT);
+    CHECK_STR(out, "");
+    check_bad_data("train=train.txt", "train=train.txt ; all",
+                   "image list train.txt;all: No such file or directory" HINT);
+    CHECK_STR(out, "");
+    check_bad_data("backup=backup", "backup=backup # here",
+                   "backup folder backup#here: No such file or directory" HINT);
+    CHECK_STR(out, "");
+    /* Training does not read it. */
+    put_replaced("a.data", good_data, "absent.txt", "absent.txt # not yet");
+    check_good();
+    CHECK_STR(out, "warning: a.data:3: valid=absent.txt # not yet: Darknet drops blanks and reads "
+                   "absent.txt#notyet" HINT "\n");
+    /* No remark. */
+    check_bad_data("names=two.names", "names=#2/two.names",
+                   "a.data:4: names=#2/two.names: No such file or directory");
+#undef HINT
+}
+
 AMP_TEST(backup_folder)
 {
     start();
