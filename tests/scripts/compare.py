@@ -398,7 +398,7 @@ def check_page(folder):
     parser = Outside()
     parser.feed(text)
     assert parser.found == [] and "<!--" not in text and "url(" not in text, parser.found
-    assert text.count("data:image/jpeg;base64,") == 4
+    assert text.count("data:image/jpeg;base64,") == 5
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if not browser:
         print("SKIPPED the page in a browser: chromium is not here")
