@@ -17,7 +17,7 @@ set_up() {
     shift
     command -v dpkg-query >/dev/null || fail "this script needs Debian 12 or Ubuntu 24.04, or later"
     install_missing build-essential cmake pkg-config dpkg-dev xz-utils patch ca-certificates \
-        libopencv-dev libdnnl-dev libxxhash-dev python3 python3-numpy python3-pil "$@" || exit 1
+        libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 python3-numpy python3-pil "$@" || exit 1
     cd "$root"
     echo "== Darknet's source"
     scripts/get-darknet.sh

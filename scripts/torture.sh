@@ -76,7 +76,7 @@ run_test() {
 }
 
 torture() {
-    install_missing build-essential cmake pkg-config libopencv-dev libdnnl-dev libxxhash-dev python3 patch xz-utils
+    install_missing build-essential cmake pkg-config libopencv-dev libdnnl-dev libjpeg-dev libxxhash-dev python3 patch xz-utils
     scripts/get-darknet.sh
     build cpu
     end=$(($(date +%s) + minutes * 60)) rounds=0

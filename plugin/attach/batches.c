@@ -7,9 +7,11 @@
  * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a
  * row came from. So each image is loaded as a batch of one, and the rows are joined. */
 
+#define _GNU_SOURCE
 #include "batches.h"
 
 #include "amp.h"
+#include "detection.h"
 #include "images.h"
 #include "interposed.h"
 #include "seed.h"
@@ -17,10 +19,12 @@
 #include "staging.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <time.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
@@ -30,6 +34,7 @@ struct batch {
     size_t iteration;
     int n;
     char **names;         /* the images' file names; strings of the caller */
+    double loaded;        /* when it was */
     float **_Atomic rows; /* tells which batch is freed; NULL until it is loaded */
     atomic_int owners;
 };
@@ -38,11 +43,13 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
+    bool fast; /* by detection.c, as far as it can */
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
     data *images;                /* one batch of one row for each image */
     float **rows[2];             /* of the batch: X and y */
-    pthread_t *threads;          /* beside the one of load_batch */
+    pthread_t *threads;          /* beside the one of load_batch, which loads too */
+    int extra;                   /* of them */
     atomic_int next;
 };
 
@@ -53,6 +60,7 @@ static _Thread_local struct {
     bool seeded;
     uint64_t seed;
     struct batch *held; /* oldest first */
+    double waits_since; /* when the thread had done all but wait for images; 0: not yet */
 } feed;
 
 /* NULL too if the network is only seeded: then it has no session. */
@@ -66,6 +74,14 @@ static void *allocate(size_t n, size_t size)
     void *p = calloc(n, size);
     if (!p) amp_fail("out of memory while loading a batch: lower batch");
     return p;
+}
+
+/* Seconds, monotonic. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- the batches in hand ---- */
@@ -135,6 +151,7 @@ void amp_batches_follow(const network *net, const uint64_t *seed)
     /* Counted once per thread that trains, so that several threads do not cancel each other. */
     if ((net != NULL) != (feed.net != NULL)) amp_images_refuse(net != NULL);
     feed.net = net;
+    feed.waits_since = 0;
     amp_staging_start();
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
@@ -173,7 +190,7 @@ static void load_one(struct job *job, int k)
     one.m = one.n = 1;
     one.d = &job->images[k];
     amp_images_loading(true);
-    AMP_USE(load_data_blocking)(one);
+    if (!job->fast || !amp_detection_load(&one)) AMP_USE(load_data_blocking)(one);
     amp_images_loading(false);
     amp_seed_use(NULL);
     if (!job->staging) return;
@@ -217,20 +234,32 @@ static void deliver(struct job *job)
                           .X = join_rows(job, job->rows[0], offsetof(data, X)),
                           .y = join_rows(job, job->rows[1], offsetof(data, y))};
     if (job->staging) amp_staging_close(job->staging, job->args.d->X.vals);
+    job->batch->loaded = now();
     job->batch->rows = job->args.d->X.vals;
 }
 
-/* The job's own thread loads too. */
-static int extra_threads(const load_args *args)
+/* The cores that this process may use. */
+static int count_cores(void)
 {
-    int extra = (args->threads < args->n ? args->threads : args->n) - 1;
-    return extra > 0 ? extra : 0;
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
+
+/* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
+ * memory; so without a key there are no more than that. */
+static int thread_count(const load_args *args)
+{
+    const struct amp_session *s = amp_batches_session();
+    int wanted = s ? s->options.loader_threads : args->threads, threads = args->threads;
+    if (threads > 1 && wanted > 0) threads = wanted;
+    if (threads > 1 && !wanted && threads > count_cores()) threads = count_cores();
+    return threads < args->n ? threads : args->n;
 }
 
 static void *load_batch(void *p)
 {
     struct job *job = p;
-    int extra = extra_threads(&job->args), started = 0;
+    int extra = job->extra, started = 0;
     /* If no more threads can be started (ulimit -u), fewer of them load the same batch. */
     while (started < extra && !pthread_create(&job->threads[started], NULL, work, job))
         started++;
@@ -301,6 +330,24 @@ static struct amp_staging *stage(const load_args *args)
     return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
 
+/* For the summary, if training waits for images. */
+static const char *faster_loading(const load_args *args)
+{
+    const struct amp_session *s = amp_batches_session();
+    if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
+        return "amp_loader=fast loads JPEGs several times as fast";
+    if (thread_count(args) < count_cores() && thread_count(args) < args->n)
+        return "raise amp_loader_threads: it is less than the number of cores";
+    return "smaller image files load faster, and more cores load more";
+}
+
+/* Only with mixed_precision=1: with seed=N alone, images stay Darknet's to the bit. */
+static bool loads_fast(const load_args *args)
+{
+    const struct amp_session *s = amp_batches_session();
+    return s && s->options.loader == AMP_LOADER_FAST && args->type == DETECTION_DATA;
+}
+
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
@@ -310,18 +357,36 @@ static pthread_t load_by_image(load_args args)
     job->args = args;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
+    job->fast = loads_fast(&args);
+    if (amp_batches_session()) amp_batches_session()->log.feeding = faster_loading(&args);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
     for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
-    job->threads = allocate((size_t)extra_threads(&args) + 1, sizeof *job->threads);
+    job->extra = thread_count(&args) - 1;
+    if (job->extra < 0) job->extra = 0;
+    job->threads = allocate((size_t)job->extra + 1, sizeof *job->threads);
     /* The stream of the training thread starts anew here (seed.h). */
     amp_seed_between_steps();
     return start_loading(load_batch, job);
 }
 
 /* ---- Darknet's functions ---- */
+
+/* A trainer joins the thread that loads a batch, and asks for the next one before it trains. So the
+ * newest batch in hand has been waited for. */
+static void count_waiting(void)
+{
+    struct amp_session *s = amp_batches_session();
+    const struct batch *newest = feed.held;
+    while (newest && newest->next)
+        newest = newest->next;
+    if (!s || !newest || !newest->rows || !(feed.waits_since > 0)) return;
+    if (newest->loaded <= feed.waits_since) return;
+    amp_log_waited(&s->log, newest->loaded - feed.waits_since);
+    feed.waits_since = newest->loaded;
+}
 
 /* True for loads that draw their images at random, one by one. Others have no rows that stand for
  * single images. */
@@ -375,6 +440,7 @@ static void *load_as_darknet(void *p)
 
 pthread_t amp_batches_load(load_args args)
 {
+    count_waiting();
     if (feed.net && is_by_image(&args)) return load_by_image(args);
     tell_what_ignores_the_seed(&args);
     load_args *own = allocate(1, sizeof *own);
@@ -445,4 +511,5 @@ void amp_iteration_ended(void)
     network *net = trained.net;
     trained.net = NULL;
     if (net && listener.call) listener.call(net, trained.loss, listener.user);
+    if (net) feed.waits_since = now();
 }

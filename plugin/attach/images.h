@@ -13,6 +13,7 @@
 #define AMP_IMAGES_H
 
 #include "darknet.h"
+#include "plugin/images/jpeg.h"
 
 #include <stdbool.h>
 
@@ -21,6 +22,9 @@
 void amp_images_refuse(bool);
 /* The calling thread begins (true) or ends loading images of a batch with their labels. */
 void amp_images_loading(bool);
+
+/* The pixels of a JPEG that is read without Darknet; NULL: Darknet must read the file. */
+const struct amp_pixels *amp_image_read_jpeg(char *filename, struct amp_jpeg_memory *);
 
 /* ---- in the places of Darknet's functions ---- */
 

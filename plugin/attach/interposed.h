@@ -5,8 +5,7 @@
  *   AMP_REAL(parse_network_cfg)(file)                                  calls Darknet's
  *   AMP_USE(rand_uniform)(0, 1), *AMP_USE(gpu_index)                   a name that stays Darknet's
  *
- * To add one, add a line here, and to interposed.c what happens in its place. Every name is
- * declared by one of Darknet's headers. The plugin never refers to Darknet in another way:
+ * To add one, add a line here, and to interposed.c what happens in its place. The plugin never refers to Darknet in another way:
  * libdarknet may be loaded where the linker does not look (a ctypes library is RTLD_LOCAL), and
  * libdarknet_amp.so is linked with --no-undefined to make sure.
  *
@@ -78,10 +77,12 @@
     X(backward_lstm_layer)                                                                         \
     X(basecfg)                                                                                     \
     X(backward_network)                                                                            \
+    X(fill_truth_detection)                                                                        \
     X(forward_network)                                                                             \
     X(gpu_index)                                                                                   \
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
+    X(rand_scale)                                                                                  \
     X(rand_uniform)
 
 #ifdef GPU

@@ -15,6 +15,7 @@
 #include "tensors.h"
 
 #define PROGRESS_SECONDS 10
+#define WAITING_TOO_LONG 0.1                /* share of the time */
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
 
 /* Monotonic: a corrected system clock must not spoil speeds. */
@@ -107,6 +108,15 @@ int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_si
     return -1;
 }
 
+static void print_waiting(const struct amp_log *log, double seconds)
+{
+    double share = seconds > 0 ? log->waited / seconds : 0;
+    fprintf(log->out, "mixed precision: %swaited for images %.1f %% of the time", log->who,
+            100 * share);
+    if (share > WAITING_TOO_LONG && log->feeding) fprintf(log->out, "; %s", log->feeding);
+    fputc('\n', log->out);
+}
+
 /* Also prints redone and skipped of all runs together, since progress lines and amp_log show those
  * numbers. */
 static void print_summary(struct amp_log *log, const struct amp_scaler *s)
@@ -130,6 +140,7 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
     fputc('\n', log->out);
+    print_waiting(log, seconds);
 }
 
 /* A fault that repeats is counted, not printed again: at the floor every step would print a
@@ -337,6 +348,7 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     fprintf(log->json, ", \"redone\": %lld, \"skipped\": %lld", (long long)s->redone,
             (long long)s->skipped);
     print_number(log->json, "seconds", seconds);
+    print_number(log->json, "loading_seconds", log->waiting);
     print_number(log->json, "grad_norm", numbers->grad_norm);
     write_layers(log->json, numbers);
     fputs("}\n", log->json);
@@ -352,6 +364,13 @@ void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
     log->started = log->window_start = log->last_progress = log->last_iteration = now();
 }
 
+void amp_log_waited(struct amp_log *log, double seconds)
+{
+    if (!(log->started > 0)) return; /* the first batch: the clock does not run yet */
+    log->waiting += seconds;
+    log->waited += seconds;
+}
+
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images, const struct amp_numbers *numbers)
 {
@@ -364,6 +383,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->total = total;
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
+    log->waiting = 0;
     /* Only the first of several networks prints progress, for all of them. */
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }

@@ -46,6 +46,8 @@ struct amp_log {
     double repeat_scale;
     double loss;
     size_t iteration, total;
+    double waiting, waited; /* seconds for images: in this iteration, in the run */
+    const char *feeding;    /* what would shorten the waiting; NULL: nothing is known */
 };
 
 void amp_log_start(struct amp_log *, const struct amp_net_desc *);
@@ -62,6 +64,8 @@ void amp_log_share(struct amp_log *, int place, int together, int gpu);
 
 /* A step begins: the first one starts the clock. */
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
+/* Training waited so long for the images of the coming iteration, which is part of its time. */
+void amp_log_waited(struct amp_log *, double seconds);
 /* A pass failed, and verdict says what follows. old_scale: the scale of that pass. image: path or
  * NULL. */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,

@@ -72,6 +72,7 @@ static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32"
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
+static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
@@ -151,6 +152,16 @@ static const struct amp_option_row rows[] = {
      "Every so many iterations `amp_log` also tells of every layer: largest output and delta, and "
      "the share of the delta that is zero. 0: never.",
      .kind = AMP_OPTION_COUNT, .offset = AT(log_layers), .numbers = {0, MOST}},
+    {"amp_loader", "word", "fast or darknet", "fast",
+     "What loads the images of a detector's batches. fast: JPEGs from file to input in one pass, "
+     "pixels within 5e-4 of Darknet's, the same labels; other files as Darknet loads them. "
+     "darknet: "
+     "Darknet's own code for all.",
+     .kind = AMP_OPTION_WORD, .offset = AT(loader), .words = loader_words},
+    {"amp_loader_threads", "integer", "1 to 1024", "the number of cores",
+     "How many threads load a batch. More than there are cores help where files come from a slow "
+     "disk; each has an image in memory.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads), .numbers = {1, 1024}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
      .kind = AMP_OPTION_SEED},

@@ -140,4 +140,41 @@ AMP_TEST(an_evaluation_is_not_in_the_speed)
     seconds_now = 0;
 }
 
+/* Two of ten seconds: said with its remedy. One of ten: said alone. The wait for the first batch is
+ * no training time. */
+AMP_TEST(waiting_for_images_is_said)
+{
+    for (int waits = 1; waits <= 2; waits++) {
+        struct amp_net_desc net = {.n = 0};
+        struct amp_log log;
+        char *told, *json;
+        size_t told_size, json_size;
+        seconds_now = 1000;
+        amp_log_start(&log, &net);
+        log.out = open_memstream(&told, &told_size);
+        log.json = open_memstream(&json, &json_size);
+        REQUIRE(log.out && log.json);
+        log.feeding = "buy a disk";
+        amp_log_waited(&log, 5);
+        amp_log_step(&log, &scaler);
+        iterations(&log, 1, 4);
+        for (int i = 0; i < waits; i++) {
+            amp_log_waited(&log, .75);
+            amp_log_waited(&log, .25);
+            iterations(&log, 5 + (size_t)i, 5 + (size_t)i);
+        }
+        iterations(&log, 5 + (size_t)waits, 10);
+        CHECK_SAYS(strstr(json, "{\"iteration\": 4,"), "\"loading_seconds\": 0,");
+        CHECK_SAYS(strstr(json, "{\"iteration\": 5,"), "\"loading_seconds\": 1,");
+        CHECK_SAYS(strstr(json, "{\"iteration\": 10,"), "\"loading_seconds\": 0,");
+        amp_log_close(&log, &scaler); /* closes json */
+        fclose(log.out);
+        CHECK_SAYS(told, waits == 1 ? "mixed precision: waited for images 10.0 % of the time\n"
+                                    : "waited for images 20.0 % of the time; buy a disk\n");
+        free(told);
+        free(json);
+    }
+    seconds_now = 0;
+}
+
 AMP_TEST_MAIN

@@ -1,0 +1,185 @@
+/* Decides whether a file is a JPEG that is decoded here, and to which bytes. It must not know what
+ * becomes of them. */
+#include "jpeg.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdio.h> /* jpeglib.h needs it */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <jpeglib.h>
+
+enum { APP1 = JPEG_APP0 + 1, MARKER_BYTES = 0xffff, EXIF_HEADER = 6 };
+
+/* Makes *bytes at least `needed` long; what was in it is lost. */
+static bool grow(uint8_t **bytes, size_t *capacity, size_t needed)
+{
+    if (needed <= *capacity) return true;
+    free(*bytes);
+    *bytes = malloc(needed);
+    *capacity = *bytes ? needed : 0;
+    return *bytes != NULL;
+}
+
+static bool size_pixels(struct amp_pixels *p, int w, int h)
+{
+    p->w = w;
+    p->h = h;
+    return grow(&p->bytes, &p->capacity, (size_t)w * (size_t)h * 3);
+}
+
+/* ---- EXIF: which side is up ---- */
+
+struct tiff {
+    const uint8_t *data;
+    size_t size;
+    bool big_endian;
+};
+
+/* 0 beyond the end. */
+static unsigned read_number(const struct tiff *t, size_t at, int bytes)
+{
+    unsigned value = 0;
+    if (at > t->size || t->size - at < (size_t)bytes) return 0;
+    for (int i = 0; i < bytes; i++)
+        value = value << 8 | t->data[at + (size_t)(t->big_endian ? i : bytes - 1 - i)];
+    return value;
+}
+
+/* 1 (upright) to 8, from the first directory of TIFF 6.0 data; 1 if it does not say. */
+static int orientation_in(const struct tiff *t)
+{
+    enum { MAGIC = 42, ENTRY_BYTES = 12, ORIENTATION = 0x112 };
+    if (read_number(t, 2, 2) != MAGIC) return 1;
+    size_t at = read_number(t, 4, 4);
+    unsigned entries = read_number(t, at, 2);
+    for (at += 2; entries-- > 0 && at < t->size; at += ENTRY_BYTES) {
+        if (read_number(t, at, 2) != ORIENTATION) continue;
+        unsigned value = read_number(t, at + 8, 2);
+        return value >= 1 && value <= 8 ? (int)value : 1;
+    }
+    return 1;
+}
+
+/* OpenCV looks at the first APP1 marker only, so this does too. */
+static int orientation_of(const struct jpeg_decompress_struct *jpeg)
+{
+    const struct jpeg_marker_struct *m = jpeg->marker_list;
+    while (m && m->marker != APP1)
+        m = m->next;
+    if (!m || m->data_length <= EXIF_HEADER + 2) return 1;
+    struct tiff t = {.data = m->data + EXIF_HEADER, .size = m->data_length - EXIF_HEADER};
+    bool motorola = t.data[0] == 'M' && t.data[1] == 'M';
+    if (!motorola && !(t.data[0] == 'I' && t.data[1] == 'I')) return 1;
+    t.big_endian = motorola;
+    return orientation_in(&t);
+}
+
+/* EXIF's eight ways: 5 to 8 exchange rows and columns, and then the image is mirrored. */
+static bool turn(const struct amp_pixels *from, int orientation, struct amp_pixels *to)
+{
+    bool exchange = orientation >= 5;
+    bool mirror_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+    bool mirror_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+    if (!size_pixels(to, exchange ? from->h : from->w, exchange ? from->w : from->h)) return false;
+    uint8_t *out = to->bytes;
+    for (int y = 0; y < to->h; y++)
+        for (int x = 0; x < to->w; x++, out += 3) {
+            int across = mirror_x ? to->w - 1 - x : x, down = mirror_y ? to->h - 1 - y : y;
+            size_t column = (size_t)(exchange ? down : across);
+            size_t row = (size_t)(exchange ? across : down);
+            memcpy(out, from->bytes + (row * (size_t)from->w + column) * 3, 3);
+        }
+    return true;
+}
+
+/* ---- decoding ---- */
+
+struct failure {
+    struct jpeg_error_mgr manager; /* first: libjpeg gives back its address */
+    jmp_buf back;
+};
+
+static void fail(j_common_ptr jpeg)
+{
+    longjmp(((struct failure *)jpeg->err)->back, 1);
+}
+
+/* libjpeg warns of damage that it can live with; images.c looks for that and names the file. */
+static void say_nothing(j_common_ptr jpeg)
+{
+    (void)jpeg;
+}
+
+static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
+{
+    if (!size_pixels(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
+    while (jpeg->output_scanline < jpeg->output_height) {
+        JSAMPROW row = p->bytes + (size_t)jpeg->output_scanline * (size_t)p->w * 3;
+        jpeg_read_scanlines(jpeg, &row, 1);
+    }
+    return true;
+}
+
+const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes,
+                                         struct amp_jpeg_memory *memory)
+{
+    struct jpeg_decompress_struct jpeg;
+    struct failure failure;
+    int orientation;
+    if (bytes < 3 || memcmp(file, "\xff\xd8\xff", 3) != 0) return NULL;
+    jpeg.err = jpeg_std_error(&failure.manager);
+    failure.manager.error_exit = fail;
+    failure.manager.output_message = say_nothing;
+    if (setjmp(failure.back)) {
+        jpeg_destroy_decompress(&jpeg);
+        return NULL;
+    }
+    jpeg_create_decompress(&jpeg);
+    jpeg_save_markers(&jpeg, APP1, MARKER_BYTES);
+    jpeg_mem_src(&jpeg, file, bytes);
+    jpeg_read_header(&jpeg, TRUE);
+    bool read = jpeg.num_components != 4; /* CMYK is left to OpenCV */
+    orientation = orientation_of(&jpeg);
+    jpeg.out_color_space = JCS_EXT_BGR;
+    read = read && jpeg_start_decompress(&jpeg) && read_rows(&jpeg, &memory->decoded) &&
+           jpeg_finish_decompress(&jpeg);
+    jpeg_destroy_decompress(&jpeg);
+    if (!read) return NULL;
+    if (orientation == 1) return &memory->decoded;
+    return turn(&memory->decoded, orientation, &memory->turned) ? &memory->turned : NULL;
+}
+
+/* ---- files ---- */
+
+static bool read_all(int fd, uint8_t *to, size_t bytes)
+{
+    for (ssize_t n; bytes; to += n, bytes -= (size_t)n) {
+        n = read(fd, to, bytes);
+        if (n <= 0) return false;
+    }
+    return true;
+}
+
+const struct amp_pixels *amp_jpeg_read(const char *path, struct amp_jpeg_memory *memory)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    bool read = !fstat(fd, &info) && S_ISREG(info.st_mode) &&
+                grow(&memory->file, &memory->file_capacity, (size_t)info.st_size) &&
+                read_all(fd, memory->file, (size_t)info.st_size);
+    close(fd);
+    return read ? amp_jpeg_decode(memory->file, (size_t)info.st_size, memory) : NULL;
+}
+
+void amp_jpeg_free(struct amp_jpeg_memory *memory)
+{
+    free(memory->file);
+    free(memory->decoded.bytes);
+    free(memory->turned.bytes);
+    *memory = (struct amp_jpeg_memory){0};
+}

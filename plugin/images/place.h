@@ -1,0 +1,26 @@
+/* From the bytes of an image to what the first layer reads, in one pass: what Darknet's
+ * place_image, distort_image and flip_image do one after the other (src/image.c), within 5e-4.
+ *
+ * All instruction sets give the same bits: no FMA, no sum whose order could change. */
+#ifndef AMP_PLACE_H
+#define AMP_PLACE_H
+
+#include <stdbool.h>
+
+#include "jpeg.h"
+
+/* Where an image lies on the canvas and how its colours change. */
+struct amp_placement {
+    int canvas_w, canvas_h;          /* of the result */
+    int w, h;                        /* of the image on the canvas; may be larger than it */
+    int left, top;                   /* may be negative */
+    float hue, saturation, exposure; /* added to the hue; factors of saturation and value */
+    bool flip;                       /* the canvas is mirrored at last */
+};
+
+/* Writes planes of red, green and blue, [3][canvas_h][canvas_w], in [0, 1]; where the image is not,
+ * the canvas is grey (0.5). Pixels between those of the image are bilinear; there are zeros around
+ * it. False: no memory. */
+bool amp_place(const struct amp_pixels *, const struct amp_placement *, float *canvas);
+
+#endif

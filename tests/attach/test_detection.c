@@ -1,0 +1,345 @@
+/* Detection images by the path of our own, against Darknet's on the same random stream: the same
+ * draws, labels to the bit, pixels within 5e-4, decoded bytes as OpenCV has them. */
+#define _GNU_SOURCE
+#include "tests/rig/harness.h"
+
+#include "plugin/attach/detection.h"
+#include "plugin/attach/images.h"
+#include "plugin/images/place_rows.h"
+
+#include "darknet.h"
+#include "data.h"
+#include "image.h"
+
+#include <jpeglib.h>
+#include <sys/stat.h>
+
+enum { BOXES = 7, CASES = 1000, MOST_PIXELS = 1 << 20 };
+
+static int between(int low, int high)
+{
+    return low + (int)(test_random() % (uint64_t)(high - low + 1));
+}
+
+/* ---- files ---- */
+
+static char image_path[200], label_path[200];
+
+static void name_files(const char *suffix)
+{
+    static char folder[] = "/tmp/amp-detection-XXXXXX";
+    static bool made;
+    if (!made) REQUIRE(mkdtemp(folder));
+    char sub[100];
+    for (int i = 0; i < 2; i++) {
+        snprintf(sub, sizeof sub, "%s/%s", folder, i ? "labels" : "images");
+        if (!made) REQUIRE(!mkdir(sub, 0700));
+    }
+    made = true;
+    if (*image_path) remove(image_path);
+    snprintf(image_path, sizeof image_path, "%s/images/a.%s", folder, suffix);
+    snprintf(label_path, sizeof label_path, "%s/labels/a.txt", folder);
+}
+
+/* Small and large; narrow ones too. */
+static int random_side(void)
+{
+    return (int)pow(4000, test_uniform(0, 1));
+}
+
+/* A picture with areas of one colour, greys, and noise, so that hues of all kinds occur. */
+static uint8_t *paint(int w, int h, int channels)
+{
+    size_t count = (size_t)w * (size_t)h * (size_t)channels;
+    uint8_t *bytes = malloc(count);
+    REQUIRE(bytes);
+    int kind = between(0, 3), colour = between(0, 1 << 24), step = between(1, 60);
+    for (size_t i = 0; i < count; i++) {
+        int c = (int)(i % (size_t)channels), x = (int)(i / (size_t)channels) % w;
+        bytes[i] = kind == 0   ? (uint8_t)test_random()
+                   : kind == 1 ? (uint8_t)(colour >> c * 8)
+                   : kind == 2 ? (uint8_t)(x / step * 40)
+                               : (uint8_t)((colour >> c * 8) + x * (c + 1) / step);
+    }
+    return bytes;
+}
+
+/* An APP1 marker that says which side is up. */
+static void write_orientation(struct jpeg_compress_struct *jpeg, int orientation, bool big_endian)
+{
+    uint8_t little[] = {'E', 'x', 'i', 'f', 0, 0, 'I', 'I', 42, 0, 8, 0, 0, 0,    2,
+                        0,   0,   1,   4,   0, 1, 0,   0,   0,  9, 0, 0, 0, 0x12, 1,
+                        3,   0,   1,   0,   0, 0, 0,   0,   0,  0, 0, 0, 0, 0};
+    uint8_t big[] = {'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, 42, 0, 0, 0, 8, 0,
+                     2,   1,   0,   0,   4, 0, 0,   0,   1, 0,  0, 0, 9, 1, 0x12,
+                     0,   3,   0,   0,   0, 1, 0,   0,   0, 0,  0, 0, 0, 0};
+    little[36] = big[37] = (uint8_t)orientation;
+    jpeg_write_marker(jpeg, JPEG_APP0 + 1, big_endian ? big : little, sizeof little);
+}
+
+/* colours: what libjpeg calls them; GREY and CMYK have 1 and 4. */
+static void write_jpeg(int w, int h, J_COLOR_SPACE colours)
+{
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    FILE *file = fopen(image_path, "wb");
+    REQUIRE(file);
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&jpeg);
+    jpeg_stdio_dest(&jpeg, file);
+    jpeg.image_width = (unsigned)w;
+    jpeg.image_height = (unsigned)h;
+    jpeg.input_components = colours == JCS_GRAYSCALE ? 1 : colours == JCS_CMYK ? 4 : 3;
+    jpeg.in_color_space = colours;
+    jpeg_set_defaults(&jpeg);
+    jpeg_set_quality(&jpeg, between(5, 100), TRUE);
+    if (between(0, 2) == 0) jpeg_simple_progression(&jpeg);
+    jpeg.comp_info[0].h_samp_factor = between(1, 2);
+    jpeg.comp_info[0].v_samp_factor = between(1, 2);
+    if (between(0, 5) == 0) jpeg.restart_interval = 3;
+    uint8_t *bytes = paint(w, h, jpeg.input_components);
+    jpeg_start_compress(&jpeg, TRUE);
+    if (between(0, 1)) write_orientation(&jpeg, between(0, 9), between(0, 1));
+    for (int y = 0; y < h; y++) {
+        JSAMPROW row = bytes + (size_t)y * (size_t)w * (size_t)jpeg.input_components;
+        jpeg_write_scanlines(&jpeg, &row, 1);
+    }
+    jpeg_finish_compress(&jpeg);
+    jpeg_destroy_compress(&jpeg);
+    free(bytes);
+    REQUIRE(!fclose(file));
+}
+
+static void write_ppm(int w, int h)
+{
+    FILE *file = fopen(image_path, "wb");
+    uint8_t *bytes = paint(w, h, 3);
+    REQUIRE(file);
+    fprintf(file, "P6 %d %d 255\n", w, h);
+    fwrite(bytes, 3, (size_t)w * (size_t)h, file);
+    free(bytes);
+    REQUIRE(!fclose(file));
+}
+
+static void write_labels(void)
+{
+    FILE *file = fopen(label_path, "w");
+    REQUIRE(file);
+    for (int n = between(0, BOXES + 3); n > 0; n--)
+        fprintf(file, "%d %f %f %f %f\n", between(0, 4), test_uniform(0, 1), test_uniform(0, 1),
+                test_uniform(0, 1), test_uniform(0, 1));
+    fclose(file);
+}
+
+/* ---- the two ways ---- */
+
+struct loaded {
+    data data;
+    int next; /* drawn after it */
+};
+
+static load_args random_arguments(void)
+{
+    static char *paths[1] = {image_path};
+    load_args a = {.paths = paths,
+                   .n = 1,
+                   .m = 1,
+                   .w = between(1, 20) * 16,
+                   .h = between(1, 20) * 16,
+                   .num_boxes = BOXES,
+                   .classes = 5,
+                   .type = DETECTION_DATA};
+    if (between(0, 1)) a.jitter = (float)test_uniform(0, .5);
+    if (between(0, 2)) a.hue = (float)test_uniform(0, .5);
+    if (between(0, 2)) a.saturation = (float)test_uniform(1, 2);
+    if (between(0, 2)) a.exposure = (float)test_uniform(1, 2);
+    return a;
+}
+
+/* False if this file is left to Darknet: nothing may have been drawn then. */
+static bool load_ours(load_args a, unsigned seed, struct loaded *l)
+{
+    a.d = &l->data;
+    srand(seed);
+    bool ours = amp_detection_load(&a);
+    l->next = rand();
+    return ours;
+}
+
+static void load_darknets(load_args a, unsigned seed, struct loaded *l)
+{
+    a.d = &l->data;
+    srand(seed);
+    load_data_blocking(a);
+    l->next = rand();
+}
+
+/* Darknet makes magenta of a hue of exactly 1, where red is meant. */
+static bool is_magenta_for_red(float ours[3], float darknets[3])
+{
+    return fabsf(ours[1] - ours[2]) < 1e-3f && fabsf(darknets[0] - darknets[2]) < 1e-3f &&
+           fabsf(ours[0] - darknets[0]) < 1e-3f && fabsf(ours[1] - darknets[1]) < 1e-3f;
+}
+
+static struct {
+    long pixels, magenta;
+    double worst, sum;
+} seen;
+
+static void compare(const load_args *a, const struct loaded *ours, const struct loaded *darknets)
+{
+    int plane = a->w * a->h, wrong = 0;
+    CHECK_INT(ours->next, darknets->next);
+    CHECK_INT(ours->data.X.rows, 1);
+    CHECK_INT(ours->data.y.rows, 1);
+    REQUIRE(ours->data.X.cols == darknets->data.X.cols &&
+            ours->data.y.cols == darknets->data.y.cols);
+    CHECK(!memcmp(ours->data.y.vals[0], darknets->data.y.vals[0], 5 * BOXES * sizeof(float)));
+    const float *x = ours->data.X.vals[0], *y = darknets->data.X.vals[0];
+    for (int i = 0; i < plane; i++) {
+        float mine[3] = {x[i], x[i + plane], x[i + 2 * plane]};
+        float its[3] = {y[i], y[i + plane], y[i + 2 * plane]};
+        double worst = 0;
+        for (int c = 0; c < 3; c++)
+            worst = fmax(worst, fabs((double)mine[c] - (double)its[c]));
+        seen.pixels++;
+        if (worst > 5e-4 && is_magenta_for_red(mine, its)) {
+            seen.magenta++;
+            continue;
+        }
+        wrong += !(worst <= 5e-4);
+        seen.worst = fmax(seen.worst, worst);
+        seen.sum += worst;
+    }
+    if (wrong) TEST_FAIL("%d of %d pixels are wrong", wrong, plane);
+}
+
+static int compare_a_case(void)
+{
+    load_args a = random_arguments();
+    unsigned seed = (unsigned)test_random();
+    struct loaded ours = {.next = 0}, darknets;
+    write_labels();
+    load_darknets(a, seed, &darknets);
+    bool read = load_ours(a, seed, &ours);
+    if (read) {
+        compare(&a, &ours, &darknets);
+        free_data(ours.data);
+    } else {
+        srand(seed);
+        CHECK_INT(ours.next, rand());
+    }
+    free_data(darknets.data);
+    return read;
+}
+
+static void random_size(int *w, int *h)
+{
+    do {
+        *w = random_side();
+        *h = random_side();
+    } while (*w * *h > MOST_PIXELS);
+}
+
+AMP_TEST(jpegs)
+{
+    static const J_COLOR_SPACE colours[] = {JCS_RGB, JCS_RGB, JCS_RGB, JCS_GRAYSCALE, JCS_YCbCr};
+    name_files("jpg");
+    memset(&seen, 0, sizeof seen);
+    for (int i = 0; i < CASES && test_failures < 5; i++) {
+        int w, h, before = test_failures;
+        random_size(&w, &h);
+        write_jpeg(w, h, colours[i % 5]);
+        CHECK(compare_a_case());
+        if (test_failures > before) TEST_FAIL("case %d: %d x %d", i, w, h);
+    }
+    printf("%ld pixels, worst %.2g, mean %.2g, %ld magenta\n", seen.pixels, seen.worst,
+           seen.sum / (double)seen.pixels, seen.magenta);
+    CHECK(seen.sum / (double)seen.pixels <= 5e-6);
+    CHECK((double)seen.magenta <= 1e-3 * (double)seen.pixels);
+}
+
+#ifdef OPENCV /* stb_image, which Darknet has else, decodes a little differently */
+AMP_TEST(bytes_are_opencvs)
+{
+    struct amp_jpeg_memory memory = {0};
+    name_files("jpg");
+    for (int i = 0; i < 50; i++) {
+        int w, h, wrong = 0;
+        random_size(&w, &h);
+        write_jpeg(w, h, i % 4 ? JCS_RGB : JCS_GRAYSCALE);
+        const struct amp_pixels *p = amp_jpeg_read(image_path, &memory);
+        image im = load_image_color(image_path, 0, 0);
+        REQUIRE(p);
+        REQUIRE(p->w == im.w && p->h == im.h);
+        for (int k = 0; k < w * h; k++)
+            for (int c = 0; c < 3; c++)
+                wrong += im.data[c * w * h + k] != (float)(p->bytes[k * 3 + 2 - c] / 255.);
+        CHECK_INT(wrong, 0);
+        free_image(im);
+    }
+    amp_jpeg_free(&memory);
+}
+#endif
+
+/* What is no JPEG of the common kinds is left to Darknet, before anything is drawn. */
+AMP_TEST(others_are_left_to_darknet)
+{
+    name_files("jpg");
+    for (int i = 0; i < 5; i++) {
+        write_jpeg(40, 30, JCS_CMYK);
+        CHECK(!compare_a_case());
+    }
+    name_files("png");
+    write_ppm(20, 10);
+    CHECK(!compare_a_case());
+}
+
+static bool runs_here(amp_place_function *function)
+{
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (function == amp_place_avx2) return __builtin_cpu_supports("avx2");
+    if (function == amp_place_avx512)
+        return __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq");
+#endif
+    return function == amp_place_base;
+}
+
+AMP_TEST(all_instruction_sets_give_the_same_bits)
+{
+    static amp_place_function *const functions[] = {
+#ifdef __x86_64__
+        amp_place_avx2, amp_place_avx512,
+#endif
+        amp_place_base};
+    for (int i = 0; i < 100; i++) {
+        int n = between(1, 80), w = between(1, 90);
+        struct amp_pixels image = {.w = w, .h = 2};
+        struct amp_placement p = {.canvas_w = n,
+                                  .canvas_h = 2,
+                                  .w = n,
+                                  .h = 2,
+                                  .hue = (float)test_uniform(-.5, .5),
+                                  .saturation = (float)test_uniform(.5, 2),
+                                  .exposure = (float)test_uniform(.5, 2)};
+        image.bytes = paint(w, 2, 3);
+        int source[80];
+        float right[80], row[273] = {0}, expected[480], got[480];
+        for (int x = 0; x < n; x++) {
+            source[x] = between(0, w - 1) * 3;
+            right[x] = (float)test_uniform(0, 1);
+        }
+        struct amp_columns columns = {.count = n, .source = source, .right = right, .row = row};
+        amp_place_base(&image, &p, &columns, expected);
+        for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+            if (!runs_here(functions[f])) continue;
+            functions[f](&image, &p, &columns, got);
+            CHECK(!memcmp(got, expected, (size_t)n * 6 * sizeof *got));
+        }
+        free(image.bytes);
+    }
+}
+
+AMP_TEST_MAIN
