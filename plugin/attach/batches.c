@@ -7,19 +7,18 @@
  * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a
  * row came from. So each image is loaded as a batch of one, and the rows are joined. */
 
-#define _GNU_SOURCE
 #include "batches.h"
 
 #include "amp.h"
 #include "detection.h"
 #include "images.h"
 #include "interposed.h"
+#include "loader.h"
 #include "seed.h"
 #include "session.h"
 #include "staging.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -43,7 +42,7 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
-    bool fast; /* by detection.c, as far as it can */
+    const struct amp_detection_loader *fast; /* NULL: Darknet loads */
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
     data *images;                /* one batch of one row for each image */
@@ -190,7 +189,7 @@ static void load_one(struct job *job, int k)
     one.m = one.n = 1;
     one.d = &job->images[k];
     amp_images_loading(true);
-    if (!job->fast || !amp_detection_load(&one)) AMP_USE(load_data_blocking)(one);
+    if (!job->fast || !amp_detection_load(job->fast, &one)) AMP_USE(load_data_blocking)(one);
     amp_images_loading(false);
     amp_seed_use(NULL);
     if (!job->staging) return;
@@ -236,24 +235,6 @@ static void deliver(struct job *job)
     if (job->staging) amp_staging_close(job->staging, job->args.d->X.vals);
     job->batch->loaded = now();
     job->batch->rows = job->args.d->X.vals;
-}
-
-/* The cores that this process may use. */
-static int count_cores(void)
-{
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-}
-
-/* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
- * memory; so without a key there are no more than that. */
-static int thread_count(const load_args *args)
-{
-    const struct amp_session *s = amp_batches_session();
-    int wanted = s ? s->options.loader_threads : args->threads, threads = args->threads;
-    if (threads > 1 && wanted > 0) threads = wanted;
-    if (threads > 1 && !wanted && threads > count_cores()) threads = count_cores();
-    return threads < args->n ? threads : args->n;
 }
 
 static void *load_batch(void *p)
@@ -330,24 +311,6 @@ static struct amp_staging *stage(const load_args *args)
     return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
 }
 
-/* For the summary, if training waits for images. */
-static const char *faster_loading(const load_args *args)
-{
-    const struct amp_session *s = amp_batches_session();
-    if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
-        return "amp_loader=fast loads JPEGs several times as fast";
-    if (thread_count(args) < count_cores() && thread_count(args) < args->n)
-        return "raise amp_loader_threads: it is less than the number of cores";
-    return "smaller image files load faster, and more cores load more";
-}
-
-/* Only with mixed_precision=1: with seed=N alone, images stay Darknet's to the bit. */
-static bool loads_fast(const load_args *args)
-{
-    const struct amp_session *s = amp_batches_session();
-    return s && s->options.loader == AMP_LOADER_FAST && args->type == DETECTION_DATA;
-}
-
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
@@ -357,15 +320,13 @@ static pthread_t load_by_image(load_args args)
     job->args = args;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
-    job->fast = loads_fast(&args);
-    if (amp_batches_session()) amp_batches_session()->log.feeding = faster_loading(&args);
+    job->fast = amp_loader_choose(amp_batches_session(), &args);
     job->staging = stage(&args);
     job->batch = hold_new_batch(args.n);
     job->images = allocate(n, sizeof *job->images);
     for (int i = 0; i < 2; i++)
         job->rows[i] = allocate(n, sizeof *job->rows[i]);
-    job->extra = thread_count(&args) - 1;
-    if (job->extra < 0) job->extra = 0;
+    job->extra = amp_loader_threads(amp_batches_session(), &args) - 1;
     job->threads = allocate((size_t)job->extra + 1, sizeof *job->threads);
     /* The stream of the training thread starts anew here (seed.h). */
     amp_seed_between_steps();

@@ -66,9 +66,9 @@ static float factor(float most)
 static struct place draw_place(const load_args *a, const struct amp_pixels *image)
 {
     struct place p;
-    float dw = a->jitter * image->w, dh = a->jitter * image->h;
-    float w = image->w + AMP_USE(rand_uniform)(-dw, dw);
-    float aspect = w / (image->h + AMP_USE(rand_uniform)(-dh, dh));
+    float dw = a->jitter * image->full_w, dh = a->jitter * image->full_h;
+    float w = image->full_w + AMP_USE(rand_uniform)(-dw, dw);
+    float aspect = w / (image->full_h + AMP_USE(rand_uniform)(-dh, dh));
     if (aspect < 1) {
         p.h = a->h;
         p.w = p.h * aspect;
@@ -122,10 +122,24 @@ static void load(const load_args *a, const struct amp_pixels *image)
      -p.top * y, p.w * x, p.h * y);
 }
 
-bool amp_detection_load(const load_args *a)
+static bool load_kept(const struct amp_detection_loader *l, const load_args *a, int least)
 {
+    const struct amp_pixels *image =
+        l->cache ? amp_image_cache_take(l->cache, a->paths[0], least) : NULL;
+    if (!image) return false;
+    load(a, image);
+    amp_image_cache_give(l->cache, image);
+    return true;
+}
+
+bool amp_detection_load(const struct amp_detection_loader *l, const load_args *a)
+{
+    /* No side of the placed image is longer than the canvas's longer one. */
+    int least = !l->reduces ? 0 : a->w > a->h ? a->w : a->h;
+    if (load_kept(l, a, least)) return true;
     struct memory *memory = take_memory();
-    const struct amp_pixels *image = amp_image_read_jpeg(a->paths[0], &memory->jpeg);
+    const struct amp_pixels *image = amp_image_read_jpeg(a->paths[0], least, &memory->jpeg);
+    if (image && l->cache) amp_image_cache_keep(l->cache, a->paths[0], least, image);
     if (image) load(a, image);
     give_memory(memory);
     return image != NULL;

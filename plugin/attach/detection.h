@@ -6,12 +6,18 @@
 #define AMP_DETECTION_H
 
 #include "darknet.h"
+#include "plugin/images/cache.h"
 
 #include <stdbool.h>
+
+struct amp_detection_loader {
+    bool reduces;                  /* large images are decoded at a fraction of their size */
+    struct amp_image_cache *cache; /* NULL: none */
+};
 
 /* Does what load_data_blocking does for a list of one image of DETECTION_DATA. False, and nothing
  * drawn: this image is left to Darknet (plugin/images/jpeg.h). Any number of threads may call it.
  */
-bool amp_detection_load(const load_args *);
+bool amp_detection_load(const struct amp_detection_loader *, const load_args *);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "cfg_checks.h"
 #include "text.h"
@@ -162,6 +163,14 @@ static const struct amp_option_row rows[] = {
      "How many threads load a batch. More than there are cores help where files come from a slow "
      "disk; each has an image in memory.",
      .kind = AMP_OPTION_COUNT, .offset = AT(loader_threads), .numbers = {1, 1024}},
+    {"amp_jpeg_scale", "switch", "0 or 1", "0",
+     "Decode large JPEGs at 1/2, 1/4 or 1/8 of their size, as far as they stay larger than the "
+     "network's input. Pixels then are means, where Darknet takes single ones.",
+     .kind = AMP_OPTION_SWITCH, .offset = AT(jpeg_scale)},
+    {"amp_image_cache", "integer", "0 to 1000000000", "0",
+     "MiB of memory for decoded images of a detector, which are not decoded again when they are "
+     "drawn again. Those that were not drawn for longest go first.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
      .kind = AMP_OPTION_SEED},
@@ -383,6 +392,15 @@ static int check_static_scale(struct reader *r, const struct amp_cfg_section *ne
     return 0;
 }
 
+/* A cache that does not fit would be paged out, which is slower than decoding. */
+static int check_image_cache(struct reader *r, const struct amp_cfg_section *net)
+{
+    long long memory = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) >> 20;
+    if (!r->options->mixed_precision || r->options->image_cache <= memory) return 0;
+    return fail(r, amp_cfg_find(net, "amp_image_cache"),
+                "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -407,6 +425,9 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
         else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
             note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
                  amp_cfg_string(net, "amp_dtype", ""));
+        else if (o->mixed_precision && o->loader == AMP_LOADER_DARKNET &&
+                 (!strcmp(e->key, "amp_jpeg_scale") || !strcmp(e->key, "amp_image_cache")))
+            note(r, e, "has no effect with amp_loader=darknet");
         else
             continue;
         return;
@@ -479,6 +500,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
+    if (check_image_cache(&r, net)) return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;

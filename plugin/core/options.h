@@ -48,6 +48,8 @@ struct amp_options {
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
+    bool jpeg_scale;
+    int image_cache;     /* MiB */
     int loader_threads;  /* 0: as many as there are cores */
     char log_path[4096]; /* "" = none */
     int log_layers;      /* iterations; 0: never */

@@ -26,8 +26,8 @@ static bool grow(uint8_t **bytes, size_t *capacity, size_t needed)
 
 static bool size_pixels(struct amp_pixels *p, int w, int h)
 {
-    p->w = w;
-    p->h = h;
+    p->w = p->full_w = w;
+    p->h = p->full_h = h;
     return grow(&p->bytes, &p->capacity, (size_t)w * (size_t)h * 3);
 }
 
@@ -93,6 +93,8 @@ static bool turn(const struct amp_pixels *from, int orientation, struct amp_pixe
             size_t row = (size_t)(exchange ? across : down);
             memcpy(out, from->bytes + (row * (size_t)from->w + column) * 3, 3);
         }
+    to->full_w = exchange ? from->full_h : from->full_w;
+    to->full_h = exchange ? from->full_w : from->full_h;
     return true;
 }
 
@@ -114,6 +116,17 @@ static void say_nothing(j_common_ptr jpeg)
     (void)jpeg;
 }
 
+/* The greatest that leaves both sides `least` long. */
+static unsigned reduction(const struct jpeg_decompress_struct *jpeg, int least)
+{
+    bool wide = jpeg->image_width > jpeg->image_height;
+    unsigned shorter = wide ? jpeg->image_height : jpeg->image_width;
+    unsigned reduce = least > 0 ? 8 : 1;
+    while (reduce > 1 && shorter / reduce < (unsigned)least)
+        reduce /= 2;
+    return reduce;
+}
+
 static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
 {
     if (!size_pixels(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
@@ -121,10 +134,12 @@ static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
         JSAMPROW row = p->bytes + (size_t)jpeg->output_scanline * (size_t)p->w * 3;
         jpeg_read_scanlines(jpeg, &row, 1);
     }
+    p->full_w = (int)jpeg->image_width;
+    p->full_h = (int)jpeg->image_height;
     return true;
 }
 
-const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes,
+const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int least,
                                          struct amp_jpeg_memory *memory)
 {
     struct jpeg_decompress_struct jpeg;
@@ -145,6 +160,8 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes,
     bool read = jpeg.num_components != 4; /* CMYK is left to OpenCV */
     orientation = orientation_of(&jpeg);
     jpeg.out_color_space = JCS_EXT_BGR;
+    jpeg.scale_num = 1;
+    jpeg.scale_denom = reduction(&jpeg, least);
     read = read && jpeg_start_decompress(&jpeg) && read_rows(&jpeg, &memory->decoded) &&
            jpeg_finish_decompress(&jpeg);
     jpeg_destroy_decompress(&jpeg);
@@ -164,7 +181,7 @@ static bool read_all(int fd, uint8_t *to, size_t bytes)
     return true;
 }
 
-const struct amp_pixels *amp_jpeg_read(const char *path, struct amp_jpeg_memory *memory)
+const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *memory)
 {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -173,7 +190,7 @@ const struct amp_pixels *amp_jpeg_read(const char *path, struct amp_jpeg_memory 
                 grow(&memory->file, &memory->file_capacity, (size_t)info.st_size) &&
                 read_all(fd, memory->file, (size_t)info.st_size);
     close(fd);
-    return read ? amp_jpeg_decode(memory->file, (size_t)info.st_size, memory) : NULL;
+    return read ? amp_jpeg_decode(memory->file, (size_t)info.st_size, least, memory) : NULL;
 }
 
 void amp_jpeg_free(struct amp_jpeg_memory *memory)

@@ -15,6 +15,7 @@ struct amp_pixels {
     uint8_t *bytes;
     size_t capacity;
     int w, h;
+    int full_w, full_h; /* before it was reduced; else the same */
 };
 
 /* Memory that one thread at a time decodes in; zeroed = none yet. It grows as images need it. */
@@ -24,11 +25,15 @@ struct amp_jpeg_memory {
     struct amp_pixels decoded, turned;
 };
 
-/* The pixels are valid until the next call with this memory. NULL: not read here; nothing is said.
+/* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of
+ * its size as far as neither falls below that, in a fraction of the time. Its pixels are means of
+ * those of the full size then, so they differ from Darknet's.
+ *
+ * The pixels are valid until the next call with this memory. NULL: not read here; nothing is said.
  */
-const struct amp_pixels *amp_jpeg_read(const char *path, struct amp_jpeg_memory *);
+const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *);
 /* The same for a file in memory. */
-const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes,
+const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int least,
                                          struct amp_jpeg_memory *);
 
 void amp_jpeg_free(struct amp_jpeg_memory *);

@@ -25,7 +25,7 @@ static int between(int low, int high)
 
 static char image_path[200], label_path[200];
 
-static void name_files(const char *suffix)
+static void name_files(const char *stem, const char *suffix)
 {
     static char folder[] = "/tmp/amp-detection-XXXXXX";
     static bool made;
@@ -37,8 +37,9 @@ static void name_files(const char *suffix)
     }
     made = true;
     if (*image_path) remove(image_path);
-    snprintf(image_path, sizeof image_path, "%s/images/a.%s", folder, suffix);
-    snprintf(label_path, sizeof label_path, "%s/labels/a.txt", folder);
+    if (*label_path) remove(label_path);
+    snprintf(image_path, sizeof image_path, "%s/images/%s.%s", folder, stem, suffix);
+    snprintf(label_path, sizeof label_path, "%s/labels/%s.txt", folder, stem);
 }
 
 /* Small and large; narrow ones too. */
@@ -47,17 +48,20 @@ static int random_side(void)
     return (int)pow(4000, test_uniform(0, 1));
 }
 
+static bool smooth; /* only pictures without noise and edges */
+
 /* A picture with areas of one colour, greys, and noise, so that hues of all kinds occur. */
 static uint8_t *paint(int w, int h, int channels)
 {
     size_t count = (size_t)w * (size_t)h * (size_t)channels;
     uint8_t *bytes = malloc(count);
     REQUIRE(bytes);
-    int kind = between(0, 3), colour = between(0, 1 << 24), step = between(1, 60);
+    int kind = smooth ? 4 : between(0, 3), colour = between(0, 1 << 24), step = between(1, 60);
     for (size_t i = 0; i < count; i++) {
         int c = (int)(i % (size_t)channels), x = (int)(i / (size_t)channels) % w;
         bytes[i] = kind == 0   ? (uint8_t)test_random()
                    : kind == 1 ? (uint8_t)(colour >> c * 8)
+                   : smooth    ? (uint8_t)(40 + (c + 1) * 60 * x / w)
                    : kind == 2 ? (uint8_t)(x / step * 40)
                                : (uint8_t)((colour >> c * 8) + x * (c + 1) / step);
     }
@@ -156,12 +160,14 @@ static load_args random_arguments(void)
     return a;
 }
 
+static struct amp_detection_loader loader;
+
 /* False if this file is left to Darknet: nothing may have been drawn then. */
 static bool load_ours(load_args a, unsigned seed, struct loaded *l)
 {
     a.d = &l->data;
     srand(seed);
-    bool ours = amp_detection_load(&a);
+    bool ours = amp_detection_load(&loader, &a);
     l->next = rand();
     return ours;
 }
@@ -244,7 +250,7 @@ static void random_size(int *w, int *h)
 AMP_TEST(jpegs)
 {
     static const J_COLOR_SPACE colours[] = {JCS_RGB, JCS_RGB, JCS_RGB, JCS_GRAYSCALE, JCS_YCbCr};
-    name_files("jpg");
+    name_files("a", "jpg");
     memset(&seen, 0, sizeof seen);
     for (int i = 0; i < CASES && test_failures < 5; i++) {
         int w, h, before = test_failures;
@@ -263,12 +269,12 @@ AMP_TEST(jpegs)
 AMP_TEST(bytes_are_opencvs)
 {
     struct amp_jpeg_memory memory = {0};
-    name_files("jpg");
+    name_files("a", "jpg");
     for (int i = 0; i < 50; i++) {
         int w, h, wrong = 0;
         random_size(&w, &h);
         write_jpeg(w, h, i % 4 ? JCS_RGB : JCS_GRAYSCALE);
-        const struct amp_pixels *p = amp_jpeg_read(image_path, &memory);
+        const struct amp_pixels *p = amp_jpeg_read(image_path, 0, &memory);
         image im = load_image_color(image_path, 0, 0);
         REQUIRE(p);
         REQUIRE(p->w == im.w && p->h == im.h);
@@ -285,14 +291,95 @@ AMP_TEST(bytes_are_opencvs)
 /* What is no JPEG of the common kinds is left to Darknet, before anything is drawn. */
 AMP_TEST(others_are_left_to_darknet)
 {
-    name_files("jpg");
+    name_files("a", "jpg");
     for (int i = 0; i < 5; i++) {
         write_jpeg(40, 30, JCS_CMYK);
         CHECK(!compare_a_case());
     }
-    name_files("png");
+    name_files("a", "png");
     write_ppm(20, 10);
     CHECK(!compare_a_case());
+}
+
+/* An image from the cache gives what the file gave, to the bit. */
+AMP_TEST(the_cache_changes_nothing)
+{
+    loader.cache = amp_image_cache_new(20 << 20);
+    REQUIRE(loader.cache);
+    for (int i = 0; i < 30; i++) {
+        int w, h;
+        char stem[20];
+        snprintf(stem, sizeof stem, "b%d", i); /* the cache goes by names */
+        name_files(stem, "jpg");
+        random_size(&w, &h);
+        write_jpeg(w, h, JCS_RGB);
+        loader.reduces = between(0, 1);
+        load_args a = random_arguments();
+        unsigned seed = (unsigned)test_random();
+        struct loaded first, second;
+        write_labels();
+        REQUIRE(load_ours(a, seed, &first));
+        REQUIRE(!remove(image_path));
+        REQUIRE(load_ours(a, seed, &second));
+        CHECK_INT(first.next, second.next);
+        CHECK(!memcmp(first.data.X.vals[0], second.data.X.vals[0],
+                      (size_t)first.data.X.cols * sizeof(float)));
+        CHECK(!memcmp(first.data.y.vals[0], second.data.y.vals[0],
+                      (size_t)first.data.y.cols * sizeof(float)));
+        free_data(first.data);
+        free_data(second.data);
+    }
+    amp_image_cache_free(loader.cache);
+    loader = (struct amp_detection_loader){0};
+}
+
+/* Reduced or not, a smooth picture gives the same pixels, nearly, and the same labels. */
+AMP_TEST(reduced_images_lie_where_full_ones_do)
+{
+    name_files("a", "jpg");
+    smooth = true;
+    for (int i = 0; i < 30; i++) {
+        load_args a = random_arguments();
+        unsigned seed = (unsigned)test_random();
+        struct loaded full, reduced;
+        double sum = 0;
+        write_jpeg(between(700, 1500), between(700, 1500), JCS_RGB);
+        write_labels();
+        REQUIRE(load_ours(a, seed, &full));
+        loader.reduces = true;
+        REQUIRE(load_ours(a, seed, &reduced));
+        loader.reduces = false;
+        CHECK_INT(full.next, reduced.next);
+        CHECK(!memcmp(full.data.y.vals[0], reduced.data.y.vals[0], 5 * BOXES * sizeof(float)));
+        for (int k = 0; k < full.data.X.cols; k++)
+            sum += fabs((double)full.data.X.vals[0][k] - (double)reduced.data.X.vals[0][k]);
+        CHECK_NEAR(sum / full.data.X.cols, 0, .02);
+        free_data(full.data);
+        free_data(reduced.data);
+    }
+    smooth = false;
+}
+
+AMP_TEST(sizes_of_reduced_images)
+{
+    struct amp_jpeg_memory memory = {0};
+    name_files("a", "jpg");
+    for (int i = 0; i < 50; i++) {
+        int w, h, least = between(1, 500), reduce = 8;
+        random_size(&w, &h);
+        write_jpeg(w, h, JCS_RGB);
+        const struct amp_pixels *p = amp_jpeg_read(image_path, 0, &memory);
+        REQUIRE(p && p->full_w == p->w && p->full_h == p->h);
+        int full_w = p->w, full_h = p->h; /* the file may be turned */
+        p = amp_jpeg_read(image_path, least, &memory);
+        REQUIRE(p);
+        while (reduce > 1 && (full_w / reduce < least || full_h / reduce < least))
+            reduce /= 2;
+        CHECK(p->full_w == full_w && p->full_h == full_h);
+        CHECK_INT(p->w, (full_w + reduce - 1) / reduce);
+        CHECK_INT(p->h, (full_h + reduce - 1) / reduce);
+    }
+    amp_jpeg_free(&memory);
 }
 
 static bool runs_here(amp_place_function *function)

@@ -375,6 +375,19 @@ AMP_TEST(darknets_keys_are_checked_where_mixed_precision_is_on)
     CHECK_STR(notes, "a.cfg:3: author=me in [net]: nobody reads this key here, it has no effect\n");
 }
 
+AMP_TEST(loading)
+{
+    CHECK_INT(read_line("amp_loader_threads=3"), 0);
+    CHECK_INT(read_text("[net]\nmixed_precision=1\namp_image_cache=1000000000\n"), -1);
+    CHECK_SAYS(err, "a.cfg:3: amp_image_cache=1000000000: allowed: 0 to ");
+    check_rejected("[net]\nmixed_precision=1\namp_loader=quick\n",
+                   "a.cfg:3: amp_loader=quick: allowed: fast or darknet");
+    check_rejected("[net]\nmixed_precision=1\namp_loader_threads=0\n",
+                   "a.cfg:3: amp_loader_threads=0: allowed: a whole number, 1 to 1024");
+    CHECK_INT(read_text("[net]\nmixed_precision=1\namp_loader=darknet\namp_jpeg_scale=1\n"), 0);
+    CHECK_STR(notes, "a.cfg:4: amp_jpeg_scale=1: has no effect with amp_loader=darknet\n");
+}
+
 AMP_TEST(layer_override)
 {
     static const char text[] =
@@ -391,7 +404,7 @@ AMP_TEST(every_row_is_a_key_and_complete)
 {
     int n;
     const struct amp_option_row *rows = amp_option_rows(&n);
-    CHECK_INT(n, 18);
+    CHECK_INT(n, 20);
     for (int i = 0; i < n; ++i) {
         CHECK(amp_option_is_key(rows[i].key));
         CHECK(*rows[i].type && *rows[i].range && *rows[i].default_text && *rows[i].help);

@@ -1,0 +1,67 @@
+/* Decides by which code and on how many threads a batch is loaded. It must not know how a batch is
+ * put together (batches.c). */
+#define _GNU_SOURCE
+#include "loader.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "ending.h"
+
+/* The cores that this process may use. */
+static int count_cores(void)
+{
+    cpu_set_t cores;
+    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
+
+/* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
+ * memory. */
+int amp_loader_threads(const struct amp_session *s, const load_args *args)
+{
+    int threads = args->threads;
+    if (s && threads > 1) {
+        int most = s->options.loader_threads ? s->options.loader_threads : count_cores();
+        threads = s->options.loader_threads || threads > most ? most : threads;
+    }
+    if (threads > args->n) threads = args->n;
+    return threads > 1 ? threads : 1;
+}
+
+/* What would help if training waits for images. */
+static const char *advice(const struct amp_session *s, const load_args *args)
+{
+    int threads = amp_loader_threads(s, args);
+    if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
+        return "amp_loader=fast loads JPEGs several times as fast";
+    if (threads < count_cores() && threads < args->n)
+        return "raise amp_loader_threads: it is less than the number of cores";
+    return "smaller image files load faster, more cores load more";
+}
+
+/* Networks that train at the same time draw from the same files, so the program has one; the first
+ * network's keys count. */
+static const struct amp_detection_loader *fast_loader(const struct amp_options *o)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct amp_detection_loader loader;
+    static bool made;
+    pthread_mutex_lock(&lock);
+    if (!made) {
+        loader.reduces = o->jpeg_scale;
+        if (o->image_cache) loader.cache = amp_image_cache_new((size_t)o->image_cache << 20);
+        if (o->image_cache && !loader.cache) amp_fail("out of memory for amp_image_cache");
+        made = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return &loader;
+}
+
+/* With seed=N alone images stay Darknet's to the bit. */
+const struct amp_detection_loader *amp_loader_choose(struct amp_session *s, const load_args *args)
+{
+    if (!s) return NULL;
+    s->log.feeding = advice(s, args);
+    bool ours = s->options.loader == AMP_LOADER_FAST && args->type == DETECTION_DATA;
+    return ours ? fast_loader(&s->options) : NULL;
+}
