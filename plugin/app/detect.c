@@ -1,21 +1,25 @@
-/* Decides how an image becomes rows of detections: loaded, resized, run and suppressed exactly as
- * Darknet's `detector valid` does. It must not know what average precision is; amp_detect_ap only
- * hands both sides over.
+/* Decides how an image becomes rows of detections: loaded, resized, run and suppressed as Darknet's
+ * `detector valid` does. It must not know what average precision is; amp_detect_ap only hands both
+ * sides over.
  *
- * LOADERS threads load ahead, since decoding takes longer than a small network. */
+ * As many threads as there are cores load ahead, since decoding takes longer than a small network.
+ * JPEGs go from bytes to input in one pass (plugin/images/), what that cannot read through Darknet.
+ */
+#define _GNU_SOURCE
 
 #include "detect.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 
 #include "plugin/core/text.h"
+#include "plugin/images/place.h"
 
 /* From Darknet's stb_image: true if this file has an image header that can be read; sets its
  * size. */
 int stbi_info(const char *path, int *width, int *height, int *channels);
-
-enum { LOADERS = 4 }; /* as in `detector valid` */
 
 static bool is_head(layer l)
 {
@@ -34,28 +38,84 @@ const char *amp_detect_resize(const network *net)
 
 /* ---- images, loaded ahead ---- */
 
+enum { MOST_LOADERS = 64 };
+
 struct loader {
     pthread_t thread;
-    image original, resized;
+    bool started;
+    const network *net;
+    char *path;
+    struct amp_jpeg_memory memory;
+    image original; /* without data if Darknet has not read it */
+    image resized;
 };
 
-static void start_loading(struct loader *loader, const network *net, char *path)
+static int count_loaders(void)
 {
-    load_args args = {0};
-    args.type = is_stretched(net) ? IMAGE_DATA : LETTERBOX_DATA;
-    args.w = net->w;
-    args.h = net->h;
-    args.path = path;
-    args.im = &loader->original;
-    args.resized = &loader->resized;
-    loader->thread = load_data_in_thread(args);
+    cpu_set_t cores;
+    int n = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+    return n < MOST_LOADERS ? n : MOST_LOADERS;
+}
+
+/* In the middle of the input as letterbox_image has it, or all over it. */
+static struct amp_placement place_in(const network *net, int w, int h)
+{
+    struct amp_placement p = {.canvas_w = net->w,
+                              .canvas_h = net->h,
+                              .w = net->w,
+                              .h = net->h,
+                              .sampling = AMP_SAMPLE_AS_RESIZE_IMAGE};
+    if (is_stretched(net)) return p;
+    if ((float)net->w / (float)w < (float)net->h / (float)h)
+        p.h = h * net->w / w;
+    else
+        p.w = w * net->h / h;
+    p.left = (net->w - p.w) / 2;
+    p.top = (net->h - p.h) / 2;
+    return p;
+}
+
+static bool load_jpeg(struct loader *l)
+{
+    const struct amp_pixels *pixels = amp_jpeg_read(l->path, 0, &l->memory);
+    if (!pixels) return false;
+    struct amp_placement p = place_in(l->net, pixels->w, pixels->h);
+    l->original = (image){.w = pixels->w, .h = pixels->h, .c = 3};
+    l->resized = make_image(l->net->w, l->net->h, 3);
+    if (amp_place(pixels, &p, l->resized.data)) return true;
+    free_image(l->resized);
+    return false;
+}
+
+static void *load(void *argument)
+{
+    struct loader *l = argument;
+    if (load_jpeg(l)) return NULL;
+    l->original = load_image_color(l->path, 0, 0);
+    l->resized = is_stretched(l->net) ? resize_image(l->original, l->net->w, l->net->h)
+                                      : letterbox_image(l->original, l->net->w, l->net->h);
+    return NULL;
+}
+
+/* If no thread can be started, this one loads. */
+static void start_loading(struct loader *l, const network *net, char *path)
+{
+    l->net = net;
+    l->path = path;
+    l->started = !pthread_create(&l->thread, NULL, load, l);
+    if (!l->started) load(l);
+}
+
+static void finish_loading(const struct loader *l)
+{
+    if (l->started) pthread_join(l->thread, NULL);
 }
 
 /* Darknet gives a black image of 10 x 10 for a file that it cannot decode. A real image of 10 x 10
  * may be black too, so the file's header decides. */
 bool amp_detect_is_decoded(image im, const char *path)
 {
-    if (im.w != 10 || im.h != 10) return true;
+    if (im.w != 10 || im.h != 10 || !im.data) return true;
     for (int i = 0; i < im.w * im.h * im.c; i++) {
         if (im.data[i] != 0) return true;
     }
@@ -155,26 +215,29 @@ static int evaluate_image(network *net, const struct amp_eval_set *set, int i,
 int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
                    struct amp_detections *detections)
 {
-    struct loader loaders[LOADERS];
+    struct loader loaders[MOST_LOADERS] = {0};
     struct amp_progress progress;
-    int n = set->images.count, started = 0, done = 0, undecoded = 0, failed = 0;
+    int n = set->images.count, ahead = count_loaders();
+    int started = 0, done = 0, undecoded = 0, failed = 0;
     /* network_predict takes one image. */
     set_batch_network(net, 1);
     amp_progress_start(&progress, stderr, "evaluating", (size_t)n);
     while (done < n && !failed) {
-        for (; started < n && started < done + LOADERS; started++)
-            start_loading(&loaders[started % LOADERS], net, set->images.line[started]);
-        struct loader *loader = &loaders[done % LOADERS];
-        pthread_join(loader->thread, NULL);
+        for (; started < n && started < done + ahead; started++)
+            start_loading(&loaders[started % ahead], net, set->images.line[started]);
+        struct loader *loader = &loaders[done % ahead];
+        finish_loading(loader);
         failed = evaluate_image(net, set, done, loader, thresh, nms, &undecoded, detections);
         free_images(loader);
         amp_progress_update(&progress, (size_t)++done);
     }
     /* After a failure: threads still write into loaders[], which is on this stack. */
     for (; done < started; done++) {
-        pthread_join(loaders[done % LOADERS].thread, NULL);
-        free_images(&loaders[done % LOADERS]);
+        finish_loading(&loaders[done % ahead]);
+        free_images(&loaders[done % ahead]);
     }
+    for (int i = 0; i < ahead; i++)
+        amp_jpeg_free(&loaders[i].memory);
     return failed || undecoded ? -1 : 0;
 }
 

@@ -1,8 +1,8 @@
 /* Runs a Darknet network over the images of an evaluation set and collects its detections.
  *
- * Everything is Darknet's own and as in `detector valid`: images loaded by load_data_in_thread, a
- * few ahead of the network, letterboxed; network_predict with batch 1; get_network_boxes; and
- * do_nms_sort. Boxes are not clipped. One difference: images for a [detection] head (YOLOv1) are
+ * It does what `detector valid` does: images letterboxed, loaded a few ahead of the network;
+ * network_predict with batch 1; get_network_boxes; do_nms_sort. All but the reading of JPEGs is
+ * Darknet's own. Boxes are not clipped. One difference: images for a [detection] head (YOLOv1) are
  * stretched to the network's size, as in `yolo valid`, because get_network_boxes takes its boxes as
  * fractions of the whole image.
  *

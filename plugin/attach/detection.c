@@ -88,7 +88,8 @@ static struct amp_placement draw_rest(const load_args *a, const struct place *p)
                                 .w = (int)p->w,
                                 .h = (int)p->h,
                                 .left = (int)p->left,
-                                .top = (int)p->top};
+                                .top = (int)p->top,
+                                .distorts = true};
     all.hue = AMP_USE(rand_uniform)(-a->hue, a->hue);
     all.saturation = factor(a->saturation);
     all.exposure = factor(a->exposure);

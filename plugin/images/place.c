@@ -19,7 +19,7 @@ static void map_columns(const struct amp_pixels *image, const struct amp_placeme
     for (int i = 0; i < columns->count; i++) {
         int x = columns->first + i - left;
         if (p->flip) x = p->w - 1 - x;
-        float at = (float)x / (float)p->w * (float)image->w;
+        float at = amp_place_at(p, x, p->w, image->w);
         int column = (int)at < image->w ? (int)at : image->w - 1;
         columns->source[i] = column * 3;
         columns->right[i] = at - (float)column;

@@ -9,11 +9,17 @@
 
 #include "jpeg.h"
 
+/* How pixels of the canvas lie between those of the image: x of w is at x/w of its width, or from
+ * its first pixel to its last. */
+enum amp_sampling { AMP_SAMPLE_AS_PLACE_IMAGE, AMP_SAMPLE_AS_RESIZE_IMAGE };
+
 /* Where an image lies on the canvas and how its colours change. */
 struct amp_placement {
-    int canvas_w, canvas_h;          /* of the result */
-    int w, h;                        /* of the image on the canvas; may be larger than it */
-    int left, top;                   /* may be negative */
+    int canvas_w, canvas_h; /* of the result */
+    int w, h;               /* of the image on the canvas; may be larger than it */
+    int left, top;          /* may be negative */
+    enum amp_sampling sampling;
+    bool distorts;                   /* else hue, saturation and exposure are not looked at */
     float hue, saturation, exposure; /* added to the hue; factors of saturation and value */
     bool flip;                       /* the canvas is mirrored at last */
 };
@@ -22,5 +28,12 @@ struct amp_placement {
  * the canvas is grey (0.5). Pixels between those of the image are bilinear; there are zeros around
  * it. False: no memory. */
 bool amp_place(const struct amp_pixels *, const struct amp_placement *, float *canvas);
+
+/* Column or row i of n on the canvas, in pixels of an image with so many. */
+static inline float amp_place_at(const struct amp_placement *p, int i, int n, int pixels)
+{
+    if (p->sampling == AMP_SAMPLE_AS_PLACE_IMAGE) return (float)i / (float)n * (float)pixels;
+    return n > 1 ? (float)i * ((float)(pixels - 1) / (float)(n - 1)) : (float)(pixels - 1);
+}
 
 #endif

@@ -92,7 +92,7 @@ static void fill_row(float *to, const struct amp_placement *p, int first, int co
 static void take_rows(const struct amp_pixels *image, const struct amp_placement *p, int y,
                       const struct amp_columns *columns)
 {
-    float at = (float)y / (float)p->h * (float)image->h;
+    float at = amp_place_at(p, y, p->h, image->h);
     int row = (int)at < image->h ? (int)at : image->h - 1;
     float t = at - (float)row;
     bool last = row + 1 == image->h; /* below it are zeros */
@@ -106,7 +106,7 @@ void JOIN(amp_place_, AMP_ISA)(const struct amp_pixels *image, const struct amp_
                                const struct amp_columns *columns, float *canvas)
 {
     size_t plane = (size_t)p->canvas_w * (size_t)p->canvas_h;
-    float grey = larger(smaller(0.5f * p->exposure, 1), 0);
+    float grey = p->distorts ? larger(smaller(0.5f * p->exposure, 1), 0) : 0.5f;
     int first = columns->first, end = first + columns->count;
     for (int row = 0; row < p->canvas_h; row++) {
         float *to = canvas + (size_t)row * (size_t)p->canvas_w;
@@ -120,6 +120,6 @@ void JOIN(amp_place_, AMP_ISA)(const struct amp_pixels *image, const struct amp_
         take_rows(image, p, y, columns);
         float *red = to + first, *green = red + plane, *blue = green + plane;
         blend_columns(columns, red, green, blue);
-        distort(red, green, blue, columns->count, p);
+        if (p->distorts) distort(red, green, blue, columns->count, p);
     }
 }

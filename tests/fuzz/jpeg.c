@@ -25,6 +25,9 @@ static void place(const struct amp_pixels *pixels, int way)
                               .h = 1 + way * 7 % 60,
                               .left = way % 50 - 20,
                               .top = way * 3 % 50 - 20,
+                              .sampling =
+                                  way & 2 ? AMP_SAMPLE_AS_RESIZE_IMAGE : AMP_SAMPLE_AS_PLACE_IMAGE,
+                              .distorts = way & 4,
                               .hue = .1f,
                               .saturation = 1.5f,
                               .exposure = .7f,
