@@ -12,6 +12,7 @@
 
 #include <jpeglib.h>
 
+enum { OPENCVS_MOST_PIXELS = 1 << 30 };
 enum { APP1 = JPEG_APP0 + 1, MARKER_BYTES = 0xffff, EXIF_HEADER = 6 };
 
 /* Makes *bytes at least `needed` long; what was in it is lost. */
@@ -157,7 +158,9 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
     jpeg_save_markers(&jpeg, APP1, MARKER_BYTES);
     jpeg_mem_src(&jpeg, file, bytes);
     jpeg_read_header(&jpeg, TRUE);
-    bool read = jpeg.num_components != 4; /* CMYK is left to OpenCV */
+    /* CMYK is left to OpenCV, as is what is too large for it: it says so. */
+    bool read = jpeg.num_components != 4 &&
+                (size_t)jpeg.image_width * jpeg.image_height <= OPENCVS_MOST_PIXELS;
     orientation = orientation_of(&jpeg);
     jpeg.out_color_space = JCS_EXT_BGR;
     jpeg.scale_num = 1;

@@ -10,8 +10,8 @@ static int is_small(const uint8_t *file, size_t size)
 {
     for (size_t i = 0; i + 8 < size; i++) {
         if (file[i] != 0xff || file[i + 1] < 0xc0 || file[i + 1] > 0xcf) continue;
-        if ((file[i + 5] << 8 | file[i + 6]) * (file[i + 7] << 8 | file[i + 8]) > MOST_PIXELS)
-            return 0;
+        long h = file[i + 5] << 8 | file[i + 6], w = file[i + 7] << 8 | file[i + 8];
+        if (w * h > MOST_PIXELS) return 0;
     }
     return 1;
 }
