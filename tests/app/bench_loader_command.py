@@ -1,6 +1,6 @@
 """`darknet amp bench-loader`: both ways on a set of JPEGs and PNGs, and what it says of them.
 
-usage: bench_loader.py DARKNET
+usage: bench_loader_command.py DARKNET
 """
 
 import base64
