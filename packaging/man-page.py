@@ -25,7 +25,7 @@ def help_of(program, words):
 
 def commands(text):
     """[["amp", "plan"], ...]: those that the program's own list has, which all take --help."""
-    found = [words.split() for words in re.findall(r"\bdarknet ([a-z]+ [a-z]+)\b", text)]
+    found = [words.split() for words in re.findall(r"\bdarknet ([a-z]+ [a-z]+(?:-[a-z]+)?)\b", text)]
     if not found:
         sys.exit(f"man-page: amp --help lists no command: {text}")
     return found

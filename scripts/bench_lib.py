@@ -1,4 +1,4 @@
-"""What scripts/bench-cpu, scripts/bench-gpu and scripts/gpu-check.sh share: programs and their
+"""What scripts/bench-cpu, bench-gpu, bench-loader and gpu-check.sh share: programs and their
 answers, cfgs, ratios, rooflines, text of reports. Nothing here needs PyTorch or a GPU.
 """
 

@@ -9,7 +9,8 @@ import re
 import subprocess
 import sys
 
-COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["detector", "map"], ["detector", "train"])
+COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["amp", "bench-loader"],
+            ["detector", "map"], ["detector", "train"])
 
 
 def run(*words):

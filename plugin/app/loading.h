@@ -1,0 +1,66 @@
+/* How fast the images of a detector's training set load, and whether that keeps up with training:
+ * `darknet amp bench-loader`. */
+#ifndef AMP_LOADING_H
+#define AMP_LOADING_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "measuring.h"
+
+struct load_args; /* Darknet's */
+
+/* The parts of loading an image by our own way. */
+enum amp_load_stage {
+    AMP_LOAD_READ,    /* the file */
+    AMP_LOAD_DECODE,  /* its pixels */
+    AMP_LOAD_PLACE,   /* into the network's input, distorted and mirrored */
+    AMP_LOAD_LABELS,  /* read and moved with it */
+    AMP_LOAD_DARKNET, /* all that Darknet does for an image that is left to it */
+    AMP_LOAD_STAGES
+};
+
+/* Of an image that is left to Darknet, what its first bytes say. */
+enum amp_load_kind { AMP_KIND_JPEG, AMP_KIND_PNG, AMP_KIND_BMP, AMP_KIND_OTHER, AMP_LOAD_KINDS };
+
+struct amp_loading {
+    const char *data, *cfg;
+    int width, height;              /* of the network's input */
+    bool random_size;               /* training changes it: it is the cfg's */
+    int listed, images;             /* images of the training list; that were loaded */
+    double darknet;                 /* seconds that an image takes one core, mean of the images */
+    double stages[AMP_LOAD_STAGES]; /* the same, ours; their sum is the whole */
+    int left[AMP_LOAD_KINDS];       /* images that are left to Darknet */
+    enum amp_loader loader;         /* the cfg's */
+    int cores, threads;             /* that this process may use; that load a batch */
+    bool threads_given;             /* by amp_loader_threads */
+    struct amp_machine machine;     /* that trains */
+    const char *precision;          /* word for amp_dtype */
+    int step_images;                /* of an iteration */
+    double step;                    /* seconds of an iteration's passes */
+    int passes;                     /* that were timed */
+};
+
+/* ==== loading.c: measures ==== */
+
+enum { AMP_LOAD_ROUNDS = 3 };
+
+/* Loads images of the list in a (a->paths, a->m), chosen evenly, by both ways in turns, and fills
+ * in listed, images, darknet, stages and left. An image's time is the median of AMP_LOAD_ROUNDS,
+ * of this thread's time on a core. 0, or -1 with text in err. */
+int amp_loading_measure(struct amp_loading *, const struct load_args *a, FILE *progress, char *err,
+                        size_t err_size);
+
+/* ==== loading_report.c: says what it means. Pure C ==== */
+
+/* Seconds that an image takes one core by our own way. */
+double amp_loading_ours(const struct amp_loading *);
+/* Cores that load as many images as training takes, if one image takes them `seconds`. */
+double amp_loading_cores(const struct amp_loading *, double seconds);
+/* Whether the threads that load keep up, by the cfg's way. */
+bool amp_loading_keeps_up(const struct amp_loading *);
+
+void amp_loading_print(const struct amp_loading *, FILE *);
+void amp_loading_print_json(const struct amp_loading *, FILE *);
+
+#endif

@@ -1,0 +1,77 @@
+"""scripts/bench-loader without images: which files it takes, and its record and page from given times.
+
+usage: bench_loader.py ROOT
+"""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+sys.path.insert(0, str(ROOT / "scripts"))
+import bench_lib
+
+loader = importlib.machinery.SourceFileLoader("bench_loader", str(ROOT / "scripts/bench-loader"))
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_loader", loader))
+loader.exec_module(bench)
+
+TOLD = {"images": 9, "left_to_darknet": [], "images_per_second": {"darknet": 100, "amp": 400},
+        "stages": [{"stage": "read", "milliseconds": 0.5}, {"stage": "decode", "milliseconds": 2.0}]}
+ABOUT = {"images": 9, "megapixels": 0.3072, "bytes": 92160.0, "bytes_per_pixel": 0.3, "classes": 2}
+
+
+def refuses(call, *args):
+    try:
+        call(*args)
+    except bench_lib.BenchError as error:
+        return str(error)
+    raise AssertionError(f"{args}: not refused")
+
+
+def check_data(folder):
+    (folder / "list").write_text("a/images/1.jpg\na/b.png\na/c.JPEG\n")
+    (folder / "set.data").write_text(f"classes = 3\n train={folder}/list\n")
+    assert bench.read_data(folder / "set.data") == (["a/images/1.jpg", "a/c.JPEG"], 3)
+    assert str(bench.label_file("a/images/images1.jpg")) == "a/labels/images1.txt"
+    assert "2 JPEGs; at least 9" in refuses(bench.link_images, folder, folder / "set.data", 16)
+    assert "train=LIST" in refuses(bench.read_data, folder / "none.data")
+
+
+def check_record():
+    """Two rounds of stand-ins; torchvision takes 5 ms, then 10; Ultralytics is not installed."""
+    told, torchvision = dict(TOLD), iter(([.004, .005, .006], [.010] * 3))
+    bench.run_on_one_core = lambda command: json.dumps(told)
+    bench.load_peer = lambda name, folder, classes: next(torchvision)
+    with contextlib.redirect_stdout(io.StringIO()):
+        measured, parts = bench.measure(Path("folder"), ABOUT, ["torchvision"], 2)
+    assert measured[0] == {"darknet": [.01], "amp": [.0025], "torchvision": [.004, .005, .006]}, measured
+    about = bench.summarise(ABOUT, measured, parts)
+    assert about["ratios"]["darknet"] == {"median": 4, "min": 4, "max": 4}
+    assert about["ratios"]["torchvision"] == {"median": 3, "min": 2, "max": 4}
+    record = {"date": "2026-01-02", "machine": bench_lib.machine(), "rounds": 2, "sets": {"640x480": about},
+              "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}},
+              "contestants": ["darknet", "amp", "torchvision"]}
+    json.loads(bench_lib.dump(record))
+    page = bench.report(record)
+    for words in ("| 9 of 640x480 | 0.31 | 92 | 0.30 | 100.0 | 400.0 | 133.3 |", "torchvision 9.8; torch 9.7;",
+                  "| 640x480: mixed_precision=1 / Darknet | **4.00** | 4.00 | 4.00 |",
+                  "/ PyTorch's DataLoader, torchvision | **3.00** | 2.00 | 4.00 |",
+                  "Not installed, so left out: Ultralytics.", "2 rounds by"):
+        assert words in page, (words, page)
+    for change in ({"images": 8}, {"left_to_darknet": [{"kind": "PNG", "images": 1}]}):
+        told.update(TOLD, **change)
+        assert "of 9 images" in refuses(bench.load_ours, Path("folder"), 9)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        check_data(Path(scratch))
+    check_record()
+
+
+main()
