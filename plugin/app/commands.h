@@ -13,6 +13,8 @@ int amp_command_plan(int argc, char **argv);
 int amp_command_check(int argc, char **argv);
 /* Times every layer on this machine. */
 int amp_command_profile(int argc, char **argv);
+/* Writes a copy of a data set with smaller images. */
+int amp_command_shrink(int argc, char **argv);
 /* Measures the mean average precision of a detector. */
 int amp_command_detector_map(int argc, char **argv);
 

@@ -32,8 +32,9 @@ image load_image_cv(char *filename, int channels); /* declared for OPENCV only *
 
 #define SAFE_NAME_BYTES 200 /* fits Darknet's buffer with the command around it */
 
-static atomic_int followed;   /* amp_images_refuse: how many ask for it */
-static atomic_int asked = -1; /* amp_refuse_bad_images; -1: not called */
+static atomic_int followed;      /* amp_images_refuse: how many ask for it */
+static atomic_int asked = -1;    /* amp_refuse_bad_images; -1: not called */
+static void (*last_words)(void); /* amp_on_bad_image */
 
 /* A program's own wish (amp_refuse_bad_images) comes before the default. */
 static bool refuses(void)
@@ -208,6 +209,7 @@ static _Noreturn void end_program(const char *name, const char *why, const char 
     pthread_mutex_lock(&once);
     fflush(stdout);
     fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s%s\n", name, why, hint);
+    if (last_words) last_words();
     fflush(NULL);
     _exit(1);
 }
@@ -240,6 +242,11 @@ void amp_refuse_bad_images(int on)
 {
     watch(on);
     asked = on != 0;
+}
+
+void amp_on_bad_image(void (*words)(void))
+{
+    last_words = words;
 }
 
 static int note_bad_image(const char *name)

@@ -24,7 +24,7 @@ static bool grow(uint8_t **bytes, size_t *capacity, size_t needed)
     return *bytes != NULL;
 }
 
-static bool size_pixels(struct amp_pixels *p, int w, int h)
+bool amp_pixels_resize(struct amp_pixels *p, int w, int h)
 {
     p->w = w;
     p->h = h;
@@ -84,7 +84,8 @@ static bool turn(const struct amp_pixels *from, int orientation, struct amp_pixe
     bool exchange = orientation >= 5;
     bool mirror_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
     bool mirror_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
-    if (!size_pixels(to, exchange ? from->h : from->w, exchange ? from->w : from->h)) return false;
+    if (!amp_pixels_resize(to, exchange ? from->h : from->w, exchange ? from->w : from->h))
+        return false;
     uint8_t *out = to->bytes;
     for (int y = 0; y < to->h; y++)
         for (int x = 0; x < to->w; x++, out += 3) {
@@ -108,7 +109,7 @@ static void fail(j_common_ptr jpeg)
     longjmp(((struct failure *)jpeg->err)->back, 1);
 }
 
-/* libjpeg warns of damage that it can live with; images.c looks for that and names the file. */
+/* libjpeg warns of damage that it can live with; who loads the file looks for that and names it. */
 static void say_nothing(j_common_ptr jpeg)
 {
     (void)jpeg;
@@ -116,7 +117,7 @@ static void say_nothing(j_common_ptr jpeg)
 
 static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
 {
-    if (!size_pixels(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
+    if (!amp_pixels_resize(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
     while (jpeg->output_scanline < jpeg->output_height) {
         JSAMPROW row = p->bytes + (size_t)jpeg->output_scanline * (size_t)p->w * 3;
         jpeg_read_scanlines(jpeg, &row, 1);
@@ -147,6 +148,7 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes,
     jpeg.out_color_space = JCS_EXT_BGR;
     read = read && jpeg_start_decompress(&jpeg) && read_rows(&jpeg, &memory->decoded) &&
            jpeg_finish_decompress(&jpeg);
+    memory->damaged = failure.manager.num_warnings > 0;
     jpeg_destroy_decompress(&jpeg);
     if (!read) return NULL;
     if (orientation == 1) return &memory->decoded;

@@ -17,11 +17,15 @@ struct amp_pixels {
     int w, h;
 };
 
+/* Gives it this size, with bytes of no meaning. False: no memory. */
+bool amp_pixels_resize(struct amp_pixels *, int w, int h);
+
 /* Memory that one thread at a time decodes in; zeroed = none yet. It grows as images need it. */
 struct amp_jpeg_memory {
     uint8_t *file;
     size_t file_capacity;
-    struct amp_pixels decoded, turned;
+    struct amp_pixels decoded, turned; /* turned: the result if the file was not upright */
+    bool damaged;                      /* of the last file: a part of it may be grey */
 };
 
 /* The pixels are valid until the next call with this memory. NULL: not read here; nothing is said.

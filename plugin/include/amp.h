@@ -41,6 +41,9 @@ AMP_API void amp_load_weights(struct network *net, const char *path);
  * image. 0: as in Darknet, the image is noted and replaced by a black one of 10x10. Without a call:
  * 1 while a network with a key of ours is trained, else 0. Holds for all threads. */
 AMP_API void amp_refuse_bad_images(int on);
+/* Calls back before the program ends because of such an image, after the image was named. NULL ends
+ * that. */
+AMP_API void amp_on_bad_image(void (*last_words)(void));
 
 /* Calls back after every iteration of a training loop that trains with train_network and frees its
  * batches with free_data, as Darknet's do. The call comes on the thread that trains, after Darknet
