@@ -35,6 +35,7 @@ static const struct command commands[] = {
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
     {{"amp", "bench-loader"}, amp_command_bench_loader, false},
+    {{"amp", "shrink"}, amp_command_shrink, false},
     {{"amp", NULL}, amp_command, false},
     {{"detector", "map"}, amp_command_detector_map, false},
     {{"detector", "train"}, amp_command_detector_train, true},
@@ -50,6 +51,8 @@ static const char help[] =
     "         seconds of every layer in FP32 and in mixed precision\n"
     "       darknet amp bench-loader DATA CFG [--json]\n"
     "         how fast your images load, and whether that keeps up with training\n"
+    "       darknet amp shrink DATA --side N --out DIR\n"
+    "         a copy of a data set with smaller images, which load faster\n"
     "       darknet amp --version\n"
     "         versions of the libraries, and the CPU or GPU found\n"
     "       darknet detector train DATA CFG [WEIGHTS] [-clear] [-map] [-chart FILE.svg]\n"

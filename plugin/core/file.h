@@ -57,6 +57,15 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
 /* Flushes renames and removals in the folder of this file to the disk. */
 int amp_folder_flush(const char *path_in_it, char *err, size_t err_size);
 
+/* ---- plain new files: none is replaced, nothing is flushed to the disk ----
+ *
+ * 0, or -1 with text in err that names the file. */
+
+int amp_file_create(const char *path, const void *bytes, size_t n, char *err, size_t err_size);
+int amp_file_copy(const char *from, const char *to, char *err, size_t err_size);
+/* Makes the folders above this path that are not there. */
+int amp_folders_make(const char *path, char *err, size_t err_size);
+
 /* ---- hashes: whether a file is the one that was written ----
  *
  * The function is XXH64 with seed 0, by libxxhash. It guards against damage and mix-ups, not

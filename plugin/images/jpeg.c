@@ -25,7 +25,7 @@ static bool grow(uint8_t **bytes, size_t *capacity, size_t needed)
     return *bytes != NULL;
 }
 
-static bool size_pixels(struct amp_pixels *p, int w, int h)
+bool amp_pixels_resize(struct amp_pixels *p, int w, int h)
 {
     p->w = p->full_w = w;
     p->h = p->full_h = h;
@@ -85,7 +85,8 @@ static bool turn(const struct amp_pixels *from, int orientation, struct amp_pixe
     bool exchange = orientation >= 5;
     bool mirror_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
     bool mirror_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
-    if (!size_pixels(to, exchange ? from->h : from->w, exchange ? from->w : from->h)) return false;
+    if (!amp_pixels_resize(to, exchange ? from->h : from->w, exchange ? from->w : from->h))
+        return false;
     uint8_t *out = to->bytes;
     for (int y = 0; y < to->h; y++)
         for (int x = 0; x < to->w; x++, out += 3) {
@@ -111,7 +112,7 @@ static void fail(j_common_ptr jpeg)
     longjmp(((struct failure *)jpeg->err)->back, 1);
 }
 
-/* libjpeg warns of damage that it can live with; images.c looks for that and names the file. */
+/* libjpeg warns of damage that it can live with; who loads the file looks for that and names it. */
 static void say_nothing(j_common_ptr jpeg)
 {
     (void)jpeg;
@@ -130,7 +131,7 @@ static unsigned reduction(const struct jpeg_decompress_struct *jpeg, int least)
 
 static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
 {
-    if (!size_pixels(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
+    if (!amp_pixels_resize(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
     while (jpeg->output_scanline < jpeg->output_height) {
         JSAMPROW row = p->bytes + (size_t)jpeg->output_scanline * (size_t)p->w * 3;
         jpeg_read_scanlines(jpeg, &row, 1);
@@ -167,6 +168,7 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
     jpeg.scale_denom = reduction(&jpeg, least);
     read = read && jpeg_start_decompress(&jpeg) && read_rows(&jpeg, &memory->decoded) &&
            jpeg_finish_decompress(&jpeg);
+    memory->damaged = failure.manager.num_warnings > 0;
     jpeg_destroy_decompress(&jpeg);
     if (!read) return NULL;
     if (orientation == 1) return &memory->decoded;
@@ -184,16 +186,24 @@ static bool read_all(int fd, uint8_t *to, size_t bytes)
     return true;
 }
 
-const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *memory)
+bool amp_jpeg_file(const char *path, struct amp_jpeg_memory *memory)
 {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return NULL;
+    memory->file_bytes = 0;
+    if (fd < 0) return false;
     bool read = !fstat(fd, &info) && S_ISREG(info.st_mode) &&
                 grow(&memory->file, &memory->file_capacity, (size_t)info.st_size) &&
                 read_all(fd, memory->file, (size_t)info.st_size);
     close(fd);
-    return read ? amp_jpeg_decode(memory->file, (size_t)info.st_size, least, memory) : NULL;
+    if (read) memory->file_bytes = (size_t)info.st_size;
+    return read;
+}
+
+const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *memory)
+{
+    if (!amp_jpeg_file(path, memory)) return NULL;
+    return amp_jpeg_decode(memory->file, memory->file_bytes, least, memory);
 }
 
 void amp_jpeg_free(struct amp_jpeg_memory *memory)

@@ -18,11 +18,15 @@ struct amp_pixels {
     int full_w, full_h; /* before it was reduced; else the same */
 };
 
+/* Gives it this size, with bytes of no meaning. False: no memory. */
+bool amp_pixels_resize(struct amp_pixels *, int w, int h);
+
 /* Memory that one thread at a time decodes in; zeroed = none yet. It grows as images need it. */
 struct amp_jpeg_memory {
     uint8_t *file;
-    size_t file_capacity;
-    struct amp_pixels decoded, turned;
+    size_t file_bytes, file_capacity;
+    struct amp_pixels decoded, turned; /* turned: the result if the file was not upright */
+    bool damaged;                      /* the last file: a part of the image may be grey */
 };
 
 /* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of
@@ -31,10 +35,12 @@ struct amp_jpeg_memory {
  *
  * The pixels are valid until the next call with this memory. NULL: not read here; nothing is said.
  */
-const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *);
-/* The same for a file in memory. */
 const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int least,
                                          struct amp_jpeg_memory *);
+/* Reads a file into the memory. False: nothing is there; nothing is said. */
+bool amp_jpeg_file(const char *path, struct amp_jpeg_memory *);
+/* Both. */
+const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_jpeg_memory *);
 
 void amp_jpeg_free(struct amp_jpeg_memory *);
 

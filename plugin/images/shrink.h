@@ -1,0 +1,20 @@
+/* Makes an image smaller and a JPEG file of it. */
+#ifndef AMP_SHRINK_H
+#define AMP_SHRINK_H
+
+#include "jpeg.h"
+
+/* The size of an image of w x h whose longer side becomes `side`, which is not above it. */
+void amp_shrink_size(int w, int h, int side, int *to_w, int *to_h);
+
+/* Every pixel of the result is the mean of what it covers, edges that cut a pixel included, rounded
+ * to the nearest byte (a half goes up). w and h: at most those of the image. The result is the same
+ * on every machine. False: no memory. */
+bool amp_shrink(const struct amp_pixels *, int w, int h, struct amp_pixels *to);
+
+/* A JPEG file: quality 95, colours at full resolution. The caller frees *file. -1 with text in err:
+ * libjpeg's reason, such as a side above 65500 pixels. */
+int amp_jpeg_encode(const struct amp_pixels *, char **file, size_t *bytes, char *err,
+                    size_t err_size);
+
+#endif
