@@ -12,6 +12,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +36,21 @@ def run(command, environment=None, hear=None, **options):
         raise BenchError(f"{' '.join(command)}: exit status {done.returncode}\n"
                          + done.stderr[-2000:])
     return done.stdout
+
+
+def run_and_weigh(command, environment=None, **options):
+    """What a command that must succeed said on stdout, and its peak memory in bytes."""
+    words = [str(word) for word in command]
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        program = subprocess.Popen(words, env={**os.environ, **(environment or {})}, stdout=said, stderr=complained,
+                                   **options)
+        _, status, usage = os.wait4(program.pid, 0)
+        program.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        complained.seek(0)
+        if status:
+            raise BenchError(f"{' '.join(words)}: exit status {program.returncode}\n{complained.read()[-2000:]}")
+        return said.read(), usage.ru_maxrss * 1024
 
 
 def library_path(binaries):

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "darknet.h"
 #include "loading.h"
 
+#include "plugin/core/host.h"
 #include "plugin/core/net.h"
 #include "plugin/core/options.h"
 #include "plugin/core/text.h"
@@ -185,13 +185,6 @@ static int time_step(struct bench *b)
 
 /* ---- the whole ---- */
 
-/* The cores that this process may use. */
-static int count_cores(void)
-{
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-}
-
 static void describe(struct bench *b)
 {
     struct amp_loading *l = &b->result;
@@ -201,8 +194,9 @@ static void describe(struct bench *b)
     l->width = b->desc->w;
     l->height = b->desc->h;
     l->loader = b->options.loader;
+    l->reduces = b->options.jpeg_scale;
     l->precision = amp_dtype_word(b->options.dtype);
-    l->cores = count_cores();
+    l->cores = amp_cores();
     l->threads_given = b->options.loader_threads > 0;
     l->threads = l->threads_given ? b->options.loader_threads : l->cores;
     if (l->threads > images) l->threads = images; /* a thread has at least one image */

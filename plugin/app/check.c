@@ -15,6 +15,7 @@
 #include "amp_observe.h"
 #include "darknet.h"
 #include "plugin/input/check_train.h"
+#include "plugin/core/host.h"
 #include "plugin/core/text.h"
 #include "plugin/core/layers.h"
 #include "plugin/core/options.h"

@@ -11,9 +11,9 @@
 
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 
+#include "plugin/core/host.h"
 #include "plugin/core/text.h"
 #include "plugin/images/place.h"
 
@@ -52,8 +52,7 @@ struct loader {
 
 static int count_loaders(void)
 {
-    cpu_set_t cores;
-    int n = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+    int n = amp_cores();
     return n < MOST_LOADERS ? n : MOST_LOADERS;
 }
 

@@ -6,19 +6,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "amp_observe.h"
 #include "measuring.h"
 
 struct load_args; /* Darknet's */
 
-/* The parts of loading an image by our own way. */
-enum amp_load_stage {
-    AMP_LOAD_READ,    /* the file */
-    AMP_LOAD_DECODE,  /* its pixels */
-    AMP_LOAD_PLACE,   /* into the network's input, distorted and mirrored */
-    AMP_LOAD_LABELS,  /* read and moved with it */
-    AMP_LOAD_DARKNET, /* all that Darknet does for an image that is left to it */
-    AMP_LOAD_STAGES
-};
+/* What an image's time goes to by our own way: the parts of amp_observe.h, and all that Darknet
+ * does for an image that is left to it. */
+enum { AMP_LOAD_DARKNET = AMP_LOAD_PARTS, AMP_LOAD_STAGES };
 
 /* Of an image that is left to Darknet, what its first bytes say. */
 enum amp_load_kind { AMP_KIND_JPEG, AMP_KIND_PNG, AMP_KIND_BMP, AMP_KIND_OTHER, AMP_LOAD_KINDS };
@@ -32,6 +27,7 @@ struct amp_loading {
     double stages[AMP_LOAD_STAGES]; /* the same, ours; their sum is the whole */
     int left[AMP_LOAD_KINDS];       /* images that are left to Darknet */
     enum amp_loader loader;         /* the cfg's */
+    bool reduces;                   /* large JPEGs: the cfg's amp_jpeg_scale */
     int cores, threads;             /* that this process may use; that load a batch */
     bool threads_given;             /* by amp_loader_threads */
     struct amp_machine machine;     /* that trains */

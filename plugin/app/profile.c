@@ -20,9 +20,9 @@
 #include "measuring.h"
 
 #include "plugin/attach/device.h"
+#include "plugin/core/host.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/options.h"
-#include "plugin/core/text.h"
 #include "plugin/input/check_train.h"
 
 #ifdef GPU

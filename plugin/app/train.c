@@ -14,6 +14,7 @@
 #include "darknet.h"
 #include "train.h"
 
+#include "plugin/core/host.h"
 #include "plugin/core/net.h"
 #include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"

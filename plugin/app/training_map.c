@@ -24,6 +24,7 @@
 
 #include "plugin/core/cfg.h"
 #include "plugin/core/file.h"
+#include "plugin/core/host.h"
 #include "plugin/core/options.h"
 #include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"

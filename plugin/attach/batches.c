@@ -14,6 +14,7 @@
 #include "images.h"
 #include "interposed.h"
 #include "loader.h"
+#include "plugin/core/host.h"
 #include "seed.h"
 #include "session.h"
 #include "staging.h"
@@ -23,7 +24,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* One batch, from the call that loads it until it is freed. Two owners: the training thread's list
  * and the loading job. Whichever ends later frees it, because the thread may follow another network
@@ -73,14 +73,6 @@ static void *allocate(size_t n, size_t size)
     void *p = calloc(n, size);
     if (!p) amp_fail("out of memory while loading a batch: lower batch");
     return p;
-}
-
-/* Seconds, monotonic. */
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- the batches in hand ---- */
@@ -233,7 +225,7 @@ static void deliver(struct job *job)
                           .X = join_rows(job, job->rows[0], offsetof(data, X)),
                           .y = join_rows(job, job->rows[1], offsetof(data, y))};
     if (job->staging) amp_staging_close(job->staging, job->args.d->X.vals);
-    job->batch->loaded = now();
+    job->batch->loaded = amp_clock_seconds();
     job->batch->rows = job->args.d->X.vals;
 }
 
@@ -472,5 +464,5 @@ void amp_iteration_ended(void)
     network *net = trained.net;
     trained.net = NULL;
     if (net && listener.call) listener.call(net, trained.loss, listener.user);
-    if (net) feed.waits_since = now();
+    if (net) feed.waits_since = amp_clock_seconds();
 }

@@ -105,7 +105,13 @@ static matrix one_row(float *row, int columns)
     return m;
 }
 
-static void load(const load_args *a, const struct amp_pixels *image)
+static void tell(const struct amp_detection_loader *l, enum amp_load_part done)
+{
+    if (l->done) l->done(done, l->user);
+}
+
+static void load(const struct amp_detection_loader *l, const load_args *a,
+                 const struct amp_pixels *image)
 {
     (void)amp_seed_rand(); /* which image of a list of one */
     struct place p = draw_place(a, image);
@@ -113,6 +119,7 @@ static void load(const load_args *a, const struct amp_pixels *image)
     float *canvas = amp_image_make(a->w, a->h, 3).data;
     if (!amp_place(image, &placement, canvas))
         amp_fail("out of memory while loading a batch: lower batch");
+    tell(l, AMP_LOAD_PLACE);
     *a->d = (data){.X = one_row(canvas, a->w * a->h * 3),
                    .y = one_row(calloc((size_t)a->num_boxes * 5, sizeof(float)), a->num_boxes * 5)};
     /* Darknet is compiled with -Ofast, which makes p.w / a->w a product: labels then differ in
@@ -121,6 +128,7 @@ static void load(const load_args *a, const struct amp_pixels *image)
     AMP_USE(fill_truth_detection)
     (a->paths[0], a->num_boxes, a->d->y.vals[0], a->classes, placement.flip, -p.left * x,
      -p.top * y, p.w * x, p.h * y);
+    tell(l, AMP_LOAD_LABELS);
 }
 
 static bool load_kept(const struct amp_detection_loader *l, const load_args *a, int least)
@@ -128,9 +136,19 @@ static bool load_kept(const struct amp_detection_loader *l, const load_args *a, 
     const struct amp_pixels *image =
         l->cache ? amp_image_cache_take(l->cache, a->paths[0], least) : NULL;
     if (!image) return false;
-    load(a, image);
+    load(l, a, image);
     amp_image_cache_give(l->cache, image);
     return true;
+}
+
+static const struct amp_pixels *read_jpeg(const struct amp_detection_loader *l, char *path,
+                                          int least, struct amp_jpeg_memory *memory)
+{
+    if (!amp_jpeg_file(path, memory)) return NULL;
+    tell(l, AMP_LOAD_READ);
+    const struct amp_pixels *image = amp_image_decode_jpeg(path, least, memory);
+    tell(l, AMP_LOAD_DECODE);
+    return image;
 }
 
 bool amp_detection_load(const struct amp_detection_loader *l, const load_args *a)
@@ -139,9 +157,15 @@ bool amp_detection_load(const struct amp_detection_loader *l, const load_args *a
     int least = !l->reduces ? 0 : a->w > a->h ? a->w : a->h;
     if (load_kept(l, a, least)) return true;
     struct memory *memory = take_memory();
-    const struct amp_pixels *image = amp_image_read_jpeg(a->paths[0], least, &memory->jpeg);
+    const struct amp_pixels *image = read_jpeg(l, a->paths[0], least, &memory->jpeg);
     if (image && l->cache) amp_image_cache_keep(l->cache, a->paths[0], least, image);
-    if (image) load(a, image);
+    if (image) load(l, a, image);
     give_memory(memory);
     return image != NULL;
+}
+
+int amp_load_image(const load_args *a, int reduces, amp_load_function *done, void *user)
+{
+    const struct amp_detection_loader l = {.reduces = reduces, .done = done, .user = user};
+    return amp_detection_load(&l, a);
 }

@@ -176,12 +176,13 @@ image amp_image_load_color(char *filename, int w, int h)
     return im;
 }
 
-const struct amp_pixels *amp_image_read_jpeg(char *filename, int least,
-                                             struct amp_jpeg_memory *memory)
+const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
+                                               struct amp_jpeg_memory *memory)
 {
     struct read_call r;
     begin_read(&r, filename);
-    const struct amp_pixels *pixels = amp_jpeg_read(filename, least, memory);
+    const struct amp_pixels *pixels =
+        amp_jpeg_decode(memory->file, memory->file_bytes, least, memory);
     end_read(&r);
     return pixels;
 }

@@ -23,8 +23,8 @@ void amp_images_refuse(bool);
 /* The calling thread begins (true) or ends loading images of a batch with their labels. */
 void amp_images_loading(bool);
 
-/* amp_jpeg_read (plugin/images/jpeg.h). NULL: Darknet must read the file. */
-const struct amp_pixels *amp_image_read_jpeg(char *filename, int least, struct amp_jpeg_memory *);
+/* amp_jpeg_decode (plugin/images/jpeg.h) of the file in the memory. NULL: Darknet must read it. */
+const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least, struct amp_jpeg_memory *);
 
 /* ---- in the places of Darknet's functions ---- */
 

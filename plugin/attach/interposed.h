@@ -5,9 +5,9 @@
  *   AMP_REAL(parse_network_cfg)(file)                                  calls Darknet's
  *   AMP_USE(rand_uniform)(0, 1), *AMP_USE(gpu_index)                   a name that stays Darknet's
  *
- * To add one, add a line here, and to interposed.c what happens in its place. The plugin never refers to Darknet in another way:
- * libdarknet may be loaded where the linker does not look (a ctypes library is RTLD_LOCAL), and
- * libdarknet_amp.so is linked with --no-undefined to make sure.
+ * To add one, add a line here, and to interposed.c what happens in its place. The plugin never
+ * refers to Darknet in another way: libdarknet may be loaded where the linker does not look (a
+ * ctypes library is RTLD_LOCAL), and libdarknet_amp.so is linked with --no-undefined to make sure.
  *
  * This is the only list. The run-time lookup (symbols.c) and the tests read it; the linker options
  * of scripts/amp-ldflags follow from it through the symbols of the plugin's archive. */

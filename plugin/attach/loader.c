@@ -1,19 +1,11 @@
 /* Decides by which code and on how many threads a batch is loaded. It must not know how a batch is
  * put together (batches.c). */
-#define _GNU_SOURCE
 #include "loader.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include "ending.h"
-
-/* The cores that this process may use. */
-static int count_cores(void)
-{
-    cpu_set_t cores;
-    return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-}
+#include "plugin/core/host.h"
 
 /* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
  * memory. */
@@ -21,7 +13,7 @@ int amp_loader_threads(const struct amp_session *s, const load_args *args)
 {
     int threads = args->threads;
     if (s && threads > 1) {
-        int most = s->options.loader_threads ? s->options.loader_threads : count_cores();
+        int most = s->options.loader_threads ? s->options.loader_threads : amp_cores();
         threads = s->options.loader_threads || threads > most ? most : threads;
     }
     if (threads > args->n) threads = args->n;
@@ -34,7 +26,7 @@ static const char *advice(const struct amp_session *s, const load_args *args)
     int threads = amp_loader_threads(s, args);
     if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
         return "amp_loader=fast loads JPEGs several times as fast";
-    if (threads < count_cores() && threads < args->n)
+    if (threads < amp_cores() && threads < args->n)
         return "raise amp_loader_threads: it is less than the number of cores";
     return "smaller image files load faster, more cores load more";
 }

@@ -8,23 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "text.h"
+#include "host.h"
 #include "tensors.h"
 
 #define PROGRESS_SECONDS 10
 #define WAITING_TOO_LONG 0.1                /* share of the time */
 #define LINE_BEGINS      "{\"iteration\": " /* every line of amp_log */
-
-/* Monotonic: a corrected system clock must not spoil speeds. */
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void amp_log_start(struct amp_log *log, const struct amp_net_desc *net)
 {
@@ -361,7 +353,8 @@ void amp_log_step(struct amp_log *log, const struct amp_scaler *s)
      * time. */
     if (log->started > 0) return;
     log->start = *s;
-    log->started = log->window_start = log->last_progress = log->last_iteration = now();
+    log->started = log->window_start = log->last_progress = log->last_iteration =
+        amp_clock_seconds();
 }
 
 void amp_log_waited(struct amp_log *log, double seconds)
@@ -374,7 +367,7 @@ void amp_log_waited(struct amp_log *log, double seconds)
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images, const struct amp_numbers *numbers)
 {
-    double time = now(), seconds = time - log->last_iteration;
+    double time = amp_clock_seconds(), seconds = time - log->last_iteration;
     log->last_iteration = time;
     log->iterations++;
     log->window_iterations++;

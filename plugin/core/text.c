@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
+
+#include "host.h"
 
 /* ---- words: the Levenshtein distance, with a swap of neighbours as one edit ---- */
 
@@ -104,13 +105,6 @@ void amp_json_number(FILE *f, double value, int digits)
 }
 
 /* ---- progress ---- */
-
-double amp_clock_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total)
 {

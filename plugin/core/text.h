@@ -43,9 +43,6 @@ struct amp_progress {
     double start, last;
 };
 
-/* Seconds on a clock that only goes forward. */
-double amp_clock_seconds(void);
-
 /* out: NULL for silence. */
 void amp_progress_start(struct amp_progress *progress, FILE *out, const char *what, size_t total);
 /* Says that done of total are finished; prints if it is time for a line. */

@@ -64,6 +64,24 @@ AMP_API int amp_left_fp16(const struct network *, int layer);
  * may have chosen differently, since a resumed run keeps what it began with. */
 AMP_API void amp_follow_dtype(struct network *, const struct network *other);
 
+struct load_args;
+
+/* The parts of loading an image, in their order. */
+enum amp_load_part {
+    AMP_LOAD_READ,   /* the file */
+    AMP_LOAD_DECODE, /* its pixels */
+    AMP_LOAD_PLACE,  /* into the network's input, distorted and mirrored */
+    AMP_LOAD_LABELS, /* read, and moved with it */
+    AMP_LOAD_PARTS
+};
+typedef void amp_load_function(enum amp_load_part done, void *user);
+
+/* Loads a list of one image of DETECTION_DATA as training with amp_loader=fast does, large JPEGs at
+ * a fraction of their size if `reduces` (amp_jpeg_scale), and calls done after each part. 0: the
+ * image is left to Darknet: nothing is loaded or drawn. */
+AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
+                           void *user);
+
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);
 

@@ -22,7 +22,7 @@ loader.exec_module(bench)
 
 TOLD = {"images": 9, "left_to_darknet": [], "images_per_second": {"darknet": 100, "amp": 400},
         "stages": [{"stage": "read", "milliseconds": 0.5}, {"stage": "decode", "milliseconds": 2.0}]}
-ABOUT = {"images": 9, "megapixels": 0.3072, "bytes": 92160.0, "bytes_per_pixel": 0.3, "classes": 2}
+ABOUT = {"images": 9, "megapixels": 0.3072, "bytes": 92160.0, "bytes_per_pixel": 0.3, "classes": 2, "shorter": 480}
 
 
 def refuses(call, *args):
@@ -51,11 +51,11 @@ def check_record():
         measured, parts = bench.measure(Path("folder"), ABOUT, ["torchvision"], 2)
     assert measured[0] == {"darknet": [.01], "amp": [.0025], "torchvision": [.004, .005, .006]}, measured
     about = bench.summarise(ABOUT, measured, parts)
-    assert about["ratios"]["darknet"] == {"median": 4, "min": 4, "max": 4}
-    assert about["ratios"]["torchvision"] == {"median": 3, "min": 2, "max": 4}
+    ours, theirs = "mixed_precision=1", "PyTorch's DataLoader, torchvision"
+    assert about["ratios"] == {f"{ours} / Darknet": {"median": 4, "min": 4, "max": 4},
+                               f"{ours} / {theirs}": {"median": 3, "min": 2, "max": 4}}, about["ratios"]
     record = {"date": "2026-01-02", "machine": bench_lib.machine(), "rounds": 2, "sets": {"640x480": about},
-              "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}},
-              "contestants": ["darknet", "amp", "torchvision"]}
+              "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}}}
     json.loads(bench_lib.dump(record))
     page = bench.report(record)
     for words in ("| 9 of 640x480 | 0.31 | 92 | 0.30 | 100.0 | 400.0 | 133.3 |", "torchvision 9.8; torch 9.7;",
@@ -65,13 +65,56 @@ def check_record():
         assert words in page, (words, page)
     for change in ({"images": 8}, {"left_to_darknet": [{"kind": "PNG", "images": 1}]}):
         told.update(TOLD, **change)
-        assert "of 9 images" in refuses(bench.load_ours, Path("folder"), 9)
+        assert "of 9 images" in refuses(bench.load_ours, Path("folder"), ABOUT)
+
+
+def check_reduced():
+    """Files that amp_jpeg_scale=1 reduces are loaded with it, too, and compared with Darknet's way."""
+    rates = iter((400, 1000))
+    bench.run_on_one_core = lambda command: json.dumps(
+        {**TOLD, "images_per_second": {"darknet": 100, "amp": next(rates)}})
+    row, _ = bench.load_ours(Path("folder"), {**ABOUT, "shorter": 832})
+    assert row == {"darknet": [.01], "amp": [.0025], "reduced": [.001]}, row
+    about = bench.summarise(ABOUT, [row], [])
+    assert about["ratios"]["with amp_jpeg_scale=1 / Darknet"]["median"] == 10, about
+
+
+def check_trainings():
+    """By a stand-in for training: what is asked of it, what is read from amp_log, and the page of it."""
+    asked = []
+
+    def stand_in(command):
+        text = Path(command[-1]).read_text()
+        asked.append(text)
+        log = Path(next(line for line in text.splitlines() if line.startswith("amp_log=")).partition("=")[2])
+        seconds = 4 if "amp_loader=darknet" in text else 2
+        log.write_text("".join(json.dumps({"iteration": n, "seconds": seconds if n > 5 else 99, "loading_seconds": 1})
+                               + "\n" for n in range(1, 8)))
+        return "", 7 << 20
+
+    with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
+        bench.WORK = Path(scratch)
+        (bench.WORK / "my.cfg").write_text("[net]\nmax_batches = 500\n amp_loader=fast\n[yolo]\n")
+        bench_lib.run_and_weigh = stand_in
+        bench_lib.run = lambda command: json.dumps({"step": {"images": 8, "seconds": 1}})
+        told = bench.measure_trainings("my.data", bench.WORK / "my.cfg", 2, 1)
+    assert [text.count("amp_loader=") for text in asked] == [1, 1, 1], asked
+    assert all("\nmax_batches=7\n" in text and "500" not in text for text in asked), asked
+    assert told["images_per_second"] == {"darknet": 2, "amp": 4, "reduced": 4}, told
+    assert told["ratios"]["amp"]["median"] == 2
+    page = "\n".join(bench.report_trainings(told))
+    for words in ("2 iterations of 8 images on all cores. A step alone takes 8.0 images/s.",
+                  "| amp_loader=darknet | 2.0 | 25 % | 7 MiB |",
+                  "| amp_loader=fast, amp_jpeg_scale=1 | **2.00** |"):
+        assert words in page, (words, page)
 
 
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         check_data(Path(scratch))
     check_record()
+    check_reduced()
+    check_trainings()
 
 
 main()
