@@ -15,6 +15,7 @@
 #include "darknet.h"
 
 #include "plugin/core/host.h"
+#include "plugin/core/text.h"
 #include "plugin/core/plan.h"
 #include "measuring.h"
 

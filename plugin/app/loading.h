@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "amp_observe.h"
+#include "plugin/include/amp_observe.h"
 #include "measuring.h"
 
 struct load_args; /* Darknet's */

@@ -55,7 +55,7 @@ def check_record():
     assert about["ratios"] == {f"{ours} / Darknet": {"median": 4, "min": 4, "max": 4},
                                f"{ours} / {theirs}": {"median": 3, "min": 2, "max": 4}}, about["ratios"]
     record = {"date": "2026-01-02", "machine": bench_lib.machine(), "rounds": 2, "sets": {"640x480": about},
-              "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}}}
+              "peers": {"torchvision": {"torchvision": "9.8", "torch": "9.7"}}, "trainings": []}
     json.loads(bench_lib.dump(record))
     page = bench.report(record)
     for words in ("| 9 of 640x480 | 0.31 | 92 | 0.30 | 100.0 | 400.0 | 133.3 |", "torchvision 9.8; torch 9.7;",
