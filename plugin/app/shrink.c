@@ -183,7 +183,8 @@ static const struct amp_pixels *shrink(const struct amp_pixels *p, int side, str
     return amp_shrink(p, w, h, to) ? to : NULL;
 }
 
-static int copy_image(const struct shrink *s, struct desk *d, char *path, const char *to, char *err)
+static int write_image(const struct shrink *s, struct desk *d, char *path, const char *to,
+                       char *err)
 {
     const struct amp_pixels *p = amp_jpeg_read(path, 0, &d->jpeg);
     bool is_upright_jpeg = p == &d->jpeg.decoded;
@@ -199,24 +200,23 @@ static int copy_image(const struct shrink *s, struct desk *d, char *path, const 
 
 /* ---- all images ---- */
 
-static void copy_one(struct shrink *s, struct desk *d, size_t i, struct amp_progress *progress,
-                     char *err)
+static void write_one(struct shrink *s, struct desk *d, size_t i, struct amp_progress *progress,
+                      char *err)
 {
     const struct amp_shrink_image *image = &s->set.images[i];
     char to[AMP_LABEL_PATH_MAX], why[ERR_SIZE];
     amp_shrink_path(&s->set, i, to, sizeof to);
-    int failed = amp_folders_make(to, why, ERR_SIZE) || copy_image(s, d, image->path, to, why) ||
+    int failed = amp_folders_make(to, why, ERR_SIZE) || write_image(s, d, image->path, to, why) ||
                  amp_folders_make(image->label_to, why, ERR_SIZE) ||
                  amp_file_copy(image->label, image->label_to, why, ERR_SIZE);
 #pragma omp critical
-    if (!failed) {
+    if (!failed)
         amp_progress_update(progress, ++s->done);
-    } else if (!s->failed++) {
+    else if (!s->failed++)
         fail(err, "%s", why);
-    }
 }
 
-static int copy_images(struct shrink *s, char *err)
+static int write_images(struct shrink *s, char *err)
 {
     struct amp_progress progress;
     amp_progress_start(&progress, stderr, "shrinking", s->set.different);
@@ -225,7 +225,7 @@ static int copy_images(struct shrink *s, char *err)
         struct desk d = {0};
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < s->set.count; i++)
-            if (!s->set.images[i].again && !s->failed) copy_one(s, &d, i, &progress, err);
+            if (!s->set.images[i].again && !s->failed) write_one(s, &d, i, &progress, err);
         amp_jpeg_free(&d.jpeg);
         free(d.other.bytes);
         free(d.small.bytes);
@@ -311,7 +311,7 @@ static int write_all(struct shrink *s, char *err)
     amp_refuse_bad_images(1);
     signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     snprintf(backup, sizeof backup, "%s/backup/", s->folder);
-    if (amp_folders_make(backup, err, ERR_SIZE) || copy_names(s, err) || copy_images(s, err))
+    if (amp_folders_make(backup, err, ERR_SIZE) || copy_names(s, err) || write_images(s, err))
         return -1;
     if (value_of(s, "train") && write_list(s, "train.list", 0, s->train, err)) return -1;
     if (value_of(s, "valid") && write_list(s, "valid.list", s->train, s->set.count, err)) return -1;
