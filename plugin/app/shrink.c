@@ -5,15 +5,14 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "amp.h"
@@ -26,7 +25,7 @@
 #include "plugin/input/labels.h"
 #include "shrink_names.h"
 
-enum { LEAST_SIDE = 16, MOST_SIDE = 65536, ERR_SIZE = 4 * PATH_MAX };
+enum { LEAST_SIDE = 16, ERR_SIZE = 4 * PATH_MAX };
 
 struct shrink {
     const char *data_path, *out;
@@ -37,7 +36,6 @@ struct shrink {
     size_t train;      /* images of the list train=; those behind them are valid='s */
     atomic_int failed; /* an image could not be copied: no other one is begun */
     size_t done;
-    uint64_t before, after; /* bytes of the images that are done */
 };
 
 __attribute__((format(printf, 2, 3))) static int fail(char *err, const char *format, ...)
@@ -60,7 +58,7 @@ static void read_arguments(int argc, char **argv, struct shrink *s)
          .kind = AMP_ARGUMENT_COUNT,
          .target = &s->side,
          .low = LEAST_SIDE,
-         .high = MOST_SIDE},
+         .high = AMP_JPEG_MOST_SIDE},
         {.name = "out",
          .value = "DIR",
          .help = "Folder for the copy; made if it is not there, else it must be empty",
@@ -77,16 +75,6 @@ static void read_arguments(int argc, char **argv, struct shrink *s)
         .least_files = 1,
         .options = options};
     amp_arguments_read(&line, argc, argv);
-}
-
-/* Of what is written beside it. */
-static bool is_taken(const char *name)
-{
-    static const char *const ours[] = {"images",     "labels",     "backup",
-                                       "train.list", "valid.list", "names.list"};
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-        if (!strcmp(name, ours[i])) return true;
-    return false;
 }
 
 static const char *data_name(const struct shrink *s)
@@ -111,8 +99,6 @@ static int check_arguments(struct shrink *s, char *err)
 {
     char here[PATH_MAX] = "", why[ERR_SIZE / 2];
     if (!s->side || !s->out || !*s->out) return fail(err, "needed: --side N and --out DIR");
-    if (is_taken(data_name(s)))
-        return fail(err, "%s: the copy has another file of that name; rename it", s->data_path);
     if (*s->out != '/' && !getcwd(here, sizeof here))
         return fail(err, "the current folder has no path: %s", strerror(errno));
     int n = snprintf(s->folder, sizeof s->folder, "%s%s%s", here, *here ? "/" : "", s->out);
@@ -197,66 +183,40 @@ static const struct amp_pixels *shrink(const struct amp_pixels *p, int side, str
     return amp_shrink(p, w, h, to) ? to : NULL;
 }
 
-static int write_jpeg(const struct amp_pixels *p, const char *from, const char *to, char *err)
-{
-    char *file, why[300];
-    size_t bytes;
-    if (amp_jpeg_encode(p, &file, &bytes, why, sizeof why))
-        return fail(err, "%s: cannot become a JPEG: %s", from, why);
-    int failed = amp_file_create(to, file, bytes, err, ERR_SIZE);
-    free(file);
-    return failed;
-}
-
-static int copy_image(const struct shrink *s, struct desk *d, char *path, const char *to, char *err)
+static int write_image(const struct shrink *s, struct desk *d, char *path, const char *to,
+                       char *err)
 {
     const struct amp_pixels *p = amp_jpeg_read(path, 0, &d->jpeg);
-    bool is_jpeg = p != NULL, is_upright = p == &d->jpeg.decoded;
-    if (!p) p = read_other(path, &d->other);
-    bool is_large = p && (p->w > s->side || p->h > s->side);
-    if (p && !is_large && is_jpeg && is_upright) return amp_file_copy(path, to, err, ERR_SIZE);
-    if (is_large) p = shrink(p, s->side, &d->small);
-    if (!p) return fail(err, "%s: no memory", path);
-    if (is_jpeg && d->jpeg.damaged)
+    bool is_upright_jpeg = p == &d->jpeg.decoded;
+    if (p && d->jpeg.damaged)
         fprintf(stderr, "warning: image %s is damaged: a part of its copy may be grey\n", path);
-    return write_jpeg(p, path, to, err);
-}
-
-static int copy_label(const struct amp_shrink_image *image, char *err)
-{
-    char label[AMP_LABEL_PATH_MAX];
-    return amp_label_path(image->path, label, sizeof label, err, ERR_SIZE) ||
-           amp_folders_make(image->label_to, err, ERR_SIZE) ||
-           amp_file_copy(label, image->label_to, err, ERR_SIZE);
-}
-
-static uint64_t bytes_of(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) ? 0 : (uint64_t)info.st_size;
+    if (!p) p = read_other(path, &d->other);
+    if (p && (p->w > s->side || p->h > s->side))
+        p = shrink(p, s->side, &d->small);
+    else if (is_upright_jpeg)
+        return amp_file_copy(path, to, err, ERR_SIZE);
+    return p ? amp_jpeg_write(p, to, err, ERR_SIZE) : fail(err, "%s: no memory", path);
 }
 
 /* ---- all images ---- */
 
-static void copy_one(struct shrink *s, struct desk *d, size_t i, struct amp_progress *progress,
-                     char *err)
+static void write_one(struct shrink *s, struct desk *d, size_t i, struct amp_progress *progress,
+                      char *err)
 {
     const struct amp_shrink_image *image = &s->set.images[i];
     char to[AMP_LABEL_PATH_MAX], why[ERR_SIZE];
     amp_shrink_path(&s->set, i, to, sizeof to);
-    int failed = amp_folders_make(to, why, sizeof why) || copy_image(s, d, image->path, to, why) ||
-                 copy_label(image, why);
+    int failed = amp_folders_make(to, why, ERR_SIZE) || write_image(s, d, image->path, to, why) ||
+                 amp_folders_make(image->label_to, why, ERR_SIZE) ||
+                 amp_file_copy(image->label, image->label_to, why, ERR_SIZE);
 #pragma omp critical
-    if (!failed) {
-        s->before += bytes_of(image->path);
-        s->after += bytes_of(to);
+    if (!failed)
         amp_progress_update(progress, ++s->done);
-    } else if (!s->failed++) {
+    else if (!s->failed++)
         fail(err, "%s", why);
-    }
 }
 
-static int copy_images(struct shrink *s, char *err)
+static int write_images(struct shrink *s, char *err)
 {
     struct amp_progress progress;
     amp_progress_start(&progress, stderr, "shrinking", s->set.different);
@@ -265,7 +225,7 @@ static int copy_images(struct shrink *s, char *err)
         struct desk d = {0};
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < s->set.count; i++)
-            if (s->set.images[i].first == i && !s->failed) copy_one(s, &d, i, &progress, err);
+            if (!s->set.images[i].again && !s->failed) write_one(s, &d, i, &progress, err);
         amp_jpeg_free(&d.jpeg);
         free(d.other.bytes);
         free(d.small.bytes);
@@ -296,7 +256,7 @@ static int write_list(const struct shrink *s, const char *name, size_t from, siz
     FILE *file = create(s, name, path, err);
     if (!file) return -1;
     for (size_t i = from; i < to; i++) {
-        amp_shrink_path(&s->set, s->set.images[i].first, copy, sizeof copy);
+        amp_shrink_path(&s->set, i, copy, sizeof copy);
         fprintf(file, "%s\n", copy);
     }
     return finish(file, path, err);
@@ -349,8 +309,9 @@ static int write_all(struct shrink *s, char *err)
 {
     char backup[PATH_MAX + 8];
     amp_refuse_bad_images(1);
+    signal(SIGXFSZ, SIG_IGN); /* a file larger than allowed is an error like a full disk */
     snprintf(backup, sizeof backup, "%s/backup/", s->folder);
-    if (amp_folders_make(backup, err, ERR_SIZE) || copy_names(s, err) || copy_images(s, err))
+    if (amp_folders_make(backup, err, ERR_SIZE) || copy_names(s, err) || write_images(s, err))
         return -1;
     if (value_of(s, "train") && write_list(s, "train.list", 0, s->train, err)) return -1;
     if (value_of(s, "valid") && write_list(s, "valid.list", s->train, s->set.count, err)) return -1;
@@ -375,9 +336,7 @@ int amp_command_shrink(int argc, char **argv)
     struct shrink s = {0};
     read_arguments(argc, argv, &s);
     int failed = work(&s);
-    if (!failed)
-        printf("%zu images, %" PRIu64 " bytes before, %" PRIu64 " bytes after: %s/%s\n", s.done,
-               s.before, s.after, s.folder, data_name(&s));
+    if (!failed) printf("%zu images: %s/%s\n", s.done, s.folder, data_name(&s));
     if (!failed && fflush(stdout)) failed = -1;
     amp_shrink_set_free(&s.set);
     amp_cfg_free(s.data);

@@ -6,10 +6,9 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "plugin/input/labels.h"
 
@@ -65,10 +64,12 @@ static int add_image(struct amp_shrink_set *set, const char *path)
         set->images = images;
         set->capacity = capacity;
     }
-    struct amp_shrink_image image = {.path = strdup(path), .real = real_path(path)};
-    image.first = set->count;
+    char label[AMP_LABEL_PATH_MAX], unused[1]; /* the check of the list has told its faults */
+    amp_label_path(path, label, sizeof label, unused, sizeof unused);
+    struct amp_shrink_image image = {
+        .path = strdup(path), .real = real_path(path), .label = real_path(label)};
     set->images[set->count++] = image;
-    return image.path && image.real ? 0 : -1;
+    return image.path && image.real && image.label ? 0 : -1;
 }
 
 int amp_shrink_list_add(struct amp_shrink_set *set, const char *list, char *err, size_t err_size)
@@ -115,21 +116,16 @@ static int name_length(const char *name)
     return (int)(dot && dot > base ? (size_t)(dot - name) : strlen(name));
 }
 
-static int print_path(const struct amp_shrink_set *set, size_t i, char *path, size_t size)
+int amp_shrink_path(const struct amp_shrink_set *set, size_t i, char *path, size_t size)
 {
     const char *name = set->images[i].real + set->common;
     return snprintf(path, size, "%s/images/%.*s.jpg", set->folder, name_length(name), name);
 }
 
-void amp_shrink_path(const struct amp_shrink_set *set, size_t i, char *path, size_t size)
-{
-    print_path(set, i, path, size);
-}
-
 static int name_label(struct amp_shrink_set *set, size_t i, char *err, size_t err_size)
 {
     char image[AMP_LABEL_PATH_MAX], label[AMP_LABEL_PATH_MAX];
-    if (print_path(set, i, image, sizeof image) >= (int)sizeof image)
+    if (amp_shrink_path(set, i, image, sizeof image) >= (int)sizeof image)
         errno = ENAMETOOLONG;
     else if (amp_label_path(image, label, sizeof label, err, err_size))
         return -1;
@@ -147,20 +143,10 @@ static int compare(const void *a, const void *b)
     return order ? order : one < two ? -1 : one > two;
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat one, two;
-    return !stat(a, &one) && !stat(b, &two) && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
-}
-
-/* The same image by two ways may have two label files. */
+/* By two ways to it, an image may have two label files. */
 static bool is_same(const struct amp_shrink_image *a, const struct amp_shrink_image *b)
 {
-    char one[AMP_LABEL_PATH_MAX], two[AMP_LABEL_PATH_MAX], err[64];
-    if (!strcmp(a->path, b->path)) return true;
-    return !strcmp(a->real, b->real) &&
-           !amp_label_path(a->path, one, sizeof one, err, sizeof err) &&
-           !amp_label_path(b->path, two, sizeof two, err, sizeof err) && is_same_file(one, two);
+    return !strcmp(a->real, b->real) && !strcmp(a->label, b->label);
 }
 
 static int find_same(struct amp_shrink_set *set, struct amp_shrink_image **sorted, char *err,
@@ -175,12 +161,11 @@ static int find_same(struct amp_shrink_set *set, struct amp_shrink_image **sorte
         if (!first || strcmp(image->label_to, first->label_to)) {
             first = image;
             set->different++;
-        } else if (!is_same(first, image)) {
+        } else if (!(image->again = is_same(first, image))) {
             snprintf(err, err_size, "%s and %s: their copies would share the label file %s",
                      first->path, image->path, image->label_to);
             return -1;
         }
-        image->first = (size_t)(first - set->images);
     }
     return 0;
 }
@@ -202,6 +187,7 @@ void amp_shrink_set_free(struct amp_shrink_set *set)
     for (size_t i = 0; i < set->count; i++) {
         free(set->images[i].path);
         free(set->images[i].real);
+        free(set->images[i].label);
         free(set->images[i].label_to);
     }
     free(set->images);

@@ -3,21 +3,22 @@
 #ifndef AMP_SHRINK_NAMES_H
 #define AMP_SHRINK_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 
 struct amp_shrink_image {
     char *path;     /* as its list has it */
     char *real;     /* absolute, and its folder is no link */
+    char *label;    /* its label file, likewise */
     char *label_to; /* where Darknet will look for the labels of the copy */
-    size_t first;   /* the image that is the same one and comes first: mostly itself */
+    bool again;     /* an earlier line is the same image */
 };
 
 struct amp_shrink_set {
     const char *folder; /* of the copies */
     struct amp_shrink_image *images;
     size_t count, capacity;
-    size_t different; /* images without those that came before */
+    size_t different; /* images without those that come again */
     size_t common; /* bytes that all `real` begin with: the folder above all images, and a slash */
 };
 
@@ -34,9 +35,9 @@ int amp_shrink_list_add(struct amp_shrink_set *, const char *list, char *err, si
  * (a.png and a.jpg). */
 int amp_shrink_name(struct amp_shrink_set *, char *err, size_t err_size);
 
-/* The path of image i's copy; cut off if it is longer than size, which amp_shrink_name rules out
- * for AMP_LABEL_PATH_MAX. */
-void amp_shrink_path(const struct amp_shrink_set *, size_t i, char *path, size_t size);
+/* The path of image i's copy. The result is snprintf's; amp_shrink_name makes sure that
+ * AMP_LABEL_PATH_MAX bytes are enough. */
+int amp_shrink_path(const struct amp_shrink_set *, size_t i, char *path, size_t size);
 
 void amp_shrink_set_free(struct amp_shrink_set *);
 

@@ -303,30 +303,13 @@ int amp_whole_keep(const char *path, const char *other, char *err, size_t err_si
 
 /* ---- plain new files ---- */
 
-static int open_new(const char *path, char *err, size_t err_size)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) fail(path, "cannot write", err, err_size);
-    return fd;
-}
-
-int amp_file_create(const char *path, const void *bytes, size_t n, char *err, size_t err_size)
-{
-    int fd = open_new(path, err, err_size);
-    if (fd < 0) return -1;
-    int failed = write_all(fd, bytes, (ssize_t)n);
-    if (failed) fail(path, "cannot write", err, err_size);
-    /* Some file systems tell only now that they are full. */
-    if (close(fd) && !failed) failed = fail(path, "cannot write", err, err_size);
-    return failed;
-}
-
 int amp_file_copy(const char *from, const char *to, char *err, size_t err_size)
 {
-    int fd = open_new(to, err, err_size);
-    if (fd < 0) return -1;
+    int fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return fail(to, "cannot write", err, err_size);
     int failed = copy_bytes(from, fd);
     if (failed) snprintf(err, err_size, "%s: no copy of %s: %s", to, from, strerror(errno));
+    /* Some file systems tell only now that they are full. */
     if (close(fd) && !failed) failed = fail(to, "cannot write", err, err_size);
     return failed;
 }

@@ -61,7 +61,6 @@ int amp_folder_flush(const char *path_in_it, char *err, size_t err_size);
  *
  * 0, or -1 with text in err that names the file. */
 
-int amp_file_create(const char *path, const void *bytes, size_t n, char *err, size_t err_size);
 int amp_file_copy(const char *from, const char *to, char *err, size_t err_size);
 /* Makes the folders above this path that are not there. */
 int amp_folders_make(const char *path, char *err, size_t err_size);

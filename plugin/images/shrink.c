@@ -1,6 +1,5 @@
 /* Decides what a smaller image looks like and how it is kept. It must not know where images come
  * from or go. */
-#define _GNU_SOURCE
 #include "shrink.h"
 
 #include <errno.h>
@@ -148,21 +147,14 @@ static bool write_jpeg(const struct amp_pixels *p, FILE *to, struct failure *fai
     return true;
 }
 
-int amp_jpeg_encode(const struct amp_pixels *p, char **file, size_t *bytes, char *err,
-                    size_t err_size)
+int amp_jpeg_write(const struct amp_pixels *p, const char *path, char *err, size_t err_size)
 {
     struct failure failure;
-    *file = NULL;
-    /* libjpeg's own memory destination leaves a dangling pointer behind if memory ends. */
-    FILE *to = open_memstream(file, bytes);
+    FILE *to = fopen(path, "wx");
     bool written = to && write_jpeg(p, to, &failure);
-    if (!to || !written) snprintf(err, err_size, "%s", to ? failure.why : strerror(errno));
-    if (to && fclose(to) && written) {
-        snprintf(err, err_size, "%s", strerror(errno));
-        written = false;
-    }
-    if (written) return 0;
-    free(*file);
-    *file = NULL;
-    return -1;
+    const char *why = to && !written ? failure.why : NULL;
+    if (to && fclose(to)) written = false;
+    if (!written)
+        snprintf(err, err_size, "%s: cannot write: %s", path, why ? why : strerror(errno));
+    return written ? 0 : -1;
 }

@@ -12,9 +12,10 @@ void amp_shrink_size(int w, int h, int side, int *to_w, int *to_h);
  * on every machine. False: no memory. */
 bool amp_shrink(const struct amp_pixels *, int w, int h, struct amp_pixels *to);
 
-/* A JPEG file: quality 95, colours at full resolution. The caller frees *file. -1 with text in err:
- * libjpeg's reason, such as a side above 65500 pixels. */
-int amp_jpeg_encode(const struct amp_pixels *, char **file, size_t *bytes, char *err,
-                    size_t err_size);
+enum { AMP_JPEG_MOST_SIDE = 65500 }; /* libjpeg's limit */
+
+/* A new JPEG file: quality 95, colours at full resolution. 0, or -1 with text in err that names the
+ * file. */
+int amp_jpeg_write(const struct amp_pixels *, const char *path, char *err, size_t err_size);
 
 #endif

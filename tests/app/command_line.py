@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 COMMANDS = (["amp", "plan"], ["amp", "check"], ["amp", "profile"], ["amp", "bench-loader"],
-            ["detector", "map"], ["detector", "train"])
+            ["amp", "shrink"], ["detector", "map"], ["detector", "train"])
 
 
 def run(*words):
