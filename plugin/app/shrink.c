@@ -51,6 +51,7 @@ __attribute__((format(printf, 2, 3))) static int fail(char *err, const char *for
 
 static void read_arguments(int argc, char **argv, struct shrink *s)
 {
+    int unused; /* Darknet's general options, which may stand in front of any command */
     const struct amp_argument options[] = {
         {.name = "side",
          .value = "N",
@@ -64,6 +65,7 @@ static void read_arguments(int argc, char **argv, struct shrink *s)
          .help = "Folder for the copy; made if it is not there, else it must be empty",
          .kind = AMP_ARGUMENT_TEXT,
          .target = &s->out},
+        AMP_GPU_ARGUMENTS(&unused),
         {.name = NULL}};
     const struct amp_command_line line = {
         .files = "DATA --side N --out DIR",
