@@ -7,6 +7,7 @@
 #include "ending.h"
 #include "native.h"
 #include "darknet.h"
+#include "plugin/core/kept.h"
 #include "plugin/core/options.h"
 #include "plugin/core/sidecar.h"
 #include "plugin/core/step.h"
@@ -37,6 +38,7 @@ struct amp_session {
     uint64_t mask_seed;     /* of dropout's masks on a device */
     bool trained;           /* counted by run.c */
     size_t pass_images;     /* already in `seen`, for a pass that has not begun yet */
+    struct amp_kept *kept;  /* NULL: the rules need nothing, or no training has begun (resume.c) */
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
