@@ -18,6 +18,7 @@
 
 #include "cfg.h"
 #include "rules.h"
+#include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 
@@ -55,6 +56,7 @@ struct amp_options {
     char log_path[4096]; /* "" = none */
     int log_layers;      /* iterations; 0: never */
     struct amp_rules rules;
+    struct amp_schedule schedule;
     bool seeded;
     uint64_t seed;
 };
