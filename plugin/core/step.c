@@ -380,6 +380,7 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     s->updating = false;
     s->update.grad_norm = numbers.grad_norm;
     if (s->applying) amp_graph_update(s->graph, &s->update);
+    if (s->graph->counts) numbers.clipped = s->graph->counts->clipped;
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     /* Per image, as Darknet prints it. */

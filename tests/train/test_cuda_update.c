@@ -19,8 +19,14 @@
     "[convolutional]\nsize=1\nfilters=9\nactivation=relu\n" CONV(8, NORMALIZED) YOLO("0,1")
 
 static const char *const nets[] = {CLASSIFIER, FROZEN};
-static const char *const kinds[] = {ONE_PASS, TWO_PASSES, ONE_PASS "adam=1\n",
-                                    TWO_PASSES "adam=1\n"};
+static const char *const kinds[] = {ONE_PASS,
+                                    TWO_PASSES,
+                                    ONE_PASS "adam=1\n",
+                                    TWO_PASSES "adam=1\n",
+                                    ONE_PASS "optimizer=adamw\nema_alpha=0.9\n",
+                                    TWO_PASSES "optimizer=lamb\n",
+                                    ONE_PASS "optimizer=lars\nclip_grad_value=0.01\n",
+                                    ONE_PASS "clip_grad_norm=0.1\nema_alpha=0.99\n"};
 
 #define ON_ALL(list, each)                                                                         \
     for (size_t each##_i = 0; each##_i < sizeof list / sizeof *list && (each = list[each##_i]);    \
