@@ -12,6 +12,7 @@
 
 #include "amp.h"
 #include "amp_observe.h"
+#include "batches.h"
 #include "device.h"
 #include "gpus.h"
 #include "interposed.h"
@@ -149,6 +150,12 @@ static void check_inference(struct amp_session *s)
     }
 }
 
+static _Noreturn void refuse_trainer(void)
+{
+    amp_fail("several processes: this program's calls of train_network do not pass through the "
+             "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
+}
+
 /* Layer 0 begins the pass. `seen` already counts this pass's images (train_network_datum adds them
  * before forward), so a resumed run compares with what it was before. An observed pass belongs to a
  * command that looks and does not train: no signals, no resume. */
@@ -159,7 +166,9 @@ static void forward(const network *net)
     if (i > 0) {
         s->view = *net;
     } else {
-        if (net->train && !s->observed) {
+        if (net->train && !s->observed && s->step.peers) {
+            if (amp_iteration_trains() != s->net) refuse_trainer();
+        } else if (net->train && !s->observed) {
             amp_run_watch(s);
             amp_session_resume(s, *net->seen - (size_t)net->batch);
         }
