@@ -16,6 +16,7 @@
 #include "device.h"
 #include "gpus.h"
 #include "interposed.h"
+#include "rate.h"
 #include "run.h"
 #include "save.h"
 #include "seed.h"
@@ -150,10 +151,15 @@ static void check_inference(struct amp_session *s)
     }
 }
 
-static _Noreturn void refuse_trainer(void)
+/* With several processes train_network has done it before `seen` was moved (interposed.c). */
+static void take_up(struct amp_session *s, const network *net)
 {
-    amp_fail("several processes: this program's calls of train_network do not pass through the "
-             "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
+    if (s->step.peers && amp_iteration_trains() != s->net)
+        amp_fail("several processes: this program's calls of train_network do not pass through the "
+                 "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
+    if (s->step.peers) return;
+    amp_run_watch(s);
+    amp_session_resume(s, *net->seen - (size_t)net->batch);
 }
 
 /* Layer 0 begins the pass. `seen` already counts this pass's images (train_network_datum adds them
@@ -166,11 +172,9 @@ static void forward(const network *net)
     if (i > 0) {
         s->view = *net;
     } else {
-        if (net->train && !s->observed && s->step.peers) {
-            if (amp_iteration_trains() != s->net) refuse_trainer();
-        } else if (net->train && !s->observed) {
-            amp_run_watch(s);
-            amp_session_resume(s, *net->seen - (size_t)net->batch);
+        if (net->train && !s->observed) {
+            take_up(s, net);
+            amp_rate_hand(s);
         }
         begin(s, net);
     }

@@ -18,6 +18,7 @@
 #include "images.h"
 #include "native.h"
 #include "ranks.h"
+#include "rate.h"
 #include "run.h"
 #include "save.h"
 #include "seed.h"
@@ -93,19 +94,21 @@ AMP_INTERPOSE(void, option_unused, (list * options))
     AMP_REAL(option_unused)(options);
 }
 
-/* Darknet's trainers read their files with it, so its answers for some keys are noted. */
+/* Darknet's trainers read their files with it, so its answers for some keys are noted. Its parser
+ * reads the policy with it, and would complain about one of ours. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);
     if (value && strcmp(key, "backup") == 0) amp_run_note_folder(value);
     if (value && strcmp(key, "train") == 0) amp_ranks_note_list(value);
+    if (value && strcmp(key, "policy") == 0) return amp_rate_policy(options, value);
     return value;
 }
 
 /* ---- training ---- */
 
-/* What the first layer's hook does otherwise (hooks.c): with several processes `seen` no longer tells
- * there how many images came before. */
+/* What the first layer's hook does otherwise (hooks.c): with several processes `seen` no longer
+ * tells there how many images came before. */
 static void take_up(struct amp_session *s)
 {
     amp_run_watch(s);

@@ -23,8 +23,8 @@
 static int standard_error = -1; /* of a silenced process */
 static FILE *nowhere;
 
-/* Darknet prints its layers on stderr and its losses on stdout. Errors of ours still arrive: amp_fail
- * has its own descriptor. */
+/* Darknet prints its layers on stderr and its losses on stdout. Errors of ours still arrive:
+ * amp_fail has its own descriptor. */
 static void be_silent(void)
 {
     static char who[120];
@@ -68,16 +68,18 @@ static void share_cores(void)
 {
     int cores = amp_group_cores();
     if (!getenv("OMP_NUM_THREADS")) omp_set_num_threads(cores);
-    fprintf(stderr, "darknet-amp: %d processes train this network, started by %s, with %d thread%s "
-                    "each\n",
+    fprintf(stderr,
+            "darknet-amp: %d processes train this network, started by %s, with %d thread%s "
+            "each\n",
             amp_group_size(), amp_launcher_name(amp_launch_read(getenv).launcher),
             omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
     /* Open MPI gives each of two processes one core. */
     if (getenv("OMPI_MCA_orte_bound_at_launch") && amp_cores() < sysconf(_SC_NPROCESSORS_ONLN))
-        fprintf(stderr,
-                "darknet-amp: mpirun lets this process use %d of %ld cores; with --bind-to none all "
-                "are shared\n",
-                amp_cores(), sysconf(_SC_NPROCESSORS_ONLN));
+        fprintf(
+            stderr,
+            "darknet-amp: mpirun lets this process use %d of %ld cores; with --bind-to none all "
+            "are shared\n",
+            amp_cores(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 static void start_group(void)
@@ -100,10 +102,11 @@ void amp_ranks_start(struct amp_options *o)
     o->seeded = true;
     o->seed = amp_group_seed();
     if (!told)
-        fprintf(stderr,
-                "darknet-amp: all processes use seed=%llu, which was drawn now; written under [net] "
-                "it repeats this run\n",
-                (unsigned long long)o->seed);
+        fprintf(
+            stderr,
+            "darknet-amp: all processes use seed=%llu, which was drawn now; written under [net] "
+            "it repeats this run\n",
+            (unsigned long long)o->seed);
     told = true;
 }
 
@@ -197,8 +200,11 @@ static void compare_starts(struct amp_session *s)
 {
     char message[500];
     struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
-    uint64_t mine[COMPARED] = {*s->net->seen, hash_of(s->cfg->path), hash_of(image_list),
-                               s->options.dtype, s->device,
+    uint64_t mine[COMPARED] = {*s->net->seen,
+                               hash_of(s->cfg->path),
+                               hash_of(image_list),
+                               s->options.dtype,
+                               s->device,
                                amp_spread_hash(s->backend, s->context, own.params, own.n_params,
                                                own.rolling, own.n_rolling)};
     uint64_t(*all)[COMPARED] = amp_allocate((size_t)amp_group_size(), sizeof mine);

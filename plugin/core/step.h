@@ -54,24 +54,24 @@ struct amp_step {
     bool poisoned;  /* a pass of this step failed for good */
     bool cost_lost; /* this pass has an infinite or NaN cost; Darknet is told 0 */
     bool cause_is_scale;
-    struct amp_fault fault;   /* why the step is poisoned */
-    int bad_pass;             /* where */
+    struct amp_fault fault;              /* why the step is poisoned */
+    int bad_pass;                        /* where */
     char bad_image[AMP_BAD_IMAGE_BYTES]; /* of the last fault in the input */
     struct amp_fault left_fp16; /* of this step: a layer that leaves FP16; class NONE: none */
-    bool bad_truth;           /* the present pass has labels that Darknet must not see */
-    bool updating;            /* Darknet's update calls of this step have begun */
-    bool applying;            /* the step is not skipped, so these calls count */
-    struct amp_update update; /* the rule of the step that is applied */
-    int last_update;          /* the layer whose update is the last */
+    bool bad_truth;             /* the present pass has labels that Darknet must not see */
+    bool updating;              /* Darknet's update calls of this step have begun */
+    bool applying;              /* the step is not skipped, so these calls count */
+    struct amp_update update;   /* the rule of the step that is applied */
+    int last_update;            /* the layer whose update is the last */
     struct amp_demotions demotions;
     struct amp_divergence divergence;
-    bool carry_on;     /* amp_on_divergence=continue */
-    bool told;         /* the user knows that the run looks diverged */
-    bool observed;     /* nobody is training: a fault is recorded, it ends nothing */
-    bool writers_tell; /* whoever writes to the masters between steps calls
-                          amp_graph_weights_changed; if false, anybody may write without a word */
+    bool carry_on;              /* amp_on_divergence=continue */
+    bool told;                  /* the user knows that the run looks diverged */
+    bool observed;              /* nobody is training: a fault is recorded, it ends nothing */
+    bool writers_tell;          /* whoever writes to the masters between steps calls
+                                   amp_graph_weights_changed; if false, anybody may write without a word */
     double loss_sum, pass_loss; /* NaN: lost */
-    double told_sum; /* the same without those that are lost, as Darknet adds them up */
+    double told_sum;            /* the same without those that are lost, as Darknet adds them up */
     int passes;
     /* Fetches the costs of the losses on the device (amp_graph_loss) after each pass and returns
      * the cost of the pass: NaN if one of them is not finite. NULL: nobody wants them. */

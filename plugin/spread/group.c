@@ -74,8 +74,7 @@ void amp_group_add_doubles(double *x, size_t n)
 void amp_group_broadcast(void *x, size_t bytes, int from)
 {
     for (size_t i = 0; i < bytes; i += PIECE)
-        finish(
-            group.engine->broadcast((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
+        finish(group.engine->broadcast((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
 }
 
 void amp_group_send(const void *x, size_t bytes, int to)

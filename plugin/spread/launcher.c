@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 /* Variables that a launcher sets for each of its processes. mpirun may itself run below srun, so it
- * comes first. srun's are those of a job step: a batch script has SLURM_PROCID and SLURM_NTASKS too,
- * and is one process. */
+ * comes first. srun's are those of a job step: a batch script has SLURM_PROCID and SLURM_NTASKS
+ * too, and is one process. */
 static const struct variables {
     enum amp_launcher launcher;
     const char *rank, *size, *local_rank;

@@ -21,7 +21,10 @@ int amp_share_subdivisions(int batch, int subdivisions, int size)
 
 void amp_share_possible(int batch, int subdivisions, char *text, size_t size)
 {
-    snprintf(text, size, subdivisions > 2 ? "1 to %d" : subdivisions > 1 ? "1, %d" : "%d",
+    snprintf(text, size,
+             subdivisions > 2   ? "1 to %d"
+             : subdivisions > 1 ? "1, %d"
+                                : "%d",
              subdivisions);
     for (int n = subdivisions + 1; n <= batch; n++) {
         size_t used = strlen(text);

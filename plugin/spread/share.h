@@ -13,8 +13,9 @@ struct amp_share {
  * process has one. */
 struct amp_share amp_share_of(int passes, int rank, int size);
 
-/* The subdivisions with which `size` processes train: those of the cfg if every process gets a pass;
- * else the smallest multiple of size that divides batch (the images of a step); 0: there is none. */
+/* The subdivisions with which `size` processes train: those of the cfg if every process gets a
+ * pass; else the smallest multiple of size that divides batch (the images of a step); 0: there is
+ * none. */
 int amp_share_subdivisions(int batch, int subdivisions, int size);
 
 /* Lists the numbers of processes for which there are such subdivisions: "1 to 4, 8, 16". */

@@ -9,11 +9,11 @@ struct amp_vote {
     bool poisoned, cause_is_scale;
     bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
-    int signal;                     /* that asks this process to stop; 0: none */
-    double scale, loss, told_loss;  /* the losses: sums over the passes */
-    int64_t redone, backed_off;     /* in this step */
-    struct amp_fault fault;         /* why it is poisoned */
-    struct amp_fault left_fp16;     /* a layer that leaves FP16; class NONE: none */
+    int signal;                      /* that asks this process to stop; 0: none */
+    double scale, loss, told_loss;   /* the losses: sums over the passes */
+    int64_t redone, backed_off;      /* in this step */
+    struct amp_fault fault;          /* why it is poisoned */
+    struct amp_fault left_fp16;      /* a layer that leaves FP16; class NONE: none */
     char image[AMP_BAD_IMAGE_BYTES]; /* of a fault in the input */
 };
 

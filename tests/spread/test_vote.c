@@ -28,15 +28,27 @@ static void demote(void *user, const struct amp_fault *f)
 static void start(int n)
 {
     net = (struct amp_net_desc){.n = 4, .layers = layers};
-    begun = (struct amp_scaler){.dynamic = true, .reduced = true, .scale = 1024, .min = 1,
-                                .window = 100, .tracker = 7, .redone = 5, .backed_off = 6,
-                                .applied = 50, .skipped = 3, .backoff = .5};
+    begun = (struct amp_scaler){.dynamic = true,
+                                .reduced = true,
+                                .scale = 1024,
+                                .min = 1,
+                                .window = 100,
+                                .tracker = 7,
+                                .redone = 5,
+                                .backed_off = 6,
+                                .applied = 50,
+                                .skipped = 3,
+                                .backoff = .5};
     for (int r = 0; r < n; r++) {
         ranks[r] = (struct rank){.demoted = -1};
         amp_log_start(&ranks[r].log, &net);
-        ranks[r].step = (struct amp_step){.scaler = begun, .log = &ranks[r].log, .passes = PASSES,
-                                          .loss_sum = PASSES * (r + 1.), .demote = demote,
-                                          .told_sum = PASSES * (r + 1.), .user = &ranks[r]};
+        ranks[r].step = (struct amp_step){.scaler = begun,
+                                          .log = &ranks[r].log,
+                                          .passes = PASSES,
+                                          .loss_sum = PASSES * (r + 1.),
+                                          .demote = demote,
+                                          .told_sum = PASSES * (r + 1.),
+                                          .user = &ranks[r]};
     }
 }
 
