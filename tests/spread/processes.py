@@ -86,7 +86,7 @@ def check_ordered(root):
         one = make(root / name / "one", ORDERED + keys, changes=changes)
         said = train(one, 0)
         assert "processes train" not in said, said
-        for n in (2, 3, 4):
+        for n in (2, 3, 4) if name == "fp16" else (3,):
             several = make(root / name / str(n), ORDERED + keys, changes=changes)
             said = train(several, n)
             assert said.count("%d processes train this network, started by Open MPI's mpirun" % n) == 1, said
@@ -187,7 +187,7 @@ def check_default_order(root):
         keys = FAST + "amp_dtype=%s\n" % dtype
         at = trained(root / dtype / "at", 0, keys, 1, "0")
         one = trained(root / dtype / "one", 0, keys, 1)
-        for n in (2, 3, 4):
+        for n in (2, 3, 4) if dtype == "fp32" else (3,):
             several = trained(root / dtype / str(n), n, keys, 1)
             far, step = distance(several, one), distance(one, at)
             assert far < most * step, "%s, %d processes: %g of a step" % (dtype, n, far / step)
