@@ -35,21 +35,18 @@ static bool is_kept_as_faulted(const struct ampk_tc *tc, const char *key)
     return value && !strcmp(value, AMPK_TC_FAULTED);
 }
 
-/* Names only the first fault of a run; the file lists all. */
-static void say_faulted(struct ampk_tc *tc, const char *key)
+/* Names only the first of a run; the file lists all. */
+bool ampk_tc_is_left_out(struct ampk_tc *tc, const char *key)
 {
     char text[AMPK_TC_CHOICE_KEY + 100];
-    snprintf(text, sizeof text,
-             "%s: made this GPU fault in an earlier run: disabled (reported once)", key);
-    if (!tc->said_faulted) ampk_tc_say(text);
-    tc->said_faulted = true;
-}
-
-bool ampk_tc_has_faulted(struct ampk_tc *tc, const char *key)
-{
+    const char *value = ampk_plan_cache_find(tc->cache, key);
     bool faulted = is_kept_as_faulted(tc, key);
-    if (faulted) say_faulted(tc, key);
-    return faulted;
+    if (!faulted && !(value && !strcmp(value, AMPK_TC_WRONG))) return false;
+    snprintf(text, sizeof text, "%s: %s in an earlier run: disabled (reported once)", key,
+             faulted ? "made this GPU fault" : "gave wrong results on this GPU");
+    if (!tc->said_left_out) ampk_tc_say(text);
+    tc->said_left_out = true;
+    return true;
 }
 
 /* Keeps that the current trial made the device fault. True only if the file really has it: the

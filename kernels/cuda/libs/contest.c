@@ -31,7 +31,7 @@ static bool read_answer(const struct contest *c, bool *pays)
     size_t plans = strlen(c->plans);
     float usual, other;
     *pays = false;
-    if (ampk_tc_has_faulted(c->tc, c->key)) return true;
+    if (ampk_tc_is_left_out(c->tc, c->key)) return true;
     if (!value || strncmp(value, c->plans, plans)) return false;
     if (!strcmp(value + plans, WRONG_RESULTS)) return true;
     if (sscanf(value + plans, ": %*[a-z ]%f, %*[a-z ]%f", &usual, &other) != 2) return false;
@@ -66,8 +66,8 @@ static void say_wrong(const struct contest *c)
 static bool hold(const struct contest *c, char value[AMPK_TC_VALUE])
 {
     float usual, other;
-    enum ampk_tc_verdict verdict = c->ways->check ? c->ways->check(c->bench) : AMPK_TC_RIGHT;
-    if (verdict == AMPK_TC_WRONG) {
+    enum ampk_tc_verdict verdict = c->ways->check ? c->ways->check(c->bench) : AMPK_TC_IS_RIGHT;
+    if (verdict == AMPK_TC_IS_WRONG) {
         say_wrong(c);
         snprintf(value, AMPK_TC_VALUE, "%s%s", c->plans, WRONG_RESULTS);
         return true;

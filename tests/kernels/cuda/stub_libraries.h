@@ -49,6 +49,9 @@ static struct stub {
     float settings[SETTINGS];
     bool older_cuda; /* is what cuDNN is made for */
     int wrong_from;  /* these and later settings give other results; 0: none does */
+    /* Bits: engines and algorithms that give other results, all the same ones; engines that give
+     * other results each time. */
+    unsigned wrong, wrong_gemms, restless;
 } stub;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
@@ -115,7 +118,7 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 
 void ampk_rt_zero(void *memory, size_t bytes, ampk_rt_stream stream)
 {
-    (void)memory, (void)bytes;
+    if (bytes < 1000) memset(memory, 0, bytes); /* not all of a workspace, each time */
     work(stream, 100);
 }
 
@@ -146,10 +149,12 @@ bool ampk_rt_spoil_recording(const char *why)
 
 void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n, float mean)
 {
-    (void)stream, (void)data, (void)dtype, (void)n, (void)mean;
+    (void)stream, (void)dtype, (void)mean;
+    CHECK(n * ampk_dtype_bytes(dtype) >= sizeof(float));
+    *(float *)data = -1;
 }
 
-/* Of what convolve leaves. */
+/* Of what convolve leaves. NaN: nothing was written. */
 void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum ampk_dtype dtype,
                        size_t bytes, uint32_t words[2])
 {
@@ -456,6 +461,8 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     if (!can_start(of_cudnn, faults, stub.stuck & 1u << engine)) return false;
     convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
     if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
+    if (result && stub.wrong & 1u << engine) *(float *)result *= 2;
+    if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
     float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
     return pass_time(of_cudnn, stub.start[engine],
                      stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
@@ -516,12 +523,12 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
                    void *result, void *workspace, size_t workspace_bytes, ampk_rt_stream stream,
                    char *why, size_t why_size)
 {
-    (void)handle, (void)gemm, (void)first, (void)second, (void)result, (void)workspace;
-    (void)workspace_bytes;
+    (void)handle, (void)gemm, (void)first, (void)second, (void)workspace, (void)workspace_bytes;
     int i = (int)algorithm->data[0];
     snprintf(why, why_size, "a run of algorithm %d is refused", i);
     bool starts =
         can_start(stream, stub.gemm_faults && stub.gemm_faults == i, stub.stuck_gemms & 1u << i);
+    if (starts && result) *(float *)result = stub.wrong_gemms & 1u << i ? 2 : 1;
     return starts && pass_time(stream, 0, stub.gemm[i]);
 }
 
