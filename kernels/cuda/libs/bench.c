@@ -49,6 +49,27 @@ bool ampk_tc_is_left_out(struct ampk_tc *tc, const char *key)
     return true;
 }
 
+void ampk_tc_try(struct ampk_tc *tc, const char *key)
+{
+    tc->trying = key;
+    ampk_plan_cache_try(tc->cache, key);
+}
+
+/* What a hanging device was given cannot be told from what ran when somebody ended the program: the
+ * message says how to have it back. */
+void ampk_tc_take_up_trials(struct ampk_tc *tc)
+{
+    char key[AMPK_TC_CHOICE_KEY], text[AMPK_TC_CHOICE_KEY + 200];
+    if (!ampk_plan_cache_take_up(tc->cache, AMPK_TC_FAULTED, key, sizeof key)) return;
+    snprintf(
+        text, sizeof text,
+        "%s: an earlier program ended while it tried this: disabled (reported once); to have it "
+        "tried again, delete its line in the file of plans",
+        key);
+    ampk_tc_say(text);
+    tc->said_left_out = true;
+}
+
 /* Keeps that the current trial made the device fault. True only if the file really has it: the
  * message then promises that a second start works. */
 static bool remember_fault(struct ampk_tc *tc)
@@ -116,7 +137,7 @@ void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_engine *e
                          const char *key)
 {
     b->blamed = engine;
-    b->tc->trying = key;
+    ampk_tc_try(b->tc, key);
 }
 
 static size_t cleared_bytes(const struct ampk_tc_bench *b)

@@ -48,7 +48,7 @@ bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     engine->gemm = ampk_gemm_create(p, why, sizeof why);
     if (!engine->gemm) return false;
     engine->algorithm = *algorithm;
-    engine->workspace = ampk_gemm_workspace(tc->cublaslt, engine->gemm, algorithm);
+    engine->workspace = ampk_gemm_workspace(tc->cublaslt, engine->gemm, algorithm, workspace_limit);
     if (engine->workspace <= workspace_limit) return true;
     ampk_tc_clear_engine(engine);
     return false;

@@ -173,6 +173,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
         return NULL;
     }
     ampk_tc_say(warning);
+    ampk_tc_take_up_trials(tc);
     tc->settings = *settings;
     tc->cudnn.compute_capability = device->compute_capability;
     compare_versions();

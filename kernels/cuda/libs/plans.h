@@ -30,8 +30,8 @@ enum {
 /* A value in the cache: nothing can compute this problem. Kept only for problems with sums,
  * because a convolution can do without them. */
 static const char AMPK_TC_NONE[] = "none";
-/* A value in the cache: this made the device fault. Kept for choices of a plan, and for contests.
- */
+/* A value in the cache: this made the device fault, or hang. Kept for choices of a plan, and for
+ * contests. */
 static const char AMPK_TC_FAULTED[] = "faulted";
 /* A value in the cache: this gave other results than others. Kept for choices of a plan. */
 static const char AMPK_TC_WRONG[] = "wrong";
@@ -110,6 +110,11 @@ bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const v
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
+/* Writes down what the device is given from now on, before it is: a device that hangs lets nobody
+ * write it later. key NULL: nothing that a later run could leave out. */
+void ampk_tc_try(struct ampk_tc *, const char *key);
+/* Leaves out what programs tried when they ended, and says so. */
+void ampk_tc_take_up_trials(struct ampk_tc *);
 /* Whether this made the device fault in an earlier run of the program, or was wrong. If so, says
  * it. */
 bool ampk_tc_is_left_out(struct ampk_tc *, const char *key);
@@ -203,7 +208,7 @@ enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_IS_WRONG, AMPK_TC_IS_RIGHT };
 struct ampk_tc_ways {
     const char *usual, *other;                  /* their names in the file */
     bool (*begin)(void *bench);                 /* false: no memory */
-    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results; NULL: need no check */
+    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results */
     float (*time)(void *bench, bool other);     /* milliseconds; 0: it cannot run */
     void (*end)(void *bench);
 };

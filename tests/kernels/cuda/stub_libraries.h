@@ -42,6 +42,7 @@ static struct stub {
      * kernel that takes sums, in what is beside, or in the run of this number; 0: in none. */
     int faults, fault_setting, gemm_faults, fault_run;
     bool kernel_faults, side_faults;
+    bool hangs;                       /* and somebody kills the program */
     bool fault_refuses, dead_refuses; /* the run that faults is refused, those after it */
     unsigned stuck, stuck_gemms;      /* bits: of engines whose plans refuse to run */
     /* An engine's settings, by 1 apart: a run takes so many times as long; 0: refused. Without a
@@ -52,12 +53,13 @@ static struct stub {
     /* Bits: engines and algorithms that give other results, all the same ones; engines that give
      * other results each time. */
     unsigned wrong, wrong_gemms, restless;
+    int mixed_up; /* of the runs on another stream this one, and every so many later, is wrong */
 } stub;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
 static float host, device[2];
 static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
-static int timings;
+static int timings, beside;
 static bool faulted;
 static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
@@ -169,7 +171,9 @@ static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
 {
     bool dead = faulted;
     runs++;
-    faulted |= faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    bool does = faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    if (does && stub.hangs) raise(SIGKILL);
+    faulted |= does;
     return !stuck && !(dead && stub.dead_refuses) && !(faulted && stub.fault_refuses);
 }
 
@@ -463,6 +467,8 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
     if (result && stub.wrong & 1u << engine) *(float *)result *= 2;
     if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
+    if (result && of_cudnn == side && stub.mixed_up && ++beside % stub.mixed_up == 0)
+        *(float *)result += 1;
     float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
     return pass_time(of_cudnn, stub.start[engine],
                      stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
@@ -500,9 +506,9 @@ int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
 }
 
 size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
-                           const cublasLtMatmulAlgo_t *algorithm)
+                           const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
 {
-    (void)handle, (void)gemm;
+    (void)handle, (void)gemm, (void)workspace_limit;
     return stub.gemm[algorithm->data[0]] > 0 ? stub.workspace : SIZE_MAX;
 }
 
@@ -543,15 +549,17 @@ static void begin(void)
     REQUIRE(fd >= 0);
     close(fd);
     stub = (struct stub){.tensor_cores = true, .workspace = 1000};
-    live = allocated = 0;
+    live = allocated = beside = 0;
 }
 
 static void end(void)
 {
-    char lock[80];
-    snprintf(lock, sizeof lock, "%s.lock", cache);
-    unlink(cache);
-    unlink(lock);
+    static const char *const ends[] = {"", ".lock", ".trying.0"};
+    char path[80];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", cache, ends[i]);
+        unlink(path);
+    }
     CHECK_INT(live, 0);
 }
 
