@@ -47,6 +47,7 @@ void amp_session_describe(struct amp_session *s, const network *view)
     if (!s->desc) amp_fail(err);
     /* A program may change the batch without a resize (set_batch_network). */
     s->desc->batch = view->batch;
+    s->desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
     s->log.net = s->desc;
     check_shapes(s);
 }
@@ -269,7 +270,7 @@ static bool is_resized(const struct amp_session *s, const network *view)
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
     bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;
-    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == 0);
+    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == s->step.first_pass);
 }
 
 static bool is_zero(const struct amp_session *s, const struct amp_rolling *r)

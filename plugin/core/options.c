@@ -74,6 +74,7 @@ static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
+static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
@@ -174,11 +175,14 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
     {"freeze", "switch", "0 or 1", "0",
      "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
-     "never "
-     "change, and batch-norm uses the running ones. Below the lowest layer that learns nothing "
-     "runs "
-     "backward.",
+     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
+     "nothing runs backward.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
+    {"amp_reduce", "word", "fast or ordered", "fast",
+     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
+     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
+     "does it: slow, for proof. Has no effect in one process.",
+     .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
