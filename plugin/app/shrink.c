@@ -189,7 +189,7 @@ static int write_image(const struct shrink *s, struct desk *d, char *path, const
                        char *err)
 {
     const struct amp_pixels *p = amp_jpeg_read(path, 0, &d->jpeg);
-    bool is_upright_jpeg = p == &d->jpeg.decoded;
+    bool is_upright_jpeg = p && !d->jpeg.turned;
     if (p && d->jpeg.damaged)
         fprintf(stderr, "warning: image %s is damaged: a part of its copy may be grey\n", path);
     if (!p) p = read_other(path, &d->other);
