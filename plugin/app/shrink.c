@@ -326,7 +326,7 @@ static int work(struct shrink *s)
     bool began = !check_arguments(s, err) && !check_data(s, err) && !read_lists(s, err);
     if (began && !write_all(s, err)) return 0;
     if (*err) fprintf(stderr, "error: %s\n", err);
-    if (began)
+    if (began && check_empty(s->folder, err))
         tell_rest(s);
     else
         fputs("nothing was written\n", stderr);
