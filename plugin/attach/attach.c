@@ -17,6 +17,7 @@
 #include "gpus.h"
 #include "hooks.h"
 #include "interposed.h"
+#include "rate.h"
 #include "run.h"
 #include "seed.h"
 #include "staging.h"
@@ -161,10 +162,13 @@ static void start_training_state(struct amp_session *s)
  * What one GPU cannot do is told for that GPU (tell_notes in session.c). */
 static void tell_plan(const struct amp_session *s)
 {
-    if (amp_session_is_planned_alike(s))
-        fprintf(stderr, "mixed precision: GPU %d as planned above\n", s->net->gpu_index);
-    else
-        amp_plan_print(s->plan, s->desc, stderr);
+    const network *net = s->net;
+    if (amp_session_is_planned_alike(s)) {
+        fprintf(stderr, "mixed precision: GPU %d as planned above\n", net->gpu_index);
+        return;
+    }
+    amp_plan_print(s->plan, s->desc, stderr);
+    amp_schedule_print(&s->options.schedule, net->learning_rate, net->momentum, stderr);
 }
 
 /* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
@@ -233,6 +237,7 @@ void amp_session_detach(struct amp_session *s)
     char err[200];
     amp_session_delist(s);
     amp_step_hand_over(&s->step);
+    amp_rate_put_back(s);
     amp_log_close(&s->log, &s->step.scaler);
     if (s->device) amp_upload_unpin(s->net);
     amp_staging_tidy();

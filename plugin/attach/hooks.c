@@ -15,6 +15,7 @@
 #include "device.h"
 #include "gpus.h"
 #include "interposed.h"
+#include "rate.h"
 #include "run.h"
 #include "save.h"
 #include "seed.h"
@@ -162,6 +163,7 @@ static void forward(const network *net)
         if (net->train && !s->observed) {
             amp_run_watch(s);
             amp_session_resume(s, *net->seen - (size_t)net->batch);
+            amp_rate_hand(s);
         }
         begin(s, net);
     }

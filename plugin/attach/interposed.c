@@ -17,6 +17,7 @@
 #include "hooks.h"
 #include "images.h"
 #include "native.h"
+#include "rate.h"
 #include "run.h"
 #include "seed.h"
 #include "session.h"
@@ -91,11 +92,13 @@ AMP_INTERPOSE(void, option_unused, (list * options))
     AMP_REAL(option_unused)(options);
 }
 
-/* Darknet's trainers read their backup folder with it, so its answer for that key is noted. */
+/* Darknet's trainers read their backup folder with it, so its answer for that key is noted. Its
+ * parser reads the policy with it, and would complain about one of ours. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);
     if (value && strcmp(key, "backup") == 0) amp_run_note_folder(value);
+    if (value && strcmp(key, "policy") == 0) return amp_rate_policy(options, value);
     return value;
 }
 

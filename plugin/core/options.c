@@ -94,6 +94,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
 };
 
 #define A_POWER_OF_TWO "a power of two from 1 to 16777216"
@@ -171,6 +172,24 @@ static const struct amp_option_row rows[] = {
      "MiB of memory for decoded images of a detector, which are not decoded again when they are "
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
+    {"learning_rate_min", "number", "0 to 1", "0.00001",
+     "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
+    {"sgdr_cycle", "integer", "1 to 1000000000", "max_batches",
+     "Iterations of the first cycle of `policy=sgdr`.", .kind = AMP_OPTION_COUNT,
+     .offset = AT(schedule.cycle), .numbers = {1, MOST}},
+    {"sgdr_mult", "integer", "1 to 1000000000", "2",
+     "How many times as long as the one before each further cycle of `policy=sgdr` is.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.mult), .numbers = {1, MOST}},
+    {"cyclic_step", "integer", "1 to 1000000000", "none",
+     "Iterations in which `policy=cyclic` goes from the lowest rate to the highest, and in which "
+     "it "
+     "goes back.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
+    {"momentum_min", "number", "0 to 1", "0.85",
+     "Momentum (with `adam=1`: B1) of `policy=onecycle` where the rate is highest; `momentum` is "
+     "that at both ends.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
      .kind = AMP_OPTION_SEED},
@@ -200,6 +219,9 @@ static bool set_option(const struct amp_option_row *row, struct amp_options *o, 
         if (!parse_word(value, row->words, &choice)) return false;
         *(unsigned *)member = (unsigned)choice; /* an enum without negative values */
         return true;
+    case AMP_OPTION_NUMBER:
+        return parse_number(value, number) && *number >= row->numbers[0] &&
+               *number <= row->numbers[1];
     case AMP_OPTION_NUMBER_OF:
         return parse_number(value, number) &&
                (*number == row->numbers[0] || *number == row->numbers[1]);
@@ -518,5 +540,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         options->seed = seed;
         return 0;
     }
-    return amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size);
+    if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
+        return -1;
+    return amp_schedule_complete(&options->schedule, file, notes, r.notes_size, err, err_size);
 }

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "cfg.h"
+#include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 
@@ -53,6 +54,7 @@ struct amp_options {
     int loader_threads;  /* 0: as many as there are cores */
     char log_path[4096]; /* "" = none */
     int log_layers;      /* iterations; 0: never */
+    struct amp_schedule schedule;
     bool seeded;
     uint64_t seed;
 };
@@ -61,6 +63,7 @@ struct amp_options {
 enum amp_option_kind {
     AMP_OPTION_SWITCH,       /* bool */
     AMP_OPTION_WORD,         /* an enum whose values are the places of the words */
+    AMP_OPTION_NUMBER,       /* double, between the row's two numbers */
     AMP_OPTION_NUMBER_OF,    /* double, one of the row's two numbers */
     AMP_OPTION_POWER_OF_TWO, /* double */
     AMP_OPTION_COUNT,        /* int, between the row's two numbers */

@@ -103,7 +103,7 @@ AMP_TEST(defaults_of_other_darknets)
                 "badlabels_rejection_percentage=0\nblur=0\ncontrastive=0\ncontrastive_color=0\n"
                 "contrastive_jit_flip=0\ncutmix=0\ndynamic_minibatch=0\nema_alpha=0\n"
                 "equidistant_point=0\nflip=1\ngaussian_noise=0\nlabel_smooth_eps=0\n"
-                "learning_rate_min=0\nletter_box=0\nmixup=0\nmosaic=0\nmosaic_bound=0\n"
+                "letter_box=0\nmixup=0\nmosaic=0\nmosaic_bound=0\n"
                 "num_sigmas_reject_badlabels=0\nresize_step=32\ntrack=0\nunsupervised=0\n"
                 "weights_reject_freq=0\naccumulate=1\nema=0\nfreeze=0\nlabel_smoothing=0\n"
                 "nesterov=0\noptimizer=sgd\nwarmup=0\nwarmup_epochs=0\n"
