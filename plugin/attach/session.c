@@ -54,6 +54,7 @@ int amp_session_describe(struct amp_session *s, const network *view, char *err, 
     s->desc = desc;
     /* A program may change the batch without a resize (set_batch_network). */
     s->desc->batch = view->batch;
+    s->desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
     s->log.net = s->desc;
     return 0;
 }
@@ -275,7 +276,7 @@ static bool is_resized(const struct amp_session *s, const network *view)
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
     bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;
-    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == 0);
+    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == s->step.first_pass);
 }
 
 /* pass_images: if this fails, the pass has not begun, and amp_give_up takes its images out of

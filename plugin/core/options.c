@@ -74,6 +74,7 @@ static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
+static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
@@ -172,6 +173,11 @@ static const struct amp_option_row rows[] = {
      "MiB of memory for decoded images of a detector, which are not decoded again when they are "
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
+    {"amp_reduce", "word", "fast or ordered", "fast",
+     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
+     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
+     "does it: slow, for proof. Has no effect in one process.",
+     .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},

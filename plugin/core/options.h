@@ -33,6 +33,7 @@ enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
 enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
 enum amp_divergence_policy { AMP_DIVERGENCE_STOPS, AMP_DIVERGENCE_GOES_ON };
 enum amp_loader { AMP_LOADER_FAST, AMP_LOADER_DARKNET };
+enum amp_reduce { AMP_REDUCE_FAST, AMP_REDUCE_ORDERED };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
 struct amp_options {
@@ -49,6 +50,7 @@ struct amp_options {
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
+    enum amp_reduce reduce;
     bool jpeg_scale;
     int image_cache;     /* MiB */
     int loader_threads;  /* 0: as many as there are cores */
