@@ -34,7 +34,7 @@ void amp_rate_hand(struct amp_session *s)
     size_t iteration = amp_iterations_in(net, *net->seen - 1) + 1;
     net->burn_in = 0;
     net->learning_rate = (float)amp_schedule_rate(schedule, s->own_rate.learning_rate, iteration);
-    if (net->adam)
+    if (net->adam || amp_rules_keep_moments(&s->options.rules))
         net->B1 = (float)amp_schedule_momentum(schedule, s->own_rate.b1, iteration);
     else
         net->momentum = (float)amp_schedule_momentum(schedule, s->own_rate.momentum, iteration);
