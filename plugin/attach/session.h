@@ -10,6 +10,7 @@
 #include "plugin/core/options.h"
 #include "plugin/core/sidecar.h"
 #include "plugin/core/step.h"
+#include "plugin/spread/spread.h"
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ struct amp_session {
     struct ampk_context *context;
     bool device; /* Darknet computes on a GPU: device.h */
     struct amp_step step;
+    struct amp_spread spread; /* with other processes (ranks.h) */
     struct amp_log log;
     enum amp_format *demoted;           /* per layer; AMP_FORMATS: it was not demoted */
     enum amp_format *inference_demoted; /* the same for inference, beyond what training demoted */
