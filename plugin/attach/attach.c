@@ -223,7 +223,8 @@ static void attach_session(struct amp_session *s, network *net)
 {
     char err[512];
     s->net = net;
-    amp_session_describe(s, net); /* the program may have resized it before amp_attach */
+    /* The program may have resized it before amp_attach. */
+    if (amp_session_describe(s, net, err, sizeof err)) amp_fail(err);
     s->demoted = amp_session_no_demotions(net->n);
     s->inference_demoted = amp_session_no_demotions(net->n);
     s->device = amp_darknet_on_device();
@@ -235,7 +236,7 @@ static void attach_session(struct amp_session *s, network *net)
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) fail_without_context(net, err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
-    amp_session_make_plan(s, true);
+    if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     fflush(stdout);
     tell_plan(s);
     tell_spinning(s);

@@ -217,11 +217,12 @@ static void tell_gpus(const struct amp_session *s)
 /* amp_dtype=auto chose for this machine; the run may have begun on another. */
 static void keep_dtype(struct amp_session *s)
 {
+    char err[512];
     enum amp_dtype_choice here = s->options.dtype, began = amp_sidecar_dtype(s->sidecar);
     if (!s->options.dtype_reason || here == began) return;
     s->options.dtype = began;
     s->options.dtype_reason = "the run began with it";
-    amp_session_make_plan(s, true);
+    if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
     if (amp_gpus_place(s->net)) return;
     fprintf(stderr,

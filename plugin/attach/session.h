@@ -69,12 +69,14 @@ static inline size_t amp_iterations_in(const network *net, size_t images)
 
 /* ---- plan and graph, and where a pass begins (session.c) ---- */
 
-/* Describes the network at the size and batch that it has now. */
-void amp_session_describe(struct amp_session *, const network *view);
-void amp_session_make_plan(struct amp_session *, bool train);
+/* Describes the network at the size and batch that it has now. -1 with text in err: no memory, or
+ * not the shapes that Darknet built; the description before is kept. */
+int amp_session_describe(struct amp_session *, const network *view, char *err, size_t err_size);
+/* -1 with text in err: there is no plan. */
+int amp_session_make_plan(struct amp_session *, bool train, char *err, size_t err_size);
 
 /* Call before the first layer's forward. Makes plan and graph if there are none yet, or again if
- * size, batch or use changed. -1 with text in err: there is not enough memory. */
+ * size, batch or use changed. -1 with text in err: the run cannot go on; as a rule memory ended. */
 int amp_session_begin(struct amp_session *, const network *view, char *err, size_t err_size);
 
 /* For n layers; free with free. */

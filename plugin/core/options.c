@@ -174,6 +174,16 @@ static const struct amp_option_row rows[] = {
      "MiB of memory for decoded images of a detector, which are not decoded again when they are "
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
+    {"freeze", "switch", "0 or 1", "0",
+     "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
+     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
+     "nothing runs backward.",
+     .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
+    {"amp_reduce", "word", "fast or ordered", "fast",
+     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
+     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
+     "does it: slow, for proof. Has no effect in one process.",
+     .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
     {"ema_alpha", "number", "0 to 0.999999", "0",
      "Keep a moving average of weights and running statistics, with this share of the old value "
      "in every step (at first less: [training features](training-features.md)). `-map` judges it, "
@@ -194,16 +204,6 @@ static const struct amp_option_row rows[] = {
     {"decay_bn", "integer", "0 or 1", "0; with adam 1",
      "Whether `decay` also holds for biases and batch-norm's scales.", .kind = AMP_OPTION_COUNT,
      .offset = AT(rules.decay_bn), .numbers = {0, 1}},
-    {"freeze", "switch", "0 or 1", "0",
-     "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
-     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
-     "nothing runs backward.",
-     .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
-    {"amp_reduce", "word", "fast or ordered", "fast",
-     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
-     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
-     "does it: slow, for proof. Has no effect in one process.",
-     .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},

@@ -320,7 +320,7 @@ static void check_status(int n, enum end how, const char *path, int expected)
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
-        alarm(120); /* a deadlock */
+        alarm(900); /* a deadlock */
         dup2(creat(scratch("said"), 0600), STDERR_FILENO);
         train_to_the_end(n, how, folder, path);
     }
