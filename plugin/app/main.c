@@ -18,6 +18,7 @@
 #include "commands.h"
 #include "darknet.h"
 #include "plugin/core/text.h"
+#include "plugin/spread/launcher.h"
 
 int darknet_main(int argc, char **argv);
 
@@ -145,11 +146,28 @@ static bool is_misspelt_detector(const char *first, const char *second)
     return true;
 }
 
+/* Only training is shared out; of any other command each process would do the whole. Rank 0 says so:
+ * when it ends, the launcher ends the others. */
+static bool is_one_too_many(const char *first, const char *second)
+{
+    struct amp_launch launch = amp_launch_read(getenv);
+    if (launch.size == 1 || !strcmp(second, "train")) return false;
+    if (launch.rank)
+        sleep(10);
+    else
+        fprintf(stderr,
+                "error: %s started %d processes of `darknet %s %s`: only training is shared out; "
+                "start one\n",
+                amp_launcher_name(launch.launcher), launch.size, first, second);
+    return true;
+}
+
 static int dispatch(int argc, char **argv)
 {
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);
+    if (is_one_too_many(one, two)) return 1;
     if (c) return c->whole ? c->run(argc, argv) : run(c, argc, argv, first, second);
     if (is_misspelt_detector(one, two)) return 1;
     return darknet_main(argc, argv);

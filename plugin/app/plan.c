@@ -13,6 +13,15 @@
 #include "plugin/core/plan.h"
 #include "plugin/core/text.h"
 
+static void print_text(const struct amp_plan *plan, const struct amp_net_desc *net,
+                       const struct amp_cfg_file *cfg, const struct amp_options *options)
+{
+    const struct amp_cfg_section *first = cfg->sections;
+    amp_plan_print(plan, net, stdout);
+    amp_schedule_print(&options->schedule, amp_cfg_float(first, "learning_rate", .001),
+                       amp_cfg_float(first, "momentum", .9), stdout);
+}
+
 static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *err,
                       size_t err_size)
 {
@@ -38,7 +47,7 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *
     if (plan && json)
         amp_plan_print_json(plan, net, stdout);
     else if (plan)
-        amp_plan_print(plan, net, stdout);
+        print_text(plan, net, cfg, &options);
     int result = plan ? 0 : -1;
     amp_plan_free(plan);
     amp_net_desc_free(net);

@@ -314,6 +314,7 @@ static int build(const struct amp_cfg_file *cfg, const struct amp_net_desc *desc
     keys[n++] = (struct amp_cfg_key){.key = "batch", .value = batch};
     keys[n++] = (struct amp_cfg_key){.key = "subdivisions", .value = "1"};
     keys[n++] = (struct amp_cfg_key){.key = "learning_rate", .value = "0"}; /* no weight changes */
+    keys[n++] = (struct amp_cfg_key){.key = "policy", .value = "constant"};
     keys[n++] =
         (struct amp_cfg_key){.key = "amp_on_divergence", .value = mixed ? "continue" : NULL};
     keys[n++] = (struct amp_cfg_key){.key = "mixed_precision", .value = mixed ? "1" : NULL};

@@ -19,6 +19,7 @@
 #include "plugin/core/text.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/input/check_train.h"
+#include "plugin/spread/launcher.h"
 
 int darknet_main(int argc, char **argv);
 
@@ -261,6 +262,9 @@ int amp_command_detector_train(int argc, char **argv)
         fputs(help, stderr);
         return 1;
     }
+    /* Of several processes, rank 0 looks at the inputs, measures and draws; the others wait for it
+     * when they make their network. */
+    if (amp_launch_read(getenv).rank) return darknet_main(argc, argv);
     if (amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear, on_gpu, stderr,
                                stderr, err, sizeof err)) {
         amp_print_faults(err, stderr);

@@ -17,6 +17,8 @@
 #include "gpus.h"
 #include "hooks.h"
 #include "interposed.h"
+#include "ranks.h"
+#include "rate.h"
 #include "run.h"
 #include "seed.h"
 #include "staging.h"
@@ -88,6 +90,8 @@ static struct amp_session *read_session(const char *cfg_path)
         if (amp_named_files_check_here(s->cfg, err, sizeof err)) amp_fail(err);
         s->desc = amp_net_describe(s->cfg, 0, 0, true, err, sizeof err);
         if (!s->desc) amp_fail(err);
+        /* A variant's network measures, on one process. */
+        if (!amp_cfg_is_variant(cfg_path)) amp_ranks_start(&s->options);
     }
     return s;
 }
@@ -123,11 +127,12 @@ static void save_pointers(struct amp_session *s)
 }
 
 /* Images are counted over the whole batch in hand. With several GPUs each gets a part of
- * consecutive passes, in the order of their places. */
+ * consecutive passes, in the order of their places; with several processes each has a batch of its
+ * own passes only. */
 static const char *image_name(void *user, int subdivision, int image)
 {
     const struct amp_session *s = user;
-    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision;
+    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision - s->step.first_pass;
     return amp_batches_image(pass * s->desc->batch + image);
 }
 
@@ -154,6 +159,7 @@ static void start_training_state(struct amp_session *s)
     s->step.user = s;
     s->step.divergence.burn_in = s->desc->burn_in;
     s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
+    amp_ranks_join(s, amp_run_signal);
     pthread_once(&once, close_logs_at_exit);
 }
 
@@ -161,10 +167,13 @@ static void start_training_state(struct amp_session *s)
  * What one GPU cannot do is told for that GPU (tell_notes in session.c). */
 static void tell_plan(const struct amp_session *s)
 {
-    if (amp_session_is_planned_alike(s))
-        fprintf(stderr, "mixed precision: GPU %d as planned above\n", s->net->gpu_index);
-    else
-        amp_plan_print(s->plan, s->desc, stderr);
+    const network *net = s->net;
+    if (amp_session_is_planned_alike(s)) {
+        fprintf(stderr, "mixed precision: GPU %d as planned above\n", net->gpu_index);
+        return;
+    }
+    amp_plan_print(s->plan, s->desc, stderr);
+    amp_schedule_print(&s->options.schedule, net->learning_rate, net->momentum, stderr);
 }
 
 /* The `darknet` program sets the variable for itself (app/main.c). Inside another program it is too
@@ -232,6 +241,7 @@ void amp_session_detach(struct amp_session *s)
     char err[200];
     amp_session_delist(s);
     amp_step_hand_over(&s->step);
+    amp_rate_put_back(s);
     amp_log_close(&s->log, &s->step.scaler);
     if (s->device) amp_upload_unpin(s->net);
     amp_staging_tidy();
@@ -328,15 +338,21 @@ network *amp_network_parse(char *filename)
 #ifdef GPU
     if (!amp_has_gpu()) *AMP_USE(gpu_index) = -1;
 #endif
-    if (s && s->options.mixed_precision) amp_backend_choose(s->cfg, &s->options);
+    struct amp_cfg_variant variant = {.fd = -1};
+    char *file = filename;
+    if (s && s->options.mixed_precision) {
+        amp_backend_choose(s->cfg, &s->options);
+        file = amp_ranks_cfg(s, filename, &variant);
+    }
     const uint64_t *seed = s && s->options.seeded ? &s->options.seed : NULL;
     amp_seed_enter_parse(seed);
     if (s) amp_session_defer(s);
     enum amp_memory_use before = amp_memory_set_use(AMP_MEMORY_PARSE);
-    network *net = AMP_REAL(parse_network_cfg)(filename);
+    network *net = AMP_REAL(parse_network_cfg)(file);
     amp_memory_set_use(before);
     amp_session_stop_deferring();
     amp_seed_leave_parse();
+    amp_cfg_variant_close(&variant);
     /* A thread that has a batch in hand is training. A network that it parses now is a second one,
      * to measure with, and must not take the training's place. */
     if (!amp_batches_in_hand()) amp_batches_follow(s ? net : NULL, seed);

@@ -15,6 +15,7 @@
 #include "interposed.h"
 #include "loader.h"
 #include "plugin/core/host.h"
+#include "ranks.h"
 #include "seed.h"
 #include "session.h"
 #include "staging.h"
@@ -42,6 +43,7 @@ struct job {
     load_args args;
     bool seeded;
     uint64_t seed;
+    int first; /* of the step's images, the first in this batch: others load those before it */
     const struct amp_detection_loader *fast; /* NULL: Darknet loads */
     struct batch *batch;
     struct amp_staging *staging; /* NULL: the batch is not staged */
@@ -172,7 +174,8 @@ static void load_one(struct job *job, int k)
     struct amp_stream stream;
     load_args one = job->args;
     if (job->seeded) {
-        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration, (uint32_t)k);
+        amp_stream_open(&stream, job->seed, AMP_STREAM_IMAGE, job->batch->iteration,
+                        (uint32_t)(job->first + k));
         amp_seed_use(&stream);
     }
     one.paths = &job->batch->names[k];
@@ -306,10 +309,12 @@ static struct amp_staging *stage(const load_args *args)
 /* Everything is allocated on the training thread, where a failure can still be told properly. */
 static pthread_t load_by_image(load_args args)
 {
+    int first = amp_ranks_share_batch(amp_batches_session(), &args.n);
     check_memory(&args);
     struct job *job = allocate(1, sizeof *job);
     size_t n = (size_t)args.n;
     job->args = args;
+    job->first = first;
     job->seeded = feed.seeded;
     job->seed = feed.seed;
     job->fast = amp_loader_choose(amp_batches_session(), &args);

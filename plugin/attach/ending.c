@@ -75,11 +75,21 @@ void amp_ending_watch(enum amp_ending_after what)
 
 /* ---- at once ---- */
 
+static const char *failing = ""; /* who this process is among others */
+static int failing_to = STDERR_FILENO;
+
+void amp_fail_as(const char *who, int descriptor)
+{
+    failing = who;
+    failing_to = descriptor;
+}
+
 /* Not exit(): loader threads are still at work in libraries that it would take apart. */
 _Noreturn void amp_fail(const char *message)
 {
     fflush(stdout);
-    fprintf(stderr, "darknet-amp: %s\n", message);
+    fflush(stderr);
+    dprintf(failing_to, "darknet-amp: %s%s\n", failing, message);
     _exit(1);
 }
 

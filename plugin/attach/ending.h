@@ -37,6 +37,9 @@ void amp_ending_wait(void);
 
 /* ---- at once ---- */
 
+/* Several processes train together: from now on amp_fail says `who` before its message, on this
+ * descriptor. Both must last. */
+void amp_fail_as(const char *who, int descriptor);
 /* Prints "darknet-amp: message" and ends the program with status 1. */
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */

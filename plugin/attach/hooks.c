@@ -12,9 +12,11 @@
 
 #include "amp.h"
 #include "amp_observe.h"
+#include "batches.h"
 #include "device.h"
 #include "gpus.h"
 #include "interposed.h"
+#include "rate.h"
 #include "run.h"
 #include "save.h"
 #include "seed.h"
@@ -149,6 +151,17 @@ static void check_inference(struct amp_session *s)
     }
 }
 
+/* With several processes train_network has done it before `seen` was moved (interposed.c). */
+static void take_up(struct amp_session *s, const network *net)
+{
+    if (s->step.peers && amp_iteration_trains() != s->net)
+        amp_fail("several processes: this program's calls of train_network do not pass through the "
+                 "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
+    if (s->step.peers) return;
+    amp_run_watch(s);
+    amp_session_resume(s, *net->seen - (size_t)net->batch);
+}
+
 /* Layer 0 begins the pass. `seen` already counts this pass's images (train_network_datum adds them
  * before forward), so a resumed run compares with what it was before. An observed pass belongs to a
  * command that looks and does not train: no signals, no resume. */
@@ -160,8 +173,8 @@ static void forward(const network *net)
         s->view = *net;
     } else {
         if (net->train && !s->observed) {
-            amp_run_watch(s);
-            amp_session_resume(s, *net->seen - (size_t)net->batch);
+            take_up(s, net);
+            amp_rate_hand(s);
         }
         begin(s, net);
     }

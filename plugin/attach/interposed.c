@@ -17,7 +17,10 @@
 #include "hooks.h"
 #include "images.h"
 #include "native.h"
+#include "ranks.h"
+#include "rate.h"
 #include "run.h"
+#include "save.h"
 #include "seed.h"
 #include "session.h"
 #include "staging.h"
@@ -91,24 +94,39 @@ AMP_INTERPOSE(void, option_unused, (list * options))
     AMP_REAL(option_unused)(options);
 }
 
-/* Darknet's trainers read their backup folder with it, so its answer for that key is noted. */
+/* Darknet's trainers read their files with it, so its answers for some keys are noted. Its parser
+ * reads the policy with it, and would complain about one of ours. */
 AMP_INTERPOSE(char *, option_find_str, (list * options, char *key, char *def))
 {
     char *value = AMP_REAL(option_find_str)(options, key, def);
     if (value && strcmp(key, "backup") == 0) amp_run_note_folder(value);
+    if (value && strcmp(key, "train") == 0) amp_ranks_note_list(value);
+    if (value && strcmp(key, "policy") == 0) return amp_rate_policy(options, value);
     return value;
 }
 
 /* ---- training ---- */
 
+/* What the first layer's hook does otherwise (hooks.c): with several processes `seen` no longer
+ * tells there how many images came before. */
+static void take_up(struct amp_session *s)
+{
+    amp_run_watch(s);
+    amp_session_resume(s, *s->net->seen);
+}
+
 /* One call is one iteration: all its subdivisions and the update. Each GPU of -gpus calls it on a
  * thread of its own. */
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
+    struct amp_session *s = amp_session_of(net->layers);
     amp_iteration_begins(net);
     amp_gpus_enter(net);
     amp_gpus_begin_iteration(net);
+    if (s && s->step.peers) take_up(s);
+    amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
+    loss = amp_ranks_end_step(s, net, loss);
     amp_gpus_leave(net);
     amp_iteration_trained(net, loss);
     return loss;

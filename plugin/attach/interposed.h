@@ -83,7 +83,8 @@
     X(gradient_array)                                                                              \
     X(load_data_blocking)                                                                          \
     X(rand_scale)                                                                                  \
-    X(rand_uniform)
+    X(rand_uniform)                                                                                \
+    X(update_network)
 
 #ifdef GPU
 #define AMP_USED_GPU(X)                                                                            \

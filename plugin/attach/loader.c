@@ -6,6 +6,13 @@
 
 #include "ending.h"
 #include "plugin/core/host.h"
+#include "plugin/spread/group.h"
+
+/* For this process. */
+static int cores(void)
+{
+    return amp_group_is_on() ? amp_group_cores() : amp_cores();
+}
 
 /* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
  * memory. */
@@ -13,7 +20,7 @@ int amp_loader_threads(const struct amp_session *s, const load_args *args)
 {
     int threads = args->threads;
     if (s && threads > 1) {
-        int most = s->options.loader_threads ? s->options.loader_threads : amp_cores();
+        int most = s->options.loader_threads ? s->options.loader_threads : cores();
         threads = s->options.loader_threads || threads > most ? most : threads;
     }
     if (threads > args->n) threads = args->n;
@@ -26,7 +33,7 @@ static const char *advice(const struct amp_session *s, const load_args *args)
     int threads = amp_loader_threads(s, args);
     if (s->options.loader == AMP_LOADER_DARKNET && args->type == DETECTION_DATA)
         return "amp_loader=fast loads JPEGs several times as fast";
-    if (threads < amp_cores() && threads < args->n)
+    if (threads < cores() && threads < args->n)
         return "raise amp_loader_threads: it is less than the number of cores";
     return "darknet amp shrink makes images that load faster, more cores load more";
 }

@@ -10,9 +10,11 @@
 
 #include "amp.h"
 #include "gpus.h"
+#include "ranks.h"
 #include "save.h"
 #include "interposed.h"
 #include "plugin/core/checkpoint.h"
+#include "plugin/spread/group.h"
 
 #include "parser.h"
 
@@ -184,6 +186,7 @@ static bool is_second(int number)
 
 static void say(const char *text)
 {
+    if (amp_group_rank()) return;
     if (write(2, text, strlen(text)) < 0) return; /* nobody listens */
 }
 
@@ -244,7 +247,7 @@ void amp_run_watch(struct amp_session *s)
     /* The write fails instead (ulimit -f), and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
     /* Once per session, before anything is written: two processes must not save to one name. */
-    if (!s->trained) claim_folder(s);
+    if (!s->trained && !amp_group_rank()) claim_folder(s);
     trained += !s->trained;
     s->trained = true;
     /* Two networks that train apart: neither one's state is the run. Signals end the program as
@@ -296,23 +299,35 @@ static const char *name_of(int number)
     return signals[i].name;
 }
 
+int amp_run_signal(void)
+{
+    return asked();
+}
+
+/* Several processes obey what they have agreed on: one of them may know of a signal already that
+ * the others will hear of in the next step. */
+static int to_obey(const struct amp_session *s)
+{
+    return s->step.peers ? amp_ranks_signal(s) : asked();
+}
+
 void amp_run_obey(struct amp_session *s)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    int number = to_obey(s);
     /* step.passes: a step is half done, and its gradients are in no file. Wait for its end. */
-    if (!asked() || s != watched || s->step.passes || place_of_state(s, path)) return;
+    if (!number || s != watched || s->step.passes || place_of_state(s, path)) return;
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
     if (iteration >= (size_t)s->net->max_batches)
         return; /* Darknet is about to write the final weights and end */
     amp_gpus_close_logs(s);
     amp_gpus_average(s->net);
-    save(s, path, true); /* ends the program itself if it fails */
-    fflush(stdout);
-    fprintf(stderr,
-            "darknet-amp: stopped by %s after iteration %zu. To go on from there, give the same "
-            "command with the weights file after the cfg, without -clear: %s %s\n",
-            name_of(asked()), iteration, s->cfg->path, path);
-    _exit(128 + asked()); /* not exit: loader threads are still at work (amp_fail) */
+    if (!amp_group_rank()) save(s, path, true); /* ends the program itself if it fails */
+    snprintf(message, sizeof message,
+             "stopped by %s after iteration %zu. To go on from there, give the same command with "
+             "the weights file after the cfg, without -clear: %s %s",
+             name_of(number), iteration, s->cfg->path, path);
+    amp_ranks_exit(message, 128 + number);
 }
 
 /* ---- memory that ends ---- */
@@ -345,8 +360,10 @@ _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
     struct amp_session *s = amp_gpus_first(failed);
     *failed->net->seen -= failed->pass_images;
     fflush(stdout);
+    amp_ranks_speak();
     tell_remedy(failed, why);
     if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
+    if (amp_group_rank()) amp_fail("this process cannot go on, so the run ends");
     bool learned = s->log.iterations > 0;
     amp_gpus_close_logs(s);
     if (!learned || place_of_state(s, path))
@@ -403,7 +420,7 @@ void amp_run_stop(void *user, const char *message)
         amp_log_close(&s->log, &s->step.scaler);
     snprintf(text, sizeof text, "%s %s%s", message,
              *good ? "The last good weights are " : "This run has saved nothing.", good);
-    amp_fail(text);
+    amp_ranks_exit(text, 1);
 }
 
 /* ---- Darknet's saves and loads ---- */
@@ -419,7 +436,7 @@ void amp_save_weights(network *net, const char *path)
         return;
     }
     bool last = amp_weights_is_final(path);
-    save(s, path, last);
+    if (!amp_group_rank()) save(s, path, last);
     if (!last) amp_run_obey(s);
 }
 

@@ -36,6 +36,9 @@ void amp_run_unwatch(struct amp_session *);
  * first of them. */
 void amp_run_obey(struct amp_session *);
 
+/* The signal that asks this process to stop; 0: none. */
+int amp_run_signal(void);
+
 /* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
  * weights. Networks that train together finish their iteration first. user: a session. */
 void amp_run_stop(void *user, const char *message);

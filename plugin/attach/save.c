@@ -15,6 +15,7 @@
 #include "interposed.h"
 #include "plugin/core/weights_file.h"
 #include "plugin/core/checkpoint.h"
+#include "plugin/spread/group.h"
 
 #include "parser.h"
 
@@ -202,6 +203,7 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
                    unsigned long err_size)
 {
     struct amp_session *s = amp_session_of(net->layers);
+    if (amp_group_rank()) return 0; /* rank 0 saves for all */
     if (s) amp_gpu_use(s);
     return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
 }

@@ -47,6 +47,7 @@ void amp_session_describe(struct amp_session *s, const network *view)
     if (!s->desc) amp_fail(err);
     /* A program may change the batch without a resize (set_batch_network). */
     s->desc->batch = view->batch;
+    s->desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
     s->log.net = s->desc;
     check_shapes(s);
 }
@@ -269,7 +270,35 @@ static bool is_resized(const struct amp_session *s, const network *view)
 static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
 {
     bool wrong_use = train ? !s->plan->train : s->plan->train && s->inference_demotes;
-    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == 0);
+    return !s->graph || s->moved || wrong_use || (s->replan && subdivision == s->step.first_pass);
+}
+
+static bool is_zero(const struct amp_session *s, const struct amp_rolling *r)
+{
+    float *x = amp_allocate(r->n, sizeof *x);
+    bool zero = true;
+    s->backend->read(s->context, x, r->value, r->n * sizeof *x);
+    for (size_t i = 0; i < r->n; i++)
+        zero = zero && x[i] == 0;
+    free(x);
+    return zero;
+}
+
+/* A frozen batch-norm divides by its running variance, which is 0 in a network that was never
+ * trained. (Whoever only looks into a network may look at such a one.) */
+static void check_frozen(const struct amp_session *s)
+{
+    char message[300];
+    if (s->observed || s->trace) return;
+    for (int i = 0; i < s->graph->n_rolling; i++) {
+        const struct amp_rolling *r = &s->graph->rolling[i];
+        if (!s->plan->layers[r->layer].frozen || !is_zero(s, r)) continue;
+        snprintf(message, sizeof message,
+                 "%s:%d: freeze=1 in layer %d, but its batch-norm has no running statistics: give "
+                 "the weights of a trained network, or train this layer first",
+                 s->cfg->path, amp_cfg_line(amp_cfg_layer(s->cfg, r->layer), "freeze"), r->layer);
+        amp_fail(message);
+    }
 }
 
 /* pass_images: if memory ends in here, the pass has not begun, and amp_give_up takes its images out
@@ -279,6 +308,7 @@ static int make_anew(struct amp_session *s, const network *view, char *err, size
     s->pass_images = view->train ? (size_t)view->batch : 0;
     amp_session_make_plan(s, view->train);
     if (make_graph(s, err, err_size)) return -1;
+    if (view->train) check_frozen(s);
     s->pass_images = 0;
     s->replan = s->moved = false;
     return 0;

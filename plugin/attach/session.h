@@ -10,6 +10,7 @@
 #include "plugin/core/options.h"
 #include "plugin/core/sidecar.h"
 #include "plugin/core/step.h"
+#include "plugin/spread/spread.h"
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ struct amp_session {
     struct ampk_context *context;
     bool device; /* Darknet computes on a GPU: device.h */
     struct amp_step step;
+    struct amp_spread spread; /* with other processes (ranks.h) */
     struct amp_log log;
     enum amp_format *demoted;           /* per layer; AMP_FORMATS: it was not demoted */
     enum amp_format *inference_demoted; /* the same for inference, beyond what training demoted */
@@ -35,8 +37,13 @@ struct amp_session {
     bool sees_writes;       /* cuda_push_array arrives here (sessions.c) */
     atomic_bool written;    /* Darknet wrote to master weights since the last pass began */
     uint64_t mask_seed;     /* of dropout's masks on a device */
-    bool trained;           /* counted by run.c */
-    size_t pass_images;     /* already in `seen`, for a pass that has not begun yet */
+    struct {                /* the network's own, while it has those of a policy of ours (rate.c) */
+        bool kept;
+        float learning_rate, momentum, b1;
+        int burn_in;
+    } own_rate;
+    bool trained;                   /* counted by run.c */
+    size_t pass_images;             /* already in `seen`, for a pass that has not begun yet */
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */

@@ -1,5 +1,6 @@
 /* Decides which values of Darknet's keys are refused: those that crash it, and those that silently
- * train something else. It must not know the plugin's own keys (options.c), nor shapes (net.c). */
+ * train something else. Of the plugin's own keys (options.c) it knows mixed_precision, which allows
+ * more policies. It must not know shapes (net.c). */
 
 #include <errno.h>
 #include <float.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "cfg_checks.h"
+#include "schedule.h"
 
 struct checker {
     const struct amp_cfg_file *cfg;
@@ -133,11 +135,19 @@ static int check_policy(const struct checker *k, const struct amp_cfg_section *n
                                            "exp",    "sigmoid", "steps"};
     const struct amp_cfg_entry *e = amp_cfg_find(net, "policy");
     if (!e) return 0;
+    bool ours = amp_policy_from_word(e->value) != AMP_POLICY_OF_DARKNET;
+    if (ours && amp_cfg_int(net, "mixed_precision", 0)) return 0;
+    if (ours)
+        return fail(k, e->line,
+                    "policy=%.80s in %s: needs mixed_precision=1; without it this Darknet would "
+                    "keep the rate constant",
+                    e->written, net->name);
     if (!is_among(e->value, policies, COUNT(policies)))
         return fail(k, e->line,
                     "policy=%.80s in %s: this Darknet does not know it and would keep the rate "
-                    "constant; allowed: constant, step, steps, exp, poly, sigmoid, random%s",
-                    e->written, net->name, amp_cfg_remark_hint(e->value));
+                    "constant; allowed: constant, step, steps, exp, poly, sigmoid, random; with "
+                    "mixed_precision=1 also %s%s",
+                    e->written, net->name, amp_policy_words(), amp_cfg_remark_hint(e->value));
     /* Only the keys of the chosen policy matter. */
     if (!strcmp(e->value, "steps")) return check_steps(k, net, e->line);
     const struct amp_cfg_entry *step = amp_cfg_find(net, "step");

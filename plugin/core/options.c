@@ -74,6 +74,7 @@ static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
+static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
@@ -94,6 +95,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
 };
 
 #define A_POWER_OF_TWO "a power of two from 1 to 16777216"
@@ -105,7 +107,7 @@ static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
-     .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision)},
+     .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions and connected layers compute in. auto: bf16 on a CPU that multiplies BF16, "
      "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
@@ -171,6 +173,34 @@ static const struct amp_option_row rows[] = {
      "MiB of memory for decoded images of a detector, which are not decoded again when they are "
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
+    {"freeze", "switch", "0 or 1", "0",
+     "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
+     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
+     "nothing runs backward.",
+     .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
+    {"amp_reduce", "word", "fast or ordered", "fast",
+     "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
+     "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
+     "does it: slow, for proof. Has no effect in one process.",
+     .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
+    {"learning_rate_min", "number", "0 to 1", "0.00001",
+     "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
+    {"sgdr_cycle", "integer", "1 to 1000000000", "max_batches",
+     "Iterations of the first cycle of `policy=sgdr`.", .kind = AMP_OPTION_COUNT,
+     .offset = AT(schedule.cycle), .numbers = {1, MOST}},
+    {"sgdr_mult", "integer", "1 to 1000000000", "2",
+     "How many times as long as the one before each further cycle of `policy=sgdr` is.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.mult), .numbers = {1, MOST}},
+    {"cyclic_step", "integer", "1 to 1000000000", "none",
+     "Iterations in which `policy=cyclic` goes from the lowest rate to the highest, and in which "
+     "it "
+     "goes back.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
+    {"momentum_min", "number", "0 to 1", "0.85",
+     "Momentum (with `adam=1`: B1) of `policy=onecycle` where the rate is highest; `momentum` is "
+     "that at both ends.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
      .kind = AMP_OPTION_SEED},
@@ -200,6 +230,9 @@ static bool set_option(const struct amp_option_row *row, struct amp_options *o, 
         if (!parse_word(value, row->words, &choice)) return false;
         *(unsigned *)member = (unsigned)choice; /* an enum without negative values */
         return true;
+    case AMP_OPTION_NUMBER:
+        return parse_number(value, number) && *number >= row->numbers[0] &&
+               *number <= row->numbers[1];
     case AMP_OPTION_NUMBER_OF:
         return parse_number(value, number) &&
                (*number == row->numbers[0] || *number == row->numbers[1]);
@@ -252,6 +285,11 @@ void amp_options_settle_dtype(struct amp_options *o, bool device, bool bf16)
 int amp_option_layer_override(const struct amp_cfg_section *section)
 {
     return amp_cfg_int(section, "mixed_precision", -1);
+}
+
+bool amp_option_layer_freeze(const struct amp_cfg_section *section)
+{
+    return amp_cfg_int(section, "freeze", 0);
 }
 
 /* ---- unknown keys ---- */
@@ -324,19 +362,22 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     if (!row) {
         /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
-        bool misplaced = !is_net && strcmp(row->key, "mixed_precision");
+        bool misplaced = !is_net && row->place == AMP_IN_NET;
         return fail(r, entry, "unknown key in %s; the nearest known one is %s%s", section->name,
                     row->key, misplaced ? ", which stands in [net]" : "");
     }
-    if (!is_net && strcmp(row->key, "mixed_precision"))
+    if (!is_net && row->place == AMP_IN_NET)
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
+                    section->name);
+    if (is_net && row->place == AMP_IN_LAYERS)
+        return fail(r, entry, "stands in %s; allowed only in the section of a layer",
                     section->name);
     /* Darknet takes the first of two equal keys. For a key of ours that is more likely a mistake
      * than a wish. */
     const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
     if (first != entry)
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
-    /* A layer's value is only checked here; amp_option_layer_override reads it. */
+    /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
     if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
         return fail(r, entry, "allowed: %s%s%s",
@@ -440,6 +481,7 @@ static void note_idle_layers(struct reader *r)
     const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
     for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
+        if (!e) e = amp_cfg_find(s, "freeze");
         if (!e) continue;
         note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
         return;
@@ -518,5 +560,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
         options->seed = seed;
         return 0;
     }
-    return amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size);
+    if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
+        return -1;
+    return amp_schedule_complete(&options->schedule, file, notes, r.notes_size, err, err_size);
 }

@@ -1,8 +1,9 @@
 /* The plugin's cfg keys: one table, and the values that a cfg gives them.
  *
  * Keys stand in the first section, [net] (or [network]); `mixed_precision` may also stand in any
- * layer's section. Without mixed_precision=1 every key is still checked, but all except `seed` then
- * keep their defaults. `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
+ * layer's section, `freeze` stands only there. Without mixed_precision=1 every key is still
+ * checked, but all except `seed` then keep their defaults. `loss_scale`, which AlexeyAB's Darknet
+ * has too, may then be any number.
  *
  * These are always errors: a value outside the table's range; a key of ours twice in a section or
  * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "cfg.h"
+#include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
 
@@ -32,6 +34,7 @@ enum amp_overflow_policy { AMP_OVERFLOW_RETRY, AMP_OVERFLOW_SKIP };
 enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
 enum amp_divergence_policy { AMP_DIVERGENCE_STOPS, AMP_DIVERGENCE_GOES_ON };
 enum amp_loader { AMP_LOADER_FAST, AMP_LOADER_DARKNET };
+enum amp_reduce { AMP_REDUCE_FAST, AMP_REDUCE_ORDERED };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
 struct amp_options {
@@ -48,11 +51,13 @@ struct amp_options {
     enum amp_backend_choice backend;
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
+    enum amp_reduce reduce;
     bool jpeg_scale;
     int image_cache;     /* MiB */
     int loader_threads;  /* 0: as many as there are cores */
     char log_path[4096]; /* "" = none */
     int log_layers;      /* iterations; 0: never */
+    struct amp_schedule schedule;
     bool seeded;
     uint64_t seed;
 };
@@ -61,6 +66,7 @@ struct amp_options {
 enum amp_option_kind {
     AMP_OPTION_SWITCH,       /* bool */
     AMP_OPTION_WORD,         /* an enum whose values are the places of the words */
+    AMP_OPTION_NUMBER,       /* double, between the row's two numbers */
     AMP_OPTION_NUMBER_OF,    /* double, one of the row's two numbers */
     AMP_OPTION_POWER_OF_TWO, /* double */
     AMP_OPTION_COUNT,        /* int, between the row's two numbers */
@@ -69,6 +75,10 @@ enum amp_option_kind {
     AMP_OPTION_SEED          /* seed and seeded */
 };
 
+/* The sections that a key may stand in. What a layer's section says is read by
+ * amp_option_layer_..., not into struct amp_options. */
+enum amp_option_place { AMP_IN_NET, AMP_IN_LAYERS, AMP_IN_BOTH };
+
 /* One row of the table. docs/options.md and the error messages are made from it too. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
@@ -76,6 +86,7 @@ struct amp_option_row {
     size_t offset;            /* of the member that it sets, in struct amp_options */
     const char *const *words; /* the allowed words, then NULL */
     double numbers[2];
+    enum amp_option_place place;
 };
 const struct amp_option_row *amp_option_rows(int *count);
 /* The word that selects it in amp_dtype. */
@@ -101,5 +112,7 @@ void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
+/* freeze of a layer's section. */
+bool amp_option_layer_freeze(const struct amp_cfg_section *);
 
 #endif

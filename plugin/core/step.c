@@ -115,8 +115,16 @@ static void refuse_input(struct amp_step *s, enum amp_watch tensor, int image, f
     s->poisoned = true;
     s->cause_is_scale = false;
     s->fault = fault;
+    s->bad_pass = s->subdivision;
+    snprintf(s->bad_image, sizeof s->bad_image, "%s", name_of(s, image, text));
     amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
                   s->subdivision, name_of(s, image, text));
+}
+
+/* The last pass of a step that this process runs. */
+static int last_pass(const struct amp_step *s)
+{
+    return s->peers ? s->last_pass : s->subdivisions - 1;
 }
 
 void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdivision)
@@ -128,19 +136,21 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     s->cost_lost = false;
     /* A run may begin in the middle of a step: a resumed `seen` need not be a multiple of the
      * step's images. Then no subdivision 0 came before, and passes == 0 marks the beginning. */
-    if (subdivision == 0 || s->passes == 0) {
+    if (subdivision == s->first_pass || s->passes == 0) {
         s->poisoned = false;
-        s->loss_sum = 0;
+        s->left_fp16.class = AMP_FAULT_NONE;
+        s->loss_sum = s->told_sum = 0;
         s->passes = 0;
         amp_log_step(s->log, &s->scaler);
         if (!s->writers_tell) amp_graph_weights_changed(g);
         /* Saved before the first forward, which already moves them. */
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);
+        if (s->peers) s->peers->begin(s->peers->user, s);
     }
     /* Only the last pass of a step is inspected: one look per step is enough for the log. */
     size_t images = (size_t)g->net->batch * (size_t)s->subdivisions;
-    amp_graph_inspect(g, subdivision == s->subdivisions - 1 &&
+    amp_graph_inspect(g, subdivision == last_pass(s) &&
                              amp_log_wants_layers(s->log, g->seen / images));
     amp_graph_begin(g, batch->input, batch->truth, true);
     float value;
@@ -175,6 +185,7 @@ static void give_up(struct amp_step *s, const struct amp_fault *f)
     s->poisoned = true;
     s->cause_is_scale = f->class == AMP_FAULT_BACKWARD;
     s->fault = *f;
+    s->bad_pass = s->subdivision;
 }
 
 /* Runs backward again on the same forward: activations, loss deltas and dropout masks of the pass
@@ -202,9 +213,10 @@ static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
 }
 
 /* The time axis of amp_demotions_add counts steps, skipped ones too. */
-static void demote(struct amp_step *s, const struct amp_fault *f)
+void amp_step_demote(struct amp_step *s, const struct amp_fault *f)
 {
     const struct amp_scaler *scaler = &s->scaler;
+    s->left_fp16 = *f;
     s->demote(s->user, f);
     if (amp_demotions_add(&s->demotions, scaler->applied + scaler->skipped, scaler->window))
         amp_log_many_demotions(s->log, AMP_MANY_DEMOTIONS, scaler->window);
@@ -223,8 +235,9 @@ static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
     give_up(s, f);
     amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
                   NULL);
-    if (f->class == AMP_FAULT_DIVERGED) stop_for_fault(s, "training diverged");
-    if (f->class == AMP_FAULT_FORWARD) demote(s, f);
+    /* With peers, all stop when they have heard of it: begin_update. */
+    if (f->class == AMP_FAULT_DIVERGED && !s->peers) stop_for_fault(s, "training diverged");
+    if (f->class == AMP_FAULT_FORWARD) amp_step_demote(s, f);
 }
 
 void amp_step_judge_forward(struct amp_step *s)
@@ -273,6 +286,8 @@ static void end_pass(struct amp_step *s)
         if (s->take_losses) s->pass_loss = s->take_losses(s->user);
     }
     s->loss_sum += is_loss_lost(s) ? NAN : s->pass_loss;
+    s->told_sum += isnan(s->pass_loss) ? 0 : s->pass_loss;
+    if (s->peers && s->subdivision == last_pass(s)) s->peers->end_share(s->peers->user, s);
 }
 
 void amp_step_backward(struct amp_step *s, int layer, double loss)
@@ -296,6 +311,11 @@ static void begin_update(struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     s->updating = true;
+    if (s->peers) {
+        s->peers->agree(s->peers->user, s);
+        if (s->poisoned && s->fault.class == AMP_FAULT_DIVERGED)
+            stop_for_fault(s, "training diverged");
+    }
     s->applying = !s->poisoned;
     if (!s->applying) {
         amp_graph_restore_rolling(g);
@@ -314,7 +334,7 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     bool first = !s->updating;
     if (first) begin_update(s);
     if (s->applying) {
-        amp_graph_set_due(g, layer);
+        if (!g->plan->layers[layer].frozen) amp_graph_set_due(g, layer);
         s->update = *u;
     }
     return first && !s->applying;

@@ -28,29 +28,50 @@ struct amp_batch {
     size_t truths;           /* per image */
 };
 
+struct amp_step;
+
+/* The other processes that run passes of the same step (plugin/spread). Each call returns when the
+ * others have done their part. */
+struct amp_step_peers {
+    void (*begin)(void *user, struct amp_step *);     /* before this process's first pass */
+    void (*end_share)(void *user, struct amp_step *); /* after its last one */
+    /* Before the update: makes one step of what all processes have, the same in each. */
+    void (*agree)(void *user, struct amp_step *);
+    void *user;
+};
+
+enum { AMP_BAD_IMAGE_BYTES = 256 };
+
 struct amp_step {
     struct amp_graph *graph;
     struct amp_batch batch;
     struct amp_scaler scaler;
     struct amp_log *log;
     int subdivisions, subdivision;
+    const struct amp_step_peers *peers; /* NULL: none; else, of the subdivisions, the passes that
+                                           this process runs: */
+    int first_pass, last_pass;
     bool poisoned;  /* a pass of this step failed for good */
     bool cost_lost; /* this pass has an infinite or NaN cost; Darknet is told 0 */
     bool cause_is_scale;
-    struct amp_fault fault;   /* why the step is poisoned */
-    bool bad_truth;           /* the present pass has labels that Darknet must not see */
-    bool updating;            /* Darknet's update calls of this step have begun */
-    bool applying;            /* the step is not skipped, so these calls count */
-    struct amp_update update; /* the rule of the step that is applied */
-    int last_update;          /* the layer whose update is the last */
+    struct amp_fault fault;              /* why the step is poisoned */
+    int bad_pass;                        /* where */
+    char bad_image[AMP_BAD_IMAGE_BYTES]; /* of the last fault in the input */
+    struct amp_fault left_fp16; /* of this step: a layer that leaves FP16; class NONE: none */
+    bool bad_truth;             /* the present pass has labels that Darknet must not see */
+    bool updating;              /* Darknet's update calls of this step have begun */
+    bool applying;              /* the step is not skipped, so these calls count */
+    struct amp_update update;   /* the rule of the step that is applied */
+    int last_update;            /* the layer whose update is the last */
     struct amp_demotions demotions;
     struct amp_divergence divergence;
-    bool carry_on;     /* amp_on_divergence=continue */
-    bool told;         /* the user knows that the run looks diverged */
-    bool observed;     /* nobody is training: a fault is recorded, it ends nothing */
-    bool writers_tell; /* whoever writes to the masters between steps calls
-                          amp_graph_weights_changed; if false, anybody may write without a word */
-    double loss_sum, pass_loss;
+    bool carry_on;              /* amp_on_divergence=continue */
+    bool told;                  /* the user knows that the run looks diverged */
+    bool observed;              /* nobody is training: a fault is recorded, it ends nothing */
+    bool writers_tell;          /* whoever writes to the masters between steps calls
+                                   amp_graph_weights_changed; if false, anybody may write without a word */
+    double loss_sum, pass_loss; /* NaN: lost */
+    double told_sum;            /* the same without those that are lost, as Darknet adds them up */
     int passes;
     /* Fetches the costs of the losses on the device (amp_graph_loss) after each pass and returns
      * the cost of the pass: NaN if one of them is not finite. NULL: nobody wants them. */
@@ -80,6 +101,8 @@ void amp_step_backward(struct amp_step *, int layer, double loss);
  * applied. All layers share one rule. Returns true on the first call of a step that is skipped: the
  * caller then counts Darknet's t down. */
 bool amp_step_update(struct amp_step *, int layer, const struct amp_update *);
+/* A layer leaves FP16 because of this fault. */
+void amp_step_demote(struct amp_step *, const struct amp_fault *);
 /* Leaves the rest to Darknet, in the middle of a step or at its end: the gradients of the clean
  * passes so far go where Darknet adds up gradients. */
 void amp_step_hand_over(struct amp_step *);

@@ -5,7 +5,9 @@ usage: readme_commands.py ROOT DARKNET
 """
 
 import json
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +78,19 @@ def check_program(folder, found):
     assert f"resumed from backup/toy.backup.amp: iteration {iteration}," in said, said[-4000:]
 
 
+def check_several(folder, words):
+    if not shutil.which("mpirun"):
+        print("SKIPPED mpirun: not installed")
+        return
+    set_iterations(folder, 5)
+    program = words.index("build/bin/darknet")
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+               OMPI_MCA_rmaps_base_oversubscribe="1")
+    done = subprocess.run([*words[:program], *arguments_of(words[program + 1:])], cwd=folder, env=env,
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and "2 processes train this network" in done.stderr, done.stderr[-4000:]
+
+
 def check_script(words):
     script = ROOT / words[0]
     assert script.is_file(), words
@@ -92,9 +107,11 @@ def check_preset(words):
 
 
 def main():
-    program = []
+    program, several = [], []
     for words in commands():
-        if words[0] == "build/bin/darknet":
+        if words[0] == "mpirun":
+            several.append(words)
+        elif words[0] == "build/bin/darknet":
             program.append(words[1:])
         elif words[0] == "cmake":
             check_preset(words)
@@ -103,6 +120,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = toyset.make(Path(scratch) / "set", net_keys="mixed_precision=1\nseed=1", max_batches=12)
         check_program(folder, program)
+        for words in several:
+            check_several(folder, words)
 
 
 main()

@@ -62,7 +62,7 @@ BOTH = [
     ("a shortcut to a later layer", "from=-3", "from=5", ["toy.cfg:41: from=5", "0 to 2"]),
     ("a mask past the anchors", "mask=2,3", "mask=2,4", ["toy.cfg:90: mask=", "anchor 4", "0 to 3"]),
     ("too many anchors", ANCHORS, ANCHORS[:-1] + ",1,1\n", ["toy.cfg:65: anchors=", "10 numbers", "allowed: 8"]),
-    ("unknown policy", "policy=constant", "policy=cosine", ["toy.cfg:13: policy=cosine", "steps"]),
+    ("unknown policy", "policy=constant", "policy=linear", ["toy.cfg:13: policy=linear", "steps"]),
     ("steps without scales", "policy=constant", "policy=steps\nsteps=1,2", ["toy.cfg:13: policy=steps", "scales="]),
     ("fewer scales than steps", "policy=constant", "policy=steps\nsteps=1,2\nscales=.1",
      ["toy.cfg:15: scales=.1", "allowed: at least 2"]),
@@ -77,6 +77,11 @@ BOTH = [
     ("an lrn over too many channels", MAXPOOL, "[lrn]\nsize=99\n", ["toy.cfg:45: size=99 in [lrn]", "1 to 17"]),
     ("a dropout of everything", MAXPOOL, "[dropout]\nprobability=1\n", ["toy.cfg:45: probability=1", "below 1"]),
     ("a head of no boxes", "num=4", "num=0", ["toy.cfg:65: anchors=", "num=0"]),
+    ("a frozen layer without parameters", "[maxpool]\n", "[maxpool]\nfreeze=1\n",
+     ["toy.cfg:45: freeze=1 in [maxpool]", "no parameters", "[convolutional]"]),
+    ("freeze of a binary layer", "filters=16", "filters=16\nbinary=1\nfreeze=1", ["toy.cfg:52: freeze=1", "without binary"]),
+    ("freeze in [net]", "batch=4", "batch=4\nfreeze=1", ["toy.cfg:4: freeze=1", "only in the section of a layer"]),
+    ("half a freeze", "filters=16", "filters=16\nfreeze=0.5", ["toy.cfg:51: freeze=0.5", "0 or 1"]),
     ("a missing map", "[yolo]", "[yolo]\nmap=none.map", ["toy.cfg:64: map=none.map", "No such file"]),
 ]
 # What Darknet itself trains without a word, refused where mixed_precision=1 stands in line 3.
@@ -94,6 +99,7 @@ MIXED = [
      ["toy.cfg:18: batch_normalize=2", "another network"]),
     ("decay below 0", "decay=0.0005", "decay=-3", ["toy.cfg:10: decay=-3", "at least 0"]),
     ("momentum 1", "momentum=0.9", "momentum=1", ["toy.cfg:9: momentum=1", "below 1"]),
+    ("a policy with its opposite", "policy=constant", "policy=onecycle", ["toy.cfg:12: burn_in=10", "onecycle"]),
     ("too few anchors", ANCHORS, "mask=0,1\nanchors=12,12, 20\n", ["toy.cfg:66: anchors=", "3 numbers", "needed: 8"]),
     ("a remark after a value", "max_batches=3", "max_batches=3\nseed=1 # fixed",
      ["toy.cfg:14: seed=1 # fixed", "a line of its own"]),

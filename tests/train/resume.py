@@ -105,6 +105,9 @@ def check_resumed_runs(root):
     # Its loss is up to 1e11.
     said = check_same(root, "demoted", "amp_on_divergence=continue", before=8, start=blow_up)
     assert "layers that left FP16: " in said and "does not fit FP16" not in said, said
+    for policy in "policy=onecycle", "policy=sgdr\nsgdr_cycle=3":
+        check_same(root, policy[7:11], "", max_batches=9,
+                   changes=[("burn_in=10\n", ""), ("policy=constant", policy)])
     dropout = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
     check_same(root, "dropout", "seed=7", changes=[dropout])
 

@@ -1,0 +1,310 @@
+/* Decides what Darknet sees of a run with several processes. It must not know what they exchange in
+ * a step (plugin/spread), nor when a run ends (run.c). */
+#include "ranks.h"
+
+#include "interposed.h"
+#include "seed.h"
+#include "plugin/core/file.h"
+#include "plugin/core/host.h"
+#include "plugin/spread/group.h"
+
+#include "network.h"
+
+#include <fcntl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- who speaks ---- */
+
+static int standard_error = -1; /* of a silenced process */
+static FILE *nowhere;
+
+/* Darknet prints its layers on stderr and its losses on stdout. Errors of ours still arrive:
+ * amp_fail has its own descriptor. */
+static void be_silent(void)
+{
+    static char who[120];
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(who, sizeof who, "rank %d on %s: ", amp_launch_read(getenv).rank, host);
+    standard_error = dup(STDERR_FILENO);
+    nowhere = fopen("/dev/null", "w");
+    if (standard_error < 0 || !nowhere) amp_fail("/dev/null cannot be opened");
+    fflush(NULL);
+    dup2(fileno(nowhere), STDOUT_FILENO);
+    dup2(fileno(nowhere), STDERR_FILENO);
+    amp_fail_as(who, standard_error);
+}
+
+void amp_ranks_speak(void)
+{
+    if (standard_error < 0) return;
+    fflush(stderr);
+    dup2(standard_error, STDERR_FILENO);
+}
+
+/* ---- start and end ---- */
+
+static bool finished; /* the last step has been trained: all ranks come to their end */
+
+static void fail(const char *why)
+{
+    amp_fail(why);
+}
+
+/* After the last iteration rank 0 still saves; the others wait for it here, as a launcher ends all
+ * processes when one ends without a word. */
+static void leave_at_exit(void)
+{
+    if (finished) amp_group_leave();
+}
+
+/* Threads that compute; loader threads: loader.c. A user's own number stays. */
+static void share_cores(void)
+{
+    int cores = amp_group_cores();
+    if (!getenv("OMP_NUM_THREADS")) omp_set_num_threads(cores);
+    fprintf(stderr,
+            "darknet-amp: %d processes train this network, started by %s, with %d thread%s "
+            "each\n",
+            amp_group_size(), amp_launcher_name(amp_launch_read(getenv).launcher),
+            omp_get_max_threads(), omp_get_max_threads() == 1 ? "" : "s");
+    /* Open MPI gives each of two processes one core. */
+    if (getenv("OMPI_MCA_orte_bound_at_launch") && amp_cores() < sysconf(_SC_NPROCESSORS_ONLN))
+        fprintf(
+            stderr,
+            "darknet-amp: mpirun lets this process use %d of %ld cores; with --bind-to none all "
+            "are shared\n",
+            amp_cores(), sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+static void start_group(void)
+{
+    char err[700];
+    struct amp_launch launch = amp_launch_read(getenv);
+    if (launch.size == 1) return;
+    if (launch.rank) be_silent();
+    if (amp_group_start(&launch, amp_seed_of_clock(), fail, err, sizeof err)) amp_fail(err);
+    share_cores();
+    atexit(leave_at_exit);
+    at_quick_exit(leave_at_exit);
+}
+
+void amp_ranks_start(struct amp_options *o)
+{
+    static bool told;
+    if (!amp_group_is_on()) start_group();
+    if (!amp_group_is_on() || o->seeded) return;
+    o->seeded = true;
+    o->seed = amp_group_seed();
+    if (!told)
+        fprintf(
+            stderr,
+            "darknet-amp: all processes use seed=%llu, which was drawn now; written under [net] "
+            "it repeats this run\n",
+            (unsigned long long)o->seed);
+    told = true;
+}
+
+_Noreturn void amp_ranks_exit(const char *message, int status)
+{
+    fflush(stdout);
+    if (!amp_group_rank()) fprintf(stderr, "darknet-amp: %s\n", message);
+    amp_group_leave();
+    _exit(status); /* not exit: loader threads are still at work (amp_fail) */
+}
+
+/* ---- a network ---- */
+
+char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *variant)
+{
+    char text[20], err[700], possible[300];
+    int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
+    variant->fd = -1;
+    if (!amp_group_is_on() || amp_cfg_is_variant(file)) return file;
+    int enough = amp_share_subdivisions(batch, passes, amp_group_size());
+    if (enough == passes) return file;
+    if (!enough) {
+        amp_share_possible(batch, passes, possible, sizeof possible);
+        snprintf(err, sizeof err,
+                 "%d processes cannot share batch=%d with subdivisions=%d; possible: %s. Or change "
+                 "batch to a multiple of %d",
+                 amp_group_size(), batch, passes, possible, amp_group_size());
+        amp_fail_key(s->cfg, "batch", err);
+    }
+    snprintf(text, sizeof text, "%d", enough);
+    struct amp_cfg_key key = {"subdivisions", text, 0};
+    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
+    fprintf(stderr,
+            "darknet-amp: %d processes train with subdivisions=%d in place of %d, so that each has "
+            "a pass of %d images\n",
+            amp_group_size(), enough, passes, batch / enough);
+    s->desc->subdivisions = enough;
+    s->desc->batch = batch / enough;
+    return variant->path;
+}
+
+void amp_ranks_join(struct amp_session *s, int (*signal)(void))
+{
+    char message[300];
+    if (!amp_group_is_on()) return;
+    for (int i = 0; i < s->desc->n; i++) {
+        if (!amp_layer_is_recurrent(&s->desc->layers[i])) continue;
+        snprintf(message, sizeof message,
+                 "%s: layer %d (%s) hands its state from one pass to the next; several processes "
+                 "cannot train that: start it without mpirun or srun",
+                 s->cfg->path, i, amp_layer_type_name(s->desc->layers[i].type));
+        amp_fail(message);
+    }
+    amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED, signal);
+    s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
+    if (nowhere) s->log.out = nowhere;
+}
+
+int amp_ranks_signal(const struct amp_session *s)
+{
+    return s->spread.agreed;
+}
+
+/* ---- all start from the same ---- */
+
+static char image_list[PATH_MAX]; /* of training images; "": not known */
+
+void amp_ranks_note_list(const char *path)
+{
+    snprintf(image_list, sizeof image_list, "%s", path);
+}
+
+static uint64_t hash_of(const char *path)
+{
+    char err[PATH_MAX + 200];
+    struct amp_file_id id;
+    return *path && !amp_file_identify(path, &id, err, sizeof err) ? id.hash : 0;
+}
+
+/* What must be the same everywhere, in the order in which it is compared. */
+enum { SEEN, CFG, LIST, DTYPE, BACKEND, WEIGHTS, COMPARED };
+static const char *const what[COMPARED] = {
+    "count of images seen",
+    "cfg file",
+    "list of training images",
+    "amp_dtype (write it under [net])",
+    "backend",
+    "weights or training state (are NAME and NAME.amp the same on both?)"};
+
+static void compare_starts(struct amp_session *s)
+{
+    char message[500];
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    uint64_t mine[COMPARED] = {*s->net->seen,
+                               hash_of(s->cfg->path),
+                               hash_of(image_list),
+                               s->options.dtype,
+                               s->device,
+                               amp_spread_hash(s->backend, s->context, own.params, own.n_params,
+                                               own.rolling, own.n_rolling)};
+    uint64_t(*all)[COMPARED] = amp_allocate((size_t)amp_group_size(), sizeof mine);
+    amp_native_free_list(&own);
+    amp_group_gather(mine, all, sizeof mine);
+    for (int r = 1; r < amp_group_size(); r++)
+        for (int i = 0; i < COMPARED; i++) {
+            if (all[r][i] == all[0][i]) continue;
+            snprintf(message, sizeof message,
+                     "nothing was trained: rank %d on %s and rank 0 on %s differ in their %s", r,
+                     amp_group_host(r), amp_group_host(0), what[i]);
+            amp_ranks_exit(message, 1);
+        }
+    free(all);
+}
+
+/* ---- a step ---- */
+
+/* Every process would train the same, and overwrite the others' weights. */
+static void refuse_several(void)
+{
+    static int size = 0;
+    char message[300];
+    if (!size) size = amp_launch_read(getenv).size;
+    if (size == 1) return;
+    snprintf(message, sizeof message,
+             "%s started %d processes; several train together only with mixed_precision=1 under "
+             "[net] of the cfg. Add it, or start one process",
+             amp_launcher_name(amp_launch_read(getenv).launcher), size);
+    amp_fail(message);
+}
+
+static size_t images_of_step(const network *net)
+{
+    return (size_t)net->batch * (size_t)net->subdivisions;
+}
+
+/* A count that another batch has left need not be a multiple of the step's images. */
+static void round_seen(network *net)
+{
+    size_t over = *net->seen % images_of_step(net);
+    if (!over) return;
+    *net->seen -= over;
+    fprintf(stderr,
+            "darknet-amp: the weights have seen %zu images, which is no whole number of steps; "
+            "counted as %zu\n",
+            *net->seen + over, *net->seen);
+}
+
+static void check_rows(const struct amp_session *s, const network *net, int rows)
+{
+    char message[300];
+    int expected = s->spread.share.passes * net->batch;
+    if (rows == expected) return;
+    snprintf(message, sizeof message,
+             "this program trains on %d images a step that it did not load with load_data one by "
+             "one, %d are this process's: several processes cannot train with it; start one",
+             rows, expected);
+    amp_fail(message);
+}
+
+void amp_ranks_begin_step(struct amp_session *s, network *net, int rows)
+{
+    static _Thread_local const struct amp_session *compared;
+    if (!s) refuse_several();
+    if (!s || !s->step.peers) return;
+    check_rows(s, net, rows);
+    round_seen(net);
+    if (compared != s) compare_starts(s);
+    compared = s;
+    *net->seen += (size_t)s->spread.share.first * (size_t)net->batch;
+}
+
+/* Darknet updates when `seen` comes to the end of a step, which it does only on the rank that has
+ * the last pass. */
+float amp_ranks_end_step(struct amp_session *s, network *net, float loss)
+{
+    if (!s || !s->step.peers) return loss;
+    size_t images = images_of_step(net);
+    if (*net->seen % images) {
+        *net->seen += images - *net->seen % images;
+        AMP_USE(update_network)(net);
+    }
+    amp_ranks_speak();
+    finished = amp_iterations_in(net, *net->seen) >= (size_t)net->max_batches;
+    return (float)(s->step.told_sum / (double)images);
+}
+
+int amp_ranks_share_batch(const struct amp_session *s, int *n)
+{
+    char message[300];
+    if (!s || !s->step.peers) return 0;
+    size_t images = images_of_step(s->net);
+    if ((size_t)*n != images) {
+        snprintf(message, sizeof message,
+                 "this program loads %d images for a step of %zu: several processes cannot train "
+                 "with it; start one",
+                 *n, images);
+        amp_fail(message);
+    }
+    *n = s->spread.share.passes * s->net->batch;
+    return s->spread.share.first * s->net->batch;
+}

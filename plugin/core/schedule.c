@@ -1,0 +1,197 @@
+/* Computes the learning rate of an iteration, and checks the keys that steer it. It must not know
+ * who asks: attach/rate.c hands the rate to Darknet. */
+#include "schedule.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* As PyTorch's OneCycleLR has them by default: div_factor, final_div_factor, pct_start. */
+static const double starts_at = 1. / 25, ends_at = 1. / 25 / 1e4, rises = .3;
+
+static const char *const words[] = {"", "cosine", "sgdr", "onecycle", "cyclic"};
+enum { POLICIES = sizeof words / sizeof *words };
+
+enum amp_policy amp_policy_from_word(const char *word)
+{
+    for (int i = 1; i < POLICIES; i++)
+        if (!strcmp(word, words[i])) return (enum amp_policy)i;
+    return AMP_POLICY_OF_DARKNET;
+}
+
+const char *amp_policy_words(void)
+{
+    return "cosine, sgdr, onecycle, cyclic";
+}
+
+/* ---- the rate ---- */
+
+/* Half a cosine from `from` at share 0 to `to` at share 1. */
+static double half_cosine(double from, double to, double share)
+{
+    return to + (from - to) * (1 + cos(acos(-1) * share)) / 2;
+}
+
+static double sgdr(const struct amp_schedule *s, double high, double t)
+{
+    double cycle = s->cycle ? s->cycle : s->total, start = 0;
+    if (s->mult == 1) start = floor(t / cycle) * cycle;
+    while (t >= start + cycle) {
+        start += cycle;
+        cycle *= s->mult;
+    }
+    return half_cosine(high, s->rate_min, (t - start) / cycle);
+}
+
+/* From `from` to `to` while the rate rises, and on to `end`. */
+static double onecycle(const struct amp_schedule *s, double from, double to, double end, double t)
+{
+    double top = rises * s->total - 1, last = s->total - 1;
+    if (t <= top) return half_cosine(from, to, top > 0 ? t / top : 1);
+    if (top < 0) top = 0;
+    return half_cosine(to, end, last > top ? fmin((t - top) / (last - top), 1) : 1);
+}
+
+static double cyclic(const struct amp_schedule *s, double high, double t)
+{
+    double place = fmod(t, 2. * s->step) / s->step; /* 0 to 2 */
+    return s->rate_min + (high - s->rate_min) * (place < 1 ? place : 2 - place);
+}
+
+double amp_schedule_rate(const struct amp_schedule *s, double rate, size_t iteration)
+{
+    double t = iteration ? (double)iteration - 1 : 0;
+    if (iteration < (size_t)s->burn_in) return rate * pow((double)iteration / s->burn_in, s->power);
+    switch (s->policy) {
+    case AMP_POLICY_COSINE:
+        return half_cosine(rate, s->rate_min, fmin(t / s->total, 1));
+    case AMP_POLICY_SGDR:
+        return sgdr(s, rate, t);
+    case AMP_POLICY_ONECYCLE:
+        return onecycle(s, rate * starts_at, rate, rate * ends_at, t);
+    case AMP_POLICY_CYCLIC:
+        return cyclic(s, rate, t);
+    default:
+        return rate;
+    }
+}
+
+double amp_schedule_momentum(const struct amp_schedule *s, double momentum, size_t iteration)
+{
+    double t = iteration ? (double)iteration - 1 : 0;
+    if (s->policy != AMP_POLICY_ONECYCLE) return momentum;
+    return onecycle(s, momentum, s->momentum_min, momentum, t);
+}
+
+/* ---- keys ---- */
+
+struct checker {
+    const struct amp_cfg_file *cfg;
+    const struct amp_cfg_section *net;
+    char *err;
+    size_t err_size;
+};
+
+/* key: whose line is named; if it is missing, that of `policy`. */
+__attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, const char *key,
+                                                      const char *format, ...)
+{
+    const struct amp_cfg_entry *e = amp_cfg_find(k->net, key);
+    if (!e) e = amp_cfg_find(k->net, "policy");
+    char what[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    snprintf(k->err, k->err_size, "%s:%d: %s=%.80s: %s", k->cfg->path, e->line, e->key, e->written,
+             what);
+    return -1;
+}
+
+/* Our keys, and the policies that read them. */
+static const struct {
+    const char *key;
+    unsigned policies;
+} readers[] = {
+    {"learning_rate_min", 1 << AMP_POLICY_COSINE | 1 << AMP_POLICY_SGDR | 1 << AMP_POLICY_CYCLIC},
+    {"sgdr_cycle", 1 << AMP_POLICY_SGDR},
+    {"sgdr_mult", 1 << AMP_POLICY_SGDR},
+    {"cyclic_step", 1 << AMP_POLICY_CYCLIC},
+    {"momentum_min", 1 << AMP_POLICY_ONECYCLE},
+};
+
+/* One is enough to make the point. */
+static void note_idle_key(const struct checker *k, enum amp_policy policy, char *notes, size_t size)
+{
+    size_t used = strlen(notes);
+    for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(k->net, readers[i].key);
+        if (!e || readers[i].policies >> policy & 1) continue;
+        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with policy=%.40s\n",
+                 k->cfg->path, e->line, e->key, e->written,
+                 amp_cfg_string(k->net, "policy", "constant"));
+        return;
+    }
+}
+
+static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
+{
+    bool adam = amp_cfg_int(k->net, "adam", 0) != 0;
+    const char *key = adam ? "B1" : "momentum";
+    double most = amp_cfg_float(k->net, key, .9);
+    if (s->burn_in)
+        return fail(k, "burn_in",
+                    "allowed: none with policy=onecycle, which begins with a small rate itself");
+    if (s->momentum_min > most)
+        return fail(k, "momentum_min", "momentum_min (%g) is above %s (%g)", s->momentum_min, key,
+                    most);
+    return 0;
+}
+
+int amp_schedule_complete(struct amp_schedule *s, const struct amp_cfg_file *cfg, char *notes,
+                          size_t notes_size, char *err, size_t err_size)
+{
+    struct checker k = {cfg, cfg->sections, err, err_size};
+    double rate = amp_cfg_float(k.net, "learning_rate", .001);
+    s->policy = amp_policy_from_word(amp_cfg_string(k.net, "policy", ""));
+    s->total = amp_cfg_int(k.net, "max_batches", 0);
+    s->burn_in = amp_cfg_int(k.net, "burn_in", 0);
+    s->power = amp_cfg_float(k.net, "power", 4);
+    if (notes_size) note_idle_key(&k, s->policy, notes, notes_size);
+    if (s->policy == AMP_POLICY_OF_DARKNET) return 0;
+    bool needs_total = s->policy == AMP_POLICY_COSINE || s->policy == AMP_POLICY_ONECYCLE ||
+                       (s->policy == AMP_POLICY_SGDR && !s->cycle);
+    if (needs_total && s->total < 1) return fail(&k, "policy", "needs max_batches=, at least 1");
+    if (s->policy == AMP_POLICY_CYCLIC && !s->step)
+        return fail(&k, "policy",
+                    "needs cyclic_step=, the iterations from the lowest to the "
+                    "highest rate (Smith 2017: those of 2 to 10 epochs)");
+    if (s->policy == AMP_POLICY_ONECYCLE) return check_onecycle(&k, s);
+    if (s->rate_min > rate)
+        return fail(&k, "learning_rate_min", "learning_rate_min (%g) is above learning_rate (%g)",
+                    s->rate_min, rate);
+    return 0;
+}
+
+/* ---- the report ---- */
+
+void amp_schedule_print(const struct amp_schedule *s, double rate, double momentum, FILE *f)
+{
+    if (s->policy == AMP_POLICY_OF_DARKNET) return;
+    fprintf(f, "learning rate: %s, ", words[s->policy]);
+    if (s->policy == AMP_POLICY_COSINE)
+        fprintf(f, "from %g to %g in %d iterations", rate, s->rate_min, s->total);
+    else if (s->policy == AMP_POLICY_SGDR)
+        fprintf(f,
+                "from %g to %g in cycles of %d iterations, each %d times as long as the one "
+                "before",
+                rate, s->rate_min, s->cycle ? s->cycle : s->total, s->mult);
+    else if (s->policy == AMP_POLICY_CYCLIC)
+        fprintf(f, "between %g and %g, %d iterations up and as many down", s->rate_min, rate,
+                s->step);
+    else
+        fprintf(f, "from %g to %g and to %g in %d iterations, momentum from %g to %g and back",
+                rate * starts_at, rate, rate * ends_at, s->total, momentum, s->momentum_min);
+    if (s->burn_in) fprintf(f, "; the first %d rise from 0", s->burn_in);
+    fputc('\n', f);
+}

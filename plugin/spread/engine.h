@@ -1,0 +1,34 @@
+/* What several processes need from the library that joins them. One engine exists: MPI, in a shared
+ * library of its own (mpi.c), so that the program needs no MPI where no launcher started it.
+ *
+ * An operation is begun, then polled until it is done; one at a time. All processes begin the same
+ * operations in the same order. What an operation reads and writes stays untouched meanwhile. */
+#ifndef AMP_ENGINE_H
+#define AMP_ENGINE_H
+
+#include <stddef.h>
+
+struct amp_engine {
+    /* Waits for all processes. -1 with the reason in err. */
+    int (*start)(int *rank, int *size, char *err, size_t err_size);
+    /* Call it on all, when all have come to their end: the launcher then reports the status that
+     * they exit with. */
+    void (*end)(void);
+
+    /* bytes of every process, in the order of their ranks. */
+    int (*gather)(const void *mine, void *all, size_t bytes);
+    /* Adds up over all processes, in an order of the engine's own; every process gets the same
+     * bits. */
+    int (*add_floats)(float *x, size_t n);
+    int (*add_doubles)(double *x, size_t n);
+    int (*broadcast)(void *x, size_t bytes, int from);
+    int (*send)(const void *x, size_t bytes, int to);
+    int (*receive)(void *x, size_t bytes, int from);
+    /* 1: the operation is done; 0: not yet; -1, here and above: it failed. */
+    int (*poll)(void);
+};
+
+#define AMP_ENGINE_MPI    "libdarknet_amp_mpi.so"
+#define AMP_ENGINE_SYMBOL "amp_engine_mpi"
+
+#endif

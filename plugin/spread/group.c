@@ -1,0 +1,206 @@
+/* Decides who belongs to the group, and how a process waits for the others. It must not know what
+ * is exchanged. */
+#define _GNU_SOURCE
+#include "group.h"
+
+#include "engine.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What a process tells of itself at the start. */
+struct member {
+    char host[64];
+    cpu_set_t cores;
+    uint64_t seed;
+};
+
+static struct {
+    const struct amp_engine *engine; /* NULL: no group, or it has been left */
+    int rank, size;
+    struct member *members; /* kept to the end: messages name hosts */
+    void (*fail)(const char *why);
+} group = {.size = 1};
+
+/* ---- waiting ---- */
+
+/* In pieces, so that counts stay within an int. */
+#define PIECE ((size_t)1 << 28)
+
+/* While everybody works on an exchange it goes on only when it is polled, so the first polls only
+ * let other threads pass. Whoever waits longer than that waits for a late process, and sleeps. */
+enum { QUICK_POLLS = 2000, LONGEST_SLEEP = 500000 /* ns */ };
+
+static void finish(int began)
+{
+    int done = began;
+    struct timespec nap = {.tv_nsec = 20000};
+    for (int polls = 0; !done && !(done = group.engine->poll()); polls++) {
+        if (polls < QUICK_POLLS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&nap, NULL);
+        if (nap.tv_nsec < LONGEST_SLEEP) nap.tv_nsec *= 2;
+    }
+    if (done < 0) group.fail("an exchange with the other processes failed in MPI");
+}
+
+/* ---- exchanges ---- */
+
+void amp_group_gather(const void *mine, void *all, size_t bytes)
+{
+    finish(group.engine->gather(mine, all, bytes));
+}
+
+void amp_group_add_floats(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += PIECE)
+        finish(group.engine->add_floats(x + i, n - i < PIECE ? n - i : PIECE));
+}
+
+void amp_group_add_doubles(double *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += PIECE)
+        finish(group.engine->add_doubles(x + i, n - i < PIECE ? n - i : PIECE));
+}
+
+void amp_group_broadcast(void *x, size_t bytes, int from)
+{
+    for (size_t i = 0; i < bytes; i += PIECE)
+        finish(group.engine->broadcast((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
+}
+
+void amp_group_send(const void *x, size_t bytes, int to)
+{
+    for (size_t i = 0; i < bytes; i += PIECE)
+        finish(group.engine->send((const char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, to));
+}
+
+void amp_group_receive(void *x, size_t bytes, int from)
+{
+    for (size_t i = 0; i < bytes; i += PIECE)
+        finish(group.engine->receive((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
+}
+
+/* ---- start ---- */
+
+/* Looks beside the plugin, then in the folder of its private libraries there, then where the
+ * linker looks. NULL: err says why the last one was not loaded. */
+static const struct amp_engine *load_engine(char *err, size_t err_size)
+{
+    static const char *const beside[] = {"/" AMP_ENGINE_MPI, "/darknet-amp/" AMP_ENGINE_MPI};
+    char path[PATH_MAX];
+    Dl_info here;
+    void *library = NULL;
+    const char *end = dladdr(&group, &here) ? strrchr(here.dli_fname, '/') : NULL;
+    for (int i = 0; i < 2 && end && !library; i++) {
+        snprintf(path, sizeof path, "%.*s%s", (int)(end - here.dli_fname), here.dli_fname,
+                 beside[i]);
+        if (!access(path, R_OK)) library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    }
+    if (!library) library = dlopen(AMP_ENGINE_MPI, RTLD_NOW | RTLD_GLOBAL);
+    const struct amp_engine *engine = library ? dlsym(library, AMP_ENGINE_SYMBOL) : NULL;
+    if (!engine) snprintf(err, err_size, "%s", dlerror());
+    return engine;
+}
+
+static void exchange_members(uint64_t seed)
+{
+    struct member own;
+    memset(&own, 0, sizeof own);
+    gethostname(own.host, sizeof own.host - 1);
+    sched_getaffinity(0, sizeof own.cores, &own.cores);
+    own.seed = seed;
+    group.members = calloc((size_t)group.size, sizeof *group.members);
+    if (!group.members) group.fail("out of memory");
+    amp_group_gather(&own, group.members, sizeof own);
+}
+
+int amp_group_start(const struct amp_launch *launch, uint64_t seed, void (*fail)(const char *why),
+                    char *err, size_t err_size)
+{
+    char why[300] = "";
+    int rank, size;
+    const struct amp_engine *engine = load_engine(why, sizeof why);
+    if (!engine) {
+        snprintf(err, err_size,
+                 "%s started %d processes, and " AMP_ENGINE_MPI " cannot be loaded (%s): install "
+                 "openmpi-bin and libopenmpi-dev, and build again with -DAMP_MPI=ON",
+                 amp_launcher_name(launch->launcher), launch->size, why);
+        return -1;
+    }
+    if (engine->start(&rank, &size, why, sizeof why)) {
+        snprintf(err, err_size, "%s", why);
+        return -1;
+    }
+    if (rank != launch->rank || size != launch->size) {
+        snprintf(err, err_size,
+                 "%s started %d processes, but MPI sees %d: it is another MPI than the one that "
+                 "this was built with, %s. Start it with that one's mpirun, or build it with this "
+                 "one's mpicc",
+                 amp_launcher_name(launch->launcher), launch->size, size, why);
+        return -1;
+    }
+    group.engine = engine;
+    group.rank = rank;
+    group.size = size;
+    group.fail = fail;
+    exchange_members(seed);
+    return 0;
+}
+
+bool amp_group_is_on(void)
+{
+    return group.members != NULL;
+}
+
+int amp_group_rank(void)
+{
+    return group.rank;
+}
+
+int amp_group_size(void)
+{
+    return group.size;
+}
+
+const char *amp_group_host(int rank)
+{
+    return group.members ? group.members[rank].host : "";
+}
+
+uint64_t amp_group_seed(void)
+{
+    return group.members[0].seed;
+}
+
+int amp_group_cores(void)
+{
+    const struct member *own = &group.members[group.rank];
+    int sharing = 0;
+    for (int r = 0; r < group.size; r++)
+        sharing += !strcmp(group.members[r].host, own->host) &&
+                   CPU_EQUAL(&group.members[r].cores, &own->cores);
+    int cores = CPU_COUNT(&own->cores) / sharing;
+    return cores > 1 ? cores : 1;
+}
+
+/* ---- end ---- */
+
+void amp_group_leave(void)
+{
+    const struct amp_engine *engine = group.engine;
+    char mine = 0, *all;
+    if (!engine || !(all = malloc((size_t)group.size))) return;
+    amp_group_gather(&mine, all, 1);
+    free(all);
+    group.engine = NULL;
+    engine->end();
+}

@@ -1,0 +1,42 @@
+/* The processes that train one network together, and what they exchange. Every function that takes
+ * part in an exchange is called by all of them, in the same order, on the thread that trains; it
+ * waits without taking the core from others. A failed exchange ends the program through `fail`. */
+#ifndef AMP_GROUP_H
+#define AMP_GROUP_H
+
+#include "launcher.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Loads the engine and waits until all processes of the launch are there. -1 with text in err: the
+ * engine is missing, or knows another number of processes than the launcher. fail does not return.
+ * seed: a number of this process's own. */
+int amp_group_start(const struct amp_launch *, uint64_t seed, void (*fail)(const char *why),
+                    char *err, size_t err_size);
+/* False before amp_group_start: this is the only process, 0 of 1. */
+bool amp_group_is_on(void);
+int amp_group_rank(void);
+int amp_group_size(void);
+/* Where a process runs. */
+const char *amp_group_host(int rank);
+/* The same on all: process 0's seed. */
+uint64_t amp_group_seed(void);
+/* How many threads may compute in this process so that all those on its host have a core for each:
+ * those that it may use, divided among the processes that may use the same ones. */
+int amp_group_cores(void);
+
+/* all: room for size times bytes. */
+void amp_group_gather(const void *mine, void *all, size_t bytes);
+void amp_group_add_floats(float *x, size_t n);
+void amp_group_add_doubles(double *x, size_t n);
+void amp_group_broadcast(void *x, size_t bytes, int from);
+void amp_group_send(const void *x, size_t bytes, int to);
+void amp_group_receive(void *x, size_t bytes, int from);
+
+/* Waits until all have come here, and ends the engine: this process may then exit with any status.
+ * Later calls do nothing. */
+void amp_group_leave(void);
+
+#endif

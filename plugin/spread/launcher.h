@@ -1,0 +1,25 @@
+/* Which launcher started this process, and as which of how many: read from the environment, before
+ * anything of MPI is loaded. */
+#ifndef AMP_LAUNCHER_H
+#define AMP_LAUNCHER_H
+
+enum amp_launcher {
+    AMP_LAUNCHER_NONE,
+    AMP_LAUNCHER_OPEN_MPI, /* its mpirun */
+    AMP_LAUNCHER_PMI,      /* mpirun of MPICH and its relatives */
+    AMP_LAUNCHER_SLURM     /* srun */
+};
+
+struct amp_launch {
+    enum amp_launcher launcher; /* NONE: one process, also where a launcher started only one */
+    int rank, size;             /* 0 of 1 without a launcher */
+    int local_rank;             /* among the processes on this host */
+};
+
+/* get: getenv, or a stand-in with its rules. */
+struct amp_launch amp_launch_read(char *(*get)(const char *name));
+
+/* "Open MPI's mpirun" and so on. */
+const char *amp_launcher_name(enum amp_launcher);
+
+#endif

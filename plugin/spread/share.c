@@ -1,0 +1,33 @@
+/* Decides how the passes of a step are shared out. */
+#include "share.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct amp_share amp_share_of(int passes, int rank, int size)
+{
+    int first = (int)((long long)passes * rank / size);
+    int end = (int)((long long)passes * (rank + 1) / size);
+    return (struct amp_share){first, end - first};
+}
+
+int amp_share_subdivisions(int batch, int subdivisions, int size)
+{
+    if (size <= subdivisions) return subdivisions;
+    for (int n = size; n <= batch; n += size)
+        if (batch % n == 0) return n;
+    return 0;
+}
+
+void amp_share_possible(int batch, int subdivisions, char *text, size_t size)
+{
+    snprintf(text, size,
+             subdivisions > 2   ? "1 to %d"
+             : subdivisions > 1 ? "1, %d"
+                                : "%d",
+             subdivisions);
+    for (int n = subdivisions + 1; n <= batch; n++) {
+        size_t used = strlen(text);
+        if (batch % n == 0) snprintf(text + used, size - used, ", %d", n);
+    }
+}

@@ -1,0 +1,297 @@
+/* Decides what processes exchange in a step, and when. It must not know what a vote comes to
+ * (vote.c), nor how bytes travel (group.c). */
+#include "spread.h"
+
+#include "group.h"
+#include "plugin/core/file.h"
+#include "plugin/core/tensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Iterations from one comparison of the weights to the next. Darknet saves every 100. */
+enum { COMPARED_EVERY = 100 };
+
+/* ---- arrays of the backend ---- */
+
+static void *room_for(const struct amp_step *s, size_t n, size_t size)
+{
+    void *room = malloc(n * size + 1);
+    if (!room) s->stop(s->user, "out of memory for what the processes exchange");
+    return room;
+}
+
+typedef void exchange_function(float *x, size_t n, int rank);
+
+/* On a device the array goes through the host. */
+static void exchange(struct amp_step *s, float *x, size_t n, exchange_function *with, int rank)
+{
+    const struct amp_graph *g = s->graph;
+    size_t bytes = n * sizeof *x;
+    if (!g->backend->free_bytes) { /* it is the host's memory */
+        with(x, n, rank);
+        return;
+    }
+    float *host = room_for(s, n, sizeof *host);
+    g->backend->read(g->context, host, x, bytes);
+    with(host, n, rank);
+    g->backend->write(g->context, x, host, bytes);
+    free(host);
+}
+
+static void send(float *x, size_t n, int to)
+{
+    amp_group_send(x, n * sizeof *x, to);
+}
+
+static void receive(float *x, size_t n, int from)
+{
+    amp_group_receive(x, n * sizeof *x, from);
+}
+
+static void broadcast(float *x, size_t n, int from)
+{
+    amp_group_broadcast(x, n * sizeof *x, from);
+}
+
+static void add(float *x, size_t n, int rank)
+{
+    (void)rank;
+    amp_group_add_floats(x, n);
+}
+
+static size_t rolling_floats(const struct amp_graph *g)
+{
+    size_t n = 0;
+    for (int i = 0; i < g->n_rolling; i++)
+        n += g->rolling[i].n;
+    return n;
+}
+
+/* Gradient sums and rolling statistics: all of a step that lies in arrays. */
+static void exchange_arrays(struct amp_step *s, exchange_function *with, int rank)
+{
+    struct amp_graph *g = s->graph;
+    if (g->sums) exchange(s, g->sums, g->n_gradients, with, rank);
+    for (int i = 0; i < g->n_rolling; i++)
+        exchange(s, g->rolling[i].value, g->rolling[i].n, with, rank);
+}
+
+struct hashing {
+    const struct ampk_backend *backend;
+    struct ampk_context *context;
+    struct amp_hash hash;
+};
+
+static void hash_array(struct hashing *h, const float *x, size_t n)
+{
+    enum { PIECE = 4096 };
+    float piece[PIECE];
+    for (size_t i = 0; x && i < n; i += PIECE) {
+        size_t bytes = (n - i < PIECE ? n - i : PIECE) * sizeof *x;
+        h->backend->read(h->context, piece, x + i, bytes);
+        amp_hash_add(&h->hash, piece, bytes);
+    }
+}
+
+uint64_t amp_spread_hash(const struct ampk_backend *backend, struct ampk_context *context,
+                         const struct amp_param *params, int n_params,
+                         const struct amp_rolling *rolling, int n_rolling)
+{
+    struct hashing h = {.backend = backend, .context = context};
+    amp_hash_begin(&h.hash);
+    for (const struct amp_param *p = params; p < params + n_params; p++) {
+        hash_array(&h, p->value, p->n);
+        hash_array(&h, p->update, p->n);
+        hash_array(&h, p->m, p->n);
+        hash_array(&h, p->v, p->n);
+    }
+    for (int i = 0; i < n_rolling; i++)
+        hash_array(&h, rolling[i].value, rolling[i].n);
+    return amp_hash_value(&h.hash);
+}
+
+/* Every process computes the same update from the same sums; if one computes another (a bad memory
+ * module, another library), nothing after that can be trusted. */
+static void compare_weights(struct amp_step *s)
+{
+    char message[300];
+    const struct amp_graph *g = s->graph;
+    /* Without the rolling statistics: this step's passes have moved them already. */
+    uint64_t own = amp_spread_hash(g->backend, g->context, g->params, g->n_params, NULL, 0);
+    uint64_t *all = room_for(s, (size_t)amp_group_size(), sizeof *all);
+    amp_group_gather(&own, all, sizeof own);
+    for (int r = 1; r < amp_group_size(); r++) {
+        if (all[r] == all[0]) continue;
+        snprintf(message, sizeof message,
+                 "the weights of rank %d on %s are no longer those of rank 0 on %s: one of "
+                 "them computes wrong. Go on from the last saved weights without it",
+                 r, amp_group_host(r), amp_group_host(0));
+        s->stop(s->user, message);
+    }
+    free(all);
+}
+
+/* ---- fast ---- */
+
+static void merge_rolling(const struct amp_spread *spread, struct amp_step *s)
+{
+    struct amp_graph *g = s->graph;
+    const struct ampk_backend *be = g->backend;
+    size_t n = rolling_floats(g), at = 0;
+    int own = spread->share.passes, after = s->subdivisions - spread->share.first - own;
+    double keeps = (double).99f, of_share = pow(keeps, own), of_rest = pow(keeps, after);
+    double of_all = amp_group_rank() ? 0 : pow(keeps, s->subdivisions);
+    double *terms = room_for(s, n, sizeof *terms);
+    float *now = room_for(s, n, sizeof *now), *before = room_for(s, n, sizeof *before);
+    be->read(g->context, before, g->rolling_saved, n * sizeof *before);
+    for (int i = 0; i < g->n_rolling; at += g->rolling[i++].n)
+        be->read(g->context, now + at, g->rolling[i].value, g->rolling[i].n * sizeof *now);
+    for (size_t i = 0; i < n; i++) /* process 0 adds what is left of the value before the step */
+        terms[i] = of_rest * (now[i] - of_share * before[i]) + of_all * before[i];
+    amp_group_add_doubles(terms, n);
+    for (size_t i = 0; i < n; i++)
+        now[i] = (float)terms[i];
+    at = 0;
+    for (int i = 0; i < g->n_rolling; at += g->rolling[i++].n)
+        be->write(g->context, g->rolling[i].value, now + at, g->rolling[i].n * sizeof *now);
+    free(terms);
+    free(now);
+    free(before);
+}
+
+static void vote(struct amp_spread *spread, struct amp_step *s)
+{
+    int n = amp_group_size();
+    struct amp_vote own, *all = room_for(s, (size_t)n, sizeof *all);
+    amp_vote_cast(s, &spread->begun, &own);
+    own.signal = spread->signal();
+    amp_group_gather(&own, all, sizeof own);
+    amp_votes_apply(all, n, amp_group_rank(), &spread->begun, s);
+    spread->agreed = amp_votes_signal(all, n);
+    free(all);
+    if (s->poisoned) return;
+    if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, add, 0);
+    merge_rolling(spread, s);
+}
+
+/* ---- ordered ---- */
+
+/* What passes leave behind, beside arrays. */
+struct relay {
+    struct amp_vote vote; /* of all passes so far */
+    struct amp_scaler scaler;
+    bool has_accepted_pass;
+};
+
+static void write_relay(const struct amp_spread *spread, const struct amp_step *s, struct relay *r)
+{
+    memset(r, 0, sizeof *r);
+    amp_vote_cast(s, &spread->begun, &r->vote);
+    r->vote.signal = spread->agreed ? spread->agreed : spread->signal();
+    r->scaler = s->scaler;
+    r->has_accepted_pass = s->graph->has_accepted_pass;
+}
+
+static void read_relay(struct amp_spread *spread, const struct relay *r, struct amp_step *s)
+{
+    const struct amp_vote *v = &r->vote;
+    if (s->left_fp16.class == AMP_FAULT_NONE && v->left_fp16.class == AMP_FAULT_FORWARD)
+        amp_step_demote(s, &v->left_fp16);
+    s->scaler = r->scaler;
+    s->poisoned = v->poisoned;
+    s->cause_is_scale = v->cause_is_scale;
+    s->fault = v->fault;
+    s->bad_pass = v->bad_pass;
+    snprintf(s->bad_image, sizeof s->bad_image, "%s", v->image);
+    s->loss_sum = v->loss;
+    s->told_sum = v->told_loss;
+    s->passes = v->passes;
+    s->graph->has_accepted_pass = r->has_accepted_pass;
+    spread->agreed = v->signal;
+}
+
+static void take_over(struct amp_spread *spread, struct amp_step *s)
+{
+    struct relay r;
+    int from = amp_group_rank() - 1;
+    if (from < 0) return;
+    amp_group_receive(&r, sizeof r, from);
+    read_relay(spread, &r, s);
+    exchange_arrays(s, receive, from);
+}
+
+static void hand_on(const struct amp_spread *spread, struct amp_step *s)
+{
+    struct relay r;
+    int to = amp_group_rank() + 1;
+    if (to == amp_group_size()) return;
+    write_relay(spread, s, &r);
+    amp_group_send(&r, sizeof r, to);
+    exchange_arrays(s, send, to);
+}
+
+/* The rank that runs this pass. */
+static int rank_of(const struct amp_step *s, int pass)
+{
+    int rank = 0, size = amp_group_size();
+    while (rank < size - 1 && amp_share_of(s->subdivisions, rank + 1, size).first <= pass)
+        rank++;
+    return rank;
+}
+
+/* The last process has it all. */
+static void spread_end(struct amp_spread *spread, struct amp_step *s)
+{
+    struct relay r;
+    int last = amp_group_size() - 1;
+    bool poisoned = s->poisoned;
+    double scale = s->scaler.scale;
+    if (amp_group_rank() == last) write_relay(spread, s, &r);
+    amp_group_broadcast(&r, sizeof r, last);
+    read_relay(spread, &r, s);
+    exchange_arrays(s, broadcast, last);
+    if (amp_group_rank()) return;
+    if (s->poisoned && !poisoned) amp_vote_log(&r.vote, rank_of(s, s->bad_pass), s);
+    amp_vote_log_scale(s, scale);
+}
+
+/* ---- called by the step ---- */
+
+static void begin(void *user, struct amp_step *s)
+{
+    struct amp_spread *spread = user;
+    spread->begun = s->scaler;
+    spread->agreed = 0;
+    if (spread->ordered) take_over(spread, s);
+}
+
+static void end_share(void *user, struct amp_step *s)
+{
+    struct amp_spread *spread = user;
+    if (spread->ordered) hand_on(spread, s);
+}
+
+static void agree(void *user, struct amp_step *s)
+{
+    struct amp_spread *spread = user;
+    if (spread->ordered)
+        spread_end(spread, s);
+    else
+        vote(spread, s);
+    if ((s->scaler.applied + s->scaler.skipped + 1) % COMPARED_EVERY == 0) compare_weights(s);
+}
+
+void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered,
+                     int (*signal)(void))
+{
+    spread->share = amp_share_of(s->subdivisions, amp_group_rank(), amp_group_size());
+    spread->ordered = ordered;
+    spread->signal = signal;
+    spread->peers = (struct amp_step_peers){begin, end_share, agree, spread};
+    s->first_pass = spread->share.first;
+    s->last_pass = spread->share.first + spread->share.passes - 1;
+    s->peers = &spread->peers;
+}

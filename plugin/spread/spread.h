@@ -1,0 +1,39 @@
+/* A step whose passes are shared out among the processes of the group (group.h): joins a guarded
+ * step (core/step.h) to those of the other processes, so that all end with the same update.
+ *
+ * fast:    every process runs its passes at the same time. At the end of the step they vote
+ *          (vote.h); if all can go on, gradients are added up over the processes, and the rolling
+ *          statistics are merged.
+ * ordered: the processes run their passes one after another, and each hands all that a pass leaves
+ *          behind to the next one. So the step is, to the bit, that of one process: slow, for
+ *          proof.
+ *
+ * A pass moves rolling statistics to r = .99 r + .01 b, where b are those of its images. After K
+ * passes r = .99^K r0 + sum over p of .99^(K-1-p) .01 b_p. Each process knows its own terms of that
+ * sum from where its passes moved r0; fast adds them up, in double. */
+#ifndef AMP_SPREAD_H
+#define AMP_SPREAD_H
+
+#include "share.h"
+#include "vote.h"
+
+struct amp_spread {
+    struct amp_share share;
+    bool ordered;
+    int (*signal)(void);     /* asks this process to stop; 0: none */
+    int agreed;              /* the signal that all obey after this step; 0: none */
+    struct amp_scaler begun; /* as the step began */
+    struct amp_step_peers peers;
+};
+
+/* Call once, before the first training pass: from now on this process runs its share of the step's
+ * passes. */
+void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, int (*signal)(void));
+
+/* A hash of the masters with their momentum and Adam moments, and of the rolling statistics; they
+ * lie in the backend's memory. */
+uint64_t amp_spread_hash(const struct ampk_backend *, struct ampk_context *,
+                         const struct amp_param *, int n_params, const struct amp_rolling *,
+                         int n_rolling);
+
+#endif

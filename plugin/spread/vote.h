@@ -1,0 +1,37 @@
+/* What every process says of its share of a step, and what follows for all of them: one process
+ * that cannot use its gradients makes all skip the step. */
+#ifndef AMP_VOTE_H
+#define AMP_VOTE_H
+
+#include "plugin/core/step.h"
+
+struct amp_vote {
+    bool poisoned, cause_is_scale;
+    bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
+    int tracker, passes, bad_pass;
+    int signal;                      /* that asks this process to stop; 0: none */
+    double scale, loss, told_loss;   /* the losses: sums over the passes */
+    int64_t redone, backed_off;      /* in this step */
+    struct amp_fault fault;          /* why it is poisoned */
+    struct amp_fault left_fp16;      /* a layer that leaves FP16; class NONE: none */
+    char image[AMP_BAD_IMAGE_BYTES]; /* of a fault in the input */
+};
+
+/* begun: the scaler when the step began. All bytes are set, as votes are compared and sent. */
+void amp_vote_cast(const struct amp_step *, const struct amp_scaler *begun, struct amp_vote *);
+
+/* Makes one state of all votes, the same in every process: n votes in the order of the processes,
+ * the own one at `own`. Layers leave FP16 where any process says so. Process 0 logs what happened
+ * in others. */
+void amp_votes_apply(const struct amp_vote *, int n, int own, const struct amp_scaler *begun,
+                     struct amp_step *);
+
+/* The same of the loss scale, if it is no longer `before`. */
+void amp_vote_log_scale(const struct amp_step *, double before);
+
+/* The first signal in the votes; 0: none. */
+int amp_votes_signal(const struct amp_vote *, int n);
+/* Process 0 logs what made another one, `rank`, give its passes up. scale: of those passes. */
+void amp_vote_log(const struct amp_vote *, int rank, struct amp_step *);
+
+#endif

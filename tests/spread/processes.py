@@ -1,0 +1,359 @@
+"""Several processes that train one network, started by mpirun.
+
+usage: processes.py DARKNET STOCK PLUGIN CHECKOUT [--sizes]
+
+DARKNET has the plugin in it. STOCK is Darknet's own program, which gets PLUGIN by LD_PRELOAD; CHECKOUT one whose
+own Makefile linked it. --sizes: instead, random=1, which trains at large sizes.
+
+amp_reduce=ordered is, byte for byte, what one process trains; the default adds gradients up in another order.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import toyset
+
+DARKNET, STOCK, PLUGIN, CHECKOUT = sys.argv[1:5]
+AMP = "mixed_precision=1\n"
+ORDERED = AMP + "amp_reduce=ordered\nseed=7\n"
+FAST = AMP + "seed=7\n"
+DROPOUT = ("[convolutional]\nsize=1", "[dropout]\nprobability=.3\n\n[convolutional]\nsize=1")
+# Root may start processes only if it says so; more processes than cores; each may use all of them.
+OPEN_MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+                OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS="1")
+
+
+def make(folder, keys, subdivisions=4, batch=8, iterations=20, changes=(), **settings):
+    toyset.make(folder, net_keys=keys, batch=batch, max_batches=iterations, **settings)
+    for old, new in (("subdivisions=2", "subdivisions=%d" % subdivisions), *changes):
+        change(folder, old, new)
+    return folder
+
+
+def change(folder, old, new):
+    cfg = folder / "toy.cfg"
+    assert old in cfg.read_text(), old
+    cfg.write_text(cfg.read_text().replace(old, new))
+
+
+def start(folder, n, *words, program=DARKNET, env={}):
+    """n processes; 0: one, without mpirun."""
+    command = ["mpirun", "-np", str(n)] if n else []
+    if program == STOCK:
+        command += ["env", "LD_PRELOAD=" + PLUGIN]  # not into mpirun itself
+    command += [program, "detector", "train", "toy.data", "toy.cfg", *words]
+    return subprocess.Popen([str(word) for word in command], cwd=folder, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=dict(os.environ, **OPEN_MPI, **env))
+
+
+def end(process, status=0):
+    out, said = process.communicate(timeout=1200)
+    assert process.returncode == status, "status %d\n%s\n%s" % (process.returncode, out[-500:], said[-3000:])
+    return out, said
+
+
+def train(folder, n, *words, status=0, **settings):
+    """Returns what was printed on stderr."""
+    out, said = end(start(folder, n, *words, **settings), status)
+    if status == 0:
+        iterations = re.findall(r"^\d+: [\d.]+, ", out, re.M)
+        assert iterations and len(iterations) == len(set(iterations)), "rank 0 alone prints\n" + out
+        assert said.count("mixed precision plan: ") == said.count("iterations in ") == 1, said
+    return said
+
+
+def pair(folder, name="toy_final.weights"):
+    return [(folder / "backup" / (name + kind)).read_bytes() for kind in ("", ".amp")]
+
+
+# ---- ordered: the bytes of one process ----
+
+
+def check_ordered(root):
+    """Four passes on 1 to 4 processes, so that shares differ with 3."""
+    for name, keys, changes in (("fp16", "loss_scale_window=5\n", ()), ("bf16", "amp_dtype=bf16\nadam=1\n", ()),
+                                ("fp32", "amp_dtype=fp32\n", (DROPOUT,)),
+                                ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\n", ())):
+        one = make(root / name / "one", ORDERED + keys, changes=changes)
+        said = train(one, 0)
+        assert "processes train" not in said, said
+        for n in (2, 3, 4) if name == "fp16" else (3,):
+            several = make(root / name / str(n), ORDERED + keys, changes=changes)
+            said = train(several, n)
+            assert said.count("%d processes train this network, started by Open MPI's mpirun" % n) == 1, said
+            assert pair(several) == pair(one), (name, n)
+    other = make(root / "other", AMP + "seed=8\n")
+    train(other, 0)
+    assert pair(other) != pair(root / "fp16" / "one"), "training has no effect"
+
+
+def check_one_of_one(root):
+    """mpirun -np 1 is one process: nothing of MPI is loaded."""
+    one, launched = (make(root / name, FAST) for name in ("one", "launched"))
+    train(one, 0)
+    said = train(launched, 1)
+    assert pair(one) == pair(launched) and "processes" not in said, said
+
+
+def check_more_processes_than_passes(root):
+    one = make(root / "one", ORDERED, subdivisions=4)
+    train(one, 0)
+    several = make(root / "several", ORDERED, subdivisions=2)
+    said = train(several, 4)
+    assert said.count("4 processes train with subdivisions=4 in place of 2, so that each has a pass of 2 images") == 1
+    assert pair(one) == pair(several)
+    said = train(make(root / "impossible", ORDERED, subdivisions=2), 3, status=1)
+    assert "batch=8: 3 processes cannot share batch=8 with subdivisions=2; possible: 1, 2, 4, 8." in said, said
+    assert "nothing was trained" not in said or "toy.cfg" in said, said
+
+
+def check_resumed(root):
+    """On one process, then on four, then on three: one process's bytes; the default order resumes as exactly."""
+    one = make(root / "one", ORDERED + "adam=1\n", iterations=21)
+    train(one, 0)
+    weights = ()
+    for iterations, n in ((7, 0), (14, 4), (21, 3)):
+        part = make(root / str(iterations), ORDERED + "adam=1\n", iterations=iterations)
+        said = train(part, n, *weights)
+        assert said.count("resumed from ") == len(weights), said
+        weights = (part / "backup" / "toy_final.weights",)
+    assert pair(part) == pair(one)
+    whole, half, rest = (make(root / ("fast%d" % k), FAST, iterations=k) for k in (20, 10, 21))
+    change(rest, "max_batches=21", "max_batches=20")
+    train(whole, 3)
+    train(half, 3)
+    train(rest, 3, half / "backup" / "toy_final.weights")
+    assert pair(whole) == pair(rest)
+
+
+def check_other_ways_to_attach(root):
+    for name, program in (("preloaded", STOCK), ("checkout", CHECKOUT)):
+        one, several = make(root / name / "one", ORDERED), make(root / name / "several", ORDERED)
+        train(one, 0, program=program)
+        train(several, 3, program=program)
+        assert pair(one) == pair(several), name
+
+
+def check_sizes(root):
+    """random=1: the first 100 of 1000 iterations have ten sizes."""
+    runs = {}
+    for n in (0, 3):
+        folder = make(root / str(n), ORDERED + "amp_sidecar=all\n", batch=4, iterations=1000, random_size=1)
+        change(folder, "learning_rate=0.001", "learning_rate=0.00001")
+        process = start(folder, n)
+        sizes = []
+        for line in process.stdout:
+            sizes += [int(line)] if line.strip().isdigit() else []
+            if (folder / "backup" / "toy_100.weights.amp").exists() and len(sizes) > 10:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+        runs[n] = sizes[:10], pair(folder, "toy_100.weights")
+    assert len(set(runs[0][0])) > 2 and runs[0] == runs[3]
+
+
+# ---- the default order ----
+
+
+def distance(a, b):
+    return sum((x - y) ** 2 for x, y in zip(a, b)) ** .5
+
+
+def weights_of(folder):
+    return toyset.read_weights(folder / "backup" / "toy_final.weights")
+
+
+def trained(folder, n, keys, iterations, rate="0.001"):
+    make(folder, keys, iterations=iterations)
+    change(folder, "learning_rate=0.001", "learning_rate=" + rate)
+    change(folder, "burn_in=10", "burn_in=0")
+    train(folder, n)
+    return weights_of(folder)
+
+
+def check_default_order(root):
+    """One step differs from one process's by rounding; fifty, which amplify it, by no more than one process's does
+    from itself with another learning rate."""
+    for dtype, most in (("fp32", 1e-5), ("fp16", 2e-3), ("bf16", 1e-2)):
+        keys = FAST + "amp_dtype=%s\n" % dtype
+        at = trained(root / dtype / "at", 0, keys, 1, "0")
+        one = trained(root / dtype / "one", 0, keys, 1)
+        for n in (2, 3, 4) if dtype == "fp32" else (3,):
+            several = trained(root / dtype / str(n), n, keys, 1)
+            far, step = distance(several, one), distance(one, at)
+            assert far < most * step, "%s, %d processes: %g of a step" % (dtype, n, far / step)
+            assert several != at
+    keys = FAST + "amp_dtype=fp32\n"
+    one, other = trained(root / "50", 0, keys, 50), trained(root / "50_other", 0, keys, 50, "0.001001")
+    several = trained(root / "50_several", 3, keys, 50)
+    assert distance(several, one) < distance(other, one), (distance(several, one), distance(other, one))
+
+
+def check_scale(root):
+    """What an overflow does to the loss scale does not depend on which process has it."""
+    logs = []
+    for n in (0, 3):
+        folder = make(root / str(n), FAST + "amp_on_overflow=skip\nloss_scale_init=16777216\namp_log=log\n")
+        train(folder, n)
+        logs.append([json.loads(line) for line in (folder / "log").read_text().splitlines()])
+    assert [[line[key] for key in ("iteration", "loss_scale", "skipped")] for line in logs[0]] == \
+        [[line[key] for key in ("iteration", "loss_scale", "skipped")] for line in logs[1]]
+    assert logs[0][-1]["skipped"] > 5
+    assert abs(logs[0][0]["loss"] / logs[1][0]["loss"] - 1) < 1e-3, logs
+
+
+def check_without_seed(root):
+    """Rank 0 draws one for all, and says which."""
+    folder = make(root / "chosen", AMP + "amp_reduce=ordered\n")
+    said = train(folder, 3)
+    seed = re.findall(r"all processes use seed=(\d+), which was drawn now", said)
+    assert len(seed) == 1, said
+    again = make(root / "again", AMP + "amp_reduce=ordered\nseed=%s\n" % seed[0])
+    train(again, 0)
+    assert pair(folder) == pair(again)
+
+
+def check_long(root):
+    """The weights of all processes are compared every 100 iterations; rank 0 saves."""
+    folder = make(root / "long", FAST, iterations=101, subdivisions=3, batch=6)
+    said = train(folder, 3)
+    assert said.count("Saved as ") == 3, said  # backup, 100, final
+    assert sorted(path.name for path in (folder / "backup").iterdir()) == [
+        "toy.backup", "toy.backup.amp", "toy_100.weights", "toy_final.weights", "toy_final.weights.amp"]
+
+
+# ---- faults of one process ----
+
+
+def check_bad_label(root):
+    """A label that is no number, in an image of some pass: the step is skipped in all, and rank 0 names the image.
+    (DARKNET would look at the labels before.)"""
+    runs = []
+    for n in (0, 4):
+        folder = make(root / str(n), ORDERED)
+        (folder / "image003.txt").write_text("1 nan nan .2 .2\n")
+        said = train(folder, n, program=STOCK)
+        bad = [line for line in said.splitlines() if "image003.png" in line]
+        assert bad and all("step skipped" in line for line in bad), said
+        runs.append(pair(folder))
+        assert n == 0 or any("rank " in line for line in bad), said
+    assert runs[0] == runs[1]
+    folder = make(root / "fast", FAST + "amp_log=log\n")
+    (folder / "image003.txt").write_text("1 nan nan .2 .2\n")
+    said = train(folder, 4, program=STOCK)
+    last = json.loads((folder / "log").read_text().splitlines()[-1])
+    assert last["skipped"] > 0 and said.count("image003.png") >= last["skipped"], (last, said)
+
+
+# ---- signals ----
+
+
+def check_stopped(root):
+    """A signal to any process: all finish the step, rank 0 saves, and the run goes on from there."""
+    whole = make(root / "whole", ORDERED, iterations=60)
+    train(whole, 0)
+    for rank in (0, 2):
+        folder = make(root / str(rank), ORDERED, iterations=60)
+        process = start(folder, 3)
+        for line in process.stdout:
+            if line.startswith("4: "):
+                break
+        found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        ranks = {rank_of(pid): int(pid) for pid in found}
+        os.kill(ranks[rank], signal.SIGTERM)
+        said = end(process, 128 + signal.SIGTERM)[1]
+        stopped = re.findall(r"stopped by SIGTERM after iteration (\d+)\. .*: toy.cfg (\S+)\n", said)
+        assert len(stopped) == 1, said
+        train(folder, 2, stopped[0][1])
+        assert pair(folder) == pair(whole), rank
+
+
+def rank_of(pid):
+    words = Path("/proc/%s/environ" % pid).read_bytes().split(b"\0")
+    found = [word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
+    return int(found[0].split(b"=")[1]) if found else None
+
+
+# ---- refused, by name ----
+
+
+def refused(folder, n, *expected, **settings):
+    said = train(folder, n, status=1, **settings)
+    for words in expected:
+        assert words in said, (words, said)
+    assert not any((folder / "backup").iterdir()), said
+
+
+def check_refused(root):
+    folder = make(root / "plain", "seed=7\n")
+    refused(folder, 2, "Open MPI's mpirun started 2 processes; several train together only with mixed_precision=1")
+    folder = make(root / "differs", FAST)
+    shutil.copy(folder / "toy.cfg", folder / "other.cfg")
+    (folder / "rank.sh").write_text('[ $OMPI_COMM_WORLD_RANK = 0 ] || set -- "$1" detector train toy.data other.cfg\n'
+                                    'exec "$@"\n')
+    with open(folder / "other.cfg", "a") as cfg:
+        cfg.write("\n# not the same\n")
+    said = end(subprocess.Popen(["mpirun", "-np", "2", "sh", "rank.sh", DARKNET, "detector", "train", "toy.data",
+                                 "toy.cfg"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=dict(os.environ, **OPEN_MPI)), 1)[1]
+    assert re.search(r"nothing was trained: rank 1 on \S+ and rank 0 on \S+ differ in their cfg file\n", said), said
+    # A launcher whose processes do not find each other, as MPICH's do not with Open MPI's library.
+    said = train(folder, 0, env=dict(PMI_RANK="1", PMI_SIZE="2"), status=1)
+    assert re.search(r"rank 1 on \S+: MPICH's mpirun started 2 processes, but MPI sees 1", said), said
+    # Another command than training.
+    done = subprocess.run(["mpirun", "-np", "2", DARKNET, "detector", "map", "toy.data", "toy.cfg", "x"], cwd=folder,
+                          capture_output=True, text=True, env=dict(os.environ, **OPEN_MPI))
+    assert done.returncode == 1, done.stderr
+    assert "started 2 processes of `darknet detector map`: only training is shared out" in done.stderr, done.stderr
+
+
+def check_without_mpi(root):
+    """No launcher: no MPI in the process. A launcher without our module: named."""
+    folder = make(root / "none", FAST, iterations=100000)
+    process = start(folder, 0)
+    process.stdout.readline()
+    while "images" not in process.stdout.readline():
+        pass
+    maps = Path("/proc/%d/maps" % process.pid).read_text()
+    process.kill()
+    process.communicate()
+    assert "libdarknet_amp.so" in maps and "libmpi" not in maps and "libdarknet_amp_mpi" not in maps
+    bare = root / "bare"
+    bare.mkdir()
+    shutil.copy(PLUGIN, bare / "libdarknet_amp.so")
+    said = end(subprocess.Popen(["mpirun", "-np", "2", "env", "LD_PRELOAD=%s" % (bare / "libdarknet_amp.so"), STOCK,
+                                 "detector", "train", "toy.data", "toy.cfg"], cwd=folder, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=dict(os.environ, **OPEN_MPI)), 1)[1]
+    assert "started 2 processes, and libdarknet_amp_mpi.so cannot be loaded" in said, said
+
+
+def main():
+    module = Path(PLUGIN).parent / "libdarknet_amp_mpi.so"
+    if not shutil.which("mpirun") or not module.exists():
+        print("SKIPPED several processes: no %s; install openmpi-bin and libopenmpi-dev"
+              % ("mpirun" if module.exists() else module.name))
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as root:
+        root = Path(root)
+        chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
+        checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
+            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed,
+            check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
+            check_bad_label, check_stopped, check_refused, check_without_mpi])
+        for check in checks:
+            began = time.monotonic()
+            check(root / check.__name__)
+            print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+/* Who started the process, and which passes it has. */
+#include "plugin/spread/launcher.h"
+#include "plugin/spread/share.h"
+
+#include "tests/rig/harness.h"
+
+#include <stdbool.h>
+
+/* ---- launchers ---- */
+
+static const char *const *environment; /* NAME, value, NAME, value ..., NULL */
+
+static char *look_up(const char *name)
+{
+    for (const char *const *e = environment; *e; e += 2)
+        if (!strcmp(*e, name)) return (char *)e[1];
+    return NULL;
+}
+
+static void check(const char *const *e, enum amp_launcher launcher, int rank, int size, int local)
+{
+    environment = e;
+    struct amp_launch found = amp_launch_read(look_up);
+    CHECK_INT(found.launcher, launcher);
+    CHECK_INT(found.rank, rank);
+    CHECK_INT(found.size, size);
+    CHECK_INT(found.local_rank, local);
+}
+
+#define OPEN_MPI(rank, size)                                                                       \
+    "OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size, "OMPI_COMM_WORLD_LOCAL_RANK", "1"
+#define PMI(rank, size)   "PMI_RANK", rank, "PMI_SIZE", size, "MPI_LOCALRANKID", "2"
+#define SLURM(rank, size) "SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", size, "SLURM_LOCALID", "0"
+
+AMP_TEST(each_launcher_is_known)
+{
+    check((const char *[]){"HOME", "/", NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){OPEN_MPI("3", "8"), NULL}, AMP_LAUNCHER_OPEN_MPI, 3, 8, 1);
+    check((const char *[]){PMI("2", "4"), NULL}, AMP_LAUNCHER_PMI, 2, 4, 2);
+    check((const char *[]){"PMI_RANK", "2", "PMI_SIZE", "4", NULL}, AMP_LAUNCHER_PMI, 2, 4, 0);
+    check((const char *[]){SLURM("5", "6"), NULL}, AMP_LAUNCHER_SLURM, 5, 6, 0);
+}
+
+/* mpirun started by srun, one process of each; srun's numbers are those of mpirun itself. */
+AMP_TEST(the_inner_launcher_counts)
+{
+    check((const char *[]){SLURM("0", "2"), OPEN_MPI("1", "4"), NULL}, AMP_LAUNCHER_OPEN_MPI, 1, 4,
+          1);
+    check((const char *[]){SLURM("1", "2"), OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+}
+
+AMP_TEST(one_process_has_no_launcher)
+{
+    check((const char *[]){OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL}, AMP_LAUNCHER_NONE, 0, 1,
+          0); /* a batch script */
+}
+
+AMP_TEST(numbers_that_are_none_do_not_count)
+{
+    check((const char *[]){OPEN_MPI("8", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){OPEN_MPI("-1", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){OPEN_MPI("", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){OPEN_MPI("1x", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+}
+
+/* ---- shares ---- */
+
+AMP_TEST(shares_cover_the_step)
+{
+    for (int passes = 1; passes <= 40; passes++)
+        for (int size = 1; size <= passes; size++) {
+            int next = 0;
+            for (int r = 0; r < size; r++) {
+                struct amp_share s = amp_share_of(passes, r, size);
+                CHECK_INT(s.first, next);
+                CHECK(s.passes == passes / size || s.passes == (passes + size - 1) / size);
+                next = s.first + s.passes;
+            }
+            CHECK_INT(next, passes);
+        }
+}
+
+static bool fits(int batch, int passes, int size)
+{
+    return batch % passes == 0 && passes % size == 0;
+}
+
+AMP_TEST(more_processes_than_passes)
+{
+    CHECK_INT(amp_share_subdivisions(64, 16, 3), 16);
+    CHECK_INT(amp_share_subdivisions(64, 16, 16), 16);
+    CHECK_INT(amp_share_subdivisions(64, 2, 4), 4);
+    CHECK_INT(amp_share_subdivisions(48, 2, 3), 3);
+    CHECK_INT(amp_share_subdivisions(64, 2, 3), 0);
+    CHECK_INT(amp_share_subdivisions(4, 2, 8), 0);
+    for (int batch = 1; batch <= 48; batch++)
+        for (int size = 2; size <= 60; size++) {
+            int found = amp_share_subdivisions(batch, 1, size), smallest = 0;
+            for (int n = batch; n >= 1; n--)
+                if (fits(batch, n, size)) smallest = n;
+            CHECK_INT(found, smallest);
+        }
+}
+
+AMP_TEST(what_is_possible_is_listed)
+{
+    char text[200], *next = text;
+    amp_share_possible(12, 2, text, sizeof text);
+    CHECK(!strcmp(text, "1, 2, 3, 4, 6, 12"));
+    amp_share_possible(8, 1, text, sizeof text);
+    CHECK(!strcmp(text, "1, 2, 4, 8"));
+    for (int size = 1; size <= 8; size++) {
+        bool listed = strtol(next, NULL, 10) == size;
+        CHECK_INT(listed, amp_share_subdivisions(8, 1, size) > 0);
+        if (listed && strchr(next, ',')) next = strchr(next, ',') + 1;
+    }
+}
+
+AMP_TEST_MAIN
