@@ -1,14 +1,13 @@
 #!/bin/sh
-# Tests and measures everything that needs a GPU, on one NVIDIA GPU, without a network, in at most nine minutes
-# (--quick: seven), or in what --budget gives.
+# Tests and measures what needs a GPU, on one NVIDIA GPU, without a network, in at most nine minutes (--quick:
+# seven), or in what --budget gives.
 #
 #   sh scripts/gpu-check.sh [--quick] [--budget SECONDS] [--stages NAME,NAME...]
 #                           [--binaries DIR|TARBALL] [--plans FILE] [--out DIR] [-- ARGUMENT...]
 #
 #   --quick      yolov3-tiny; after bench only leaky-slope
 #   --budget     seconds in all (default: 530; --quick: 420)
-#   --stages     only these; they share the time equally, but a stage before bench takes no more than usual, so
-#                that bench has the rest
+#   --stages     only these
 #   --binaries   a folder or tarball made by scripts/gpu-pack.sh, or a build folder (default: build/cuda)
 #   --plans      start with the plans of convolutions in this file, which is another run's GPU-DATE.plans
 #   --out        folder for the results (default: measurements): GPU-DATE.json, .md, .log and .plans. They are
@@ -17,31 +16,31 @@
 #                bench with other contestants stand side by side. Another commit gets its own record (GPU-DATE-2)
 #   -- ...       arguments for scripts/bench-gpu; each replaces the usual one
 #
-# Stages, in this order:
-#   device-properties  as cuDNN reads them
-#   conformance        every operation against the reference on fresh random inputs
-#   bench              speed and memory; outputs and gradients compared with PyTorch's
-#   loss-curves        losses of FP32 and mixed precision over 200 steps
-#   invariants         what must be the same to the bit
-#   profile            `amp profile`
-#   leaky-slope        whether cuDNN's fused batch-norm engines honour one (reported only)
-#   engines            convolutions against the reference, by the engines that are fastest here
-#   memcheck racecheck compute-sanitizer, if it is installed
-# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but time ran out or
-# PyTorch failed. The other stages run after a failure too. Exit status: 1 after a failure; 75 if nothing failed
-# but something was cut off, also by a program that hangs on the device; 77 without a GPU, with one line.
+# Stages, in this order, with the seconds that they take by estimate (with --quick):
+#   device-properties    5 (5)    as cuDNN reads them
+#   conformance        100 (90)   every operation against the reference on fresh random inputs
+#   bench              280 (170)  speed and memory; outputs and gradients compared with PyTorch's
+#   invariants          45        what must be the same to the bit
+#   loss-curves         40 (30)   losses of FP32 and mixed precision over 200 steps
+#   profile             20        `amp profile`
+#   memcheck racecheck  80 each   our kernels under compute-sanitizer, if it is installed
+#   engines             90        convolutions against the reference, by the engines that are fastest here
+#   leaky-slope         30 (30)   whether cuDNN's fused batch-norm engines honour one (reported only)
+# The plan is printed first: stages in this order, as far as their estimates fit into four fifths of the budget;
+# the last fifth is for what takes longer. A stage may use what is left but for the estimates of those after it.
+# What does not fit is left out, and named with the command that runs it.
 #
-# In half an hour on a machine three runs, each with --budget 480, show most:
+# A stage passes, fails, is skipped with a reason, or is cut off: nothing of ours went wrong, but time ran out, a
+# library is missing or PyTorch failed. Its verdict is printed and written as it ends. The other stages run after
+# a failure too. Exit status: 1 after a failure; 75 if nothing failed but something was cut off, also by a program
+# that hangs on the device; 77 without a GPU, with one line.
+#
+# In half an hour on a machine three runs, each with --budget 500, show most:
 #   gpu-check.sh ... --stages device-properties,conformance,bench
-#   gpu-check.sh ... --plans FILE --stages loss-curves,invariants,profile,leaky-slope,engines,memcheck,racecheck
+#   gpu-check.sh ... --plans FILE --stages invariants,loss-curves,profile,memcheck,racecheck,engines
 #   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 4,16 \
 #       --contestants fixed,fp16,stock,torch-compile,torch
-# The first compares with PyTorch eager at 16 images, the third with torch.compile and stock Darknet in FP32, and
-# at 4 images with PyTorch eager. More models and batches: the third call with --models and --batches. It names
-# what does not fit, and the same call with less of it goes on. By estimate a batch takes 280 s for yolov3-608,
-# 230 s for darknet53 and 140 s for the others; --end-to-end adds 35 s, --alexeyab 45 s. yolov3-608 with 64 images
-# fills the card with two contestants: add --separate --rounds 1 --seconds 5. If every run has a folder of its
-# own, copy the folder of the run before into it first: then there is one record.
+# If every run has a folder of its own, copy the folder of the run before into it first: then there is one record.
 # For --alexeyab build AlexeyAB's Darknet for the card (90: its compute capability) with
 #   make GPU=1 CUDNN=1 CUDNN_HALF=1 OPENCV=0 ARCH="-gencode arch=compute_90,code=[sm_90,compute_90]"
 #
@@ -82,7 +81,8 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-names="device-properties conformance bench loss-curves invariants profile leaky-slope engines memcheck racecheck"
+names="device-properties conformance bench invariants loss-curves profile memcheck racecheck engines leaky-slope"
+[ "$quick" = 0 ] || names="device-properties conformance bench loss-curves leaky-slope"
 case $budget in *[!0-9]* | 0*) fail "--budget $budget: not a number of seconds" ;; esac
 for name in $(echo "$stages" | tr ',' ' '); do
     case " $names " in *" $name "*) ;; *) fail "no stage \"$name\"; there are: $names" ;; esac
@@ -94,6 +94,7 @@ if [ "${CUDA_VISIBLE_DEVICES-all}" = "" ] || { ! nvidia-smi -L >/dev/null 2>&1 &
 fi
 
 [ "$quick" = 0 ] || usual_budget=420
+asked_binaries=$binaries
 budget=${budget:-$usual_budget}
 started=$(date +%s)
 work=$(mktemp -d)
@@ -123,18 +124,13 @@ AMP_BINARIES=$binaries
 AMP_WORK=$work
 export LD_LIBRARY_PATH XDG_CACHE_HOME PYTHONDONTWRITEBYTECODE AMP_BINARIES AMP_WORK
 
-missing=$(ldd "$binaries"/bin/* "$binaries"/lib/*.so* "$binaries"/tests/*gpu_* 2>&1 |
-    awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
-[ -z "$missing" ] || fail "not found: $missing; install them, or their nvidia-* packages for python3"
-
 # ---- stages ----
 
 failures=0
 cut=0
 reported=0
-asked=$(echo "$stages" | tr ',' '\n' | sort -u | grep -c .)
-awaited=0
-case ",$stages," in *,bench,*) awaited=1 ;; esac
+unfinished= # names of stages
+later=0     # seconds that the stages to come take by estimate
 # What the tests' harness and the sanitizer say of an error, long before they end.
 error='^FAILED \|^========= \(Invalid\|Misaligned\|Error: Race\|Warning: Race\)'
 : >"$work/stages"
@@ -143,16 +139,45 @@ left() {
     echo $((budget - $(date +%s) + started))
 }
 
-# share SECONDS: as many, or what is left; of --stages an equal part of that for each that is to come, but
-# while bench is to come not more than so many.
-share() {
-    part=$(left)
-    [ "$asked" -le 0 ] || part=$((part / asked))
-    if [ "$asked" -gt 0 ] && [ $awaited = 0 ]; then
-        echo "$part"
-    else
-        echo $(($1 < part ? $1 : part))
-    fi
+# estimate NAME: seconds, as the head of this file has them.
+estimate() {
+    case $1 in
+    device-properties) echo 5 ;;
+    conformance) echo $((quick ? 90 : 100)) ;;
+    bench) echo $((quick ? 170 : 280)) ;;
+    loss-curves) echo $((quick ? 30 : 40)) ;;
+    invariants) echo 45 ;;
+    profile) echo 20 ;;
+    leaky-slope) echo 30 ;;
+    engines) echo 90 ;;
+    memcheck | racecheck) echo 80 ;;
+    esac
+}
+
+# make_plan: $planned and $left_out. The first stage is planned whatever it takes.
+make_plan() {
+    planned=
+    left_out=
+    said=
+    for name in $names; do
+        case ",${stages:-$name}," in *",$name,"*) ;; *) continue ;; esac
+        seconds=$(estimate "$name")
+        if [ -z "$planned" ] || [ $((later + seconds)) -le $((budget * 4 / 5)) ]; then
+            planned="$planned $name"
+            said="$said, $name $seconds"
+            later=$((later + seconds))
+        else
+            left_out="$left_out $name"
+        fi
+    done
+    echo "plan, in seconds by estimate: ${said#, }; $later of $budget"
+}
+
+# command_for NAME...: what runs these stages with the plans that this run leaves.
+command_for() {
+    kept=$(ls -t "$out"/*.plans 2>/dev/null | head -n 1)
+    echo "sh scripts/gpu-check.sh${kept:+ --plans $kept} --binaries $asked_binaries --out $out" \
+        "--stages $(echo "$@" | tr ' ' ,)"
 }
 
 # note NAME RESULT SECONDS REASON
@@ -181,16 +206,27 @@ run_stage() {
     return $status
 }
 
-# stage NAME MOST_SECONDS COMMAND...
+# stage NAME PROGRAM COMMAND...: PROGRAM: of the binaries, what it cannot do without; -: it looks for itself.
 stage() {
     name=$1
-    limit=$2
+    program=$2
     shift 2
-    case ",${stages:-$name}," in *",$name,"*) ;; *) return ;; esac
-    limit=$(share "$limit")
-    asked=$((asked - 1))
-    if [ "$(left)" -lt 5 ]; then
+    case " $planned " in *" $name "*) ;; *) return ;; esac
+    later=$((later - $(estimate "$name")))
+    limit=$(($(left) - later))
+    if [ "$limit" -lt 5 ]; then
+        cut=$((cut + 1))
+        unfinished="$unfinished $name"
         note "$name" skipped 0 "no time left of $budget s"
+        return
+    fi
+    libraries=
+    [ "$program" = - ] || libraries=$(ldd "$binaries/$program" "$binaries"/lib/*.so* 2>&1 |
+        awk '/not found/ { print $1 }' | sort -u | tr '\n' ' ')
+    if [ -n "$libraries" ]; then
+        cut=$((cut + 1))
+        unfinished="$unfinished $name"
+        note "$name" skipped 0 "not found: $libraries; install them, or their nvidia-* packages for python3"
         return
     fi
     begin=$(date +%s)
@@ -207,6 +243,7 @@ stage() {
     0) note "$name" pass "$seconds" "" ;;
     75)
         cut=$((cut + 1))
+        unfinished="$unfinished $name"
         note "$name" "cut off" "$seconds" "$last"
         ;;
     77) note "$name" skipped "$seconds" "$last" ;;
@@ -218,46 +255,48 @@ stage() {
     esac
 }
 
-# bench KEPT ARGUMENT...: with all the time left but so many seconds, for the stages after it. It ends by
-# itself, 30 s after its budget, and then writes its page.
+# bench ARGUMENT...: it ends by itself, 30 s after its budget, and then writes its page.
 bench() {
-    awaited=0
-    time=$(share $(($(left) - $1)))
-    shift
-    stage bench $((time > 5 ? time : 5)) python3 "$root/scripts/bench-gpu" --binaries "$binaries" \
-        --budget $((time - 40)) --json "$work/bench.json" "$@"
+    time=$(($(left) - later + $(estimate bench)))
+    stage bench bin/bench_step python3 "$root/scripts/bench-gpu" --binaries "$binaries" \
+        --budget $((time > 45 ? time - 40 : 5)) --json "$work/bench.json" "$@"
 }
 
+make_plan
+# The first import of PyTorch takes a minute from a cold disk: it is read while other stages run.
+case "$planned" in *bench*) python3 -c 'import torch' >/dev/null 2>&1 & ;; esac
 part=$root/scripts/gpu-stage.sh
 darknet=$binaries/bin/darknet
-stage device-properties 30 sh "$part" properties
+stage device-properties tests/gpu_device_properties sh "$part" properties
 if [ "$quick" = 1 ]; then
-    stage conformance 120 sh "$part" conformance 1 0
-    bench 90 --models yolov3-tiny-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
+    stage conformance - sh "$part" conformance 1 0
+    bench --models yolov3-tiny-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
         --contestants fixed,torch,stock-tf32,fp16 "$@"
-    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes fp16 \
+    stage loss-curves bin/darknet python3 "$root/tests/gpu/loss_curves.py" "$darknet" --dtypes fp16 \
         --json "$work/losses.json"
 else
-    stage conformance 150 sh "$part" conformance 3 40
+    stage conformance - sh "$part" conformance 3 40
     # In order of what is to be known first. What is checked is what is timed, and its plans are timed once: the
     # same batch. FP64 takes some 20 GB then. With 64 images, two stock Darknets of yolov3 beside ours (50 GB
     # each) fill any card: --separate.
-    bench 120 --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
+    bench --models yolov3-416 --batches 16 --check-batch 16 --rounds 3 --seconds 0.5 \
         --contestants fixed,torch,torch-graphs,stock-tf32,fp16 "$@"
-    stage loss-curves 90 python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
-    stage invariants 90 python3 "$root/tests/gpu/invariants.py" "$darknet"
-    stage profile 60 python3 "$root/tests/gpu/profile.py" "$darknet"
+    stage invariants bin/darknet python3 "$root/tests/gpu/invariants.py" "$darknet"
+    stage loss-curves bin/darknet python3 "$root/tests/gpu/loss_curves.py" "$darknet" --json "$work/losses.json"
+    stage profile bin/darknet python3 "$root/tests/gpu/profile.py" "$darknet"
+    stage memcheck - sh "$part" sanitize memcheck
+    stage racecheck - sh "$part" sanitize racecheck
+    stage engines - sh "$part" engines
 fi
-stage leaky-slope 60 sh "$part" leaky_slope
-if [ "$quick" = 0 ]; then
-    stage engines 300 sh "$part" engines
-    stage memcheck 240 sh "$part" sanitize memcheck
-    stage racecheck 240 sh "$part" sanitize racecheck
-fi
+stage leaky-slope tests/gpu_leaky_slope sh "$part" leaky_slope
+for name in $left_out; do
+    note "$name" skipped 0 "not in the plan of $budget s: $(command_for "$name")"
+done
 
-[ -f "$work/report" ] || fail "--quick has none of these stages: $stages"
 cat "$work/report"
 [ "$reported" = 0 ] || failures=$((failures + 1))
+[ -z "$left_out" ] || printf 'left out:%s; they run with\n    %s\n' "$left_out" "$(command_for $left_out)"
+[ -z "$unfinished" ] || printf 'not complete:%s; they run with\n    %s\n' "$unfinished" "$(command_for $unfinished)"
 echo "$failures failures, $cut cut off, $(($(date +%s) - started)) s"
 [ $failures = 0 ] || exit 1
 [ "$cut" = 0 ] || exit 75

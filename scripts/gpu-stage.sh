@@ -15,7 +15,11 @@ conv=$binaries/tests/test_conformance_gpu_conv
 
 good=0
 wrong=0
-left_out= # names
+# Names of those there was no time to begin, of those that were stopped without an error, and of those that cannot
+# start, with the library that is missing.
+left_out=
+unfinished=
+cannot_start=
 
 left() {
     echo $((end - $(date +%s)))
@@ -26,8 +30,21 @@ part_of_it() {
     echo $(($(left) * $1 / $2))
 }
 
+# missing PROGRAM: the libraries that are not here, and that it cannot start without.
+missing() {
+    ldd "$1" 2>&1 | awk '/not found/ { print $1 }' | sort -u | tr '\n' ' '
+}
+
+# can_start NAME PROGRAM: whether its libraries are here.
+can_start() {
+    libraries=$(missing "$2")
+    [ -n "$libraries" ] || return 0
+    cannot_start="$cannot_start $1 (without $libraries)"
+    return 1
+}
+
 # attempt NAME MOST_SECONDS COMMAND...: counts how it ended; what there is no time for is left out, and
-# what is not done when its time ends is stopped and left out too.
+# what is not done when its time ends is stopped.
 attempt() {
     name=$1
     seconds=$(left)
@@ -39,14 +56,13 @@ attempt() {
     fi
     echo "$name"
     begin=$(date +%s)
-    # In the foreground it stays in this stage's process group, and ends with it.
-    timeout --foreground -k 2 "$seconds" "$@"
+    timeout -k 2 "$seconds" "$@" # also ends what the sanitizer started
     status=$?
     if [ $status = 0 ]; then
         good=$((good + 1))
     elif [ $(($(date +%s) - begin)) -ge "$seconds" ]; then
         echo "$name: stopped after $seconds s"
-        left_out="$left_out $name"
+        unfinished="$unfinished $name"
     else
         echo "$name: exit status $status"
         wrong=$((wrong + 1))
@@ -55,17 +71,19 @@ attempt() {
 
 # finish WHAT: the last line and the exit status.
 finish() {
-    echo "$1: $good without an error, $wrong with errors${left_out:+; no time for$left_out}"
+    echo "$1: $good without an error, $wrong with errors${unfinished:+; stopped before their end:$unfinished}"\
+"${left_out:+; no time for$left_out}${cannot_start:+; cannot start:$cannot_start}"
     [ $wrong = 0 ] || return 1
-    [ -z "$left_out" ] || return 75
+    [ -z "$left_out$unfinished" ] || return 75
+    [ -z "$cannot_start" ] || return $((good > 0 ? 75 : 77))
     [ $good -gt 0 ]
 }
 
 # conformance ROUNDS SECONDS: every program, fresh inputs in every round; no further round is begun after
 # so many seconds. Convolutions come first: by the plans that the libraries guess to be fast, since to time
 # all for hundreds of shapes takes many minutes. So gradients run one after the other, and batch-norm's sums
-# and those of gradients are our kernel's; then gradients run beside each other, the sums are cuDNN's, and
-# what reads images is our kernel.
+# and those of gradients are our kernel's. Then each way that a contest could choose is forced, by itself: what
+# a library gets wrong shows under the name of its way, and hides nothing of the others.
 conformance() {
     export AMPK_CUDA_UNTIMED=1
     next=$(($(date +%s) + $2))
@@ -73,14 +91,25 @@ conformance() {
         [ "$round" = 1 ] || [ "$(date +%s)" -le $next ] || break
         fresh_inputs
         echo "round $round, seed $AMP_TEST_SEED"
-        attempt conv "$(part_of_it 1 2)" "$conv"
-        attempt conv-forced "$(part_of_it 2 3)" env AMPK_CUDA_SIDE_STREAM=1 AMPK_CUDA_EPILOGUE_SUMS=1 \
-            AMPK_CUDA_GRADIENT_SUMS=1 AMPK_CUDA_IMAGE_FORWARD=1 "$conv"
-        for program in $(our_kernels); do
-            attempt "${program##*_gpu_}" "$(left)" "$program"
+        if can_start conv "$conv"; then
+            attempt conv "$(part_of_it 1 2)" "$conv"
+            forced side-stream AMPK_CUDA_SIDE_STREAM=1 conv_backward
+            forced epilogue-sums AMPK_CUDA_EPILOGUE_SUMS=1 conv_forward
+            forced gradient-sums AMPK_CUDA_GRADIENT_SUMS=1 conv_backward_summed
+            forced image-forward "AMPK_CUDA_IMAGE_FORWARD=1 AMPK_CUDA_EPILOGUE_SUMS=0" conv_forward_of
+        fi
+        for program in $(programs); do
+            part=${program##*_gpu_}
+            [ "$part" != conv ] && can_start "$part" "$program" && attempt "$part" "$(left)" "$program"
         done
     done
     finish programs
+}
+
+# forced NAME VARIABLES TESTS: the tests of convolutions with that in their names, by that way. Images that
+# overflow FP16 are drawn only where cuDNN takes no sums, which it may take before it rounds.
+forced() {
+    attempt "$1" "$(part_of_it 1 3)" env $2 "$conv" "$3"
 }
 
 # engines: convolutions by what is fastest here, test by test; those of every shape first.
@@ -106,11 +135,8 @@ fresh_inputs() {
     export XDG_CACHE_HOME AMP_TEST_SEED
 }
 
-# The programs that run no kernels but our own.
-our_kernels() {
-    for program in "$binaries"/tests/test_conformance_gpu_*; do
-        case $program in *_conv) ;; *) echo "$program" ;; esac
-    done
+programs() {
+    for program in "$binaries"/tests/test_conformance_gpu_*; do echo "$program"; done
 }
 
 find_sanitizer() {
@@ -123,9 +149,10 @@ find_sanitizer() {
     done
 }
 
-# sanitize TOOL: every kernel of our own; before them, with at most half of the time, two steps of the small
-# net, which alone has recordings and the libraries' kernels. Racecheck does without: it does not know how
-# those order their accesses.
+# sanitize TOOL: every kernel of our own, which have ampk_ in their names. The libraries' kernels run as they are:
+# to watch them takes too long, and they order their accesses in ways that racecheck does not know. Each program
+# has an equal part of the time that is left. First the two kernels that order their accesses in the hardest way;
+# memcheck begins with two steps of the small net, which alone has recordings.
 sanitize() {
     tool=$1
     export AMPK_CUDA_UNTIMED=1
@@ -134,25 +161,36 @@ sanitize() {
         echo "compute-sanitizer is not here"
         return 77
     fi
+    if ! "$sanitizer" --help | grep -q -e '--kernel-name '; then
+        echo "$sanitizer cannot choose kernels by name (--kernel-name); it must be that of CUDA 12 or later"
+        return 77
+    fi
+    fresh_inputs
+    to_come=$(($(programs | wc -l) + 1))
     if [ "$tool" = memcheck ]; then
+        to_come=$((to_come + 1))
         sed -e 's/^batch=.*/batch=4/' -e 's/^\[net\]/[net]\nmixed_precision=1/' \
             "$root/cfg/small160.cfg" >"$work/small.cfg"
-        under_sanitizer bench_step "$(part_of_it 1 2)" "$binaries/bin/bench_step" "$work/small.cfg" none \
-            --gpu 0 --steps 1 --warmup 1
+        under_sanitizer bench_step "$binaries/bin/bench_step" "$work/small.cfg" none --gpu 0 --steps 1 --warmup 1
     fi
-    for program in $(our_kernels); do
-        under_sanitizer "${program##*_gpu_}" "$(left)" "$program"
+    export AMPK_CUDA_IMAGE_FORWARD=1
+    under_sanitizer image_conv "$conv" conv_forward_of_images
+    unset AMPK_CUDA_IMAGE_FORWARD
+    for program in $(programs | grep _image_gradient) $(programs | grep -v _image_gradient); do
+        under_sanitizer "${program##*_gpu_}" "$program"
     done
     finish "$tool"
 }
 
-# under_sanitizer NAME MOST_SECONDS PROGRAM ARGUMENT...: what the sanitizer says of it, or its own last words.
+# under_sanitizer NAME PROGRAM ARGUMENT...: what the sanitizer says of it, or its own last words.
 under_sanitizer() {
     called=$1
-    most=$2
-    shift 2
-    attempt "$called" "$most" "$sanitizer" --tool "$tool" --error-exitcode 9 --report-api-errors no \
-        --print-limit 20 "$@" >"$work/$tool.out" 2>&1
+    shift
+    part=$(part_of_it 1 $to_come)
+    to_come=$((to_come - 1))
+    can_start "$called" "$1" || return
+    attempt "$called" "$part" "$sanitizer" --tool "$tool" --kernel-name kns=ampk_ --error-exitcode 9 \
+        --report-api-errors no --print-limit 20 "$@" >"$work/$tool.out" 2>&1
     if grep -q "Device not supported" "$work/$tool.out"; then
         echo "compute-sanitizer does not support this device or machine"
         exit 77

@@ -19,8 +19,8 @@ The first form times training steps (forward, backward from fixed head gradients
 with momentum and decay) on one preloaded batch, and prints one JSON line about itself and one
 {"seconds": [...]}; on a GPU each number is the mean of --group steps with one wait for the device
 at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned to FP32, as a loss
-would. --compile: torch.compile with that mode. --graphs: forward and backward replayed as one CUDA
-graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
+would. --compile: torch.compile with that mode. --graphs: the whole step, the update too, replayed as
+one CUDA graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
 On a GPU the first line has memory_bytes, the most device memory of --group steps after the warm-up, and
 memory_from_start_bytes, that of the warm-up, in which cuDNN's engines are timed; with --compile also
 cudagraph_skips, compiled graphs that run without CUDA graphs.
@@ -367,22 +367,21 @@ def training_step(net, args):
     def forget_gradients():
         optimizer.zero_grad(set_to_none=True)
 
-    def forward_backward():
+    def work():
         with autocast(device, args.amp):
             heads = forward(images)
         torch.autograd.backward([head.float() for head in heads], scaler.scale(deltas))
+        scaler.step(optimizer)  # a fused optimizer and the scaler wait for nothing
+        scaler.update()
 
-    if args.graphs:
-        forward_backward = captured(forward_backward, forget_gradients)
-        forget_gradients = lambda: None  # a replay overwrites them
+    if args.graphs:  # a replay overwrites the gradients
+        return captured(work, forget_gradients)
 
     def step():
         if args.compile:
             torch.compiler.cudagraph_mark_step_begin()
         forget_gradients()
-        forward_backward()
-        scaler.step(optimizer)
-        scaler.update()
+        work()
 
     return step
 

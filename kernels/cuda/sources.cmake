@@ -12,7 +12,7 @@ set(amp_cuda_sources
 set(amp_cuda_libraries
   libs/bench.c libs/choose.c libs/contest.c libs/contest_image.c libs/contest_image_gradient.c
   libs/contest_sums.c libs/cudnn_graph.c libs/cudnn_plan.c libs/engine.c libs/gemm_cublaslt.c
-  libs/plans.c)
+  libs/plans.c libs/verify.c)
 list(TRANSFORM amp_cuda_kernels PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 list(TRANSFORM amp_cuda_libraries PREPEND ${CMAKE_CURRENT_LIST_DIR}/)

@@ -14,6 +14,7 @@
 #endif
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -60,6 +61,14 @@ static bool is_deferred_size(size_t n)
     return n_needed_sizes >= 0;
 }
 
+static void say_not_deferred(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        fprintf(stderr, "darknet-amp: this GPU, or its driver, gives no memory to addresses later: "
+                        "all of Darknet's FP32 arrays take memory (reported once)\n");
+}
+
 float *amp_deferred_make(const float *x, size_t n)
 {
     if (!is_deferred_size(n)) return NULL;
@@ -70,6 +79,7 @@ float *amp_deferred_make(const float *x, size_t n)
                         .initial = x,
                         .bytes = n * sizeof(float)};
     if (!a->address) {
+        say_not_deferred();
         free(a);
         return NULL;
     }
@@ -123,6 +133,16 @@ int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *s
     }
     pthread_mutex_unlock(&lock);
     return failed;
+}
+
+size_t amp_deferred_bytes(void)
+{
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct array *a = arrays; a; a = a->next)
+        if (!a->committed) bytes += a->bytes;
+    pthread_mutex_unlock(&lock);
+    return bytes;
 }
 
 /* ---- the arrays of a network ---- */

@@ -20,7 +20,7 @@ void amp_deferred_begin(const void *owner, const size_t *sizes, int n);
 void amp_deferred_end(void);
 
 /* Returns an address for n floats that will hold x (NULL: zeros) once committed. NULL: this array
- * is not to be deferred. x must live until the commit. */
+ * is not to be deferred, or cannot be, which is said once. x must live until the commit. */
 float *amp_deferred_make(const float *x, size_t n);
 /* Frees the array. False: it is not one of ours. */
 bool amp_deferred_free(void *array);
@@ -28,6 +28,9 @@ bool amp_deferred_free(void *array);
 /* Commits every deferred array of the owner except the unused ones. -1: no memory left; *short_of
  * is the size that could not be had. */
 int amp_deferred_commit(const void *owner, void *const *unused, int n, size_t *short_of);
+
+/* Bytes of all arrays that have no memory at present. */
+size_t amp_deferred_bytes(void);
 
 /* ---- the arrays of a session's network ---- */
 

@@ -279,6 +279,34 @@ static bool needs_plan(const struct amp_session *s, bool train, int subdivision)
     return !s->graph || s->moved || wrong_use || (s->replan && subdivision == s->step.first_pass);
 }
 
+static bool is_zero(const struct amp_session *s, const struct amp_rolling *r)
+{
+    float *x = amp_allocate(r->n, sizeof *x);
+    bool zero = true;
+    s->backend->read(s->context, x, r->value, r->n * sizeof *x);
+    for (size_t i = 0; i < r->n; i++)
+        zero = zero && x[i] == 0;
+    free(x);
+    return zero;
+}
+
+/* A frozen batch-norm divides by its running variance, which is 0 in a network that was never
+ * trained. (Whoever only looks into a network may look at such a one.) */
+static void check_frozen(const struct amp_session *s)
+{
+    char message[300];
+    if (s->observed || s->trace) return;
+    for (int i = 0; i < s->graph->n_rolling; i++) {
+        const struct amp_rolling *r = &s->graph->rolling[i];
+        if (!s->plan->layers[r->layer].frozen || !is_zero(s, r)) continue;
+        snprintf(message, sizeof message,
+                 "%s:%d: freeze=1 in layer %d, but its batch-norm has no running statistics: give "
+                 "the weights of a trained network, or train this layer first",
+                 s->cfg->path, amp_cfg_line(amp_cfg_layer(s->cfg, r->layer), "freeze"), r->layer);
+        amp_fail(message);
+    }
+}
+
 /* pass_images: if this fails, the pass has not begun, and amp_give_up takes its images out of
  * `seen`. */
 static int make_anew(struct amp_session *s, const network *view, bool resized, char *err,
@@ -288,6 +316,7 @@ static int make_anew(struct amp_session *s, const network *view, bool resized, c
     if (resized && amp_session_describe(s, view, err, err_size)) return -1;
     if (amp_session_make_plan(s, view->train, err, err_size) || make_graph(s, err, err_size))
         return -1;
+    if (view->train) check_frozen(s);
     s->pass_images = 0;
     s->replan = s->moved = false;
     return 0;

@@ -252,7 +252,6 @@ static const struct foreign {
     {"accumulate", NET, "1"},
     {"ema", NET, "0"},
     {"epochs", NET, NULL},
-    {"freeze", NET | LAYERS, "0"},
     {"frozen", LAYERS, "0"},
     {"label_smoothing", NET, "0"},
     {"lr", NET, NULL},

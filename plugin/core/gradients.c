@@ -25,6 +25,13 @@ static bool is_kept(const struct amp_graph *g, const struct amp_param *p)
     return p->kind == AMP_PARAM_WEIGHTS && g->plan->layers[p->layer].ours;
 }
 
+/* The weights of a frozen convolution have no gradient. (Its bias has room for one, which the
+ * backend computes on the way.) */
+static bool has_gradient(const struct amp_graph *g, const struct amp_param *p)
+{
+    return !(g->plan->layers[p->layer].frozen && is_kept(g, p));
+}
+
 /* Floats that a gradient takes, rounded up so that the next one begins where vectors can. The
  * padding stays 0. */
 static size_t room_for(const struct amp_param *p)
@@ -36,6 +43,7 @@ static size_t room_for(const struct amp_param *p)
 static void count_gradients(struct amp_graph *g)
 {
     for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        if (!has_gradient(g, p)) continue;
         g->n_gradients += room_for(p);
         if (!is_kept(g, p)) g->n_flat += room_for(p);
     }
@@ -52,6 +60,7 @@ void amp_graph_place_gradients(struct amp_graph *g)
 {
     size_t flat = 0, kept = g->n_flat;
     for (struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
+        if (!has_gradient(g, p)) continue;
         /* Convolutions' weights come last: accept_pass then adds all others in one sweep. */
         size_t *next = is_kept(g, p) ? &kept : &flat;
         bool has_place = g->gradients && *next < gradients_of_pass(g);
@@ -82,13 +91,13 @@ int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, s
     return 0;
 }
 
-/* Only convolutions that learn: layers before first_backward have no gradient. */
+/* Only convolutions that learn. */
 void amp_graph_list_weight_gradients(struct amp_graph *g)
 {
     g->n_learning = 0;
     for (int i = g->plan->first_backward; i < g->n && g->gradients; i++) {
         struct amp_node *node = &g->nodes[i];
-        if (!node->conv) continue;
+        if (!node->conv || !node->plan->backward || node->plan->frozen) continue;
         const struct amp_param *p = node->weights;
         int k = g->n_learning++;
         g->of_pass[k] =

@@ -417,6 +417,7 @@ static bool weight_gradients_wait(const struct amp_graph *g)
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
+    if (!node->plan->backward) return; /* no gradient is of use there */
     amp_graph_tell_tracer(g, layer, true, false);
     /* Nobody contributes to this delta, so nobody overwrites what an earlier pass left in it. */
     if (node->plan->delta_from_nobody && node->delta.data) {
@@ -456,7 +457,8 @@ static void run_forward(struct amp_graph *g, const struct amp_segment *s)
         amp_graph_forward_layer(g, i);
 }
 
-/* Layers before first_backward have no backward (stopbackward=1), even inside a segment. */
+/* Layers before first_backward have no backward (stopbackward=1, freeze=1), even inside a
+ * segment. */
 static void run_backward(struct amp_graph *g, const struct amp_segment *s)
 {
     for (int i = s->last; i >= s->first && i >= g->plan->first_backward; i--)
@@ -500,6 +502,7 @@ void amp_graph_forward(struct amp_graph *g, int layer)
 void amp_graph_backward(struct amp_graph *g, int layer)
 {
     struct amp_segment *s = g->nodes[layer].segment;
+    if (layer < g->plan->first_backward) return;
     if (!s)
         amp_graph_backward_layer(g, layer);
     else if (layer == s->last)

@@ -100,7 +100,8 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
     return amp_graph_no_memory(g, i, "batch-norm's statistics", err, err_size);
 }
 
-/* Training normalizes with the batch's own statistics, inference with the rolling ones. */
+/* Training normalizes with the batch's own statistics, inference and a frozen layer with the
+ * rolling ones. */
 static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struct amp_node *node,
                                           bool train)
 {
@@ -149,6 +150,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     const struct ampk_backend *be = g->backend;
     struct amp_node *node = &g->nodes[i];
     int to = amp_plan_writes(g->plan, i);
+    bool train = g->train && !node->plan->frozen;
     struct amp_node *pool = pool_after(g, i);
     const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
     enum ampk_activation activation = node->desc->activation;
@@ -161,9 +163,9 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     uint32_t *word = &node->watch[AMP_WATCH_Y];
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
-    be->conv_forward(g->context, node->conv, x, &node->y, g->train ? &statistics : NULL,
+    be->conv_forward(g->context, node->conv, x, &node->y, train ? &statistics : NULL,
                      late ? NULL : word);
-    struct ampk_batchnorm bn = batchnorm_of(g, node, g->train);
+    struct ampk_batchnorm bn = batchnorm_of(g, node, train);
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
                                 late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
@@ -207,6 +209,23 @@ static void backward_batchnorm(struct amp_graph *g, int i)
         g->backend->bn_act_backward(g->context, &node->y, out, &bn, activation, &node->delta,
                                     &node->dy, node->scales->grad, node->biases->grad, dy_watch,
                                     db_watch);
+}
+
+/* Backward of a frozen layer's batch-norm. Its statistics are constants, so it multiplies each
+ * channel by scale / deviation. That is batch-norm's forward without mean, bias and activation. The
+ * arrays for a batch's own statistics, which this layer does not have, hold zeros. The memory of y,
+ * which nobody reads again, takes the gradient in between. */
+static void backward_frozen_batchnorm(struct amp_graph *g, int i)
+{
+    struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, false);
+    bn.mean = node->mean;
+    bn.bias = node->variance;
+    g->backend->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
+                                  &node->y, node->biases->grad, &node->watch[AMP_WATCH_DY],
+                                  &node->watch[AMP_WATCH_DBIAS]);
+    g->backend->bn_act_forward(g->context, &node->y, &bn, AMPK_LINEAR, NULL, &node->dy, NULL,
+                               &node->watch[AMP_WATCH_DY]);
 }
 
 /* The whole backward of a layer without data gradient, in one operation. */
@@ -297,7 +316,7 @@ static void clip_delta(struct amp_graph *g, const struct amp_node *node)
         g->backend->clip(g->context, &node->delta, g->scale);
 }
 
-static void backward(struct amp_graph *g, int i)
+static void backward_layer(struct amp_graph *g, int i)
 {
     struct amp_node *node = &g->nodes[i], *source = summed_source(g, i);
     const struct ampk_backend *be = g->backend;
@@ -311,7 +330,9 @@ static void backward(struct amp_graph *g, int i)
         backward_fused(g, i);
         return;
     }
-    if (node->desc->batch_normalize)
+    if (node->desc->batch_normalize && node->plan->frozen)
+        backward_frozen_batchnorm(g, i);
+    else if (node->desc->batch_normalize)
         backward_batchnorm(g, i);
     else
         be->bias_act_backward(g->context, &node->out, node->desc->activation, &node->delta,
@@ -327,6 +348,15 @@ static void backward(struct amp_graph *g, int i)
     be->conv_backward(g->context, node->conv, amp_graph_source(g, i, 0), &node->dy, c.dx,
                       c.accumulate, amp_graph_conv_dx_watch(g, i, c.dx));
     amp_contribution_end(g, &c);
+}
+
+/* The bias gradient of a frozen layer must not count in the norm of all gradients. */
+static void backward(struct amp_graph *g, int i)
+{
+    const struct amp_node *node = &g->nodes[i];
+    backward_layer(g, i);
+    if (node->plan->frozen)
+        g->backend->fill_zero(g->context, node->biases->grad, node->biases->n * sizeof(float));
 }
 
 const struct amp_executor amp_exec_convolution = {create, forward, backward};

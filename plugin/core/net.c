@@ -104,6 +104,23 @@ static int check_workspace(struct describer *d)
     return 0;
 }
 
+/* A net without any layer that learns is refused if freeze= made it so. */
+static int check_learning(struct describer *d)
+{
+    const struct amp_layer_desc *frozen = NULL;
+    for (int i = d->net->n - 1; i >= 0; i--) {
+        const struct amp_layer_desc *l = &d->net->layers[i];
+        if (l->stopbackward) break;
+        if (amp_layer_learns(l)) return 0;
+        if (l->freeze) frozen = l;
+    }
+    if (!frozen) return 0;
+    return amp_desc_fail(d, frozen->line,
+                         "%s: with freeze=1 here no layer is left that would learn; allowed: "
+                         "freeze=1 in all layers but one, at most",
+                         frozen->type_name);
+}
+
 /* In the order of the file: a layer's shape follows from the layers before it. */
 static int describe_all(struct describer *d, int w, int h)
 {
@@ -128,7 +145,7 @@ static int describe_all(struct describer *d, int w, int h)
         d->net->n = i;
         if (amp_describe_layer(d, &d->net->layers[i - 1])) return -1;
     }
-    return check_workspace(d);
+    return check_workspace(d) || check_learning(d) ? -1 : 0;
 }
 
 struct amp_net_desc *amp_net_describe(const struct amp_cfg_file *cfg, int w, int h, bool strict,

@@ -116,6 +116,7 @@ struct amp_layer_desc {
     int numload;
     float learning_rate_scale;
     int override;        /* mixed_precision of this section: 1, 0, or -1 */
+    bool freeze;         /* its parameters and statistics never change */
     size_t n_weights;    /* floats, nested layers included */
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };
@@ -127,6 +128,8 @@ bool amp_layer_is_loss(const struct amp_layer_desc *);
 bool amp_layer_is_head(const struct amp_layer_desc *);
 /* Computes a matrix product: convolutional or connected. */
 bool amp_layer_is_matrix(const struct amp_layer_desc *);
+/* Its weights are trained where backward comes to it. */
+bool amp_layer_learns(const struct amp_layer_desc *);
 /* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
 bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 

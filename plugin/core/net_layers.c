@@ -533,6 +533,18 @@ static bool has_loss_keys(const struct amp_layer_desc *l)
     return l->type == AMP_SOFTMAX || amp_layer_is_loss(l);
 }
 
+/* Only layers that our executors can run: Darknet's own code has no batch-norm that rests. */
+static int check_freeze(struct describer *d, const struct amp_layer_desc *l)
+{
+    bool allowed = amp_layer_is_matrix(l) && !l->binary && !l->xnor && !l->smooth;
+    if (!l->freeze || allowed) return 0;
+    return amp_desc_fail(d, amp_cfg_line(d->section, "freeze"),
+                         "freeze=1 in %s: allowed in [convolutional] without binary, xnor and "
+                         "smooth, and in [connected]%s",
+                         d->section->name,
+                         l->n_weights ? "" : "; this layer has no parameters to keep");
+}
+
 int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
 {
     l->type = amp_layer_type_from_name(d->section->name);
@@ -545,6 +557,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->groups = 1;
     l->activation = AMPK_LINEAR;
     l->override = amp_option_layer_override(d->section);
+    l->freeze = amp_option_layer_freeze(d->section);
     l->stopbackward = amp_desc_int(d, "stopbackward", 0);
     l->onlyforward = amp_desc_int(d, "onlyforward", 0);
     l->truth = amp_desc_int(d, "truth", 0);
@@ -555,7 +568,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     /* Under a layer, learning_rate= is a factor on the net's rate. */
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
-    if (check_counts(d, l)) return -1;
+    if (check_counts(d, l) || check_freeze(d, l)) return -1;
     /* route and shortcut have set their sources already. */
     if (!l->sources && one_source(d, l)) return -1;
     if (has_loss_keys(l) && amp_describe_loss(d, l)) return -1;

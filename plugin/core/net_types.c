@@ -103,6 +103,11 @@ bool amp_layer_is_matrix(const struct amp_layer_desc *l)
     return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
 }
 
+bool amp_layer_learns(const struct amp_layer_desc *l)
+{
+    return l->n_weights && !l->freeze;
+}
+
 bool amp_layer_is_recurrent(const struct amp_layer_desc *l)
 {
     return l->type == AMP_RNN || l->type == AMP_GRU || l->type == AMP_LSTM || l->type == AMP_CRNN;

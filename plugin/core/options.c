@@ -107,7 +107,7 @@ static const struct amp_option_row rows[] = {
     {"mixed_precision", "switch", "0 or 1", "0",
      "Train in mixed precision. In a layer's section: keep this layer in 4 bytes (0; a loss: "
      "in Darknet's own code) or compute it in `amp_dtype` (1), whatever the plan would choose.",
-     .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision)},
+     .kind = AMP_OPTION_SWITCH, .offset = AT(mixed_precision), .place = AMP_IN_BOTH},
     {"amp_dtype", "word", "auto, fp16, bf16, tf32 or fp32", "auto",
      "What convolutions and connected layers compute in. auto: bf16 on a CPU that multiplies BF16, "
      "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
@@ -173,6 +173,11 @@ static const struct amp_option_row rows[] = {
      "MiB of memory for decoded images of a detector, which are not decoded again when they are "
      "drawn again. Those that were not drawn for longest go first.",
      .kind = AMP_OPTION_COUNT, .offset = AT(image_cache), .numbers = {0, MOST}},
+    {"freeze", "switch", "0 or 1", "0",
+     "In the section of a `[convolutional]` or `[connected]` layer: its weights and statistics "
+     "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
+     "nothing runs backward.",
+     .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
     {"amp_reduce", "word", "fast or ordered", "fast",
      "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
@@ -282,6 +287,11 @@ int amp_option_layer_override(const struct amp_cfg_section *section)
     return amp_cfg_int(section, "mixed_precision", -1);
 }
 
+bool amp_option_layer_freeze(const struct amp_cfg_section *section)
+{
+    return amp_cfg_int(section, "freeze", 0);
+}
+
 /* ---- unknown keys ---- */
 
 /* Whether an unknown key was meant to be one of ours: by its beginning, or by at most one wrong
@@ -352,19 +362,22 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
     if (!row) {
         /* Any other unknown key is Darknet's business (cfg_checks.h). */
         if (!is_meant_for_us(entry->key, &row)) return 0;
-        bool misplaced = !is_net && strcmp(row->key, "mixed_precision");
+        bool misplaced = !is_net && row->place == AMP_IN_NET;
         return fail(r, entry, "unknown key in %s; the nearest known one is %s%s", section->name,
                     row->key, misplaced ? ", which stands in [net]" : "");
     }
-    if (!is_net && strcmp(row->key, "mixed_precision"))
+    if (!is_net && row->place == AMP_IN_NET)
         return fail(r, entry, "stands in %s; allowed only in the first section, [net]",
+                    section->name);
+    if (is_net && row->place == AMP_IN_LAYERS)
+        return fail(r, entry, "stands in %s; allowed only in the section of a layer",
                     section->name);
     /* Darknet takes the first of two equal keys. For a key of ours that is more likely a mistake
      * than a wish. */
     const struct amp_cfg_entry *first = amp_cfg_find(section, entry->key);
     if (first != entry)
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
-    /* A layer's value is only checked here; amp_option_layer_override reads it. */
+    /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
     if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
         return fail(r, entry, "allowed: %s%s%s",
@@ -468,6 +481,7 @@ static void note_idle_layers(struct reader *r)
     const struct amp_cfg_section *end = r->file->sections + r->file->n_sections;
     for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
+        if (!e) e = amp_cfg_find(s, "freeze");
         if (!e) continue;
         note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
         return;

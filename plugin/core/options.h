@@ -1,8 +1,9 @@
 /* The plugin's cfg keys: one table, and the values that a cfg gives them.
  *
  * Keys stand in the first section, [net] (or [network]); `mixed_precision` may also stand in any
- * layer's section. Without mixed_precision=1 every key is still checked, but all except `seed` then
- * keep their defaults. `loss_scale`, which AlexeyAB's Darknet has too, may then be any number.
+ * layer's section, `freeze` stands only there. Without mixed_precision=1 every key is still
+ * checked, but all except `seed` then keep their defaults. `loss_scale`, which AlexeyAB's Darknet
+ * has too, may then be any number.
  *
  * These are always errors: a value outside the table's range; a key of ours twice in a section or
  * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
@@ -74,6 +75,10 @@ enum amp_option_kind {
     AMP_OPTION_SEED          /* seed and seeded */
 };
 
+/* The sections that a key may stand in. What a layer's section says is read by
+ * amp_option_layer_..., not into struct amp_options. */
+enum amp_option_place { AMP_IN_NET, AMP_IN_LAYERS, AMP_IN_BOTH };
+
 /* One row of the table. docs/options.md and the error messages are made from it too. */
 struct amp_option_row {
     const char *key, *type, *range, *default_text, *help;
@@ -81,6 +86,7 @@ struct amp_option_row {
     size_t offset;            /* of the member that it sets, in struct amp_options */
     const char *const *words; /* the allowed words, then NULL */
     double numbers[2];
+    enum amp_option_place place;
 };
 const struct amp_option_row *amp_option_rows(int *count);
 /* The word that selects it in amp_dtype. */
@@ -106,5 +112,7 @@ void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 
 /* mixed_precision of a layer's section: 1, 0, or -1 where absent. */
 int amp_option_layer_override(const struct amp_cfg_section *);
+/* freeze of a layer's section. */
+bool amp_option_layer_freeze(const struct amp_cfg_section *);
 
 #endif

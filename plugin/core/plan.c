@@ -232,20 +232,59 @@ static void choose_heads(struct planner *pl)
 
 /* ---- who reads what, who contributes to which delta ---- */
 
-/* stopbackward ends Darknet's backward loop, so no layer up to the last one with it learns.
- * Darknet's recurrent layers cannot run backward twice on one forward, so a net with one cannot
- * replay. */
+/* What the layers up to one with stopbackward go on doing, since their update still runs. */
+static void explain_stop(const struct planner *pl, int stop)
+{
+    int moving = 0;
+    for (int i = 0; i <= stop; i++)
+        moving += amp_layer_learns(&pl->net->layers[i]);
+    if (moving)
+        amp_plan_add_reason(&pl->plan->layers[stop],
+                            "; stopbackward: up to here decay still shrinks the weights of %d "
+                            "layers and statistics move; freeze=1 keeps them",
+                            moving);
+}
+
+/* Whether a gradient is of use at layer i: the layer learns, or one of its sources' layers does.
+ * Those come earlier, so their answers are known. */
+static bool wants_gradient(const struct planner *pl, int i)
+{
+    const struct amp_layer_desc *l = &pl->net->layers[i];
+    bool wanted = amp_layer_learns(l);
+    for (int k = 0; k < l->n_sources; k++) {
+        int s = pl->plan->layers[i].sources[k];
+        wanted |= s >= 0 && pl->plan->layers[s].backward;
+    }
+    return wanted;
+}
+
+/* stopbackward ends Darknet's backward loop, so no layer up to the last one with it learns. Above
+ * it backward runs everywhere; with frozen layers there only where a gradient is of use (net.c
+ * leaves one that learns). Darknet's recurrent layers cannot run backward twice on one forward, so
+ * a net with one cannot replay. */
 static void find_backward(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
-    plan->first_backward = 0;
+    bool any_frozen = false;
+    int stop = -1;
     plan->replayable = true;
     for (int i = 0; i < plan->n; i++) {
-        if (pl->net->layers[i].stopbackward) plan->first_backward = i + 1;
-        if (amp_layer_is_recurrent(&pl->net->layers[i])) plan->replayable = false;
+        const struct amp_layer_desc *l = &pl->net->layers[i];
+        if (l->stopbackward) stop = i;
+        if (amp_layer_is_recurrent(l)) plan->replayable = false;
+        plan->layers[i].frozen = l->freeze;
+        any_frozen = !l->stopbackward && (any_frozen || l->freeze); /* above stop */
     }
+    plan->first_backward = stop + 1;
+    for (int i = stop + 1; i < plan->n; i++)
+        plan->layers[i].backward = plan->train && (!any_frozen || wants_gradient(pl, i));
+    while (any_frozen && plan->train && !plan->layers[plan->first_backward].backward)
+        plan->first_backward++;
+    if (stop >= 0) explain_stop(pl, stop);
     for (int i = 0; i < plan->n; i++)
-        plan->layers[i].backward = plan->train && i >= plan->first_backward;
+        if (plan->layers[i].frozen)
+            amp_plan_add_reason(&plan->layers[i], "; frozen%s",
+                                plan->layers[i].backward ? ", passes gradients on" : "");
 }
 
 /* Whether layer i has a delta. Darknet's crop has none, so nothing before it learns. */
@@ -272,7 +311,7 @@ static void find_contributions(struct planner *pl)
         for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
             int s = reader->sources[k];
             reader->source_wanted[k] =
-                reader->backward && s >= plan->first_backward && has_delta(pl, s);
+                reader->backward && has_delta(pl, s) && plan->layers[s].backward;
             if (!reader->source_wanted[k]) continue;
             struct amp_plan_layer *source = &plan->layers[s];
             reader->source_first[k] = source->delta_from_nobody;

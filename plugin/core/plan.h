@@ -67,6 +67,7 @@ struct amp_plan_layer {
     enum amp_format in, out;   /* format it wants of every source; home of its output and delta */
     bool border_copy;          /* Darknet's l.output must also hold it, in FP32 NCHW */
     bool backward;             /* its backward runs */
+    bool frozen;               /* never updated; batch-norm uses its running statistics */
     int *sources; /* the sources of its description; a dropout in between replaces its source */
     bool *source_first;     /* its contribution to that source's delta is the first: overwrite */
     bool *source_wanted;    /* that source needs a delta at all */
@@ -94,7 +95,8 @@ struct amp_plan {
     /* Of the one copy that every reader of the input reads. AMP_FORMATS: they read several, or one
      * of them reads FP32 NCHW itself. */
     enum amp_format input_format;
-    int first_backward; /* backward runs for layers n-1 .. first_backward */
+    int first_backward; /* no layer below it runs backward; nor do layers above it whose `backward`
+                           is false */
     bool replayable;    /* backward may run twice on one forward */
     enum amp_format island;
     bool train;

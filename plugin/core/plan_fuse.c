@@ -41,14 +41,15 @@ static bool shares_delta(const struct amp_layer_desc *l)
 }
 
 /* Whether the layer before j could compute j as well: j is its only reader, it normalizes, it needs
- * no stored output for its own gradient, and the formats agree. */
+ * no stored output for its own gradient (a frozen one does), and the formats agree. */
 static bool can_go_on(const struct planner *pl, int j)
 {
     const struct amp_plan_layer *p = &pl->plan->layers[j], *writer = p - 1;
     const struct amp_layer_desc *before = &pl->net->layers[j - 1];
     return p->ours && p->sources[0] == j - 1 && shares_delta(before) && writer->ours &&
            before->batch_normalize && ampk_is_two_slopes(before->activation) &&
-           readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in;
+           readers(pl->plan, pl->net, j - 1) == 1 && writer->in == p->in && writer->out == p->in &&
+           writer->backward == p->backward && !(writer->frozen && writer->backward);
 }
 
 /* Whether layer j is a plain sum: factors of 1, no activation, equal shapes. */
@@ -195,7 +196,7 @@ int amp_plan_normalized_source(const struct amp_plan *plan, const struct amp_net
     int s = p->sources[0];
     const struct amp_layer_desc *l = &net->layers[s];
     bool normalized = shares_delta(l) && l->batch_normalize && ampk_is_two_slopes(l->activation);
-    bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16;
+    bool fp16 = plan->layers[s].out == AMP_FORMAT_FP16 && !plan->layers[s].frozen;
     return normalized && fp16 && readers(plan, net, s) == 1 ? s : -1;
 }
 

@@ -149,8 +149,9 @@ static int last_read(const struct planner *pl, int i, enum amp_format format)
         const struct amp_layer_desc *l = &pl->net->layers[i];
         /* An activation with two slopes finds the sign elsewhere (batch-norm's input), and a linear
          * one needs nothing. */
-        bool gradient_reads_out =
-            l->batch_normalize ? !ampk_is_two_slopes(l->activation) : l->activation != AMPK_LINEAR;
+        bool finds_elsewhere =
+            l->batch_normalize && !plan->layers[i].frozen && ampk_is_two_slopes(l->activation);
+        bool gradient_reads_out = !finds_elsewhere && l->activation != AMPK_LINEAR;
         int own = plan->layers[i].backward && gradient_reads_out ? end : i;
         if (own > last) last = own;
     }

@@ -334,7 +334,7 @@ bool amp_step_update(struct amp_step *s, int layer, const struct amp_update *u)
     bool first = !s->updating;
     if (first) begin_update(s);
     if (s->applying) {
-        amp_graph_set_due(g, layer);
+        if (!g->plan->layers[layer].frozen) amp_graph_set_due(g, layer);
         s->update = *u;
     }
     return first && !s->applying;

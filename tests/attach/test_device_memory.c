@@ -57,8 +57,10 @@ AMP_TEST(an_unused_array_has_no_memory)
     float *used = make(NULL, LARGE), *unused = make(NULL, 2 * LARGE);
     REQUIRE(used && unused && used != unused);
     CHECK(emulation_bytes_without_memory() == 3 * LARGE * sizeof(float));
+    CHECK(amp_deferred_bytes() == 3 * LARGE * sizeof(float));
     CHECK(commit_all_but(unused) == 0);
     CHECK(emulation_bytes_without_memory() == 2 * LARGE * sizeof(float));
+    CHECK(amp_deferred_bytes() == 2 * LARGE * sizeof(float));
     CHECK(used[0] == 0 && used[LARGE - 1] == 0);
     CHECK(signal_of_reading(used) == 0);
     CHECK(signal_of_reading(unused) == SIGSEGV);
@@ -103,6 +105,27 @@ AMP_TEST(each_network_commits_its_own)
     CHECK(signal_of_reading(other) == SIGSEGV);
     CHECK(amp_deferred_free(array));
     CHECK(amp_deferred_free(other));
+}
+
+AMP_TEST(a_driver_that_cannot_is_said_once)
+{
+    char said[1000] = "";
+    FILE *to = tmpfile();
+    REQUIRE(to != NULL);
+    int was = dup(2);
+    dup2(fileno(to), 2);
+    emulation_reserve_nothing(true);
+    CHECK(make(NULL, LARGE) == NULL);
+    CHECK(make(NULL, LARGE) == NULL);
+    emulation_reserve_nothing(false);
+    dup2(was, 2);
+    close(was);
+    rewind(to);
+    said[fread(said, 1, sizeof said - 1, to)] = 0;
+    fclose(to);
+    const char *first = strstr(said, "darknet-amp: this GPU, or its driver, gives no memory");
+    CHECK(first && !strstr(first + 1, "darknet-amp"));
+    CHECK(amp_deferred_bytes() == 0);
 }
 
 AMP_TEST_MAIN

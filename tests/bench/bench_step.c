@@ -39,6 +39,7 @@
 #ifdef GPU
 #include "kernels/cuda/runtime/backend.h"
 #include "kernels/cuda/runtime/context.h"
+#include "plugin/attach/device_memory.h"
 #endif
 #endif
 
@@ -194,6 +195,7 @@ static void print_device(void)
     check(cudaGetDeviceProperties(&p, memory.gpu), "cudaGetDeviceProperties:");
     check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion:");
     check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion:");
+    printf(", \"deferred_bytes\": %zu", amp_deferred_bytes());
     printf(", \"memory_bytes\": %zu, \"memory_from_start_bytes\": %zu, \"device\": {\"name\": "
            "\"%s\", "
            "\"compute_capability\": %d, \"multiprocessors\": %d, \"clock_khz\": %d, "

@@ -171,7 +171,8 @@ static void check_params(struct rig *r)
     static const char *const names[] = {"weights", "biases", "scales"};
     for (int i = r->n_params - 1; i >= 0 && !test_failures; i--) {
         const struct amp_param *p = &r->graph->params[i];
-        if (p->layer < r->plan->first_backward) continue;
+        const struct amp_plan_layer *l = &r->plan->layers[p->layer];
+        if (!l->backward || l->frozen) continue;
         double *gradients = malloc(p->n * sizeof *gradients);
         float *found = rig_gradient(r, i);
         REQUIRE(gradients);
@@ -193,7 +194,7 @@ static double **backward_keeping_deltas(struct rig *r, float scale)
     amp_graph_begin_backward(r->graph, scale);
     for (int i = r->net->n - 1; i >= r->plan->first_backward; i--) {
         const struct amp_node *node = &r->graph->nodes[i];
-        bool stored = node->delta.data && !node->gradient_sums;
+        bool stored = node->plan->backward && node->delta.data && !node->gradient_sums;
         if (stored && !node->plan->delta_from_nobody) deltas[i] = rig_load(&node->delta);
         amp_graph_backward(r->graph, i);
     }
@@ -289,6 +290,45 @@ AMP_TEST(shapes_against_finite_differences)
 AMP_TEST(darknets_layers_in_the_middle_against_finite_differences)
 {
     check_random_nets(NET_SHAPES | NET_NATIVE | NET_HEADS, 12, 10);
+}
+
+/* Also: a frozen layer's statistics rest, and it leaves no gradient. */
+static void check_frozen(struct rig *r)
+{
+    for (int i = 0; i < r->n_params; i++) {
+        const struct amp_param *p = &r->graph->params[i];
+        if (!r->plan->layers[p->layer].frozen) continue;
+        bool weights = p->kind == AMP_PARAM_WEIGHTS;
+        CHECK(weights ? !p->grad && !p->sum : p->grad != NULL);
+        for (size_t k = 0; !weights && k < p->n; k++)
+            CHECK(p->grad[k] == 0);
+    }
+    const float *start = r->rolling_start;
+    for (int i = 0; i < r->n_rolling; start += r->rolling[i++].n)
+        if (r->plan->layers[r->rolling[i].layer].frozen)
+            CHECK(!memcmp(r->rolling[i].value, start, r->rolling[i].n * sizeof *start));
+}
+
+AMP_TEST(frozen_layers_against_finite_differences)
+{
+    int passing = 0;
+    checked = skipped = 0;
+    for (int round = 0; round < 20; round++) {
+        draw_differentiable("mixed_precision=1\namp_dtype=fp32", NET_EVERYTHING | NET_FREEZE, 12);
+        struct rig *r = make(text, differentiable());
+        check_net(r);
+        rig_forward(r);
+        rig_backward(r, 1);
+        check_frozen(r);
+        for (int i = 0; i < r->net->n; i++)
+            passing += r->plan->layers[i].frozen && r->plan->layers[i].backward;
+        rig_free(r);
+        if (test_failures) fprintf(stderr, "round %d:\n%s\n", round, text);
+        REQUIRE(!test_failures);
+    }
+    CHECK(skipped * 20 < checked && passing > 5);
+    printf("%d of %d samples are at a kink; %d frozen layers pass gradients on\n", skipped, checked,
+           passing);
 }
 
 AMP_TEST(everything_against_finite_differences)

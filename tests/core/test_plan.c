@@ -341,11 +341,14 @@ static void check_plan(void)
 {
     check_input_format();
     int first_backward = 0;
-    for (int i = 0; i < net->n; i++)
-        if (net->layers[i].stopbackward) first_backward = i + 1;
-    CHECK_INT(plan->first_backward, first_backward);
+    bool frozen = false; /* which layers then go back is tested apart */
     for (int i = 0; i < net->n; i++) {
-        CHECK_INT(plan->layers[i].backward, plan->train && i >= first_backward);
+        if (net->layers[i].stopbackward) first_backward = i + 1;
+        frozen |= net->layers[i].freeze;
+    }
+    if (!frozen) CHECK_INT(plan->first_backward, first_backward);
+    for (int i = 0; i < net->n; i++) {
+        if (!frozen) CHECK_INT(plan->layers[i].backward, plan->train && i >= first_backward);
         check_storage(i);
         check_reads(i);
         check_saved(i);
@@ -404,6 +407,22 @@ static void plan_stock(const char *name)
     snprintf(path, sizeof path, "%s/%s", AMP_STOCK_CFG, name);
     cfg = amp_cfg_read(path, err, sizeof err);
     plan_cfg(NULL, true);
+}
+
+/* As darknet53.conv.74 begins a yolov3: the part without backward takes hardly any memory. */
+AMP_TEST(a_frozen_backbone_takes_a_third_at_most)
+{
+    plan_stock("yolov3.cfg");
+    double plain = (double)plan->mixed_bytes;
+    amp_plan_free(plan);
+    for (int i = 0; i < 74; i++)
+        net->layers[i].freeze = net->layers[i].n_weights > 0;
+    plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    REQUIRE(plan != NULL);
+    CHECK_INT(plan->first_backward, 75);
+    CHECK((double)plan->mixed_bytes < .3 * plain);
+    check_plan();
+    forget();
 }
 
 AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
@@ -549,6 +568,35 @@ AMP_TEST(stopbackward_freezes_what_is_before_it)
     CHECK(!plan->layers[3].source_wanted[0]);
     CHECK(!plan->layers[4].source_wanted[0]);
     CHECK(plan->layers[4].source_wanted[1] && plan->layers[4].source_first[1]);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(stopbackward_leaves_decay_and_statistics)
+{
+    plan_layers("amp_dtype=fp16", "[conv]\nbatch_normalize=1\n[conv]\nfreeze=1\n[conv]\n"
+                                  "stopbackward=1\n[conv]\n[cost]\n");
+    CHECK_STR(
+        plan->layers[2].reason,
+        "FP16 operands, sums and bias in FP32; stopbackward: up to here decay still shrinks the "
+        "weights of 2 layers and statistics move; freeze=1 keeps them");
+    check_plan();
+    forget();
+}
+
+/* Below the lowest layer that learns nothing runs backward, nor where no gradient is of use. */
+AMP_TEST(frozen_layers_go_back_where_somebody_learns)
+{
+    plan_layers("", "[conv]\nfreeze=1\nbatch_normalize=1\n[maxpool]\n[conv]\n[conv]\nfreeze=1\n"
+                    "[route]\nlayers=0\n[conv]\nfreeze=1\n[route]\nlayers=-1,-3\n[conv]\n"
+                    "[cost]\n");
+    static const bool backward[] = {0, 0, 1, 1, 0, 0, 1, 1, 1};
+    CHECK_INT(plan->first_backward, 2);
+    for (int i = 0; i < plan->n; i++)
+        CHECK_INT(plan->layers[i].backward, backward[i]);
+    CHECK(!plan->layers[2].source_wanted[0] && !plan->layers[6].source_wanted[0]);
+    CHECK(plan->layers[3].frozen && plan->layers[3].source_wanted[0]);
+    CHECK(strstr(plan->layers[3].reason, "; frozen, passes gradients on") != NULL);
     check_plan();
     forget();
 }

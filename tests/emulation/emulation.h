@@ -42,6 +42,8 @@ struct emulation_memory {
 struct emulation_memory emulation_memory(void);
 /* Bytes of ranges that ampk_reserve gave and that have no memory (reserve_host.c). */
 size_t emulation_bytes_without_memory(void);
+/* Whether the driver gives no memory to addresses later. */
+void emulation_reserve_nothing(bool);
 /* Around what a device does with its memory: kernels and copies, and libraries that stand in for
  * NVIDIA's. With AMPK_EMULATION_GUARD=1 in the environment, the memory cannot be touched outside:
  * an executor that reads it without the backend's help ends the program. May be nested. */

@@ -8,14 +8,21 @@
 #include <sys/mman.h>
 
 static atomic_size_t waiting; /* bytes of ranges without memory */
+static atomic_bool cannot;    /* as a driver that cannot map */
 
 size_t emulation_bytes_without_memory(void)
 {
     return waiting;
 }
 
+void emulation_reserve_nothing(bool nothing)
+{
+    cannot = nothing;
+}
+
 void *ampk_reserve(size_t bytes)
 {
+    if (cannot) return NULL;
     void *p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return NULL;
     emulation_memory_made(p, bytes);

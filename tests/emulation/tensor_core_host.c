@@ -28,13 +28,18 @@ struct ampk_tc {
     int device;            /* of the libraries' handles */
 };
 
-static bool refuse_fp32, refuse_accumulate;
+static bool refuse_fp32, refuse_accumulate, sum_unrounded;
 static atomic_size_t ran_beside, ran_forward, ran_summed[AMPK_TC_WEIGHTS];
 
 void tensor_core_host_refuse(bool fp32_results, bool accumulate)
 {
     refuse_fp32 = fp32_results;
     refuse_accumulate = accumulate;
+}
+
+void tensor_core_host_sum_unrounded(bool unrounded)
+{
+    sum_unrounded = unrounded;
 }
 
 size_t tensor_core_host_beside(void)
@@ -361,9 +366,14 @@ static void weight_gradient(const struct ampk_tc_problem *p, const struct sizes 
                     }
 }
 
-/* Of v as it is stored, and of v times itself or times by - mean, in FP32: a sum for each row of
- * each image, and of these. */
-static void sum_channels(int rows, int columns, int channels, const void *v, const void *by,
+/* A tensor whose channels are summed. */
+struct summand {
+    const void *data;
+    enum ampk_dtype dtype;
+};
+
+/* Of v, and of v times by - mean, in FP32: a sum for each row of each image, and of these. */
+static void sum_channels(int rows, int columns, int channels, struct summand v, struct summand by,
                          const float *means, float *sums)
 {
 #pragma omp parallel for
@@ -373,9 +383,9 @@ static void sum_channels(int rows, int columns, int channels, const void *v, con
             float of_row = 0, products_of_row = 0;
             for (int column = 0; column < columns; column++) {
                 size_t i = ((size_t)row * columns + column) * channels + c;
-                float value = load(v, i, AMPK_FP16);
+                float value = load(v.data, i, v.dtype);
                 of_row += value;
-                products_of_row += value * (load(by, i, AMPK_FP16) - mean);
+                products_of_row += value * (load(by.data, i, by.dtype) - mean);
             }
             sum += of_row;
             products += products_of_row;
@@ -399,15 +409,18 @@ static void pass_activation(const struct ampk_tc_problem *p, const struct ampk_t
     }
 }
 
-/* What a problem with sums leaves beside its result. */
+/* What a problem with sums leaves beside its result; unrounded: the same in FP32. */
 static void leave_sums(const struct ampk_tc_problem *p, const struct sizes *s,
-                       const struct ampk_tc_sums *to, const void *result)
+                       const struct ampk_tc_sums *to, const void *result, const float *unrounded)
 {
+    struct summand of = {result, AMPK_FP16};
+    if (sum_unrounded) of = (struct summand){unrounded, AMPK_FP32};
     if (p->pass == AMPK_TC_FORWARD) {
-        sum_channels(p->n * s->oh, s->ow, p->k, result, result, NULL, to->sums);
+        sum_channels(p->n * s->oh, s->ow, p->k, of, of, NULL, to->sums);
         return;
     }
-    sum_channels(p->n * p->h, p->w, p->c, result, to->y, to->parameters, to->sums);
+    sum_channels(p->n * p->h, p->w, p->c, of, (struct summand){to->y, AMPK_FP16}, to->parameters,
+                 to->sums);
     memset(to->unread, 0xff, AMPK_TC_UNREAD * (size_t)p->c * sizeof *to->unread);
 }
 
@@ -467,7 +480,7 @@ static void run(void *data)
 #pragma omp parallel for
     for (size_t i = 0; i < of_result; i++)
         store(result, i, p->result, sums[i] + (p->accumulate ? load(result, i, p->result) : 0));
-    if (p->sums) leave_sums(p, &s, &r->sums, result);
+    if (p->sums) leave_sums(p, &s, &r->sums, result, sums);
     memset(workspace, 0xff, WORKSPACE); /* again: nothing that is read later may lie there */
     emulation_device_end();
     free(a);

@@ -8,6 +8,8 @@
 /* Refuse what cuDNN has no plans for on some devices: FP32 results of 16-bit operands, data
  * gradients that are added. */
 void tensor_core_host_refuse(bool fp32_results, bool accumulate);
+/* Whether sums for batch-norm are of y before it is rounded, as cuDNN may take them. */
+void tensor_core_host_sum_unrounded(bool);
 /* How many passes ran on another stream than that of operations. */
 size_t tensor_core_host_beside(void);
 /* How many convolutions were computed here; others by kernels. */

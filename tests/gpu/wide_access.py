@@ -44,11 +44,11 @@ WIDE = {
     r"(activate|keep_within)<ampk_packed": (0, 1, 1),
     r"draw_mask": (0, 0, 1),
     r"pass_back<ampk_packed<\w+>, \w+>\(ampk_cover, ampk_view,": (0, 2 + 1, 1),
-    r"pack<.*, 8>|convolve_image<.*, 4, ": (0, 0, 1),  # pixels of 3 channels, or another odd number
-    r"find_amax<4>|find_stored_amax<|watch_gradients<": (0, 1, 0),
-    r"compare<": (0, 2, 0),
-    r"accumulate_to<4>|add_gradients<": (0, 2, 1),
-    r"scale_by<4>|apply<copy_item": (0, 1, 1),
+    r"ampk_pack_rows<.*, 8>|convolve_image<.*, 4, ": (0, 0, 1),  # pixels of 3 channels, or another odd number
+    r"ampk_find_amax<4>|ampk_find_stored_amax<|watch_gradients<": (0, 1, 0),
+    r"ampk_compare<": (0, 2, 0),
+    r"ampk_accumulate_to<4>|add_gradients<": (0, 2, 1),
+    r"ampk_scale_by<4>|apply<copy_item": (0, 1, 1),
     r"update_weights<.*ampk_sgd>": (0, 4, 3),
     r"update_weights<.*ampk_adam>": (0, 5, 4),
     r"apply<update_item<ampk_sgd>": (0, 3, 2),
@@ -56,33 +56,33 @@ WIDE = {
 }
 # Those that read one type and store another: (read, stored, added to), of their types.
 OF_TYPES = {
-    r"copy_rows<8, (\w+), (\w+)>": (2, 1, 1),
-    r"unpack_nhwc<add_or_not, (\w+), (\w+), 8>": (1, 2, 2),
-    r"unpack_nhwc<activate<\w+>, (\w+), (\w+), 8>": (1, 2, None),
+    r"ampk_copy_rows<8, (\w+), (\w+)>": (2, 1, 1),
+    r"ampk_unpack_nhwc<add_or_not, (\w+), (\w+), 8>": (1, 2, 2),
+    r"ampk_unpack_nhwc<activate<\w+>, (\w+), (\w+), 8>": (1, 2, None),
 }
 # By 8 bytes: a lane's part of the mma's operand, four filters of each pixel of a cell. The lanes of a
 # pixel read a line of it.
 HALF = {
-    r"multiply_gradient<.*, plain_input<4>": 4 + 4,
-    r"multiply_gradient<.*, pooled_input<4>": 4 + 1,
+    r"ampk_multiply_gradient<.*, plain_input<4>": 4 + 4,
+    r"ampk_multiply_gradient<.*, pooled_input<4>": 4 + 1,
 }
 NARROW = {
     r".*ampk_any|add_sampled<|pass_sampled<|permute<":
         "any layout, dtype and number of channels, element by element",
-    r"(accumulate_to|find_amax|scale_by)<1>|copy_rows<1,|(pack|unpack_nhwc)<.*, 1>":
+    r"ampk_(accumulate_to|find_amax|scale_by)<1>|ampk_copy_rows<1,|ampk_(pack_rows|unpack_nhwc)<.*, 1>":
         "the same of what begins at any address",
     r"convolve_image<.*, [123], ": "fewer filters than fill 16 bytes of each lane of an mma's result",
-    r"multiply_gradient<.*_input<2>": "16 filters, 4 bytes of a pixel a lane: its part of an mma's operand",
-    r"add_blocks<|ampk_add_parts|add_parts": "sums of blocks, a few for a convolution",
-    r"(transpose|regroup|unpack_nchw|pass_planes)<|pass_delta|ampk_activate_planes<":
+    r"ampk_multiply_gradient<.*_input<2>": "16 filters, 4 bytes of a pixel a lane: its part of an mma's operand",
+    r"ampk_add_blocks<|ampk_add_parts|ampk_add_squares": "sums of blocks, a few for a convolution",
+    r"(ampk_transpose|ampk_regroup|ampk_unpack_nchw|pass_planes)<|ampk_pass_delta|ampk_activate_planes<":
         "planes of pixels at least on one side: a warp reads and writes lines of them",
-    r"look<": "what amp_log and `amp check` count",
+    r"ampk_look<": "what amp_log and `amp check` count",
     r"ampk_(pass_back|judge_boxes|take_truths|lose)|softmax_(cells|groups)":
         "losses, FP32 planes: a warp reads lines",
     r"finish_sums|list_parameters|take_sums": "numbers of channels",
-    r"square": "the gradient's norm, for amp_log",
+    r"ampk_square": "the gradient's norm, for amp_log",
     r"pack_weights<": "once a step, where somebody else wrote the weights",
-    r"fill_with_numbers<": "before timing",
+    r"ampk_fill_with_numbers<": "before timing",
 }
 
 

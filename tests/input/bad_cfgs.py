@@ -77,6 +77,11 @@ BOTH = [
     ("an lrn over too many channels", MAXPOOL, "[lrn]\nsize=99\n", ["toy.cfg:45: size=99 in [lrn]", "1 to 17"]),
     ("a dropout of everything", MAXPOOL, "[dropout]\nprobability=1\n", ["toy.cfg:45: probability=1", "below 1"]),
     ("a head of no boxes", "num=4", "num=0", ["toy.cfg:65: anchors=", "num=0"]),
+    ("a frozen layer without parameters", "[maxpool]\n", "[maxpool]\nfreeze=1\n",
+     ["toy.cfg:45: freeze=1 in [maxpool]", "no parameters", "[convolutional]"]),
+    ("freeze of a binary layer", "filters=16", "filters=16\nbinary=1\nfreeze=1", ["toy.cfg:52: freeze=1", "without binary"]),
+    ("freeze in [net]", "batch=4", "batch=4\nfreeze=1", ["toy.cfg:4: freeze=1", "only in the section of a layer"]),
+    ("half a freeze", "filters=16", "filters=16\nfreeze=0.5", ["toy.cfg:51: freeze=0.5", "0 or 1"]),
     ("a missing map", "[yolo]", "[yolo]\nmap=none.map", ["toy.cfg:64: map=none.map", "No such file"]),
 ]
 # What Darknet itself trains without a word, refused where mixed_precision=1 stands in line 3.

@@ -18,6 +18,7 @@ enum {
     NET_STOPBACKWARD = 64,
     NET_OVERRIDES = 128,
     NET_NO_1X1 = 256, /* stock Darknet's CPU code overwrites their input's delta */
+    NET_FREEZE = 512,
     NET_EVERYTHING = 255
 };
 
@@ -47,6 +48,11 @@ static const char *random_activation(void)
     return amp_activation_name((enum ampk_activation)random_below(AMPK_ACTIVATIONS));
 }
 
+static void random_freeze(char *text, unsigned features)
+{
+    if (features & NET_FREEZE && random_below(2)) random_append(text, "freeze=1\n");
+}
+
 static void random_convolution(char *text, unsigned features)
 {
     int size = random_below(3) * 2 + 1;
@@ -56,6 +62,7 @@ static void random_convolution(char *text, unsigned features)
                   random_below(3) ? "leaky" : random_activation());
     if (random_below(4) == 0) random_append(text, "groups=%d\n", random_from(2, 4));
     if (features & NET_BATCHNORM && random_below(2)) random_append(text, "batch_normalize=1\n");
+    random_freeze(text, features);
 }
 
 static void random_connected(char *text, unsigned features)
@@ -63,6 +70,7 @@ static void random_connected(char *text, unsigned features)
     random_append(text, "[connected]\noutput=%d\nactivation=%s\n", random_from(1, 20),
                   random_activation());
     if (features & NET_BATCHNORM && random_below(2)) random_append(text, "batch_normalize=1\n");
+    random_freeze(text, features);
 }
 
 static void random_sources(char *text, const char *key, int n, int layers)

@@ -35,8 +35,8 @@ template <typename T> struct slice {
  * become 0. */
 template <typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
-    pack(slice<const From> x, int c, int padded, size_t pixels, size_t pixels_of_image, bool tf32,
-         To *__restrict__ packed)
+    ampk_pack_rows(slice<const From> x, int c, int padded, size_t pixels, size_t pixels_of_image,
+                   bool tf32, To *__restrict__ packed)
 {
     int runs = padded / N;
     for (size_t i = ampk_first(); i < pixels * runs; i += ampk_stride()) {
@@ -98,8 +98,8 @@ static __device__ __forceinline__ uint32_t store_finished(float v, int channel,
 /* Each thread unpacks N channels of a pixel; N divides c. It does not read the padding. */
 template <typename Finish, typename From, typename To, int N>
 static __global__ void __launch_bounds__(THREADS)
-    unpack_nhwc(const From *__restrict__ packed, int padded, int c, size_t pixels,
-                size_t pixels_of_image, slice<To> y, Finish finish, uint32_t *amax)
+    ampk_unpack_nhwc(const From *__restrict__ packed, int padded, int c, size_t pixels,
+                     size_t pixels_of_image, slice<To> y, Finish finish, uint32_t *amax)
 {
     uint32_t largest = 0;
     int runs = c / N;
@@ -127,8 +127,8 @@ static const int TILE = 32;
 
 template <typename Finish, typename From, typename To>
 static __global__ void __launch_bounds__(THREADS)
-    unpack_nchw(const From *__restrict__ packed, int padded, int c, int pixels, slice<To> y,
-                Finish finish, uint32_t *amax)
+    ampk_unpack_nchw(const From *__restrict__ packed, int padded, int c, int pixels, slice<To> y,
+                     Finish finish, uint32_t *amax)
 {
     __shared__ float tile[TILE][TILE + 1];
     int across = (pixels + TILE - 1) / TILE, down = (c + TILE - 1) / TILE;
@@ -153,7 +153,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
-    find_stored_amax(const T *__restrict__ x, size_t n, uint32_t *amax)
+    ampk_find_stored_amax(const T *__restrict__ x, size_t n, uint32_t *amax)
 {
     uint32_t largest = 0;
     for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
@@ -242,7 +242,7 @@ static __global__ void __launch_bounds__(THREADS) pack_weights(const ampk_list<p
 /* Mixes the index with an integer hash; the top 24 bits become a number in [mean - .5, mean + .5).
  */
 template <typename T>
-static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t n, float mean)
+static __global__ void __launch_bounds__(THREADS) ampk_fill_with_numbers(T *x, size_t n, float mean)
 {
     for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
         uint32_t mixed = (uint32_t)(i + n);
@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS) fill_with_numbers(T *x, size_t
 /* A NaN in either array gives a difference of NaN, whose bits are larger than all others. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
-    compare(const T *__restrict__ a, const T *__restrict__ b, size_t n, uint32_t *words)
+    ampk_compare(const T *__restrict__ a, const T *__restrict__ b, size_t n, uint32_t *words)
 {
     uint32_t apart = 0, largest = 0;
     for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
@@ -289,8 +289,8 @@ static void launch_pack(struct ampk_context *ctx, const struct ampk_tensor *x, b
     size_t area = (size_t)x->h * x->w, pixels = x->n * area;
     slice<const From> from = {static_cast<const From *>(x->data), x->image_stride};
     unsigned blocks = ampk_cuda_blocks(ctx, pixels * (padded / N), THREADS, THREADS);
-    AMPK_LAUNCH((pack<From, To, N>), blocks, THREADS, 0, ctx->stream, from, x->c, padded, pixels,
-                area, tf32, static_cast<To *>(packed));
+    AMPK_LAUNCH((ampk_pack_rows<From, To, N>), blocks, THREADS, 0, ctx->stream, from, x->c, padded,
+                pixels, area, tf32, static_cast<To *>(packed));
 }
 
 /* Eight channels at a time need a padded count that 8 divides; groups are not padded. */
@@ -319,8 +319,8 @@ static void launch_unpack_nhwc(struct ampk_context *ctx, const From *packed, int
 {
     size_t area = (size_t)y->h * y->w, pixels = y->n * area;
     unsigned blocks = ampk_cuda_blocks(ctx, pixels * (y->c / N), THREADS, THREADS);
-    AMPK_LAUNCH((unpack_nhwc<Finish, From, To, N>), blocks, THREADS, 0, ctx->stream, packed, padded,
-                y->c, pixels, area, to, finish, amax);
+    AMPK_LAUNCH((ampk_unpack_nhwc<Finish, From, To, N>), blocks, THREADS, 0, ctx->stream, packed,
+                padded, y->c, pixels, area, to, finish, amax);
 }
 
 /* Planes go through tiles; NHWC goes eight channels at a time if the addresses allow it, else one
@@ -337,8 +337,8 @@ static void launch_unpack(struct ampk_context *ctx, const void *packed, int padd
     if (y->layout == AMPK_NCHW && y->h * y->w > 1) {
         int pixels = y->h * y->w;
         unsigned tiles = (unsigned)y->n * ((pixels + TILE - 1) / TILE) * ((y->c + TILE - 1) / TILE);
-        AMPK_LAUNCH((unpack_nchw<Finish, From, To>), tiles, THREADS, 0, ctx->stream, from, padded,
-                    y->c, pixels, to, finish, amax);
+        AMPK_LAUNCH((ampk_unpack_nchw<Finish, From, To>), tiles, THREADS, 0, ctx->stream, from,
+                    padded, y->c, pixels, to, finish, amax);
     } else if (wide) {
         launch_unpack_nhwc<Finish, From, To, N>(ctx, from, padded, y, to, finish, amax);
     } else {
@@ -381,7 +381,7 @@ extern "C" void ampk_conv_amax(struct ampk_context *ctx, const void *stored, enu
     if (!amax) return;
     AMPK_WITH_TYPE(dtype, T, {
         const int N = ampk_wide<T>::elements;
-        AMPK_LAUNCH((find_stored_amax<T, N>), ampk_cuda_blocks(ctx, n, THREADS * N, THREADS),
+        AMPK_LAUNCH((ampk_find_stored_amax<T, N>), ampk_cuda_blocks(ctx, n, THREADS * N, THREADS),
                     THREADS, 0, ctx->stream, static_cast<const T *>(stored), n, amax);
     });
 }
@@ -428,7 +428,7 @@ extern "C" void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtyp
                                float mean)
 {
     AMPK_WITH_TYPE(dtype, T, {
-        AMPK_LAUNCH(fill_with_numbers<T>, 1024, THREADS, 0, stream, static_cast<T *>(data), n,
+        AMPK_LAUNCH(ampk_fill_with_numbers<T>, 1024, THREADS, 0, stream, static_cast<T *>(data), n,
                     mean);
     });
 }
@@ -437,7 +437,7 @@ extern "C" void ampk_conv_compare(ampk_rt_stream stream, const void *a, const vo
                                   enum ampk_dtype dtype, size_t bytes, uint32_t words[2])
 {
     AMPK_WITH_TYPE(dtype, T, {
-        AMPK_LAUNCH((compare<T, ampk_wide<T>::elements>), 1024, THREADS, 0, stream,
+        AMPK_LAUNCH((ampk_compare<T, ampk_wide<T>::elements>), 1024, THREADS, 0, stream,
                     static_cast<const T *>(a), static_cast<const T *>(b), bytes / sizeof(T), words);
     });
 }

@@ -400,7 +400,7 @@ static __device__ __forceinline__ void add_warps(float (&sums)[M::products * M::
  * cache. */
 template <typename M, typename Input>
 static __global__ void __launch_bounds__(THREADS, M::filters == 2 ? 4 : 3)
-    multiply_gradient(layer l, tiles all, float *partial, uint32_t *amax)
+    ampk_multiply_gradient(layer l, tiles all, float *partial, uint32_t *amax)
 {
     const int N = M::filters;
     alignas(16) __shared__ uint32_t shared[M::shared_words];
@@ -443,7 +443,7 @@ static const int ADDING_THREADS = 512;
  * blocks' sums at once. */
 template <typename M>
 static __global__ void __launch_bounds__(ADDING_THREADS)
-    add_blocks(const float *partial, unsigned blocks, int k, int c, int padded_c, float *dw)
+    ampk_add_blocks(const float *partial, unsigned blocks, int k, int c, int padded_c, float *dw)
 {
     __shared__ float shared[ADDING_THREADS];
     const int lane = threadIdx.x % AMPK_WARP, line = threadIdx.x / AMPK_WARP;
@@ -550,9 +550,9 @@ static void run(struct ampk_context *ctx, const struct ampk_conv_weights &w, con
                 const tiles &all, float *partial, float *dw, uint32_t *amax)
 {
     unsigned parts = part_count<M>(w.k), blocks = block_count(all);
-    AMPK_LAUNCH((multiply_gradient<M, Input>), dim3(blocks, parts), THREADS, 0, ctx->stream, l, all,
-                partial, amax);
-    AMPK_LAUNCH(add_blocks<M>, dim3(M::sums, parts), ADDING_THREADS, 0, ctx->stream, partial,
+    AMPK_LAUNCH((ampk_multiply_gradient<M, Input>), dim3(blocks, parts), THREADS, 0, ctx->stream, l,
+                all, partial, amax);
+    AMPK_LAUNCH(ampk_add_blocks<M>, dim3(M::sums, parts), ADDING_THREADS, 0, ctx->stream, partial,
                 blocks, w.k, w.c, w.padded_c, dw);
 }
 

@@ -35,21 +35,39 @@ static bool is_kept_as_faulted(const struct ampk_tc *tc, const char *key)
     return value && !strcmp(value, AMPK_TC_FAULTED);
 }
 
-/* Names only the first fault of a run; the file lists all. */
-static void say_faulted(struct ampk_tc *tc, const char *key)
+/* Names only the first of a run; the file lists all. */
+bool ampk_tc_is_left_out(struct ampk_tc *tc, const char *key)
 {
     char text[AMPK_TC_CHOICE_KEY + 100];
-    snprintf(text, sizeof text,
-             "%s: made this GPU fault in an earlier run: disabled (reported once)", key);
-    if (!tc->said_faulted) ampk_tc_say(text);
-    tc->said_faulted = true;
+    const char *value = ampk_plan_cache_find(tc->cache, key);
+    bool faulted = is_kept_as_faulted(tc, key);
+    if (!faulted && !(value && !strcmp(value, AMPK_TC_WRONG))) return false;
+    snprintf(text, sizeof text, "%s: %s in an earlier run: disabled (reported once)", key,
+             faulted ? "made this GPU fault" : "gave wrong results on this GPU");
+    if (!tc->said_left_out) ampk_tc_say(text);
+    tc->said_left_out = true;
+    return true;
 }
 
-bool ampk_tc_has_faulted(struct ampk_tc *tc, const char *key)
+void ampk_tc_try(struct ampk_tc *tc, const char *key)
 {
-    bool faulted = is_kept_as_faulted(tc, key);
-    if (faulted) say_faulted(tc, key);
-    return faulted;
+    tc->trying = key;
+    ampk_plan_cache_try(tc->cache, key);
+}
+
+/* What a hanging device was given cannot be told from what ran when somebody ended the program: the
+ * message says how to have it back. */
+void ampk_tc_take_up_trials(struct ampk_tc *tc)
+{
+    char key[AMPK_TC_CHOICE_KEY], text[AMPK_TC_CHOICE_KEY + 200];
+    if (!ampk_plan_cache_take_up(tc->cache, AMPK_TC_FAULTED, key, sizeof key)) return;
+    snprintf(
+        text, sizeof text,
+        "%s: an earlier program ended while it tried this: disabled (reported once); to have it "
+        "tried again, delete its line in the file of plans",
+        key);
+    ampk_tc_say(text);
+    tc->said_left_out = true;
 }
 
 /* Keeps that the current trial made the device fault. True only if the file really has it: the
@@ -119,7 +137,7 @@ void ampk_tc_bench_blame(struct ampk_tc_bench *b, const struct ampk_tc_engine *e
                          const char *key)
 {
     b->blamed = engine;
-    b->tc->trying = key;
+    ampk_tc_try(b->tc, key);
 }
 
 static size_t cleared_bytes(const struct ampk_tc_bench *b)

@@ -136,7 +136,7 @@ static enum ampk_tc_verdict check(void *bench)
     clear_statistics(g);
     if (!run_plan(g)) return AMPK_TC_CANNOT_RUN;
     run_kernel(g);
-    return results_agree(g) && statistics_agree(g) ? AMPK_TC_RIGHT : AMPK_TC_WRONG;
+    return results_agree(g) && statistics_agree(g) ? AMPK_TC_IS_RIGHT : AMPK_TC_IS_WRONG;
 }
 
 bool ampk_tc_pays_image(struct ampk_context *ctx, const struct ampk_tc_plan *usual, int channels)

@@ -220,7 +220,8 @@ static enum ampk_tc_verdict check(void *bench)
     read_gradient(f, f->packed, AMPK_FP32, of_kernel);
     if (!run(f, false)) return AMPK_TC_CANNOT_RUN;
     read_gradient(f, f->bench.result, f->plan->problem.result, of_library);
-    return agree(f, of_library, of_kernel, read_spread(f, f->host)) ? AMPK_TC_RIGHT : AMPK_TC_WRONG;
+    return agree(f, of_library, of_kernel, read_spread(f, f->host)) ? AMPK_TC_IS_RIGHT
+                                                                    : AMPK_TC_IS_WRONG;
 }
 
 static struct ampk_tensor describe(enum ampk_dtype dtype, int n, int c, int h, int w)

@@ -146,8 +146,8 @@ static enum ampk_tc_verdict check_statistics(void *bench)
     int k = s->result.c;
     return ampk_tc_statistics_agree(k, expected, stored, slack_of_results(s, 2)) &&
                    ampk_tc_statistics_agree(k, stored, summed, slack_of_sums(s))
-               ? AMPK_TC_RIGHT
-               : AMPK_TC_WRONG;
+               ? AMPK_TC_IS_RIGHT
+               : AMPK_TC_IS_WRONG;
 }
 
 bool ampk_tc_pays_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,
@@ -293,8 +293,8 @@ static enum ampk_tc_verdict check_gradients(void *bench)
     const float *stored = read_sums(s, AMPK_LINEAR, s->host + 3 * each);
     return sums_agree(s, expected, stored, spread, slack_of_results(s, 4)) &&
                    sums_agree(s, stored, summed, spread, slack_of_sums(s))
-               ? AMPK_TC_RIGHT
-               : AMPK_TC_WRONG;
+               ? AMPK_TC_IS_RIGHT
+               : AMPK_TC_IS_WRONG;
 }
 
 bool ampk_tc_pays_gradient_sums(struct ampk_context *ctx, const struct ampk_tc_plan *apart,

@@ -48,10 +48,22 @@ bool ampk_tc_set_gemm(struct ampk_tc *tc, const struct ampk_tc_problem *p,
     engine->gemm = ampk_gemm_create(p, why, sizeof why);
     if (!engine->gemm) return false;
     engine->algorithm = *algorithm;
-    engine->workspace = ampk_gemm_workspace(tc->cublaslt, engine->gemm, algorithm);
+    engine->workspace = ampk_gemm_workspace(tc->cublaslt, engine->gemm, algorithm, workspace_limit);
     if (engine->workspace <= workspace_limit) return true;
     ampk_tc_clear_engine(engine);
     return false;
+}
+
+bool ampk_tc_set_choice(struct ampk_tc *tc, const struct ampk_tc_problem *p,
+                        struct ampk_tc_engine *engine, const char *choice, size_t workspace_limit)
+{
+    char why[400];
+    struct ampk_cudnn_choice cudnn;
+    cublasLtMatmulAlgo_t algorithm;
+    if (!strncmp(choice, "gemm ", 5) && ampk_gemm_read(choice + 5, &algorithm))
+        return ampk_tc_set_gemm(tc, p, engine, &algorithm, workspace_limit);
+    return !strncmp(choice, "cudnn ", 6) && ampk_cudnn_choice_read(choice + 6, &cudnn) &&
+           ampk_tc_set_cudnn(tc, p, engine, &cudnn, workspace_limit, why, sizeof why);
 }
 
 /* The description of the product serves only to ask, and is made again for each algorithm that is

@@ -11,6 +11,7 @@
 #include "libraries.h"
 
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,31 +117,55 @@ static cublasLtMatmulPreference_t make_preference(size_t workspace_limit)
     return NULL;
 }
 
-int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
-                         cublasLtMatmulAlgo_t *algorithms, int most)
+/* Returns how many are listed, with those that the device cannot use. */
+static int list(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
+                cublasLtMatmulHeuristicResult_t *found, int most)
 {
-    /* Cleared, because all bytes of an algorithm go into its text, by which it is found again. */
-    cublasLtMatmulHeuristicResult_t found[LISTED] = {0};
-    int count = 0, good = 0;
+    int count = 0;
     cublasLtMatmulPreference_t preference = make_preference(workspace_limit);
     if (!preference) return 0;
     if (cublasLtMatmulAlgoGetHeuristic(handle, g->product, g->a, g->b, g->result, g->result,
                                        preference, most < LISTED ? most : LISTED, found, &count))
         count = 0;
+    cublasLtMatmulPreferenceDestroy(preference);
+    return count;
+}
+
+int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *g, size_t workspace_limit,
+                         cublasLtMatmulAlgo_t *algorithms, int most)
+{
+    /* Cleared, because all bytes of an algorithm go into its text, by which it is found again. */
+    cublasLtMatmulHeuristicResult_t found[LISTED] = {0};
+    int count = list(handle, g, workspace_limit, found, most), good = 0;
     for (int i = 0; i < count; i++)
         if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms[good++] = found[i].algo;
-    cublasLtMatmulPreferenceDestroy(preference);
     return good;
 }
 
-size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *g,
-                           const cublasLtMatmulAlgo_t *algorithm)
+/* cuBLASLt's check may refuse what its heuristics name. Only a run shows who is right. */
+static void say_refused(void)
 {
-    cublasLtMatmulHeuristicResult_t result;
-    if (cublasLtMatmulAlgoCheck(handle, g->product, g->a, g->b, g->result, g->result, algorithm,
-                                &result))
-        return SIZE_MAX;
-    return result.workspaceSize;
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        fprintf(stderr, "darknet-amp: cublasLtMatmulAlgoCheck refuses what cuBLASLt's heuristics "
+                        "name; it is tried all the same (reported once)\n");
+}
+
+size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *g,
+                           const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
+{
+    cublasLtMatmulHeuristicResult_t checked, found[LISTED] = {0};
+    if (!cublasLtMatmulAlgoCheck(handle, g->product, g->a, g->b, g->result, g->result, algorithm,
+                                 &checked))
+        return checked.workspaceSize;
+    int count = list(handle, g, workspace_limit, found, LISTED);
+    for (int i = 0; i < count; i++) {
+        bool same = !memcmp(&found[i].algo, algorithm, sizeof *algorithm);
+        if (found[i].state != CUBLAS_STATUS_SUCCESS || !same) continue;
+        say_refused();
+        return found[i].workspaceSize;
+    }
+    return SIZE_MAX;
 }
 
 void ampk_gemm_write(const cublasLtMatmulAlgo_t *algorithm, char text[AMPK_GEMM_TEXT])

@@ -157,10 +157,10 @@ void ampk_gemm_destroy(struct ampk_gemm *);
 /* The algorithms that cuBLASLt names, best guess first, at most `most`. */
 int ampk_gemm_candidates(cublasLtHandle_t, const struct ampk_gemm *, size_t workspace_limit,
                          cublasLtMatmulAlgo_t *, int most);
-/* Bytes of workspace that the algorithm wants; SIZE_MAX if this device and version cannot use it.
- */
-size_t ampk_gemm_workspace(cublasLtHandle_t, const struct ampk_gemm *,
-                           const cublasLtMatmulAlgo_t *);
+/* Bytes of workspace that the algorithm wants; SIZE_MAX if this device and version cannot use it:
+ * cuBLASLt's check refuses it, and its heuristics, with that limit, do not name it either. */
+size_t ampk_gemm_workspace(cublasLtHandle_t, const struct ampk_gemm *, const cublasLtMatmulAlgo_t *,
+                           size_t workspace_limit);
 
 /* An algorithm as text: its bytes in hex, valid for the same version of cuBLASLt. */
 enum { AMPK_GEMM_TEXT = 2 * sizeof(cublasLtMatmulAlgo_t) + 1 };

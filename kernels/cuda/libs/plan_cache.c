@@ -16,7 +16,11 @@
 #include <unistd.h>
 
 #define FIRST_LINE "darknet-amp plans, version 1"
-enum { LINE = 2048, CHECKSUM = 16 };
+enum {
+    LINE = 2048, /* bytes at most */
+    CHECKSUM = 16,
+    SLOTS = 64, /* programs that can try something at a time */
+};
 
 struct entry {
     char *key, *value;
@@ -27,6 +31,7 @@ struct ampk_plan_cache {
     struct entry *entries;
     size_t count, room;
     bool changed, unwritable;
+    int slot; /* our file of what is tried, from the first try on; else -1 */
 };
 
 /* FNV-1a. It finds damage; nobody attacks this file. */
@@ -171,6 +176,7 @@ struct ampk_plan_cache *ampk_plan_cache_open(const char *path, char *warning, si
 {
     struct ampk_plan_cache *cache = calloc(1, sizeof *cache);
     if (warning_size) warning[0] = 0;
+    if (cache) cache->slot = -1;
     if (!cache || !path) return cache;
     if (strlen(path) + 16 > sizeof cache->path) {
         snprintf(warning, warning_size, "%.60s...: too long a name; no plans are kept", path);
@@ -188,6 +194,7 @@ void ampk_plan_cache_close(struct ampk_plan_cache *cache)
         free(cache->entries[i].key);
         free(cache->entries[i].value);
     }
+    if (cache->slot >= 0) close(cache->slot);
     free(cache->entries);
     free(cache);
 }
@@ -274,4 +281,85 @@ bool ampk_plan_cache_save(struct ampk_plan_cache *cache, char *err, size_t err_s
 bool ampk_plan_cache_is_saved(const struct ampk_plan_cache *cache)
 {
     return cache->path[0] && !cache->unwritable && !cache->changed;
+}
+
+/* ---- what is tried ----
+ *
+ * Each program that tries something has a slot, a file of one line as the file of plans has it,
+ * without a value, or empty. It locks the file as long as it lives. What stands in a slot that
+ * nobody locks is of a program that has ended. Nothing is synced: it must outlive a program, not
+ * the machine. */
+
+/* -1: no such file; -2: another program has locked it, or files cannot be locked here. */
+static int open_slot(const struct ampk_plan_cache *cache, int slot, int flags)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s.trying.%d", cache->path, slot);
+    int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
+    if (fd < 0) return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+    close(fd);
+    return -2;
+}
+
+/* The key in a slot, in `line`; NULL: none, or damaged. */
+static const char *read_slot(int fd, char line[LINE])
+{
+    char *key, *value;
+    ssize_t n = pread(fd, line, LINE - 1, 0);
+    line[n > 0 ? n : 0] = 0;
+    return split(line, &key, &value) ? key : NULL;
+}
+
+static void clear_slot(int fd)
+{
+    if (ftruncate(fd, 0)) return; /* then it is found once more */
+}
+
+/* Only an empty slot is taken: what a program that has ended left in one is for
+ * ampk_plan_cache_take_up. */
+static void take_slot(struct ampk_plan_cache *cache)
+{
+    char line[LINE];
+    bool possible = make_folders(cache->path);
+    for (int i = 0; possible && cache->slot < 0 && i < SLOTS; i++) {
+        int fd = open_slot(cache, i, O_CREAT);
+        possible = fd != -1;
+        if (fd < 0) continue;
+        if (read_slot(fd, line))
+            close(fd);
+        else
+            cache->slot = fd;
+    }
+}
+
+void ampk_plan_cache_try(struct ampk_plan_cache *cache, const char *key)
+{
+    char text[LINE - CHECKSUM - 1], line[LINE];
+    if (!cache->path[0] || cache->unwritable) return;
+    if (cache->slot < 0 && key) take_slot(cache);
+    if (cache->slot < 0) return;
+    clear_slot(cache->slot);
+    if (!key || strlen(key) + 2 > sizeof text) return;
+    snprintf(text, sizeof text, "%s\t", key);
+    int n = snprintf(line, sizeof line, "%016llx\t%s", (unsigned long long)checksum(text), text);
+    if (pwrite(cache->slot, line, (size_t)n, 0) != n) clear_slot(cache->slot);
+}
+
+int ampk_plan_cache_take_up(struct ampk_plan_cache *cache, const char *value, char *first,
+                            size_t first_size)
+{
+    char line[LINE], err[PATH_MAX + 200];
+    int found = 0, fd = 0;
+    for (int i = 0; cache->path[0] && fd != -1 && i < SLOTS; i++) {
+        fd = open_slot(cache, i, 0);
+        const char *key = fd >= 0 ? read_slot(fd, line) : NULL;
+        const char *known = key ? ampk_plan_cache_find(cache, key) : NULL;
+        bool is_new = key && !(known && !strcmp(known, value));
+        if (is_new) ampk_plan_cache_add(cache, key, value);
+        if (is_new && !found++) snprintf(first, first_size, "%s", key);
+        if (key && ampk_plan_cache_save(cache, err, sizeof err)) clear_slot(fd);
+        if (fd >= 0) close(fd);
+    }
+    return found;
 }

@@ -36,4 +36,17 @@ bool ampk_plan_cache_save(struct ampk_plan_cache *, char *err, size_t err_size);
 /* Whether the file has all entries of this cache. */
 bool ampk_plan_cache_is_saved(const struct ampk_plan_cache *);
 
+/* ---- what is tried ----
+ * A program writes down what it tries, before it does, in a file beside the plans (PATH.trying.N).
+ * If it never comes back, because the device hangs or somebody ends the program, the next one finds
+ * the key there. */
+
+/* The key of what is tried from now on; NULL: nothing. Does nothing where files cannot be locked,
+ * for then it is not known which programs still run. */
+void ampk_plan_cache_try(struct ampk_plan_cache *, const char *key);
+/* Saves this value for every key that a program tried when it ended. Returns how many there were,
+ * without those that have this value already; `first`: the first one's key. */
+int ampk_plan_cache_take_up(struct ampk_plan_cache *, const char *value, char *first,
+                            size_t first_size);
+
 #endif

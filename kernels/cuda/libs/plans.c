@@ -40,26 +40,19 @@ static bool is_kept_as_none(const struct ampk_tc *tc, const struct ampk_tc_plan 
     return value && !strcmp(value, AMPK_TC_NONE);
 }
 
-/* Sets up the engine that the file names. False if there is none, it is damaged, it has faulted
+/* Sets up the engine that the file names. False if there is none, it is damaged, it is left out
  * since, or this library refuses it now: then the caller chooses anew. */
 static bool choose_as_kept(struct ampk_tc *tc, struct ampk_tc_plan *plan)
 {
     const char *value = ampk_plan_cache_find(tc->cache, plan->key);
-    struct ampk_cudnn_choice choice;
-    cublasLtMatmulAlgo_t algorithm;
-    size_t limit = ampk_tc_workspace_limit(tc, &plan->problem);
-    char why[400], key[AMPK_TC_CHOICE_KEY];
+    char key[AMPK_TC_CHOICE_KEY];
     float ms = 0;
     int at = 0;
-    bool chosen = false;
     if (!value || sscanf(value, "%f %n", &ms, &at) != 1 || !at) return false;
     ampk_tc_name_choice(plan, value + at, key);
-    if (ampk_tc_has_faulted(tc, key)) return false;
-    if (!strncmp(value + at, "gemm ", 5) && ampk_gemm_read(value + at + 5, &algorithm))
-        chosen = ampk_tc_set_gemm(tc, &plan->problem, &plan->engine, &algorithm, limit);
-    else if (!strncmp(value + at, "cudnn ", 6) && ampk_cudnn_choice_read(value + at + 6, &choice))
-        chosen =
-            ampk_tc_set_cudnn(tc, &plan->problem, &plan->engine, &choice, limit, why, sizeof why);
+    if (ampk_tc_is_left_out(tc, key)) return false;
+    bool chosen = ampk_tc_set_choice(tc, &plan->problem, &plan->engine, value + at,
+                                     ampk_tc_workspace_limit(tc, &plan->problem));
     if (chosen) plan->engine.ms = ms;
     return chosen;
 }
@@ -180,6 +173,7 @@ struct ampk_tc *ampk_tc_create(const struct ampk_rt_device *device,
         return NULL;
     }
     ampk_tc_say(warning);
+    ampk_tc_take_up_trials(tc);
     tc->settings = *settings;
     tc->cudnn.compute_capability = device->compute_capability;
     compare_versions();

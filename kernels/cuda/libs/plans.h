@@ -5,7 +5,8 @@
  *  engine     one engine of a library: set up, run, named
  *  bench      operands and memory to run engines on, and the clock; messages, and faults kept for
  *             the next run
- *  choose     the fastest engine for a problem; or the first guess, where nothing is timed
+ *  verify     the fastest engine that is right, of those that were timed
+ *  choose     times the engines for a problem; or takes the first guess, where nothing is timed
  *  plans      a plan for each problem, as kept or chosen
  *  contest    two ways to use plans, timed against each other; and that for gradients
  *             one after the other, or beside each other
@@ -29,9 +30,11 @@ enum {
 /* A value in the cache: nothing can compute this problem. Kept only for problems with sums,
  * because a convolution can do without them. */
 static const char AMPK_TC_NONE[] = "none";
-/* A value in the cache: this made the device fault. Kept for choices of a plan, and for contests.
- */
+/* A value in the cache: this made the device fault, or hang. Kept for choices of a plan, and for
+ * contests. */
 static const char AMPK_TC_FAULTED[] = "faulted";
+/* A value in the cache: this gave other results than others. Kept for choices of a plan. */
+static const char AMPK_TC_WRONG[] = "wrong";
 
 struct ampk_tc {
     struct ampk_cudnn_device cudnn;
@@ -43,7 +46,7 @@ struct ampk_tc {
     /* The key of what the device tries out at the moment. NULL: nothing that a later run could
      * leave out. */
     const char *trying;
-    bool said_timing, said_wrong, said_faulted;
+    bool said_timing, said_wrong, said_left_out, said_unverified;
     int clearings; /* how often to clear memory before a timed run; 0: not warm yet */
 };
 
@@ -79,6 +82,9 @@ bool ampk_tc_set_cudnn(struct ampk_tc *, const struct ampk_tc_problem *, struct 
                        size_t why_size);
 bool ampk_tc_set_gemm(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_engine *,
                       const cublasLtMatmulAlgo_t *, size_t workspace_limit);
+/* The same with the choice that a value in the cache names. False also if it names none. */
+bool ampk_tc_set_choice(struct ampk_tc *, const struct ampk_tc_problem *, struct ampk_tc_engine *,
+                        const char *choice, size_t workspace_limit);
 void ampk_tc_clear_engine(struct ampk_tc_engine *);
 /* cuBLASLt's algorithms, best guess first; 0 with the reason where it has none. */
 int ampk_tc_list_gemms(struct ampk_tc *, const struct ampk_tc_problem *, size_t workspace_limit,
@@ -104,9 +110,14 @@ bool ampk_tc_run_engine(struct ampk_tc *, const struct ampk_tc_engine *, const v
 void ampk_tc_say(const char *text);
 void ampk_tc_say_timing(struct ampk_tc *);
 void ampk_tc_save_cache(struct ampk_tc *);
-/* Whether the device faulted while it tried this in an earlier run of the program. If so, says it.
- */
-bool ampk_tc_has_faulted(struct ampk_tc *, const char *key);
+/* Writes down what the device is given from now on, before it is: a device that hangs lets nobody
+ * write it later. key NULL: nothing that a later run could leave out. */
+void ampk_tc_try(struct ampk_tc *, const char *key);
+/* Leaves out what programs tried when they ended, and says so. */
+void ampk_tc_take_up_trials(struct ampk_tc *);
+/* Whether this made the device fault in an earlier run of the program, or was wrong. If so, says
+ * it. */
+bool ampk_tc_is_left_out(struct ampk_tc *, const char *key);
 
 /* ---- bench.c: operands, result and workspace of a problem's size, on which its plans are timed,
  * and the clock ---- */
@@ -153,11 +164,33 @@ float ampk_tc_bench_stop(struct ampk_tc_bench *); /* milliseconds */
 /* Reads n numbers from the device, once everything before is done; returns `to`. */
 const float *ampk_tc_bench_read(struct ampk_tc_bench *, const float *from, size_t n, float *to);
 
+/* ---- verify.c ---- */
+
+/* An engine that was timed. */
+struct ampk_tc_trial {
+    float ms;
+    bool named; /* by a library; else the search found it */
+    bool wrong;
+    char choice[AMPK_TC_CHOICE]; /* as values in the cache have it */
+};
+
+/* All that were, for one problem. */
+struct ampk_tc_trials {
+    struct ampk_tc_trial *list;
+    int count;
+    float best;     /* milliseconds; 0: none yet */
+    bool searching; /* what is timed from now on is found, not named */
+};
+
+/* Puts the fastest that is right into plan->engine, and into the cache. Leaves the engine empty
+ * where none is. */
+void ampk_tc_take_right(struct ampk_tc_bench *, struct ampk_tc_plan *, struct ampk_tc_trials *);
+
 /* ---- choose.c ---- */
 
-/* Finds the fastest engine of all that can compute the problem, and puts it into plan->engine and
- * the cache. False where timing is not wanted, there is no memory for it, or nothing can compute
- * it. */
+/* Finds the fastest right engine of all that can compute the problem, and puts it into
+ * plan->engine and the cache. False where timing is not wanted, there is no memory for it, or
+ * nothing can compute it. */
 bool ampk_tc_choose_by_time(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_stream, char *why,
                             size_t why_size);
 /* Finds the first engine that the libraries expect to be fast and that runs, if there is memory to
@@ -169,13 +202,13 @@ bool ampk_tc_choose_by_guess(struct ampk_tc *, struct ampk_tc_plan *, ampk_rt_st
  *
  * Times both in turns, once, keeps the answer in the file of plans, and says which way to take. */
 
-enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_WRONG, AMPK_TC_RIGHT };
+enum ampk_tc_verdict { AMPK_TC_CANNOT_RUN, AMPK_TC_IS_WRONG, AMPK_TC_IS_RIGHT };
 
 /* The usual way and another, which must be right and win by a margin (contest.c). */
 struct ampk_tc_ways {
     const char *usual, *other;                  /* their names in the file */
     bool (*begin)(void *bench);                 /* false: no memory */
-    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results; NULL: need no check */
+    enum ampk_tc_verdict (*check)(void *bench); /* the other way's results */
     float (*time)(void *bench, bool other);     /* milliseconds; 0: it cannot run */
     void (*end)(void *bench);
 };

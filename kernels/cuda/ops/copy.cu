@@ -24,8 +24,8 @@ struct extent {
 /* dst (+)= src, N elements at once. Indices are split by multiplication (ampk_divisor). */
 template <int N, typename D, typename S>
 static __global__ void __launch_bounds__(THREADS)
-    copy_rows(const side<D> dst, const side<const S> src, const struct extent e, bool accumulate,
-              uint32_t *amax)
+    ampk_copy_rows(const side<D> dst, const side<const S> src, const struct extent e,
+                   bool accumulate, uint32_t *amax)
 {
     uint32_t largest = 0;
     for (uint32_t i = ampk_first(); i < e.count; i += ampk_stride()) {
@@ -68,8 +68,8 @@ struct matrix {
  * neither the threads of a column nor those of a row meet in one bank. */
 template <typename D, typename S>
 static __global__ void __launch_bounds__(THREADS)
-    transpose(D *__restrict__ dst, size_t dst_stride, const S *__restrict__ src, size_t src_stride,
-              const struct matrix m, bool accumulate, uint32_t *amax)
+    ampk_transpose(D *__restrict__ dst, size_t dst_stride, const S *__restrict__ src,
+                   size_t src_stride, const struct matrix m, bool accumulate, uint32_t *amax)
 {
     AMPK_SHARED_MEMORY(float, tile);
     const uint32_t height = 1u << m.tile.row_places, width = 1u << m.tile.column_places;
@@ -119,8 +119,8 @@ struct regroup_shape {
 
 template <typename D, typename S>
 static __global__ void __launch_bounds__(THREADS)
-    regroup(D *__restrict__ dst, size_t dst_stride, const S *__restrict__ src, size_t src_stride,
-            const struct regroup_shape s, bool accumulate, uint32_t *amax)
+    ampk_regroup(D *__restrict__ dst, size_t dst_stride, const S *__restrict__ src,
+                 size_t src_stride, const struct regroup_shape s, bool accumulate, uint32_t *amax)
 {
     uint32_t largest = 0;
     for (uint32_t i = ampk_first(); i < s.count; i += ampk_stride()) {
@@ -158,8 +158,8 @@ static void launch_rows(struct ampk_context *ctx, const side<D> &dst, const side
 {
     const struct extent e = {ampk_divide_by((uint32_t)(length / N)), ampk_divide_by((uint32_t)rows),
                              (uint32_t)(images * rows * (length / N))};
-    AMPK_LAUNCH((copy_rows<N, D, S>), ampk_cuda_blocks(ctx, e.count, THREADS, THREADS), THREADS, 0,
-                ctx->stream, dst, src, e, accumulate, amax);
+    AMPK_LAUNCH((ampk_copy_rows<N, D, S>), ampk_cuda_blocks(ctx, e.count, THREADS, THREADS),
+                THREADS, 0, ctx->stream, dst, src, e, accumulate, amax);
 }
 
 template <typename T>
@@ -254,7 +254,7 @@ static void transpose_as(struct ampk_context *ctx, const struct ampk_tensor *src
     const int group = images_at_once((size_t)m.down * m.across);
     for (int first = 0; first < src->n; first += group) {
         const int count = src->n - first < group ? src->n - first : group;
-        AMPK_LAUNCH((transpose<D, S>), count * m.down * m.across, THREADS, shared, ctx->stream,
+        AMPK_LAUNCH((ampk_transpose<D, S>), count * m.down * m.across, THREADS, shared, ctx->stream,
                     image_of<D>(dst, first), dst->image_stride, image_of<const S>(src, first),
                     src->image_stride, m, accumulate, amax);
     }
@@ -286,8 +286,8 @@ static void regroup_as(struct ampk_context *ctx, const struct ampk_tensor *src,
     const int group = images_at_once(size);
     for (int first = 0; first < src->n; first += group) {
         s.count = size * (src->n - first < group ? src->n - first : group);
-        AMPK_LAUNCH((regroup<D, S>), ampk_cuda_blocks(ctx, s.count, THREADS, THREADS), THREADS, 0,
-                    ctx->stream, image_of<D>(dst, first), dst->image_stride,
+        AMPK_LAUNCH((ampk_regroup<D, S>), ampk_cuda_blocks(ctx, s.count, THREADS, THREADS), THREADS,
+                    0, ctx->stream, image_of<D>(dst, first), dst->image_stride,
                     image_of<const S>(src, first), src->image_stride, s, accumulate, amax);
     }
 }

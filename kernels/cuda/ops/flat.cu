@@ -15,7 +15,7 @@ static const int THREADS = 256;
 
 template <int N>
 static __global__ void __launch_bounds__(THREADS)
-    find_amax(const float *__restrict__ x, size_t n, uint32_t *amax)
+    ampk_find_amax(const float *__restrict__ x, size_t n, uint32_t *amax)
 {
     uint32_t largest = 0;
     for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <int N>
-static __global__ void __launch_bounds__(THREADS) scale_by(float *x, size_t n, float factor)
+static __global__ void __launch_bounds__(THREADS) ampk_scale_by(float *x, size_t n, float factor)
 {
     for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
         if (n - i >= N) {
@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(THREADS) scale_by(float *x, size_t n, f
 
 template <int N>
 static __global__ void __launch_bounds__(THREADS)
-    accumulate_to(const float *__restrict__ g, size_t n, float factor, float *__restrict__ sum)
+    ampk_accumulate_to(const float *__restrict__ g, size_t n, float factor, float *__restrict__ sum)
 {
     for (size_t i = ampk_first() * N; i < n; i += ampk_stride() * N) {
         if (n - i >= N) {
@@ -89,18 +89,18 @@ extern "C" void ampk_cuda_amax(struct ampk_context *ctx, const float *x, size_t 
 {
     if (!n || !amax) return;
     if (is_wide(x))
-        AMPK_LAUNCH(find_amax<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, x, n, amax);
+        AMPK_LAUNCH(ampk_find_amax<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, x, n, amax);
     else
-        AMPK_LAUNCH(find_amax<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, x, n, amax);
+        AMPK_LAUNCH(ampk_find_amax<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, x, n, amax);
 }
 
 extern "C" void ampk_cuda_scale(struct ampk_context *ctx, float *x, size_t n, float factor)
 {
     if (!n) return;
     if (is_wide(x))
-        AMPK_LAUNCH(scale_by<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, x, n, factor);
+        AMPK_LAUNCH(ampk_scale_by<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, x, n, factor);
     else
-        AMPK_LAUNCH(scale_by<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, x, n, factor);
+        AMPK_LAUNCH(ampk_scale_by<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, x, n, factor);
 }
 
 extern "C" void ampk_cuda_accumulate(struct ampk_context *ctx, const float *g, size_t n,
@@ -108,11 +108,11 @@ extern "C" void ampk_cuda_accumulate(struct ampk_context *ctx, const float *g, s
 {
     if (!n) return;
     if (is_wide(g) && is_wide(sum))
-        AMPK_LAUNCH(accumulate_to<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, g, n, factor,
-                    sum);
+        AMPK_LAUNCH(ampk_accumulate_to<4>, blocks_for(ctx, n, 4), THREADS, 0, ctx->stream, g, n,
+                    factor, sum);
     else
-        AMPK_LAUNCH(accumulate_to<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, g, n, factor,
-                    sum);
+        AMPK_LAUNCH(ampk_accumulate_to<1>, blocks_for(ctx, n, 1), THREADS, 0, ctx->stream, g, n,
+                    factor, sum);
 }
 
 /* ---- lists ---- */
@@ -242,8 +242,8 @@ extern "C" void ampk_cuda_update_adam(struct ampk_context *ctx, const struct amp
 /* Counts are whole numbers, so atomics give the same result in any order. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    look(const T *__restrict__ x, size_t images, size_t size, size_t stride, unsigned c,
-         unsigned pitch, uint32_t *amax, uint32_t *zeros)
+    ampk_look(const T *__restrict__ x, size_t images, size_t size, size_t stride, unsigned c,
+              unsigned pitch, uint32_t *amax, uint32_t *zeros)
 {
     uint32_t largest = 0, count = 0;
     for (size_t i = ampk_first(); i < images * size; i += ampk_stride()) {
@@ -266,16 +266,16 @@ extern "C" void ampk_cuda_inspect(struct ampk_context *ctx, const struct ampk_te
     if (!images || !size) return;
     unsigned blocks = ampk_cuda_blocks(ctx, images * size, THREADS * 8, THREADS);
     AMPK_WITH_TYPE(x->dtype, T,
-                   AMPK_LAUNCH(look<T>, blocks, THREADS, 0, ctx->stream, (const T *)x->data, images,
-                               size, x->image_stride, (unsigned)x->c, (unsigned)ampk_pitch(x), amax,
-                               zeros));
+                   AMPK_LAUNCH(ampk_look<T>, blocks, THREADS, 0, ctx->stream, (const T *)x->data,
+                               images, size, x->image_stride, (unsigned)x->c,
+                               (unsigned)ampk_pitch(x), amax, zeros));
 }
 
 /* ---- sum of squares: n alone decides how it is split, and the parts are added in a fixed order
  * ---- */
 
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    square(const float *__restrict__ x, size_t n, float *parts)
+    ampk_square(const float *__restrict__ x, size_t n, float *parts)
 {
     float sum = 0;
     for (size_t i = ampk_first(); i < n; i += ampk_stride())
@@ -285,7 +285,7 @@ static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
 }
 
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    add_parts(const float *parts, unsigned count, float *sum)
+    ampk_add_squares(const float *parts, unsigned count, float *sum)
 {
     float all = ampk_block_sum(threadIdx.x < count ? parts[threadIdx.x] : 0.f);
     if (threadIdx.x == 0) *sum = all;
@@ -296,6 +296,6 @@ extern "C" void ampk_cuda_sum_squares(struct ampk_context *ctx, const float *x, 
 {
     unsigned count = ampk_loss_parts(n); /* at most AMPK_LOSS_THREADS */
     float *parts = (float *)ampk_cuda_work(ctx, count * sizeof *parts);
-    AMPK_LAUNCH(square, count, AMPK_LOSS_THREADS, 0, ctx->stream, x, n, parts);
-    AMPK_LAUNCH(add_parts, 1, AMPK_LOSS_THREADS, 0, ctx->stream, parts, count, sum);
+    AMPK_LAUNCH(ampk_square, count, AMPK_LOSS_THREADS, 0, ctx->stream, x, n, parts);
+    AMPK_LAUNCH(ampk_add_squares, 1, AMPK_LOSS_THREADS, 0, ctx->stream, parts, count, sum);
 }

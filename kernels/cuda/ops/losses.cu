@@ -227,8 +227,8 @@ extern "C" void ampk_cuda_cost_loss(struct ampk_context *ctx, const struct ampk_
 /* ---- backward ---- */
 
 static __global__ void __launch_bounds__(AMPK_LOSS_THREADS)
-    pass_delta(const float *__restrict__ delta, size_t n, float scale, float *__restrict__ dx,
-               bool accumulate, uint32_t *amax)
+    ampk_pass_delta(const float *__restrict__ delta, size_t n, float scale, float *__restrict__ dx,
+                    bool accumulate, uint32_t *amax)
 {
     uint32_t largest = 0;
     for (size_t i = ampk_first(); i < n; i += ampk_stride()) {
@@ -245,6 +245,6 @@ extern "C" void ampk_cuda_loss_backward(struct ampk_context *ctx, const float *d
                                         float scale, float *dx, bool accumulate, uint32_t *amax)
 {
     unsigned blocks = ampk_cuda_blocks(ctx, n, AMPK_LOSS_THREADS, AMPK_LOSS_THREADS);
-    AMPK_LAUNCH(pass_delta, blocks, AMPK_LOSS_THREADS, 0, ctx->stream, delta, n, scale, dx,
+    AMPK_LAUNCH(ampk_pass_delta, blocks, AMPK_LOSS_THREADS, 0, ctx->stream, delta, n, scale, dx,
                 accumulate, amax);
 }

@@ -89,20 +89,148 @@ AMP_TEST(settings_that_give_other_results_are_not_used)
 {
     begin_search();
     stub.wrong_from = 3;
-    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.5f, NULL) > 0); /* the fastest right one's */
     stub.wrong_from = 0;
-    CHECK_INT(check_choice(forward(3, AMPK_FP16), 2, NULL), 0); /* from the file */
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 1.5f, NULL), 0); /* from the file */
     end();
 }
 
-AMP_TEST(without_memory_for_two_results_there_is_no_search)
+/* A setting that is found must be 1 % faster than what is named. */
+AMP_TEST(a_setting_that_hardly_pays_is_not_used)
 {
     begin_search();
+    stub.settings[1] = .995f, stub.settings[2] = 0;
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+/* ---- results ---- */
+
+/* Whether the file has the key's end with the value. */
+static bool is_kept(const char *key_end, const char *value)
+{
+    char line[2048], wanted[300];
+    bool found = false;
+    FILE *f = fopen(cache, "r");
+    REQUIRE(f != NULL);
+    snprintf(wanted, sizeof wanted, "%s\t%s\n", key_end, value);
+    while (fgets(line, sizeof line, f))
+        found |= strstr(line, wanted) != NULL;
+    fclose(f);
+    return found;
+}
+
+/* Four engines, the first three with a rival behind them. */
+static void begin_engines(void)
+{
+    begin();
+    stub.cudnn[1] = 1, stub.cudnn[2] = 2, stub.cudnn[3] = 3, stub.cudnn[4] = 4;
+}
+
+AMP_TEST(the_fastest_is_compared_with_another_engine_in_three_runs)
+{
+    begin();
+    stub.cudnn[1] = 1;
+    int alone = check_choice(forward(3, AMPK_FP16), 1, NULL);
+    CHECK_INT(alone, 6 + 2); /* once to load, timed, twice for the same bits */
+    end();
+    begin();
+    stub.cudnn[1] = 1, stub.cudnn[2] = 1;
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 1, NULL), 2 * 6 + 3);
+    end();
+}
+
+static void plan_3x3(void)
+{
+    check_choice(forward(3, AMPK_FP16), 2, NULL);
+}
+
+/* Two of three decide; the others are not asked. */
+AMP_TEST(a_fast_engine_that_is_wrong_is_named_and_left_out)
+{
+    static const char words[] = "cudnn 1=0: wrong results on this GPU: disabled";
+    char said[4000];
+    begin_engines();
+    stub.wrong = 1 << 1;
+    CHECK_INT(hear(plan_3x3, said), 0);
+    CHECK(strstr(said, words) != NULL);
+    CHECK(is_kept("groups 1; cudnn 1=0", "wrong"));
+    CHECK(is_kept("groups 1", "2 cudnn 2=0"));
+    CHECK_INT(hear(plan_3x3, said), 0); /* from the file */
+    CHECK_STR(said, "");
+    stub.cudnn[2] = -1; /* so that it is timed again: it stays left out */
+    CHECK_INT(check_choice(forward(3, AMPK_FP16), 3, NULL), 6 + 3 + 3); /* 4 is hopeless */
+    end();
+}
+
+AMP_TEST(a_slower_engine_that_is_wrong_costs_the_fastest_nothing)
+{
+    begin_engines();
+    stub.wrong = 1 << 2;
+    CHECK(check_choice(forward(3, AMPK_FP16), 1, NULL) > 0);
+    CHECK(is_kept("groups 1; cudnn 2=0", "wrong") && is_kept("groups 1", "1 cudnn 1=0"));
+    end();
+}
+
+AMP_TEST(of_two_engines_that_disagree_the_slower_one_is_taken)
+{
+    begin();
+    stub.cudnn[1] = 1, stub.cudnn[2] = 2, stub.wrong = 1 << 1;
+    CHECK(check_choice(forward(3, AMPK_FP16), 2, NULL) > 0);
+    end();
+}
+
+AMP_TEST(an_engine_that_gives_other_bits_each_time_is_left_out)
+{
+    begin_engines();
+    stub.restless = 1 << 1 | 1 << 2;
+    CHECK(check_choice(forward(3, AMPK_FP16), 3, NULL) > 0);
+    CHECK(is_kept("groups 1; cudnn 1=0", "wrong") && is_kept("groups 1; cudnn 2=0", "wrong"));
+    end();
+    begin();
+    stub.cudnn[1] = 1, stub.restless = 1 << 1; /* there is no other */
+    check_choice(forward(3, AMPK_FP16), -1, NULL);
+    end();
+}
+
+/* FP32 results are cuBLASLt's alone: its algorithms check each other. */
+AMP_TEST(algorithms_of_cublaslt_are_compared_too)
+{
+    begin();
+    stub.gemm[1] = 1, stub.gemm[2] = 2, stub.gemm[3] = 3, stub.wrong_gemms = 1 << 1;
+    CHECK(check_choice(forward(1, AMPK_FP32), 2, NULL) > 0);
+    CHECK(is_kept("groups 1; gemm 1", "wrong"));
+    stub.cudnn[4] = .5f; /* and are compared with cuDNN's engines */
+    CHECK(check_choice(forward(1, AMPK_FP16), .5f, NULL) > 0);
+    CHECK(is_kept("groups 1; gemm 1", "wrong"));
+    end();
+}
+
+/* Two right ones may differ where the operands lie at the activation's turn (contest_sums.c). */
+AMP_TEST(gradients_with_sums_are_compared_in_their_contest_alone)
+{
+    begin();
+    struct ampk_conv_shape s = {4, CHANNELS,          9,     9,    FILTERS, 3, 3, 1, 0,
+                                1, AMPK_COMPUTE_FP16, false, false};
+    struct ampk_tc_problem p = ampk_conv_problem(&s, AMPK_TC_DATA, AMPK_FP16, false);
+    p.sums = true, p.slope = .1f;
+    stub.summed[1] = 1, stub.summed[2] = 2, stub.wrong = 1 << 2;
+    CHECK_INT(check_choice(p, 1, NULL), 6 + 3 + 2); /* the other is hopeless */
+    end();
+}
+
+AMP_TEST(what_cannot_be_compared_for_want_of_memory_is_taken_but_not_kept)
+{
+    char said[4000];
+    begin_engines();
     struct ampk_tc_problem p = forward(3, AMPK_FP16);
-    stub.limit = 256; /* of workspace: less than the second result */
-    stub.workspace = 0;
-    stub.largest = (size_t)p.n * 7 * 7 * p.k * 2;
+    stub.limit = 256, stub.workspace = 0, stub.largest = (size_t)p.n * 7 * 7 * p.k * 2;
+    stub.cudnn[1] = 2, stub.cudnn[2] = 3;
+    CHECK_INT(hear(plan_3x3, said), 0);
+    CHECK(strstr(said, "is taken unchecked") != NULL);
+    stub.largest = 0;
     CHECK(check_choice(p, 2, NULL) > 0);
+    CHECK_INT(check_choice(p, 2, NULL), 0);
     end();
 }
 

@@ -12,6 +12,11 @@ static void plan_1x1(void)
     check_choice(forward(1, AMPK_FP16), 0, NULL);
 }
 
+static void plan_guess(void)
+{
+    check_engine(forward(3, AMPK_FP16), 6);
+}
+
 static const char KEY_3X3[] = "forward fp16 to fp16; 4x8x9x9 by 16 of 3x3 stride 1 pad 0 groups 1";
 
 AMP_TEST(an_engine_that_makes_the_device_fault_is_left_out_from_the_next_start_on)
@@ -55,11 +60,39 @@ AMP_TEST(settings_that_make_the_device_fault_are_left_out)
     CHECK(check_choice(forward(3, AMPK_FP16), 1.5f, NULL) > 0);
     end();
     begin_search();
-    stub.fault_run = last; /* the named way's */
-    check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 2=0)");
+    stub.fault_run = last; /* the other engine's */
+    check_fault(plan_3x3, "cuDNN's engine", "; searched; cudnn 1=0)");
     stub.fault_run = 0;
-    CHECK(check_choice(forward(3, AMPK_FP16), 2.5f * .625f, NULL) > 0);
+    CHECK(check_choice(forward(3, AMPK_FP16), 1.25f, NULL) > 0);
     end();
+}
+
+/* A program that is ended while the device runs this engine for the first time, and never comes
+ * back from it. */
+static void hang(void)
+{
+    stub.hangs = true;
+    plan_3x3();
+}
+
+AMP_TEST(an_engine_that_hangs_is_left_out_from_the_next_start_on)
+{
+    static const char words[] = "; cudnn 5=0: an earlier program ended while it tried this";
+    for (int i = 0; i < 2; i++) {
+        char said[4000];
+        begin();
+        stub.cudnn[1] = 2, stub.cudnn[5] = 1, stub.cudnn[6] = 3, stub.faults = 5;
+        stub.untimed = i > 0; /* a guess */
+        if (i) stub.cudnn[1] = 0;
+        int status = hear(hang, said);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        stub.faults = 0;
+        CHECK_INT(hear(i ? plan_guess : plan_3x3, said), 0);
+        const char *first = strstr(said, words);
+        CHECK(first && !strstr(first + 1, words));
+        check_engine(forward(3, AMPK_FP16), i ? 6 : 1);
+        end();
+    }
 }
 
 /* As two programs that ended by it leave them. */

@@ -102,6 +102,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     memset(results, 0, (size_t)wanted * sizeof *results);
     for (int i = 0; i < 3; i++)
         results[i].algo.data[0] = (uint64_t)i + 0x1234;
+    for (int i = 0; i < 3; i++)
+        results[i].workspaceSize = 600 + (size_t)i;
     results[1].state = CUBLAS_STATUS_NOT_SUPPORTED;
     *found = 3;
     return CUBLAS_STATUS_SUCCESS;
@@ -200,8 +202,15 @@ static void check_problem(const struct ampk_tc_problem *p)
     struct ampk_gemm *gemm = ampk_gemm_create(p, why, sizeof why);
     REQUIRE(gemm != NULL);
     CHECK_INT(ampk_gemm_candidates(NULL, gemm, 1000, algorithms, 8), 2);
-    CHECK_INT(ampk_gemm_workspace(NULL, gemm, &algorithms[0]), 500);
-    CHECK(ampk_gemm_workspace(NULL, gemm, &algorithms[1]) == SIZE_MAX);
+    CHECK_INT(ampk_gemm_workspace(NULL, gemm, &algorithms[0], 1000), 500);
+    /* The check refuses all but the first; the third is named. */
+    CHECK_INT(ampk_gemm_workspace(NULL, gemm, &algorithms[1], 1000), 602);
+    cublasLtMatmulAlgo_t other = algorithms[1];
+    for (int i = -1; i < 2;
+         i += 2) { /* the second one, which is not supported, and an unknown one */
+        other.data[0] = algorithms[1].data[0] + (uint64_t)i;
+        CHECK(ampk_gemm_workspace(NULL, gemm, &other, 1000) == SIZE_MAX);
+    }
     ampk_gemm_write(&algorithms[0], text);
     CHECK(ampk_gemm_read(text, &read) && !memcmp(&read, &algorithms[0], sizeof read));
     fill(result);

@@ -42,6 +42,7 @@ static struct stub {
      * kernel that takes sums, in what is beside, or in the run of this number; 0: in none. */
     int faults, fault_setting, gemm_faults, fault_run;
     bool kernel_faults, side_faults;
+    bool hangs;                       /* and somebody kills the program */
     bool fault_refuses, dead_refuses; /* the run that faults is refused, those after it */
     unsigned stuck, stuck_gemms;      /* bits: of engines whose plans refuse to run */
     /* An engine's settings, by 1 apart: a run takes so many times as long; 0: refused. Without a
@@ -49,12 +50,16 @@ static struct stub {
     float settings[SETTINGS];
     bool older_cuda; /* is what cuDNN is made for */
     int wrong_from;  /* these and later settings give other results; 0: none does */
+    /* Bits: engines and algorithms that give other results, all the same ones; engines that give
+     * other results each time. */
+    unsigned wrong, wrong_gemms, restless;
+    int mixed_up; /* of the runs on another stream this one, and every so many later, is wrong */
 } stub;
 
 /* Clocks: the host's, and when the device has done what a stream was given. */
 static float host, device[2];
 static int runs, live, allocated; /* plans run; descriptors and memory: not freed, ever taken */
-static int timings;
+static int timings, beside;
 static bool faulted;
 static const ampk_rt_stream side = (ampk_rt_stream)&device[1]; /* the other one is NULL */
 
@@ -115,7 +120,7 @@ float ampk_rt_event_ms(ampk_rt_event from, ampk_rt_event to)
 
 void ampk_rt_zero(void *memory, size_t bytes, ampk_rt_stream stream)
 {
-    (void)memory, (void)bytes;
+    if (bytes < 1000) memset(memory, 0, bytes); /* not all of a workspace, each time */
     work(stream, 100);
 }
 
@@ -146,10 +151,12 @@ bool ampk_rt_spoil_recording(const char *why)
 
 void ampk_conv_fill(ampk_rt_stream stream, void *data, enum ampk_dtype dtype, size_t n, float mean)
 {
-    (void)stream, (void)data, (void)dtype, (void)n, (void)mean;
+    (void)stream, (void)dtype, (void)mean;
+    CHECK(n * ampk_dtype_bytes(dtype) >= sizeof(float));
+    *(float *)data = -1;
 }
 
-/* Of what convolve leaves. */
+/* Of what convolve leaves. NaN: nothing was written. */
 void ampk_conv_compare(ampk_rt_stream stream, const void *a, const void *b, enum ampk_dtype dtype,
                        size_t bytes, uint32_t words[2])
 {
@@ -164,7 +171,9 @@ static bool can_start(ampk_rt_stream stream, bool faults, bool stuck)
 {
     bool dead = faulted;
     runs++;
-    faulted |= faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    bool does = faults || (stub.side_faults && stream == side) || runs == stub.fault_run;
+    if (does && stub.hangs) raise(SIGKILL);
+    faulted |= does;
     return !stuck && !(dead && stub.dead_refuses) && !(faulted && stub.fault_refuses);
 }
 
@@ -456,6 +465,10 @@ bool ampk_cudnn_plan_run(const struct ampk_cudnn_device *device, const struct am
     if (!can_start(of_cudnn, faults, stub.stuck & 1u << engine)) return false;
     convolve(plan->pass == AMPK_TC_DATA, result, plan->channels && sums ? sums->sums : NULL);
     if (result && stub.wrong_from && setting >= stub.wrong_from) *(float *)result *= 1.5f;
+    if (result && stub.wrong & 1u << engine) *(float *)result *= 2;
+    if (result && stub.restless & 1u << engine) *(float *)result += (float)runs * 0x1p-20f;
+    if (result && of_cudnn == side && stub.mixed_up && ++beside % stub.mixed_up == 0)
+        *(float *)result += 1;
     float ms = plan->channels ? stub.summed[engine] : stub.cudnn[engine];
     return pass_time(of_cudnn, stub.start[engine],
                      stub.settings[0] > 0 ? ms * stub.settings[setting] : ms);
@@ -493,9 +506,9 @@ int ampk_gemm_candidates(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
 }
 
 size_t ampk_gemm_workspace(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
-                           const cublasLtMatmulAlgo_t *algorithm)
+                           const cublasLtMatmulAlgo_t *algorithm, size_t workspace_limit)
 {
-    (void)handle, (void)gemm;
+    (void)handle, (void)gemm, (void)workspace_limit;
     return stub.gemm[algorithm->data[0]] > 0 ? stub.workspace : SIZE_MAX;
 }
 
@@ -516,12 +529,12 @@ bool ampk_gemm_run(cublasLtHandle_t handle, const struct ampk_gemm *gemm,
                    void *result, void *workspace, size_t workspace_bytes, ampk_rt_stream stream,
                    char *why, size_t why_size)
 {
-    (void)handle, (void)gemm, (void)first, (void)second, (void)result, (void)workspace;
-    (void)workspace_bytes;
+    (void)handle, (void)gemm, (void)first, (void)second, (void)workspace, (void)workspace_bytes;
     int i = (int)algorithm->data[0];
     snprintf(why, why_size, "a run of algorithm %d is refused", i);
     bool starts =
         can_start(stream, stub.gemm_faults && stub.gemm_faults == i, stub.stuck_gemms & 1u << i);
+    if (starts && result) *(float *)result = stub.wrong_gemms & 1u << i ? 2 : 1;
     return starts && pass_time(stream, 0, stub.gemm[i]);
 }
 
@@ -536,15 +549,17 @@ static void begin(void)
     REQUIRE(fd >= 0);
     close(fd);
     stub = (struct stub){.tensor_cores = true, .workspace = 1000};
-    live = allocated = 0;
+    live = allocated = beside = 0;
 }
 
 static void end(void)
 {
-    char lock[80];
-    snprintf(lock, sizeof lock, "%s.lock", cache);
-    unlink(cache);
-    unlink(lock);
+    static const char *const ends[] = {"", ".lock", ".trying.0"};
+    char path[80];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", cache, ends[i]);
+        unlink(path);
+    }
     CHECK_INT(live, 0);
 }
 

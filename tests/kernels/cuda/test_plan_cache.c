@@ -2,6 +2,7 @@
  * that cannot be written. */
 #include "kernels/cuda/libs/plan_cache.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -284,6 +285,94 @@ AMP_TEST(a_folder_in_its_place_is_said)
     ampk_plan_cache_add(cache, "key", "value");
     CHECK(!ampk_plan_cache_save(cache, err, sizeof err));
     ampk_plan_cache_close(cache);
+    remove_folder();
+}
+
+/* ---- what is tried ---- */
+
+static void check_taken_up(int count, const char *key)
+{
+    char first[100] = "";
+    struct ampk_plan_cache *cache = open_cache(NULL);
+    CHECK_INT(ampk_plan_cache_take_up(cache, "faulted", first, sizeof first), count);
+    CHECK_STR(first, key);
+    ampk_plan_cache_close(cache);
+}
+
+/* Runs programs that try a key each, all at a time, and are killed. */
+static void end_while_trying(const char *const keys[], int count)
+{
+    int ready[2];
+    pid_t children[3];
+    char byte;
+    REQUIRE(pipe(ready) == 0);
+    for (int i = 0; i < count; i++) {
+        children[i] = fork();
+        REQUIRE(children[i] >= 0);
+        if (children[i]) continue;
+        struct ampk_plan_cache *cache = open_cache(NULL);
+        ampk_plan_cache_try(cache, "tried before, and it returned");
+        ampk_plan_cache_try(cache, keys[i]);
+        if (write(ready[1], "", 1) != 1) _exit(1);
+        for (;;)
+            pause();
+    }
+    for (int i = 0; i < count; i++)
+        REQUIRE(read(ready[0], &byte, 1) == 1);
+    check_taken_up(0, ""); /* they live */
+    for (int i = 0; i < count; i++) {
+        REQUIRE(kill(children[i], SIGKILL) == 0);
+        REQUIRE(waitpid(children[i], NULL, 0) == children[i]);
+    }
+    close(ready[0]);
+    close(ready[1]);
+}
+
+AMP_TEST(what_was_tried_when_a_program_ended_is_taken_up_once)
+{
+    static const char *const keys[] = {"one", "two", "three"};
+    make_file();
+    end_while_trying(keys, 3);
+    struct ampk_plan_cache *cache = open_cache(NULL);
+    ampk_plan_cache_try(cache, "beside them");
+    char first[100] = "";
+    CHECK_INT(ampk_plan_cache_take_up(cache, "faulted", first, sizeof first), 3);
+    CHECK(!strcmp(first, "one") || !strcmp(first, "two") || !strcmp(first, "three"));
+    ampk_plan_cache_try(cache, NULL);
+    ampk_plan_cache_close(cache);
+    check_taken_up(0, "");
+    cache = open_cache(NULL);
+    for (int i = 0; i < 3; i++)
+        check_value(cache, keys[i], "faulted");
+    check_value(cache, "tried before, and it returned", NULL);
+    check_value(cache, "beside them", NULL);
+    check_value(cache, "A100 8.0 forward", "engine 22");
+    ampk_plan_cache_close(cache);
+    remove_folder();
+}
+
+AMP_TEST(what_was_tried_and_is_known_is_not_said_again)
+{
+    make_file();
+    struct ampk_plan_cache *cache = open_cache(NULL);
+    ampk_plan_cache_add(cache, "known", "faulted");
+    save(cache);
+    ampk_plan_cache_close(cache);
+    end_while_trying((const char *const[]){"known"}, 1);
+    check_taken_up(0, "");
+    remove_folder();
+}
+
+AMP_TEST(a_damaged_slot_is_nobody)
+{
+    make_file();
+    char plans[sizeof path];
+    end_while_trying((const char *const[]){"a key"}, 1);
+    strcpy(plans, path);
+    snprintf(path, sizeof path, "%.100s.trying.0", plans);
+    write_text("0123456789abcdef\tother\t", 23);
+    strcpy(path, plans);
+    check_taken_up(0, "");
     remove_folder();
 }
 

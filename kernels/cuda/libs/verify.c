@@ -1,0 +1,192 @@
+/* Decides which of the engines that were timed a problem gets: the fastest that gives the same bits
+ * twice and computes what another engine computes. A fast engine may be fast because it is wrong,
+ * and no library says so. What is wrong is named, left out, and kept as such in the file of plans.
+ * Must not know how engines are found or timed. */
+#include "plans.h"
+
+#include "kernels/cuda/conv/conv_kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A setting that the search found replaces what cuDNN names only if that takes this much longer. */
+static const float WORTH = 1.01f;
+
+struct verification {
+    struct ampk_tc_bench *bench;
+    const struct ampk_tc_plan *plan;
+    struct ampk_tc_trials *trials;
+    void *other; /* a second result, and behind it the two words of ampk_conv_compare */
+};
+
+/* How far the results of two engines may be apart, relative to the largest value. Each engine
+ * rounds to 16 bits once. It also rounds its sums of so many products, which adds up to 2^-21 of
+ * the root of their number, with no common direction. Tensor Cores cut instead of rounding, some
+ * sixteen products at a time by 2^-23. Of TF32 operands one engine may cut what another rounds, by
+ * 2^-10 each. At most a sixteenth in all. */
+static double slack(const struct ampk_tc_problem *p)
+{
+    double taps = (double)p->kh * p->kw, groups = p->groups;
+    double pixels = (double)p->n * ampk_tc_out(p, p->h, p->kh) * ampk_tc_out(p, p->w, p->kw);
+    double products = p->pass == AMPK_TC_FORWARD ? taps * p->c / groups
+                      : p->pass == AMPK_TC_DATA  ? taps * p->k / groups
+                                                 : pixels;
+    double step = p->result == AMPK_FP16 || p->compute == AMPK_COMPUTE_TF32 ? 0x1p-10
+                  : p->result == AMPK_BF16                                  ? 0x1p-7
+                                                                            : 0;
+    return fmin(2 * step + 0x1p-20 * sqrt(products) + 0x1p-27 * products, 0x1p-4);
+}
+
+/* Of made-up operands some lie where roundings decide on which side of the activation's turn they
+ * are: two right engines differ there. contest_sums.c chooses such operands that none does. */
+static bool can_compare(const struct ampk_tc_problem *p)
+{
+    return !(p->sums && p->pass == AMPK_TC_DATA);
+}
+
+/* ---- results ---- */
+
+static size_t words_at(const struct ampk_tc_bench *b)
+{
+    return (b->result_bytes + 15) / 16 * 16;
+}
+
+/* Runs an engine into one of two results. These have the same numbers before: an engine that does
+ * not write, or does not add where it must, is found out. */
+static bool compute(struct verification *v, const struct ampk_tc_trial *trial, void *result)
+{
+    char why[400], key[AMPK_TC_CHOICE_KEY];
+    struct ampk_tc_bench *b = v->bench;
+    const struct ampk_tc_problem *p = &v->plan->problem;
+    struct ampk_tc_engine engine = {.ms = 0};
+    if (!ampk_tc_set_choice(b->tc, p, &engine, trial->choice, b->workspace_bytes)) return false;
+    ampk_tc_name_choice(v->plan, trial->choice, key);
+    ampk_conv_fill(b->stream, result, p->result, b->result_bytes / ampk_dtype_bytes(p->result), 0);
+    ampk_tc_bench_blame(b, &engine, key);
+    bool done = ampk_tc_run_engine(b->tc, &engine, b->first, b->second, result, &b->sums,
+                                   b->workspace, b->stream, why, sizeof why);
+    ampk_tc_bench_wait(b);
+    ampk_tc_bench_blame(b, NULL, NULL);
+    ampk_tc_clear_engine(&engine);
+    return done;
+}
+
+/* The largest difference of the two results, relative to the largest value. Both 0 is agreement,
+ * not 0 / 0. */
+static double difference(struct verification *v)
+{
+    float found[2]; /* difference, value */
+    struct ampk_tc_bench *b = v->bench;
+    uint32_t *words = (uint32_t *)((char *)v->other + words_at(b));
+    ampk_rt_zero(words, sizeof found, b->stream);
+    ampk_conv_compare(b->stream, v->other, b->result, v->plan->problem.result, b->result_bytes,
+                      words);
+    ampk_rt_copy_out(found, words, sizeof found, b->stream);
+    ampk_tc_bench_wait(b);
+    return found[0] == 0 ? 0 : found[0] / found[1];
+}
+
+/* Whether it computes what is in the bench's result, within roundings. */
+static bool confirms(struct verification *v, const struct ampk_tc_trial *trial)
+{
+    return compute(v, trial, v->other) && difference(v) <= slack(&v->plan->problem);
+}
+
+/* ---- the choice ---- */
+
+/* Settings of one of cuDNN's engines share its code. Of cuBLASLt's algorithms each counts as an
+ * engine of its own: where results are FP32 there is nothing else. */
+static bool same_engine(const struct ampk_tc_trial *a, const struct ampk_tc_trial *b)
+{
+    long long one, other;
+    if (sscanf(a->choice, "cudnn %lld", &one) == 1 && sscanf(b->choice, "cudnn %lld", &other) == 1)
+        return one == other;
+    return !strcmp(a->choice, b->choice);
+}
+
+static float rank(const struct ampk_tc_trial *trial)
+{
+    return trial->named ? trial->ms : trial->ms * WORTH;
+}
+
+/* The fastest that is not wrong, of another engine than these (NULL: any). NULL: there is none. */
+static struct ampk_tc_trial *fastest(const struct verification *v, const struct ampk_tc_trial *one,
+                                     const struct ampk_tc_trial *another)
+{
+    struct ampk_tc_trial *found = NULL;
+    for (int i = 0; i < v->trials->count; i++) {
+        struct ampk_tc_trial *t = &v->trials->list[i];
+        if (t->wrong || (one && same_engine(t, one)) || (another && same_engine(t, another)))
+            continue;
+        if (!found || rank(t) < rank(found)) found = t;
+    }
+    return found;
+}
+
+/* Names only the first wrong one of a run; the file lists all. */
+static void leave_out(struct verification *v, struct ampk_tc_trial *wrong)
+{
+    char key[AMPK_TC_CHOICE_KEY], text[AMPK_TC_CHOICE_KEY + 100];
+    struct ampk_tc *tc = v->bench->tc;
+    wrong->wrong = true;
+    ampk_tc_name_choice(v->plan, wrong->choice, key);
+    snprintf(text, sizeof text, "%s: wrong results on this GPU: disabled (reported once)", key);
+    if (!tc->said_wrong) ampk_tc_say(text);
+    tc->said_wrong = true;
+    ampk_plan_cache_add(tc->cache, key, AMPK_TC_WRONG);
+}
+
+/* Whether the fastest is right. Where another engine computes something else, a third one decides;
+ * if there is none, or it agrees with neither, the fastest is left out. Three runs, as a rule. */
+static bool is_right(struct verification *v, struct ampk_tc_trial *first)
+{
+    struct ampk_tc_trial *second = fastest(v, first, NULL);
+    if (!compute(v, first, v->bench->result) || !compute(v, first, v->other) || difference(v) != 0)
+        return false;
+    if (!second || !can_compare(&v->plan->problem) || confirms(v, second)) return true;
+    struct ampk_tc_trial *third = fastest(v, first, second);
+    if (!third || !confirms(v, third)) return false;
+    leave_out(v, second);
+    return true;
+}
+
+/* Keeps the plan, and the time before the search if that found it. */
+static void keep(struct verification *v, const struct ampk_tc_trial *taken)
+{
+    char value[AMPK_TC_VALUE], key[AMPK_TC_KEY + 32];
+    struct ampk_plan_cache *cache = v->bench->tc->cache;
+    snprintf(value, sizeof value, "%.6g %s", taken->ms, taken->choice);
+    ampk_plan_cache_add(cache, v->plan->key, value);
+    if (taken->named) return;
+    float before = 0;
+    for (int i = 0; i < v->trials->count; i++) {
+        const struct ampk_tc_trial *t = &v->trials->list[i];
+        if (t->named && !t->wrong && (before <= 0 || t->ms < before)) before = t->ms;
+    }
+    snprintf(key, sizeof key, "%s; before the search", v->plan->key);
+    snprintf(value, sizeof value, "%.6g", before);
+    ampk_plan_cache_add(cache, key, value);
+}
+
+/* Without memory for a second result the fastest is taken for this run, and not kept. */
+void ampk_tc_take_right(struct ampk_tc_bench *b, struct ampk_tc_plan *plan,
+                        struct ampk_tc_trials *trials)
+{
+    struct verification v = {b, plan, trials, NULL};
+    struct ampk_tc_trial *first = fastest(&v, NULL, NULL);
+    if (first) v.other = ampk_rt_alloc(words_at(b) + 2 * sizeof(uint32_t));
+    if (first && !v.other && !b->tc->said_unverified) {
+        ampk_tc_say("too little memory to compare the results of two plans of a convolution: the "
+                    "fastest is taken unchecked (reported once)");
+        b->tc->said_unverified = true;
+    }
+    for (; v.other && first && !is_right(&v, first); first = fastest(&v, NULL, NULL))
+        leave_out(&v, first);
+    if (first && v.other) keep(&v, first);
+    ampk_rt_free(v.other);
+    if (first &&
+        ampk_tc_set_choice(b->tc, &plan->problem, &plan->engine, first->choice, b->workspace_bytes))
+        plan->engine.ms = first->ms;
+}
