@@ -146,8 +146,8 @@ static bool is_misspelt_detector(const char *first, const char *second)
     return true;
 }
 
-/* Only training is shared out; of any other command each process would do the whole. Rank 0 says so:
- * when it ends, the launcher ends the others. */
+/* Only training is shared out; of any other command each process would do the whole. Rank 0 says
+ * so: when it ends, the launcher ends the others. */
 static bool is_one_too_many(const char *first, const char *second)
 {
     struct amp_launch launch = amp_launch_read(getenv);

@@ -226,14 +226,17 @@ static void compare_starts(struct amp_session *s)
 /* Every process would train the same, and overwrite the others' weights. */
 static void refuse_several(void)
 {
-    static int size = 0;
+    static bool alone;
     char message[300];
-    if (!size) size = amp_launch_read(getenv).size;
-    if (size == 1) return;
+    struct amp_launch launch = {.size = 1};
+    if (!alone) launch = amp_launch_read(getenv);
+    alone = launch.size == 1;
+    if (alone) return;
+    if (launch.rank) be_silent(); /* amp_fail then names the rank */
     snprintf(message, sizeof message,
              "%s started %d processes; several train together only with mixed_precision=1 under "
              "[net] of the cfg. Add it, or start one process",
-             amp_launcher_name(amp_launch_read(getenv).launcher), size);
+             amp_launcher_name(launch.launcher), launch.size);
     amp_fail(message);
 }
 

@@ -34,10 +34,10 @@ void amp_rate_hand(struct amp_session *s)
     size_t iteration = amp_iterations_in(net, *net->seen - 1) + 1;
     net->burn_in = 0;
     net->learning_rate = (float)amp_schedule_rate(schedule, s->own_rate.learning_rate, iteration);
-    if (net->adam)
+    net->momentum = (float)amp_schedule_momentum(schedule, s->own_rate.momentum, iteration);
+    /* 0: the optimizer is none of Adam's kind. */
+    if (s->own_rate.b1 > 0)
         net->B1 = (float)amp_schedule_momentum(schedule, s->own_rate.b1, iteration);
-    else
-        net->momentum = (float)amp_schedule_momentum(schedule, s->own_rate.momentum, iteration);
 }
 
 void amp_rate_put_back(struct amp_session *s)

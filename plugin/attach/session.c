@@ -298,7 +298,8 @@ static void check_frozen(const struct amp_session *s)
     if (s->observed || s->trace) return;
     for (int i = 0; i < s->graph->n_rolling; i++) {
         const struct amp_rolling *r = &s->graph->rolling[i];
-        if (!s->plan->layers[r->layer].frozen || !is_zero(s, r)) continue;
+        bool variance = i > 0 && r[-1].layer == r->layer; /* it comes behind the mean */
+        if (!variance || !s->plan->layers[r->layer].frozen || !is_zero(s, r)) continue;
         snprintf(message, sizeof message,
                  "%s:%d: freeze=1 in layer %d, but its batch-norm has no running statistics: give "
                  "the weights of a trained network, or train this layer first",

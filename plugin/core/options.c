@@ -198,7 +198,8 @@ static const struct amp_option_row rows[] = {
      "goes back.",
      .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
     {"momentum_min", "number", "0 to 1", "0.85",
-     "Momentum (with `adam=1`: B1) of `policy=onecycle` where the rate is highest; `momentum` is "
+     "Momentum (of Adam and its kind: B1) of `policy=onecycle` where the rate is highest; "
+     "`momentum` is "
      "that at both ends.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",

@@ -134,10 +134,17 @@ static void note_idle_key(const struct checker *k, enum amp_policy policy, char 
     }
 }
 
+/* Adam, AdamW and LAMB have B1 in place of the momentum. */
+static bool has_b1(const struct amp_cfg_section *net)
+{
+    const char *optimizer = amp_cfg_string(net, "optimizer", "sgd");
+    return amp_cfg_int(net, "adam", 0) || !strncmp(optimizer, "adam", 4) ||
+           !strcmp(optimizer, "lamb");
+}
+
 static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
 {
-    bool adam = amp_cfg_int(k->net, "adam", 0) != 0;
-    const char *key = adam ? "B1" : "momentum";
+    const char *key = has_b1(k->net) ? "B1" : "momentum";
     double most = amp_cfg_float(k->net, key, .9);
     if (s->burn_in)
         return fail(k, "burn_in",

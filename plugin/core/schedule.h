@@ -57,7 +57,7 @@ int amp_schedule_complete(struct amp_schedule *s, const struct amp_cfg_file *, c
 
 /* The rate of an iteration; rate: learning_rate. Only for policies of ours. */
 double amp_schedule_rate(const struct amp_schedule *, double rate, size_t iteration);
-/* The momentum (with Adam: B1) of an iteration; momentum: the cfg's. */
+/* The momentum (of Adam and its kind: B1) of an iteration; momentum: the cfg's. */
 double amp_schedule_momentum(const struct amp_schedule *, double momentum, size_t iteration);
 
 /* Prints one line about it; nothing for a policy of Darknet's. */

@@ -19,7 +19,7 @@ enum { COMPARED_EVERY = 100 };
 static void *room_for(const struct amp_step *s, size_t n, size_t size)
 {
     void *room = malloc(n * size + 1);
-    if (!room) s->stop(s->user, "out of memory for what the processes exchange");
+    if (!room) s->stop(s->user, "out of memory for what the processes exchange.");
     return room;
 }
 
@@ -127,7 +127,7 @@ static void compare_weights(struct amp_step *s)
         if (all[r] == all[0]) continue;
         snprintf(message, sizeof message,
                  "the weights of rank %d on %s are no longer those of rank 0 on %s: one of "
-                 "them computes wrong. Go on from the last saved weights without it",
+                 "them computes wrong. Go on from the last saved weights without it.",
                  r, amp_group_host(r), amp_group_host(0));
         s->stop(s->user, message);
     }

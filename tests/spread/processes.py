@@ -254,6 +254,20 @@ def check_bad_label(root):
     assert last["skipped"] > 0 and said.count("image003.png") >= last["skipped"], (last, said)
 
 
+def check_failing(root):
+    """A file that goes ends the run on all, with its name, and leaves the files of before."""
+    folder = make(root / "gone", FAST, iterations=1000000)
+    process = start(folder, 3)
+    for line in process.stdout:
+        if (folder / "backup" / "toy.backup.amp").exists():
+            break
+    for path in folder.glob("*.png"):
+        path.unlink()
+    said = end(process, 1)[1]
+    assert re.search(r"darknet-amp: (rank [12] on \S+: )?.*image00\d.png", said), said
+    assert toyset.read_weights(folder / "backup" / "toy.backup")
+
+
 # ---- signals ----
 
 
@@ -348,7 +362,7 @@ def main():
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
             check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed,
             check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
-            check_bad_label, check_stopped, check_refused, check_without_mpi])
+            check_bad_label, check_failing, check_stopped, check_refused, check_without_mpi])
         for check in checks:
             began = time.monotonic()
             check(root / check.__name__)

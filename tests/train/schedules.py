@@ -82,11 +82,11 @@ def check_ctypes(way, library, plugin, folder):
         assert abs(got - wanted) <= 1e-6 * wanted, (way, rates, expected)
 
 
-def check_momentum(program, folder):
-    """onecycle changes the momentum too: with momentum_min equal to it other weights come out."""
+def check_momentum(program, folder, keys):
+    """onecycle changes the momentum (of Adam: B1) too: with momentum_min equal to it other weights come out."""
     weights = []
     for least in ".85", ".9":
-        cfg = make(folder / least, "seed=5\nmomentum_min=%s" % least)
+        cfg = make(folder / least, "seed=5\nmomentum_min=%s\n%s" % (least, keys))
         cfg.write_text(cfg.read_text().replace("policy=cosine", "policy=onecycle").replace("burn_in=4\n", ""))
         subprocess.run([program, "detector", "train", "toy.data", "toy.cfg"], cwd=folder / least,
                        capture_output=True, check=True)
@@ -102,7 +102,8 @@ def main():
         check_program(program, Path(name) / "program")
         for way in "preloaded", "called":
             check_ctypes(way, library, plugin, Path(name) / way)
-        check_momentum(program, Path(name) / "momentum")
+        for keys in "", "adam=1":
+            check_momentum(program, Path(name) / ("momentum" + keys), keys)
 
 
 main()

@@ -81,6 +81,58 @@ AMP_TEST(it_trains_as_the_cpu_backend)
     }
 }
 
+/* Frozen at the bottom, and in the middle with gradients that pass. */
+#define FROZEN                                                                                     \
+    CONV(8, NORMALIZED "freeze=1\n")                                                               \
+    "[maxpool]\nsize=2\nstride=2\n" CONV(8, NORMALIZED) CONV(8, NORMALIZED "freeze=1\n")           \
+        CONV(8, "freeze=1\n") CONV(8, NORMALIZED) YOLO("0,1")
+
+/* Running statistics as of a network that was trained. */
+static network *train_frozen(const char *keys, int n)
+{
+    network *net = parse(keys, FROZEN);
+    for (int i = 0; i < net->n; i++)
+        for (int k = 0; net->layers[i].rolling_variance && k < net->layers[i].out_c; k++)
+            net->layers[i].rolling_variance[k] = .1f;
+    steps(net, n);
+    return net;
+}
+
+AMP_TEST(frozen_layers_are_as_on_the_cpu)
+{
+    static const struct {
+        const char *dtype;
+        int steps;
+        double tolerance;
+    } runs[] = {{"amp_dtype=fp32\n", 1, 0x1p-12}, {"amp_dtype=fp32\n", 3, 0x1p-8}, {"", 1, .25}};
+    network *start = train_frozen("", 0);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char keys[200];
+        struct kept a[256], from[256];
+        snprintf(keys, sizeof keys, ON_CUDA "loss_scale=64\n%s", runs[i].dtype);
+        network *cuda = train_frozen(keys, runs[i].steps);
+        snprintf(keys, sizeof keys, ON_CPU "loss_scale=64\n%s", runs[i].dtype);
+        network *cpu = train_frozen(keys, runs[i].steps);
+        check_movement(cuda, cpu, start, runs[i].tolerance);
+        int n = list_kept(cuda, a);
+        REQUIRE(list_kept(start, from) == n);
+        for (int k = 0; k < n; k++) {
+            static const int normalized[] = {0, 2, 3,
+                                             5}; /* statistics are listed by their number */
+            bool statistics = !strcmp(a[k].what, "running statistics");
+            int layer = statistics ? normalized[a[k].layer / 2] : a[k].layer;
+            bool frozen = layer == 0 || layer == 3 || layer == 4;
+            bool same = !memcmp(a[k].x, from[k].x, a[k].n * sizeof *a[k].x);
+            if (same != frozen && (frozen || a[k].n > 8))
+                TEST_FAIL("%s of layer %d: %s", a[k].what, layer,
+                          frozen ? "changed" : "not trained");
+        }
+        free_network(cuda);
+        free_network(cpu);
+    }
+    free_network(start);
+}
+
 /* Scales that change, a step that is skipped, inference between the steps. */
 static network *train_with_changes(const char *layers)
 {
