@@ -189,7 +189,7 @@ static int write_image(const struct shrink *s, struct desk *d, char *path, const
                        char *err)
 {
     const struct amp_pixels *p = amp_jpeg_read(path, 0, &d->jpeg);
-    bool is_upright_jpeg = p == &d->jpeg.decoded;
+    bool is_upright_jpeg = p && !d->jpeg.turned;
     if (p && d->jpeg.damaged)
         fprintf(stderr, "warning: image %s is damaged: a part of its copy may be grey\n", path);
     if (!p) p = read_other(path, &d->other);
@@ -326,7 +326,7 @@ static int work(struct shrink *s)
     bool began = !check_arguments(s, err) && !check_data(s, err) && !read_lists(s, err);
     if (began && !write_all(s, err)) return 0;
     if (*err) fprintf(stderr, "error: %s\n", err);
-    if (began)
+    if (began && check_empty(s->folder, err))
         tell_rest(s);
     else
         fputs("nothing was written\n", stderr);

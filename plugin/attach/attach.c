@@ -34,10 +34,11 @@
 
 /* ---- what the cfg asks for ---- */
 
-/* The graph lives in the context's memory, so it goes first. */
+/* The graph and what is kept live in the context's memory, so they go first. */
 static void free_session(struct amp_session *s)
 {
     amp_graph_free(s->graph);
+    amp_kept_free(s->kept);
     if (s->context) s->backend->context_destroy(s->context);
     amp_plan_free(s->plan);
     amp_net_desc_free(s->desc);
@@ -142,14 +143,26 @@ static void close_logs_at_exit(void)
     at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
 }
 
+/* Darknet reads these keys with adam=1 only, and hands them to every update. */
+static void give_betas(const struct amp_session *s)
+{
+    const struct amp_rules *rules = &s->options.rules;
+    if (!amp_rules_keep_moments(rules)) return;
+    s->net->B1 = (float)rules->b1;
+    s->net->B2 = (float)rules->b2;
+    s->net->eps = (float)amp_rules_eps(rules);
+}
+
 /* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
  * through every resize. */
 static void start_training_state(struct amp_session *s)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    give_betas(s);
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;
+    s->log.clips = s->options.rules.clip_norm > 0;
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = amp_session_demote;

@@ -15,7 +15,9 @@ static int cores(void)
 }
 
 /* Darknet's trainers ask for 64. More threads than cores load no faster, and each has an image in
- * memory. */
+ * memory. Fewer leave training waiting even where it uses all cores: with images of 2 Mpixel one
+ * thread in place of two made an iteration on two cores 1.25 times as long; small images load
+ * beside the step either way. */
 int amp_loader_threads(const struct amp_session *s, const load_args *args)
 {
     int threads = args->threads;

@@ -162,6 +162,7 @@ static int make_graph(struct amp_session *s, char *err, size_t err_size)
      * memory. */
     if (amp_session_commit(s, err, err_size)) return -1;
     struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
+    amp_kept_enter(s->kept, &owned);
     /* Random numbers as stock Darknet draws them: rand on the host, the device's generator
      * there. */
     struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};

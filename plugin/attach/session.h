@@ -7,6 +7,7 @@
 #include "ending.h"
 #include "native.h"
 #include "darknet.h"
+#include "plugin/core/kept.h"
 #include "plugin/core/options.h"
 #include "plugin/core/sidecar.h"
 #include "plugin/core/step.h"
@@ -42,8 +43,9 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
-    bool trained;                   /* counted by run.c */
-    size_t pass_images;             /* already in `seen`, for a pass that has not begun yet */
+    struct amp_kept *kept; /* NULL: the rules need nothing, or no training has begun (resume.c) */
+    bool trained;          /* counted by run.c */
+    size_t pass_images;    /* already in `seen`, for a pass that has not begun yet */
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */

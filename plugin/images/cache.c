@@ -30,6 +30,13 @@ static int compare(const void *a, const void *b)
     return strcmp(((const struct kept *)a)->path, ((const struct kept *)b)->path);
 }
 
+/* Whether decoding with this `least` would give the same pixels. */
+static bool is_read_with(const struct kept *e, int least)
+{
+    int w = e->pixels.full_w, h = e->pixels.full_h;
+    return amp_jpeg_reduction(w, h, least) == amp_jpeg_reduction(w, h, e->least);
+}
+
 static struct kept *find(struct amp_image_cache *c, const char *path)
 {
     struct kept key = {.path = (char *)path};
@@ -126,7 +133,7 @@ const struct amp_pixels *amp_image_cache_take(struct amp_image_cache *c, const c
 {
     pthread_mutex_lock(&c->lock);
     struct kept *e = find(c, path);
-    if (e && e->least != least) e = NULL;
+    if (e && !is_read_with(e, least)) e = NULL;
     if (e) {
         e->users++;
         unlink_entry(c, e);

@@ -13,8 +13,8 @@ struct amp_image_cache *amp_image_cache_new(size_t bytes);
 /* Nothing may be in use. */
 void amp_image_cache_free(struct amp_image_cache *);
 
-/* The image of this file, read with this `least` (jpeg.h); NULL: it is not kept. It stays where it
- * is until it is given back. */
+/* The image of this file as reading it with this `least` (jpeg.h) would give it; NULL: it is not
+ * kept. It stays where it is until it is given back. */
 const struct amp_pixels *amp_image_cache_take(struct amp_image_cache *, const char *path,
                                               int least);
 void amp_image_cache_give(struct amp_image_cache *, const struct amp_pixels *);

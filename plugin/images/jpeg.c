@@ -79,27 +79,6 @@ static int orientation_of(const struct jpeg_decompress_struct *jpeg)
     return orientation_in(&t);
 }
 
-/* EXIF's eight ways: 5 to 8 exchange rows and columns, and then the image is mirrored. */
-static bool turn(const struct amp_pixels *from, int orientation, struct amp_pixels *to)
-{
-    bool exchange = orientation >= 5;
-    bool mirror_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
-    bool mirror_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
-    if (!amp_pixels_resize(to, exchange ? from->h : from->w, exchange ? from->w : from->h))
-        return false;
-    uint8_t *out = to->bytes;
-    for (int y = 0; y < to->h; y++)
-        for (int x = 0; x < to->w; x++, out += 3) {
-            int across = mirror_x ? to->w - 1 - x : x, down = mirror_y ? to->h - 1 - y : y;
-            size_t column = (size_t)(exchange ? down : across);
-            size_t row = (size_t)(exchange ? across : down);
-            memcpy(out, from->bytes + (row * (size_t)from->w + column) * 3, 3);
-        }
-    to->full_w = exchange ? from->full_h : from->full_w;
-    to->full_h = exchange ? from->full_w : from->full_h;
-    return true;
-}
-
 /* ---- decoding ---- */
 
 struct failure {
@@ -118,26 +97,46 @@ static void say_nothing(j_common_ptr jpeg)
     (void)jpeg;
 }
 
-/* The greatest that leaves both sides `least` long. */
-static unsigned reduction(const struct jpeg_decompress_struct *jpeg, int least)
+int amp_jpeg_reduction(int w, int h, int least)
 {
-    bool wide = jpeg->image_width > jpeg->image_height;
-    unsigned shorter = wide ? jpeg->image_height : jpeg->image_width;
-    unsigned reduce = least > 0 ? 8 : 1;
-    while (reduce > 1 && shorter / reduce < (unsigned)least)
+    int shorter = w > h ? h : w, reduce = least > 0 ? 8 : 1;
+    while (reduce > 1 && shorter / reduce < least)
         reduce /= 2;
     return reduce;
 }
 
-static bool read_rows(struct jpeg_decompress_struct *jpeg, struct amp_pixels *p)
+/* EXIF's eight ways: 5 to 8 exchange rows and columns, and then the image is mirrored. Writes one
+ * row of the file to where it belongs. */
+static void turn_row(const uint8_t *row, int width, int number, int orientation,
+                     struct amp_pixels *to)
 {
-    if (!amp_pixels_resize(p, (int)jpeg->output_width, (int)jpeg->output_height)) return false;
-    while (jpeg->output_scanline < jpeg->output_height) {
-        JSAMPROW row = p->bytes + (size_t)jpeg->output_scanline * (size_t)p->w * 3;
-        jpeg_read_scanlines(jpeg, &row, 1);
+    bool exchange = orientation >= 5;
+    bool mirror_x = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+    bool mirror_y = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+    for (int i = 0; i < width; i++, row += 3) {
+        int x = exchange ? number : i, y = exchange ? i : number;
+        if (mirror_x) x = to->w - 1 - x;
+        if (mirror_y) y = to->h - 1 - y;
+        memcpy(to->bytes + ((size_t)y * (size_t)to->w + (size_t)x) * 3, row, 3);
     }
-    p->full_w = (int)jpeg->image_width;
-    p->full_h = (int)jpeg->image_height;
+}
+
+static bool read_rows(struct jpeg_decompress_struct *jpeg, int orientation,
+                      struct amp_jpeg_memory *memory)
+{
+    int w = (int)jpeg->output_width, h = (int)jpeg->output_height;
+    bool exchange = orientation >= 5;
+    struct amp_pixels *p = &memory->pixels;
+    if (!amp_pixels_resize(p, exchange ? h : w, exchange ? w : h)) return false;
+    p->full_w = (int)(exchange ? jpeg->image_height : jpeg->image_width);
+    p->full_h = (int)(exchange ? jpeg->image_width : jpeg->image_height);
+    memory->turned = orientation != 1;
+    if (memory->turned && !grow(&memory->row, &memory->row_capacity, (size_t)w * 3)) return false;
+    for (int y = 0; y < h; y++) {
+        JSAMPROW row = memory->turned ? memory->row : p->bytes + (size_t)y * (size_t)w * 3;
+        jpeg_read_scanlines(jpeg, &row, 1);
+        if (memory->turned) turn_row(row, w, y, orientation, p);
+    }
     return true;
 }
 
@@ -146,7 +145,6 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
 {
     struct jpeg_decompress_struct jpeg;
     struct failure failure;
-    int orientation;
     if (bytes < 3 || memcmp(file, "\xff\xd8\xff", 3) != 0) return NULL;
     jpeg.err = jpeg_std_error(&failure.manager);
     failure.manager.error_exit = fail;
@@ -162,17 +160,15 @@ const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int 
     /* CMYK is left to OpenCV, as is what is too large for it: it says so. */
     bool read = jpeg.num_components != 4 &&
                 (size_t)jpeg.image_width * jpeg.image_height <= OPENCVS_MOST_PIXELS;
-    orientation = orientation_of(&jpeg);
     jpeg.out_color_space = JCS_EXT_BGR;
     jpeg.scale_num = 1;
-    jpeg.scale_denom = reduction(&jpeg, least);
-    read = read && jpeg_start_decompress(&jpeg) && read_rows(&jpeg, &memory->decoded) &&
-           jpeg_finish_decompress(&jpeg);
+    jpeg.scale_denom =
+        (unsigned)amp_jpeg_reduction((int)jpeg.image_width, (int)jpeg.image_height, least);
+    read = read && jpeg_start_decompress(&jpeg) &&
+           read_rows(&jpeg, orientation_of(&jpeg), memory) && jpeg_finish_decompress(&jpeg);
     memory->damaged = failure.manager.num_warnings > 0;
     jpeg_destroy_decompress(&jpeg);
-    if (!read) return NULL;
-    if (orientation == 1) return &memory->decoded;
-    return turn(&memory->decoded, orientation, &memory->turned) ? &memory->turned : NULL;
+    return read ? &memory->pixels : NULL;
 }
 
 /* ---- files ---- */
@@ -209,7 +205,7 @@ const struct amp_pixels *amp_jpeg_read(const char *path, int least, struct amp_j
 void amp_jpeg_free(struct amp_jpeg_memory *memory)
 {
     free(memory->file);
-    free(memory->decoded.bytes);
-    free(memory->turned.bytes);
+    free(memory->row);
+    free(memory->pixels.bytes);
     *memory = (struct amp_jpeg_memory){0};
 }

@@ -25,8 +25,10 @@ bool amp_pixels_resize(struct amp_pixels *, int w, int h);
 struct amp_jpeg_memory {
     uint8_t *file;
     size_t file_bytes, file_capacity;
-    struct amp_pixels decoded, turned; /* turned: the result if the file was not upright */
-    bool damaged;                      /* the last file: a part of the image may be grey */
+    struct amp_pixels pixels;
+    uint8_t *row; /* of a file that is not upright */
+    size_t row_capacity;
+    bool turned, damaged; /* the last file was not upright; a part of the image may be grey */
 };
 
 /* least: 0, or what width and height need not exceed: the image is decoded at 1/2, 1/4 or 1/8 of
@@ -37,6 +39,8 @@ struct amp_jpeg_memory {
  */
 const struct amp_pixels *amp_jpeg_decode(const uint8_t *file, size_t bytes, int least,
                                          struct amp_jpeg_memory *);
+/* 1, 2, 4 or 8: what amp_jpeg_decode divides the sides of an image of w x h by. */
+int amp_jpeg_reduction(int w, int h, int least);
 /* Reads a file into the memory. False: nothing is there; nothing is said. */
 bool amp_jpeg_file(const char *path, struct amp_jpeg_memory *);
 /* Both. */

@@ -29,10 +29,12 @@ struct amp_placement {
  * it. False: no memory. */
 bool amp_place(const struct amp_pixels *, const struct amp_placement *, float *canvas);
 
-/* Column or row i of n on the canvas, in pixels of an image with so many. */
+/* Column or row i of n on the canvas, in pixels of an image with so many. Rounded as Darknet's
+ * i / n * pixels is with -Ofast: at the edges of a large image the last bit of it can be seen. */
 static inline float amp_place_at(const struct amp_placement *p, int i, int n, int pixels)
 {
-    if (p->sampling == AMP_SAMPLE_AS_PLACE_IMAGE) return (float)i / (float)n * (float)pixels;
+    if (p->sampling == AMP_SAMPLE_AS_PLACE_IMAGE)
+        return (float)i * ((float)pixels * (1.0f / (float)n));
     return n > 1 ? (float)i * ((float)(pixels - 1) / (float)(n - 1)) : (float)(pixels - 1);
 }
 

@@ -301,6 +301,13 @@ def check_bad_sets(root):
     refuse_set(folder, "has neither train= nor valid=")
 
 
+def check_no_folder(source):
+    """Where nobody can make one, not even root."""
+    refused = run(source, "toy.data", "--side", SIDE, "--out", "/proc/copy", status=1)
+    assert "error: /proc/copy: cannot make the folder: " in refused.stderr, refused.stderr
+    assert refused.stderr.endswith("nothing was written\n"), refused.stderr
+
+
 def check_damaged(root):
     folder, out = toyset.make(root / "damaged", images=0), root / "damaged_copied"
     (folder / "toy.data").write_text("classes=2\ntrain=train.txt\n")
@@ -346,6 +353,7 @@ def main():
         check_small_ones_stay(source, root)
         check_what_may_be_absent(root)
         check_bad_sets(root)
+        check_no_folder(source)
         check_damaged(root)
         check_full_disk(root)
 

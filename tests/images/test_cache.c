@@ -13,7 +13,8 @@ static void keep(struct amp_image_cache *c, const char *path, int least, uint8_t
 {
     uint8_t bytes[BYTES];
     memset(bytes, value, sizeof bytes);
-    struct amp_pixels p = {.bytes = bytes, .w = SIDE, .h = SIDE, .full_w = 7, .full_h = value};
+    struct amp_pixels p = {
+        .bytes = bytes, .w = SIDE, .h = SIDE, .full_w = 800, .full_h = 1000 + value};
     amp_image_cache_keep(c, path, least, &p);
 }
 
@@ -23,7 +24,7 @@ static int look(struct amp_image_cache *c, const char *path, int least)
     const struct amp_pixels *p = amp_image_cache_take(c, path, least);
     if (!p) return -1;
     int value = p->bytes[0];
-    CHECK(p->w == SIDE && p->h == SIDE && p->full_w == 7 && p->full_h == value);
+    CHECK(p->w == SIDE && p->h == SIDE && p->full_w == 800 && p->full_h == 1000 + value);
     for (int i = 0; i < BYTES; i++)
         if (p->bytes[i] != value) value = -2;
     amp_image_cache_give(c, p);
@@ -46,16 +47,18 @@ AMP_TEST(the_one_not_used_for_longest_goes)
     amp_image_cache_free(c);
 }
 
-/* Another size is another image, and takes the place of the first. */
+/* Reduced otherwise it is another image, and takes the place of the first. */
 AMP_TEST(a_file_is_kept_once)
 {
     struct amp_image_cache *c = amp_image_cache_new(100 * BYTES);
     REQUIRE(c);
     keep(c, "a", 0, 1);
-    CHECK_INT(look(c, "a", 416), -1);
-    keep(c, "a", 416, 2);
+    CHECK_INT(look(c, "a", 200), -1);
+    keep(c, "a", 200, 2); /* a quarter */
     CHECK_INT(look(c, "a", 0), -1);
-    CHECK_INT(look(c, "a", 416), 2);
+    CHECK_INT(look(c, "a", 100), -1);
+    CHECK_INT(look(c, "a", 101), 2);
+    CHECK_INT(look(c, "a", 200), 2);
     amp_image_cache_free(c);
 }
 

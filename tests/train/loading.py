@@ -51,13 +51,15 @@ def train(folder, keys="", **settings):
 
 
 def check_threads_and_cache(root):
-    expected, said = train(root / "default", max_batches=4)
+    """A batch of 64 images, so that 64 threads find work."""
+    settings = {"max_batches": 3, "batch": 64}
+    expected, said = train(root / "default", **settings)
     assert re.search(r"\nmixed precision: waited for images \d+\.\d % of the time", said), said
     for name, keys in {"one": "amp_loader_threads=1", "three": "amp_loader_threads=3",
                        "many": "amp_loader_threads=64", "cache": "amp_image_cache=1",
                        "all": "amp_image_cache=100\namp_loader_threads=2"}.items():
-        assert train(root / name, keys, max_batches=4)[0] == expected, keys
-    other, _ = train(root / "darknet", "amp_loader=darknet", max_batches=4)
+        assert train(root / name, keys, **settings)[0] == expected, keys
+    other, _ = train(root / "darknet", "amp_loader=darknet", **settings)
     assert other != expected, "Darknet's pixels differ in their last bits, so amp_loader=fast was not used"
 
 
@@ -65,7 +67,9 @@ def check_resized(root):
     """A batch is loaded again at another size after the tenth iteration."""
     settings = {"random_size": 1, "max_batches": 12, "images": 12, "batch": 2}
     expected, _ = train(root / "random", **settings)
-    assert train(root / "random_cache", "amp_image_cache=100", **settings)[0] == expected
+    for name, keys in {"cache": "amp_image_cache=100", "one": "amp_loader_threads=1",
+                       "both": "amp_image_cache=1\namp_loader_threads=64"}.items():
+        assert train(root / f"random_{name}", keys, **settings)[0] == expected, keys
 
 
 def check_resumed(root):

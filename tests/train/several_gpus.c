@@ -64,7 +64,7 @@ static struct nets start_reference(int n, const char *keys, const char *layers, 
     static struct ampk_backend step_by_step;
     struct nets a = start(n, keys, layers, weights);
     step_by_step = *session(&a, 0)->backend;
-    step_by_step.conv_update_sgd = NULL;
+    step_by_step.conv_update = NULL;
     for (int i = 0; i < n; i++)
         session(&a, i)->backend = &step_by_step;
     return a;
