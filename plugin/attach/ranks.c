@@ -200,6 +200,7 @@ static void compare_starts(struct amp_session *s)
 {
     char message[500];
     struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    amp_kept_enter(s->kept, &own); /* moments of ours count too */
     uint64_t mine[COMPARED] = {*s->net->seen,
                                hash_of(s->cfg->path),
                                hash_of(image_list),

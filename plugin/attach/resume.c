@@ -111,6 +111,13 @@ static void to_device(const struct amp_session *s, const struct amp_owned *host)
     amp_native_free_list(&own);
 }
 
+static void settle_frozen(struct amp_session *s)
+{
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    amp_kept_settle_frozen(s->kept, &own, s->desc);
+    amp_native_free_list(&own);
+}
+
 /* Writes back a state that a sidecar was restored into. Layers that had left FP16 are in s->demoted
  * now, so the plan must be made again. */
 static void put_back(struct amp_session *s, const struct amp_run_state *state)
@@ -120,6 +127,7 @@ static void put_back(struct amp_session *s, const struct amp_run_state *state)
     s->step.scaler = state->run.scaler;
     s->replan = true;
     if (!s->kept) return;
+    settle_frozen(s);
     /* A count whose feature is off now begins anew when it is switched on again. */
     if (s->options.rules.ema_alpha > 0) s->kept->counts.averaged = state->run.counts.averaged;
     if (s->options.rules.clip_norm > 0) s->kept->counts.clipped = state->run.counts.clipped;

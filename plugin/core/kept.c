@@ -61,6 +61,19 @@ void amp_kept_restart(struct amp_kept *k, const struct amp_owned *owned)
         copy(k, k->averages[i], owned->rolling[i].value, owned->rolling[i].n);
 }
 
+void amp_kept_settle_frozen(struct amp_kept *k, const struct amp_owned *owned,
+                            const struct amp_net_desc *net)
+{
+    for (int i = 0; i < k->n_params; i++) {
+        const struct amp_param *p = &owned->params[i];
+        if (net->layers[p->layer].freeze) copy(k, k->params[i].average, p->value, p->n);
+    }
+    for (int i = 0; i < k->n_rolling; i++) {
+        const struct amp_rolling *r = &owned->rolling[i];
+        if (net->layers[r->layer].freeze) copy(k, k->averages[i], r->value, r->n);
+    }
+}
+
 struct amp_kept *amp_kept_create(const struct ampk_backend *backend, struct ampk_context *context,
                                  const struct amp_rules *rules, const struct amp_owned *owned,
                                  char *err, size_t err_size)

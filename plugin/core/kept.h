@@ -27,6 +27,11 @@ void amp_kept_free(struct amp_kept *);
 /* As after create. */
 void amp_kept_restart(struct amp_kept *, const struct amp_owned *);
 
+/* What the cfg freezes is its own average; that of a run which still trained it would stay for
+ * ever. Call after restoring. */
+void amp_kept_settle_frozen(struct amp_kept *, const struct amp_owned *,
+                            const struct amp_net_desc *);
+
 /* Enters the arrays and counts into the lists of an owned of the same network. kept may be NULL. */
 void amp_kept_enter(struct amp_kept *, struct amp_owned *);
 

@@ -135,6 +135,23 @@ def check_resumed(root):
     assert pair(whole) == pair(rest)
 
 
+def check_other_state(root):
+    """Nothing is trained if one of two hosts lacks NAME.amp, whatever the optimizer keeps in it."""
+    for optimizer in "sgd", "adamw":
+        one = make(root / optimizer, FAST + "optimizer=%s\n" % optimizer, iterations=3)
+        train(one, 0)
+        change(one, "max_batches=3", "max_batches=5")
+        for rank in "01":
+            (one / rank).mkdir()
+            for name in ["toy_final.weights"] + ["toy_final.weights.amp"] * (rank == "0"):
+                shutil.copy(one / "backup" / name, one / rank)
+        command = 'cd $OMPI_COMM_WORLD_RANK; exec "$0" detector train ../toy.data ../toy.cfg toy_final.weights'
+        process = subprocess.Popen(["mpirun", "-np", "2", "sh", "-c", command, DARKNET], cwd=one, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **OPEN_MPI))
+        said = end(process, 1)[1]
+        assert "differ in their weights or training state" in said, (optimizer, said)
+
+
 def check_other_ways_to_attach(root):
     for name, program in (("preloaded", STOCK), ("checkout", CHECKOUT)):
         one, several = make(root / name / "one", ORDERED), make(root / name / "several", ORDERED)
@@ -360,7 +377,7 @@ def main():
         root = Path(root)
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
-            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed,
+            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_other_state,
             check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
             check_bad_label, check_failing, check_stopped, check_refused, check_without_mpi])
         for check in checks:

@@ -58,6 +58,18 @@ def check(program, folder, frozen, keys="", steps=20):
         assert (folder / ("end.backup" + end)).read_bytes() == (folder / ("resumed.backup" + end)).read_bytes()
 
 
+def check_average(program, folder):
+    """Of a layer that was trained before it was frozen the average is the layer, not what it was on the way."""
+    freeze(folder, set(), "ema_alpha=.9\n")
+    run([program, "toy.cfg", 20, "start.backup"], folder)
+    ema, start = parts(folder / "start_ema.weights"), parts(folder / "start.backup")
+    assert all(a != b for a, b in zip(ema, start)), "the average is the weights themselves"
+    freeze_in(folder / "toy.cfg", {0, 1})
+    run([program, "toy.cfg", 3, "end.backup", "start.backup"], folder)
+    same = [a == b for a, b in zip(parts(folder / "end_ema.weights"), start)]
+    assert same == [True, True, False, False, False, False], same
+
+
 def check_untrained(program, folder):
     """Statistics of a network that was never trained are no statistics."""
     freeze(folder, {1}, "")
@@ -86,6 +98,7 @@ def main():
         # In the middle: gradients pass through it to the layers before.
         check(program, root / "middle", {1, 3})
         check(program, root / "head", {4})
+        check_average(program, root / "average")
         check_untrained(program, root / "untrained")
         check_without_the_key(program, root / "off")
 
