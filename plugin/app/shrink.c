@@ -339,7 +339,10 @@ int amp_command_shrink(int argc, char **argv)
     read_arguments(argc, argv, &s);
     int failed = work(&s);
     if (!failed) printf("%zu images: %s/%s\n", s.done, s.folder, data_name(&s));
-    if (!failed && fflush(stdout)) failed = -1;
+    if (!failed && fflush(stdout)) {
+        fprintf(stderr, "error: %s\n", strerror(errno));
+        failed = -1;
+    }
     amp_shrink_set_free(&s.set);
     amp_cfg_free(s.data);
     return failed ? 1 : 0;

@@ -145,12 +145,12 @@ static void begin_read(struct read_call *r, char *name)
     r->name = r->link;
 }
 
-static void end_read(const struct read_call *r)
+static void end_read(const struct read_call *r, bool decoded)
 {
     if (r->nested) return;
     /* OpenCV has registered its destructors by now. */
     amp_ending_watch(AMP_ENDING_AFTER_IMAGE);
-    if (loading && refuses()) tell_if_cut(reading);
+    if (decoded && loading && refuses()) tell_if_cut(reading);
     if (r->fd >= 0) close(r->fd);
     reading = NULL;
     amp_ending_leave();
@@ -163,7 +163,7 @@ image amp_image_load(char *filename, int w, int h, int c)
     struct read_call r;
     begin_read(&r, filename);
     image im = AMP_REAL(load_image)(r.name, w, h, c);
-    end_read(&r);
+    end_read(&r, true);
     return im;
 }
 
@@ -172,7 +172,7 @@ image amp_image_load_color(char *filename, int w, int h)
     struct read_call r;
     begin_read(&r, filename);
     image im = AMP_REAL(load_image_color)(r.name, w, h);
-    end_read(&r);
+    end_read(&r, true);
     return im;
 }
 
@@ -183,7 +183,7 @@ const struct amp_pixels *amp_image_decode_jpeg(char *filename, int least,
     begin_read(&r, filename);
     const struct amp_pixels *pixels =
         amp_jpeg_decode(memory->file, memory->file_bytes, least, memory);
-    end_read(&r);
+    end_read(&r, pixels != NULL); /* what it left, Darknet reads or refuses */
     return pixels;
 }
 

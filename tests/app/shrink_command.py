@@ -342,6 +342,10 @@ def check_full_disk(root):
         assert f"error: {out}{said}" in done.stderr, done.stderr
         assert f"{out}: {int(size == 1000)} of 1 images are there, and no data file; remove the folder" in done.stderr
         assert not (out / "toy.data").exists() and not done.stdout
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.argv[1], "amp", "shrink", "toy.data", "--side", "70", "--out", root / "untold"],
+                              cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "error: No space left on device\n" in done.stderr, done
 
 
 def main():

@@ -105,9 +105,23 @@ def check_damaged(root):
     assert not list((folder / "backup").iterdir())
 
 
+def check_head_only(root):
+    """A JPEG of which only the head is there: nobody trains on it, so nothing says so."""
+    folder = make_set(root / "head", "", images=3)
+    data = (folder / "image002.jpg").read_bytes()
+    for image in folder.glob("image*.*"):
+        if image.suffix != ".txt":
+            image.write_bytes(data[:data.index(b"\xff\xda")])
+    result = subprocess.run([DARKNET, "detector", "train", "toy.data", "toy.cfg"], cwd=folder,
+                            capture_output=True, text=True)
+    assert result.returncode == 1 and "cannot be read or decoded" in result.stderr, result.stderr
+    assert "is trained on" not in result.stderr, result.stderr
+
+
 with tempfile.TemporaryDirectory() as folder:
     check_threads_and_cache(Path(folder))
     check_resized(Path(folder))
     check_resumed(Path(folder))
     check_log(Path(folder))
     check_damaged(Path(folder))
+    check_head_only(Path(folder))
