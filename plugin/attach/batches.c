@@ -1,7 +1,7 @@
 /* Decides which images a batch has, which iteration it is for, that row k is image k whatever the
  * number of threads, and when an iteration has ended, as seen from outside. It must not know how an
- * image is decoded or augmented (Darknet does both), nor how a batch gets to a device (staging.c,
- * upload.c).
+ * image is decoded or augmented (detection.c, else Darknet), nor how a batch gets to a device
+ * (staging.c, upload.c).
  *
  * Darknet splits a batch among its threads, and every thread draws paths and augmentation from one
  * shared rand: a batch then depends on how threads are scheduled, and nobody knows which image a

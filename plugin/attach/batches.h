@@ -2,8 +2,9 @@
  * loaded image by image.
  *
  * While a thread trains a network with the plugin (seed=N or mixed_precision=1), Darknet's
- * load_data and load_data_in_thread load every image of a batch by itself, with Darknet's own code,
- * on as many threads as were asked for, and join the rows in order: row k is image k. With a seed,
+ * load_data and load_data_in_thread load every image of a batch by itself and join the rows in
+ * order: row k is image k. A detector's JPEGs go through plugin/images (detection.c), everything
+ * else through Darknet's own code; loader.c says on how many threads. With a seed,
  * image k of the batch for iteration i draws its path and augmentation from stream (seed, i, k), so
  * a batch depends neither on the number of threads nor on what was loaded before. The caller gets
  * what Darknet gives: a thread to join and a batch to free. If the thread follows no network, both

@@ -3,8 +3,8 @@
  * and where the letters for boxes come from. It must not know batches or sessions; batches.c says
  * which thread loads for a batch.
  *
- * The decoder is Darknet's own. Its functions are replaced only to see names and failures, because
- * Darknet reports neither to its caller. */
+ * Darknet's functions that read them are replaced only to see names and failures, because Darknet
+ * reports neither to its caller. */
 
 #define _GNU_SOURCE
 #include "images.h"

@@ -464,6 +464,20 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
                 "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
 }
 
+/* Outside of these an update would be no mean of gradients, or divide by 0. */
+static int check_betas(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_rules *rules = &r->options->rules;
+    const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
+    if (!amp_rules_keep_moments(rules)) return 0;
+    if (rules->b1 < 0 || rules->b1 >= 1)
+        return fail(r, amp_cfg_find(net, "B1"), "allowed: 0 to below 1");
+    if (rules->b2 < 0 || rules->b2 >= 1)
+        return fail(r, amp_cfg_find(net, "B2"), "allowed: 0 to below 1");
+    if (eps && rules->eps <= 0) return fail(r, eps, "allowed: a number above 0");
+    return 0;
+}
+
 /* Takes Darknet's keys of Adam into the rules. */
 static int complete_rules(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -480,7 +494,7 @@ static int complete_rules(struct reader *r, const struct amp_cfg_section *net)
     rules->b1 = amp_cfg_float(net, "B1", .9);
     rules->b2 = amp_cfg_float(net, "B2", .999);
     rules->eps = amp_cfg_float(net, "eps", 0);
-    return 0;
+    return check_betas(r, net);
 }
 
 /* Only FP16 needs a loss scale: who sets one wants FP16. */

@@ -4,17 +4,17 @@
  * goes on exactly. Iterations count from 1, as Darknet prints them; t = iteration - 1. High is
  * learning_rate, low is learning_rate_min, T is max_batches.
  *
- * cosine    low + (high - low) (1 + cos(pi t / T)) / 2
- *           Loshchilov and Hutter 2017, "SGDR: stochastic gradient descent with warm restarts",
- * (5); PyTorch's CosineAnnealingLR sgdr      the same in cycles of sgdr_cycle iterations, each
- * sgdr_mult times as long as the one before; PyTorch's CosineAnnealingWarmRestarts. AlexeyAB's
- * Darknet, whose keys these are, puts iteration for t, so it is one iteration ahead onecycle  from
- * high / 25 up to high in the first 3/10, then down to high / 250000, both along half a cosine;
- * momentum goes from `momentum` down to momentum_min and back meanwhile. Smith and Topin 2018,
- * "Super-convergence"; PyTorch's OneCycleLR with its defaults cyclic    up from low to high in
- * cyclic_step iterations and down again in as many, along straight lines. Smith 2017, "Cyclical
- * learning rates for training neural networks"; PyTorch's CyclicLR, mode triangular, without its
- * cycle of momentum
+ * - cosine: low + (high - low) (1 + cos(pi t / T)) / 2. Loshchilov and Hutter 2017, "SGDR:
+ *   stochastic gradient descent with warm restarts", (5); PyTorch's CosineAnnealingLR.
+ * - sgdr: the same in cycles of sgdr_cycle iterations, each sgdr_mult times as long as the one
+ *   before; PyTorch's CosineAnnealingWarmRestarts. AlexeyAB's Darknet, whose keys these are, puts
+ *   iteration for t, so it is one iteration ahead.
+ * - onecycle: from high / 25 up to high in the first 3/10, then down to high / 250000, both along
+ *   half a cosine; momentum goes from `momentum` down to momentum_min and back meanwhile. Smith and
+ *   Topin 2018, "Super-convergence"; PyTorch's OneCycleLR with its defaults.
+ * - cyclic: up from low to high in cyclic_step iterations and down again in as many, along straight
+ *   lines. Smith 2017, "Cyclical learning rates for training neural networks"; PyTorch's CyclicLR,
+ *   mode triangular, without its cycle of momentum.
  *
  * During the first burn_in iterations the rate is Darknet's own, high (iteration / burn_in)^power.
  * onecycle, which has its own beginning, takes no burn_in. */
