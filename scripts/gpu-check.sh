@@ -35,12 +35,26 @@
 # a failure too. Exit status: 1 after a failure; 75 if nothing failed but something was cut off, also by a program
 # that hangs on the device; 77 without a GPU, with one line.
 #
-# In half an hour on a machine three runs, each with --budget 500, show most:
-#   gpu-check.sh ... --stages device-properties,conformance,bench
-#   gpu-check.sh ... --plans FILE --stages invariants,loss-curves,profile,memcheck,racecheck,engines
-#   gpu-check.sh ... --plans FILE --stages bench -- --no-check --batches 4,16 \
-#       --contestants fixed,fp16,stock,torch-compile,torch
-# If every run has a folder of its own, copy the folder of the run before into it first: then there is one record.
+# Half an hour on a machine, in calls of at most ten minutes. Each leaves OUT/GPU-DATE.json, .md, .log and .plans; give
+# the next one that .plans, and the folder OUT itself, so that there is one record. Before: scripts/gpu-pack.sh makes
+# PACK, for the card's compute capability alone. B: --binaries PACK --out OUT. FILE: OUT/GPU-DATE.plans
+#
+#   1. 500 s  gpu-check.sh B --budget 500 --stages device-properties,conformance,bench
+#             by estimate 385 s. Right or wrong, and the first speeds: PyTorch eager, in CUDA graphs, stock, batch 16
+#   2. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages invariants,loss-curves,profile,memcheck,racecheck,engines
+#             by estimate 355 s
+#   3. 500 s  gpu-check.sh B --budget 500 --plans FILE --stages bench -- --no-check --batches 4,16 --rounds 3
+#                 --seconds 0.5 --contestants fixed,torch,torch-graphs,fp16,stock,torch-compile --end-to-end
+#             by estimate 130 s a batch, and torch.compile up to 100 s more: it comes last, and may be cut off
+#   4. 150 s  the contests, with the plans of the calls before:
+#             gpu-check.sh B --budget 150 --plans FILE --stages bench -- --no-check --batches 16 --contestants \
+#                 fixed,fixed-one-stream,fixed-kernel-sums,fixed-kernel-gradient-sums,fixed-library-image,\
+#                 fixed-library-image-gradient
+#
+# If 1 fails: read its log, mend, and run 1 again before 2; conformance that fails only under side-stream, epilogue-sums,
+# gradient-sums or image-forward leaves training right with that way's variable set to 0. Later hours: batch 64 with
+# --separate, more --models (yolov3-tiny-416, darknet53-256, yolov3-608: 280 s a batch by estimate), the contestants
+# torch-autotune and ...-bf16, --alexeyab. What a call names as left out or not complete it names with its command.
 # For --alexeyab build AlexeyAB's Darknet for the card (90: its compute capability) with
 #   make GPU=1 CUDNN=1 CUDNN_HALF=1 OPENCV=0 ARCH="-gencode arch=compute_90,code=[sm_90,compute_90]"
 #

@@ -253,7 +253,8 @@ static __global__ void __launch_bounds__(THREADS) ampk_fill_with_numbers(T *x, s
     }
 }
 
-/* A NaN in either array gives a difference of NaN, whose bits are larger than all others. */
+/* A NaN in either array gives a difference of NaN, whose bits are larger than all others. Two equal
+ * infs do not differ: made-up operands may overflow FP16 in a large sum. */
 template <typename T, int N>
 static __global__ void __launch_bounds__(THREADS)
     ampk_compare(const T *__restrict__ a, const T *__restrict__ b, size_t n, uint32_t *words)
@@ -272,7 +273,8 @@ static __global__ void __launch_bounds__(THREADS)
         }
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            apart = ampk_larger(apart, ampk_magnitude(of_a[j] - of_b[j]));
+            float difference = of_a[j] == of_b[j] ? 0 : of_a[j] - of_b[j];
+            apart = ampk_larger(apart, ampk_magnitude(difference));
             largest = ampk_larger(largest, ampk_magnitude(of_a[j]));
         }
     }

@@ -53,6 +53,27 @@ static void compare(struct ampk_context *ctx, enum ampk_dtype dtype, int n, bool
     ampk_cuda.free(ctx, words);
 }
 
+/* Sums of made-up operands may overflow in both results. */
+static void compare_overflow(struct ampk_context *ctx)
+{
+    float x[3] = {1, 2, 3}, found[2], overflow[3] = {1, 1e6f, -1e6f};
+    uint32_t *words = ampk_cuda.alloc(ctx, sizeof found);
+    REQUIRE(words != NULL);
+    void *finite = store(ctx, x, AMPK_FP16, 3), *first = store(ctx, overflow, AMPK_FP16, 3);
+    void *second = store(ctx, overflow, AMPK_FP16, 3);
+    ampk_cuda.fill_zero(ctx, words, sizeof found);
+    ampk_conv_compare(ctx->stream, first, second, AMPK_FP16, 6, words);
+    ampk_cuda.read(ctx, found, words, sizeof found);
+    CHECK(found[0] == 0 && isinf(found[1]));
+    ampk_conv_compare(ctx->stream, finite, second, AMPK_FP16, 6, words);
+    ampk_cuda.read(ctx, found, words, sizeof found);
+    CHECK(isinf(found[0]));
+    ampk_cuda.free(ctx, finite);
+    ampk_cuda.free(ctx, first);
+    ampk_cuda.free(ctx, second);
+    ampk_cuda.free(ctx, words);
+}
+
 AMP_TEST(the_largest_difference_and_value_are_found)
 {
     char err[300] = "";
@@ -66,6 +87,7 @@ AMP_TEST(the_largest_difference_and_value_are_found)
     REQUIRE(ctx != NULL);
     for (int round = 0; round < 9; round++)
         compare(ctx, (enum ampk_dtype)(round % 3), 1 + (int)(test_random() % MOST), round % 4 == 3);
+    compare_overflow(ctx);
     ampk_cuda.context_destroy(ctx);
 }
 
