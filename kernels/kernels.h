@@ -162,14 +162,47 @@ struct ampk_bias_gradient {
 /* One array of master weights and the arrays that its update reads and writes; n floats each. */
 struct ampk_param {
     float *value;
-    float *update;     /* SGD: Darknet's weight_updates, the momentum */
-    float *m, *v;      /* Adam: its moments */
-    const float *grad; /* the true gradient times 1 / unscale, a power of two */
+    float *update;     /* SGD, LARS: the momentum; for SGD it is Darknet's weight_updates */
+    float *m, *v;      /* Adam, AdamW: its moments */
+    float *average;    /* the moving average of value; NULL: none */
+    const float *grad; /* the gradient of the rule times 1 / unscale */
     size_t n;
     float unscale;
-    float rate, decay_batch; /* decay times batch */
-    float clip;              /* > 0: clamp value to +-clip */
+    float rate, decay;
+    float clip;   /* > 0: clamp value to +-clip */
+    float *trust; /* one number, a factor on the rate (trust_ratios); NULL: 1 */
 };
+
+enum ampk_optimizer { AMPK_SGD, AMPK_LARS, AMPK_ADAM, AMPK_ADAMW };
+
+/* How an update turns gradients into steps, the same for all arrays of a list. g is unscale * grad,
+ * kept within +-limit; like Darknet's gradients it points downhill, so steps are added.
+ *
+ *   SGD    Darknet's update_convolutional_layer: update += g; update -= decay * value (if not 0);
+ *          value += rate * update; update *= momentum. Without fused multiply-add, so that the
+ *          bits are Darknet's. g is a sum over images, rate = lr / images, decay = wd * images.
+ *   LARS   You, Gitman, Ginsburg 2017, "Large Batch Training of Convolutional Networks",
+ *          algorithm 1: update += rate * trust * (g - decay * value); value += update;
+ *          update *= momentum
+ *   Adam   Kingma, Ba 2015, "Adam", algorithm 1, as Darknet's adam_update_gpu has it, on
+ *          g - decay * value
+ *   AdamW  Loshchilov, Hutter 2019, "Decoupled Weight Decay Regularization", algorithm 2, as
+ *          PyTorch has it: value += rate * trust * (Adam's direction of g - decay * value). With
+ *          trust it is LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning",
+ *          algorithm 2
+ *
+ * Then value is clamped to +-clip, and average += average_rest * (value - average). */
+struct ampk_rule {
+    enum ampk_optimizer optimizer;
+    float momentum;     /* SGD, LARS */
+    float b1, b2, eps;  /* Adam, AdamW */
+    int t;              /* their count of steps, from 1 */
+    float limit;        /* 0: none */
+    float average_rest; /* share of the new value in moving averages */
+};
+
+/* LARS's trust coefficient, as its authors chose it. */
+#define AMPK_LARS_TRUST .001f
 
 /* New master weights of a convolution, float [k][c/groups][kh][kw]. */
 struct ampk_new_weights {
@@ -415,15 +448,11 @@ struct ampk_backend {
      * overlaps another. */
     void (*conv_weight_gradients)(struct ampk_context *, const struct ampk_weight_gradient *,
                                   int count, float factor, bool accumulate);
-    /* Fused, for every convolution of a list: conv_weight_gradients, update_sgd and
-     * conv_set_weights, with the same bits, in one pass over the weights. The caller has called
-     * conv_set_weights before. No array overlaps another. This function and the next are NULL in a
-     * backend that gains nothing by them. */
-    void (*conv_update_sgd)(struct ampk_context *, const struct ampk_weight_update *, int count,
-                            float momentum);
-    /* The same with update_adam. */
-    void (*conv_update_adam)(struct ampk_context *, const struct ampk_weight_update *, int count,
-                             float b1, float b2, float eps, int t);
+    /* Fused, for every convolution of a list: conv_weight_gradients, update and conv_set_weights,
+     * with the same bits, in one pass over the weights. The caller has called conv_set_weights
+     * before. No array overlaps another. NULL in a backend that gains nothing by it. */
+    void (*conv_update)(struct ampk_context *, const struct ampk_rule *,
+                        const struct ampk_weight_update *, int count);
 
     /* ---- batch-norm and activation ---- */
     /* Statistics of every channel of y (NHWC) over n, h and w, of y AS STORED. The sums are FP32,
@@ -539,15 +568,16 @@ struct ampk_backend {
     void (*accumulate)(struct ampk_context *, const float *g, size_t n, float factor, float *sum);
     /* All copies of a list. No dst overlaps another array of the list. */
     void (*copy_many)(struct ampk_context *, const struct ampk_span *, int count);
-    /* Darknet's update_convolutional_layer for every array of a list. The operations and their
-     * order are Darknet's, without fused multiply-add: update += unscale*grad; update -=
-     * decay_batch*value (if not 0); value += rate*update; update *= momentum; clip. rate =
-     * lr/batch. */
-    void (*update_sgd)(struct ampk_context *, const struct ampk_param *, int count, float momentum);
-    /* Darknet's adam_update_gpu (Kingma and Ba 2015, algorithm 1) on gradient sums; t counts
-     * from 1. */
-    void (*update_adam)(struct ampk_context *, const struct ampk_param *, int count, float b1,
-                        float b2, float eps, int t);
+    /* Updates every array of a list by the rule. */
+    void (*update)(struct ampk_context *, const struct ampk_rule *, const struct ampk_param *,
+                   int count);
+    /* Writes the trust of every array that has one; call it before update. LARS: AMPK_LARS_TRUST *
+     * |value| / (|g| + decay * |value|). AdamW (LAMB): |value| / |direction - decay * value|. 1 if
+     * |value| or the divisor is 0. Norms are L2. Reads what update reads, and grad is not NULL. */
+    void (*trust_ratios)(struct ampk_context *, const struct ampk_rule *, const struct ampk_param *,
+                         int count);
+    /* dst += rest * (src - dst) for every span of a list: moving averages. */
+    void (*average_many)(struct ampk_context *, const struct ampk_span *, int count, float rest);
 
     /* ---- for the log ---- */
     /* Raises *amax as everywhere, and adds the number of zero elements to *zeros. x may be a

@@ -217,13 +217,17 @@ FORWARD(accumulate, (struct ampk_context * ctx, const float *g, size_t n, float 
         (ctx, g, n, factor, sum))
 FORWARD(copy_many, (struct ampk_context * ctx, const struct ampk_span *spans, int count),
         (ctx, spans, count))
-FORWARD(update_sgd,
-        (struct ampk_context * ctx, const struct ampk_param *params, int count, float momentum),
-        (ctx, params, count, momentum))
-FORWARD(update_adam,
-        (struct ampk_context * ctx, const struct ampk_param *params, int count, float b1, float b2,
-         float eps, int t),
-        (ctx, params, count, b1, b2, eps, t))
+FORWARD(update,
+        (struct ampk_context * ctx, const struct ampk_rule *rule, const struct ampk_param *params,
+         int count),
+        (ctx, rule, params, count))
+FORWARD(trust_ratios,
+        (struct ampk_context * ctx, const struct ampk_rule *rule, const struct ampk_param *params,
+         int count),
+        (ctx, rule, params, count))
+FORWARD(average_many,
+        (struct ampk_context * ctx, const struct ampk_span *spans, int count, float rest),
+        (ctx, spans, count, rest))
 FORWARD(inspect,
         (struct ampk_context * ctx, const struct ampk_tensor *x, uint32_t *amax, uint32_t *zeros),
         (ctx, x, amax, zeros))

@@ -10,12 +10,12 @@
  * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
  *
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
- * stays in the cache too. A task takes several units in one call; the partial gradients of a tile
- * are then added in order.
+ * stays in the cache too. A task takes several units in one call; conv_weights.c then adds the
+ * partial gradients of a tile in order.
  */
+#include "conv.h"
+
 #include "kernels/conv_shape.h"
-#include "cpu.h"
-#include "dnnl_compat.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -33,47 +33,7 @@ enum {
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
 };
 
-/* How the rows of the tensor that a pass writes are cut, and which rows of the other it needs. */
-struct bands {
-    int count, rows; /* the last band may be shorter */
-    int in_rows;     /* of the other tensor; band i's first is i*in_step - in_offset */
-    int in_step, in_offset;
-    int pad_top, pad_bottom; /* what is left to oneDNN */
-};
-
-/* Forward or data gradient: y from x, or dx from dy. */
-struct pass {
-    struct bands bands;
-    int slices;
-    struct ampk_dnnl_plan *plan; /* one unit, one slice */
-    struct ampk_dnnl_weights **weights;
-};
-
-struct gradient {
-    struct bands bands; /* of dy; the other tensor is x */
-    int slices_k, slices_c;
-    int units, groups; /* units in a task, groups of so many */
-    struct ampk_dnnl_plan *plan;
-    struct ampk_dnnl_weights **partial; /* [slices_k * slices_c][groups] */
-    bool added;                         /* to the first of each tile, which is then its gradient */
-    uint32_t amax;                      /* of that */
-};
-
-struct ampk_conv {
-    struct ampk_conv_shape shape;
-    int oh, ow;
-    struct pass forward, data; /* data and gradient have no plan if forward_only */
-    struct gradient gradient;
-    bool bf16;         /* oneDNN multiplies BF16: what it reads is not FP32 */
-    size_t lane_bytes; /* a thread's memory: operands and oneDNN's scratch memory */
-};
-
 /* ---- how the work is cut ---- */
-
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
 
 static int larger(int a, int b)
 {
@@ -85,14 +45,8 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
-static size_t aligned(size_t bytes)
+static int slice_count(const struct ampk_conv_shape *s, int channels, int slice)
 {
-    return (bytes + 63) / 64 * 64;
-}
-
-static int slice_count(const struct ampk_conv_shape *s, int channels)
-{
-    int slice = SLICE;
     while (slice * s->kh * s->kw < SLICE_WORK)
         slice *= 2;
     return s->groups == 1 && channels % slice == 0 ? channels / slice : 1;
@@ -102,8 +56,8 @@ static int slice_count(const struct ampk_conv_shape *s, int channels)
 static int band_count(const struct ampk_conv_shape *s, int rows, int slices, size_t bytes)
 {
     int for_cache = (int)(bytes / TASK_BYTES) + 1;
-    int for_tasks = smaller(divide_up(TASKS, s->n * slices), rows / BAND_ROWS);
-    return smaller(larger(for_cache, for_tasks), rows);
+    int for_tasks = ampk_smaller(divide_up(TASKS, s->n * slices), rows / BAND_ROWS);
+    return ampk_smaller(larger(for_cache, for_tasks), rows);
 }
 
 /* Bands of y's rows; the other tensor is x. */
@@ -141,7 +95,7 @@ static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes
 {
     int for_cache = (int)(TASK_BYTES / unit_bytes), for_tasks = all * tiles / GRADIENT_TASKS;
     int at_least = (int)(weight_bytes * all / PARTIAL_BYTES);
-    int units = larger(larger(smaller(for_cache, for_tasks), at_least), 1);
+    int units = larger(larger(ampk_smaller(for_cache, for_tasks), at_least), 1);
     if (units > all) units = all;
     while (all % units)
         units++;
@@ -159,7 +113,8 @@ static size_t operand_bytes(const struct ampk_conv *conv)
 static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_bytes,
                       size_t y_bytes)
 {
-    size_t bytes = aligned(x_bytes) + aligned(y_bytes) + aligned(ampk_dnnl_plan_scratch(plan));
+    size_t bytes = ampk_whole_lines(x_bytes) + ampk_whole_lines(y_bytes) +
+                   ampk_whole_lines(ampk_dnnl_plan_scratch(plan));
     if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
 }
 
@@ -210,7 +165,7 @@ static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, cha
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct pass *pass = &conv->forward;
-    pass->slices = slice_count(s, s->k);
+    pass->slices = slice_count(s, s->k, SLICE);
     size_t filters = (size_t)s->k / pass->slices;
     size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
     size_t read = operand_bytes(conv);
@@ -232,7 +187,7 @@ static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct pass *pass = &conv->data;
-    pass->slices = slice_count(s, s->c);
+    pass->slices = slice_count(s, s->c, SLICE);
     size_t channels = (size_t)s->c / pass->slices;
     size_t x_row = channels * s->w, y_row = (size_t)s->k * conv->ow;
     size_t read = operand_bytes(conv);
@@ -254,8 +209,10 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
-    g->slices_k = slice_count(s, s->k);
-    g->slices_c = slice_count(s, s->c);
+    /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
+    int slice = conv->bf16 ? 2 * SLICE : SLICE;
+    g->slices_k = slice_count(s, s->k, slice);
+    g->slices_c = slice_count(s, s->c, slice);
     int tiles = g->slices_k * g->slices_c;
     size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
@@ -305,7 +262,7 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
                            size_t err_size)
 {
     size_t bytes = largest_of(conv->lane_bytes * ctx->threads + sums_bytes(conv),
-                              ampk_conv_weight_count(&conv->shape) * sizeof(float),
+                              ampk_conv_weights_memory(ctx, conv),
                               conv->shape.forward_only ? 0 : gradient_sums_bytes(conv));
     if (ampk_memory_reserve(ctx, bytes)) return true;
     snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes of work memory for a convolution", bytes);
@@ -355,44 +312,6 @@ void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     free(conv);
 }
 
-/* ---- weights ---- */
-
-static void set_weights(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights,
-                        uint32_t *amax)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
-    size_t filters = count / conv->forward.slices; /* forward slices by k, data by c */
-    size_t channels = (size_t)s->c / larger(conv->data.slices, 1) * s->kh * s->kw;
-    float *rounded = ampk_memory(ctx, count * sizeof *rounded);
-    uint32_t largest = 0;
-#pragma omp parallel num_threads(ctx->threads)
-    {
-#pragma omp for reduction(max : largest)
-        for (size_t i = 0; i < pieces; i++) {
-            size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
-            uint32_t found =
-                ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
-            if (found > largest) largest = found;
-        }
-#pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < conv->forward.slices; i++)
-            ampk_dnnl_weights_pack(conv->forward.plan, rounded + i * filters,
-                                   conv->forward.weights[i]);
-#pragma omp for schedule(dynamic) nowait
-        for (int i = 0; i < conv->data.slices; i++)
-            ampk_dnnl_weights_pack(conv->data.plan, rounded + i * channels, conv->data.weights[i]);
-    }
-    ampk_amax_raise(amax, largest);
-}
-
-void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
-                               int count)
-{
-    for (const struct ampk_new_weights *w = list; w < list + count; w++)
-        set_weights(ctx, w->conv, w->weights, w->amax);
-}
-
 /* ---- a task's operands ---- */
 
 /* This thread's memory: x, y, scratch. */
@@ -404,8 +323,8 @@ static struct lane lane_at(char *memory, const struct ampk_conv *conv, size_t x_
                            size_t y_bytes)
 {
     char *x = memory + (size_t)omp_get_thread_num() * conv->lane_bytes;
-    char *y = x + aligned(x_bytes);
-    return (struct lane){x, y, y + aligned(y_bytes)};
+    char *y = x + ampk_whole_lines(x_bytes);
+    return (struct lane){x, y, y + ampk_whole_lines(y_bytes)};
 }
 
 /* Some channels of some rows of an image: rows [first, first+rows), of which t need not have all.
@@ -427,8 +346,8 @@ static void load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
                       const struct operand *o, void *dst)
 {
     const struct ampk_tensor *t = o->t;
-    int begin = smaller(larger(o->first, 0), o->first + o->rows);
-    int end = larger(smaller(o->first + o->rows, t->h), begin);
+    int begin = ampk_smaller(larger(o->first, 0), o->first + o->rows);
+    int end = larger(ampk_smaller(o->first + o->rows, t->h), begin);
     size_t row = (size_t)t->w * o->channels * operand_bytes(conv);
     size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
     size_t below = (size_t)(o->first + o->rows - end);
@@ -458,7 +377,7 @@ static struct ampk_region unit_region(const struct pass *pass, const struct ampk
                                       int unit, int slice)
 {
     int channels = t->c / pass->slices, first = unit % pass->bands.count * pass->bands.rows;
-    int rows = smaller(pass->bands.rows, t->h - first);
+    int rows = ampk_smaller(pass->bands.rows, t->h - first);
     return (struct ampk_region){.tensor = t,
                                 .image = (size_t)unit / pass->bands.count,
                                 .pixel = (size_t)first * t->w,
@@ -627,64 +546,4 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
     weight_gradient(ctx, conv, x, dy, memory);
-}
-
-/* ---- weight gradients ---- */
-
-/* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
-static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
-{
-    const struct gradient *g = &conv->gradient;
-    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
-    size_t count;
-    float *sum = ampk_dnnl_weights_values(partial[0], &count);
-    for (int i = 1; i < g->groups; i++)
-        ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
-    return ctx->isa->rows.amax(sum, count);
-}
-
-/* One tile goes straight to dst, or to `plain`, which is laid out as dst is, and from there while
- * it is in the cache. */
-static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
-                      float factor, bool accumulate, float *plain)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    const struct gradient *g = &conv->gradient;
-    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
-    size_t filters = (size_t)s->k / g->slices_k;
-    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    bool direct = !accumulate && factor == 1;
-    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
-                             (direct ? dst : plain) + first);
-    for (size_t at = first; at < first + filters * filter && !direct; at += filter)
-        ctx->isa->rows.add_scaled(dst + at, plain + at, run, factor, accumulate);
-}
-
-/* Whoever wants the gradient first has the tiles finished, and may store them at once. */
-static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *dst,
-                          float factor, bool accumulate)
-{
-    struct gradient *g = &conv->gradient;
-    int tiles = g->slices_k * g->slices_c;
-    float *plain = ampk_memory(ctx, ampk_conv_weight_count(&conv->shape) * sizeof *plain);
-    uint32_t largest = g->added ? g->amax : 0;
-#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int tile = 0; tile < tiles; tile++) {
-        uint32_t found = g->added ? 0 : finish_tile(ctx, conv, tile);
-        if (found > largest) largest = found;
-        if (dst) take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
-    }
-    g->added = true;
-    g->amax = largest;
-}
-
-void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
-                                    const struct ampk_weight_gradient *list, int count,
-                                    float factor, bool accumulate)
-{
-    for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
-        if (g->dst || !g->conv->gradient.added)
-            take_gradient(ctx, g->conv, g->dst, factor, accumulate);
-        ampk_amax_raise(g->amax, g->conv->gradient.amax);
-    }
 }

@@ -23,9 +23,9 @@
     X(maxpool_forward) X(maxpool_backward) X(avgpool_forward) X(avgpool_backward)                  \
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
     X(dropout) X(dropout_draw) X(activation_forward) X(activation_backward)                        \
-    X(amax) X(scale) X(accumulate) X(copy_many) X(update_sgd) X(update_adam)                       \
-    X(inspect) X(sum_squares)
-/* Those of conv.c, which is compiled once. */
+    X(amax) X(scale) X(accumulate) X(copy_many) X(inspect) X(sum_squares)                          \
+    X(update) X(trust_ratios) X(average_many)
+/* Those of conv.c and conv_weights.c, which are compiled once. */
 #define AMPK_CPU_CONV(X)                                                                           \
     X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
     X(conv_backward) X(conv_weight_gradients)
@@ -74,16 +74,29 @@ struct ampk_rows {
                               const struct ampk_bn_statistics *);
 };
 
+/* Some filters and channels of a convolution's weights, in BF16. */
+struct ampk_weight_block {
+    int filter, filters, channel, channels, taps;
+    const uint16_t *values; /* [filters][channels][taps] */
+};
+
+struct ampk_dnnl_lines;
+
 /* What one instruction set offers. */
 struct ampk_isa {
     const char *name;
     const struct ampk_backend *operations; /* the element-wise ones; the others are NULL */
     struct ampk_rows rows;
+    /* Puts a block, which begins at filter and channel of the layout, into its lines. NULL where
+     * nothing multiplies BF16. */
+    void (*put_lines)(const struct ampk_weight_block *, const struct ampk_dnnl_lines *, int filter,
+                      int channel, uint16_t *values);
 };
 
 extern const struct ampk_isa ampk_isa_base;
 #ifdef __x86_64__
 extern const struct ampk_isa ampk_isa_avx2, ampk_isa_avx512;
+extern __typeof__(*ampk_isa_base.put_lines) ampk_avx512_put_lines;
 #endif
 
 struct ampk_context {

@@ -37,12 +37,14 @@ struct ampk_dnnl_plan {
     dnnl_primitive_t reorder; /* of weights from plain, of their gradient to plain */
     layout_p x, weights, y, scratch;
     layout_t plain; /* [k][plain_c/groups][kh][kw] */
+    bool has_lines;
+    struct ampk_dnnl_lines lines;
 };
 
 struct ampk_dnnl_weights {
     dnnl_memory_t memory;
-    float *values;
-    size_t count;
+    void *values;
+    size_t count; /* if they are FP32 */
 };
 
 static void check(dnnl_status_t status, const char *what)
@@ -97,6 +99,37 @@ static void layout_destroy(layout_t *layout)
 #else
     (void)layout;
 #endif
+}
+
+/* A layout in blocks: strides from block to block in every dimension, then blocks within blocks. */
+struct blocks {
+    const dnnl_dim_t *strides, *sizes, *dims;
+    int count;
+};
+
+static dnnl_status_t blocks_of(layout_p layout, struct blocks *b)
+{
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_format_kind_t kind;
+    const dnnl_dims_t *strides, *sizes, *dims;
+    dnnl_status_t status = dnnl_memory_desc_query(layout, dnnl_query_format_kind, &kind);
+    if (status == dnnl_success && kind != dnnl_blocked) status = dnnl_unimplemented;
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_query(layout, dnnl_query_strides, &strides);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_query(layout, dnnl_query_inner_nblks_s32, &b->count);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_query(layout, dnnl_query_inner_blks, &sizes);
+    if (status == dnnl_success)
+        status = dnnl_memory_desc_query(layout, dnnl_query_inner_idxs, &dims);
+    if (status != dnnl_success) return status;
+    b->strides = *strides, b->sizes = *sizes, b->dims = *dims;
+#else
+    const dnnl_blocking_desc_t *from = &layout->format_desc.blocking;
+    if (layout->format_kind != dnnl_blocked) return dnnl_unimplemented;
+    *b = (struct blocks){from->strides, from->inner_blks, from->inner_idxs, from->inner_nblks};
+#endif
+    return dnnl_success;
 }
 
 /* Everything that describes a convolution to oneDNN. */
@@ -249,6 +282,50 @@ static dnnl_status_t create_reorder(dnnl_primitive_t *out, dnnl_engine_t engine,
     return status;
 }
 
+enum dim { FILTER, CHANNEL, ROW, COLUMN };
+
+/* What an index in one dimension adds to the place of a value. */
+static size_t place_of(const struct blocks *b, enum dim dim, int index)
+{
+    dnnl_dim_t left = index, place = 0, stride = 1;
+    for (int i = b->count - 1; i >= 0; i--) {
+        if (b->dims[i] == (dnnl_dim_t)dim) {
+            place += left % b->sizes[i] * stride;
+            left /= b->sizes[i];
+        }
+        stride *= b->sizes[i];
+    }
+    return (size_t)(place + left * b->strides[dim]);
+}
+
+static bool are_lines(const struct blocks *b)
+{
+    int pair = b->count - 1, lanes = b->count - 2;
+    return lanes >= 0 && b->sizes[pair] == 2 && b->sizes[lanes] % AMPK_DNNL_LANES == 0 &&
+           b->dims[pair] != b->dims[lanes] && b->dims[pair] <= CHANNEL && b->dims[lanes] <= CHANNEL;
+}
+
+static dnnl_status_t find_lines(struct ampk_dnnl_plan *plan, const struct ampk_dnnl_shape *s)
+{
+    struct blocks b;
+    struct ampk_dnnl_lines *l = &plan->lines;
+    if (!s->bf16 || s->groups > 1 || plan->step == AMPK_DNNL_BACKWARD_WEIGHTS) return dnnl_success;
+    if (blocks_of(plan->weights, &b) != dnnl_success || !are_lines(&b)) return dnnl_success;
+    l->filter = calloc((size_t)s->k, sizeof *l->filter);
+    l->channel = calloc((size_t)s->c, sizeof *l->channel);
+    l->tap = calloc((size_t)s->kh * s->kw, sizeof *l->tap);
+    if (!l->filter || !l->channel || !l->tap) return dnnl_out_of_memory;
+    for (int k = 0; k < s->k; k++)
+        l->filter[k] = place_of(&b, FILTER, k);
+    for (int c = 0; c < s->c; c++)
+        l->channel[c] = place_of(&b, CHANNEL, c);
+    for (int t = 0; t < s->kh * s->kw; t++)
+        l->tap[t] = place_of(&b, ROW, t / s->kw) + place_of(&b, COLUMN, t % s->kw);
+    l->of_filters = b.dims[b.count - 1] == CHANNEL;
+    plan->has_lines = true;
+    return dnnl_success;
+}
+
 static layout_p query(const struct ampk_dnnl_plan *plan, dnnl_query_t what)
 {
     return dnnl_primitive_desc_query_md(plan->description, what, 0);
@@ -326,6 +403,7 @@ static dnnl_status_t fill_plan(struct ampk_dnnl_plan *plan, const struct ampk_dn
     dnnl_status_t status = fill_description(&d, &plan->plain, plan->step, s);
     if (status == dnnl_success) status = fill_description(&forward, NULL, AMPK_DNNL_FORWARD, s);
     if (status == dnnl_success) status = create_primitives(plan, &d, &forward);
+    if (status == dnnl_success) status = find_lines(plan, s);
     free_description(&d);
     free_description(&forward);
     return status;
@@ -375,6 +453,9 @@ void ampk_dnnl_plan_destroy(struct ampk_dnnl_plan *plan)
     if (plan->reorder) dnnl_primitive_destroy(plan->reorder);
     if (plan->description) dnnl_primitive_desc_destroy(plan->description);
     layout_destroy(&plan->plain);
+    free(plan->lines.filter);
+    free(plan->lines.channel);
+    free(plan->lines.tap);
     free(plan);
 }
 
@@ -420,6 +501,16 @@ float *ampk_dnnl_weights_values(struct ampk_dnnl_weights *w, size_t *count)
 {
     *count = w->count;
     return w->values;
+}
+
+uint16_t *ampk_dnnl_weights_bf16(struct ampk_dnnl_weights *w)
+{
+    return w->values;
+}
+
+const struct ampk_dnnl_lines *ampk_dnnl_plan_lines(const struct ampk_dnnl_plan *plan)
+{
+    return plan->has_lines ? &plan->lines : NULL;
 }
 
 static void reorder(const struct ampk_dnnl_plan *plan, dnnl_memory_t from, dnnl_memory_t to)

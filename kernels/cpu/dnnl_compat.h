@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum ampk_dnnl_step { AMPK_DNNL_FORWARD, AMPK_DNNL_BACKWARD_DATA, AMPK_DNNL_BACKWARD_WEIGHTS };
 
@@ -53,6 +54,18 @@ void ampk_dnnl_weights_pack(const struct ampk_dnnl_plan *, const float *plain,
                             struct ampk_dnnl_weights *);
 void ampk_dnnl_weights_unpack(const struct ampk_dnnl_plan *, struct ampk_dnnl_weights *,
                               float *plain);
+
+/* A layout of BF16 weights that consists of lines: LANES filters times two channels, or LANES
+ * channels times two filters, each pair side by side. values[filter[k] + channel[c] + tap[t]] is
+ * the weight of filter k, channel c and tap t = row * kw + column. */
+enum { AMPK_DNNL_LANES = 16 };
+struct ampk_dnnl_lines {
+    bool of_filters; /* a line has LANES filters */
+    size_t *filter, *channel, *tap;
+};
+/* NULL if the plan's layout is another: then pack. */
+const struct ampk_dnnl_lines *ampk_dnnl_plan_lines(const struct ampk_dnnl_plan *);
+uint16_t *ampk_dnnl_weights_bf16(struct ampk_dnnl_weights *);
 
 /* FORWARD: y = conv(x). BACKWARD_DATA: x = dgrad(y). BACKWARD_WEIGHTS: weights = wgrad(x, y). x and
  * y are dense NHWC, what is read of the type that the plan's shape says, the result FP32. */

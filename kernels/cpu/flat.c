@@ -1,10 +1,9 @@
-/* Flat FP32 arrays: largest magnitude, scaling, accumulation, update rules, copies; and numbers for
- * the log about arrays and tensors, which decide nothing here. Products and sums are rounded one by
+/* Flat FP32 arrays: largest magnitude, scaling, accumulation, copies; and numbers for the log about
+ * arrays and tensors, which decide nothing here. Products and sums are rounded one by
  * one (no fused multiply-add), so that every instruction set gives the same bits. */
 #include "cpu.h"
 #include "simd.h"
 
-#include <math.h>
 #include <string.h>
 
 /* The last vector may be shorter: simd.h treats elements from n on as missing. */
@@ -72,84 +71,6 @@ void AMPK_CPU(accumulate)(struct ampk_context *ctx, const float *g, size_t n, fl
     for (size_t p = 0; p < pieces; p++) {
         size_t first = p * AMPK_PIECE;
         accumulate_piece(g + first, ampk_piece(n, first), factor, sum + first);
-    }
-}
-
-/* ---- update rules ---- */
-
-/* Clamps to [-clip, clip] if clip > 0; NaN stays NaN. */
-AMPK_INLINE ampk_vec clamp(ampk_vec v, float clip)
-{
-    if (!(clip > 0)) return v;
-    ampk_vec most = ampk_vec_set(clip), least = ampk_vec_set(-clip);
-    v = ampk_vec_if_greater(v, most, most, v);
-    return ampk_vec_if_greater(least, v, least, v);
-}
-
-/* Elements [first, first + n) of one array. The order of operations is Darknet's (kernels.h,
- * update_sgd). */
-static void sgd_piece(const struct ampk_param *p, float momentum, size_t first, size_t n)
-{
-    float *w = p->value + first, *v = p->update + first;
-    const float *g = p->grad + first;
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec weight = load(w, i, n);
-        ampk_vec gradient = ampk_vec_set(p->unscale) * load(g, i, n);
-        ampk_vec velocity = load(v, i, n) + gradient;
-        if (p->decay_batch != 0) velocity -= ampk_vec_set(p->decay_batch) * weight;
-        weight += ampk_vec_set(p->rate) * velocity;
-        store(w, i, n, clamp(weight, p->clip));
-        store(v, i, n, velocity * ampk_vec_set(momentum));
-    }
-}
-
-void AMPK_CPU(update_sgd)(struct ampk_context *ctx, const struct ampk_param *params, int count,
-                          float momentum)
-{
-    for (const struct ampk_param *p = params; p < params + count; p++) {
-        size_t pieces = ampk_pieces(p->n);
-#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
-        for (size_t i = 0; i < pieces; i++)
-            sgd_piece(p, momentum, i * AMPK_PIECE, ampk_piece(p->n, i * AMPK_PIECE));
-    }
-}
-
-/* The factors that are equal for all weights. */
-struct adam {
-    float b1, b2, eps;
-    float unbias1, unbias2; /* 1 - b^t */
-};
-
-/* Elements [from, from + n) of one array; m and v are the moments. */
-static void adam_piece(const struct ampk_param *p, struct adam a, size_t from, size_t n)
-{
-    float *w = p->value + from, *m = p->m + from, *v = p->v + from;
-    const float *g = p->grad + from;
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec weight = load(w, i, n), first = load(m, i, n), second = load(v, i, n);
-        ampk_vec decay = ampk_vec_set(p->decay_batch) * weight;
-        ampk_vec gradient = ampk_vec_set(p->unscale) * load(g, i, n);
-        ampk_vec d = gradient - decay;
-        first = first * ampk_vec_set(a.b1) + d * ampk_vec_set(1 - a.b1);
-        second = second * ampk_vec_set(a.b2) + d * d * ampk_vec_set(1 - a.b2);
-        ampk_vec mean = first / ampk_vec_set(a.unbias1);
-        ampk_vec spread = ampk_vec_sqrt(second / ampk_vec_set(a.unbias2));
-        ampk_vec step = ampk_vec_set(p->rate) * mean / (spread + ampk_vec_set(a.eps));
-        store(m, i, n, first);
-        store(v, i, n, second);
-        store(w, i, n, clamp(weight + step, p->clip));
-    }
-}
-
-void AMPK_CPU(update_adam)(struct ampk_context *ctx, const struct ampk_param *params, int count,
-                           float b1, float b2, float eps, int t)
-{
-    struct adam a = {b1, b2, eps, (float)(1 - pow(b1, t)), (float)(1 - pow(b2, t))};
-    for (const struct ampk_param *p = params; p < params + count; p++) {
-        size_t pieces = ampk_pieces(p->n);
-#pragma omp parallel for num_threads(ctx->threads) if (pieces > 1)
-        for (size_t i = 0; i < pieces; i++)
-            adam_piece(p, a, i * AMPK_PIECE, ampk_piece(p->n, i * AMPK_PIECE));
     }
 }
 
@@ -226,19 +147,18 @@ void AMPK_CPU(watch_stored)(struct ampk_context *ctx, const struct ampk_tensor *
     ampk_amax_raise(amax, largest);
 }
 
-/* One FP32 sum per lane; the lanes are added up in FP64. */
 static double squares(const float *x, size_t n)
 {
-    ampk_vec sums = ampk_vec_set(0);
-    for (size_t i = 0; i < n; i += AMPK_LANES) {
-        ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
-        sums += v * v;
-    }
-    float lanes[AMPK_LANES];
     double sum = 0;
-    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, sums);
-    for (int k = 0; k < AMPK_LANES; k++)
-        sum += lanes[k];
+    for (size_t run = 0; run < n; run += AMPK_SUM_RUN) {
+        size_t end = n - run < AMPK_SUM_RUN ? n : run + AMPK_SUM_RUN;
+        ampk_vec sums = ampk_vec_set(0);
+        for (size_t i = run; i < end; i += AMPK_LANES) {
+            ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
+            sums += v * v;
+        }
+        sum += ampk_vec_sum(sums);
+    }
     return sum;
 }
 

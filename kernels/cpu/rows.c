@@ -174,4 +174,7 @@ const struct ampk_isa AMPK_ISA_TABLE = {
     .name = AMPK_TEXT(AMPK_ISA),
     .operations = &operations,
     .rows = {AMPK_CPU_ROWS(AMPK_CPU_ROWS_ENTRY)},
+#ifdef __AVX512F__
+    .put_lines = ampk_avx512_put_lines,
+#endif
 };

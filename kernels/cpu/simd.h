@@ -144,4 +144,19 @@ AMPK_INLINE void ampk_vec_store_amax(void *base, size_t i, enum ampk_dtype t, si
     *m = ampk_vec_amax_raise(*m, v, left);
 }
 
+/* The sum of the lanes, in FP64. */
+AMPK_INLINE double ampk_vec_sum(ampk_vec v)
+{
+    float lanes[AMPK_LANES];
+    double sum = 0;
+    ampk_vec_store(lanes, 0, AMPK_FP32, AMPK_LANES, v);
+    for (int k = 0; k < AMPK_LANES; k++)
+        sum += lanes[k];
+    return sum;
+}
+
+/* Elements whose squares are added up in FP32 lanes, before the lanes go into a sum in FP64. So few
+ * lose at most 64 roundings a lane. */
+#define AMPK_SUM_RUN ((size_t)64 * AMPK_LANES)
+
 #endif

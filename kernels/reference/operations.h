@@ -17,7 +17,7 @@
     X(reorg) X(flatten)                                                                            \
     /* elements.c */ X(convert) X(dropout) X(dropout_draw) X(clip) X(activation_forward)           \
     X(activation_backward) X(inspect) X(amax) X(scale) X(accumulate) X(copy_many) X(sum_squares)   \
-    X(update_sgd) X(update_adam)                                                                   \
+    /* update.c */ X(update) X(trust_ratios) X(average_many)                                       \
     /* loss.c */ X(softmax_forward) X(softmax_loss) X(logistic_loss) X(cost_loss)                  \
     X(loss_backward)                                                                               \
     /* heads.c */ X(yolo_forward) X(yolo_loss) X(region_forward) X(region_loss)

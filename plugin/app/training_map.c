@@ -1,4 +1,5 @@
-/* Decides when mAP is measured while a detector trains, and which weights are the best so far. It
+/* Decides when mAP is measured while a detector trains, and which weights are the best so far: with
+ * ema_alpha their moving average is measured and kept. It
  * must not know how mAP is computed (detect.c, average_precision.c) or how weights are saved whole
  * (amp.h).
  *
@@ -47,6 +48,7 @@ struct amp_training_map {
     unsigned long long weights_bytes;
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
+    bool averaged; /* the twin has the moving average of the weights */
 };
 
 /* ---- the best so far ---- */
@@ -148,9 +150,10 @@ static bool keep_best(struct amp_training_map *m, network *trained)
     char err[3 * PATH_MAX];
     struct amp_evaluation before = m->best;
     m->best = m->last;
-    if (!amp_save_whole(trained, m->weights, m->weights_bytes, err, sizeof err) &&
-        !write_record(m, err, sizeof err))
-        return true;
+    int failed = m->averaged
+                     ? amp_save_averages(trained, m->weights, err, sizeof err)
+                     : amp_save_whole(trained, m->weights, m->weights_bytes, err, sizeof err);
+    if (!failed && !write_record(m, err, sizeof err)) return true;
     fprintf(stderr, "darknet-amp: the best weights are not kept: %s\n", err);
     m->best = before;
     return false;
@@ -330,6 +333,7 @@ int amp_training_map_measure(struct amp_training_map *m, network *trained, size_
 {
     /* Every time: the twin has the weights of the last measurement. */
     amp_twin_take_weights(m->twin, trained);
+    m->averaged = amp_copy_averages(m->twin, trained);
     if (measure_twin(m, iteration, &m->last)) {
         fprintf(stderr, "darknet-amp: no mAP at iteration %zu; training goes on\n", iteration);
         return -1;

@@ -34,10 +34,11 @@
 
 /* ---- what the cfg asks for ---- */
 
-/* The graph lives in the context's memory, so it goes first. */
+/* The graph and what is kept live in the context's memory, so they go first. */
 static void free_session(struct amp_session *s)
 {
     amp_graph_free(s->graph);
+    amp_kept_free(s->kept);
     if (s->context) s->backend->context_destroy(s->context);
     amp_plan_free(s->plan);
     amp_net_desc_free(s->desc);
@@ -142,14 +143,26 @@ static void close_logs_at_exit(void)
     at_quick_exit(amp_sessions_close_logs); /* the darknet program ends by quick_exit */
 }
 
+/* Darknet reads these keys with adam=1 only, and hands them to every update. */
+static void give_betas(const struct amp_session *s)
+{
+    const struct amp_rules *rules = &s->options.rules;
+    if (!amp_rules_keep_moments(rules)) return;
+    s->net->B1 = (float)rules->b1;
+    s->net->B2 = (float)rules->b2;
+    s->net->eps = (float)amp_rules_eps(rules);
+}
+
 /* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
  * through every resize. */
 static void start_training_state(struct amp_session *s)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    give_betas(s);
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;
+    s->log.clips = s->options.rules.clip_norm > 0;
     s->step.log = &s->log;
     s->step.subdivisions = s->desc->subdivisions;
     s->step.demote = amp_session_demote;
@@ -210,7 +223,8 @@ static void attach_session(struct amp_session *s, network *net)
 {
     char err[512];
     s->net = net;
-    amp_session_describe(s, net); /* the program may have resized it before amp_attach */
+    /* The program may have resized it before amp_attach. */
+    if (amp_session_describe(s, net, err, sizeof err)) amp_fail(err);
     s->demoted = amp_session_no_demotions(net->n);
     s->inference_demoted = amp_session_no_demotions(net->n);
     s->device = amp_darknet_on_device();
@@ -222,7 +236,7 @@ static void attach_session(struct amp_session *s, network *net)
     s->context = s->backend->context_create(0, err, sizeof err);
     if (!s->context) fail_without_context(net, err);
     amp_ending_watch(AMP_ENDING_AFTER_CONTEXT);
-    amp_session_make_plan(s, true);
+    if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     fflush(stdout);
     tell_plan(s);
     tell_spinning(s);

@@ -126,8 +126,8 @@ AMP_API void amp_darknet_lacks_memory(size_t bytes)
 {
     static const char *const what[] = {
         [AMP_MEMORY_OTHER] = "that Darknet asks for: lower batch",
-        [AMP_MEMORY_PARSE] = "of Darknet's own arrays, at the last layer listed above: lower "
-                             "batch, raise subdivisions",
+        [AMP_MEMORY_PARSE] =
+            "of Darknet's own arrays, at the last layer above: lower batch, raise subdivisions",
         [AMP_MEMORY_LOAD] = "while a batch is loaded: lower batch",
     };
     char why[300];

@@ -274,6 +274,38 @@ double amp_loss_scale(const network *net)
     return s ? s->step.scaler.scale : 0;
 }
 
+/* Through the host, since two networks may be on two devices. */
+static void copy_average(const struct amp_session *to, float *x, const struct amp_session *from,
+                         const float *average, size_t n, float *room)
+{
+    if (!average) return;
+    from->backend->read(from->context, room, average, n * sizeof *room);
+    to->backend->write(to->context, x, room, n * sizeof *room);
+}
+
+int amp_copy_averages(network *net, const network *trained)
+{
+    struct amp_session *to = amp_session_of(net->layers), *from = amp_session_of(trained->layers);
+    if (!to || !from || !from->kept || from->options.rules.ema_alpha == 0) return 0;
+    size_t most = 1;
+    struct amp_owned own = amp_native_list(net, to->saved, to->device);
+    for (int i = 0; i < own.n_params; i++)
+        if (own.params[i].n > most) most = own.params[i].n;
+    float *room = amp_allocate(most, sizeof *room);
+    to->backend->acquire(to->context); /* wait for what Darknet has just written */
+    for (int i = 0; i < own.n_params; i++)
+        copy_average(to, own.params[i].value, from, from->kept->params[i].average, own.params[i].n,
+                     room);
+    for (int i = 0; i < own.n_rolling; i++)
+        copy_average(to, own.rolling[i].value, from, from->kept->averages[i], own.rolling[i].n,
+                     room);
+    to->backend->release(to->context);
+    if (to->graph) amp_graph_weights_changed(to->graph);
+    free(room);
+    amp_native_free_list(&own);
+    return 1;
+}
+
 void amp_log_evaluation(const network *net, const struct amp_evaluation *e)
 {
     struct amp_session *s = amp_session_of(net->layers);

@@ -333,7 +333,8 @@ image amp_image_make(int w, int h, int c)
  *
  * 1. the folder named by DARKNET_LABELS in the environment (only there, if it is set);
  *
- * 2. ../share/darknet/labels, seen from the plugin: our build puts Darknet's own there;
+ * 2. ../share/darknet/labels, seen from the plugin, then from the program, since the plugin may lie
+ * a folder deeper (lib/x86_64-linux-gnu): our build puts Darknet's own there;
  *
  * 3. data/labels beside the program, then in the current folder: a checkout;
  *
@@ -352,7 +353,7 @@ static int has_glyphs(const char *folder)
     return access(path, R_OK) == 0;
 }
 
-/* Sets folder to the folder that holds file, followed by suffix. */
+/* Sets folder to the folder that holds file, followed by suffix; without a file, to suffix. */
 static void beside(char *folder, const char *file, const char *suffix)
 {
     const char *slash = file ? strrchr(file, '/') : NULL;
@@ -370,14 +371,14 @@ static void find_folder(char *folder)
         return;
     }
     dladdr((void *)find_folder, &self);
-    beside(folder, self.dli_fname, "/../share/darknet/labels");
-    if (has_glyphs(folder)) return;
     if (readlink("/proc/self/exe", program, sizeof(program) - 1) < 0) program[0] = '\0';
-    beside(folder, program, "/data/labels");
-    if (has_glyphs(folder)) return;
-    const char *fixed[] = {"data/labels", "/usr/share/darknet/data/labels"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(folder, MAX_FOLDER, "%s", fixed[i]);
+    const char *const places[][2] = {{self.dli_fname, "/../share/darknet/labels"},
+                                     {program, "/../share/darknet/labels"},
+                                     {program, "/data/labels"},
+                                     {NULL, "data/labels"},
+                                     {NULL, "/usr/share/darknet/data/labels"}};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        beside(folder, places[i][0], places[i][1]);
         if (has_glyphs(folder)) return;
     }
     amp_fail("the glyph images for box labels (32_0.png to 126_7.png) were not found; set "

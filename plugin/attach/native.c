@@ -149,10 +149,12 @@ static void list_param(struct lister *out, enum amp_param_kind kind, size_t n, f
     o->n_params++;
 }
 
-static void list_rolling(struct lister *out, float *value, size_t n)
+static void list_rolling(struct lister *out, float *value, size_t n, bool carried)
 {
     struct amp_owned *o = &out->owned;
-    if (o->rolling) o->rolling[o->n_rolling] = (struct amp_rolling){value, n, out->layer};
+    if (o->rolling)
+        o->rolling[o->n_rolling] =
+            (struct amp_rolling){.value = value, .n = n, .layer = out->layer, .carried = carried};
     o->n_rolling++;
 }
 
@@ -169,8 +171,8 @@ static void list_weight_layer(struct lister *out, layer *l)
     list_param(out, AMP_PARAM_SCALES, biases, AMP_SIDE(dev, l, scales),
                AMP_SIDE(dev, l, scale_updates), AMP_SIDE(dev, l, scale_m),
                AMP_SIDE(dev, l, scale_v), l);
-    list_rolling(out, AMP_SIDE(dev, l, rolling_mean), biases);
-    list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases);
+    list_rolling(out, AMP_SIDE(dev, l, rolling_mean), biases, false);
+    list_rolling(out, AMP_SIDE(dev, l, rolling_variance), biases, false);
 }
 
 /* The state that an LSTM takes over into the next pass: h, c, and the gradient of c. */
@@ -191,12 +193,12 @@ static void lstm_state(layer *l, bool device, float *state[3])
 static void list_carried(struct lister *out, layer *l)
 {
     size_t n = (size_t)l->batch * (size_t)l->outputs;
-    if (l->type == GRU) list_rolling(out, AMP_SIDE(out->device, l, state), n);
+    if (l->type == GRU) list_rolling(out, AMP_SIDE(out->device, l, state), n, true);
     if (l->type != LSTM) return;
     float *state[3];
     lstm_state(l, out->device, state);
     for (int k = 0; k < 3; k++)
-        list_rolling(out, state[k], n);
+        list_rolling(out, state[k], n, true);
 }
 
 /* delta: the pointer before attaching, because l.delta is NULL while attached. */
@@ -221,8 +223,8 @@ static void list_layer(struct lister *out, layer *l, float *delta)
         list_weight_layer(out, parts[k]);
     list_carried(out, l);
     if (l->type == BATCHNORM) {
-        list_rolling(out, AMP_SIDE(out->device, l, rolling_mean), (size_t)l->out_c);
-        list_rolling(out, AMP_SIDE(out->device, l, rolling_variance), (size_t)l->out_c);
+        list_rolling(out, AMP_SIDE(out->device, l, rolling_mean), (size_t)l->out_c, false);
+        list_rolling(out, AMP_SIDE(out->device, l, rolling_variance), (size_t)l->out_c, false);
     }
     list_binding(out, l, delta, first);
 }

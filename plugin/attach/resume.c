@@ -30,16 +30,20 @@ static float *on_host(const struct amp_session *s, const float *x, size_t n)
 static struct amp_owned host_list(const struct amp_session *s)
 {
     struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    amp_kept_enter(s->kept, &own);
     if (!s->device) return own;
     for (struct amp_param *p = own.params; p < own.params + own.n_params; p++) {
         p->value = on_host(s, p->value, p->n);
         p->update = on_host(s, p->update, p->n);
+        if (p->average) p->average = on_host(s, p->average, p->n);
         if (!p->m) continue;
         p->m = on_host(s, p->m, p->n);
         p->v = on_host(s, p->v, p->n);
     }
-    for (struct amp_rolling *r = own.rolling; r < own.rolling + own.n_rolling; r++)
+    for (struct amp_rolling *r = own.rolling; r < own.rolling + own.n_rolling; r++) {
         r->value = on_host(s, r->value, r->n);
+        if (r->average) r->average = on_host(s, r->average, r->n);
+    }
     return own;
 }
 
@@ -48,15 +52,21 @@ static struct amp_owned host_list(const struct amp_session *s)
 struct amp_run_state amp_run_state_of(const struct amp_session *s)
 {
     struct amp_owned host = host_list(s);
-    return (struct amp_run_state){.host = host,
-                                  .run = {.seen = *s->net->seen,
-                                          .t = *s->net->t,
-                                          .dtype = s->options.dtype,
-                                          .scaler = s->step.scaler,
-                                          .n_layers = s->net->n,
-                                          .demoted = s->demoted,
-                                          .n_params = host.n_params,
-                                          .params = host.params}};
+    return (struct amp_run_state){
+        .host = host,
+        .run = {.seen = *s->net->seen,
+                .t = *s->net->t,
+                .dtype = s->options.dtype,
+                .scaler = s->step.scaler,
+                .n_layers = s->net->n,
+                .demoted = s->demoted,
+                .n_params = host.n_params,
+                .params = host.params,
+                .n_rolling = host.n_rolling,
+                .rolling = host.rolling,
+                .optimizer = s->options.rules.optimizer,
+                .keeps_moments = amp_rules_keep_moments(&s->options.rules),
+                .counts = host.counts ? *host.counts : (struct amp_counts){0, 0}}};
 }
 
 void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state)
@@ -67,26 +77,37 @@ void amp_run_state_free(const struct amp_session *s, struct amp_run_state *state
         free(p->update);
         free(p->m);
         free(p->v);
+        free(p->average);
     }
-    for (int i = 0; s->device && i < host->n_rolling; i++)
+    for (int i = 0; s->device && i < host->n_rolling; i++) {
         free(host->rolling[i].value);
+        free(host->rolling[i].average);
+    }
     amp_native_free_list(host);
 }
 
-/* Momentum and Adam moments only: a sidecar has no weights. Those are in the weights file, which
- * Darknet has loaded. */
+/* An array that is not there has NULL on both sides. */
+static void write_back(const struct amp_session *s, float *to, const float *from, size_t n)
+{
+    if (to) s->backend->write(s->context, to, from, n * sizeof *to);
+}
+
+/* All but weights and running statistics: a sidecar has none of those. They are in the weights
+ * file, which Darknet has loaded. */
 static void to_device(const struct amp_session *s, const struct amp_owned *host)
 {
     if (!s->device) return;
     struct amp_owned own = amp_native_list(s->net, s->saved, true);
+    amp_kept_enter(s->kept, &own);
     for (int i = 0; i < own.n_params; i++) {
         const struct amp_param *to = &own.params[i], *from = &host->params[i];
-        size_t bytes = to->n * sizeof(float);
-        s->backend->write(s->context, to->update, from->update, bytes);
-        if (!to->m) continue;
-        s->backend->write(s->context, to->m, from->m, bytes);
-        s->backend->write(s->context, to->v, from->v, bytes);
+        write_back(s, to->update, from->update, to->n);
+        write_back(s, to->m, from->m, to->n);
+        write_back(s, to->v, from->v, to->n);
+        write_back(s, to->average, from->average, to->n);
     }
+    for (int i = 0; i < own.n_rolling; i++)
+        write_back(s, own.rolling[i].average, host->rolling[i].average, own.rolling[i].n);
     amp_native_free_list(&own);
 }
 
@@ -98,6 +119,10 @@ static void put_back(struct amp_session *s, const struct amp_run_state *state)
     *s->net->t = (int)state->run.t;
     s->step.scaler = state->run.scaler;
     s->replan = true;
+    if (!s->kept) return;
+    /* A count whose feature is off now begins anew when it is switched on again. */
+    if (s->options.rules.ema_alpha > 0) s->kept->counts.averaged = state->run.counts.averaged;
+    if (s->options.rules.clip_norm > 0) s->kept->counts.clipped = state->run.counts.clipped;
 }
 
 /* Always true, so that the caller can say "found" and name it in one expression. */
@@ -145,9 +170,13 @@ static void tell_resumed(const struct amp_session *s, const struct amp_run *r)
     fprintf(stderr,
             "mixed precision: resumed from %s: iteration %" PRIu64 ", momentum%s, loss scale %s",
             amp_sidecar_path(s->sidecar), amp_iterations_in(s->net, r->seen),
-            s->net->adam ? " and Adam moments" : "", amp_scale_text(r->scaler.scale, scale));
+            s->net->adam || r->keeps_moments ? " and Adam moments" : "",
+            amp_scale_text(r->scaler.scale, scale));
     if (demoted) fprintf(stderr, ", layers that left FP16: %d", demoted);
     fputc('\n', stderr);
+    if (s->options.rules.ema_alpha > 0 && !amp_sidecar_has_averages(s->sidecar))
+        fprintf(stderr, "mixed precision: %s has no moving average: it begins with these weights\n",
+                amp_sidecar_path(s->sidecar));
 }
 
 /* NULL if the layer goes on exactly. between: the run stopped between two draws of a size; Darknet
@@ -188,11 +217,12 @@ static void tell_gpus(const struct amp_session *s)
 /* amp_dtype=auto chose for this machine; the run may have begun on another. */
 static void keep_dtype(struct amp_session *s)
 {
+    char err[512];
     enum amp_dtype_choice here = s->options.dtype, began = amp_sidecar_dtype(s->sidecar);
     if (!s->options.dtype_reason || here == began) return;
     s->options.dtype = began;
     s->options.dtype_reason = "the run began with it";
-    amp_session_make_plan(s, true);
+    if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
     if (amp_gpus_place(s->net)) return;
     fprintf(stderr,
@@ -237,11 +267,48 @@ static void tell_without_sidecar(struct amp_session *s, size_t seen)
     *s->without_sidecar = 0;
 }
 
+/* Makes what the rules need; a graph that was made for passes without an update knows nothing of
+ * it. The averages begin with the weights as they are now, which a sidecar's then replace. */
+static void keep(struct amp_session *s)
+{
+    char err[256];
+    const struct amp_rules *rules = &s->options.rules;
+    bool needs = rules->clip_norm > 0 || rules->ema_alpha > 0 || amp_rules_keep_moments(rules);
+    if (s->kept || !needs) return;
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    s->backend->acquire(s->context); /* wait for what Darknet has just written */
+    s->kept = amp_kept_create(s->backend, s->context, rules, &own, err, sizeof err);
+    amp_native_free_list(&own);
+    if (!s->kept) amp_fail(err);
+    s->moved = s->graph;
+}
+
+void amp_session_restart_kept(struct amp_session *s)
+{
+    if (!s->kept) return;
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    s->backend->acquire(s->context);
+    amp_kept_restart(s->kept, &own);
+    amp_native_free_list(&own);
+}
+
+int amp_session_swap_averages(struct amp_session *s, char *err, size_t err_size)
+{
+    struct amp_owned own = amp_native_list(s->net, s->saved, s->device);
+    s->backend->acquire(s->context);
+    int failed = amp_kept_swap_averages(s->kept, &own);
+    s->backend->release(s->context); /* Darknet reads them next */
+    amp_native_free_list(&own);
+    if (failed) snprintf(err, err_size, "no memory to exchange weights and their averages");
+    return failed;
+}
+
 /* A count of images that differs from the sidecar's means the program changed it after loading.
  * Then the backup that was loaded is another run's file, too: a signal must not overwrite it. */
 void amp_session_resume(struct amp_session *s, size_t seen)
 {
     tell_without_sidecar(s, seen);
+    keep(s);
     if (!s->sidecar) return;
     if (seen == amp_sidecar_seen(s->sidecar)) {
         restore(s);

@@ -73,6 +73,40 @@ static int write_weights(struct amp_session *s, struct amp_whole_file *f, const 
     return -1;
 }
 
+/* Darknet writes the averages as it writes weights: they stand in their place meanwhile. Whole, but
+ * without a sidecar: momentum and loss scale are of the weights. */
+static int save_average(struct amp_session *s, const char *name, char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    struct amp_whole_file f = {.fd = -1};
+    struct amp_file_id id;
+    const char *place = amp_weights_behind(name, path);
+    if (amp_session_swap_averages(s, err, err_size)) return -1;
+    int failed =
+        amp_whole_begin(&f, place, err, err_size) || write_weights(s, &f, name, &id, err, err_size);
+    /* The first one had the memory for it. */
+    if (amp_session_swap_averages(s, err, err_size)) amp_fail(err);
+    failed = failed || amp_checkpoint_place(&f, NULL, err, err_size);
+    amp_whole_drop(&f);
+    if (!failed) tell_saved(name);
+    return failed ? -1 : 0;
+}
+
+/* NAME_ema.weights beside NAME.backup and NAME.weights. */
+static int save_average_beside(struct amp_session *s, const char *name, char *err, size_t err_size)
+{
+    char path[PATH_MAX];
+    bool backup = amp_weights_is_backup(name);
+    if (!s->kept || s->options.rules.ema_alpha == 0 || !(backup || amp_weights_is_final(name)))
+        return 0;
+    size_t stem = strlen(name) - strlen(backup ? ".backup" : ".weights");
+    if (snprintf(path, sizeof path, "%.*s_ema.weights", (int)stem, name) >= PATH_MAX) {
+        snprintf(err, err_size, "%s: the name is too long for the average beside it", name);
+        return -1;
+    }
+    return save_average(s, path, err, err_size);
+}
+
 /* id is the identity of the weights just written: a sidecar belongs to exactly one file, and
  * loading compares. */
 static int write_sidecar(struct amp_session *s, struct amp_whole_file *f, const char *weights,
@@ -129,7 +163,7 @@ static int save(struct amp_session *s, const char *name, char *err, size_t err_s
     if (failed) return -1;
     tell_saved(name);
     snprintf(s->last_saved, sizeof s->last_saved, "%s", name);
-    return 0;
+    return save_average_beside(s, name, err, err_size);
 }
 
 /* The last step was dropped because one layer left FP16, and nothing else is wrong so far. */
@@ -208,6 +242,17 @@ int amp_save_whole(network *net, const char *path, unsigned long long bytes, cha
     return s ? save(s, path, err, err_size) : save_stock(net, path, bytes, err, err_size);
 }
 
+int amp_save_averages(network *net, const char *path, char *err, unsigned long err_size)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s || !s->kept || s->options.rules.ema_alpha == 0) {
+        snprintf(err, err_size, "%s: the network has no moving average", path);
+        return -1;
+    }
+    amp_gpu_use(s);
+    return save_average(s, path, err, err_size);
+}
+
 /* ---- loading ---- */
 
 /* The pair that matches may be NAME.prev (core/checkpoint.c), so Darknet may load another file than
@@ -227,6 +272,7 @@ int amp_load(struct amp_session *s, const char *name, char *err, size_t err_size
     AMP_REAL(load_weights)(s->net, strcmp(found.weights, place) ? found.weights : (char *)name);
     amp_sidecar_close(s->sidecar);
     s->sidecar = found.sidecar;
+    amp_session_restart_kept(s);
     bool missing = !s->sidecar && !*warning && should_have_sidecar(s, name);
     snprintf(s->without_sidecar, sizeof s->without_sidecar, "%s", missing ? place : "");
     s->without_sidecar_seen = *s->net->seen;

@@ -31,6 +31,13 @@ int amp_load(struct amp_session *, const char *path, char *err, size_t err_size)
  * pass. */
 void amp_session_resume(struct amp_session *, size_t seen);
 
+/* Call when weights were loaded: moments and averages of the weights before begin anew. */
+void amp_session_restart_kept(struct amp_session *);
+
+/* Exchanges moving averages and the network's weights and running statistics; a second call puts
+ * both back. -1 with text in err: no memory, nothing has changed. */
+int amp_session_swap_averages(struct amp_session *, char *err, size_t err_size);
+
 /* The state of a run, in Darknet's arrays and in the session, as a sidecar keeps it. */
 struct amp_run_state {
     struct amp_owned host; /* Darknet's arrays; copies on the host if Darknet's are on a device */

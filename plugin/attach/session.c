@@ -21,35 +21,42 @@
 /* ---- what the cfg describes ---- */
 
 /* We parse the cfg ourselves, so we and Darknet may disagree. Wrong shapes would mean writing out
- * of bounds; ending here is better. */
-static void check_shapes(const struct amp_session *s)
+ * of bounds; ending the run is better. */
+static int check_shapes(const struct amp_net_desc *desc, const network *net, char *err,
+                        size_t err_size)
 {
-    char message[300];
-    if (s->desc->n != s->net->n)
-        amp_fail("the cfg and the network have different numbers of layers");
-    for (int i = 0; i < s->net->n; i++) {
-        const layer *l = &s->net->layers[i];
-        const struct amp_layer_desc *d = &s->desc->layers[i];
+    if (desc->n != net->n) {
+        snprintf(err, err_size, "the cfg and the network have different numbers of layers");
+        return -1;
+    }
+    for (int i = 0; i < net->n; i++) {
+        const layer *l = &net->layers[i];
+        const struct amp_layer_desc *d = &desc->layers[i];
         if (l->outputs == d->outputs && (int)l->type == (int)d->type) continue;
         snprintf(
-            message, sizeof message,
+            err, err_size,
             "layer %d (%s): the cfg describes %d outputs of type %d, Darknet built %d of type %d",
             i, amp_layer_type_name(d->type), d->outputs, (int)d->type, l->outputs, (int)l->type);
-        amp_fail(message);
+        return -1;
     }
+    return 0;
 }
 
-void amp_session_describe(struct amp_session *s, const network *view)
+/* The description before lives until the new one is sound: saving needs one. */
+int amp_session_describe(struct amp_session *s, const network *view, char *err, size_t err_size)
 {
-    char err[512];
+    struct amp_net_desc *desc = amp_net_describe(s->cfg, view->w, view->h, true, err, err_size);
+    if (!desc || check_shapes(desc, s->net, err, err_size)) {
+        amp_net_desc_free(desc);
+        return -1;
+    }
     amp_net_desc_free(s->desc);
-    s->desc = amp_net_describe(s->cfg, view->w, view->h, true, err, sizeof err);
-    if (!s->desc) amp_fail(err);
+    s->desc = desc;
     /* A program may change the batch without a resize (set_batch_network). */
     s->desc->batch = view->batch;
     s->desc->subdivisions = view->subdivisions; /* more where there are many processes (ranks.h) */
     s->log.net = s->desc;
-    check_shapes(s);
+    return 0;
 }
 
 /* ---- plan ---- */
@@ -64,18 +71,17 @@ enum amp_format *amp_session_no_demotions(int n)
 
 /* Inference has the layers that training demoted, and its own on top. amp_plan_make gets a merged
  * list, since it knows nothing of two uses. */
-void amp_session_make_plan(struct amp_session *s, bool train)
+int amp_session_make_plan(struct amp_session *s, bool train, char *err, size_t err_size)
 {
-    char err[512];
     enum amp_format *demoted = amp_session_no_demotions(s->net->n);
     for (int i = 0; i < s->net->n; i++)
         demoted[i] =
             train || s->demoted[i] != AMP_FORMATS ? s->demoted[i] : s->inference_demoted[i];
     amp_plan_free(s->plan);
     s->plan = amp_plan_make(s->desc, &s->options, amp_layers_ours(s->backend), demoted, train, err,
-                            sizeof err);
+                            err_size);
     free(demoted);
-    if (!s->plan) amp_fail(err);
+    return s->plan ? 0 : -1;
 }
 
 /* ---- graph ---- */
@@ -156,6 +162,7 @@ static int make_graph(struct amp_session *s, char *err, size_t err_size)
      * memory. */
     if (amp_session_commit(s, err, err_size)) return -1;
     struct amp_owned owned = amp_native_list(s->net, s->saved, s->device);
+    amp_kept_enter(s->kept, &owned);
     /* Random numbers as stock Darknet draws them: rand on the host, the device's generator
      * there. */
     struct amp_native native = {s, call_forward, call_backward, s->device ? NULL : random_uniform};
@@ -302,13 +309,15 @@ static void check_frozen(const struct amp_session *s)
     }
 }
 
-/* pass_images: if memory ends in here, the pass has not begun, and amp_give_up takes its images out
- * of `seen`. */
-static int make_anew(struct amp_session *s, const network *view, char *err, size_t err_size)
+/* pass_images: if this fails, the pass has not begun, and amp_give_up takes its images out of
+ * `seen`. */
+static int make_anew(struct amp_session *s, const network *view, bool resized, char *err,
+                     size_t err_size)
 {
     s->pass_images = view->train ? (size_t)view->batch : 0;
-    amp_session_make_plan(s, view->train);
-    if (make_graph(s, err, err_size)) return -1;
+    if (resized && amp_session_describe(s, view, err, err_size)) return -1;
+    if (amp_session_make_plan(s, view->train, err, err_size) || make_graph(s, err, err_size))
+        return -1;
     if (view->train) check_frozen(s);
     s->pass_images = 0;
     s->replan = s->moved = false;
@@ -333,8 +342,8 @@ int amp_session_begin(struct amp_session *s, const network *view, char *err, siz
     int subdivision = view->train ? (passes - 1) % view->subdivisions : 0;
     s->view = *view;
     amp_session_take_deltas(s);
-    if (resized) amp_session_describe(s, view);
-    if ((resized || needs_plan(s, view->train, subdivision)) && make_anew(s, view, err, err_size))
+    if ((resized || needs_plan(s, view->train, subdivision)) &&
+        make_anew(s, view, resized, err, err_size))
         return -1;
     if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
     s->backend->acquire(s->context);

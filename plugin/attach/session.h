@@ -7,6 +7,7 @@
 #include "ending.h"
 #include "native.h"
 #include "darknet.h"
+#include "plugin/core/kept.h"
 #include "plugin/core/options.h"
 #include "plugin/core/sidecar.h"
 #include "plugin/core/step.h"
@@ -42,8 +43,9 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
-    bool trained;                   /* counted by run.c */
-    size_t pass_images;             /* already in `seen`, for a pass that has not begun yet */
+    struct amp_kept *kept; /* NULL: the rules need nothing, or no training has begun (resume.c) */
+    bool trained;          /* counted by run.c */
+    size_t pass_images;    /* already in `seen`, for a pass that has not begun yet */
     struct amp_sidecar *sidecar;    /* of the last loaded weights; NULL: none, or in use already */
     char without_sidecar[PATH_MAX]; /* loaded weights that lack their .amp; "": none */
     size_t without_sidecar_seen;    /* their count of images when they were loaded */
@@ -67,12 +69,14 @@ static inline size_t amp_iterations_in(const network *net, size_t images)
 
 /* ---- plan and graph, and where a pass begins (session.c) ---- */
 
-/* Describes the network at the size and batch that it has now. */
-void amp_session_describe(struct amp_session *, const network *view);
-void amp_session_make_plan(struct amp_session *, bool train);
+/* Describes the network at the size and batch that it has now. -1 with text in err: no memory, or
+ * not the shapes that Darknet built; the description before is kept. */
+int amp_session_describe(struct amp_session *, const network *view, char *err, size_t err_size);
+/* -1 with text in err: there is no plan. */
+int amp_session_make_plan(struct amp_session *, bool train, char *err, size_t err_size);
 
 /* Call before the first layer's forward. Makes plan and graph if there are none yet, or again if
- * size, batch or use changed. -1 with text in err: there is not enough memory. */
+ * size, batch or use changed. -1 with text in err: the run cannot go on; as a rule memory ended. */
 int amp_session_begin(struct amp_session *, const network *view, char *err, size_t err_size);
 
 /* For n layers; free with free. */

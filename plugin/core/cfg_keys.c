@@ -176,7 +176,6 @@ static const struct foreign {
     {"contrastive_jit_flip", NET, "0"},
     {"cutmix", NET, "0"},
     {"dynamic_minibatch", NET, "0"},
-    {"ema_alpha", NET, "0"},
     {"equidistant_point", NET, "0"},
     {"flip", NET, "1"}, /* [detector train] mirrors images at random, always */
     {"gaussian_noise", NET, "0"},
@@ -256,7 +255,6 @@ static const struct foreign {
     {"label_smoothing", NET, "0"},
     {"lr", NET, NULL},
     {"nesterov", NET, "0"},
-    {"optimizer", NET, "sgd"},
     {"scheduler", NET, NULL},
     {"warmup", NET, "0"},
     {"warmup_epochs", NET, "0"},

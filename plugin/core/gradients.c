@@ -13,10 +13,10 @@
 #include "tensors.h"
 
 /* Whether the backend updates and packs the weights of a convolution in one operation (kernels.h,
- * conv_update_sgd), which saves one pass over them. */
+ * conv_update), which saves one pass over them. */
 static bool fuses_update(const struct amp_graph *g)
 {
-    return g->backend->conv_update_sgd != NULL;
+    return g->backend->conv_update != NULL;
 }
 
 /* Whether the convolution keeps this gradient itself, in a layout of its own. */
@@ -75,11 +75,14 @@ int amp_graph_alloc_gradients(struct amp_graph *g, bool accumulate, char *err, s
     count_gradients(g);
     if (!g->plan->train || g->n_gradients == 0) return 0;
     size_t all = g->n_gradients * sizeof(float);
-    g->own_gradients = !accumulate && fuses_update(g);
+    const struct amp_rules *rules = &g->plan->rules;
+    g->own_gradients = !accumulate && fuses_update(g) && !amp_rules_need_norms(rules);
     if (accumulate) g->sums = g->backend->alloc(g->context, all);
     size_t of_pass = gradients_of_pass(g) * sizeof(float);
     g->gradients = g->backend->alloc(g->context, of_pass + 1);
-    if (!g->gradients || (accumulate && !g->sums)) {
+    size_t trust = (size_t)g->n_params * sizeof(float);
+    if (amp_rules_use_trust(rules)) g->trust = g->backend->alloc(g->context, trust);
+    if (!g->gradients || (accumulate && !g->sums) || (amp_rules_use_trust(rules) && !g->trust)) {
         char what[50];
         snprintf(what, sizeof what, "%.1f MiB of gradients",
                  (double)(accumulate ? all : of_pass) / (1 << 20));
@@ -173,14 +176,14 @@ bool amp_graph_grad_norm(struct amp_graph *g, double *norm)
     g->backend->sum_squares(g->context, g->sums ? g->sums : g->gradients,
                             g->sums ? g->n_gradients : gradients_of_pass(g), g->grad_square);
     if (reads_own) own = sum_own_gradients(g);
-    float *squares = calloc((size_t)own + 1, sizeof *squares);
+    float one, *squares = own ? calloc((size_t)own + 1, sizeof *squares) : &one;
     if (!squares) return false;
     g->backend->read(g->context, squares, g->grad_square, ((size_t)own + 1) * sizeof *squares);
     /* Summed in double on the host: few numbers, of very different size. */
     double square = 0;
     for (int i = 0; i <= own; i++)
         square += squares[i];
-    free(squares);
+    if (own) free(squares);
     *norm = sqrt(square) * (double)g->unscale;
     return true;
 }
@@ -194,23 +197,75 @@ void amp_graph_set_due(struct amp_graph *g, int layer)
         g->params[node->bind.first_param + k].due = true;
 }
 
-/* Darknet's rules: SGD divides the rate by the batch, Adam does not; SGD decays weights only, Adam
- * biases and scales too. */
-static struct ampk_param rule_of(const struct amp_graph *g, const struct amp_param *p,
-                                 const struct amp_update *u, bool adam)
+/* Whether the gradients that the rule takes are sums over the images, as Darknet's, or means. */
+static bool takes_sums(enum ampk_optimizer optimizer)
+{
+    return optimizer == AMPK_SGD || optimizer == AMPK_ADAM;
+}
+
+/* Darknet makes no Adam moments for [local], so its Adam updates that by SGD. */
+static enum ampk_optimizer optimizer_of(const struct amp_graph *g, const struct amp_param *p,
+                                        const struct amp_update *u)
+{
+    switch (g->plan->rules.optimizer) {
+    case AMP_OPTIMIZER_ADAMW:
+    case AMP_OPTIMIZER_LAMB:
+        return AMPK_ADAMW;
+    case AMP_OPTIMIZER_LARS:
+        return AMPK_LARS;
+    default:
+        return p->m && (u->adam || amp_rules_keep_moments(&g->plan->rules)) ? AMPK_ADAM : AMPK_SGD;
+    }
+}
+
+/* Darknet's SGD decays weights only, its Adam biases and scales too; ours do as SGD. */
+static bool decays(const struct amp_graph *g, const struct amp_param *p,
+                   enum ampk_optimizer optimizer)
+{
+    int others = g->plan->rules.decay_bn;
+    if (p->kind == AMP_PARAM_WEIGHTS) return true;
+    return others < 0 ? optimizer == AMPK_ADAM : others > 0;
+}
+
+/* factor: of clip_grad_norm. Darknet's SGD divides the rate by the batch, its Adam does not. */
+static struct ampk_param param_of(struct amp_graph *g, const struct amp_param *p,
+                                  const struct amp_update *u, enum ampk_optimizer optimizer,
+                                  float factor)
 {
     float rate = u->learning_rate * p->learning_rate_scale, batch = (float)u->batch;
-    bool decays = adam || p->kind == AMP_PARAM_WEIGHTS;
+    float decay = decays(g, p, optimizer) ? u->decay : 0;
+    bool sums = takes_sums(optimizer);
+    bool trust = g->trust && p->kind == AMP_PARAM_WEIGHTS;
     return (struct ampk_param){.value = p->value,
                                .update = p->update,
                                .m = p->m,
                                .v = p->v,
+                               .average = p->average,
                                .grad = p->sum ? p->sum : p->grad,
                                .n = p->n,
-                               .unscale = g->unscale,
-                               .rate = adam ? rate : rate / batch,
-                               .decay_batch = decays ? u->decay * batch : 0,
-                               .clip = p->clip};
+                               .unscale = g->unscale * (sums ? factor : factor / batch),
+                               .rate = optimizer == AMPK_SGD ? rate / batch : rate,
+                               .decay = sums ? decay * batch : decay,
+                               .clip = p->clip,
+                               .trust = trust ? g->trust + (p - g->params) : NULL};
+}
+
+/* Call once in a step that is applied: counts it. */
+static struct ampk_rule rule_of(struct amp_graph *g, const struct amp_update *u)
+{
+    const struct amp_rules *rules = &g->plan->rules;
+    struct ampk_rule rule = {
+        .momentum = u->momentum, .b1 = u->b1, .b2 = u->b2, .eps = u->eps, .t = u->t};
+    if (rules->ema_alpha > 0 && g->counts)
+        rule.average_rest = (float)amp_rules_average_rest(rules, ++g->counts->averaged);
+    return rule;
+}
+
+static float clip_factor(struct amp_graph *g, const struct amp_update *u)
+{
+    double factor = amp_rules_clip_factor(&g->plan->rules, u->grad_norm / u->batch);
+    if (factor < 1 && g->counts) g->counts->clipped++;
+    return (float)factor;
 }
 
 /* The update of a convolution's weights, from its sum or from the gradient that it keeps of the
@@ -223,24 +278,57 @@ static struct ampk_weight_update update_of(const struct amp_graph *g, const stru
     return (struct ampk_weight_update){node->conv, rule, &node->watch[AMP_WATCH_WEIGHTS]};
 }
 
-struct due {
-    int params, convs; /* in updates, in conv_updates */
-};
-
-/* Lists the marked parameters with Adam's moments (adam), or the others. */
-static struct due list_due(struct amp_graph *g, const struct amp_update *u, bool adam)
+/* Lists the marked parameters that this optimizer updates. */
+static int list_due(struct amp_graph *g, const struct amp_update *u, enum ampk_optimizer optimizer,
+                    float factor)
 {
-    struct due due = {0, 0};
-    bool fused = fuses_update(g);
-    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++) {
-        if (!p->due || (u->adam && p->m) != adam) continue;
-        struct ampk_param rule = rule_of(g, p, u, adam);
-        if (fused && p->kind == AMP_PARAM_WEIGHTS && g->nodes[p->layer].conv)
-            g->conv_updates[due.convs++] = update_of(g, p, rule);
+    int n = 0;
+    for (const struct amp_param *p = g->params; p < g->params + g->n_params; p++)
+        if (p->due && optimizer_of(g, p, u) == optimizer) {
+            g->due[n] = p;
+            g->updates[n++] = param_of(g, p, u, optimizer, factor);
+        }
+    return n;
+}
+
+/* Moves what the backend updates and packs at once to conv_updates; returns how many. */
+static int take_convs(struct amp_graph *g, int *n)
+{
+    int convs = 0, others = 0;
+    for (int i = 0; i < *n; i++) {
+        const struct amp_param *p = g->due[i];
+        bool packed = p->kind == AMP_PARAM_WEIGHTS && g->nodes[p->layer].conv;
+        if (fuses_update(g) && packed)
+            g->conv_updates[convs++] = update_of(g, p, g->updates[i]);
         else
-            g->updates[due.params++] = rule;
+            g->updates[others++] = g->updates[i];
     }
-    return due;
+    *n = others;
+    return convs;
+}
+
+/* Updates what is marked and has this optimizer. */
+static void update_by(struct amp_graph *g, const struct amp_update *u, struct ampk_rule rule,
+                      enum ampk_optimizer optimizer, float factor)
+{
+    const struct ampk_backend *be = g->backend;
+    double limit = g->plan->rules.clip_value;
+    int n = list_due(g, u, optimizer, factor);
+    rule.optimizer = optimizer;
+    rule.limit = (float)(takes_sums(optimizer) ? limit * u->batch : limit);
+    if (n && g->trust) be->trust_ratios(g->context, &rule, g->updates, n);
+    int convs = take_convs(g, &n);
+    if (n) be->update(g->context, &rule, g->updates, n);
+    if (convs) be->conv_update(g->context, &rule, g->conv_updates, convs);
+}
+
+/* Running statistics moved in forward; now it is known that the step counts. */
+static void average_statistics(struct amp_graph *g, float rest)
+{
+    int n = 0;
+    for (const struct amp_rolling *r = g->rolling; r < g->rolling + g->n_rolling; r++)
+        if (r->average) g->copies[n++] = (struct ampk_span){r->average, r->value, r->n};
+    if (n) g->backend->average_many(g->context, g->copies, n, rest);
 }
 
 /* Call before the masters change. If the backend packs while it updates, the update raises the
@@ -258,16 +346,12 @@ static void watch_update(struct amp_graph *g)
 
 void amp_graph_update(struct amp_graph *g, const struct amp_update *u)
 {
-    const struct ampk_backend *be = g->backend;
     watch_update(g);
-    /* Two rounds, since both lists share their memory. */
-    struct due due = list_due(g, u, true);
-    if (due.params) be->update_adam(g->context, g->updates, due.params, u->b1, u->b2, u->eps, u->t);
-    if (due.convs)
-        be->conv_update_adam(g->context, g->conv_updates, due.convs, u->b1, u->b2, u->eps, u->t);
-    due = list_due(g, u, false);
-    if (due.params) be->update_sgd(g->context, g->updates, due.params, u->momentum);
-    if (due.convs) be->conv_update_sgd(g->context, g->conv_updates, due.convs, u->momentum);
+    struct ampk_rule rule = rule_of(g, u);
+    float factor = clip_factor(g, u);
+    for (int optimizer = AMPK_SGD; optimizer <= AMPK_ADAMW; optimizer++)
+        update_by(g, u, rule, (enum ampk_optimizer)optimizer, factor);
+    average_statistics(g, rule.average_rest);
     for (int i = 0; i < g->n_params; i++)
         g->params[i].due = false;
 }

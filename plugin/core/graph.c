@@ -79,12 +79,13 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
     g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
     g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
+    g->due = calloc((size_t)g->n_params + 1, sizeof *g->due);
     g->conv_updates = calloc((size_t)g->n, sizeof *g->conv_updates);
     g->convs = calloc((size_t)g->n, sizeof *g->convs);
     g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
     g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
     if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates ||
-        !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
+        !g->due || !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = owned->params[i];
@@ -233,6 +234,7 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n = net->n;
     g->n_params = owned->n_params;
     g->n_rolling = owned->n_rolling;
+    g->counts = owned->counts;
     g->weights_stale = true;
     g->unscale = 1;
     char why[400];
@@ -277,6 +279,7 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->norm_room);
     g->backend->free(g->context, g->gradients);
     g->backend->free(g->context, g->sums);
+    g->backend->free(g->context, g->trust);
     g->backend->free(g->context, g->rolling_saved);
     free(g->nodes);
     free(g->fp16);
@@ -285,6 +288,7 @@ void amp_graph_free(struct amp_graph *g)
     free(g->losses);
     free(g->copies);
     free(g->updates);
+    free(g->due);
     free(g->conv_updates);
     free(g->convs);
     free(g->of_pass);

@@ -21,8 +21,9 @@ struct amp_param {
     int layer;
     size_t n;
     float *value;
-    float *update; /* Darknet's weight_updates: the momentum */
-    float *m, *v;  /* Adam's moments; NULL: plain SGD */
+    float *update;  /* Darknet's weight_updates: the momentum */
+    float *m, *v;   /* an optimizer's moments, Darknet's or ours (kept.h); NULL: none */
+    float *average; /* the moving average of value (kept.h); NULL: none */
     float learning_rate_scale, clip;
     /* Of this pass, times the loss scale; set by amp_graph_create. NULL: the weights of a
      * convolution, which keeps their gradient itself (kernels.h, conv_backward). */
@@ -37,6 +38,14 @@ struct amp_rolling {
     float *value;
     size_t n;
     int layer;
+    bool carried;   /* what a recurrent layer hands on: no statistics */
+    float *average; /* the moving average of statistics (kept.h); NULL: none */
+};
+
+/* Steps since the run began. A step that is skipped is in none of them. */
+struct amp_counts {
+    int64_t averaged; /* that moving averages have followed */
+    int64_t clipped;  /* whose gradients clip_grad_norm has made smaller */
 };
 
 /* What Darknet owns of one layer. */
@@ -47,12 +56,13 @@ struct amp_binding {
     int first_param, n_params; /* in the order weights, biases, scales if the layer is ours */
 };
 
-/* What Darknet owns of a network. */
+/* What Darknet owns of a network, and what is kept beside it. */
 struct amp_owned {
     struct amp_binding *bindings; /* per layer */
     struct amp_param *params;
     struct amp_rolling *rolling;
     int n_params, n_rolling;
+    struct amp_counts *counts; /* NULL: nobody counts */
 };
 
 /* Runs a layer with Darknet's code. input and delta are FP32 NCHW; delta is NULL if the source
@@ -133,7 +143,8 @@ void amp_graph_inspected(struct amp_graph *, uint32_t *rows[AMP_INSPECTED]);
 /* Whether layer has a delta that readers contribute to. */
 bool amp_graph_has_delta(const struct amp_graph *, int layer);
 /* L2 norm of all gradients: of the step's sums if it keeps sums, else of the last pass. inf or NaN
- * if FP32 cannot hold its square. False without memory for a copy; the norm is NaN then. */
+ * if FP32 cannot hold its square. False without memory for a copy, which is never so where the
+ * plan's rules need norms; the norm is NaN then. */
 bool amp_graph_grad_norm(struct amp_graph *, double *norm);
 
 /* Sums of a loss on the device, as of the last amp_graph_fault or amp_graph_read_losses. NULL: the
@@ -145,13 +156,14 @@ void amp_graph_save_rolling(struct amp_graph *);
 void amp_graph_restore_rolling(struct amp_graph *);
 
 /* ==== gradients.c: the gradients of a pass, the sums of a step, and the update at the end of a
- * step by Darknet's own rules, on the FP32 masters ==== */
+ * step by Darknet's own rules or those of rules.h, on the FP32 masters ==== */
 
 struct amp_update {
     float learning_rate, momentum, decay, b1, b2, eps;
     int batch; /* images of the whole step */
     bool adam;
     int t;
+    double grad_norm; /* amp_graph_grad_norm's, if the plan's rules clip by it */
 };
 
 /* Marks one layer's parameters for the update. */

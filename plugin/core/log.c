@@ -131,6 +131,7 @@ static void print_summary(struct amp_log *log, const struct amp_scaler *s)
     if (from->redone || from->skipped)
         fprintf(log->out, " (%lld and %lld with the runs before)", (long long)s->redone,
                 (long long)s->skipped);
+    if (log->clips) fprintf(log->out, "; gradients of %lld steps clipped", (long long)log->clipped);
     fputc('\n', log->out);
     print_waiting(log, seconds);
 }
@@ -342,6 +343,7 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     print_number(log->json, "seconds", seconds);
     print_number(log->json, "loading_seconds", log->waiting);
     print_number(log->json, "grad_norm", numbers->grad_norm);
+    if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
     write_layers(log->json, numbers);
     fputs("}\n", log->json);
     flush_json(log);
@@ -372,6 +374,7 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->iterations++;
     log->window_iterations++;
     log->loss = loss;
+    log->clipped = numbers->clipped;
     log->iteration = iteration;
     log->total = total;
     log->images_per_iteration = images;

@@ -21,6 +21,7 @@ struct amp_layer_numbers {
 
 struct amp_numbers {
     double grad_norm; /* of the step's gradient sums, unscaled; NAN: the step was skipped */
+    int64_t clipped;  /* steps so far whose gradients clip_grad_norm made smaller, this one too */
     int n_layers;     /* 0: this step did not look at layers */
     struct amp_layer_numbers *layers;
 };
@@ -31,6 +32,8 @@ struct amp_log {
     bool json_is_own; /* the file is a regular one that only the log writes; a new run empties it */
     bool json_failed; /* a write failed during training; the file is not tried again */
     bool said_no_norm;
+    bool clips;          /* clip_grad_norm: the number of clipped steps is told */
+    int64_t clipped;     /* the last one told */
     int layers_every;    /* iterations from one look at the layers to the next; 0: never */
     int place, together; /* among the networks that are trained together, and how many; 0: alone */
     char who[24];        /* begin of its lines if several networks print */

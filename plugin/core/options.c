@@ -95,6 +95,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .rules = {.decay_bn = -1},
     .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
 };
 
@@ -183,6 +184,26 @@ static const struct amp_option_row rows[] = {
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
      "does it: slow, for proof. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
+    {"ema_alpha", "number", "0 to 0.999999", "0",
+     "Keep a moving average of weights and running statistics, with this share of the old value "
+     "in every step (at first less: [training features](training-features.md)). `-map` judges it, "
+     "and it is saved as `NAME_ema.weights` beside backup and final weights. 0: none.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(rules.ema_alpha), .numbers = {0, .999999}},
+    {"clip_grad_norm", "number", "0 to 1000000000", "0",
+     "Make the gradients of a step smaller, all by one factor, where their norm is larger than "
+     "this. A gradient is the mean over the step's images. 0: never.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(rules.clip_norm), .numbers = {0, MOST}},
+    {"clip_grad_value", "number", "0 to 1000000000", "0",
+     "Keep each element of the gradients, which are means over the step's images, within plus and "
+     "minus this. 0: never.",
+     .kind = AMP_OPTION_NUMBER, .offset = AT(rules.clip_value), .numbers = {0, MOST}},
+    {"optimizer", "word", "sgd, adam, adamw, lars or lamb", "sgd; adam with `adam=1`",
+     "What turns gradients into steps: Darknet's SGD with momentum or Adam; AdamW; LARS; LAMB. "
+     "Those with moments read `B1`, `B2` and `eps` too.",
+     .kind = AMP_OPTION_WORD, .offset = AT(rules.optimizer), .words = amp_optimizer_words},
+    {"decay_bn", "integer", "0 or 1", "0; with adam 1",
+     "Whether `decay` also holds for biases and batch-norm's scales.", .kind = AMP_OPTION_COUNT,
+     .offset = AT(rules.decay_bn), .numbers = {0, 1}},
     {"learning_rate_min", "number", "0 to 1", "0.00001",
      "Lowest rate of `policy=cosine`, `sgdr` and `cyclic`; `learning_rate` is the highest.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.rate_min), .numbers = {0, 1}},
@@ -443,6 +464,25 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
                 "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
 }
 
+/* Takes Darknet's keys of Adam into the rules. */
+static int complete_rules(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_rules *rules = &r->options->rules;
+    const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
+    rules->darknets_adam = amp_cfg_int(net, "adam", 0);
+    if (rules->darknets_adam && e && rules->optimizer != AMP_OPTIMIZER_ADAM)
+        return fail(r, e, "line %d has adam=1; allowed beside it: adam", amp_cfg_line(net, "adam"));
+    if (rules->darknets_adam) rules->optimizer = AMP_OPTIMIZER_ADAM;
+    if (rules->clip_norm > 0 && rules->clip_value > 0)
+        return fail(r, amp_cfg_find(net, "clip_grad_value"),
+                    "line %d has clip_grad_norm; allowed: one of them",
+                    amp_cfg_line(net, "clip_grad_norm"));
+    rules->b1 = amp_cfg_float(net, "B1", .9);
+    rules->b2 = amp_cfg_float(net, "B2", .999);
+    rules->eps = amp_cfg_float(net, "eps", 0);
+    return 0;
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -462,8 +502,12 @@ static void note_idle_keys(struct reader *r, const struct amp_cfg_section *net)
     for (int i = 0; i < net->n_entries; i++) {
         const struct amp_cfg_entry *e = &net->entries[i];
         bool scale = !strncmp(e->key, "loss_scale", 10), amp = !strncmp(e->key, "amp_", 4);
+        bool feature = !amp && !scale && find_row(e->key) && strcmp(e->key, "seed") &&
+                       strcmp(e->key, "mixed_precision");
         if (!o->mixed_precision && (amp || (scale && e->key[10])))
             note(r, e, "no amp_ or loss_scale key has an effect without mixed_precision=1");
+        else if (!o->mixed_precision && feature)
+            note(r, e, "has no effect without mixed_precision=1");
         else if (o->mixed_precision && scale && o->dtype != AMP_DTYPE_FP16)
             note(r, e, "no loss_scale key has an effect with amp_dtype=%s: the scale is 1",
                  amp_cfg_string(net, "amp_dtype", ""));
@@ -563,5 +607,6 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     }
     if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
         return -1;
+    if (complete_rules(&r, net)) return -1;
     return amp_schedule_complete(&options->schedule, file, notes, r.notes_size, err, err_size);
 }

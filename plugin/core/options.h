@@ -9,7 +9,7 @@
  * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
  * of ours; loss_scale_min above loss_scale_max; loss_scale_init outside of both; and a fixed
  * loss_scale=<number> together with any loss_scale_* key, since those steer the dynamic scale
- * only. */
+ * only; and, with mixed_precision=1, adam=1 beside another optimizer, or both ways to clip. */
 #ifndef AMP_OPTIONS_H
 #define AMP_OPTIONS_H
 
@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "cfg.h"
+#include "rules.h"
 #include "schedule.h"
 
 #define AMP_LOSS_SCALE_MAX 16777216 /* 2^24, dynamic or fixed */
@@ -57,6 +58,7 @@ struct amp_options {
     int loader_threads;  /* 0: as many as there are cores */
     char log_path[4096]; /* "" = none */
     int log_layers;      /* iterations; 0: never */
+    struct amp_rules rules;
     struct amp_schedule schedule;
     bool seeded;
     uint64_t seed;

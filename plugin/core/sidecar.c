@@ -43,10 +43,35 @@ _Static_assert(sizeof(struct head) == 136, "the head has no padding");
 struct row {
     uint32_t layer, kind;
     uint64_t n;
-    uint32_t arrays; /* 1: momentum; 3: and Adam's moments */
+    uint32_t arrays; /* 1: momentum; 3: and moments */
     uint32_t zero;
 };
 _Static_assert(sizeof(struct row) == 24, "a row has no padding");
+
+/* What version 3 adds: counts of the two tables, and their entries. Names end with zeros. */
+struct names {
+    uint32_t n_scalars, n_arrays;
+};
+#define NAME_SIZE 24
+struct scalar {
+    char name[NAME_SIZE];
+    double value;
+};
+_Static_assert(sizeof(struct scalar) == 32, "a scalar has no padding");
+enum owner { OF_ROW, OF_STATISTICS, OWNERS };
+struct array {
+    char name[NAME_SIZE];
+    uint32_t owner, index; /* enum owner; of a row, or of a running statistic */
+    uint64_t n;
+};
+_Static_assert(sizeof(struct array) == 40, "an array's entry has no padding");
+
+/* The names that this version knows. */
+#define OPTIMIZER "optimizer"
+#define AVERAGED  "averaged" /* struct amp_counts */
+#define CLIPPED   "clipped"
+#define AVERAGE   "average"
+#define SCALARS   3
 
 struct amp_sidecar {
     char path[PATH_MAX];
@@ -57,6 +82,9 @@ struct amp_sidecar {
     struct head head;
     struct row *rows;
     uint32_t *demoted;
+    struct names names;
+    struct scalar *scalars;
+    struct array *named;
 };
 
 /* ---- writing ---- */
@@ -84,11 +112,33 @@ static void put(struct out *o, const void *data, size_t bytes)
     }
 }
 
+/* What a run has to name: SGD and Adam need no word, and counts of 0 none either. */
+static uint32_t list_scalars(const struct amp_run *r, struct scalar scalars[SCALARS])
+{
+    uint32_t n = 0;
+    memset(scalars, 0, SCALARS * sizeof *scalars);
+    if (r->optimizer > AMP_OPTIMIZER_ADAM)
+        scalars[n++] = (struct scalar){OPTIMIZER, (double)r->optimizer};
+    if (r->counts.averaged) scalars[n++] = (struct scalar){AVERAGED, (double)r->counts.averaged};
+    if (r->counts.clipped) scalars[n++] = (struct scalar){CLIPPED, (double)r->counts.clipped};
+    return n;
+}
+
+static uint32_t count_averages(const struct amp_run *r)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < r->n_params; i++)
+        n += r->params[i].average != NULL;
+    for (int i = 0; i < r->n_rolling; i++)
+        n += r->rolling[i].average != NULL;
+    return n;
+}
+
 /* Unnamed members are 0, so that equal states give equal files. */
-static struct head head_of(const struct amp_run *r, const struct amp_file_id *weights)
+static struct head head_of(const struct amp_run *r, const struct amp_file_id *weights, bool names)
 {
     const struct amp_scaler *s = &r->scaler;
-    struct head h = {.version = AMP_SIDECAR_VERSION,
+    struct head h = {.version = names ? AMP_SIDECAR_VERSION : 2,
                      .n_layers = (uint32_t)r->n_layers,
                      .n_params = (uint32_t)r->n_params,
                      .weights_bytes = weights->bytes,
@@ -113,13 +163,15 @@ static struct head head_of(const struct amp_run *r, const struct amp_file_id *we
 }
 
 /* The same function serves writing and comparing, so that both agree on a row. */
-static struct row row_of(const struct amp_param *p)
+static struct row row_of(const struct amp_run *r, const struct amp_param *p)
 {
-    return (struct row){
-        .layer = (uint32_t)p->layer, .kind = (uint32_t)p->kind, .n = p->n, .arrays = p->m ? 3 : 1};
+    return (struct row){.layer = (uint32_t)p->layer,
+                        .kind = (uint32_t)p->kind,
+                        .n = p->n,
+                        .arrays = p->m || r->keeps_moments ? 3 : 1};
 }
 
-/* Without Adam there are no moments; the row says so. */
+/* Without moments the row says so. */
 static void put_arrays(struct out *o, const struct amp_param *p)
 {
     size_t bytes = p->n * sizeof(float);
@@ -129,21 +181,52 @@ static void put_arrays(struct out *o, const struct amp_param *p)
     put(o, p->v, bytes);
 }
 
+static void put_entry(struct out *o, enum owner owner, int index, size_t n)
+{
+    struct array entry = {AVERAGE, (uint32_t)owner, (uint32_t)index, n};
+    put(o, &entry, sizeof entry);
+}
+
+static void put_names(struct out *o, const struct amp_run *r, const struct names *names,
+                      const struct scalar *scalars)
+{
+    put(o, names, sizeof *names);
+    put(o, scalars, names->n_scalars * sizeof *scalars);
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].average) put_entry(o, OF_ROW, i, r->params[i].n);
+    for (int i = 0; i < r->n_rolling; i++)
+        if (r->rolling[i].average) put_entry(o, OF_STATISTICS, i, r->rolling[i].n);
+}
+
+/* In the order of their entries. */
+static void put_averages(struct out *o, const struct amp_run *r)
+{
+    for (int i = 0; i < r->n_params; i++)
+        if (r->params[i].average) put(o, r->params[i].average, r->params[i].n * sizeof(float));
+    for (int i = 0; i < r->n_rolling; i++)
+        if (r->rolling[i].average) put(o, r->rolling[i].average, r->rolling[i].n * sizeof(float));
+}
+
 int amp_sidecar_write(int fd, const struct amp_run *r, const struct amp_file_id *weights, char *err,
                       size_t err_size)
 {
     struct out o = {.fd = fd};
-    struct head h = head_of(r, weights);
+    struct scalar scalars[SCALARS];
+    struct names names = {list_scalars(r, scalars), count_averages(r)};
+    bool has_names = names.n_scalars || names.n_arrays;
+    struct head h = head_of(r, weights, has_names);
     amp_hash_begin(&o.hash);
     put(&o, &h, sizeof h);
     for (int i = 0; i < r->n_params; i++) {
-        struct row row = row_of(&r->params[i]);
+        struct row row = row_of(r, &r->params[i]);
         put(&o, &row, sizeof row);
     }
     for (uint32_t i = 0; i < h.n_layers; i++)
         if (r->demoted[i] != AMP_FORMATS) put(&o, &i, sizeof i);
+    if (has_names) put_names(&o, r, &names, scalars);
     for (int i = 0; i < r->n_params; i++)
         put_arrays(&o, &r->params[i]);
+    put_averages(&o, r);
     uint64_t checksum = amp_hash_value(&o.hash);
     put(&o, &checksum, sizeof checksum);
     if (o.failed) snprintf(err, err_size, "cannot write: %s", strerror(errno));
@@ -206,35 +289,56 @@ static int read_head(struct amp_sidecar *s, uint64_t bytes, char *err, size_t er
     return take(s, &h->n_layers, end - begin) ? fail(s, "is cut off", err, err_size) : 0;
 }
 
+/* sum += n * each; false if that is more than any file has. */
+static bool add_bytes(uint64_t *sum, uint64_t n, uint64_t each)
+{
+    uint64_t bytes;
+    return !__builtin_mul_overflow(n, each, &bytes) && !__builtin_add_overflow(*sum, bytes, sum);
+}
+
 /* Bytes of all arrays; UINT64_MAX: more than any file has. */
 static uint64_t array_bytes(const struct amp_sidecar *s)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < s->head.n_params; i++) {
-        uint64_t bytes;
-        if (__builtin_mul_overflow(s->rows[i].n, sizeof(float) * s->rows[i].arrays, &bytes) ||
-            __builtin_add_overflow(sum, bytes, &sum))
-            return UINT64_MAX;
-    }
-    return sum;
+    bool good = true;
+    for (uint32_t i = 0; i < s->head.n_params; i++)
+        good = good && add_bytes(&sum, s->rows[i].n, sizeof(float) * s->rows[i].arrays);
+    for (uint32_t i = 0; i < s->names.n_arrays; i++)
+        good = good && add_bytes(&sum, s->named[i].n, sizeof(float));
+    return good ? sum : UINT64_MAX;
+}
+
+/* Allocates and reads a table of n entries. Checked before malloc: a damaged count must not
+ * allocate more than the file holds. */
+static int read_table(struct amp_sidecar *s, uint64_t bytes, void *table, uint64_t n, size_t each,
+                      char *err, size_t err_size)
+{
+    void **to = table;
+    if (n * each + sizeof(uint64_t) > bytes - s->at) return fail(s, "is cut off", err, err_size);
+    if (n > MAX_ROWS) return fail(s, "holds more than any network has", err, err_size);
+    *to = malloc(n * each + 1);
+    if (!*to) return fail(s, "out of memory", err, err_size);
+    return take(s, *to, n * each) ? fail(s, "is cut off", err, err_size) : 0;
+}
+
+static int read_names(struct amp_sidecar *s, uint64_t bytes, char *err, size_t err_size)
+{
+    struct names *n = &s->names;
+    if (s->head.version < 3) return 0;
+    if (sizeof *n + sizeof(uint64_t) > bytes - s->at || take(s, n, sizeof *n))
+        return fail(s, "is cut off", err, err_size);
+    return read_table(s, bytes, &s->scalars, n->n_scalars, sizeof *s->scalars, err, err_size) ||
+           read_table(s, bytes, &s->named, n->n_arrays, sizeof *s->named, err, err_size);
 }
 
 static int read_tables(struct amp_sidecar *s, uint64_t bytes, char *err, size_t err_size)
 {
     const struct head *h = &s->head;
-    uint64_t rows = h->n_params * (uint64_t)sizeof *s->rows;
-    uint64_t demoted = h->n_demoted * (uint64_t)sizeof *s->demoted;
-    /* Before malloc: a damaged count must not allocate more than the file holds. The sum cannot
-     * overflow, since the counts have 32 bits. */
-    if (rows + demoted + sizeof(uint64_t) > bytes - s->at)
-        return fail(s, "is cut off", err, err_size);
-    if (h->n_params > MAX_ROWS || h->n_demoted > MAX_ROWS)
-        return fail(s, "holds more than any network has", err, err_size);
-    s->rows = malloc(rows + 1);
-    s->demoted = malloc(demoted + 1);
-    if (!s->rows || !s->demoted) return fail(s, "out of memory", err, err_size);
-    if (take(s, s->rows, rows) || take(s, s->demoted, demoted))
-        return fail(s, "is cut off", err, err_size);
+    if (sizeof(uint64_t) > bytes - s->at) return fail(s, "is cut off", err, err_size);
+    if (read_table(s, bytes, &s->rows, h->n_params, sizeof *s->rows, err, err_size) ||
+        read_table(s, bytes, &s->demoted, h->n_demoted, sizeof *s->demoted, err, err_size) ||
+        read_names(s, bytes, err, err_size))
+        return -1;
     for (uint32_t i = 0; i < h->n_params; i++)
         if (s->rows[i].arrays != 1 && s->rows[i].arrays != 3)
             return fail(s, "is damaged", err, err_size);
@@ -278,6 +382,11 @@ static int check_arrays(struct amp_sidecar *s, char *err, size_t err_size)
             if (got < 0) return fail(s, "is cut off", err, err_size);
             bad |= got;
         }
+    for (uint32_t i = 0; i < s->names.n_arrays; i++) {
+        int got = skip_array(s, s->named[i].n);
+        if (got < 0) return fail(s, "is cut off", err, err_size);
+        bad |= got;
+    }
     if (check_checksum(s)) return fail(s, "is damaged (its checksum differs)", err, err_size);
     return bad ? fail(s, "holds momentum that is not finite", err, err_size) : 0;
 }
@@ -285,6 +394,34 @@ static int check_arrays(struct amp_sidecar *s, char *err, size_t err_size)
 static bool is_count(int64_t n)
 {
     return n >= 0 && n <= INT64_MAX / 2;
+}
+
+/* The value of a scalar; 0 if it is not there. */
+static double scalar_of(const struct amp_sidecar *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->names.n_scalars; i++)
+        if (!strcmp(s->scalars[i].name, name)) return s->scalars[i].value;
+    return 0;
+}
+
+/* Names end with a zero; the counts and the choice that this version knows are whole numbers. */
+static bool are_names_good(const struct amp_sidecar *s)
+{
+    bool good = true;
+    for (uint32_t i = 0; i < s->names.n_scalars; i++)
+        good = good && !s->scalars[i].name[NAME_SIZE - 1] && isfinite(s->scalars[i].value);
+    for (uint32_t i = 0; i < s->names.n_arrays; i++)
+        good = good && !s->named[i].name[NAME_SIZE - 1] && s->named[i].owner < OWNERS;
+    if (!good) return false;
+    static const struct {
+        const char *name;
+        double most;
+    } known[] = {{OPTIMIZER, AMP_OPTIMIZERS - 1}, {AVERAGED, 1e15}, {CLIPPED, 1e15}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        double value = scalar_of(s, known[i].name);
+        good = good && value >= 0 && value <= known[i].most && value == floor(value);
+    }
+    return good;
 }
 
 /* The checksum is right, but no run writes such values: another program made this file. Counters
@@ -306,6 +443,7 @@ static int check_values(const struct amp_sidecar *s, char *err, size_t err_size)
                !s->rows[i].zero;
     for (uint32_t i = 0; i < h->n_demoted; i++)
         good = good && s->demoted[i] < h->n_layers && (!i || s->demoted[i] > s->demoted[i - 1]);
+    good = good && are_names_good(s);
     return good ? 0 : fail(s, "holds values that no run has", err, err_size);
 }
 
@@ -338,6 +476,8 @@ void amp_sidecar_close(struct amp_sidecar *s)
     if (s->fd >= 0) close(s->fd);
     free(s->rows);
     free(s->demoted);
+    free(s->scalars);
+    free(s->named);
     free(s);
 }
 
@@ -354,6 +494,14 @@ enum amp_dtype_choice amp_sidecar_dtype(const struct amp_sidecar *s)
 uint64_t amp_sidecar_seen(const struct amp_sidecar *s)
 {
     return s->head.seen;
+}
+
+bool amp_sidecar_has_averages(const struct amp_sidecar *s)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < s->names.n_arrays; i++)
+        has |= !strcmp(s->named[i].name, AVERAGE);
+    return has;
 }
 
 /* ---- does it belong here ---- */
@@ -380,6 +528,17 @@ static int differ(const struct amp_sidecar *s, const struct row *here, const str
     return -1;
 }
 
+/* SGD and Adam are told apart by their arrays: their files name no optimizer. */
+static int check_optimizer(const struct amp_sidecar *s, const struct amp_run *r, char *err,
+                           size_t err_size)
+{
+    enum amp_optimizer there = (enum amp_optimizer)scalar_of(s, OPTIMIZER), here = r->optimizer;
+    if (there == (here > AMP_OPTIMIZER_ADAM ? here : 0)) return 0;
+    snprintf(err, err_size, "%s: is of optimizer=%s, this cfg has %s", s->path,
+             there ? amp_optimizer_word(there) : "sgd or adam", amp_optimizer_word(here));
+    return -1;
+}
+
 int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, char *err,
                           size_t err_size)
 {
@@ -393,14 +552,35 @@ int amp_sidecar_check_net(const struct amp_sidecar *s, const struct amp_run *r, 
     }
     for (int i = 0; i < r->n_params; i++) {
         /* Compared as bytes: rows have no padding. */
-        struct row here = row_of(&r->params[i]);
+        struct row here = row_of(r, &r->params[i]);
         if (memcmp(&here, &s->rows[i], sizeof here))
             return differ(s, &here, &s->rows[i], err, err_size);
     }
-    return 0;
+    return check_optimizer(s, r, err, err_size);
 }
 
 /* ---- restoring ---- */
+
+/* Where the run keeps a named array; NULL: nowhere. */
+static float *place_of(const struct amp_run *r, const struct array *a)
+{
+    if (strcmp(a->name, AVERAGE)) return NULL;
+    bool of_row = a->owner == OF_ROW;
+    if (a->index >= (uint32_t)(of_row ? r->n_params : r->n_rolling)) return NULL;
+    size_t n = of_row ? r->params[a->index].n : r->rolling[a->index].n;
+    if (a->n != n) return NULL;
+    return of_row ? r->params[a->index].average : r->rolling[a->index].average;
+}
+
+static int take_named(struct amp_sidecar *s, const struct amp_run *r)
+{
+    for (uint32_t i = 0; i < s->names.n_arrays; i++) {
+        const struct array *a = &s->named[i];
+        float *to = place_of(r, a);
+        if (to ? take(s, to, a->n * sizeof *to) : skip_array(s, a->n) < 0) return -1;
+    }
+    return 0;
+}
 
 /* Straight into the run's arrays; after an error they hold a mixture, which is why the run must
  * end. */
@@ -414,7 +594,7 @@ static int take_arrays(struct amp_sidecar *s, const struct amp_run *r)
         if (take(s, p->update, bytes)) return -1;
         if (p->m && (take(s, p->m, bytes) || take(s, p->v, bytes))) return -1;
     }
-    return check_checksum(s);
+    return take_named(s, r) || check_checksum(s) ? -1 : 0;
 }
 
 int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, size_t err_size)
@@ -437,6 +617,8 @@ int amp_sidecar_restore(struct amp_sidecar *s, struct amp_run *r, char *err, siz
     r->seen = h->seen;
     /* Adam's bias correction depends on the count of steps. */
     r->t = h->t;
+    r->counts.clipped = (int64_t)scalar_of(s, CLIPPED);
+    r->counts.averaged = (int64_t)scalar_of(s, AVERAGED);
     for (int i = 0; i < r->n_layers; i++)
         r->demoted[i] = AMP_FORMATS;
     for (uint32_t i = 0; i < h->n_demoted; i++)

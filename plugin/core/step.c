@@ -380,7 +380,8 @@ static struct amp_numbers take_numbers(const struct amp_step *s)
 {
     struct amp_graph *g = s->graph;
     struct amp_numbers numbers = {.grad_norm = NAN};
-    if (s->log->json && s->applying && !amp_graph_grad_norm(g, &numbers.grad_norm))
+    bool wanted = s->log->json || g->plan->rules.clip_norm > 0;
+    if (wanted && s->applying && !amp_graph_grad_norm(g, &numbers.grad_norm))
         amp_log_without_norm(s->log);
     if (!g->inspecting) return numbers;
     numbers.layers = calloc((size_t)g->n, sizeof *numbers.layers);
@@ -397,7 +398,9 @@ void amp_step_end(struct amp_step *s, size_t iteration, size_t total)
     /* Before the update: the numbers describe the gradients that it is about to apply. */
     struct amp_numbers numbers = take_numbers(s);
     s->updating = false;
+    s->update.grad_norm = numbers.grad_norm;
     if (s->applying) amp_graph_update(s->graph, &s->update);
+    if (s->graph->counts) numbers.clipped = s->graph->counts->clipped;
     enum amp_verdict verdict = amp_scaler_step(&s->scaler, s->applying, s->cause_is_scale);
     if (s->scaler.scale != before) amp_log_scale(s->log, "clean window", before, s->scaler.scale);
     /* Per image, as Darknet prints it. */

@@ -85,9 +85,12 @@ struct amp_graph {
     struct amp_param *params;
     int n_rolling;
     struct amp_rolling *rolling;
-    float *rolling_saved;                    /* backend memory */
-    struct ampk_span *copies;                /* room for n_rolling */
+    float *rolling_saved;      /* backend memory */
+    struct ampk_span *copies;  /* room for n_rolling */
+    struct amp_counts *counts; /* NULL: nobody counts */
+    float *trust; /* backend memory: a number for each param; NULL: the rules use none */
     struct ampk_param *updates;              /* room for n_params */
+    const struct amp_param **due;            /* the same room: whose updates they are */
     struct ampk_weight_update *conv_updates; /* room for n */
     int n_convs;
     /* For every convolution: the masters that it packs if they are stale. */

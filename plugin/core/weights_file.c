@@ -130,7 +130,7 @@ uint64_t amp_weights_saved_bytes(const struct amp_net_desc *net)
     /* The header: three versions and 64 bits of images seen. */
     uint64_t bytes = 20;
     for (int i = 0; i < net->n; i++)
-        for (int n = amp_weights_layer_tensors(&net->layers[i], AMP_WEIGHTS_SAVE, list); n > 0; --n)
+        for (int n = amp_weights_layer_tensors(&net->layers[i], AMP_WEIGHTS_SAVE, list); n > 0; n--)
             bytes = plus(bytes, times(4, list[n - 1].floats));
     return bytes;
 }

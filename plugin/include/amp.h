@@ -68,6 +68,13 @@ AMP_API void amp_log_evaluation(const struct network *, const struct amp_evaluat
 AMP_API int amp_save_whole(struct network *, const char *path, unsigned long long bytes, char *err,
                            unsigned long err_size);
 
+/* The same for the moving average of a network with ema_alpha, without a sidecar. */
+AMP_API int amp_save_averages(struct network *, const char *path, char *err,
+                              unsigned long err_size);
+/* Copies the moving average of weights and running statistics into another network of the same
+ * layers, attached too. 1; 0 if the network has none, and nothing is copied. */
+AMP_API int amp_copy_averages(struct network *to, const struct network *from);
+
 /* How many networks the plugin has been attached to in this process, detached ones included. */
 AMP_API int amp_attach_count(void);
 

@@ -300,27 +300,37 @@ static bool has_backup(const struct checker *k, const char *folder)
     return !amp_file_unreadable(path);
 }
 
-/* Sizes of the files of one save: the weights, and the sidecar beside them, an array as long as the
- * weights (with adam three). Returns the number of files. */
-static int list_save(const struct checker *k, uint64_t bytes[2])
+/* Sizes of the files of one save: the weights; beside them the sidecar, an array as long as the
+ * weights, three with moments, one more with averages; and the averages themselves. Returns the
+ * number of files. */
+static int list_save(const struct checker *k, uint64_t bytes[3])
 {
+    const struct amp_rules *rules = &k->options.rules;
+    bool averages = rules->ema_alpha > 0;
+    bool moments = k->net->adam || amp_rules_keep_moments(rules);
+    int files = 1;
     bytes[0] = amp_weights_saved_bytes(k->net);
-    if (__builtin_mul_overflow(bytes[0], k->net->adam ? 3 : 1, &bytes[1])) bytes[1] = UINT64_MAX;
-    return k->options.mixed_precision && k->options.sidecar != AMP_SIDECAR_NONE ? 2 : 1;
+    if (k->options.mixed_precision && averages) bytes[files++] = bytes[0];
+    if (!k->options.mixed_precision || k->options.sidecar == AMP_SIDECAR_NONE) return files;
+    if (__builtin_mul_overflow(bytes[0], (moments ? 3 : 1) + averages, &bytes[files]))
+        bytes[files] = UINT64_MAX;
+    return files + 1;
 }
 
 /* Checks that a save fits. Mixed precision replaces no file before the next one is whole, so it
  * needs room for two saves; if a backup is there already, one of the two is. */
 static void check_room(struct checker *k, const char *folder)
 {
-    static const char *const what[][2] = {
-        {"weights files", "weights and sidecar"},
+    static const char *const what[][3] = {
+        {"weights files", "weights and sidecar", "weights, their averages and sidecar"},
         {"weights, twice (the old stay until the new are whole; numbered files come on top),",
          "weights and sidecar, twice (the old stay until the new are whole; numbered files come on "
-         "top),"},
+         "top),",
+         "weights, their averages and sidecar, twice (the old stay until the new are whole; "
+         "numbered files come on top),"},
     };
     char err[2 * PATH_MAX];
-    uint64_t bytes[4] = {1};
+    uint64_t bytes[6] = {1};
     int files = k->net ? list_save(k, bytes) : 1;
     bool twice = k->net && k->options.mixed_precision && !has_backup(k, folder);
     memcpy(bytes + files, bytes, (size_t)files * sizeof *bytes);

@@ -67,7 +67,7 @@ AMP_TEST(loads)
     remove_set();
 }
 
-// A class may have no name; Darknet counts its line.
+/* A class may have no name; Darknet counts its line. */
 AMP_TEST(blank_names_keep_their_lines)
 {
     struct amp_eval_set set;
@@ -76,7 +76,7 @@ AMP_TEST(blank_names_keep_their_lines)
     write_file("set.names", "cat\n\n \nbig dog\n\n");
     REQUIRE(amp_eval_set_load("set.data", &set, stderr) == 0);
     REQUIRE(set.names.count == 4);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 4; i++) {
         CHECK_INT(set.names.number[i], i + 1);
         CHECK_STR(set.names.line[i], i == 0 ? "cat" : i == 3 ? "big dog" : "");
     }

@@ -135,6 +135,30 @@ AMP_TEST(leaves_other_files_alone)
 }
 
 /* Neither is an axis possible for nothing, nor for what is not finite. */
+/* Two iterations share a place. The frame reaches from 78 to 1030 across and from 452 up to 96,
+ * which is 1.1 times the largest loss. */
+AMP_TEST(curves_are_where_their_values_are)
+{
+    char band[200], curve[200], best[200];
+    const size_t total = 2 * AMP_CHART_POINTS;
+    const double left = 78 + 952 * 2. / (double)total, right = 78 + 952 * 4. / (double)total;
+    const double up[] = {0, 452 - 356 * 1 / 3.3, 452 - 356 * 2 / 3.3, 452 - 356 * 3 / 3.3};
+    unlink(scratch("c.svg"));
+    struct amp_chart *c = open_chart(total, false);
+    REQUIRE(c);
+    for (size_t i = 1; i <= 4; i++)
+        amp_chart_add_loss(c, i, i % 2 ? 1 : 3, 2, 8);
+    amp_chart_add_map(c, 4, .5, .25);
+    save(c, 4);
+    snprintf(band, sizeof band, "class=\"band\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1fL%.1f %.1fZ\"",
+             left, up[3], right, up[3], right, up[1], left, up[1]);
+    snprintf(curve, sizeof curve, "d=\"M%.1f %.1fL%.1f %.1f\"", left, up[2], right, up[2]);
+    snprintf(best, sizeof best, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"", right, 452 - 356 * .5);
+    if (!says(band) || !says(curve) || !says(best))
+        TEST_FAIL("no %s or %s or %s", band, curve, best);
+    amp_chart_free(c);
+}
+
 AMP_TEST(odd_values)
 {
     unlink(scratch("c.svg"));

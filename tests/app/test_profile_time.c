@@ -6,7 +6,7 @@
 #include "plugin/app/profile.h"
 
 static double clock_seconds, tick = 1;
-static int reads, slow_from; // the read from which a tick is three times as long; 0: none
+static int reads, slow_from; /* the read from which a tick is three times as long; 0: none */
 
 double __wrap_amp_clock_seconds(void);
 double __wrap_amp_clock_seconds(void)
@@ -103,7 +103,7 @@ AMP_TEST(a_slow_profile_tells_its_rounds)
     end_timing(&t);
 }
 
-// How often the clock is read in a profile of so many rounds.
+/* How often the clock is read in a profile of so many rounds. */
 static int count_reads(double seconds_of_a_tick, int rounds)
 {
     struct timing t;
@@ -115,8 +115,8 @@ static int count_reads(double seconds_of_a_tick, int rounds)
     return reads;
 }
 
-// Two rounds of a tick a layer and two of three ticks: 5 times three seconds are not enough, 8
-// times are.
+/* Two rounds of a tick a layer and two of three ticks: 5 times three seconds are not enough, 8
+ * times are. */
 AMP_TEST(the_fastest_round_counts)
 {
     struct timing t;

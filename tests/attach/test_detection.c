@@ -471,6 +471,8 @@ AMP_TEST(sizes_of_reduced_images)
         const struct amp_pixels *p = amp_jpeg_read(image_path, 0, &memory);
         REQUIRE(p && p->full_w == p->w && p->full_h == p->h);
         int full_w = p->w, full_h = p->h; /* the file may be turned */
+        int shorter = full_w < full_h ? full_w : full_h;
+        if (i % 2 && shorter >= 8) least = shorter >> between(1, 3); /* to be met exactly */
         p = amp_jpeg_read(image_path, least, &memory);
         REQUIRE(p);
         while (reduce > 1 && (full_w / reduce < least || full_h / reduce < least))

@@ -83,9 +83,9 @@ AMP_TEST(long_lines_and_many_entries)
     size_t size = 0, capacity = 1 << 20;
     char *text = malloc(capacity);
     size += (size_t)sprintf(text, "[net]\nanchors=");
-    for (int i = 0; i < 20000; ++i)
+    for (int i = 0; i < 20000; i++)
         size += (size_t)sprintf(text + size, "%d, ", i);
-    for (int i = 0; i < 1000; ++i)
+    for (int i = 0; i < 1000; i++)
         size += (size_t)sprintf(text + size, "\nkey%d=%d\n[s%d]\n", i, i, i);
     struct amp_cfg_file *f = amp_cfg_parse("long.cfg", text, size, err, sizeof err);
     free(text);

@@ -70,7 +70,7 @@ AMP_TEST(keys_of_other_darknets_are_errors_and_all_named)
         "another network; likewise new_coords (line 4), scale_x_y (line 8), stride_x "
         "(line 10). Remove what is not needed, or use a cfg made for this Darknet");
     CHECK(strstr(notes, "a.cfg:5: author=me") != NULL);
-    static const char *const nets[] = {"ema=.999", "optimizer=adamw", "epochs=10", "flip=0"};
+    static const char *const nets[] = {"ema=.999", "nesterov=1", "epochs=10", "flip=0"};
     for (int i = 0; i < 4; i++) {
         char text[64];
         snprintf(text, sizeof text, "[net]\n%s\n", nets[i]);
@@ -92,7 +92,7 @@ AMP_TEST(values_of_other_darknets_are_errors)
 
 AMP_TEST(what_other_darknets_would_train_alike_is_none)
 {
-    check_quiet("[net]\nmosaic=0\nletter_box=0\nflip=1\noptimizer=sgd\nresize_step=32\n[yolo]\n"
+    check_quiet("[net]\nmosaic=0\nletter_box=0\nflip=1\nresize_step=32\n[yolo]\n"
                 "scale_x_y=1.0\niou_loss=mse\ncls_normalizer=1\n[conv]\ndilation=1\n");
 }
 
@@ -101,12 +101,12 @@ AMP_TEST(defaults_of_other_darknets)
 {
     check_quiet("[net]\nadversarial_lr=0\nattention=0\nbadlabels_reject_threshold=0\n"
                 "badlabels_rejection_percentage=0\nblur=0\ncontrastive=0\ncontrastive_color=0\n"
-                "contrastive_jit_flip=0\ncutmix=0\ndynamic_minibatch=0\nema_alpha=0\n"
+                "contrastive_jit_flip=0\ncutmix=0\ndynamic_minibatch=0\n"
                 "equidistant_point=0\nflip=1\ngaussian_noise=0\nlabel_smooth_eps=0\n"
                 "letter_box=0\nmixup=0\nmosaic=0\nmosaic_bound=0\n"
                 "num_sigmas_reject_badlabels=0\nresize_step=32\ntrack=0\nunsupervised=0\n"
                 "weights_reject_freq=0\naccumulate=1\nema=0\nlabel_smoothing=0\n"
-                "nesterov=0\noptimizer=sgd\nwarmup=0\nwarmup_epochs=0\n"
+                "nesterov=0\nwarmup=0\nwarmup_epochs=0\n"
                 "[conv]\nburnin_update=0\ndont_update=0\ntrain_only_bn=0\nantialiasing=0\n"
                 "assisted_excitation=0\ncbn=0\nbin_output=0\ncoordconv=0\ndeform=0\n"
                 "dilation=1\ngrad_centr=0\nrotate=0\nstretch=0\nstretch_sway=0\nsway=0\n"

@@ -182,7 +182,7 @@ AMP_TEST(files_of_others_stay)
     static const char *const names[] = {"notes.part-0123456789abcdef", "ba.part-0123456789abcdef",
                                         "weights.part-0123456789abcdef"};
     struct amp_whole_file f;
-    for (int i = 0; i < 3; ++i)
+    for (int i = 0; i < 3; i++)
         scratch_write(names[i], "theirs", 6);
     REQUIRE(!mkfifo(scratch("a.part-0123456789abcdef"), 0600));
     REQUIRE(!symlink(names[0], scratch("a.amp.part-0123456789abcdef")));
@@ -287,11 +287,11 @@ AMP_TEST(published_hashes)
 AMP_TEST(hash_of_pieces_is_that_of_the_whole)
 {
     unsigned char data[500];
-    for (size_t i = 0; i < sizeof data; ++i)
+    for (size_t i = 0; i < sizeof data; i++)
         data[i] = (unsigned char)test_random();
     for (size_t n = 0; n <= sizeof data; n += 1 + n / 8) {
         uint64_t whole = hash(data, n);
-        for (int round = 0; round < 20; ++round) {
+        for (int round = 0; round < 20; round++) {
             struct amp_hash h;
             amp_hash_begin(&h);
             for (size_t done = 0, some; done < n; done += some) {
@@ -308,12 +308,12 @@ AMP_TEST(every_bit_counts_in_a_hash)
 {
     unsigned char data[100] = {0};
     uint64_t whole = hash(data, sizeof data);
-    for (size_t bit = 0; bit < 8 * sizeof data; ++bit) {
+    for (size_t bit = 0; bit < 8 * sizeof data; bit++) {
         data[bit / 8] ^= (unsigned char)(1 << bit % 8);
         CHECK(hash(data, sizeof data) != whole);
         data[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    for (size_t n = 0; n < sizeof data; ++n)
+    for (size_t n = 0; n < sizeof data; n++)
         CHECK(hash(data, n) != whole);
 }
 
@@ -321,7 +321,7 @@ AMP_TEST(identity_of_a_file)
 {
     static char data[200000];
     struct amp_file_id id;
-    for (size_t i = 0; i < sizeof data; ++i)
+    for (size_t i = 0; i < sizeof data; i++)
         data[i] = (char)test_random();
     scratch_write("file", data, sizeof data);
     CHECK_INT(amp_file_identify(scratch("file"), &id, err, sizeof err), 0);

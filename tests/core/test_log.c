@@ -80,6 +80,48 @@ AMP_TEST(a_summary_counts_its_own_run)
     free(second);
 }
 
+/* ---- faults ---- */
+
+/* One that differs in layer, tensor, kind or consequence is told; so is every bad image. */
+AMP_TEST(only_the_same_fault_is_a_repeat)
+{
+    static const struct {
+        struct amp_fault fault;
+        enum amp_verdict verdict;
+        bool told;
+    } faults[] = {
+        {{AMP_FAULT_BACKWARD, 1, AMP_WATCH_DELTA, 7e4}, AMP_VERDICT_RETRY, true},
+        {{AMP_FAULT_BACKWARD, 1, AMP_WATCH_DELTA, 8e4}, AMP_VERDICT_RETRY, false},
+        {{AMP_FAULT_BACKWARD, 1, AMP_WATCH_DELTA, 8e4}, AMP_VERDICT_SKIP, true},
+        {{AMP_FAULT_BACKWARD, 1, AMP_WATCH_DY, 8e4}, AMP_VERDICT_SKIP, true},
+        {{AMP_FAULT_BACKWARD, 2, AMP_WATCH_DY, 8e4}, AMP_VERDICT_SKIP, true},
+        {{AMP_FAULT_BACKWARD, 2, AMP_WATCH_DY, 8e4}, AMP_VERDICT_SKIP, false},
+        {{AMP_FAULT_FORWARD, 2, AMP_WATCH_DY, 8e4}, AMP_VERDICT_SKIP, true},
+        {{AMP_FAULT_INPUT, 0, AMP_WATCH_INPUT, NAN}, AMP_VERDICT_SKIP, true},
+        {{AMP_FAULT_INPUT, 0, AMP_WATCH_INPUT, NAN}, AMP_VERDICT_SKIP, true},
+    };
+    struct amp_layer_desc layers[3] = {{.w = 0}};
+    struct amp_net_desc net = {.n = 3, .layers = layers};
+    struct amp_log log;
+    char *text;
+    size_t size;
+    int told = 0;
+    amp_log_start(&log, &net);
+    log.out = open_memstream(&text, &size);
+    REQUIRE(log.out);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        amp_log_fault(&log, &faults[i].fault, faults[i].verdict, 8, 8, 0, NULL);
+        fflush(log.out);
+        /* The line that counts repeats comes with the next fault. */
+        told += faults[i].told + (i > 0 && !faults[i - 1].told);
+        if (lines_of(text) != told)
+            TEST_FAIL("fault %zu: %d lines, not %d", i, lines_of(text), told);
+    }
+    amp_log_close(&log, &scaler);
+    fclose(log.out);
+    free(text);
+}
+
 /* ---- time ---- */
 
 static double seconds_now; /* 0: by the real clock */

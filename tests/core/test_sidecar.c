@@ -224,11 +224,11 @@ AMP_TEST(a_float_that_was_changed_is_damage)
 AMP_TEST(another_version)
 {
     make_good();
-    for (char version = 0; version < 4; version += 3) {
+    for (char version = 0; version < 5; version += 4) {
         char said[100];
         changed[8] = version;
         write_changed(good_bytes, true);
-        snprintf(said, sizeof said, "has format version %d; this program reads versions 1 to 2",
+        snprintf(said, sizeof said, "has format version %d; this program reads versions 1 to 3",
                  version);
         check_refused("changed", said);
     }
@@ -274,6 +274,194 @@ AMP_TEST(version_1_is_read)
     check_equal(&a, &b);
     CHECK_INT(dtype_in("good"), AMP_DTYPE_BF16);
     CHECK_INT(dtype_in("changed"), AMP_DTYPE_FP16);
+    scratch_empty();
+}
+
+/* ---- version 3 ---- */
+
+static void check_forged(size_t at, const void *value, size_t bytes, const char *reason);
+
+#define NAME_SIZE 24
+
+/* The same run with averages of all that can have one: 7 + 2 + 5 + 3 floats behind the others. */
+struct averaged {
+    struct state s;
+    struct amp_rolling rolling[2]; /* the first has none, as what a recurrent layer carries */
+};
+
+static void set_up_averaged(struct averaged *a)
+{
+    set_up(&a->s);
+    memset(a->rolling, 0, sizeof a->rolling);
+    a->s.params[0].average = a->s.values + 24;
+    a->s.params[1].average = a->s.values + 31;
+    a->s.params[2].average = a->s.values + 33;
+    a->rolling[0] = (struct amp_rolling){.n = 9, .carried = true};
+    a->rolling[1] = (struct amp_rolling){.n = 3, .average = a->s.values + 38};
+    a->s.run.n_rolling = 2;
+    a->s.run.rolling = a->rolling;
+}
+
+static void set_averaged(struct averaged *a)
+{
+    set_up_averaged(a);
+    set_values(&a->s);
+    a->s.run.counts = (struct amp_counts){77, 5};
+}
+
+static void make_good_averaged(void)
+{
+    struct averaged a;
+    set_averaged(&a);
+    write_sidecar("good", &a.s.run);
+    good_bytes = (size_t)scratch_read("good", good, sizeof good);
+    CHECK_INT(good_bytes, HEAD + 3 * ROW + 2 * 4 + 8 + 2 * 32 + 4 * 40 + (24 + 17) * 4 + 8);
+    CHECK_INT(good[8], 3);
+    memcpy(changed, good, sizeof good);
+}
+
+AMP_TEST(averages_and_counts_come_back)
+{
+    struct averaged a, b;
+    set_averaged(&a);
+    set_up_averaged(&b);
+    write_sidecar("a", &a.s.run);
+    CHECK_INT(read_sidecar("a", &b.s.run), 0);
+    check_equal(&a.s, &b.s);
+    CHECK(!memcmp(a.s.values, b.s.values, 41 * sizeof(float)));
+    CHECK(b.s.run.counts.averaged == 77 && b.s.run.counts.clipped == 5);
+    write_sidecar("b", &b.s.run);
+    char x[2048], y[2048];
+    long n = scratch_read("a", x, sizeof x);
+    CHECK(n == scratch_read("b", y, sizeof y) && !memcmp(x, y, (size_t)n));
+    scratch_empty();
+}
+
+AMP_TEST(a_run_without_averages_passes_over_them)
+{
+    struct averaged a;
+    struct state b;
+    set_averaged(&a);
+    set_up(&b);
+    write_sidecar("a", &a.s.run);
+    struct amp_sidecar *s = amp_sidecar_open(scratch("a"), err, sizeof err);
+    REQUIRE(s != NULL);
+    CHECK(amp_sidecar_has_averages(s));
+    amp_sidecar_close(s);
+    CHECK_INT(read_sidecar("a", &b.run), 0);
+    check_equal(&a.s, &b);
+    /* And the other way round: the averages stay as they were made. */
+    set_up(&b);
+    set_values(&b);
+    write_sidecar("b", &b.run);
+    set_up_averaged(&a);
+    a.s.values[30] = 4;
+    CHECK_INT(read_sidecar("b", &a.s.run), 0);
+    CHECK(a.s.values[30] == 4 && a.s.run.counts.averaged == 0);
+    scratch_empty();
+}
+
+/* Names of a later program: a scalar, and an array of a row and one of nothing that is here. */
+AMP_TEST(unknown_names_are_passed_over)
+{
+    struct averaged b;
+    size_t scalars = HEAD + 3 * ROW + 2 * 4 + 8, arrays = scalars + 2 * 32;
+    uint32_t far = 1000;
+    make_good_averaged();
+    memcpy(changed + scalars, "later", 6);
+    memcpy(changed + arrays, "later", 6);
+    memcpy(changed + arrays + 40 + NAME_SIZE + 4, &far, 4);
+    write_changed(good_bytes, true);
+    set_up_averaged(&b);
+    CHECK_INT(read_sidecar("changed", &b.s.run), 0);
+    CHECK(b.s.run.counts.averaged == 0 && b.s.run.counts.clipped == 5);
+    for (int i = 24; i < 33; i++)
+        CHECK_NEAR(b.s.values[i], 0, 0);
+    for (int i = 33; i < 41; i++)
+        CHECK(b.s.values[i] != 0);
+    scratch_empty();
+}
+
+AMP_TEST(damage_of_version_3)
+{
+    make_good_averaged();
+    for (size_t n = 0; n < good_bytes; n++) {
+        scratch_write("changed", good, n);
+        check_refused("changed", "is cut off");
+    }
+    for (size_t i = 0; i < good_bytes; i++) {
+        changed[i] = (char)~changed[i];
+        write_changed(good_bytes, false);
+        check_refused("changed", "");
+    }
+    scratch_write("changed", good, good_bytes + 3);
+    check_refused("changed", "has bytes after its end");
+    scratch_empty();
+}
+
+AMP_TEST(forged_names)
+{
+    size_t names = HEAD + 3 * ROW + 2 * 4, scalars = names + 8, arrays = scalars + 2 * 32;
+    double bad[] = {-1, .5, NAN, INFINITY, 1e16};
+    uint32_t two = 2, all = UINT32_MAX, million = 1 << 20;
+    uint64_t huge[] = {UINT64_MAX, UINT64_MAX / 4, 1ull << 62, 1ull << 40};
+    char full[NAME_SIZE];
+    memset(full, 'x', sizeof full);
+    make_good_averaged();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        memcpy(changed + scalars + NAME_SIZE, &bad[i], 8);
+        write_changed(good_bytes, true);
+        check_refused("changed", "holds values that no run has");
+    }
+    check_forged(scalars, full, sizeof full, "holds values that no run has");
+    check_forged(arrays, full, sizeof full, "holds values that no run has");
+    check_forged(arrays + NAME_SIZE, &two, 4, "holds values that no run has"); /* owner */
+    check_forged(names, &all, 4, "is cut off");
+    check_forged(names + 4, &all, 4, "is cut off");
+    check_forged(names + 4, &million, 4, "is cut off");
+    for (size_t i = 0; i < sizeof huge / sizeof *huge; i++)
+        check_forged(arrays + NAME_SIZE + 8, &huge[i], 8, "is cut off");
+    float nan = NAN;
+    check_forged(good_bytes - 12, &nan, 4, "that is not finite");
+    scratch_empty();
+}
+
+AMP_TEST(of_another_optimizer)
+{
+    struct state a, b;
+    set_up(&a);
+    set_values(&a);
+    a.run.optimizer = AMP_OPTIMIZER_LARS;
+    write_sidecar("a", &a.run);
+    CHECK_INT(scratch_read("a", good, sizeof good), HEAD + 3 * ROW + 2 * 4 + 8 + 32 + 24 * 4 + 8);
+    set_up(&b);
+    CHECK_INT(read_sidecar("a", &b.run), -1);
+    CHECK_SAYS(err, "is of optimizer=lars, this cfg has sgd");
+    b.run.optimizer = AMP_OPTIMIZER_LARS;
+    CHECK_INT(read_sidecar("a", &b.run), 0);
+    check_equal(&a, &b);
+    a.run.optimizer = AMP_OPTIMIZER_SGD;
+    write_sidecar("a", &a.run);
+    CHECK_INT(read_sidecar("a", &b.run), -1);
+    CHECK_SAYS(err, "is of optimizer=sgd or adam, this cfg has lars");
+    scratch_empty();
+}
+
+/* Moments that are made only when the run goes on: they count as there. */
+AMP_TEST(moments_that_are_not_made_yet)
+{
+    struct state a, b;
+    set_up(&a);
+    set_up(&b);
+    a.params[0].m = a.params[0].v = a.values;
+    a.params[1].m = a.params[1].v = a.values;
+    write_sidecar("a", &a.run);
+    struct amp_sidecar *s = amp_sidecar_open(scratch("a"), err, sizeof err);
+    REQUIRE(s != NULL);
+    CHECK_INT(amp_sidecar_check_net(s, &b.run, err, sizeof err), -1);
+    b.run.keeps_moments = true;
+    CHECK_INT(amp_sidecar_check_net(s, &b.run, err, sizeof err), 0);
+    amp_sidecar_close(s);
     scratch_empty();
 }
 

@@ -98,7 +98,7 @@ static void write_counting(int32_t major, int32_t minor, int seen_bytes, uint64_
     int32_t version[3] = {major, minor, 0};
     fwrite(version, sizeof version, 1, fp);
     fwrite(&seen, (size_t)seen_bytes, 1, fp);
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < n; i++) {
         float value = (float)i;
         fwrite(&value, sizeof value, 1, fp);
     }
@@ -199,7 +199,7 @@ AMP_TEST(header_versions)
     } versions[] = {{0, 1, 4}, {0, 0, 4}, {0, 2, 8}, {1, 0, 8}, {2, 1000, 4}, {1001, 0, 4}};
     describe("[net]\nheight=4\nwidth=4\nchannels=1\n"
              "[convolutional]\nfilters=1\nsize=1\nactivation=linear\n");
-    for (size_t i = 0; i < sizeof versions / sizeof *versions; ++i) {
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
         write_counting(versions[i].major, versions[i].minor, versions[i].seen_bytes, 64000, 2);
         CHECK_INT(check(), 0);
         CHECK_INT(info.seen, 64000);
@@ -220,7 +220,7 @@ static void check_offset(const char *layer0)
     describe(text);
     struct amp_weight_tensor list[AMP_LAYER_TENSORS_MAX];
     uint64_t floats = 0;
-    for (int n = amp_weights_layer_tensors(&net->layers[0], AMP_WEIGHTS_LOAD, list); n > 0; --n)
+    for (int n = amp_weights_layer_tensors(&net->layers[0], AMP_WEIGHTS_LOAD, list); n > 0; n--)
         floats += list[n - 1].floats;
     write_counting(0, 2, 8, 0, (int)floats + 1 + 25 * net->layers[1].c);
     CHECK_INT(check(), 0);

@@ -2,12 +2,16 @@
 """Two builds of Darknet train the same nets from a seed: do they write the same bytes?
 
     tests/docs/same_bytes.py OLD_PROGRAM NEW_PROGRAM [--data FOLDER] [--iterations N] [--threads N] [--only NAME]
+                             [--dtypes none,fp16,...] [--new-key KEY=VALUE]...
 
 For changes of the code that must not change what is trained. Trained are cfg/demo.cfg and cfg/bccd.cfg, whose
 layers are those of detectors, the toy net of the tests, which stops and goes on with a saved state, and a
 small recurrent net; each without the plugin's keys other than `seed`, and with mixed_precision=1 and every
 amp_dtype. Compared are all files that a run leaves in its backup folder: weights and sidecars (.amp).
 Prints a row for every net; status 1 where a file differs or a run fails.
+
+--new-key adds a key to the new program's cfgs with mixed_precision=1: with amp_loader=darknet it compares
+with a program that has no loader of its own.
 
 Images: --data FOLDER (a data set as scripts/compare.sh takes it); else the set bccd, if it lies in a folder
 shared/datasets beside the checkout or above it; else generated ones.
@@ -188,7 +192,13 @@ def main():
     parser.add_argument("--iterations", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2, help="OMP_NUM_THREADS of the programs")
     parser.add_argument("--only", help="one net, by its name in the table")
+    parser.add_argument("--dtypes", default="none,fp16,bf16,tf32,fp32", help="columns; none: without keys")
+    parser.add_argument("--new-key", action="append", default=[], help="KEY=VALUE for the new program alone")
     arguments = parser.parse_args()
+    dtypes = [None if name == "none" else name for name in arguments.dtypes.split(",")]
+    if unknown := [name for name in dtypes if name not in DTYPES]:
+        parser.error(f"--dtypes {', '.join(unknown)}: not one of none, {', '.join(DTYPES[1:])}")
+    new_keys = "mixed_precision=1\n" + "".join(f"{key}\n" for key in arguments.new_key)
     wanted = nets(arguments.iterations)
     if arguments.only:
         if arguments.only not in wanted:
@@ -200,19 +210,21 @@ def main():
     images = find_images(arguments.data)
     print(f"{arguments.iterations} iterations each, {arguments.threads} threads; demo and bccd train on "
           + (f"{len(images)} images of {Path(images[0]).parent}" if images else "generated images"))
-    print("| net | " + " | ".join(dtype or "no key" for dtype in DTYPES) + " |")
-    print("|---" * (len(DTYPES) + 1) + "|")
+    print("| net | " + " | ".join(dtype or "no key" for dtype in dtypes) + " |")
+    print("|---" * (len(dtypes) + 1) + "|")
     problems = []
     with tempfile.TemporaryDirectory() as scratch:
         make_lists(Path(scratch), images)
         for name, (cfg_of, trainings) in wanted.items():
             cells = []
-            for dtype in DTYPES:
+            for dtype in dtypes:
                 results = []
-                for program in (arguments.old, arguments.new):
+                cfg = cfg_of(dtype)
+                for program, text in ((arguments.old, cfg),
+                                      (arguments.new, cfg.replace("mixed_precision=1\n", new_keys))):
                     folder = Path(scratch, "run")
-                    results.append(train(program.resolve(), folder, cfg_of(dtype), trainings,
-                                         arguments.iterations, arguments.threads))
+                    results.append(train(program.resolve(), folder, text, trainings, arguments.iterations,
+                                         arguments.threads))
                     shutil.rmtree(folder)
                 cell, said = compare(*results)
                 cells.append(cell)

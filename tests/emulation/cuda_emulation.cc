@@ -338,7 +338,7 @@ uint64_t ballot(unsigned mask, const thread *warp)
     return lanes;
 }
 
-} // namespace
+} /* namespace */
 
 /* ---- what kernels and tests call ---- */
 

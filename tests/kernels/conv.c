@@ -64,9 +64,12 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     if (random_bool()) s = usual_shapes[test_random() % usual];
     s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
     if (s.compute == AMPK_COMPUTE_BF16 && random_bool()) { /* what some CPUs multiply in BF16 */
-        s.c = s.groups * RANDOM_OF(16, 32, 64);
+        s.c = s.groups * RANDOM_OF(16, 32, 48, 64);
         s.k = s.groups * RANDOM_OF(16, 32, 64, 80);
     }
+    if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* slices and tiles */
+        s = (struct ampk_conv_shape){1, 128, 3, random_int(3, 4), 256, 3, 3,
+                                     1, 1,   1, s.compute,        0,   0};
     s.forward_only = may_be_forward_only && random_bool();
     return s;
 }

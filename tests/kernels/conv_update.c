@@ -23,7 +23,7 @@ struct updated {
 
 /* Of all convolutions of a list, one after the other, now and then with a gap. */
 struct arrays {
-    struct pair w, update, m, v;
+    struct pair w, update, m, v, average;
 };
 
 struct list {
@@ -32,12 +32,6 @@ struct list {
     size_t n;
     struct arrays fused, composed;
     struct pair sums, gradients; /* gradients: of those that are composed */
-};
-
-struct rule {
-    bool adam;
-    float momentum;
-    int t;
 };
 
 static size_t weight_count(const struct ampk_conv_shape *s)
@@ -81,7 +75,7 @@ static struct ampk_param random_param(const struct ampk_conv_shape *s, enum sour
     return (struct ampk_param){.n = weight_count(s),
                                .unscale = source == NOTHING ? 0 : ldexpf(1, random_int(-16, 0)),
                                .rate = (float)test_uniform(0, .1),
-                               .decay_batch = random_bool() ? 0 : (float)test_uniform(0, .1),
+                               .decay = random_bool() ? 0 : (float)test_uniform(0, .1),
                                .clip = (float)RANDOM_OF(0, 0, 1) * .5f};
 }
 
@@ -159,6 +153,7 @@ static void make_list(struct rig *r, struct list *l, int count,
     make_twice(r, l->n, random_value, &l->fused.update, &l->composed.update);
     make_twice(r, l->n, random_value, &l->fused.m, &l->composed.m);
     make_twice(r, l->n, square_value, &l->fused.v, &l->composed.v);
+    make_twice(r, l->n, random_value, &l->fused.average, &l->composed.average);
     l->sums = input_array(r, l->n);
     l->gradients = output_tensor_of(r, describe_array(l->n), zero);
     for (int i = 0; i < count; i++) {
@@ -187,10 +182,11 @@ static struct ampk_param param_of(const struct arrays *a, const struct updated *
     p.update = at(&a->update, u);
     p.m = at(&a->m, u);
     p.v = at(&a->v, u);
+    p.average = at(&a->average, u);
     return p;
 }
 
-static void update_at_once(struct rig *r, const struct list *l, const struct rule *rule)
+static void update_at_once(struct rig *r, const struct list *l, const struct ampk_rule *rule)
 {
     static struct ampk_weight_update updates[MOST_CONVS];
     for (int i = 0; i < l->count; i++) {
@@ -199,13 +195,10 @@ static void update_at_once(struct rig *r, const struct list *l, const struct rul
             (struct ampk_weight_update){u->fused, param_of(&l->fused, u), tested_amax(&u->amax)};
         if (u->source == SUM) updates[i].param.grad = at(&l->sums, u);
     }
-    if (rule->adam)
-        r->backend->conv_update_adam(r->context, updates, l->count, .9f, .999f, 1e-7f, rule->t);
-    else
-        r->backend->conv_update_sgd(r->context, updates, l->count, rule->momentum);
+    r->backend->conv_update(r->context, rule, updates, l->count);
 }
 
-static void update_step_by_step(struct rig *r, const struct list *l, const struct rule *rule)
+static void update_step_by_step(struct rig *r, const struct list *l, const struct ampk_rule *rule)
 {
     static struct ampk_param params[MOST_CONVS];
     for (int i = 0; i < l->count; i++) {
@@ -215,10 +208,7 @@ static void update_step_by_step(struct rig *r, const struct list *l, const struc
         params[i] = param_of(&l->composed, u);
         params[i].grad = at(u->source == SUM ? &l->sums : &l->gradients, u);
     }
-    if (rule->adam)
-        r->backend->update_adam(r->context, params, l->count, .9f, .999f, 1e-7f, rule->t);
-    else
-        r->backend->update_sgd(r->context, params, l->count, rule->momentum);
+    r->backend->update(r->context, rule, params, l->count);
     for (int i = 0; i < l->count; i++) {
         const struct updated *u = &l->all[i];
         r->backend->conv_set_weights(
@@ -261,6 +251,7 @@ static void check_list(struct rig *r, struct list *l)
     check_same(r, "momentum", &l->fused.update, &l->composed.update);
     check_same(r, "m", &l->fused.m, &l->composed.m);
     check_same(r, "v", &l->fused.v, &l->composed.v);
+    check_same(r, "average", &l->fused.average, &l->composed.average);
     for (int i = 0; i < l->count; i++) {
         struct updated *u = &l->all[i];
         for (size_t k = 0; k < weight_count(&u->shape); k++)
@@ -273,8 +264,15 @@ static void check_list(struct rig *r, struct list *l)
 static void compare(struct rig *r, int count, struct ampk_conv_shape (*shape)(void))
 {
     static struct list l;
-    struct rule rule = {random_bool(), (float)test_uniform(0, 1), RANDOM_OF(1, 2, 10, 1000)};
-    snprintf(r->note, sizeof r->note, "%d convolutions, %s", count, rule.adam ? "Adam" : "SGD");
+    struct ampk_rule rule = {.optimizer = random_int(AMPK_SGD, AMPK_ADAMW),
+                             .momentum = (float)test_uniform(0, 1),
+                             .b1 = .9f,
+                             .b2 = .999f,
+                             .eps = 1e-7f,
+                             .t = RANDOM_OF(1, 2, 10, 1000),
+                             .limit = RANDOM_OF(0, 0, 1) * .01f,
+                             .average_rest = (float)test_uniform(0, 1)};
+    snprintf(r->note, sizeof r->note, "%d convolutions, optimizer %d", count, rule.optimizer);
     make_list(r, &l, count, shape);
     for (int step = 0; step < 2; step++, rule.t++) {
         update_at_once(r, &l, &rule);

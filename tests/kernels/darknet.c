@@ -313,8 +313,9 @@ AMP_TEST(sgd_update_is_darknets_to_the_bit)
                                    .n = N,
                                    .unscale = 1,
                                    .rate = rate,
-                                   .decay_batch = decay * batch};
-        reference->update_sgd(NULL, &param, 1, momentum);
+                                   .decay = decay * batch};
+        const struct ampk_rule rule = {.optimizer = AMPK_SGD, .momentum = momentum};
+        reference->update(NULL, &rule, &param, 1);
         axpy_cpu(N, 1, g.data, 1, updates.data, 1); /* what backward passes have added */
         axpy_cpu(N, -decay * batch, weights.data, 1, updates.data, 1);
         axpy_cpu(N, rate, updates.data, 1, weights.data, 1);

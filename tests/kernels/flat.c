@@ -110,6 +110,7 @@ struct params {
     int count;
     size_t n[MOST_PARAMS];
     struct pair w[MOST_PARAMS], v[MOST_PARAMS], m[MOST_PARAMS], g[MOST_PARAMS];
+    struct pair average[MOST_PARAMS], trust[MOST_PARAMS];
     struct ampk_param tested[MOST_PARAMS], exact[MOST_PARAMS];
 };
 
@@ -118,7 +119,7 @@ static struct ampk_param random_param(struct params *p, int i)
     return (struct ampk_param){.n = p->n[i],
                                .unscale = ldexpf(1, random_int(-24, 0)),
                                .rate = (float)test_uniform(0, .1),
-                               .decay_batch = random_bool() ? 0 : (float)test_uniform(0, .1),
+                               .decay = random_bool() ? 0 : (float)test_uniform(0, .1),
                                .clip = random_clip()};
 }
 
@@ -135,11 +136,29 @@ static void check_list(struct rig *r, const char *what, const struct pair *outpu
         check_output(r, what, &outputs[i], exactly);
 }
 
-/* Bit for bit. */
+/* Gradients of about 1, so half of them are limited. */
+static float random_limit(void)
+{
+    return RANDOM_OF(0, 0, 1) * 1e-4f;
+}
+
+static void give_average(struct rig *r, struct params *p, int i)
+{
+    if (random_bool()) return;
+    p->average[i] = output_array(r, p->n[i], true);
+    p->tested[i].average = p->average[i].tested.data;
+    p->exact[i].average = p->average[i].exact.data;
+}
+
+/* Weights and momentum bit for bit; the reference rounds an average once. */
 static void sgd_case(struct rig *r)
 {
-    float momentum = (float)test_uniform(0, 1);
+    struct ampk_rule rule = {.optimizer = AMPK_SGD,
+                             .momentum = (float)test_uniform(0, 1),
+                             .limit = random_limit(),
+                             .average_rest = (float)test_uniform(0, 1)};
     struct params p;
+    struct ampk_tensor size[MOST_PARAMS];
     random_sizes(&p);
     for (int i = 0; i < p.count; i++) {
         p.g[i] = input_array(r, p.n[i]);
@@ -149,41 +168,51 @@ static void sgd_case(struct rig *r)
         p.tested[i].value = p.w[i].tested.data, p.exact[i].value = p.w[i].exact.data;
         p.tested[i].update = p.v[i].tested.data, p.exact[i].update = p.v[i].exact.data;
         p.tested[i].grad = p.g[i].tested.data, p.exact[i].grad = p.g[i].exact.data;
+        give_average(r, &p, i);
+        size[i] = blank(r, &p.w[i].exact);
     }
     for (int step = 0; step < 2; step++) {
-        r->backend->update_sgd(r->context, p.tested, p.count, momentum);
-        ampk_reference.update_sgd(NULL, p.exact, p.count, momentum);
+        for (int i = 0; i < p.count; i++)
+            for (size_t k = 0; k < p.n[i] && p.exact[i].average; k++)
+                ((float *)size[i].data)[k] += fabsf(p.exact[i].average[k]);
+        r->backend->update(r->context, &rule, p.tested, p.count);
+        ampk_reference.update(NULL, &rule, p.exact, p.count);
+        for (int i = 0; i < p.count; i++)
+            for (size_t k = 0; k < p.n[i]; k++)
+                ((float *)size[i].data)[k] += fabsf(p.exact[i].value[k]);
     }
-    check_list(r, "update_sgd value", p.w, p.count);
-    check_list(r, "update_sgd update", p.v, p.count);
+    check_list(r, "SGD value", p.w, p.count);
+    check_list(r, "SGD update", p.v, p.count);
+    for (int i = 0; i < p.count; i++)
+        if (p.exact[i].average)
+            check_output(r, "average", &p.average[i], (struct tolerance){4, &size[i], 0, 0});
 }
 
-AMP_TEST(update_sgd)
+AMP_TEST(update_by_sgd)
 {
     run_cases(sgd_case, 40);
 }
 
-struct adam {
-    float b1, b2, eps;
-    int t;
-};
-
 /* Bounds of what is added up to make m, v and w; exact arrays as before the step. A relative error
  * of m or v is one of the step. */
-static void adam_magnitudes(const struct adam *a, const struct ampk_param *p, float *to_w,
+static void adam_magnitudes(const struct ampk_rule *a, const struct ampk_param *p, float *to_w,
                             float *to_m, float *to_v)
 {
     double unbias1 = 1 - pow(a->b1, a->t), unbias2 = 1 - pow(a->b2, a->t);
+    double rate = (double)p->rate * (p->trust ? *p->trust : 1);
     const float *w = p->value, *m = p->m, *v = p->v, *g = p->grad;
     for (size_t i = 0; i < p->n; i++) {
-        double gradient = (double)p->unscale * g[i];
-        double d = fabs(gradient) + p->decay_batch * fabs(w[i]);
-        double exact_d = gradient - (double)p->decay_batch * w[i];
+        double gradient = (double)p->unscale * g[i], decay = (double)p->decay * w[i];
+        if (a->limit > 0) gradient = fmax(fmin(gradient, a->limit), -(double)a->limit);
+        bool decoupled = a->optimizer == AMPK_ADAMW;
+        double d = fabs(gradient) + (decoupled ? 0 : fabs(decay));
+        double exact_d = gradient - (decoupled ? 0 : decay);
         double second = (double)a->b2 * v[i] + (1 - (double)a->b2) * exact_d * exact_d;
         to_m[i] = (float)(a->b1 * fabs(m[i]) + (1 - a->b1) * d);
         to_v[i] = (float)(a->b2 * v[i] + (1 - a->b2) * d * d);
-        double step = p->rate * to_m[i] / unbias1 / (sqrt(second / unbias2) + a->eps);
-        to_w[i] = (float)(fabs(w[i]) + step * (1 + (second > 0 ? to_v[i] / second : 0)));
+        double step = rate * to_m[i] / unbias1 / (sqrt(second / unbias2) + a->eps);
+        to_w[i] = (float)(fabs(w[i]) + step * (1 + (second > 0 ? to_v[i] / second : 0)) +
+                          rate * fabs(decay));
     }
 }
 
@@ -204,39 +233,132 @@ static struct pair output_squares(struct rig *r, size_t n)
     return v;
 }
 
+/* The same number, whatever a backend makes of it later. */
+static void give_trust(struct rig *r, struct params *p, int i)
+{
+    float trust = (float)test_uniform(.1, 2);
+    p->trust[i] = output_array(r, 1, true);
+    r->backend->write(r->context, p->trust[i].tested.data, &trust, sizeof trust);
+    *(float *)p->trust[i].exact.data = trust;
+    p->tested[i].trust = p->trust[i].tested.data;
+    p->exact[i].trust = p->trust[i].exact.data;
+}
+
+static void make_adam(struct rig *r, struct params *p, bool trusted)
+{
+    random_sizes(p);
+    for (int i = 0; i < p->count; i++) {
+        p->g[i] = input_array(r, p->n[i]);
+        p->w[i] = output_array(r, p->n[i], true);
+        p->m[i] = output_array(r, p->n[i], true);
+        p->v[i] = output_squares(r, p->n[i]);
+        p->tested[i] = p->exact[i] = random_param(p, i);
+        p->tested[i].value = p->w[i].tested.data, p->exact[i].value = p->w[i].exact.data;
+        p->tested[i].m = p->m[i].tested.data, p->exact[i].m = p->m[i].exact.data;
+        p->tested[i].v = p->v[i].tested.data, p->exact[i].v = p->v[i].exact.data;
+        p->tested[i].grad = p->g[i].tested.data, p->exact[i].grad = p->g[i].exact.data;
+        if (trusted) give_trust(r, p, i);
+    }
+}
+
+static struct ampk_rule random_adam(bool decoupled)
+{
+    return (struct ampk_rule){.optimizer = decoupled ? AMPK_ADAMW : AMPK_ADAM,
+                              .b1 = .9f,
+                              .b2 = .999f,
+                              .eps = .0000001f,
+                              .limit = random_limit(),
+                              .t = RANDOM_OF(1, 2, 10, 1000)};
+}
+
 static void adam_case(struct rig *r)
 {
-    struct adam a = {.b1 = .9f, .b2 = .999f, .eps = .0000001f, .t = RANDOM_OF(1, 2, 10, 1000)};
+    bool decoupled = random_bool();
+    struct ampk_rule a = random_adam(decoupled);
     struct params p;
     struct ampk_tensor to_w[MOST_PARAMS], to_m[MOST_PARAMS], to_v[MOST_PARAMS];
-    random_sizes(&p);
+    make_adam(r, &p, decoupled && random_bool());
     for (int i = 0; i < p.count; i++) {
-        p.g[i] = input_array(r, p.n[i]);
-        p.w[i] = output_array(r, p.n[i], true);
-        p.m[i] = output_array(r, p.n[i], true);
-        p.v[i] = output_squares(r, p.n[i]);
-        p.tested[i] = p.exact[i] = random_param(&p, i);
-        p.tested[i].value = p.w[i].tested.data, p.exact[i].value = p.w[i].exact.data;
-        p.tested[i].m = p.m[i].tested.data, p.exact[i].m = p.m[i].exact.data;
-        p.tested[i].v = p.v[i].tested.data, p.exact[i].v = p.v[i].exact.data;
-        p.tested[i].grad = p.g[i].tested.data, p.exact[i].grad = p.g[i].exact.data;
         to_w[i] = blank(r, &p.w[i].exact);
         to_m[i] = blank(r, &p.m[i].exact);
         to_v[i] = blank(r, &p.v[i].exact);
         adam_magnitudes(&a, &p.exact[i], to_w[i].data, to_m[i].data, to_v[i].data);
     }
-    r->backend->update_adam(r->context, p.tested, p.count, a.b1, a.b2, a.eps, a.t);
-    ampk_reference.update_adam(NULL, p.exact, p.count, a.b1, a.b2, a.eps, a.t);
+    r->backend->update(r->context, &a, p.tested, p.count);
+    ampk_reference.update(NULL, &a, p.exact, p.count);
     for (int i = 0; i < p.count; i++) {
-        check_output(r, "update_adam m", &p.m[i], (struct tolerance){4, &to_m[i], 0, 0});
-        check_output(r, "update_adam v", &p.v[i], (struct tolerance){6, &to_v[i], 0, 0});
-        check_output(r, "update_adam w", &p.w[i], (struct tolerance){12, &to_w[i], 0, 0});
+        check_output(r, "Adam m", &p.m[i], (struct tolerance){4, &to_m[i], 0, 0});
+        check_output(r, "Adam v", &p.v[i], (struct tolerance){6, &to_v[i], 0, 0});
+        check_output(r, "Adam w", &p.w[i], (struct tolerance){12, &to_w[i], 0, 0});
     }
 }
 
-AMP_TEST(update_adam)
+AMP_TEST(update_by_adam_and_adamw)
 {
     run_cases(adam_case, 40);
+}
+
+/* Bounds as above. */
+static void lars_magnitudes(const struct ampk_param *p, float *to_w)
+{
+    for (size_t i = 0; i < p->n; i++)
+        to_w[i] = fabsf(p->value[i]) * (1 + p->rate * *p->trust * p->decay) + fabsf(p->update[i]) +
+                  p->rate * *p->trust * fabsf(p->unscale * p->grad[i]);
+}
+
+static void lars_case(struct rig *r)
+{
+    struct ampk_rule rule = {
+        .optimizer = AMPK_LARS, .momentum = (float)test_uniform(0, 1), .limit = random_limit()};
+    struct params p;
+    struct ampk_tensor to_w[MOST_PARAMS];
+    make_adam(r, &p, true);
+    for (int i = 0; i < p.count; i++) {
+        p.tested[i].update = p.m[i].tested.data, p.exact[i].update = p.m[i].exact.data;
+        to_w[i] = blank(r, &p.w[i].exact);
+        lars_magnitudes(&p.exact[i], to_w[i].data);
+    }
+    r->backend->update(r->context, &rule, p.tested, p.count);
+    ampk_reference.update(NULL, &rule, p.exact, p.count);
+    for (int i = 0; i < p.count; i++) {
+        check_output(r, "LARS w", &p.w[i], (struct tolerance){6, &to_w[i], 0, 0});
+        check_output(r, "LARS update", &p.m[i], (struct tolerance){6, &to_w[i], 0, 0});
+    }
+}
+
+AMP_TEST(update_by_lars)
+{
+    run_cases(lars_case, 40);
+}
+
+/* A ratio of norms: relative 1e-5, whatever the sizes. Zero weights and zero gradients give 1. */
+static void trust_case(struct rig *r)
+{
+    bool lars = random_bool();
+    struct ampk_rule rule = random_adam(true);
+    struct params p;
+    make_adam(r, &p, true);
+    if (lars) rule.optimizer = AMPK_LARS;
+    for (int i = 0; i < p.count; i++) {
+        bool zero = lars && random_int(0, 4) == 0;
+        p.tested[i].update = p.m[i].tested.data, p.exact[i].update = p.m[i].exact.data;
+        if (!zero) continue;
+        p.tested[i].unscale = p.exact[i].unscale = 0;
+        p.tested[i].decay = p.exact[i].decay = 0;
+    }
+    r->backend->trust_ratios(r->context, &rule, p.tested, p.count);
+    ampk_reference.trust_ratios(NULL, &rule, p.exact, p.count);
+    for (int i = 0; i < p.count; i++) {
+        double exact = *(const float *)p.trust[i].exact.data;
+        float tested;
+        r->backend->read(r->context, &tested, p.trust[i].tested.data, sizeof tested);
+        CHECK_NEAR(tested, exact, 1e-5 * exact);
+    }
+}
+
+AMP_TEST(trust_ratios)
+{
+    run_cases(trust_case, 40);
 }
 
 /* NaN in a weight is not clamped away. */
@@ -254,7 +376,8 @@ static void nan_weight_case(struct rig *r)
     r->backend->fill_zero(r->context, tv, bytes);
     struct ampk_param param = {
         .value = tw, .update = tv, .grad = tg, .n = 20, .unscale = 1, .rate = .1f, .clip = .5f};
-    r->backend->update_sgd(r->context, &param, 1, .9f);
+    const struct ampk_rule rule = {.optimizer = AMPK_SGD, .momentum = .9f};
+    r->backend->update(r->context, &rule, &param, 1);
     r->backend->read(r->context, w, tw, bytes);
     for (int i = 0; i < 20; i++)
         CHECK(i == 3 ? isnan(w[i]) : w[i] == .5f);
@@ -291,7 +414,7 @@ static void sgd_many_case(struct rig *r)
         struct ampk_param p = {.n = n[i],
                                .unscale = .25f,
                                .rate = (float)test_uniform(0, .1),
-                               .decay_batch = (float)test_uniform(0, .1),
+                               .decay = (float)test_uniform(0, .1),
                                .clip = random_clip()};
         tested[i] = exact[i] = p;
         tested[i].value = (float *)w.tested.data + at, exact[i].value = (float *)w.exact.data + at;
@@ -299,10 +422,11 @@ static void sgd_many_case(struct rig *r)
         exact[i].update = (float *)v.exact.data + at;
         tested[i].grad = (float *)g.tested.data + at, exact[i].grad = (float *)g.exact.data + at;
     }
-    r->backend->update_sgd(r->context, tested, MANY, .9f);
-    ampk_reference.update_sgd(NULL, exact, MANY, .9f);
-    check_output(r, "update_sgd of many", &w, exactly);
-    check_output(r, "update_sgd of many", &v, exactly);
+    const struct ampk_rule rule = {.optimizer = AMPK_SGD, .momentum = .9f};
+    r->backend->update(r->context, &rule, tested, MANY);
+    ampk_reference.update(NULL, &rule, exact, MANY);
+    check_output(r, "update of many", &w, exactly);
+    check_output(r, "update of many", &v, exactly);
 }
 
 static void copy_many_case(struct rig *r)

@@ -57,6 +57,16 @@ def check_program(program, cfg, lib):
     assert "attached 1, scale " in said and "scale 0," not in said and said.endswith("loss fine\n"), said
 
 
+def check_letters(prefix, lib, toy):
+    """They are found from the program where the library lies deeper, as in Debian's lib/x86_64-linux-gnu."""
+    deep = lib / "deeper"
+    deep.mkdir()
+    for path in [path for path in lib.iterdir() if path != deep]:
+        path.rename(deep / path.name)
+    run(prefix / "bin/darknet", "detector", "test", toy / "toy.data", toy / "toy.cfg",
+        toy / "backup/toy_final.weights", toy / "image000.png", LD_LIBRARY_PATH=f"{deep}:{deep}/darknet-amp")
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -79,6 +89,8 @@ def main():
         run("cmake", "-S", folder / "project", "-B", folder / "built", f"-DCMAKE_PREFIX_PATH={prefix}")
         run("cmake", "--build", folder / "built")
         check_program(folder / "built/installed", cfg, lib)
+        os.chdir(folder)  # where Darknet writes the image with the boxes
+        check_letters(prefix, lib, toy)
 
 
 main()

@@ -152,23 +152,27 @@ struct kept {
     size_t n;
 };
 
-/* Weights, momentum, Adam moments and running statistics of any network; returns how many arrays.
- */
+/* Weights, momentum, moments, running statistics and moving averages of any network; returns how
+ * many arrays. */
 static inline int list_kept(const network *net, struct kept list[256])
 {
     const struct amp_session *s = amp_session_of(net->layers);
     bool device = s && s->device;
     int n = 0;
     struct amp_owned own = amp_native_list(net, NULL, device);
-    REQUIRE(own.n_params <= 51 && own.n_rolling <= 51);
+    if (s) amp_kept_enter(s->kept, &own);
+    REQUIRE(own.n_params <= 38 && own.n_rolling <= 33);
     for (const struct amp_param *p = own.params; p < own.params + own.n_params; p++) {
         list[n++] = (struct kept){"weights", p->layer, p->value, p->n};
         list[n++] = (struct kept){"momentum", p->layer, p->update, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's m", p->layer, p->m, p->n};
         if (p->m) list[n++] = (struct kept){"Adam's v", p->layer, p->v, p->n};
+        if (p->average) list[n++] = (struct kept){"average", p->layer, p->average, p->n};
     }
-    for (int i = 0; i < own.n_rolling; i++)
-        list[n++] = (struct kept){"running statistics", i, own.rolling[i].value, own.rolling[i].n};
+    for (const struct amp_rolling *r = own.rolling; r < own.rolling + own.n_rolling; r++) {
+        list[n++] = (struct kept){"running statistics", r->layer, r->value, r->n};
+        if (r->average) list[n++] = (struct kept){"average of them", r->layer, r->average, r->n};
+    }
     amp_native_free_list(&own);
     return n;
 }

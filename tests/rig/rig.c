@@ -214,8 +214,10 @@ static void add_params(struct rig *r, int i)
         add_param(r, i, AMP_PARAM_SCALES, biases, .5, 1.5);
         b->rolling_mean = random_floats(biases, -.1, .1);
         b->rolling_variance = random_floats(biases, .5, 1.5);
-        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_mean, biases, i};
-        r->rolling[r->n_rolling++] = (struct amp_rolling){b->rolling_variance, biases, i};
+        r->rolling[r->n_rolling++] =
+            (struct amp_rolling){.value = b->rolling_mean, .n = biases, .layer = i};
+        r->rolling[r->n_rolling++] =
+            (struct amp_rolling){.value = b->rolling_variance, .n = biases, .layer = i};
     }
     b->n_params = r->n_params - b->first_param;
 }
@@ -247,10 +249,23 @@ int rig_make_graph(struct rig *r, bool accumulate)
 {
     struct amp_native native = {r, native_forward, native_backward,
                                 r->draws_masks ? NULL : dropout_uniform};
-    struct amp_owned owned = {r->bindings, r->params, r->rolling, r->n_params, r->n_rolling};
+    struct amp_owned owned = {.bindings = r->bindings,
+                              .params = r->params,
+                              .rolling = r->rolling,
+                              .n_params = r->n_params,
+                              .n_rolling = r->n_rolling};
+    const struct amp_rules *rules = &r->options.rules;
+    if (!r->kept)
+        r->kept = amp_kept_create(r->backend, r->context, rules, &owned, r->err, sizeof r->err);
+    if (!r->kept) return -1;
+    struct amp_param *params = allocate((size_t)r->n_params + 1, sizeof *params);
+    memcpy(params, r->params, (size_t)r->n_params * sizeof *params);
+    owned.params = params;
+    amp_kept_enter(r->kept, &owned);
     amp_graph_free(r->graph);
     r->graph = amp_graph_create(r->backend, r->context, r->net, r->plan, &owned, native, accumulate,
                                 r->err, sizeof r->err);
+    free(params);
     return r->graph ? 0 : -1;
 }
 
@@ -315,6 +330,7 @@ void rig_free(struct rig *r)
 {
     if (!r) return;
     amp_graph_free(r->graph);
+    amp_kept_free(r->kept);
     if (r->bindings) free_values(r);
     if (r->context) r->backend->context_destroy(r->context);
     free(r->bindings);

@@ -13,6 +13,7 @@
 #ifndef AMP_TEST_RIG_H
 #define AMP_TEST_RIG_H
 
+#include "plugin/core/kept.h"
 #include "plugin/core/tensors.h"
 
 struct rig {
@@ -23,6 +24,7 @@ struct rig {
     struct amp_net_desc *net;
     struct amp_plan *plan;
     struct amp_graph *graph;
+    struct amp_kept *kept;
     struct amp_binding *bindings;
     struct amp_param *params;
     struct amp_rolling *rolling;

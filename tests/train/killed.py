@@ -95,7 +95,7 @@ class Driver(Killed):
     saves, backup = "saves", "a.backup"
 
     def __init__(self, args, rng, root):
-        super().__init__(args, rng, toyset.make(root / "driver", net_keys=KEYS))
+        super().__init__(args, rng, toyset.make(root / "driver", net_keys=KEYS + "\nema_alpha=0.9"))
         (self.folder / "saves").mkdir()
         self.train(1)
 
@@ -115,9 +115,9 @@ class Driver(Killed):
 
     def finish(self):
         self.train(self.seen // 4, to="unbroken.backup")
-        for end in ("", ".amp"):
-            whole = (self.folder / ("unbroken.backup" + end)).read_bytes()
-            assert whole == (self.folder / ("saves/a.backup" + end)).read_bytes(), end
+        for end in (".backup", ".backup.amp", "_ema.weights"):
+            whole = (self.folder / ("unbroken" + end)).read_bytes()
+            assert whole == (self.folder / ("saves/a" + end)).read_bytes(), end
 
 
 class Detector(Killed):

@@ -98,6 +98,11 @@ def check_resumed_runs(root):
     check_same(root, "skip", "amp_on_overflow=skip\nloss_scale_init=16777216", before=6)
     check_same(root, "static", "loss_scale=128")
     check_same(root, "bf16", "amp_dtype=bf16")
+    check_same(root, "averaged", "ema_alpha=0.99\nloss_scale_window=3")
+    said = check_same(root, "adamw", "optimizer=adamw\nclip_grad_value=0.01")
+    assert "momentum and Adam moments" in said, said
+    check_same(root, "lamb", "optimizer=lamb\nema_alpha=0.9\nclip_grad_norm=0.1\ndecay_bn=1")
+    check_same(root, "lars", "optimizer=lars\namp_on_overflow=skip\nloss_scale_init=16777216", before=6)
     check_same(root, "fp32", "amp_dtype=fp32")
     check_same(root, "whole_batch", "", changes=[("subdivisions=2", "subdivisions=1")])
     check_same(root, "four_parts", "adam=1", batch=8, changes=[("subdivisions=2", "subdivisions=4")])
@@ -289,9 +294,9 @@ def check_refused(root):
     train(folder, 2, "expected.backup", "none.backup")
     older = train(folder, 2, "older.backup") and pair(folder, "older.backup")[1]
     flipped = sidecar[:-30] + bytes([sidecar[-30] ^ 8]) + sidecar[-29:]
-    newer = sidecar[:8] + b"\3" + sidecar[9:]
+    newer = sidecar[:8] + b"\4" + sidecar[9:]
     for bad, reason in ((sidecar[:-1], "is cut off"), (b"", "is cut off"), (flipped, "is damaged"),
-                        (newer, "has format version 3"), (older, "belongs to other weights")):
+                        (newer, "has format version 4"), (older, "belongs to other weights")):
         (folder / "a.backup").write_bytes(weights)
         (folder / "a.backup.amp").write_bytes(bad)
         said = train(folder, 2, "b.backup", "a.backup")
@@ -301,6 +306,33 @@ def check_refused(root):
     change_cfg(folder, AMP, AMP + "adam=1\n")
     said = train(folder, 1, "c.backup", "good.backup")
     assert "good.backup.amp: belongs to another network" in said, said
+
+
+def check_average(root):
+    """The averages beside backup and final weights, and a run that begins to average or ends it."""
+    folder = toyset.make(root / "average", net_keys=AMP)
+    train(folder, 3, "plain.backup")
+    assert (folder / "plain.backup.amp").read_bytes()[8] == 2
+    assert not list(folder.glob("*_ema*"))
+    change_cfg(folder, AMP, AMP + "ema_alpha=0.9\n")
+    said = train(folder, 4, "a.backup", "plain.backup")
+    assert "plain.backup.amp has no moving average: it begins with these weights" in said, said
+    assert "Saved as a_ema.weights" in said, said
+    weights, average = (folder / "a.backup").read_bytes(), (folder / "a_ema.weights").read_bytes()
+    assert len(weights) == len(average) and weights != average
+    assert weights[:20] == average[:20] and not (folder / "a_ema.weights.amp").exists()
+    assert (folder / "a.backup.amp").read_bytes()[8] == 3
+    train(folder, 1, "toy_final.weights", "a.backup")
+    assert (folder / "toy_final_ema.weights").exists()
+    train(folder, 1, "toy_100.weights", "a.backup")
+    assert not (folder / "toy_100_ema.weights").exists()
+    change_cfg(folder, "ema_alpha=0.9\n", "")
+    said = train(folder, 2, "b.backup", "a.backup")
+    assert RESUMED + "a.backup.amp: iteration 7," in said, said
+    assert (folder / "b.backup.amp").read_bytes()[8] == 2 and not (folder / "b_ema.weights").exists()
+    change_cfg(folder, AMP, AMP + "optimizer=adamw\n")
+    said = train(folder, 1, "c.backup", "b.backup")
+    assert "b.backup.amp: belongs to another network" in said and RESUMED not in said, said
 
 
 def check_other_cfg(root):
@@ -379,6 +411,7 @@ def main():
         check_clear(root)
         check_missing(root)
         check_refused(root)
+        check_average(root)
         check_other_cfg(root)
         check_previous_pair(root)
         check_write_errors(root)

@@ -64,7 +64,7 @@ static struct nets start_reference(int n, const char *keys, const char *layers, 
     static struct ampk_backend step_by_step;
     struct nets a = start(n, keys, layers, weights);
     step_by_step = *session(&a, 0)->backend;
-    step_by_step.conv_update_sgd = NULL;
+    step_by_step.conv_update = NULL;
     for (int i = 0; i < n; i++)
         session(&a, i)->backend = &step_by_step;
     return a;
@@ -320,7 +320,7 @@ static void check_status(int n, enum end how, const char *path, int expected)
     fflush(NULL);
     pid_t child = fork();
     if (!child) {
-        alarm(120); /* a deadlock */
+        alarm(900); /* a deadlock */
         dup2(creat(scratch("said"), 0600), STDERR_FILENO);
         train_to_the_end(n, how, folder, path);
     }

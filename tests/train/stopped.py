@@ -201,11 +201,14 @@ def check_one_at_a_time(args, root):
     other = toyset.make(root / "other", net_keys=AMP, max_batches=100000)
     data = (other / "toy.data").read_text()
     (other / "toy.data").write_text(re.sub("backup *=.*", "backup=%s/./backup" % folder, data))
+    first.send_signal(signal.SIGSTOP)  # it writes nothing meanwhile
+    saved = sorted((folder / "backup").iterdir())
     second = start(args, other)
     end(second, other, 1)
     assert ("toy.cfg: process %d is training toy and saves to the same folder, " % first.pid
             in said(other)), said(other)
-    assert not list((folder / "backup").iterdir())
+    assert sorted((folder / "backup").iterdir()) == saved
+    first.send_signal(signal.SIGCONT)
     (other / "toy.data").write_text(data)
     second = start(args, other)
     wait_for(second, other, "start-up search done")

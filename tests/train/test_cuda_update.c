@@ -19,8 +19,14 @@
     "[convolutional]\nsize=1\nfilters=9\nactivation=relu\n" CONV(8, NORMALIZED) YOLO("0,1")
 
 static const char *const nets[] = {CLASSIFIER, FROZEN};
-static const char *const kinds[] = {ONE_PASS, TWO_PASSES, ONE_PASS "adam=1\n",
-                                    TWO_PASSES "adam=1\n"};
+static const char *const kinds[] = {ONE_PASS,
+                                    TWO_PASSES,
+                                    ONE_PASS "adam=1\n",
+                                    TWO_PASSES "adam=1\n",
+                                    ONE_PASS "optimizer=adamw\nema_alpha=0.9\n",
+                                    TWO_PASSES "optimizer=lamb\n",
+                                    ONE_PASS "optimizer=lars\nclip_grad_value=0.01\n",
+                                    ONE_PASS "clip_grad_norm=0.1\nema_alpha=0.99\n"};
 
 #define ON_ALL(list, each)                                                                         \
     for (size_t each##_i = 0; each##_i < sizeof list / sizeof *list && (each = list[each##_i]);    \
@@ -39,18 +45,11 @@ static void count_packed(struct ampk_context *c, const struct ampk_new_weights *
     ampk_cuda.conv_set_weights(c, list, count);
 }
 
-static void count_sgd(struct ampk_context *c, const struct ampk_weight_update *list, int count,
-                      float momentum)
+static void count_updates(struct ampk_context *c, const struct ampk_rule *rule,
+                          const struct ampk_weight_update *list, int count)
 {
     updated++;
-    ampk_cuda.conv_update_sgd(c, list, count, momentum);
-}
-
-static void count_adam(struct ampk_context *c, const struct ampk_weight_update *list, int count,
-                       float b1, float b2, float eps, int t)
-{
-    updated++;
-    ampk_cuda.conv_update_adam(c, list, count, b1, b2, eps, t);
+    ampk_cuda.conv_update(c, rule, list, count);
 }
 
 static void *count_allocated(struct ampk_context *c, size_t bytes)
@@ -71,8 +70,7 @@ static network *parse_way(const char *keys, const char *layers, bool at_once)
     CHECK(s->backend == &ampk_cuda);
     *backend = ampk_cuda;
     backend->conv_set_weights = count_packed;
-    backend->conv_update_sgd = at_once ? count_sgd : NULL;
-    backend->conv_update_adam = at_once ? count_adam : NULL;
+    backend->conv_update = at_once ? count_updates : NULL;
     backend->alloc = count_allocated;
     s->backend = backend;
     s->sees_writes = true; /* as on a device */

@@ -272,7 +272,7 @@ AMP_TEST(weights_that_darknet_pushes_are_taken)
     network *net = parse_on(0, FIXED, DETECTOR), *other = parse_on(0, FIXED, DETECTOR);
     struct amp_session *s = amp_session_of(net->layers);
     step_by_step = *s->backend;
-    step_by_step.conv_update_sgd = NULL;
+    step_by_step.conv_update = NULL;
     amp_session_of(other->layers)->backend = &step_by_step;
     for (int i = 0; i < 3; i++) {
         steps(net, 2);

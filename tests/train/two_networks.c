@@ -170,7 +170,7 @@ static void end_at_work(const char *seeded, const char *plain, const char *weigh
     steps(first, 1);
     free_network(first);
     free_image(load_image_color(box_paths[0], 0, 0));
-    alarm(60); /* a deadlock */
+    alarm(900); /* a deadlock; a busy machine may take minutes */
     start(train, &t);
     start(evaluate, &e);
     if (ms % 2) start(come_and_go, &c);

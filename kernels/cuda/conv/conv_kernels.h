@@ -89,11 +89,9 @@ struct ampk_conv_update {
     const struct ampk_param *param;
     uint32_t *amax;
 };
-/* kernels.h's conv_update_sgd and conv_update_adam. */
-void ampk_conv_update_by_sgd(struct ampk_context *, const struct ampk_conv_update *, int count,
-                             float momentum);
-void ampk_conv_update_by_adam(struct ampk_context *, const struct ampk_conv_update *, int count,
-                              float b1, float b2, float eps, int t);
+/* kernels.h's conv_update. */
+void ampk_conv_update_weights(struct ampk_context *, const struct ampk_rule *,
+                              const struct ampk_conv_update *, int count);
 
 /* ---- image_conv.cu: the first convolution ---- */
 

@@ -149,22 +149,12 @@ static int describe_updates(const struct ampk_weight_update *list, int count,
     return n;
 }
 
-void ampk_cuda_conv_update_sgd(struct ampk_context *ctx, const struct ampk_weight_update *list,
-                               int count, float momentum)
+void ampk_cuda_conv_update(struct ampk_context *ctx, const struct ampk_rule *rule,
+                           const struct ampk_weight_update *list, int count)
 {
     struct ampk_conv_update updates[UPDATES_AT_ONCE];
     for (int n = 0; count > 0; list += n, count -= n) {
         n = describe_updates(list, count, updates);
-        ampk_conv_update_by_sgd(ctx, updates, n, momentum);
-    }
-}
-
-void ampk_cuda_conv_update_adam(struct ampk_context *ctx, const struct ampk_weight_update *list,
-                                int count, float b1, float b2, float eps, int t)
-{
-    struct ampk_conv_update updates[UPDATES_AT_ONCE];
-    for (int n = 0; count > 0; list += n, count -= n) {
-        n = describe_updates(list, count, updates);
-        ampk_conv_update_by_adam(ctx, updates, n, b1, b2, eps, t);
+        ampk_conv_update_weights(ctx, rule, updates, n);
     }
 }

@@ -385,6 +385,7 @@ static weight_update<Rule> make_item(const struct ampk_conv_update &from, const 
     u.wide_in_order = is_wide_in_order(u.tiles, u.weights.w) && is_wide_in_order(u.tiles, sum);
     for (float *state : u.weights.state)
         u.wide_in_order = u.wide_in_order && is_wide_in_order(u.tiles, state);
+    u.wide_in_order = u.wide_in_order && is_wide_in_order(u.tiles, u.weights.average);
     u.tf32 = from.compute == AMPK_COMPUTE_TF32;
     return u;
 }
@@ -423,16 +424,11 @@ static void update_all(struct ampk_context *ctx, const struct ampk_conv_update *
     update_those<float, float>(ctx, all, count, AMPK_FP32, AMPK_FP32, rule);
 }
 
-extern "C" void ampk_conv_update_by_sgd(struct ampk_context *ctx,
-                                        const struct ampk_conv_update *all, int count,
-                                        float momentum)
+extern "C" void ampk_conv_update_weights(struct ampk_context *ctx, const struct ampk_rule *rule,
+                                         const struct ampk_conv_update *all, int count)
 {
-    update_all(ctx, all, count, ampk_sgd{momentum});
-}
-
-extern "C" void ampk_conv_update_by_adam(struct ampk_context *ctx,
-                                         const struct ampk_conv_update *all, int count, float b1,
-                                         float b2, float eps, int t)
-{
-    update_all(ctx, all, count, ampk_adam_at(b1, b2, eps, t));
+    if (ampk_has_moments(rule))
+        update_all(ctx, all, count, ampk_adam_rule(rule));
+    else
+        update_all(ctx, all, count, ampk_sgd_rule(rule));
 }

@@ -1,0 +1,182 @@
+/* The weights of a convolution on their way from FP32 masters into oneDNN's layouts, and their
+ * gradient on its way back.
+ *
+ * BF16 goes into both passes' layouts in one pass over the masters, if the layouts are lines of
+ * BF16 (dnnl_compat.h): oneDNN's own reorder takes twice as long. Else oneDNN reorders a rounded
+ * copy.
+ */
+#include "conv.h"
+
+#include "kernels/conv_shape.h"
+
+#include <omp.h>
+
+enum {
+    PACKED_FILTERS = 16, /* weights that are packed at once: they stay in the first-level cache */
+    PACKED_CHANNELS = 32,
+};
+
+/* A thread's weights that are packed at once. */
+static size_t packed_bytes(const struct ampk_conv_shape *s)
+{
+    return ampk_whole_lines(sizeof(uint16_t) * PACKED_FILTERS * PACKED_CHANNELS * s->kh * s->kw);
+}
+
+size_t ampk_conv_weights_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
+{
+    size_t copy = ampk_conv_weight_count(&conv->shape) * sizeof(float);
+    size_t packed = packed_bytes(&conv->shape) * ctx->threads;
+    return copy > packed ? copy : packed;
+}
+
+/* ---- weights ---- */
+
+/* Rounds a block into memory of this thread and puts it into the layouts of both passes. */
+static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights,
+                       struct ampk_weight_block *b, uint16_t *memory)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct pass *forward = &conv->forward, *data = &conv->data;
+    size_t row = (size_t)b->channels * b->taps, filter = (size_t)s->c * b->taps;
+    ctx->isa->rows.load_bf16(memory, weights + b->filter * filter + (size_t)b->channel * b->taps,
+                             AMPK_FP32, (size_t)b->filters, row, filter);
+    b->values = memory;
+    int filters = s->k / forward->slices;
+    ctx->isa->put_lines(b, ampk_dnnl_plan_lines(forward->plan), b->filter % filters, b->channel,
+                        ampk_dnnl_weights_bf16(forward->weights[b->filter / filters]));
+    if (!data->plan) return;
+    int channels = s->c / data->slices;
+    ctx->isa->put_lines(b, ampk_dnnl_plan_lines(data->plan), b->filter, b->channel % channels,
+                        ampk_dnnl_weights_bf16(data->weights[b->channel / channels]));
+}
+
+/* BF16 into layouts of lines. Some filters are read from memory once, in order, and then from the
+ * cache. */
+static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, const float *weights)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    int taps = s->kh * s->kw;
+    size_t some = (size_t)PACKED_FILTERS * s->c * taps;
+    size_t lane = packed_bytes(s);
+    char *memory = ampk_memory(ctx, lane * ctx->threads);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int i = 0; i < s->k / PACKED_FILTERS; i++) {
+        uint32_t found = ctx->isa->rows.amax(weights + i * some, some);
+        if (found > largest) largest = found;
+        for (int c = 0; c < s->c; c += PACKED_CHANNELS) {
+            struct ampk_weight_block b = {i * PACKED_FILTERS,
+                                          PACKED_FILTERS,
+                                          c,
+                                          ampk_smaller(s->c - c, PACKED_CHANNELS),
+                                          taps,
+                                          NULL};
+            pack_block(ctx, conv, weights, &b, (uint16_t *)(memory + lane * omp_get_thread_num()));
+        }
+    }
+    return largest;
+}
+
+/* By oneDNN, into any layout. */
+static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv,
+                                const float *weights)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
+    size_t filters = count / conv->forward.slices; /* forward slices by k, data by c */
+    size_t channels = (size_t)s->c / (conv->data.plan ? conv->data.slices : 1) * s->kh * s->kw;
+    float *rounded = ampk_memory(ctx, count * sizeof *rounded);
+    uint32_t largest = 0;
+#pragma omp parallel num_threads(ctx->threads)
+    {
+#pragma omp for reduction(max : largest)
+        for (size_t i = 0; i < pieces; i++) {
+            size_t first = i * AMPK_PIECE, size = ampk_piece(count, first);
+            uint32_t found =
+                ctx->isa->rows.round(rounded + first, weights + first, size, s->compute);
+            if (found > largest) largest = found;
+        }
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < conv->forward.slices; i++)
+            ampk_dnnl_weights_pack(conv->forward.plan, rounded + i * filters,
+                                   conv->forward.weights[i]);
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < conv->data.slices; i++)
+            ampk_dnnl_weights_pack(conv->data.plan, rounded + i * channels, conv->data.weights[i]);
+    }
+    return largest;
+}
+
+static bool has_lines(const struct ampk_conv *conv)
+{
+    return ampk_dnnl_plan_lines(conv->forward.plan) &&
+           (!conv->data.plan || ampk_dnnl_plan_lines(conv->data.plan));
+}
+
+void ampk_cpu_conv_set_weights(struct ampk_context *ctx, const struct ampk_new_weights *list,
+                               int count)
+{
+    for (const struct ampk_new_weights *w = list; w < list + count; w++)
+        ampk_amax_raise(w->amax, has_lines(w->conv) ? pack_lines(ctx, w->conv, w->weights)
+                                                    : reorder_weights(ctx, w->conv, w->weights));
+}
+
+/* ---- weight gradients ---- */
+
+/* Adds the partial gradients of a tile; returns the largest magnitude of the sum. */
+static uint32_t finish_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile)
+{
+    const struct gradient *g = &conv->gradient;
+    struct ampk_dnnl_weights **partial = g->partial + (size_t)tile * g->groups;
+    size_t count;
+    float *sum = ampk_dnnl_weights_values(partial[0], &count);
+    for (int i = 1; i < g->groups; i++)
+        ctx->isa->rows.add(sum, ampk_dnnl_weights_values(partial[i], &count), count);
+    return ctx->isa->rows.amax(sum, count);
+}
+
+/* One tile goes straight to dst, or to `plain`, which is laid out as dst is, and from there while
+ * it is in the cache. */
+static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile, float *dst,
+                      float factor, bool accumulate, float *plain)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    const struct gradient *g = &conv->gradient;
+    size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
+    size_t filters = (size_t)s->k / g->slices_k;
+    size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
+    bool direct = !accumulate && factor == 1;
+    ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
+                             (direct ? dst : plain) + first);
+    for (size_t at = first; at < first + filters * filter && !direct; at += filter)
+        ctx->isa->rows.add_scaled(dst + at, plain + at, run, factor, accumulate);
+}
+
+/* Whoever wants the gradient first has the tiles finished, and may store them at once. */
+static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, float *dst,
+                          float factor, bool accumulate)
+{
+    struct gradient *g = &conv->gradient;
+    int tiles = g->slices_k * g->slices_c;
+    float *plain = ampk_memory(ctx, ampk_conv_weight_count(&conv->shape) * sizeof *plain);
+    uint32_t largest = g->added ? g->amax : 0;
+#pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
+    for (int tile = 0; tile < tiles; tile++) {
+        uint32_t found = g->added ? 0 : finish_tile(ctx, conv, tile);
+        if (found > largest) largest = found;
+        if (dst) take_tile(ctx, conv, tile, dst, factor, accumulate, plain);
+    }
+    g->added = true;
+    g->amax = largest;
+}
+
+void ampk_cpu_conv_weight_gradients(struct ampk_context *ctx,
+                                    const struct ampk_weight_gradient *list, int count,
+                                    float factor, bool accumulate)
+{
+    for (const struct ampk_weight_gradient *g = list; g < list + count; g++) {
+        if (g->dst || !g->conv->gradient.added)
+            take_gradient(ctx, g->conv, g->dst, factor, accumulate);
+        ampk_amax_raise(g->amax, g->conv->gradient.amax);
+    }
+}

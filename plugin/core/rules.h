@@ -1,0 +1,53 @@
+/* How a step's gradients become an update: the settings, what each of them needs of a parameter,
+ * and the numbers that they give. Pure state: no arrays.
+ *
+ * Everywhere "gradient" is the mean over the step's images; Darknet's are sums. */
+#ifndef AMP_RULES_H
+#define AMP_RULES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The numbers are part of the sidecar's format. */
+enum amp_optimizer {
+    AMP_OPTIMIZER_SGD,
+    AMP_OPTIMIZER_ADAM,
+    AMP_OPTIMIZER_ADAMW,
+    AMP_OPTIMIZER_LARS,
+    AMP_OPTIMIZER_LAMB,
+    AMP_OPTIMIZERS
+};
+
+struct amp_rules {
+    enum amp_optimizer optimizer;
+    bool darknets_adam; /* adam=1: the moments are in Darknet's arrays */
+    int decay_bn; /* whether biases and batch-norm's scales decay; -1: as the optimizer does */
+    double b1, b2, eps; /* of the optimizers with moments; eps 0: the optimizer's own */
+    double clip_norm;   /* 0: none */
+    double clip_value;  /* 0: none */
+    double ema_alpha;   /* 0: no moving average */
+};
+
+/* Whether the optimizer keeps moments in arrays of ours, because Darknet has made none. */
+bool amp_rules_keep_moments(const struct amp_rules *);
+/* Whether the update needs norms first: of all gradients, or of each array. Gradients must then lie
+ * in memory that both can read. */
+bool amp_rules_need_norms(const struct amp_rules *);
+/* Whether LARS's and LAMB's ratio of norms holds for arrays of weights. */
+bool amp_rules_use_trust(const struct amp_rules *);
+/* eps as the cfg gives it, or the optimizer's: 1e-8 of AdamW, 1e-6 of LAMB, Darknet's 1e-7. */
+double amp_rules_eps(const struct amp_rules *);
+/* The factor on all gradients that clip_norm gives; norm: theirs. As PyTorch's clip_grad_norm_:
+ * min(1, clip_norm / (norm + 1e-6)). A norm that is inf gives 0. */
+double amp_rules_clip_factor(const struct amp_rules *, double norm);
+/* The share of the new value in a moving average after its n-th step, from 1 on: 1 - d(n), with
+ * d(n) = ema_alpha * (1 - e^(-n / AMP_EMA_RAMP)). At first the average follows the weights, since
+ * it would otherwise hold the initial ones for 1 / (1 - ema_alpha) steps. */
+#define AMP_EMA_RAMP 2000
+double amp_rules_average_rest(const struct amp_rules *, int64_t n);
+
+/* The word that selects it in the cfg. */
+const char *amp_optimizer_word(enum amp_optimizer);
+extern const char *const amp_optimizer_words[AMP_OPTIMIZERS + 1]; /* then NULL */
+
+#endif

@@ -1,0 +1,375 @@
+/* What becomes of the gradients of 100 steps, beside the same rules in double precision: PyTorch's
+ * AdamW and clipping, LARS and LAMB by their papers, moving averages. The gradients are the run's
+ * own, as every pass leaves them. */
+#include "tests/rig/harness.h"
+#include "tests/rig/rig.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CFG(keys)                                                                                  \
+    "[net]\nmixed_precision=1\nbatch=4\nsubdivisions=2\nwidth=6\nheight=5\nchannels=3\n" keys      \
+    "\n[convolutional]\nbatch_normalize=1\nfilters=6\nsize=3\npad=1\nactivation=leaky\n"           \
+    "[convolutional]\nfilters=5\nsize=3\npad=1\nactivation=leaky\n"                                \
+    "[connected]\noutput=4\nactivation=linear\n[cost]\n"
+#define FP32 "amp_dtype=fp32\n"
+
+enum { MOST_PARAMS = 8, IMAGES = 4 };
+
+/* One run, and its arrays in double. */
+struct run {
+    struct rig *r;
+    struct amp_update u;
+    double *w[MOST_PARAMS], *g[MOST_PARAMS], *a[MOST_PARAMS], *b[MOST_PARAMS],
+        *average[MOST_PARAMS];
+};
+
+static double *doubles(size_t n)
+{
+    double *x = calloc(n + 1, sizeof *x);
+    REQUIRE(x);
+    return x;
+}
+
+static uint64_t state;
+
+/* The same weights in every run, unlike test_random. */
+static uint64_t numbers(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return state ^ state >> 29;
+}
+
+static struct run start(const char *cfg)
+{
+    state = 7;
+    struct run run = {.r = rig_create(cfg, &ampk_cpu, numbers)};
+    struct rig *r = run.r;
+    REQUIRE(r && r->n_params <= MOST_PARAMS);
+    run.u = (struct amp_update){.learning_rate = .01f,
+                                .momentum = .9f,
+                                .decay = .05f,
+                                .b1 = .9f,
+                                .b2 = .999f,
+                                .eps = 1e-8f,
+                                .batch = IMAGES};
+    for (int i = 0; i < r->n_params; i++) {
+        size_t n = r->params[i].n;
+        run.w[i] = doubles(n), run.g[i] = doubles(n), run.average[i] = doubles(n);
+        run.a[i] = doubles(n), run.b[i] = doubles(n);
+        for (size_t k = 0; k < n; k++)
+            run.w[i][k] = run.average[i][k] = (double)r->params[i].value[k];
+    }
+    return run;
+}
+
+static void end(struct run *run)
+{
+    for (int i = 0; i < run->r->n_params; i++) {
+        free(run->w[i]), free(run->g[i]), free(run->average[i]);
+        free(run->a[i]), free(run->b[i]);
+    }
+    rig_free(run->r);
+}
+
+/* Two passes, whose images depend on the step; run->g becomes the mean gradient, with PyTorch's
+ * sign. */
+static void run_passes(struct run *run, int step, float scale)
+{
+    struct rig *r = run->r;
+    amp_graph_begin_step(r->graph);
+    for (int i = 0; i < r->n_params; i++)
+        memset(run->g[i], 0, r->params[i].n * sizeof(double));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int k = 0; k < r->net->batch * r->net->inputs; k++)
+            r->input[k] = (float)sin(k + 100 * (2 * step + pass));
+        rig_forward(r);
+        rig_backward(r, scale);
+        for (int i = 0; i < r->n_params; i++) {
+            float *g = rig_gradient(r, i);
+            for (size_t k = 0; k < r->params[i].n; k++)
+                run->g[i][k] -= (double)g[k] / (double)scale / IMAGES;
+            free(g);
+        }
+        amp_graph_accept_pass(r->graph, scale);
+    }
+}
+
+static void run_update(struct run *run)
+{
+    struct rig *r = run->r;
+    run->u.t++;
+    CHECK(amp_graph_grad_norm(r->graph, &run->u.grad_norm));
+    for (int i = 0; i < r->net->n; i++)
+        amp_graph_set_due(r->graph, i);
+    amp_graph_update(r->graph, &run->u);
+}
+
+/* Relative to the array's largest number. */
+static void check_array(const char *what, int i, const float *x, const double *exact, size_t n,
+                        double tolerance)
+{
+    double size = 0;
+    for (size_t k = 0; k < n; k++)
+        size = fmax(size, fabs(exact[k]));
+    for (size_t k = 0; k < n; k++)
+        if (!(fabs((double)x[k] - exact[k]) <= tolerance * size)) {
+            TEST_FAIL("%s of param %d [%zu] is %.9g, expected %.9g; largest %g", what, i, k,
+                      (double)x[k], exact[k], size);
+            return;
+        }
+}
+
+static double norm_of(const double *x, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum += x[k] * x[k];
+    return sqrt(sum);
+}
+
+/* ---- optimizers ---- */
+
+typedef void rule(struct run *, int i, double decay);
+
+/* torch.optim.AdamW, foreach=False: param.mul_(1 - lr * weight_decay), then Adam. */
+static void adamw(struct run *run, int i, double decay)
+{
+    const struct amp_update *u = &run->u;
+    double b1 = (double)u->b1, b2 = (double)u->b2, rate = (double)u->learning_rate;
+    for (size_t k = 0; k < run->r->params[i].n; k++) {
+        double g = run->g[i][k];
+        run->w[i][k] *= 1 - rate * decay;
+        run->a[i][k] = b1 * run->a[i][k] + (1 - b1) * g;
+        run->b[i][k] = b2 * run->b[i][k] + (1 - b2) * g * g;
+        double divisor = sqrt(run->b[i][k]) / sqrt(1 - pow(b2, u->t)) + (double)u->eps;
+        run->w[i][k] -= rate / (1 - pow(b1, u->t)) * run->a[i][k] / divisor;
+    }
+}
+
+/* Algorithm 1 of You, Gitman, Ginsburg 2017; weights only have a trust ratio. */
+static void lars(struct run *run, int i, double decay)
+{
+    const struct amp_update *u = &run->u;
+    size_t n = run->r->params[i].n;
+    double w = norm_of(run->w[i], n), g = norm_of(run->g[i], n), local = 1;
+    if (run->r->params[i].kind == AMP_PARAM_WEIGHTS) local = .001 * w / (g + decay * w);
+    for (size_t k = 0; k < n; k++) {
+        double d = run->g[i][k] + decay * run->w[i][k];
+        run->a[i][k] = (double)u->momentum * run->a[i][k] + (double)u->learning_rate * local * d;
+        run->w[i][k] -= run->a[i][k];
+    }
+}
+
+/* Algorithm 2 of You et al. 2020 with phi(x) = x; weights only have a trust ratio. */
+static void lamb(struct run *run, int i, double decay)
+{
+    const struct amp_update *u = &run->u;
+    size_t n = run->r->params[i].n;
+    double b1 = (double)u->b1, b2 = (double)u->b2, *step = doubles(n), ratio = 1;
+    for (size_t k = 0; k < n; k++) {
+        double g = run->g[i][k];
+        run->a[i][k] = b1 * run->a[i][k] + (1 - b1) * g;
+        run->b[i][k] = b2 * run->b[i][k] + (1 - b2) * g * g;
+        double m = run->a[i][k] / (1 - pow(b1, u->t)), v = run->b[i][k] / (1 - pow(b2, u->t));
+        step[k] = m / (sqrt(v) + (double)u->eps) + decay * run->w[i][k];
+    }
+    if (run->r->params[i].kind == AMP_PARAM_WEIGHTS)
+        ratio = norm_of(run->w[i], n) / norm_of(step, n);
+    for (size_t k = 0; k < n; k++)
+        run->w[i][k] -= (double)u->learning_rate * ratio * step[k];
+    free(step);
+}
+
+static void compare(const char *cfg, rule *exact, bool all_decay)
+{
+    struct run run = start(cfg);
+    for (int step = 0; step < 100; step++) {
+        run_passes(&run, step, 1);
+        run_update(&run);
+        for (int i = 0; i < run.r->n_params; i++) {
+            const struct amp_param *p = &run.r->params[i];
+            bool decays = all_decay || p->kind == AMP_PARAM_WEIGHTS;
+            exact(&run, i, decays ? (double)run.u.decay : 0);
+            check_array("value", i, p->value, run.w[i], p->n, 1e-5);
+        }
+    }
+    end(&run);
+}
+
+AMP_TEST(adamw_is_pytorchs)
+{
+    compare(CFG(FP32 "optimizer=adamw"), adamw, false);
+    compare(CFG(FP32 "optimizer=adamw\ndecay_bn=1"), adamw, true);
+    compare(CFG("optimizer=adamw\namp_dtype=bf16"), adamw, false);
+}
+
+AMP_TEST(lars_is_its_papers)
+{
+    compare(CFG(FP32 "optimizer=lars"), lars, false);
+    compare(CFG(FP32 "optimizer=lars\ndecay_bn=1"), lars, true);
+}
+
+AMP_TEST(lamb_is_its_papers)
+{
+    compare(CFG(FP32 "optimizer=lamb"), lamb, false);
+    compare(CFG("optimizer=lamb\ndecay_bn=1"), lamb, true);
+}
+
+/* ---- clipping ---- */
+
+/* torch.nn.utils.clip_grad_norm_ and clip_grad_value_, then torch.optim.SGD without decay. From its
+ * first step on momentum would add up what is rounded differently, so each step begins at the
+ * run's. Returns whether it was made smaller. */
+static bool clip_exactly(struct run *run, double norm, double value)
+{
+    double all = 0;
+    for (int i = 0; i < run->r->n_params; i++)
+        all += pow(norm_of(run->g[i], run->r->params[i].n), 2);
+    double factor = norm > 0 ? fmin(1, norm / (sqrt(all) + 1e-6)) : 1;
+    for (int i = 0; i < run->r->n_params; i++)
+        for (size_t k = 0; k < run->r->params[i].n; k++) {
+            double g = run->g[i][k] * factor;
+            if (value > 0) g = fmax(-value, fmin(value, g));
+            run->a[i][k] = -g * IMAGES * (double)run->u.momentum;
+        }
+    return factor < 1;
+}
+
+/* Clips by a share of what the first step has: some steps are clipped, some are not. */
+static void check_clipping(double norm_share, double value_share)
+{
+    struct run run = start(CFG(FP32 "clip_grad_norm=1e9"));
+    struct amp_rules *rules = &run.r->plan->rules;
+    int clipped = 0, steps = 20;
+    run.u.decay = 0;
+    rules->clip_norm = 0;
+    for (int step = 0; step < steps; step++) {
+        run_passes(&run, step, 1024);
+        if (step == 0) {
+            double norm, most = 0;
+            CHECK(amp_graph_grad_norm(run.r->graph, &norm));
+            for (size_t k = 0; k < run.r->params[0].n; k++)
+                most = fmax(most, fabs(run.g[0][k]));
+            rules->clip_norm = norm_share * norm / IMAGES;
+            rules->clip_value = value_share * most;
+        }
+        for (int i = 0; i < run.r->n_params; i++)
+            memset(run.r->params[i].update, 0, run.r->params[i].n * sizeof(float));
+        run_update(&run);
+        clipped += clip_exactly(&run, rules->clip_norm, rules->clip_value);
+        for (int i = 0; i < run.r->n_params; i++)
+            check_array("clipped gradient", i, run.r->params[i].update, run.a[i],
+                        run.r->params[i].n, 1e-6);
+    }
+    CHECK_INT(run.r->kept->counts.clipped, clipped);
+    CHECK((clipped > 0) == (norm_share > 0) && clipped < steps);
+    end(&run);
+}
+
+AMP_TEST(clipping_is_pytorchs)
+{
+    check_clipping(.7, 0);
+    check_clipping(0, .2);
+}
+
+/* Layers in FP32 make the same of every power of two, and so does clipping. */
+AMP_TEST(the_loss_scale_has_no_influence)
+{
+    static const char *const cfgs[] = {
+        CFG(FP32 "clip_grad_norm=.05"), CFG(FP32 "clip_grad_value=.001"),
+        CFG(FP32 "clip_grad_norm=.05\noptimizer=lamb\nema_alpha=.9"), CFG(FP32 "optimizer=lars")};
+    for (size_t c = 0; c < sizeof cfgs / sizeof *cfgs; c++) {
+        struct run small = start(cfgs[c]), large = start(cfgs[c]);
+        for (int step = 0; step < 4; step++) {
+            run_passes(&small, step, 16), run_update(&small);
+            run_passes(&large, step, 65536), run_update(&large);
+        }
+        CHECK(small.r->kept->counts.clipped == large.r->kept->counts.clipped);
+        CHECK((small.r->kept->counts.clipped > 0) == (small.r->plan->rules.clip_norm > 0));
+        for (int i = 0; i < small.r->n_params; i++) {
+            size_t bytes = small.r->params[i].n * sizeof(float);
+            CHECK(!memcmp(small.r->params[i].value, large.r->params[i].value, bytes));
+        }
+        end(&small), end(&large);
+    }
+}
+
+/* ---- moving averages ---- */
+
+static void follow(double *average, const float *value, size_t n, double d)
+{
+    for (size_t k = 0; k < n; k++)
+        average[k] = d * average[k] + (1 - d) * (double)value[k];
+}
+
+AMP_TEST(averages_follow_parameters_and_statistics)
+{
+    struct run run = start(CFG("ema_alpha=.9\n"));
+    const struct amp_kept *kept = run.r->kept;
+    double *mean = doubles(run.r->rolling[0].n);
+    for (size_t k = 0; k < run.r->rolling[0].n; k++)
+        mean[k] = (double)run.r->rolling[0].value[k];
+    for (int n = 1; n <= 100; n++) {
+        double d = .9 * (1 - exp(-n / 2000.));
+        run_passes(&run, n, 64);
+        run_update(&run);
+        for (int i = 0; i < run.r->n_params; i++) {
+            const struct amp_param *p = &run.r->params[i];
+            follow(run.average[i], p->value, p->n, d);
+            check_array("average", i, kept->params[i].average, run.average[i], p->n, 1e-6);
+        }
+        follow(mean, run.r->rolling[0].value, run.r->rolling[0].n, d);
+        check_array("average mean", 0, kept->averages[0], mean, run.r->rolling[0].n, 1e-6);
+    }
+    CHECK_INT(kept->counts.averaged, 100);
+    free(mean);
+    end(&run);
+}
+
+/* After long training the ramp is over; a weight that stays is its own average, to the bit. */
+AMP_TEST(a_late_average)
+{
+    struct run run = start(CFG("ema_alpha=.9998\n"));
+    const struct amp_param *p = &run.r->params[0];
+    run.r->kept->counts.averaged = 99999;
+    run.u.learning_rate = 0;
+    for (int i = 0; i < 3; i++) {
+        run_passes(&run, i, 64);
+        run_update(&run);
+    }
+    CHECK(!memcmp(run.r->kept->params[0].average, p->value, p->n * sizeof(float)));
+    p->value[3] += 1;
+    float before = run.r->kept->params[0].average[3];
+    run_passes(&run, 5, 64);
+    run_update(&run);
+    CHECK_NEAR(run.r->kept->params[0].average[3] - before, .0002, 1e-6);
+    end(&run);
+}
+
+/* The averages stand in place of the weights and go back, to the bit. */
+AMP_TEST(averages_change_places_with_weights)
+{
+    struct run run = start(CFG("ema_alpha=.9\n"));
+    struct rig *r = run.r;
+    for (int i = 0; i < 3; i++) {
+        run_passes(&run, i, 64);
+        run_update(&run);
+    }
+    struct amp_owned owned = {.params = r->params,
+                              .rolling = r->rolling,
+                              .n_params = r->n_params,
+                              .n_rolling = r->n_rolling};
+    float value = r->params[1].value[2], average = r->kept->params[1].average[2];
+    float mean = r->rolling[0].value[1], average_mean = r->kept->averages[0][1];
+    CHECK(value != average);
+    CHECK_INT(amp_kept_swap_averages(r->kept, &owned), 0);
+    CHECK(r->params[1].value[2] == average && r->kept->params[1].average[2] == value);
+    CHECK(r->rolling[0].value[1] == average_mean && r->kept->averages[0][1] == mean);
+    CHECK_INT(amp_kept_swap_averages(r->kept, &owned), 0);
+    CHECK(r->params[1].value[2] == value && r->kept->params[1].average[2] == average);
+    end(&run);
+}
+
+AMP_TEST_MAIN
