@@ -249,6 +249,7 @@ int amp_save_averages(network *net, const char *path, char *err, unsigned long e
         snprintf(err, err_size, "%s: the network has no moving average", path);
         return -1;
     }
+    if (amp_group_rank()) return 0; /* rank 0 saves for all */
     amp_gpu_use(s);
     return save_average(s, path, err, err_size);
 }

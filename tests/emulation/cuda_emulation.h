@@ -114,7 +114,7 @@ template <typename T> static inline size_t emulation_used_bytes(const T &x, ...)
 
 /* What lies between the members of an argument is what was there before, an address of another
  * device's perhaps. Compilers without this builtin leave it. */
-template <typename T> static inline void emulation_clear_padding(T &x)
+template <typename T> static inline void emulation_clear_padding([[maybe_unused]] T &x)
 {
 #ifdef __has_builtin
 #if __has_builtin(__builtin_clear_padding)
