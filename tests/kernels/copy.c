@@ -60,7 +60,7 @@ static void regroup_case(struct rig *r)
 
 AMP_TEST(convert_between_shapes)
 {
-    run_cases(regroup_case, 40);
+    run_cases(regroup_case, 200);
 }
 
 /* ---- number formats: expected values by construction, for the reference too ---- */
