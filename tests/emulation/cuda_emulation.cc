@@ -3,6 +3,7 @@
 #include "cuda_emulation.h"
 #include "emulation.h"
 
+#include <atomic>
 #include <mutex>
 #include <setjmp.h>
 #include <stdio.h>
@@ -125,6 +126,7 @@ struct {
 } block;
 
 std::mutex launches;
+std::atomic<size_t> launched;
 
 /* xorshift64* */
 unsigned random_below(unsigned n)
@@ -347,9 +349,15 @@ void emulation_seed(uint64_t seed)
     if (!block.random) block.random = 1;
 }
 
+size_t emulation_launches(void)
+{
+    return launched;
+}
+
 void emulation_run(const emulation_launch *l)
 {
     const std::lock_guard<std::mutex> one_at_a_time(launches);
+    launched++;
     block.launch = l;
     host.stack = nullptr;
     host.tsan = __tsan_get_current_fiber();

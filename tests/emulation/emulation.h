@@ -58,6 +58,10 @@ bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *));
 /* Whether there are recordings (default: yes), and how many were played. */
 void emulation_allow_recordings(bool);
 size_t emulation_replays(void);
+/* How many kernels of ours ran. */
+size_t emulation_launches(void);
+/* Bytes copied out into memory that is not page-locked. */
+size_t emulation_pageable_bytes(void);
 /* ampk_rt_alloc and ampk_commit fail rather than exceed this; SIZE_MAX: no limit. */
 void emulation_memory_limit(size_t bytes);
 

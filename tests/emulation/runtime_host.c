@@ -373,11 +373,46 @@ void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream s
     copy(dev, host, bytes);
 }
 
+enum { MOST_PAGE_LOCKED = 64 };
+static _Atomic(void *) page_locked[MOST_PAGE_LOCKED];
+static atomic_size_t pageable; /* bytes copied out into other memory */
+
+size_t emulation_pageable_bytes(void)
+{
+    return pageable;
+}
+
+void *ampk_rt_host_alloc(size_t bytes)
+{
+    for (int i = 0; i < MOST_PAGE_LOCKED; i++) {
+        void *none = NULL, *memory = malloc(bytes);
+        if (memory && atomic_compare_exchange_strong(&page_locked[i], &none, memory)) return memory;
+        free(memory);
+    }
+    return NULL;
+}
+
+void ampk_rt_host_free(void *memory)
+{
+    for (int i = 0; i < MOST_PAGE_LOCKED; i++) {
+        void *it = memory;
+        if (atomic_compare_exchange_strong(&page_locked[i], &it, NULL)) free(memory);
+    }
+}
+
+static bool is_page_locked(const void *memory)
+{
+    for (int i = 0; i < MOST_PAGE_LOCKED; i++)
+        if (page_locked[i] == memory) return true;
+    return false;
+}
+
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream stream)
 {
     emulation_check_stream(stream, "a copy on a stream");
     emulation_check_memory(dev, "a copy from memory");
     forbid_in_recording("the host's memory is written");
+    if (!is_page_locked(host)) pageable += bytes;
     copy(host, dev, bytes);
 }
 

@@ -753,9 +753,15 @@ static void compare_rest(struct rig *r, struct summing *s, struct ampk_tensor st
     for (int c = 0; c < channels; c++)
         bound_channel(&bound, &s->y.exact, &s->layer.exact, c, to_scale.data, to_bias.data);
     struct amax amax = make_amax(r), db_amax = make_amax(r);
+#ifdef CUDA_EMULATED
+    size_t launches = emulation_launches();
+#endif
     r->backend->bn_backward_summed(r->context, &s->y.tested, &s->layer.tested, &s->g.tested,
                                    s->sums.tested.data, &dy.tested, dscale.tested.data,
                                    dbias.tested.data, tested_amax(&amax), tested_amax(&db_amax));
+#ifdef CUDA_EMULATED
+    CHECK_INT(emulation_launches(), launches + 1);
+#endif
     ampk_reference.bn_backward_summed(NULL, &s->y.exact, &s->layer.exact, &stored, sums.data,
                                       &dy.exact, dscale.exact.data, dbias.exact.data, &amax.exact,
                                       &db_amax.exact);

@@ -183,16 +183,67 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
     to[3 * channels + c] = layer.bias[0];
 }
 
-/* dy from the coefficients of the first kernel. dy may alias d: a thread reads each element before
- * it stores it. */
-template <typename A, typename Activation>
+/* Where the coefficients of dy come from. First: the first kernel left them in work memory. */
+struct kept_coefficients {
+    ampk_coefficients by;
+
+    template <typename A>
+    __device__ __forceinline__ ampk_coefficients take(const ampk_cover &) const
+    {
+        return by;
+    }
+};
+
+/* Second: a library took the sums. Every block makes the coefficients of its channels from them, in
+ * shared memory; those of the first row of blocks store dscale and dbias. */
+struct library_sums {
+    const float *sums; /* [2][channels] */
+    ampk_batchnorm bn;
+    float *dscale, *dbias;
+    uint32_t *db_amax;
+
+    /* Bytes of shared memory. */
+    template <typename A> static size_t shared_bytes(const ampk_cover &cover)
+    {
+        return (size_t)AMPK_COEFFICIENTS * (A::width << cover.lane_bits) * sizeof(float);
+    }
+    template <typename A>
+    __device__ __forceinline__ ampk_coefficients take(const ampk_cover &cover) const
+    {
+        AMPK_SHARED_MEMORY(float, shared);
+        unsigned count = (unsigned)A::width << cover.lane_bits, first = blockIdx.x * count;
+        uint32_t largest = 0;
+        for (unsigned i = threadIdx.x; i < count; i += blockDim.x) {
+            unsigned c = first + i;
+            if (c >= cover.channels) continue;
+            const ampk_channel_gradient of(bn, c, (float)cover.rows, sums[c],
+                                           sums[cover.channels + c]);
+            shared[i] = of.of_g;
+            shared[count + i] = of.of_y;
+            shared[2 * count + i] = of.constant;
+            if (blockIdx.y) continue;
+            dscale[c] = of.dscale;
+            dbias[c] = of.dbias;
+            largest = ampk_larger(largest, ampk_magnitude(of.dscale));
+            largest = ampk_larger(largest, ampk_magnitude(of.dbias));
+        }
+        __syncthreads();
+        if (blockIdx.y == 0) ampk_raise_amax(db_amax, largest);
+        /* By the number of a channel, of which the block's first one is at the beginning. */
+        return {shared - first, shared + count - first, shared + 2 * count - first};
+    }
+};
+
+/* dy. It may alias d: a thread reads each element before it stores it. */
+template <typename A, typename Activation, typename Coefficients>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, ampk_coefficients by,
+    pass_back(ampk_cover cover, layer_gradient<Activation> gradient, Coefficients coefficients,
               ampk_view dy, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0;
+    const ampk_coefficients by = coefficients.template take<A>(cover);
     if (channel < cover.channels) {
         const ampk_normalizer<N> layer(gradient.bn, channel);
         const ampk_gradient_factors<N> factors(by, channel);
@@ -326,7 +377,7 @@ run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &grad
     return by;
 }
 
-/* Of sums that a library took. */
+/* Of sums that a library took, for a second kernel that is not pass_back. */
 static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
                                                    const struct ampk_tensor *y,
                                                    const struct ampk_batchnorm *bn,
@@ -368,8 +419,8 @@ static void run_pass_back(struct ampk_context *ctx,
                           uint32_t *dy_amax)
 {
     struct ampk_cover cover = ampk_cover_map<A>(rows, dy.c);
-    AMPK_LAUNCH((pass_back<A, Activation>), cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover,
-                gradient, by, dy, dy_amax);
+    AMPK_LAUNCH((pass_back<A, Activation, kept_coefficients>), cover.grid, AMPK_MAP_THREADS, 0,
+                ctx->stream, cover, gradient, kept_coefficients{by}, dy, dy_amax);
 }
 
 /* Both kernels of bn_act_backward. */
@@ -410,7 +461,7 @@ extern "C" void ampk_cuda_list_parameters(struct ampk_context *ctx, const struct
                 (unsigned)y->c, to);
 }
 
-/* g has already passed the activation, so the second kernel gets an activation of slope 1, which
+/* One kernel. g has already passed the activation, so it gets an activation of slope 1, which
  * changes nothing. */
 extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const struct ampk_tensor *y,
                                              const struct ampk_batchnorm *bn,
@@ -425,10 +476,13 @@ extern "C" void ampk_cuda_bn_backward_summed(struct ampk_context *ctx, const str
             1
         }
     };
-    struct ampk_coefficients by = take_gradient_sums(ctx, y, bn, sums, dscale, dbias, db_amax);
+    const struct library_sums by = {sums, *bn, dscale, dbias, db_amax};
     auto run = [&](auto access) {
-        run_pass_back<decltype(access), ampk_slope>(ctx, gradient, ampk_pixel_count(y), by, to,
-                                                    dy_amax);
+        typedef decltype(access) A;
+        struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), to.c);
+        AMPK_LAUNCH((pass_back<A, ampk_slope, library_sums>), cover.grid, AMPK_MAP_THREADS,
+                    library_sums::shared_bytes<A>(cover), ctx->stream, cover, gradient, by, to,
+                    dy_amax);
     };
     ampk_with_access(run, from, to, at);
 }

@@ -124,21 +124,36 @@ template <int N> struct ampk_gradient_factors {
     }
 };
 
-/* Computes dscale, dbias and the coefficients of dy from sum = sum(g) and product = sum(g * (y -
+/* A channel's dscale, dbias and coefficients of dy, from sum = sum(g) and product = sum(g * (y -
  * mean)). Every rule differentiates 1/sqrt(variance+1e-5) (kernels.h, ampk_bn_rule). */
+struct ampk_channel_gradient {
+    float dscale, dbias, of_g, of_y, constant;
+
+    __device__ __forceinline__ ampk_channel_gradient(const ampk_batchnorm &bn, unsigned c,
+                                                     float count, float sum, float product)
+    {
+        float variance = bn.variance[c], inverse = 1 / sqrtf(variance + 1e-5f);
+        of_g = bn.scale[c] * inverse;
+        dbias = sum;
+        dscale = bn.rule == AMPK_BN_DARKNET_CPU ? product / (sqrtf(variance) + 1e-6f)
+                                                : product * inverse;
+        of_y = -of_g * inverse * inverse * (product / count);
+        constant = -of_g * (sum / count);
+    }
+};
+
+/* Stores what ampk_channel_gradient computes. */
 static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm &bn, unsigned c,
                                                            float count, float sum, float product,
                                                            float *dscale, float *dbias,
                                                            const ampk_coefficients &to)
 {
-    float variance = bn.variance[c], inverse = 1 / sqrtf(variance + 1e-5f);
-    float a = bn.scale[c] * inverse;
-    dbias[c] = sum;
-    dscale[c] =
-        bn.rule == AMPK_BN_DARKNET_CPU ? product / (sqrtf(variance) + 1e-6f) : product * inverse;
-    to.of_g[c] = a;
-    to.of_y[c] = -a * inverse * inverse * (product / count);
-    to.constant[c] = -a * (sum / count);
+    const ampk_channel_gradient of(bn, c, count, sum, product);
+    dscale[c] = of.dscale;
+    dbias[c] = of.dbias;
+    to.of_g[c] = of.of_g;
+    to.of_y[c] = of.of_y;
+    to.constant[c] = of.constant;
 }
 
 /* The same for all channels whose sums ampk_grid_sums left in `shared`. */

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Closes the libraries first: they hold plans on this device. */
 static void context_destroy(struct ampk_context *ctx)
@@ -37,10 +38,14 @@ static size_t free_bytes(struct ampk_context *ctx)
     return ampk_rt_memory(&left, &all) ? left : 0;
 }
 
+/* What a pass reads is small. By page-locked memory it costs one copy of the device's; by any other
+ * memory the driver copies in pieces and waits for each. */
 static void memory_read(struct ampk_context *ctx, void *host, const void *src, size_t bytes)
 {
-    if (bytes) ampk_rt_copy_out(host, src, bytes, ctx->stream);
+    bool small = bytes <= AMPK_READ_BACK_BYTES;
+    if (bytes) ampk_rt_copy_out(small ? ctx->read_back : host, src, bytes, ctx->stream);
     ampk_cuda_wait(ctx);
+    if (bytes && small) memcpy(host, ctx->read_back, bytes);
 }
 
 /* Waits, because the caller may change its memory as soon as this returns. */

@@ -110,6 +110,7 @@ void ampk_cuda_context_destroy(struct ampk_context *ctx)
     ampk_cuda_work_tidy(ctx);
     ampk_rt_free(ctx->work);
     ampk_rt_free(ctx->counters);
+    if (ctx->read_back) ampk_rt_host_free(ctx->read_back);
     free(ctx);
 }
 
@@ -125,7 +126,9 @@ struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err
         free(ctx);
         return NULL;
     }
-    if (make_streams(ctx) && make_counters(ctx) && ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
+    ctx->read_back = ampk_rt_host_alloc(AMPK_READ_BACK_BYTES);
+    if (ctx->read_back && make_streams(ctx) && make_counters(ctx) &&
+        ampk_cuda_work_reserve(ctx, FIRST_WORK_BYTES))
         return ctx;
     snprintf(err, err_size, "%s: no stream or memory: %s", ctx->device.name, ampk_rt_error());
     ampk_cuda_context_destroy(ctx);

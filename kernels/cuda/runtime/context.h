@@ -27,9 +27,14 @@ struct ampk_context {
      * one can add up the others' sums */
     unsigned *counters;
     struct ampk_tc *tensor_core; /* opened by the first convolution (conv.h) */
+    void *read_back;             /* page-locked, AMPK_READ_BACK_BYTES */
 };
 
-enum { AMPK_COUNTERS = 256 };
+enum {
+    AMPK_COUNTERS = 256,
+    AMPK_READ_BACK_BYTES =
+        1 << 16, /* more than a pass reads: watch words and losses of all layers */
+};
 
 struct ampk_context *ampk_cuda_context_create(int threads, char *err, size_t err_size);
 void ampk_cuda_context_destroy(struct ampk_context *);

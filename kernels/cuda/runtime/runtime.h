@@ -53,6 +53,10 @@ void ampk_rt_free(void *);
 /* Bytes free on the device and in all. */
 bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes);
 
+/* Host memory that a device copies to and from by itself, page-locked. */
+void *ampk_rt_host_alloc(size_t bytes);
+void ampk_rt_host_free(void *);
+
 /* These run in stream order. Host memory may be used again once the stream was waited for. */
 void ampk_rt_copy_in(void *dev, const void *host, size_t bytes, ampk_rt_stream);
 void ampk_rt_copy_out(void *host, const void *dev, size_t bytes, ampk_rt_stream);

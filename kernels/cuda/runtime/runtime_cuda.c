@@ -92,6 +92,17 @@ bool ampk_rt_memory(size_t *free_bytes, size_t *total_bytes)
     return check(cudaMemGetInfo(free_bytes, total_bytes), "cudaMemGetInfo");
 }
 
+void *ampk_rt_host_alloc(size_t bytes)
+{
+    void *memory = NULL;
+    return check(cudaMallocHost(&memory, bytes), "cudaMallocHost") ? memory : NULL;
+}
+
+void ampk_rt_host_free(void *memory)
+{
+    expect(cudaFreeHost(memory), "cudaFreeHost");
+}
+
 static void copy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
                  ampk_rt_stream stream)
 {

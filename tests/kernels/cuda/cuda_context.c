@@ -44,6 +44,30 @@ AMP_TEST(memory_keeps_what_is_written)
     ampk_cuda.context_destroy(context);
 }
 
+#ifdef CUDA_EMULATED
+/* What a pass reads goes through memory that was page-locked once. */
+AMP_TEST(small_reads_are_page_locked)
+{
+    enum { N = AMPK_READ_BACK_BYTES / sizeof(int) };
+    static int out[N + 1], back[N + 1];
+    struct ampk_context *context = open_context();
+    int *memory = ampk_cuda.alloc(context, sizeof out);
+    REQUIRE(memory != NULL);
+    for (int i = 0; i <= N; i++)
+        out[i] = i;
+    ampk_cuda.write(context, memory, out, sizeof out);
+    size_t before = emulation_pageable_bytes();
+    ampk_cuda.read(context, back, memory, N * sizeof *back);
+    CHECK_INT(emulation_pageable_bytes(), before);
+    CHECK(!memcmp(back, out, N * sizeof *back) && back[N] == 0);
+    ampk_cuda.read(context, back, memory, sizeof back);
+    CHECK_INT(emulation_pageable_bytes(), before + sizeof back);
+    CHECK(!memcmp(back, out, sizeof back));
+    ampk_cuda.free(context, memory);
+    ampk_cuda.context_destroy(context);
+}
+#endif
+
 AMP_TEST(work_memory_grows)
 {
     struct ampk_context *context = open_context();
