@@ -35,9 +35,8 @@ struct rule {
 
 static struct rule rule_for(const struct ampk_rule *all, const struct ampk_param *p)
 {
-    float trust = p->trust ? *p->trust : 1;
     return (struct rule){all, (float)(1 - pow(all->b1, all->t)), (float)(1 - pow(all->b2, all->t)),
-                         p->trust ? p->rate * trust : p->rate};
+                         p->trust ? p->rate * *p->trust : p->rate};
 }
 
 /* Elements [first, first + n) of an array's arrays. */

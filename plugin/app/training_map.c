@@ -1,7 +1,6 @@
 /* Decides when mAP is measured while a detector trains, and which weights are the best so far: with
- * ema_alpha their moving average is measured and kept. It
- * must not know how mAP is computed (detect.c, average_precision.c) or how weights are saved whole
- * (amp.h).
+ * ema_alpha their moving average is measured and kept. It must not know how mAP is computed
+ * (detect.c, average_precision.c) or how weights are saved whole (amp.h).
  *
  * A second network, the twin, is measured: the trained one would need batch 1 for that, and
  * inference moves state that training needs. */

@@ -279,6 +279,25 @@ const char *amp_cfg_string(const struct amp_cfg_section *section, const char *ke
     return entry ? entry->value : def;
 }
 
+void amp_cfg_describe(const struct amp_cfg_file *file, const struct amp_cfg_entry *entry, char *out,
+                      size_t size, const char *format, va_list args)
+{
+    char what[256];
+    vsnprintf(what, sizeof what, format, args);
+    snprintf(out, size, "%s:%d: %s=%.80s: %s", file->path, entry->line, entry->key, entry->written,
+             what);
+}
+
+int amp_cfg_fail(const struct amp_cfg_file *file, const struct amp_cfg_entry *entry, char *err,
+                 size_t err_size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    amp_cfg_describe(file, entry, err, err_size, format, args);
+    va_end(args);
+    return -1;
+}
+
 const char *amp_cfg_remark_hint(const char *value)
 {
     return value[strcspn(value, "#;")]

@@ -14,6 +14,7 @@
 #ifndef AMP_CFG_H
 #define AMP_CFG_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -62,6 +63,14 @@ int amp_cfg_line(const struct amp_cfg_section *, const char *key);
 int amp_cfg_int(const struct amp_cfg_section *, const char *key, int def);
 double amp_cfg_float(const struct amp_cfg_section *, const char *key, double def);
 const char *amp_cfg_string(const struct amp_cfg_section *, const char *key, const char *def);
+
+/* Writes "file:line: key=value: ", which names an entry, and then the formatted text. */
+void amp_cfg_describe(const struct amp_cfg_file *, const struct amp_cfg_entry *, char *out,
+                      size_t size, const char *format, va_list);
+/* The same as an error: always -1. */
+__attribute__((format(printf, 5, 6))) int amp_cfg_fail(const struct amp_cfg_file *,
+                                                       const struct amp_cfg_entry *, char *err,
+                                                       size_t err_size, const char *format, ...);
 
 /* If the value holds a remark ("1 # on"), words to end an error message with; else "". */
 const char *amp_cfg_remark_hint(const char *value);

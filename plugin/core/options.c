@@ -215,13 +215,11 @@ static const struct amp_option_row rows[] = {
      .kind = AMP_OPTION_COUNT, .offset = AT(schedule.mult), .numbers = {1, MOST}},
     {"cyclic_step", "integer", "1 to 1000000000", "none",
      "Iterations in which `policy=cyclic` goes from the lowest rate to the highest, and in which "
-     "it "
-     "goes back.",
+     "it goes back.",
      .kind = AMP_OPTION_COUNT, .offset = AT(schedule.step), .numbers = {1, MOST}},
     {"momentum_min", "number", "0 to 1", "0.85",
      "Momentum (of Adam and its kind: B1) of `policy=onecycle` where the rate is highest; "
-     "`momentum` is "
-     "that at both ends.",
+     "`momentum` is that at both ends.",
      .kind = AMP_OPTION_NUMBER, .offset = AT(schedule.momentum_min), .numbers = {0, 1}},
     {"seed", "integer", "0 to 18446744073709551615", "none",
      "Same weights, images and augmentation in every run. Works without `mixed_precision` too.",
@@ -343,22 +341,12 @@ struct reader {
     size_t notes_size, err_size;
 };
 
-/* Writes "file:line: key=value: " and the formatted text. */
-static void describe(const struct reader *r, const struct amp_cfg_entry *entry, const char *format,
-                     va_list args, char *out, size_t size)
-{
-    char what[256];
-    vsnprintf(what, sizeof what, format, args);
-    snprintf(out, size, "%s:%d: %s=%.80s: %s", r->file->path, entry->line, entry->key,
-             entry->written, what);
-}
-
 __attribute__((format(printf, 3, 4))) static int
 fail(const struct reader *r, const struct amp_cfg_entry *entry, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    describe(r, entry, format, args, r->err, r->err_size);
+    amp_cfg_describe(r->file, entry, r->err, r->err_size, format, args);
     va_end(args);
     return -1;
 }
@@ -371,7 +359,7 @@ note(const struct reader *r, const struct amp_cfg_entry *entry, const char *form
     size_t used = strlen(r->notes);
     va_list args;
     va_start(args, format);
-    describe(r, entry, format, args, r->notes + used, r->notes_size - used);
+    amp_cfg_describe(r->file, entry, r->notes + used, r->notes_size - used, format, args);
     va_end(args);
     strncat(r->notes, "\n", r->notes_size - strlen(r->notes) - 1);
 }
@@ -462,39 +450,6 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
     if (!r->options->mixed_precision || r->options->image_cache <= memory) return 0;
     return fail(r, amp_cfg_find(net, "amp_image_cache"),
                 "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
-}
-
-/* Outside of these an update would be no mean of gradients, or divide by 0. */
-static int check_betas(struct reader *r, const struct amp_cfg_section *net)
-{
-    const struct amp_rules *rules = &r->options->rules;
-    const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
-    if (!amp_rules_keep_moments(rules)) return 0;
-    if (rules->b1 < 0 || rules->b1 >= 1)
-        return fail(r, amp_cfg_find(net, "B1"), "allowed: 0 to below 1");
-    if (rules->b2 < 0 || rules->b2 >= 1)
-        return fail(r, amp_cfg_find(net, "B2"), "allowed: 0 to below 1");
-    if (eps && rules->eps <= 0) return fail(r, eps, "allowed: a number above 0");
-    return 0;
-}
-
-/* Takes Darknet's keys of Adam into the rules. */
-static int complete_rules(struct reader *r, const struct amp_cfg_section *net)
-{
-    struct amp_rules *rules = &r->options->rules;
-    const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
-    rules->darknets_adam = amp_cfg_int(net, "adam", 0);
-    if (rules->darknets_adam && e && rules->optimizer != AMP_OPTIMIZER_ADAM)
-        return fail(r, e, "line %d has adam=1; allowed beside it: adam", amp_cfg_line(net, "adam"));
-    if (rules->darknets_adam) rules->optimizer = AMP_OPTIMIZER_ADAM;
-    if (rules->clip_norm > 0 && rules->clip_value > 0)
-        return fail(r, amp_cfg_find(net, "clip_grad_value"),
-                    "line %d has clip_grad_norm; allowed: one of them",
-                    amp_cfg_line(net, "clip_grad_norm"));
-    rules->b1 = amp_cfg_float(net, "B1", .9);
-    rules->b2 = amp_cfg_float(net, "B2", .999);
-    rules->eps = amp_cfg_float(net, "eps", 0);
-    return check_betas(r, net);
 }
 
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
@@ -621,6 +576,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     }
     if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
         return -1;
-    if (complete_rules(&r, net)) return -1;
-    return amp_schedule_complete(&options->schedule, file, notes, r.notes_size, err, err_size);
+    if (amp_rules_complete(&options->rules, file, err, err_size)) return -1;
+    return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
+                                 err, err_size);
 }

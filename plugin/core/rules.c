@@ -1,5 +1,5 @@
-/* Decides what each setting of an update needs and which numbers it gives. It must not know arrays
- * (kept.c, gradients.c) nor kernels. */
+/* Decides which settings of an update fit together, what each of them needs and which numbers it
+ * gives. It must not know arrays (kept.c, gradients.c) nor kernels. */
 #include "rules.h"
 
 #include <math.h>
@@ -11,6 +11,46 @@ const char *amp_optimizer_word(enum amp_optimizer optimizer)
 {
     return amp_optimizer_words[optimizer];
 }
+
+/* ---- keys ---- */
+
+/* Outside of these an update would be no mean of gradients, or divide by 0. */
+static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *err,
+                       size_t err_size)
+{
+    const struct amp_cfg_section *net = cfg->sections;
+    const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
+    if (!amp_rules_keep_moments(r)) return 0;
+    if (r->b1 < 0 || r->b1 >= 1)
+        return amp_cfg_fail(cfg, amp_cfg_find(net, "B1"), err, err_size, "allowed: 0 to below 1");
+    if (r->b2 < 0 || r->b2 >= 1)
+        return amp_cfg_fail(cfg, amp_cfg_find(net, "B2"), err, err_size, "allowed: 0 to below 1");
+    if (eps && r->eps <= 0)
+        return amp_cfg_fail(cfg, eps, err, err_size, "allowed: a number above 0");
+    return 0;
+}
+
+int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char *err,
+                       size_t err_size)
+{
+    const struct amp_cfg_section *net = cfg->sections;
+    const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
+    r->darknets_adam = amp_cfg_int(net, "adam", 0);
+    if (r->darknets_adam && e && r->optimizer != AMP_OPTIMIZER_ADAM)
+        return amp_cfg_fail(cfg, e, err, err_size, "line %d has adam=1; allowed beside it: adam",
+                            amp_cfg_line(net, "adam"));
+    if (r->darknets_adam) r->optimizer = AMP_OPTIMIZER_ADAM;
+    if (r->clip_norm > 0 && r->clip_value > 0)
+        return amp_cfg_fail(cfg, amp_cfg_find(net, "clip_grad_value"), err, err_size,
+                            "line %d has clip_grad_norm; allowed: one of them",
+                            amp_cfg_line(net, "clip_grad_norm"));
+    r->b1 = amp_cfg_float(net, "B1", .9);
+    r->b2 = amp_cfg_float(net, "B2", .999);
+    r->eps = amp_cfg_float(net, "eps", 0);
+    return check_betas(r, cfg, err, err_size);
+}
+
+/* ---- what follows from them ---- */
 
 bool amp_rules_keep_moments(const struct amp_rules *r)
 {

@@ -6,7 +6,10 @@
 #define AMP_RULES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "cfg.h"
 
 /* The numbers are part of the sidecar's format. */
 enum amp_optimizer {
@@ -27,6 +30,11 @@ struct amp_rules {
     double clip_value;  /* 0: none */
     double ema_alpha;   /* 0: no moving average */
 };
+
+/* Reads Darknet's keys of Adam into *r, whose own keys are set already, and checks that all fit
+ * together. 0, or -1 with file, line and what is allowed in err. */
+int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *, char *err,
+                       size_t err_size);
 
 /* Whether the optimizer keeps moments in arrays of ours, because Darknet has made none. */
 bool amp_rules_keep_moments(const struct amp_rules *);

@@ -88,6 +88,7 @@ double amp_schedule_momentum(const struct amp_schedule *s, double momentum, size
 struct checker {
     const struct amp_cfg_file *cfg;
     const struct amp_cfg_section *net;
+    const struct amp_rules *rules;
     char *err;
     size_t err_size;
 };
@@ -97,14 +98,11 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, c
                                                       const char *format, ...)
 {
     const struct amp_cfg_entry *e = amp_cfg_find(k->net, key);
-    if (!e) e = amp_cfg_find(k->net, "policy");
-    char what[256];
     va_list args;
     va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
+    amp_cfg_describe(k->cfg, e ? e : amp_cfg_find(k->net, "policy"), k->err, k->err_size, format,
+                     args);
     va_end(args);
-    snprintf(k->err, k->err_size, "%s:%d: %s=%.80s: %s", k->cfg->path, e->line, e->key, e->written,
-             what);
     return -1;
 }
 
@@ -134,17 +132,10 @@ static void note_idle_key(const struct checker *k, enum amp_policy policy, char 
     }
 }
 
-/* Adam, AdamW and LAMB have B1 in place of the momentum. */
-static bool has_b1(const struct amp_cfg_section *net)
-{
-    const char *optimizer = amp_cfg_string(net, "optimizer", "sgd");
-    return amp_cfg_int(net, "adam", 0) || !strncmp(optimizer, "adam", 4) ||
-           !strcmp(optimizer, "lamb");
-}
-
 static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
 {
-    const char *key = has_b1(k->net) ? "B1" : "momentum";
+    bool has_b1 = k->rules->darknets_adam || amp_rules_keep_moments(k->rules);
+    const char *key = has_b1 ? "B1" : "momentum";
     double most = amp_cfg_float(k->net, key, .9);
     if (s->burn_in)
         return fail(k, "burn_in",
@@ -155,10 +146,11 @@ static int check_onecycle(const struct checker *k, const struct amp_schedule *s)
     return 0;
 }
 
-int amp_schedule_complete(struct amp_schedule *s, const struct amp_cfg_file *cfg, char *notes,
-                          size_t notes_size, char *err, size_t err_size)
+int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *rules,
+                          const struct amp_cfg_file *cfg, char *notes, size_t notes_size, char *err,
+                          size_t err_size)
 {
-    struct checker k = {cfg, cfg->sections, err, err_size};
+    struct checker k = {cfg, cfg->sections, rules, err, err_size};
     double rate = amp_cfg_float(k.net, "learning_rate", .001);
     s->policy = amp_policy_from_word(amp_cfg_string(k.net, "policy", ""));
     s->total = amp_cfg_int(k.net, "max_batches", 0);

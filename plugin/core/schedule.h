@@ -26,6 +26,7 @@
 #include <stdio.h>
 
 #include "cfg.h"
+#include "rules.h"
 
 enum amp_policy {
     AMP_POLICY_OF_DARKNET,
@@ -50,10 +51,11 @@ enum amp_policy amp_policy_from_word(const char *word);
 const char *amp_policy_words(void);
 
 /* Reads Darknet's keys that a schedule needs into *s, whose own keys are set already, and checks
- * that all fit together. 0, or -1 with file, line and what is allowed in err. notes receives a line
- * about a key that has no effect with this policy. */
-int amp_schedule_complete(struct amp_schedule *s, const struct amp_cfg_file *, char *notes,
-                          size_t notes_size, char *err, size_t err_size);
+ * that all fit together, and with the rules, which are complete. 0, or -1 with file, line and what
+ * is allowed in err. notes receives a line about a key that has no effect with this policy. */
+int amp_schedule_complete(struct amp_schedule *s, const struct amp_rules *,
+                          const struct amp_cfg_file *, char *notes, size_t notes_size, char *err,
+                          size_t err_size);
 
 /* The rate of an iteration; rate: learning_rate. Only for policies of ours. */
 double amp_schedule_rate(const struct amp_schedule *, double rate, size_t iteration);

@@ -13,7 +13,6 @@ enum amp_launcher {
 struct amp_launch {
     enum amp_launcher launcher; /* NONE: one process, also where a launcher started only one */
     int rank, size;             /* 0 of 1 without a launcher */
-    int local_rank;             /* among the processes on this host */
 };
 
 /* get: getenv, or a stand-in with its rules. */

@@ -113,7 +113,6 @@ def check_more_processes_than_passes(root):
     assert pair(one) == pair(several)
     said = train(make(root / "impossible", ORDERED, subdivisions=2), 3, status=1)
     assert "batch=8: 3 processes cannot share batch=8 with subdivisions=2; possible: 1, 2, 4, 8." in said, said
-    assert "nothing was trained" not in said or "toy.cfg" in said, said
 
 
 def check_resumed(root):

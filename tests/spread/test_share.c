@@ -17,51 +17,47 @@ static char *look_up(const char *name)
     return NULL;
 }
 
-static void check(const char *const *e, enum amp_launcher launcher, int rank, int size, int local)
+static void check(const char *const *e, enum amp_launcher launcher, int rank, int size)
 {
     environment = e;
     struct amp_launch found = amp_launch_read(look_up);
     CHECK_INT(found.launcher, launcher);
     CHECK_INT(found.rank, rank);
     CHECK_INT(found.size, size);
-    CHECK_INT(found.local_rank, local);
 }
 
-#define OPEN_MPI(rank, size)                                                                       \
-    "OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size, "OMPI_COMM_WORLD_LOCAL_RANK", "1"
-#define PMI(rank, size)   "PMI_RANK", rank, "PMI_SIZE", size, "MPI_LOCALRANKID", "2"
-#define SLURM(rank, size) "SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", size, "SLURM_LOCALID", "0"
+#define OPEN_MPI(rank, size) "OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size
+#define PMI(rank, size)      "PMI_RANK", rank, "PMI_SIZE", size
+#define SLURM(rank, size)    "SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", size
 
 AMP_TEST(each_launcher_is_known)
 {
-    check((const char *[]){"HOME", "/", NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
-    check((const char *[]){OPEN_MPI("3", "8"), NULL}, AMP_LAUNCHER_OPEN_MPI, 3, 8, 1);
-    check((const char *[]){PMI("2", "4"), NULL}, AMP_LAUNCHER_PMI, 2, 4, 2);
-    check((const char *[]){"PMI_RANK", "2", "PMI_SIZE", "4", NULL}, AMP_LAUNCHER_PMI, 2, 4, 0);
-    check((const char *[]){SLURM("5", "6"), NULL}, AMP_LAUNCHER_SLURM, 5, 6, 0);
+    check((const char *[]){"HOME", "/", NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){OPEN_MPI("3", "8"), NULL}, AMP_LAUNCHER_OPEN_MPI, 3, 8);
+    check((const char *[]){PMI("2", "4"), NULL}, AMP_LAUNCHER_PMI, 2, 4);
+    check((const char *[]){SLURM("5", "6"), NULL}, AMP_LAUNCHER_SLURM, 5, 6);
 }
 
 /* mpirun started by srun, one process of each; srun's numbers are those of mpirun itself. */
 AMP_TEST(the_inner_launcher_counts)
 {
-    check((const char *[]){SLURM("0", "2"), OPEN_MPI("1", "4"), NULL}, AMP_LAUNCHER_OPEN_MPI, 1, 4,
-          1);
-    check((const char *[]){SLURM("1", "2"), OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){SLURM("0", "2"), OPEN_MPI("1", "4"), NULL}, AMP_LAUNCHER_OPEN_MPI, 1, 4);
+    check((const char *[]){SLURM("1", "2"), OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
 }
 
 AMP_TEST(one_process_has_no_launcher)
 {
-    check((const char *[]){OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
-    check((const char *[]){"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL}, AMP_LAUNCHER_NONE, 0, 1,
-          0); /* a batch script */
+    check((const char *[]){OPEN_MPI("0", "1"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL}, AMP_LAUNCHER_NONE, 0,
+          1); /* a batch script */
 }
 
 AMP_TEST(numbers_that_are_none_do_not_count)
 {
-    check((const char *[]){OPEN_MPI("8", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
-    check((const char *[]){OPEN_MPI("-1", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
-    check((const char *[]){OPEN_MPI("", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
-    check((const char *[]){OPEN_MPI("1x", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1, 0);
+    check((const char *[]){OPEN_MPI("8", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){OPEN_MPI("-1", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){OPEN_MPI("", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
+    check((const char *[]){OPEN_MPI("1x", "8"), NULL}, AMP_LAUNCHER_NONE, 0, 1);
 }
 
 /* ---- shares ---- */
