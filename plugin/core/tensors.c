@@ -177,8 +177,7 @@ static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
     uint32_t(*host)[AMP_WATCHES] = malloc(amp_graph_watch_bytes(g));
     size_t watch = (size_t)g->n * sizeof *host;
     if (!host) return NULL;
-    g->backend->read(g->context, host, g->watch,
-                     g->own_losses ? amp_graph_watch_bytes(g) : watch);
+    g->backend->read(g->context, host, g->watch, g->own_losses ? amp_graph_watch_bytes(g) : watch);
     if (g->own_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
     if (g->backend->watching_costs) judge_by_sums(g, host);
     return host;
