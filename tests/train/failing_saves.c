@@ -237,26 +237,26 @@ AMP_TEST(weights_without_a_session)
     char before[4096], after[4096], err[AMP_SAVE_ERR_SIZE];
     network *net = parse("width=4\nheight=4\n", layers);
     save(net, "best.weights");
-    size_t bytes = scratch_read("best.weights", before, sizeof before);
-    REQUIRE(bytes > 20 && bytes < sizeof before);
+    long bytes = scratch_read("best.weights", before, sizeof before);
+    REQUIRE(bytes > 20 && bytes < (long)sizeof before);
     steps(net, 1);
     for (size_t i = 0; i < sizeof write_calls / sizeof *write_calls; i++) {
         failing = write_calls[i];
         fail_at = 1;
         calls = 0;
         armed = true;
-        int result = amp_save_whole(net, scratch("best.weights"), bytes, err, sizeof err);
+        int result = amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err);
         armed = false;
         CHECK(calls > 0);
         CHECK_INT(result, -1);
         CHECK_SAYS(err, "best.weights");
         CHECK(scratch_read("best.weights", after, sizeof after) == bytes);
-        CHECK(!memcmp(before, after, bytes));
+        CHECK(!memcmp(before, after, (size_t)bytes));
         CHECK_INT(scratch_count(), 2); /* and the cfg */
     }
-    CHECK_INT(amp_save_whole(net, scratch("best.weights"), bytes, err, sizeof err), 0);
+    CHECK_INT(amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err), 0);
     CHECK(scratch_read("best.weights", after, sizeof after) == bytes);
-    CHECK(memcmp(before, after, bytes));
+    CHECK(memcmp(before, after, (size_t)bytes));
     free_network(net);
     scratch_empty();
 }
