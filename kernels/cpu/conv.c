@@ -441,9 +441,9 @@ static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
     return largest;
 }
 
-void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                           const struct ampk_tensor *x, const struct ampk_tensor *y,
-                           const struct ampk_bn_statistics *statistics, uint32_t *amax)
+const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                   const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     size_t operands = conv->lane_bytes * ctx->threads;
     char *memory = ampk_memory(ctx, operands + sums_bytes(conv));
@@ -454,6 +454,7 @@ void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
     if (statistics)
         ctx->isa->rows.finish_statistics(finish.partial, units, (size_t)y->n * y->h * y->w,
                                          (size_t)y->c, statistics);
+    return NULL;
 }
 
 void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

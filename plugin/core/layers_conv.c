@@ -37,9 +37,10 @@ static void choose_sums(struct amp_graph *g, int i)
     int s = amp_plan_normalized_source(g->plan, g->net, i);
     if (s < 0 || !be->conv_sums_gradients) return;
     struct amp_node *source = &g->nodes[s];
-    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)). */
+    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)); then what forward lists
+     * for them. */
     if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
-        source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
+        source->gradient_sums = alloc_floats(g, (2 + AMPK_BN_LISTED) * source->delta.c);
 }
 
 /* The fused maxpool after layer i, or NULL. amp_plan_writes names the next layer also for a fused
@@ -111,21 +112,23 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
         .mean = train ? node->mean : node->bind.rolling_mean,
         .variance = train ? node->variance : node->bind.rolling_variance,
         .rule = g->bn_rule,
+        .listed = train && node->gradient_sums ? node->gradient_sums + 2 * node->delta.c : NULL,
     };
 }
 
 /* Shows the layer's own output to an observer although it is stored nowhere. A fused sum adds it in
  * FP32, so it is shown in FP32; a fused maxpool compares rounded values, so it is shown as stored.
  * Without memory it is not shown. */
-static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
+static void show_own_output(struct amp_graph *g, int i, bool train)
 {
     struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, train);
     struct ampk_tensor out = node->out;
     if (!pool_after(g, i)) out.dtype = AMPK_FP32;
     size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
     out.data = g->backend->alloc(g->context, bytes);
     if (!out.data) return;
-    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL,
+    g->backend->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, NULL, &out, NULL,
                                NULL);
     amp_graph_show(g, AMP_SEEN_OUT, i, &out);
     g->backend->free(g->context, out.data);
@@ -163,9 +166,10 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     uint32_t *word = &node->watch[AMP_WATCH_Y];
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
-    be->conv_forward(g->context, node->conv, x, &node->y, train ? &statistics : NULL,
-                     late ? NULL : word);
     struct ampk_batchnorm bn = batchnorm_of(g, node, train);
+    bn.statistics = &statistics;
+    bn.sums = be->conv_forward(g->context, node->conv, x, &node->y, train ? &statistics : NULL,
+                               late ? NULL : word);
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
                                 late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
@@ -173,7 +177,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
         be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
                            late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
     /* After the operation, and only for an observer: this computes the output a second time. */
-    if (to != i && g->see) show_own_output(g, i, &bn);
+    if (to != i && g->see) show_own_output(g, i, train);
 }
 
 static void forward(struct amp_graph *g, int i)

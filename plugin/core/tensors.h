@@ -50,7 +50,8 @@ struct amp_node {
     float *gradient_sums;   /* not NULL: the data gradient of the next convolution has already gone
                                through this layer's activation (kernels.h, conv_backward_summed).
                                `delta` then holds g, the gradient at batch-norm's output, and this
-                               array holds sum(g) and sum(g * (y - mean)) of each channel */
+                               array holds sum(g) and sum(g * (y - mean)) of each channel, and what
+                               bn_act_forward lists */
     bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
                                    (conv_bn_backward): it stores no dy, and conv_backward is not
                                    called */
