@@ -65,7 +65,9 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->route < 0) return;
     const struct amp_node *route = &g->nodes[p->route];
     node->out = ampk_slice(&route->out, p->first_channel, node->out.c);
-    if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+    if (!p->delta_slice) return;
+    node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+    if (p->buffer[AMP_BUFFER_DY] < 0) node->dy.data = node->delta.data;
 }
 
 /* The lists that passes work with are allocated here, once. The + 1 keeps malloc and alloc from

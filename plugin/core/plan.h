@@ -78,8 +78,8 @@ struct amp_plan_layer {
                         share one delta with their terms, the first layer of the chain. -1: the
                         delta is stored nowhere; the convolution before a fused maxpool reads the
                         pool's delta */
-    /* The only reader of this layer, a [route] whose channels from first_channel on are this
-     * layer's output; -1: the layer has an output of its own. */
+    /* A [route] whose channels from first_channel on are this layer's output: its only reader, or
+     * its last one, which only passes it on. -1: the layer has an output of its own. */
     int route, first_channel;
     bool delta_slice;      /* its delta is those channels of the route's delta too */
     int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */

@@ -65,4 +65,16 @@ AMP_TEST(layers_whose_sums_the_library_takes_start_one_each_way)
     check_layer(2, 1, 2); /* its pool writes the delta */
 }
 
+/* A route of one source alone is its source, with one reader or, as in yolov3, with one more before
+ * it; in both directions. */
+AMP_TEST(routes_of_one_source_start_nothing)
+{
+    run("[net]\nmixed_precision=1\nbatch=2\nchannels=8\nwidth=8\nheight=8\n" NORMALIZED(16)
+            NORMALIZED(16) "[route]\nlayers=0\n" NORMALIZED(
+                16) "[route]\nlayers=-1\n"
+                    "[convolutional]\nsize=1\nfilters=8\nactivation=linear\n[cost]\n");
+    check_layer(2, 0, 0);
+    check_layer(4, 0, 0);
+}
+
 AMP_TEST_MAIN
