@@ -43,7 +43,7 @@ struct ampk_conv {
      * takes the sums. */
     struct ampk_tc_plan *summing, *summing_gradients;
     float *sums; /* of the last forward with `summing`, [AMPK_TC_SUMS][padded_k] */
-    bool image; /* our kernel computes forward with statistics (image_conv.cu) */
+    bool image;  /* our kernel computes forward with statistics (image_conv.cu) */
 };
 
 /* ---- conv_choice.c ---- */
