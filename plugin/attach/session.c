@@ -345,7 +345,8 @@ int amp_session_begin(struct amp_session *s, const network *view, char *err, siz
     if ((resized || needs_plan(s, view->train, subdivision)) &&
         make_anew(s, view, resized, err, err_size))
         return -1;
-    if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
+    if (view->train)
+        s->graph->staged = amp_upload_begin(view, s->plan->input_format, &s->graph->lane);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
     s->graph->masks =

@@ -214,7 +214,7 @@ static void go_without_staging(const network *net, const struct amp_staged *imag
     AMP_REAL(cuda_push_array)(net->input_gpu, net->input, (size_t)images->images * inputs);
 }
 
-const void *amp_upload_begin(const network *net, enum amp_format format)
+void *amp_upload_begin(const network *net, enum amp_format format, int *lane_number)
 {
     pthread_mutex_lock(&lock);
     struct upload *u = upload_of(net->input);
@@ -224,6 +224,7 @@ const void *amp_upload_begin(const network *net, enum amp_format format)
     if (!staged) return NULL;
     /* No lock from here on: only this thread's next pass swaps the lanes. */
     const struct lane *lane = &u->lanes[u->now];
+    *lane_number = u->now;
     bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype;
     if (fits && cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess) return lane->memory;
     cudaGetLastError(); /* Darknet takes a pending error for one of its own */

@@ -202,7 +202,8 @@ static void free_segments(struct amp_graph *g)
 {
     for (int i = 0; i < g->n_segments; i++)
         for (int k = 0; k < AMP_SEGMENT_PASSES; k++)
-            forget_recording(g, &g->segments[i].runs[k]);
+            for (int lane = 0; lane < AMP_LANES; lane++)
+                forget_recording(g, &g->segments[i].runs[k][lane]);
     free(g->segments);
 }
 
@@ -322,6 +323,24 @@ static void take_weights(struct amp_graph *g)
     g->weights_stale = false;
 }
 
+/* A staged input is read where it is: it has been converted, and found to be finite, before it was
+ * copied to the device. */
+static void take_input(struct amp_graph *g, const float *input)
+{
+    uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
+    bool watched = g->staged != NULL;
+    if (g->staged) g->input_copy[g->plan->input_format].data = g->staged;
+    for (int f = 0; f < AMP_FORMATS && !g->staged; f++) {
+        if (!g->input_copy[f].data) continue;
+        g->backend->convert(g->context, &g->input, &g->input_copy[f], false, watch);
+        watched = true;
+    }
+    g->staged = NULL;
+    /* Nobody converts the input, so nothing has checked it yet. */
+    if (!watched)
+        g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+}
+
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
     g->train = train;
@@ -332,14 +351,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     if (!train) g->weights_stale = true;
     amp_graph_begin_inspection(g);
     g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
-    struct ampk_tensor from = g->input;
-    /* This batch was rounded to the plan's format before it was copied here, so it is read in that
-     * type. */
-    if (g->staged) {
-        from.data = (void *)g->staged;
-        from.dtype = amp_format_dtype(g->plan->input_format);
-        g->staged = NULL;
-    }
+    make_copies(g, -1, g->plan->input_copy, g->input_copy);
     /* An update that packs the weights has already cleared the words and raised WEIGHTS for this
      * pass; clearing them here would lose a fault. */
     if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
@@ -347,16 +359,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     take_weights(g);
     g->weights_stale = !train; /* an inference raised WEIGHTS words of its own; the next training
                                   pass must raise them again */
-    uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
-    bool watched = false;
-    for (int f = 0; f < AMP_FORMATS; f++) {
-        if (!g->input_copy[f].data) continue;
-        g->backend->convert(g->context, &from, &g->input_copy[f], false, watch);
-        watched = true;
-    }
-    /* Nobody converts the input, so nothing has checked it yet. */
-    if (!watched)
-        g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+    take_input(g, input);
     /* Before the first layer and outside of any recording: the masks depend on `seen`, which a
      * recording would freeze. */
     if (train) amp_dropout_draw(g);
@@ -443,15 +446,26 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
 
 /* ---- passes of one segment ---- */
 
+/* Where the only copy of the input is that changes its place. */
+static const void *input_of(const struct amp_graph *g)
+{
+    enum amp_format f = g->plan->input_format;
+    return f == AMP_FORMATS ? NULL : g->input_copy[f].data;
+}
+
 /* Whether the segment last ran with the present values; stores them. A recording holds these values
- * as constants, so another loss scale, label buffer or warm-up phase needs another recording. */
+ * as constants, so another loss scale, input, label buffer or warm-up phase needs another
+ * recording. */
 static bool same_values(const struct amp_graph *g, struct amp_segment_run *w, bool backward)
 {
     float scale = backward ? g->scale : 0;
+    const void *input = input_of(g);
     bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
-    bool same = w->ran && w->scale == scale && w->truth == g->truth && w->region_warm_up == warm_up;
+    bool same = w->ran && w->scale == scale && w->input == input && w->truth == g->truth &&
+                w->region_warm_up == warm_up;
     w->ran = true;
     w->scale = scale;
+    w->input = input;
     w->truth = g->truth;
     w->region_warm_up = warm_up;
     return same;
@@ -478,7 +492,7 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pas
                 void (*body)(struct amp_graph *, const struct amp_segment *))
 {
     const struct ampk_backend *be = g->backend;
-    struct amp_segment_run *w = &s->runs[pass];
+    struct amp_segment_run *w = &s->runs[pass][g->lane];
     if (g->inspecting || g->see || g->trace) { /* a recording lacks these extra calls */
         body(g, s);
         return;

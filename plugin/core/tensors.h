@@ -22,16 +22,19 @@ enum amp_segment_pass {
     AMP_SEGMENT_PASSES
 };
 
+enum { AMP_LANES = 2 }; /* places for staged images */
+
 struct amp_segment {
     int first, last; /* layers */
     struct amp_segment_run {
         bool ran; /* once without recording, so plans are chosen and memory is there */
         /* Values of the last run, which the recording holds too. */
         float scale;
+        const void *input;
         const float *truth;
         bool region_warm_up;
         struct ampk_recording *recording;
-    } runs[AMP_SEGMENT_PASSES];
+    } runs[AMP_SEGMENT_PASSES][AMP_LANES]; /* passes take lanes in turns: each has its recordings */
 };
 
 struct amp_node {
@@ -75,10 +78,12 @@ struct amp_graph {
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
-    const void *staged; /* the input rounded to the plan's input_format, in NCHW, read in place of
-                           `input`. Set it before amp_graph_begin, which resets it to NULL: none */
-    const float *truth; /* the network's, backend memory; NULL: none */
-    size_t seen;        /* images so far, this pass's too; set before amp_graph_begin */
+    void
+        *staged; /* the input as its readers want it, in the plan's input_format; it stays until the
+                    pass is judged. Set it before amp_graph_begin, which resets it to NULL: none */
+    int lane;    /* where that is, below AMP_LANES */
+    const float *truth;     /* the network's, backend memory; NULL: none */
+    size_t seen;            /* images so far, this pass's too; set before amp_graph_begin */
     struct ampk_draw masks; /* for a backend that draws dropout's masks: the counter of layer i is
                                this one with its second word raised by i. Set with seen */
     struct ampk_tensor input_copy[AMP_FORMATS];
