@@ -40,7 +40,9 @@ void amp_ending_wait(void);
 /* Several processes train together: from now on amp_fail says `who` before its message, on this
  * descriptor. Both must last. */
 void amp_fail_as(const char *who, int descriptor);
-/* Prints "darknet-amp: message" and ends the program with status 1. */
+/* Prints "darknet-amp: message". */
+void amp_tell(const char *message);
+/* The same, and ends the program with status 1. Of several processes another one saves first. */
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
 _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);

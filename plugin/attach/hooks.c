@@ -21,6 +21,7 @@
 #include "save.h"
 #include "seed.h"
 #include "plugin/core/tensors.h"
+#include "plugin/spread/group.h"
 
 #include <math.h>
 
@@ -178,6 +179,7 @@ static void forward(const network *net)
         }
         begin(s, net);
     }
+    amp_group_check(); /* the pass has begun, so all that it moves can be put back */
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
     /* From here on Darknet's own code may use the device again. */
@@ -200,6 +202,7 @@ static void backward(const network *net)
             "backward after an inference forward (net->train=0) has no gradients to work on; train "
             "with train_network, or run this program without mixed_precision=1");
     s->view = *net;
+    amp_group_check();
     amp_step_backward(&s->step, net->index, *net->cost);
 }
 

@@ -351,6 +351,27 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
+void amp_run_save_for_all(struct amp_session *s, const char *why)
+{
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    bool learned = s->log.iterations > 0;
+    amp_ranks_abandon_step(s);
+    amp_gpus_close_logs(s);
+    if (!learned || place_of_state(s, path)) {
+        snprintf(message, sizeof message, "%s; nothing %s", why,
+                 learned ? "was saved: it is not known where to" : "was trained");
+        amp_tell(message);
+        amp_group_saved();
+    }
+    save(s, path, true); /* if it fails, another process tries */
+    snprintf(message, sizeof message,
+             "%s. The state after iteration %zu is saved. To go on from there, give the same "
+             "command with the weights file after the cfg, without -clear: %s %s",
+             why, amp_iterations_in(s->net, *s->net->seen), s->cfg->path, path);
+    amp_tell(message);
+    amp_group_saved();
+}
+
 /* The order matters. `seen` gives back the images of a pass that never began, so that the saved
  * count is right. Then the other GPUs finish their iteration: averaging needs all of them at rest.
  * If nothing was learned, nothing is saved: older files are better than initial weights. */
@@ -361,9 +382,13 @@ _Noreturn void amp_give_up(struct amp_session *failed, const char *why)
     *failed->net->seen -= failed->pass_images;
     fflush(stdout);
     amp_ranks_speak();
+    if (amp_group_rank()) amp_fail(why);
     tell_remedy(failed, why);
     if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
-    if (amp_group_rank()) amp_fail("this process cannot go on, so the run ends");
+    if (amp_group_is_on()) {
+        amp_group_end(true, why);
+        amp_run_save_for_all(s, why);
+    }
     bool learned = s->log.iterations > 0;
     amp_gpus_close_logs(s);
     if (!learned || place_of_state(s, path))

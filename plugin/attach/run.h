@@ -49,6 +49,10 @@ void amp_run_stop(void *user, const char *message);
  * sidecar, and training can go on from it with another batch, subdivisions, random or size. */
 _Noreturn void amp_give_up(struct amp_session *, const char *why);
 
+/* For amp_ranks_join: saves the last finished step for all processes, says why, and ends the
+ * program with status 1. */
+void amp_run_save_for_all(struct amp_session *, const char *why);
+
 /* Gives up if one of the network's arrays is missing. parse_network_cfg and resize_network do not
  * check what calloc and realloc return, so this is called after both. */
 void amp_check_arrays(struct amp_session *);

@@ -342,6 +342,11 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
             (long long)s->skipped);
     print_number(log->json, "seconds", seconds);
     print_number(log->json, "loading_seconds", log->waiting);
+    if (log->exchanges) {
+        print_number(log->json, "wait_seconds", log->for_others);
+        print_number(log->json, "reduce_seconds", log->reducing);
+        fprintf(log->json, ", \"slowest_rank\": %d", log->slowest);
+    }
     print_number(log->json, "grad_norm", numbers->grad_norm);
     if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
     write_layers(log->json, numbers);
@@ -364,6 +369,14 @@ void amp_log_waited(struct amp_log *log, double seconds)
     if (!(log->started > 0)) return; /* the first batch: the clock does not run yet */
     log->waiting += seconds;
     log->waited += seconds;
+}
+
+void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int slowest)
+{
+    log->exchanges = true;
+    log->for_others = waiting;
+    log->reducing = reducing;
+    log->slowest = slowest;
 }
 
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,

@@ -49,7 +49,7 @@ def start(folder, n, *words, program=DARKNET, env={}):
     """n processes; 0: one, without mpirun."""
     command = ["mpirun", "-np", str(n)] if n else []
     if program == STOCK:
-        command += ["env", "LD_PRELOAD=" + PLUGIN]  # not into mpirun itself
+        command += ["env", "LD_PRELOAD=" + env.get("PRELOAD", PLUGIN)]  # not into mpirun itself
     command += [program, "detector", "train", "toy.data", "toy.cfg", *words]
     return subprocess.Popen([str(word) for word in command], cwd=folder, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=dict(os.environ, **OPEN_MPI, **env))
@@ -225,6 +225,10 @@ def check_scale(root):
         [[line[key] for key in ("iteration", "loss_scale", "skipped")] for line in logs[1]]
     assert logs[0][-1]["skipped"] > 5
     assert abs(logs[0][0]["loss"] / logs[1][0]["loss"] - 1) < 1e-3, logs
+    for line in logs[1]:
+        assert line["slowest_rank"] in range(3), line
+        assert 0 <= line["wait_seconds"] + line["reduce_seconds"] <= line["seconds"], line
+    assert "wait_seconds" not in logs[0][0]
 
 
 def check_without_seed(root):
@@ -366,12 +370,16 @@ def check_without_mpi(root):
     assert "started 2 processes, and libdarknet_amp_mpi.so cannot be loaded" in said, said
 
 
-def main():
+def skip_without_mpi():
     module = Path(PLUGIN).parent / "libdarknet_amp_mpi.so"
     if not shutil.which("mpirun") or not module.exists():
         print("SKIPPED several processes: no %s; install openmpi-bin and libopenmpi-dev"
               % ("mpirun" if module.exists() else module.name))
         sys.exit(77)
+
+
+def main():
+    skip_without_mpi()
     with tempfile.TemporaryDirectory() as root:
         root = Path(root)
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
