@@ -45,12 +45,6 @@ void amp_ending_leave(void)
     if (!--depth) --inside;
 }
 
-void amp_ending_step_out(void)
-{
-    if (depth) --inside;
-    depth = 0;
-}
-
 void amp_ending_wait(void)
 {
     ending = true;

@@ -16,9 +16,6 @@
  * a batch or an image. Calls may be nested. A thread that is inside may call exit. */
 void amp_ending_enter(void);
 void amp_ending_leave(void);
-/* Call before a wait for other threads that may never come: this thread then counts as outside,
- * however often it entered. */
-void amp_ending_step_out(void);
 
 /* From the first call on exit and quick_exit wait. What is registered last runs first, so it is
  * called once more when a library has registered its destructors: OpenCV does when it decodes its

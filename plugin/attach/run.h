@@ -14,9 +14,6 @@
  * and the state is saved as CFG_stopped.backup. After the last iteration a signal changes nothing:
  * the final weights are written, and the program ends.
  *
- * Networks that train together (gpus.h) count as one: all finish their iteration, their weights are
- * averaged and saved as the first one's.
- *
  * From the first training pass on SIGXFSZ (a file larger than allowed) is ignored if it would have
  * ended the program. The write fails instead, and the save reports it. */
 #ifndef AMP_RUN_H
@@ -32,15 +29,15 @@ void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
 void amp_run_unwatch(struct amp_session *);
 /* Saves and ends the program if a signal came and no step is half done; else returns. Call it on
- * the training thread; for networks that train together, on the thread that trains all, with the
- * first of them. */
+ * the training thread.
+ */
 void amp_run_obey(struct amp_session *);
 
 /* The signal that asks this process to stop; 0: none. */
 int amp_run_signal(void);
 
 /* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
- * weights. Networks that train together finish their iteration first. user: a session. */
+ * weights. user: a session. */
 void amp_run_stop(void *user, const char *message);
 
 /* Ends the program with status 1 and a message: why (which names the size), what to change, and

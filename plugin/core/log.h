@@ -32,11 +32,12 @@ struct amp_log {
     bool json_is_own; /* the file is a regular one that only the log writes; a new run empties it */
     bool json_failed; /* a write failed during training; the file is not tried again */
     bool said_no_norm;
-    bool clips;          /* clip_grad_norm: the number of clipped steps is told */
-    int64_t clipped;     /* the last one told */
-    int layers_every;    /* iterations from one look at the layers to the next; 0: never */
-    int place, together; /* among the networks that are trained together, and how many; 0: alone */
-    char who[24];        /* begin of its lines if several networks print */
+    bool clips;       /* clip_grad_norm: the number of clipped steps is told */
+    int64_t clipped;  /* the last one told */
+    int layers_every; /* iterations from one look at the layers to the next; 0: never */
+    int place;        /* among the processes that train together: only 0 has the file, and prints
+                         the progress */
+    char who[24];     /* begin of lines about another process */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
     double window_start;
@@ -63,11 +64,6 @@ int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size)
 /* Prints the summary: this run's iterations and counts. A resumed run also has the counts of the
  * runs before; the summary names them separately. */
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
-/* Call for one of several networks that train together, each on a GPU. The first one (place 0) has
- * the file and prints the progress of all; other lines say which GPU they belong to. 0 of 1: the
- * network trains alone. */
-void amp_log_share(struct amp_log *, int place, int together, int gpu);
-
 /* A step begins: the first one starts the clock. */
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */

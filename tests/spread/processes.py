@@ -350,6 +350,28 @@ def check_refused(root):
     assert "started 2 processes of `darknet detector map`: only training is shared out" in done.stderr, done.stderr
 
 
+def check_gpus(root):
+    """-gpus 0,1 starts a process for each, with -map as well; with no mpirun in the PATH it says what to install."""
+    folder, two = make(root / "gpus", FAST), make(root / "two", FAST)
+    command = [DARKNET, "detector", "train", "toy.data", "toy.cfg", "-gpus", "0,1", "-map"]
+    root_only = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " if os.geteuid() == 0 else ""
+    out, said = end(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=dict(os.environ, **OPEN_MPI)))
+    assert "darknet-amp: -gpus 0,1 with mixed_precision=1 is a process for each GPU: %smpirun -np 2 --bind-to none " \
+        "%s detector train toy.data toy.cfg -gpus 0,1 -map\n" % (root_only, DARKNET) in said, said
+    assert said.count("2 processes train this network") == 1 and (folder / "backup" / "toy_best.weights").exists(), said
+    train(two, 2)
+    assert pair(folder) == pair(two)
+    (root / "empty").mkdir()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                          env=dict(os.environ, PATH=str(root / "empty")))
+    assert done.returncode == 1 and "no mpirun in the PATH: install openmpi-bin" in done.stderr, done.stderr
+    # More processes of a host than GPUs named.
+    done = subprocess.run(["mpirun", "-np", "3", *command], cwd=folder, capture_output=True, text=True,
+                          env=dict(os.environ, **OPEN_MPI))
+    assert done.returncode == 1 and "-gpus 0,1 names 2 GPUs, and this is process 3 of its host" in done.stderr
+
+
 def check_without_mpi(root):
     """No launcher: no MPI in the process. A launcher without our module: named."""
     folder = make(root / "none", FAST, iterations=100000)
@@ -386,7 +408,8 @@ def main():
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
             check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_other_state,
             check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
-            check_bad_label, check_failing, check_stopped, check_refused, check_without_mpi])
+            check_bad_label, check_failing, check_stopped, check_refused, check_gpus,
+            check_without_mpi])
         for check in checks:
             began = time.monotonic()
             check(root / check.__name__)
