@@ -322,12 +322,12 @@ static void take_weights(struct amp_graph *g)
 
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
+    /* An inference between training passes loses the WEIGHTS words, so that a training pass after
+     * it must raise them again. */
+    if (train ? !g->train : !g->writers_tell) g->weights_stale = true;
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    /* Before inference, Darknet or the program may have loaded or averaged weights without
-     * notice. */
-    if (!train) g->weights_stale = true;
     amp_graph_begin_inspection(g);
     g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
     struct ampk_tensor from = g->input;
@@ -343,8 +343,6 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* an inference raised WEIGHTS words of its own; the next training
-                                  pass must raise them again */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
