@@ -19,8 +19,8 @@ from training import find_set, read_lines, read_set
 SCORE = .25  # every box of FP32 above this
 LEAST_IOU = .95
 MAP_TOLERANCE = .001
-# Share of the boxes that may lack an equal. BF16 moves scores by up to 0.03, and where two boxes of one object have
-# almost the same score, the other one may suppress it.
+# Share of the boxes that may lack an equal. BF16 moved scores by up to 0.026; of overlapping boxes another one may then
+# be the one that suppresses the rest.
 MAY_MISS = {"fp16": 0, "bf16": .01}
 ITERATIONS = 250
 
