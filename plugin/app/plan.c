@@ -8,7 +8,6 @@
 
 #include "commands.h"
 #include "measuring.h"
-#include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/plan.h"
 #include "plugin/core/text.h"
@@ -43,7 +42,9 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *
     amp_machine_settle_dtype(&options, gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
     struct amp_plan *plan =
-        net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
+        net ? amp_plan_make(net, &options, amp_machine_layers_ours(&options, gpu), NULL, true, err,
+                            err_size)
+            : NULL;
     if (plan && json)
         amp_plan_print_json(plan, net, stdout);
     else if (plan)
