@@ -343,6 +343,8 @@ static void add_totals(struct planner *pl)
         const struct amp_layer_desc *l = &pl->net->layers[i];
         const struct amp_plan_layer *p = &plan->layers[i];
         plan->flop += l->forward_flop;
+        plan->n_recomputed += p->recomputed;
+        if (p->recomputed) plan->flop_again += l->forward_flop;
         if (p->ours && amp_layer_is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
             plan->flop_reduced += l->forward_flop;
         plan->darknet_bytes += darknet_layer_bytes(pl, i);
@@ -364,16 +366,20 @@ static int build(struct planner *pl)
     /* The order matters: fusion asks who contributes first, slices ask what is fused, and buffers
      * need all of it. */
     find_contributions(pl);
+    amp_plan_mark_recomputed(pl);
     amp_plan_fuse_layers(pl);
+    amp_plan_find_runs(pl);
     amp_plan_find_slices(pl);
+    amp_plan_find_again(pl);
     if (amp_plan_buffers(pl)) return -1;
     add_totals(pl);
     return 0;
 }
 
-struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
-                               size_t err_size)
+struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
+                                    const struct amp_options *options, unsigned ours,
+                                    const enum amp_format *demoted, bool train,
+                                    const bool *checkpoint, char *err, size_t err_size)
 {
     if (options->dtype == AMP_DTYPE_AUTO) {
         snprintf(err, err_size, "amp_dtype=auto is not settled");
@@ -388,8 +394,12 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->rules = options->rules;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {
-            .net = net, .options = options, .ours = ours, .demoted = demoted, .plan = plan};
+        struct planner pl = {.net = net,
+                             .checkpoint = checkpoint,
+                             .options = options,
+                             .ours = ours,
+                             .demoted = demoted,
+                             .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);
@@ -440,6 +450,14 @@ static void print_totals(const struct amp_plan *plan, const struct amp_net_desc 
             plan->flop > 0 ? 100 * plan->flop_reduced / plan->flop : 0, plan->flop / 1e9,
             net->batch, (double)plan->darknet_bytes / mb, (double)plan->mixed_bytes / mb,
             (double)plan->mixed_bytes / (double)plan->darknet_bytes);
+    if (plan->n_recomputed || plan->over_budget)
+        fprintf(f,
+                "mixed precision: checkpoint: backward computes %d layers again, %.1f %% of "
+                "forward's arithmetic%s\n",
+                plan->n_recomputed, plan->flop > 0 ? 100 * plan->flop_again / plan->flop : 0,
+                plan->over_budget ? "; no choice of layers fits in what checkpoint=auto allows, "
+                                    "this is the least: lower batch, or raise subdivisions"
+                                  : "");
 }
 
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
@@ -476,15 +494,16 @@ void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc 
             l->outputs);
         fprintf(f,
                 "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
-                "\"reason\": ",
+                "\"recomputed\": %s, \"reason\": ",
                 p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
-                l->forward_flop);
+                l->forward_flop, p->recomputed ? "true" : "false");
         /* Reasons may hold any text, so they are escaped. */
         amp_json_string(f, p->reason);
         fputc('}', f);
     }
     fprintf(f,
-            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"activation_bytes_fp32\": %zu, "
-            "\"activation_bytes_mixed\": %zu}\n",
-            plan->flop, plan->flop_reduced, plan->darknet_bytes, plan->mixed_bytes);
+            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"flop_again\": %.0f, "
+            "\"activation_bytes_fp32\": %zu, \"activation_bytes_mixed\": %zu}\n",
+            plan->flop, plan->flop_reduced, plan->flop_again, plan->darknet_bytes,
+            plan->mixed_bytes);
 }
