@@ -43,6 +43,10 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
+    struct { /* the network's own, while it has the cfg's for an optimizer of ours (attach.c) */
+        bool kept;
+        float b1, b2, eps;
+    } own_betas;
     struct amp_kept *kept; /* NULL: the rules need nothing, or no training has begun (resume.c) */
     bool trained;          /* counted by run.c */
     size_t pass_images;    /* already in `seen`, for a pass that has not begun yet */

@@ -576,7 +576,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     }
     if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
         return -1;
-    if (amp_rules_complete(&options->rules, file, err, err_size)) return -1;
+    if (amp_rules_complete(&options->rules, file, notes, r.notes_size, err, err_size)) return -1;
     return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
                                  err, err_size);
 }
