@@ -114,24 +114,6 @@ static int build(struct bench *b)
     return b->net ? 0 : -1;
 }
 
-static void set_arguments(struct bench *b)
-{
-    const layer head = b->net->layers[b->net->n - 1];
-    list *options = read_data_cfg((char *)b->data);
-    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
-    load_args *a = &b->args;
-    *a = get_base_args(b->net);
-    a->paths = (char **)list_to_array(paths);
-    a->m = paths->size;
-    a->n = b->net->batch;
-    a->coords = head.coords;
-    a->classes = head.classes;
-    a->jitter = head.jitter;
-    a->num_boxes = head.max_boxes;
-    a->type = DETECTION_DATA;
-    b->result.random_size = head.random;
-}
-
 /* ---- a training step ---- */
 
 static void load_batch(const struct bench *b)
@@ -209,7 +191,8 @@ static int measure(struct bench *b)
     char err[2 * PATH_MAX];
     int kept = amp_quiet_begin(), failed = build(b);
     if (!failed) {
-        set_arguments(b);
+        amp_detector_args(b->net, b->data, &b->args);
+        b->result.random_size = b->net->layers[b->net->n - 1].random;
         failed = amp_loading_measure(&b->result, &b->args, stderr, err, sizeof err);
         if (failed) complain(err);
     }

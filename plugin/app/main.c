@@ -35,6 +35,7 @@ static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan, false},
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
+    {{"amp", "lr-find"}, amp_command_lr_find, false},
     {{"amp", "bench-loader"}, amp_command_bench_loader, false},
     {{"amp", "shrink"}, amp_command_shrink, false},
     {{"amp", NULL}, amp_command, false},
@@ -50,6 +51,8 @@ static const char help[] =
     "         mixed precision and FP32 compared on your own images\n"
     "       darknet amp profile CFG [--json]\n"
     "         seconds of every layer in FP32 and in mixed precision\n"
+    "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
+    "         a learning rate that suits a network and its images\n"
     "       darknet amp bench-loader DATA CFG [--json]\n"
     "         how fast your images load, and whether that keeps up with training\n"
     "       darknet amp shrink DATA --side N --out DIR\n"

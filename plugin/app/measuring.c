@@ -205,6 +205,23 @@ network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
     return net;
 }
 
+void amp_detector_args(const network *net, const char *data, load_args *a)
+{
+    const layer head = net->layers[net->n - 1];
+    list *options = read_data_cfg((char *)data);
+    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
+    *a = get_base_args((network *)net);
+    a->paths = (char **)list_to_array(paths);
+    a->m = paths->size;
+    a->n = net->batch;
+    a->coords = head.coords;
+    a->classes = head.classes;
+    a->jitter = head.jitter;
+    a->num_boxes = head.max_boxes;
+    a->threads = 8; /* amp_loader_threads decides */
+    a->type = DETECTION_DATA;
+}
+
 /* Darknet prints with printf, so the descriptor itself is redirected. fflush first: what is in the
  * buffer belongs before. */
 int amp_quiet_begin(void)

@@ -45,6 +45,12 @@ int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *er
 struct network *amp_variant_load(const char *what, const struct amp_cfg_file *,
                                  const struct amp_cfg_key *, int n, const char *weights);
 
+struct load_args;
+
+/* How detector train loads images of the data file's training list for a pass of this network. The
+ * paths are read now. Set d and threads, or more images, before loading. */
+void amp_detector_args(const struct network *, const char *data, struct load_args *);
+
 /* Between these two calls nothing reaches standard output: Darknet's heads print a line in every
  * pass, and the command's result must stand alone. begin returns the argument of end; -1: stdout
  * stays open. */

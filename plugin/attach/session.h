@@ -58,6 +58,7 @@ struct amp_session {
     struct amp_saved *saved;   /* per layer */
     network view;              /* the network as the last hook got it */
     bool observed;             /* a pass of amp_pass runs: nobody is training */
+    bool unkept;               /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;           /* the notes on convolutions have been printed */
     amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;
