@@ -17,6 +17,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
+#include "plugin/core/need.h"
 #include "plugin/core/text.h"
 
 #ifdef GPU
@@ -185,6 +186,12 @@ int amp_mixed_options_read(struct amp_cfg_file *cfg, struct amp_options *options
         return -1;
     amp_notes_print(notes, stderr);
     return 0;
+}
+
+int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
+                            const struct amp_options *options, char *err, size_t err_size)
+{
+    return amp_need_settle(net, cfg, options, amp_backend_here(), err, err_size);
 }
 
 /* ---- networks ---- */

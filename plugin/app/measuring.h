@@ -3,6 +3,7 @@
 #ifndef AMP_MEASURING_H
 #define AMP_MEASURING_H
 
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 
 struct network; /* Darknet's */
@@ -37,6 +38,11 @@ void amp_machine_settle_dtype(struct amp_options *, int gpu);
  * training would print, too. options->mixed_precision says what the cfg has. The cfg is left as it
  * was. 0, or -1 with text in err. */
 int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *err, size_t err_size);
+
+/* For subdivisions=auto: sets the net's batch and subdivisions as training would, and says so. The
+ * options' dtype is settled. 0, or -1 with text in err. */
+int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,
+                            const struct amp_options *, char *err, size_t err_size);
 
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 

@@ -436,6 +436,13 @@ int amp_command_profile(int argc, char **argv)
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_mixed_options_read(cfg, &options, err, sizeof err))
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    if (net) {
+        amp_machine_settle_dtype(&options, r.gpu);
+        if (amp_machine_settle_pass(net, cfg, &options, err, sizeof err)) {
+            amp_net_desc_free(net);
+            net = NULL;
+        }
+    }
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
     p.net = net;

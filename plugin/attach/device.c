@@ -70,6 +70,11 @@ const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
     return amp_darknet_on_device() ? on_device(cfg, options) : on_host(cfg, options);
 }
 
+const struct ampk_backend *amp_backend_here(void)
+{
+    return amp_darknet_on_device() ? cuda : &ampk_cpu;
+}
+
 int amp_multiplies_bf16(void)
 {
     return ampk_cpu.multiplies_bf16();

@@ -90,6 +90,12 @@ typedef void amp_load_function(enum amp_load_part done, void *user);
 AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
                            void *user);
 
+struct ampk_backend;
+
+/* The backend (kernels/kernels.h) that computes where Darknet computes now, by its gpu_index. It is
+ * for asking what things take, not for computing. */
+AMP_API const struct ampk_backend *amp_backend_here(void);
+
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);
 

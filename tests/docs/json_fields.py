@@ -16,7 +16,7 @@ import toyset
 
 # Of each section the command, and the statuses with which it has a result.
 COMMANDS = {
-    "amp plan": (["amp", "plan", "toy.cfg", "--json"], (0,)),
+    "amp plan": (["amp", "plan", "toy.cfg", "--memory", "1", "--json"], (0,)),
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
     "amp profile": (["amp", "profile", "toy.cfg", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
