@@ -49,7 +49,7 @@ static const char help[] =
     "         what runs in which precision, and why; which batch fits into memory\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
-    "       darknet amp profile CFG [--json]\n"
+    "       darknet amp profile CFG [DATA] [--json]\n"
     "         seconds of every layer in FP32 and in mixed precision\n"
     "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
     "         a learning rate that suits a network and its images\n"

@@ -386,6 +386,7 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->dtype = amp_dtype_word(options->dtype);
         plan->dtype_reason = options->dtype_reason;
         plan->rules = options->rules;
+        plan->level = options->level;
         plan->island = island_of(options);
         plan->train = train;
         struct planner pl = {

@@ -104,6 +104,7 @@ struct amp_plan {
     struct amp_buffer *buffers;
     size_t arena_bytes;
     struct amp_rules rules;    /* of the update */
+    enum amp_level level;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
     size_t darknet_bytes,
         mixed_bytes; /* predicted activation memory of one pass: of stock FP32, and of this plan */

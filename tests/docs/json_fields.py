@@ -18,7 +18,7 @@ import toyset
 COMMANDS = {
     "amp plan": (["amp", "plan", "toy.cfg", "--memory", "1", "--json"], (0,)),
     "amp check": (["amp", "check", "toy.data", "toy.cfg", "--json"], (0, 2)),
-    "amp profile": (["amp", "profile", "toy.cfg", "--json"], (0,)),
+    "amp profile": (["amp", "profile", "toy.cfg", "toy.data", "--json"], (0,)),
     "amp lr-find": (["amp", "lr-find", "toy.data", "toy.cfg", "--json"], (0,)),
     "amp bench-loader": (["amp", "bench-loader", "toy.data", "toy.cfg", "--json"], (0,)),
     "detector map": (["detector", "map", "toy.data", "toy.cfg", "backup/toy_final.weights", "--json", "map.json",
