@@ -265,6 +265,19 @@ FORWARD(bias_act_backward,
          uint32_t *db_amax),
         (ctx, out, activation, d, dy, dbias, dy_amax, db_amax))
 
+FORWARD(yolo_forward,
+        (struct ampk_context * ctx, const struct ampk_yolo_head *o, const struct ampk_tensor *x,
+         const struct ampk_tensor *out, uint32_t *amax),
+        (ctx, o, x, out, amax))
+FORWARD(yolo_loss,
+        (struct ampk_context * ctx, const struct ampk_yolo_head *o, const struct ampk_tensor *out,
+         const float *truth, float *delta, struct ampk_loss_sums *sums, uint32_t *delta_amax),
+        (ctx, o, out, truth, delta, sums, delta_amax))
+FORWARD(loss_backward,
+        (struct ampk_context * ctx, const float *delta, size_t n, float scale, float *dx,
+         bool accumulate, uint32_t *amax),
+        (ctx, delta, n, scale, dx, accumulate, amax))
+
 #define FORWARDED(operation)     .operation = operation,
 #define COMPUTED_ONCE(operation) .operation = ampk_cpu_##operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",

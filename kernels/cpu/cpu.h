@@ -24,7 +24,8 @@
     X(upsample) X(shortcut_forward) X(shortcut_backward) X(reorg) X(flatten)                       \
     X(dropout) X(dropout_draw) X(activation_forward) X(activation_backward)                        \
     X(amax) X(scale) X(accumulate) X(copy_many) X(inspect) X(sum_squares)                          \
-    X(update) X(trust_ratios) X(average_many)
+    X(update) X(trust_ratios) X(average_many)                                                      \
+    X(yolo_forward) X(yolo_loss) X(loss_backward)
 /* Those of conv.c and conv_weights.c, which are compiled once. */
 #define AMPK_CPU_CONV(X)                                                                           \
     X(conv_create) X(conv_destroy) X(conv_bytes) X(conv_set_weights) X(conv_forward)               \

@@ -74,6 +74,32 @@ void AMPK_CPU(accumulate)(struct ampk_context *ctx, const float *g, size_t n, fl
     }
 }
 
+AMPK_INLINE uint32_t loss_piece(const float *delta, size_t n, float scale, float *dx,
+                                bool accumulate)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec v = load(delta, i, n) * ampk_vec_set(scale);
+        if (accumulate) v = load(dx, i, n) + v;
+        ampk_vec_store_amax(dx, i, AMPK_FP32, n - i, v, &largest);
+    }
+    return ampk_vec_amax_get(largest);
+}
+
+void AMPK_CPU(loss_backward)(struct ampk_context *ctx, const float *delta, size_t n, float scale,
+                             float *dx, bool accumulate, uint32_t *amax)
+{
+    size_t pieces = ampk_pieces(n);
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (pieces > 1)
+    for (size_t p = 0; p < pieces; p++) {
+        size_t first = p * AMPK_PIECE;
+        uint32_t m = loss_piece(delta + first, ampk_piece(n, first), scale, dx + first, accumulate);
+        if (m > largest) largest = m;
+    }
+    ampk_amax_raise(amax, largest);
+}
+
 /* ---- copies ---- */
 
 void AMPK_CPU(copy_many)(struct ampk_context *ctx, const struct ampk_span *spans, int count)

@@ -122,6 +122,7 @@ AMPK_INLINE void ampk_store(void *base, size_t i, enum ampk_dtype t, float v)
  *     ampk_vec_if_greater      a > b ? x : y, likewise
  *     ampk_vec_if_equal        a == b ? x : y, likewise
  *     ampk_vec_sqrt
+ *     ampk_vec_times_power     x * 2^n, n a whole number; x, 2^n and the product are normal numbers
  *     ampk_vec_round_tf32
  *     ampk_vec_load, _store    from and to memory of a type
  *     ampk_vec_round           what a load would give after a store

@@ -33,6 +33,11 @@ AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
 {
     return _mm256_sqrt_ps(v);
 }
+AMPK_INLINE ampk_vec ampk_vec_times_power(ampk_vec x, ampk_vec n)
+{
+    __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return x * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+}
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
     __m256i b = _mm256_castps_si256(v);

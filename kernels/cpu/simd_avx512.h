@@ -32,6 +32,10 @@ AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
 {
     return _mm512_sqrt_ps(v);
 }
+AMPK_INLINE ampk_vec ampk_vec_times_power(ampk_vec x, ampk_vec n)
+{
+    return _mm512_scalef_ps(x, n);
+}
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
     __m512i b = _mm512_castps_si512(v);

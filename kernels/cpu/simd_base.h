@@ -31,6 +31,10 @@ AMPK_INLINE ampk_vec ampk_vec_sqrt(ampk_vec v)
 {
     return __builtin_sqrtf(v);
 }
+AMPK_INLINE ampk_vec ampk_vec_times_power(ampk_vec x, ampk_vec n)
+{
+    return x * ampk_from_bits((uint32_t)((int)n + 127) << 23);
+}
 AMPK_INLINE ampk_vec ampk_vec_round_tf32(ampk_vec v)
 {
     return ampk_round_tf32(v);

@@ -102,7 +102,7 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
 static int allocate_loss(struct amp_graph *g, int i)
 {
     if (!g->plan->layers[i].loss || !g->plan->train) return 0;
-    g->device_losses |= g->plan->layers[i].ours;
+    g->own_losses |= g->plan->layers[i].ours;
     size_t bytes = (size_t)g->net->batch * (size_t)g->net->layers[i].outputs * sizeof(float);
     g->nodes[i].loss = g->backend->alloc(g->context, bytes);
     return g->nodes[i].loss ? 0 : -1;
@@ -398,14 +398,8 @@ void amp_graph_begin_backward(struct amp_graph *g, float scale)
             be->fill_zero(g->context, &node->watch[AMP_WATCH_DELTA],
                           (AMP_WATCHES - AMP_WATCH_DELTA) * sizeof(uint32_t));
         if (!node->loss || node->plan->ours) continue;
-        size_t n = output_count(g, i);
-        /* Some backends have one operation for this; the others do it in two. */
-        if (be->loss_backward) {
-            be->loss_backward(g->context, node->loss, n, scale, node->delta.data, false, NULL);
-        } else {
-            be->fill_zero(g->context, node->delta.data, n * sizeof(float));
-            be->accumulate(g->context, node->loss, n, scale, node->delta.data);
-        }
+        be->loss_backward(g->context, node->loss, output_count(g, i), scale, node->delta.data,
+                          false, NULL);
     }
     g->backward_began = true;
 }

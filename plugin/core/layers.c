@@ -39,11 +39,10 @@ static bool has_operation(const struct ampk_backend *b, size_t operation)
     return b && memcmp((const char *)b + operation, none, sizeof none) != 0;
 }
 
-/* A type with an operation of its own is a loss, or the softmax before one; all of these also need
- * loss_backward. */
+/* A type with an operation of its own is a loss, or the softmax before one. */
 static bool runs_on(const struct row *row, const struct ampk_backend *b)
 {
-    return !row->needs || (has_operation(b, row->needs) && b->loss_backward);
+    return !row->needs || has_operation(b, row->needs);
 }
 
 /* AMP_BLANK is the last type, so one word has a bit for each. */

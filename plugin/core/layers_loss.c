@@ -1,4 +1,5 @@
-/* Executors of losses and softmax on the device: cost, logistic, region, softmax, yolo.
+/* Executors of losses and softmax where the backend has them: cost, logistic, region, softmax,
+ * yolo.
  *
  * Input and output are FP32 NCHW: exponentials and box sizes need the range and precision of FP32.
  * A loss writes its unscaled delta to node->loss; backward applies the loss scale on the way to the

@@ -14,7 +14,7 @@
 /* ---- what each layer is ---- */
 
 /* Types that have an executor on some backends only: losses, and the softmax before one. */
-static bool may_be_on_device(const struct amp_layer_desc *l)
+static bool is_loss_or_softmax(const struct amp_layer_desc *l)
 {
     return amp_layer_is_loss(l) || l->type == AMP_SOFTMAX;
 }
@@ -32,13 +32,13 @@ static bool has_executor(const struct planner *pl, int i)
     bool convolves = l->type == AMP_CONVOLUTIONAL;
     /* Binary and xnor weights, and smooth, change what a convolution computes; our convolution has
      * no such modes. */
-    bool only_darknet = may_be_on_device(l) || (convolves && (l->binary || l->xnor || l->smooth));
+    bool only_darknet = is_loss_or_softmax(l) || (convolves && (l->binary || l->xnor || l->smooth));
     return has_row(pl, i) && !only_darknet;
 }
 
 /* Why Darknet runs a loss (or softmax) although the backend has it; NULL: no reason. onlyforward=1
  * is one, since Darknet's CPU and GPU builds treat it differently. */
-static const char *why_not_on_device(const struct planner *pl, int i)
+static const char *why_left_to_darknet(const struct planner *pl, int i)
 {
     const struct amp_layer_desc *l = &pl->net->layers[i];
     if (l->override == 0) return "mixed_precision=0 in its section";
@@ -50,13 +50,13 @@ static const char *why_not_on_device(const struct planner *pl, int i)
 
 static bool backend_has(const struct planner *pl, int i)
 {
-    return has_row(pl, i) && may_be_on_device(&pl->net->layers[i]);
+    return has_row(pl, i) && is_loss_or_softmax(&pl->net->layers[i]);
 }
 
 /* Whether the backend computes this loss (or softmax). */
-static bool is_on_device(const struct planner *pl, int i)
+static bool is_loss_of_ours(const struct planner *pl, int i)
 {
-    return backend_has(pl, i) && !why_not_on_device(pl, i);
+    return backend_has(pl, i) && !why_left_to_darknet(pl, i);
 }
 
 /* tf32 and fp32 both store FP32: they differ in arithmetic only (compute_of). */
@@ -177,13 +177,13 @@ static int choose_layer(struct planner *pl, int i)
     if (!p->sources || !p->source_first || !p->source_wanted) return -1;
     for (int k = 0; k < l->n_sources; k++)
         p->sources[k] = resolve_source(pl->net, i, l->sources[k]);
-    p->ours = has_executor(pl, i) || is_on_device(pl, i);
+    p->ours = has_executor(pl, i) || is_loss_of_ours(pl, i);
     p->loss = amp_layer_is_loss(l);
     /* The report also says that mixed_precision= in the section has no effect, if so. */
     if (!p->ours) {
         choose_darknet(pl->plan, l, p);
         if (backend_has(pl, i))
-            amp_plan_add_reason(p, "; not on the device: %s", why_not_on_device(pl, i));
+            amp_plan_add_reason(p, "; by Darknet's own code: %s", why_left_to_darknet(pl, i));
         else if (l->override == 0)
             amp_plan_add_reason(p,
                                 "; mixed_precision=0 changes nothing%s: Darknet's code runs it "
@@ -192,10 +192,10 @@ static int choose_layer(struct planner *pl, int i)
         return 0;
     }
     /* Losses compute in FP32 and read and write FP32 NCHW. */
-    if (is_on_device(pl, i)) {
+    if (is_loss_of_ours(pl, i)) {
         p->in = p->out = AMP_FORMAT_BORDER;
         p->compute = AMPK_COMPUTE_FP32;
-        explain(p, p->loss ? "FP32: loss, on the device" : "FP32: softmax, on the device");
+        explain(p, p->loss ? "FP32: loss" : "FP32: softmax");
         return 0;
     }
     p->in = p->out = choose_storage(pl, i);

@@ -74,8 +74,6 @@ static bool has_boxes(const struct amp_net_desc *net)
 static int first_bad(const float *x, int images, size_t per_image, float most, float *value)
 {
     size_t n = (size_t)images * per_image;
-    /* The common case takes one fast scan; the slow loop below only names the culprit. */
-    if (isinf(most) && amp_all_finite(x, n)) return -1;
     for (size_t k = 0; k < n; k++) {
         *value = x[k];
         if (!amp_all_finite(&x[k], 1) || *value >= most) return (int)(k / per_image);
@@ -89,6 +87,17 @@ static int first_bad_truth(const struct amp_step *s, float *value)
     float most = has_boxes(s->graph->net) ? NO_BOX : INFINITY;
     if (!b->host_truth) return -1;
     return first_bad(b->host_truth, s->graph->net->batch, b->truths, most, value);
+}
+
+/* Whether no image that the host holds has a value that is not finite. By all threads: one would
+ * take as long for this as for a layer. */
+static bool is_input_finite(const struct amp_step *s)
+{
+    const struct amp_graph *g = s->graph;
+    uint32_t largest = 0;
+    g->backend->amax(g->context, s->batch.host_input,
+                     (size_t)g->net->batch * (size_t)g->net->inputs, &largest);
+    return largest < AMPK_INF_BITS;
 }
 
 static int first_bad_input(const struct amp_step *s, float *value)
@@ -160,7 +169,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     /* In device memory the INPUT watch word checks the images, and give_up_forward names the image
      * afterwards. Labels are always checked here: Darknet's losses run on them before any word is
      * read. */
-    int image = on_host && !s->bad_truth ? first_bad_input(s, &value) : -1;
+    int image = on_host && !s->bad_truth && !is_input_finite(s) ? first_bad_input(s, &value) : -1;
     if (image >= 0) refuse_input(s, AMP_WATCH_INPUT, image, value);
 }
 
@@ -281,7 +290,7 @@ static void end_pass(struct amp_step *s)
         amp_graph_read_losses(s->graph);
     else
         judge_pass(s);
-    if (s->graph->device_losses) {
+    if (s->graph->own_losses) {
         amp_loss_lines_print(s->graph, stdout);
         if (s->take_losses) s->pass_loss = s->take_losses(s->user);
     }

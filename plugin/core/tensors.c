@@ -170,29 +170,28 @@ static void judge_by_sums(const struct amp_graph *g, uint32_t (*watch)[AMP_WATCH
     }
 }
 
-/* Reads the words, and the losses on the device with them: each transfer waits for the device, so
+/* Reads the words, and our losses with them: each transfer waits for the device, so
  * there is only one. NULL: out of memory. */
 static uint32_t (*read_watch(struct amp_graph *g))[AMP_WATCHES]
 {
     uint32_t(*host)[AMP_WATCHES] = malloc(amp_graph_watch_bytes(g));
     size_t watch = (size_t)g->n * sizeof *host;
     if (!host) return NULL;
-    g->backend->read(g->context, host, g->watch,
-                     g->device_losses ? amp_graph_watch_bytes(g) : watch);
-    if (g->device_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
+    g->backend->read(g->context, host, g->watch, g->own_losses ? amp_graph_watch_bytes(g) : watch);
+    if (g->own_losses) memcpy(g->losses, host + g->n, (size_t)g->n * sizeof *g->losses);
     if (g->backend->watching_costs) judge_by_sums(g, host);
     return host;
 }
 
 void amp_graph_read_losses(struct amp_graph *g)
 {
-    if (g->device_losses) free(read_watch(g));
+    if (g->own_losses) free(read_watch(g));
 }
 
 const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *g, int layer)
 {
     const struct amp_plan_layer *p = &g->plan->layers[layer];
-    return g->device_losses && p->loss && p->ours ? &g->losses[layer] : NULL;
+    return g->own_losses && p->loss && p->ours ? &g->losses[layer] : NULL;
 }
 
 struct amp_fault amp_graph_fault(struct amp_graph *g, bool backward)

@@ -112,8 +112,8 @@ struct amp_graph {
     struct ampk_weight_gradient *of_step; /* used when the pass is accepted: adds to sum, if any */
     char *arena;
     uint32_t (*watch)[AMP_WATCHES]; /* backend memory, n x AMP_WATCHES */
-    bool device_losses; /* some loss runs on the device; its sums lie beside watch and are read with
-                           it: */
+    bool own_losses; /* some loss is ours; its sums lie beside watch and are read with
+                        it: */
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* host copy, as of the last read */
     uint16_t *fp16;                   /* which tensors are stored as FP16 (guard.h) */

@@ -12,7 +12,7 @@ static struct amp_cfg_file *cfg;
 static struct amp_net_desc *net;
 static struct amp_plan *plan;
 static struct amp_options options;
-static unsigned device_losses;
+static unsigned own_losses;
 
 static void forget(void)
 {
@@ -28,7 +28,7 @@ static void plan_cfg(const enum amp_format *demoted, bool train)
     REQUIRE(cfg && !test_failures);
     amp_options_settle_dtype(&options, false, false);
     net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
-    plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | device_losses, demoted, train,
+    plan = net ? amp_plan_make(net, &options, amp_layers_ours(NULL) | own_losses, demoted, train,
                                err, sizeof err)
                : NULL;
     if (!plan) TEST_FAIL("%s", err);
@@ -660,12 +660,12 @@ AMP_TEST(a_loss_adds_to_what_is_in_its_delta)
 }
 
 /* With a backend that computes losses. */
-AMP_TEST(losses_on_the_device)
+AMP_TEST(losses_of_the_backend)
 {
-    device_losses = 1u << AMP_YOLO | 1u << AMP_SOFTMAX | 1u << AMP_COST;
+    own_losses = 1u << AMP_YOLO | 1u << AMP_SOFTMAX | 1u << AMP_COST;
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\n");
     CHECK(plan->layers[1].ours && plan->layers[1].loss);
-    CHECK_STR(plan->layers[1].reason, "FP32: loss, on the device");
+    CHECK_STR(plan->layers[1].reason, "FP32: loss");
     CHECK_INT(plan->layers[1].in, AMP_FORMAT_BORDER);
     CHECK_INT(plan->layers[1].buffer[AMP_BUFFER_DELTA], -1);
     CHECK_INT(plan->layers[0].out, AMP_FORMAT_BORDER);
@@ -678,23 +678,24 @@ AMP_TEST(losses_on_the_device)
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nonlyforward=1\n");
     CHECK(!plan->layers[1].ours);
     CHECK_STR(plan->layers[1].reason,
-              "loss: stays FP32, its delta carries the loss scale; not on the "
-              "device: onlyforward=1 in its section");
+              "loss: stays FP32, its delta carries the loss scale; by Darknet's "
+              "own code: onlyforward=1 in its section");
     forget();
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
     CHECK(!plan->layers[1].ours && plan->layers[1].loss);
-    CHECK(strstr(plan->layers[1].reason, "not on the device: mixed_precision=0") != NULL);
+    CHECK(strstr(plan->layers[1].reason, "by Darknet's own code: mixed_precision=0") != NULL);
     forget();
     plan_layers("", "[conv]\nfilters=7\ntruth=1\n[yolo]\nclasses=2\n");
     CHECK(!plan->layers[1].ours);
-    CHECK(strstr(plan->layers[1].reason, "not on the device: its truth is the output of a layer "
-                                         "with truth=1") != NULL);
+    CHECK(strstr(plan->layers[1].reason,
+                 "by Darknet's own code: its truth is the output of a layer "
+                 "with truth=1") != NULL);
     forget();
     plan_layers("", "[conv]\nfilters=7\n[region]\nclasses=2\n");
     CHECK(!plan->layers[1].ours);
-    CHECK(strstr(plan->layers[1].reason, "device") == NULL);
+    CHECK(strstr(plan->layers[1].reason, "own code") == NULL);
     forget();
-    device_losses = 0;
+    own_losses = 0;
     plan_layers("", "[conv]\nfilters=7\n[yolo]\nclasses=2\nmixed_precision=0\n");
     CHECK_STR(plan->layers[1].reason,
               "loss: stays FP32, its delta carries the loss scale; mixed_precision=0 changes "
@@ -966,7 +967,7 @@ static int loss_behind(const char *keys, const char *layers, int i)
 AMP_TEST(losses_whose_delta_a_convolution_reads_itself)
 {
     CHECK_INT(loss_behind("", LEAKY END, 1), -1); /* Darknet's own loss */
-    device_losses = 1u << AMP_YOLO | 1u << AMP_COST;
+    own_losses = 1u << AMP_YOLO | 1u << AMP_COST;
     CHECK_INT(loss_behind("", LEAKY END, 1), 2);
     CHECK_INT(loss_behind("amp_dtype=fp32", LEAKY END, 1), 2);
     CHECK_INT(loss_behind("", LEAKY PLAIN END, 1), -1);        /* another layer behind it */
@@ -982,7 +983,7 @@ AMP_TEST(losses_whose_delta_a_convolution_reads_itself)
     }
     CHECK_INT(count, 3);
     forget();
-    device_losses = 0;
+    own_losses = 0;
 }
 
 AMP_TEST(yolov3_spp_pyramid)

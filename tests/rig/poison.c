@@ -415,17 +415,21 @@ static void loss_backward(struct ampk_context *c, const float *delta, size_t n, 
     strike_floats(dx, n, amax);
 }
 
+/* Only what the backend has: Darknet's code computes the other losses. */
 static void poison_losses(void)
 {
-    poisoned.yolo_forward = yolo_forward;
-    poisoned.yolo_loss = yolo_loss;
-    poisoned.region_forward = region_forward;
-    poisoned.region_loss = region_loss;
-    poisoned.softmax_forward = softmax_forward;
-    poisoned.softmax_loss = softmax_loss;
-    poisoned.logistic_loss = logistic_loss;
-    poisoned.cost_loss = cost_loss;
-    poisoned.loss_backward = loss_backward;
+#define POISON(operation)                                                                          \
+    if (real->operation) poisoned.operation = operation;
+    POISON(yolo_forward)
+    POISON(yolo_loss)
+    POISON(region_forward)
+    POISON(region_loss)
+    POISON(softmax_forward)
+    POISON(softmax_loss)
+    POISON(logistic_loss)
+    POISON(cost_loss)
+    POISON(loss_backward)
+#undef POISON
 }
 
 const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
@@ -459,6 +463,6 @@ const struct ampk_backend *poison_backend(const struct ampk_backend *backend)
     poisoned.activation_forward = activation_forward;
     poisoned.activation_backward = activation_backward;
     poisoned.amax = flat_amax;
-    if (real->loss_backward) poison_losses();
+    poison_losses();
     return &poisoned;
 }

@@ -38,8 +38,11 @@ def check_layers(layers):
             assert layer["out_max"] is None, layer
         else:
             assert 0 < layer["out_max"] < 65504, layer
-        assert 0 < layer["delta_max"], layer
-        assert 0 <= layer["delta_zero"] < 1, layer
+        if yolo:  # its delta goes straight to the convolution before it
+            assert layer["delta_max"] is None and layer["delta_zero"] is None, layer
+        else:
+            assert 0 < layer["delta_max"], layer
+            assert 0 <= layer["delta_zero"] < 1, layer
 
 
 def main():

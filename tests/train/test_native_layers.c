@@ -399,7 +399,7 @@ static void check(const struct subject *t)
          ONCE},
         {"skipped step", "loss_scale=1024\n", ONE_BAD},
     };
-    struct record start, stock, fp32, other;
+    struct record start, stock, fp32, unscaled, other;
     struct passes p;
     char keys[300];
     gpu_index = -1; /* in a GPU build */
@@ -414,10 +414,15 @@ static void check(const struct subject *t)
 
     train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start, ONCE, &fp32);
     check_near("FP32", &fp32, &stock, &start, FP32_SHARE);
+    forget(&fp32);
+    /* mixed_precision=0 in its section: Darknet's code also runs a loss that could be ours. */
+    train(parse(t, "mixed_precision=1\namp_dtype=fp32\n", "mixed_precision=0\n"), &p, &start, ONCE,
+          &unscaled);
+    check_near("Darknet's layers in FP32", &unscaled, &stock, &start, FP32_SHARE);
     for (size_t i = 0; i < sizeof scaled / sizeof *scaled; i++) {
         snprintf(keys, sizeof keys, "mixed_precision=1\namp_dtype=fp16\n%s", scaled[i].keys);
         train(parse(t, keys, "mixed_precision=0\n"), &p, &start, scaled[i].steps, &other);
-        check_same(scaled[i].name, &other, &fp32);
+        check_same(scaled[i].name, &other, &unscaled);
         forget(&other);
     }
     /* Those two go by signs, which rounding may turn. */
@@ -429,7 +434,7 @@ static void check(const struct subject *t)
     }
     forget(&start);
     forget(&stock);
-    forget(&fp32);
+    forget(&unscaled);
     free_passes(&p);
     scratch_empty();
 }

@@ -1,0 +1,361 @@
+/* The yolo head: its activations and its loss, by the rules of Darknet's forward_yolo_layer.
+ *
+ * First every box is judged by all truths, as many cells at once as a vector has lanes. Then the
+ * truths of an image are drawn one after the other, since a later one overwrites what an earlier
+ * one left in the same box. Threads share the images and, where truths do not meet, their boxes. */
+#include "arithmetic.h"
+
+struct head {
+    const struct ampk_yolo_head *o;
+    const float *out, *truth;
+    float *delta;
+    size_t images, w, h, area;
+};
+
+enum { OBJECT = 4, CLASSES = 5 }; /* entries of a box; 0 to 3: x, y, w, h */
+
+static struct head open_head(const struct ampk_yolo_head *o, const struct ampk_tensor *out)
+{
+    return (struct head){.o = o,
+                         .out = out->data,
+                         .images = (size_t)out->n,
+                         .w = (size_t)out->w,
+                         .h = (size_t)out->h,
+                         .area = (size_t)out->w * out->h};
+}
+
+/* Index of entry 0 of a box in cell 0; entry k of cell c is k * area + c further. */
+static size_t first_of(const struct head *h, size_t image, size_t box)
+{
+    return (image * h->o->boxes + box) * (size_t)(CLASSES + h->o->classes) * h->area;
+}
+
+static int anchor_of(const struct head *h, size_t box)
+{
+    return h->o->mask ? h->o->mask[box] : (int)box;
+}
+
+/* ---- activations ---- */
+
+/* exp(x) with a relative error below 2e-7, where it is a normal number: x = n*ln(2) + r, and a
+ * polynomial of r (the first terms of its series, for |r| <= ln(2)/2). */
+AMPK_INLINE ampk_vec exponential(ampk_vec x)
+{
+    const ampk_vec most = ampk_vec_set(88), least = ampk_vec_set(-87);
+    x = ampk_vec_if_greater(x, most, most, ampk_vec_if_greater(least, x, least, x));
+    /* Adding 1.5 * 2^23 rounds to a whole number. */
+    const ampk_vec whole = ampk_vec_set(12582912.f);
+    ampk_vec n = ampk_vec_fma(x, ampk_vec_set(1.44269504f), whole) - whole;
+    ampk_vec r = ampk_vec_fma(n, ampk_vec_set(-0.693359375f), x);
+    r = ampk_vec_fma(n, ampk_vec_set(2.12194440e-4f), r);
+    static const float series[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 1.f / 2, 1, 1};
+    ampk_vec sum = ampk_vec_set(1.f / 5040);
+    for (size_t k = 0; k < sizeof series / sizeof *series; k++)
+        sum = ampk_vec_fma(sum, r, ampk_vec_set(series[k]));
+    return ampk_vec_times_power(sum, n);
+}
+
+static uint32_t activate_plane(const float *x, size_t n, bool logistic, float *out)
+{
+    ampk_vec_amax largest = ampk_vec_amax_zero();
+    const ampk_vec one = ampk_vec_set(1), zero = ampk_vec_set(0);
+    for (size_t i = 0; i < n; i += AMPK_LANES) {
+        ampk_vec v = ampk_vec_load(x, i, AMPK_FP32, n - i);
+        if (logistic) v = one / (one + exponential(zero - v));
+        ampk_vec_store_amax(out, i, AMPK_FP32, n - i, v, &largest);
+    }
+    return ampk_vec_amax_get(largest);
+}
+
+/* w and h (entries 2 and 3) have no logistic: they are exponents. */
+void AMPK_CPU(yolo_forward)(struct ampk_context *ctx, const struct ampk_yolo_head *o,
+                            const struct ampk_tensor *x, const struct ampk_tensor *out,
+                            uint32_t *amax)
+{
+    size_t area = (size_t)x->h * x->w, planes = (size_t)x->n * x->c, entries = CLASSES + o->classes;
+    const float *from = x->data;
+    float *to = out->data;
+    uint32_t largest = 0;
+#pragma omp parallel for num_threads(ctx->threads) reduction(max : largest) if (planes > 1)
+    for (size_t plane = 0; plane < planes; plane++) {
+        size_t entry = plane % entries, first = plane * area;
+        uint32_t m = activate_plane(from + first, area, entry != 2 && entry != 3, to + first);
+        if (m > largest) largest = m;
+    }
+    ampk_amax_raise(amax, largest);
+}
+
+/* ---- boxes ---- */
+
+/* Centre and sides, as fractions of the image. */
+struct box {
+    float x, y, w, h;
+};
+
+static float overlap(float x1, float w1, float x2, float w2)
+{
+    return fminf(x1 + w1 / 2, x2 + w2 / 2) - fmaxf(x1 - w1 / 2, x2 - w2 / 2);
+}
+
+/* Intersection over union. */
+static float iou_of(struct box a, struct box b)
+{
+    float w = overlap(a.x, a.w, b.x, b.w), h = overlap(a.y, a.h, b.y, b.h);
+    float both = w < 0 || h < 0 ? 0 : w * h;
+    return both / (a.w * a.h + b.w * b.h - both);
+}
+
+/* The same for a vector of boxes and one other. */
+struct boxes {
+    ampk_vec left, right, top, bottom, size;
+};
+
+AMPK_INLINE ampk_vec smaller(ampk_vec a, ampk_vec b)
+{
+    return ampk_vec_if_greater(a, b, b, a);
+}
+
+AMPK_INLINE ampk_vec larger(ampk_vec a, ampk_vec b)
+{
+    return ampk_vec_if_greater(a, b, a, b);
+}
+
+AMPK_INLINE ampk_vec ious_of(const struct boxes *a, struct box b)
+{
+    const ampk_vec zero = ampk_vec_set(0);
+    ampk_vec w = smaller(a->right, ampk_vec_set(b.x + b.w / 2)) -
+                 larger(a->left, ampk_vec_set(b.x - b.w / 2));
+    ampk_vec h = smaller(a->bottom, ampk_vec_set(b.y + b.h / 2)) -
+                 larger(a->top, ampk_vec_set(b.y - b.h / 2));
+    ampk_vec both = larger(w, zero) * larger(h, zero);
+    return both / (a->size + ampk_vec_set(b.w * b.h) - both);
+}
+
+/* The boxes of cells i.. of row j, from their outputs at x; `left` cells are there. */
+AMPK_INLINE struct boxes boxes_at(const struct head *h, const float *x, int anchor, size_t i,
+                                  size_t j, size_t left)
+{
+    static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const float *size = h->o->anchor_sizes + 2 * anchor;
+    const ampk_vec half = ampk_vec_set(.5f);
+    ampk_vec v[4];
+    for (int k = 0; k < 4; k++)
+        v[k] = ampk_vec_load(x + k * h->area, 0, AMPK_FP32, left);
+    ampk_vec column = ampk_vec_load(lane, 0, AMPK_FP32, AMPK_LANES) + ampk_vec_set((float)i);
+    ampk_vec cx = (column + v[0]) / ampk_vec_set((float)h->w);
+    ampk_vec cy = (ampk_vec_set((float)j) + v[1]) / ampk_vec_set((float)h->h);
+    ampk_vec w = exponential(v[2]) * ampk_vec_set(size[0] / (float)h->o->net_w);
+    ampk_vec height = exponential(v[3]) * ampk_vec_set(size[1] / (float)h->o->net_h);
+    return (struct boxes){cx - w * half, cx + w * half, cy - height * half, cy + height * half,
+                          w * height};
+}
+
+/* The box of one cell (i, j), from its outputs at x. */
+static struct box box_at(const struct head *h, const float *x, int anchor, int i, int j)
+{
+    const float *size = h->o->anchor_sizes + 2 * anchor;
+    return (struct box){((float)i + x[0]) / (float)h->w, ((float)j + x[h->area]) / (float)h->h,
+                        expf(x[2 * h->area]) * size[0] / (float)h->o->net_w,
+                        expf(x[3 * h->area]) * size[1] / (float)h->o->net_h};
+}
+
+/* ---- truths ---- */
+
+/* The labels of an image; *count of them. */
+static const float *truths_of(const struct head *h, size_t image, int *count)
+{
+    const float *truth = h->truth + image * h->o->truths * 5;
+    int most = h->o->truths_used < h->o->truths ? h->o->truths_used : h->o->truths;
+    for (*count = 0; *count < most && truth[*count * 5] != 0;)
+        ++*count;
+    return truth;
+}
+
+static struct box truth_box(const float *truth)
+{
+    return (struct box){truth[0], truth[1], truth[2], truth[3]};
+}
+
+/* From a coordinate to the cell of an axis. -1: outside, or not a number. */
+static int cell_of(float at, size_t cells)
+{
+    float place = at * (float)cells;
+    int cell = fabsf(place) < 1e5f ? (int)place : -1;
+    return cell < (int)cells ? cell : -1;
+}
+
+/* From a label to a class, by the map if there is one. -1: there is no such class. */
+static int class_of(const struct ampk_yolo_head *o, float label)
+{
+    int class = fabsf(label) < 1e6f ? (int)label : -1;
+    if (o->map) class = class >= 0 && class < o->map_size ? o->map[class] : -1;
+    return class >= 0 && class < o->classes ? class : -1;
+}
+
+/* Draws the classes of a box towards one. If the box has a class already, only the new one is
+ * touched. */
+static void draw_classes(const struct head *h, size_t first, int class, bool again)
+{
+    for (int k = 0; k < h->o->classes; k++) {
+        size_t i = first + (size_t)(CLASSES + k) * h->area;
+        if (!again || k == class) h->delta[i] = (k == class ? 1 : 0) - h->out[i];
+    }
+}
+
+/* Draws place and size of a box, whose entry 0 is at `first`, towards a truth. */
+static void draw_box(const struct head *h, size_t first, struct box t, int anchor, int i, int j)
+{
+    const float *size = h->o->anchor_sizes + 2 * anchor;
+    float goal[4] = {t.x * (float)h->w - (float)i, t.y * (float)h->h - (float)j,
+                     logf(t.w * (float)h->o->net_w / size[0]),
+                     logf(t.h * (float)h->o->net_h / size[1])};
+    for (size_t k = 0; k < 4; k++)
+        h->delta[first + k * h->area] = (2 - t.w * t.h) * (goal[k] - h->out[first + k * h->area]);
+}
+
+/* ---- every box, by all truths ---- */
+
+/* A box that overlaps a truth so much that it counts as that truth. */
+static void be_truth(const struct head *h, size_t first, const float *truth, int anchor, size_t i,
+                     size_t j)
+{
+    size_t object = first + OBJECT * h->area;
+    h->delta[object] = 1 - h->out[object];
+    draw_classes(h, first, class_of(h->o, truth[4]), false);
+    draw_box(h, first, truth_box(truth), anchor, (int)i, (int)j);
+}
+
+/* Objectness of the cells i.. of row j goes to 0, unless the box overlaps a truth enough to be
+ * ignored. first: entry 0 of the first of them. Returns the sum of their objectness. */
+AMPK_INLINE double judge_cells(const struct head *h, size_t first, int anchor, size_t i, size_t j,
+                               const float *truth, int truths)
+{
+    size_t left = h->w - i, object = first + OBJECT * h->area;
+    struct boxes own = boxes_at(h, h->out + first, anchor, i, j, left);
+    const ampk_vec zero = ampk_vec_set(0);
+    ampk_vec best = zero, best_t = zero;
+    for (int t = 0; t < truths; t++) {
+        ampk_vec iou = ious_of(&own, truth_box(truth + 5 * t));
+        best_t = ampk_vec_if_greater(iou, best, ampk_vec_set((float)t), best_t);
+        best = ampk_vec_if_greater(iou, best, iou, best);
+    }
+    ampk_vec out = ampk_vec_load(h->out, object, AMPK_FP32, left);
+    ampk_vec delta = ampk_vec_if_greater(best, ampk_vec_set(h->o->ignore_thresh), zero, zero - out);
+    ampk_vec_store(h->delta, object, AMPK_FP32, left, delta);
+    float overlaps[AMPK_LANES], which[AMPK_LANES];
+    ampk_vec_store(overlaps, 0, AMPK_FP32, AMPK_LANES, best);
+    ampk_vec_store(which, 0, AMPK_FP32, AMPK_LANES, best_t);
+    for (size_t k = 0; k < AMPK_LANES && k < left; k++)
+        if (overlaps[k] > h->o->truth_thresh)
+            be_truth(h, first + k, truth + 5 * (int)which[k], anchor, i + k, j);
+    return ampk_vec_sum(out);
+}
+
+/* All cells of a box of an image, whose delta is cleared first. */
+static double judge_box(const struct head *h, size_t image, size_t box)
+{
+    int truths;
+    const float *truth = truths_of(h, image, &truths);
+    size_t first = first_of(h, image, box);
+    double object = 0;
+    memset(h->delta + first, 0, (CLASSES + h->o->classes) * h->area * sizeof(float));
+    for (size_t j = 0; j < h->h; j++)
+        for (size_t i = 0; i < h->w; i += AMPK_LANES)
+            object += judge_cells(h, first + j * h->w + i, anchor_of(h, box), i, j, truth, truths);
+    return object;
+}
+
+/* ---- every truth, in its box ---- */
+
+/* What the statistics get from an image. */
+struct taken {
+    double iou, category, object;
+    int recall, recall75, count;
+};
+
+/* The anchor with the best overlap, at the same centre. */
+static int best_anchor(const struct head *h, const float *truth)
+{
+    float best = 0;
+    int best_n = 0;
+    for (int n = 0; n < h->o->anchors; n++) {
+        const float *size = h->o->anchor_sizes + 2 * n;
+        struct box anchor = {0, 0, size[0] / (float)h->o->net_w, size[1] / (float)h->o->net_h};
+        float iou = iou_of(anchor, (struct box){0, 0, truth[2], truth[3]});
+        if (iou > best) best = iou, best_n = n;
+    }
+    return best_n;
+}
+
+/* The truth goes to the box of this head that has the best anchor, if there is one. */
+static void take_truth(const struct head *h, size_t image, const float *truth, struct taken *sum)
+{
+    int i = cell_of(truth[0], h->w), j = cell_of(truth[1], h->h), boxes = h->o->boxes, box = 0;
+    int anchor = best_anchor(h, truth), class = class_of(h->o, truth[4]);
+    while (box < boxes && anchor_of(h, (size_t)box) != anchor)
+        box++;
+    if (box == boxes || i < 0 || j < 0) return;
+    size_t first = first_of(h, image, (size_t)box) + (size_t)j * h->w + (size_t)i;
+    size_t object = first + OBJECT * h->area, classes = first + CLASSES * h->area;
+    draw_box(h, first, truth_box(truth), anchor, i, j);
+    h->delta[object] = 1 - h->out[object];
+    draw_classes(h, first, class, h->delta[classes] != 0);
+    float iou = iou_of(box_at(h, h->out + first, anchor, i, j), truth_box(truth));
+    sum->iou += iou;
+    sum->recall += iou > .5f;
+    sum->recall75 += iou > .75f;
+    sum->object += h->out[object];
+    if (class >= 0) sum->category += h->out[classes + (size_t) class * h->area];
+    sum->count++;
+}
+
+static struct taken take_truths(const struct head *h, size_t image)
+{
+    struct taken sum = {0};
+    int truths;
+    const float *truth = truths_of(h, image, &truths);
+    for (int t = 0; t < truths; t++)
+        take_truth(h, image, truth + 5 * t, &sum);
+    return sum;
+}
+
+/* What the threads found is added in the order of images, so that the sums do not depend on how
+ * many there are. */
+void AMPK_CPU(yolo_loss)(struct ampk_context *ctx, const struct ampk_yolo_head *o,
+                         const struct ampk_tensor *out, const float *truth, float *delta,
+                         struct ampk_loss_sums *sums, uint32_t *delta_amax)
+{
+    struct head h = open_head(o, out);
+    h.truth = truth;
+    h.delta = delta;
+    size_t boxes = h.images * (size_t)o->boxes, count = h.images * ampk_image_size(out);
+    double *objects = ampk_memory(ctx, boxes * sizeof *objects + h.images * sizeof(struct taken));
+    struct taken *taken = (struct taken *)(objects + boxes), all = {0};
+    double any_object = 0;
+#pragma omp parallel for num_threads(ctx->threads) if (boxes > 1)
+    for (size_t box = 0; box < boxes; box++)
+        objects[box] = judge_box(&h, box / o->boxes, box % o->boxes);
+#pragma omp parallel for num_threads(ctx->threads) if (h.images > 1)
+    for (size_t image = 0; image < h.images; image++)
+        taken[image] = take_truths(&h, image);
+    for (size_t box = 0; box < boxes; box++)
+        any_object += objects[box];
+    for (size_t image = 0; image < h.images; image++) {
+        all.iou += taken[image].iou;
+        all.category += taken[image].category;
+        all.object += taken[image].object;
+        all.recall += taken[image].recall;
+        all.recall75 += taken[image].recall75;
+        all.count += taken[image].count;
+    }
+    *sums = (struct ampk_loss_sums){.iou = (float)all.iou,
+                                    .category = (float)all.category,
+                                    .object = (float)all.object,
+                                    .any_object = (float)any_object,
+                                    .recall = (float)all.recall,
+                                    .recall75 = (float)all.recall75,
+                                    .count = (float)all.count,
+                                    .category_count = (float)all.count};
+    AMPK_CPU(sum_squares)(ctx, delta, count, &sums->cost);
+    AMPK_CPU(amax)(ctx, delta, count, delta_amax);
+}
