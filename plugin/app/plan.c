@@ -15,7 +15,6 @@
 #include "plugin/core/need.h"
 #include "plugin/core/plan.h"
 #include "plugin/core/text.h"
-#include "kernels/kernels.h"
 
 static const double gib = 1 << 30;
 
@@ -46,7 +45,7 @@ static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
                                  .options = options,
                                  .backend = backend,
                                  .ours = amp_layers_ours(backend),
-                                 .device_bytes = backend->free_bytes ? bytes : 0};
+                                 .device_bytes = amp_device_bytes(backend, bytes)};
     a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
     if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
     int fit = amp_fit_subdivisions(&f, batch, bytes, &a->fit, err, err_size);

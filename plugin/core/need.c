@@ -108,6 +108,11 @@ int amp_fit_predict(const struct amp_fitter *f, int batch, int subdivisions, str
     return failed;
 }
 
+size_t amp_device_bytes(const struct ampk_backend *backend, size_t bytes)
+{
+    return backend->free_bytes ? bytes : 0;
+}
+
 int amp_fit_subdivisions(const struct amp_fitter *f, int batch, size_t bytes, struct amp_fit *fit,
                          char *err, size_t err_size)
 {
@@ -163,7 +168,7 @@ int amp_need_settle(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
     size_t left = free_bytes(backend, err, err_size);
     if (!left) return -1;
     const struct amp_fitter f = {cfg, options, backend, amp_layers_ours(backend),
-                                 backend->free_bytes ? left : 0};
+                                 amp_device_bytes(backend, left)};
     int batch = amp_cfg_int(cfg->sections, "batch", 1);
     int failed = amp_fit_subdivisions(&f, batch, left / 10 * 9, &fit, err, err_size);
     if (failed < 0) return -1;

@@ -43,6 +43,8 @@ struct amp_fitter {
 /* What these two lines take. 0, or -1 with text in err. */
 int amp_fit_predict(const struct amp_fitter *, int batch, int subdivisions, struct amp_fit *,
                     char *err, size_t err_size);
+/* The bytes themselves if the backend's memory is a device's, else 0. */
+size_t amp_device_bytes(const struct ampk_backend *, size_t bytes);
 /* The fewest subdivisions of this batch whose passes fit; *fit is that of one image in a pass if
  * none does. 0; 1: none fits; -1 with text in err. */
 int amp_fit_subdivisions(const struct amp_fitter *, int batch, size_t bytes, struct amp_fit *fit,

@@ -44,7 +44,7 @@ enum amp_level { AMP_LEVEL_NONE, AMP_LEVEL_O0, AMP_LEVEL_O1, AMP_LEVEL_O2, AMP_L
 
 struct amp_options {
     bool mixed_precision;
-    enum amp_level level; /* it has set dtype and loss scale */
+    enum amp_level level;        /* it has set dtype and loss scale */
     enum amp_dtype_choice dtype; /* not AUTO once amp_options_settle_dtype was called */
     const char *dtype_reason;    /* why AUTO became that; NULL: the cfg names it */
     bool loss_scale_dynamic;

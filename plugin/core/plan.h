@@ -103,7 +103,7 @@ struct amp_plan {
     int n_buffers;
     struct amp_buffer *buffers;
     size_t arena_bytes;
-    struct amp_rules rules;    /* of the update */
+    struct amp_rules rules; /* of the update */
     enum amp_level level;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
     size_t darknet_bytes,
