@@ -28,6 +28,7 @@ def lines(folder):
     """The log's last word on each iteration."""
     rows = {}
     for told in map(json.loads, (folder / "log").read_text().splitlines()):
+        told.get("evaluation", {}).pop("seconds", None)  # an iteration has its own
         rows.setdefault(told["iteration"], {}).update(told.get("evaluation", told))
     return rows
 
