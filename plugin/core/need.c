@@ -87,10 +87,23 @@ size_t amp_need_total(const struct amp_need *n)
 
 /* ---- what fits ---- */
 
+/* At the largest size that training takes: with random=1 in the last layer Darknet goes up to
+ * LARGEST_RANDOM, at the end for sure. */
+static struct amp_net_desc *describe(const struct amp_fitter *f, char *err, size_t err_size)
+{
+    enum { LARGEST_RANDOM = 608 };
+    struct amp_net_desc *net = amp_net_describe(f->cfg, 0, 0, true, err, err_size);
+    bool grows = net && net->layers[net->n - 1].random &&
+                 (net->w < LARGEST_RANDOM || net->h < LARGEST_RANDOM);
+    if (!grows) return net;
+    amp_net_desc_free(net);
+    return amp_net_describe(f->cfg, LARGEST_RANDOM, LARGEST_RANDOM, true, err, err_size);
+}
+
 int amp_fit_predict(const struct amp_fitter *f, int batch, int subdivisions, struct amp_fit *fit,
                     char *err, size_t err_size)
 {
-    struct amp_net_desc *net = amp_net_describe(f->cfg, 0, 0, true, err, err_size);
+    struct amp_net_desc *net = describe(f, err, err_size);
     struct amp_plan *plan = NULL;
     if (net) {
         int steps = net->time_steps > 1 ? net->time_steps : 1;
