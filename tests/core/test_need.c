@@ -118,6 +118,33 @@ AMP_TEST(the_largest_batch)
     }
 }
 
+static size_t detector_takes(int side, int random)
+{
+    char text[1000];
+    struct amp_options options;
+    struct amp_fit fit;
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=2\nwidth=%d\nheight=%d\nchannels=3\n[convolutional]\n"
+             "filters=21\nsize=1\nactivation=linear\n[yolo]\nmask=0,1,2\n"
+             "anchors=1,1,2,2,3,3\nclasses=2\nnum=3\nrandom=%d\n",
+             side, side, random);
+    struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&options, false, false);
+    const struct amp_fitter f = {cfg, &options, &ampk_cpu, amp_layers_ours(&ampk_cpu), 0};
+    REQUIRE(!amp_fit_predict(&f, 2, 1, &fit, err, sizeof err));
+    amp_cfg_free(cfg);
+    return fit.bytes;
+}
+
+AMP_TEST(random_sizes_count_at_their_largest)
+{
+    CHECK_INT(detector_takes(320, 1), detector_takes(608, 0));
+    CHECK_INT(detector_takes(608, 1), detector_takes(608, 0));
+    CHECK_INT(detector_takes(640, 1), detector_takes(640, 0));
+    CHECK(detector_takes(320, 0) < detector_takes(320, 1));
+}
+
 /* ---- subdivisions=auto ---- */
 
 static struct amp_net_desc *describe(const char *keys, struct amp_cfg_file **cfg)
