@@ -19,7 +19,6 @@
 #include "rate_sweep.h"
 
 #include "plugin/core/file.h"
-#include "plugin/core/net.h"
 #include "plugin/core/text.h"
 #include "plugin/input/check_train.h"
 
@@ -38,7 +37,6 @@ struct finder {
     int gpu, most;
     struct amp_cfg_file *cfg_file;
     struct amp_options options;
-    struct amp_net_desc *desc;
     network *net;
     load_args args;
     struct amp_whole_file picture;
@@ -93,13 +91,12 @@ static int check_inputs(const struct finder *f)
     return -1;
 }
 
-static int read_net(struct finder *f)
+static int read_cfg(struct finder *f)
 {
     char err[2 * PATH_MAX];
     f->cfg_file = amp_cfg_read(f->cfg, err, sizeof err);
-    if (f->cfg_file && !amp_mixed_options_read(f->cfg_file, &f->options, err, sizeof err))
-        f->desc = amp_net_describe(f->cfg_file, 0, 0, true, err, sizeof err);
-    if (!f->desc) return complain(err);
+    if (!f->cfg_file || amp_mixed_options_read(f->cfg_file, &f->options, err, sizeof err))
+        return complain(err);
     if (!f->options.mixed_precision)
         fprintf(stderr,
                 "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
@@ -237,11 +234,10 @@ int amp_command_lr_find(int argc, char **argv)
     read_arguments(argc, argv, &f);
     amp_machine_choose(f.gpu);
     amp_refuse_bad_images(1);
-    int failed = check_inputs(&f) || read_net(&f) || begin_picture(&f) || measure(&f) || tell(&f);
+    int failed = check_inputs(&f) || read_cfg(&f) || begin_picture(&f) || measure(&f) || tell(&f);
     amp_whole_drop(&f.picture);
     amp_sweep_free(&f.sweep);
     if (f.net) free_network(f.net);
-    amp_net_desc_free(f.desc);
     amp_cfg_free(f.cfg_file);
     return failed ? 1 : 0;
 }
