@@ -5,7 +5,7 @@
  * Lines are stored past the caches: whole lines need not be read first, and a net's weights would
  * push each other out of the cache before a convolution reads them. (Packing darknet19's 20 million
  * weights took 8.3 ms through the caches, 6.1 ms past them.) The barrier at the end of the parallel
- * region makes them visible to the other threads. */
+ * region, a locked instruction in libgomp, makes them visible to the other threads. */
 #include "cpu.h"
 #include "dnnl_compat.h"
 

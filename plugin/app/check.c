@@ -171,8 +171,8 @@ static int predict_memory(struct check *c)
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
-    struct amp_plan *plan =
-        amp_plan_make(c->net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    struct amp_plan *plan = amp_plan_make(
+        c->net, &options, amp_machine_layers_ours(&options, c->gpu), NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
     c->summary.mixed_bytes = plan->mixed_bytes;

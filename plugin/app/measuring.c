@@ -92,10 +92,19 @@ static int count_gpus(void)
     return n;
 }
 
+static bool trains_on_gpu(const struct amp_options *options, int gpu)
+{
+    return gpu >= 0 && options->backend != AMP_BACKEND_CPU && count_gpus() > 0;
+}
+
 void amp_machine_settle_dtype(struct amp_options *options, int gpu)
 {
-    bool device = gpu >= 0 && options->backend != AMP_BACKEND_CPU && count_gpus() > 0;
-    amp_options_settle_dtype(options, device, amp_multiplies_bf16());
+    amp_options_settle_dtype(options, trains_on_gpu(options, gpu), amp_multiplies_bf16());
+}
+
+unsigned amp_machine_layers_ours(const struct amp_options *options, int gpu)
+{
+    return amp_layers_on(trains_on_gpu(options, gpu));
 }
 
 /* ---- darknet amp --version ---- */

@@ -31,6 +31,8 @@ void amp_machine_look(struct amp_machine *, int gpu);
 /* amp_options_settle_dtype for this machine: for its GPUs, unless gpu is below 0 or there is
  * none. */
 void amp_machine_settle_dtype(struct amp_options *, int gpu);
+/* What amp_plan_make takes as `ours` for a training there. */
+unsigned amp_machine_layers_ours(const struct amp_options *, int gpu);
 
 /* ---- the user's cfg ---- */
 

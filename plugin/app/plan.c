@@ -10,7 +10,6 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
-#include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/need.h"
 #include "plugin/core/plan.h"
@@ -44,7 +43,7 @@ static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
     const struct amp_fitter f = {.cfg = cfg,
                                  .options = options,
                                  .backend = backend,
-                                 .ours = amp_layers_ours(backend),
+                                 .ours = amp_machine_layers_ours(options, r->gpu),
                                  .device_bytes = amp_device_bytes(backend, bytes)};
     a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
     if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
@@ -142,7 +141,9 @@ static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, c
         return -1;
     }
     struct amp_plan *plan =
-        net ? amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, err_size) : NULL;
+        net ? amp_plan_make(net, &options, amp_machine_layers_ours(&options, r->gpu), NULL, true,
+                            err, err_size)
+            : NULL;
     int failed = !plan || (r->memory > 0 && find_fit(r, cfg, &options, net, &fit, err, err_size));
     if (!failed && r->json)
         print_json(r, plan, net, &fit);

@@ -11,6 +11,7 @@
 #include "interposed.h"
 #include "session.h"
 #include "amp_observe.h"
+#include "plugin/core/layers.h"
 
 #ifdef GPU
 #include "activations.h"
@@ -73,6 +74,11 @@ const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
 const struct ampk_backend *amp_backend_here(void)
 {
     return amp_darknet_on_device() ? cuda : &ampk_cpu;
+}
+
+unsigned amp_layers_on(int device)
+{
+    return amp_layers_ours(device && cuda ? cuda : &ampk_cpu);
 }
 
 int amp_multiplies_bf16(void)

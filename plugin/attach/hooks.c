@@ -184,6 +184,11 @@ static void forward(const network *net)
     s->backend->release(s->context);
     if (net->train) {
         judge_costs(s);
+        /* On the host they are done. Who runs forward alone reads the cost after it. */
+        if (!s->device && s->graph->own_losses) {
+            amp_graph_read_losses(s->graph);
+            take_losses(s);
+        }
         forgo_output(s);
     } else {
         check_inference(s);

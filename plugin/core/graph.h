@@ -147,7 +147,7 @@ bool amp_graph_has_delta(const struct amp_graph *, int layer);
  * plan's rules need norms; the norm is NaN then. */
 bool amp_graph_grad_norm(struct amp_graph *, double *norm);
 
-/* Sums of a loss on the device, as of the last amp_graph_fault or amp_graph_read_losses. NULL: the
+/* Sums of a loss of ours, as of the last amp_graph_fault or amp_graph_read_losses. NULL: the
  * layer is no such loss. */
 const struct ampk_loss_sums *amp_graph_loss(const struct amp_graph *, int layer);
 void amp_graph_read_losses(struct amp_graph *);

@@ -96,7 +96,7 @@ void amp_log_add_evaluation(struct amp_log *, size_t iteration, double map50, do
  * that pass ran backward. layers: room for one per layer of the graph. */
 void amp_numbers_read(struct amp_graph *, bool backward, struct amp_layer_numbers *layers);
 
-/* Prints the lines of yolo and region layers whose loss is on the device, from the last sums read,
+/* Prints the lines of yolo and region layers whose loss is ours, from the last sums read,
  * in the layers' order. */
 void amp_loss_lines_print(const struct amp_graph *, FILE *);
 

@@ -73,7 +73,7 @@ struct amp_step {
     double loss_sum, pass_loss; /* NaN: lost */
     double told_sum;            /* the same without those that are lost, as Darknet adds them up */
     int passes;
-    /* Fetches the costs of the losses on the device (amp_graph_loss) after each pass and returns
+    /* Fetches the costs of our losses (amp_graph_loss) after each pass and returns
      * the cost of the pass: NaN if one of them is not finite. NULL: nobody wants them. */
     double (*take_losses)(void *user);
     /* Path of the image with a faulty input or label, or NULL if it has none. */
@@ -94,7 +94,7 @@ bool amp_step_has_bad_truth(const struct amp_step *);
  * NaN. */
 void amp_step_judge_forward(struct amp_step *);
 /* Runs the backward of one layer and, after the last one, judges the pass. loss: the cost of the
- * pass without the losses on the device. Their costs are fetched, and their lines printed, when the
+ * pass without our losses. Their costs are fetched, and their lines printed, when the
  * pass has been judged. */
 void amp_step_backward(struct amp_step *, int layer, double loss);
 /* Notes that a layer's parameters are due; the first call of a step decides whether the step is

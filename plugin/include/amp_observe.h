@@ -98,5 +98,8 @@ AMP_API const struct ampk_backend *amp_backend_here(void);
 
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);
+/* The types of layers that the backend of a device, or of the host, has code for: what
+ * amp_plan_make takes as `ours`. */
+AMP_API unsigned amp_layers_on(int device);
 
 #endif

@@ -35,6 +35,10 @@ def main():
         assert "no display" in run.stderr, run.stderr
         assert (folder / "predictions.jpg").exists() and not (folder / "bad.list").exists()
 
+        # An empty name of a display is none.
+        run = detect(program, folder, "image000.png", DISPLAY="", WAYLAND_DISPLAY="")
+        assert run.returncode == 0 and "no display" in run.stderr, run.stderr
+
         run = detect(program, folder, "image000.png", DARKNET_LABELS=str(folder / "nowhere"))
         assert run.returncode == 1, run.stdout
         assert str(folder / "nowhere" / "32_0.png") in run.stderr, run.stderr

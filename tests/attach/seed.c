@@ -203,6 +203,27 @@ AMP_TEST(initial_weights_depend_on_the_seed_alone)
     free(c);
 }
 
+/* Of a network without a seed, parsed while this thread trains one that has a seed. */
+static float *weights_beside_a_seeded_network(unsigned libc_seed, int *n)
+{
+    network *seeded = parse_network_cfg((char *)write_small_cfg("seed=7"));
+    libc_srand(libc_seed);
+    float *weights = initial_weights("", n);
+    free_network(seeded);
+    return weights;
+}
+
+AMP_TEST(a_trainings_stream_is_not_that_of_other_networks)
+{
+    int n, equal = 0;
+    float *a = weights_beside_a_seeded_network(3, &n), *b = weights_beside_a_seeded_network(4, &n);
+    for (int i = 0; i < n; i++)
+        equal += a[i] == b[i];
+    CHECK(equal < n / 10);
+    free(a);
+    free(b);
+}
+
 AMP_TEST(a_network_without_a_seed_is_drawn_from_libc)
 {
     int n;

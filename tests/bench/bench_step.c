@@ -344,8 +344,11 @@ static void print_device(void) {}
 
 /* ---- the network ---- */
 
+static int host_heads, fixed_passes; /* heads on the host; passes of all of them */
+
 static void forward_fixed(layer l, network net)
 {
+    fixed_passes++;
     memcpy(l.delta, fixed_delta[net.index], count(&l) * sizeof(float));
     *l.cost = 0;
 }
@@ -369,7 +372,7 @@ static void fix_heads(network *net, const struct arguments *a)
         if (on_device)
             fixed_delta_dev[i] = cuda_make_array(fixed_delta[i], count(l));
         else
-            l->forward = forward_fixed;
+            l->forward = forward_fixed, host_heads++;
     }
 }
 
@@ -546,6 +549,9 @@ int main(int argc, char **argv)
     warm_up(net, a.warmup);
     end_of_warm_up();
     warm_up(net, a.group);
+    if (fixed_passes < host_heads)
+        die("fixed heads:",
+            "the plugin computes a loss itself; put mixed_precision=0 into its section");
     stop_watching_memory();
     describe(net, a.cfg);
     if (!a.serve) time_steps(net, a.steps, a.group, 0);

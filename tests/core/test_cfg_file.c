@@ -168,18 +168,21 @@ AMP_TEST(files)
 AMP_TEST(a_variant_is_told_from_the_users_files)
 {
     static const char text[] = "[net]\nbatch=4 # images\nwidth=8\n[conv]\nsize = 3\n";
-    const struct amp_cfg_key keys[] = {{"batch", "1", 0}, {"width", NULL, 0}};
+    const struct amp_cfg_key keys[] = {{"batch", "1", 0}, {"width", NULL, 0}, {"size", "5", 0}};
     struct amp_cfg_variant variant;
     struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, sizeof text - 1, err, sizeof err);
     REQUIRE(file != NULL);
-    REQUIRE(!amp_cfg_variant_open(&variant, file, keys, 2, err, sizeof err));
+    REQUIRE(!amp_cfg_variant_open(&variant, file, keys, 3, err, sizeof err));
     amp_cfg_free(file);
     CHECK(amp_cfg_is_variant(variant.path));
     file = amp_cfg_read(variant.path, err, sizeof err);
     REQUIRE(file != NULL);
     CHECK_INT(file->n_sections, 2);
-    CHECK_INT(file->sections[0].n_entries, 1);
+    CHECK_INT(file->sections[0].n_entries, 2);
     CHECK_STR(amp_cfg_string(file->sections, "batch", ""), "1");
+    CHECK_STR(amp_cfg_string(file->sections, "size", ""), "5");
+    CHECK_INT(file->sections[1].n_entries, 1); /* a key of another section is another key */
+    CHECK_STR(amp_cfg_string(&file->sections[1], "size", ""), "3");
     amp_cfg_free(file);
     amp_cfg_variant_close(&variant);
     CHECK(!amp_cfg_is_variant(variant.path));

@@ -295,6 +295,19 @@ AMP_TEST(levels_stand_for_keys)
     CHECK_INT(read_line("amp_level=none\nloss_scale=8"), 0);
 }
 
+/* As their sources have it: PyTorch's AdamW, You et al.'s LAMB, Darknet's Adam. */
+AMP_TEST(each_optimizer_has_its_own_eps)
+{
+    CHECK_INT(read_line("optimizer=adamw"), 0);
+    CHECK(amp_rules_eps(&o.rules) == 1e-8);
+    CHECK_INT(read_line("optimizer=lamb"), 0);
+    CHECK(amp_rules_eps(&o.rules) == 1e-6);
+    CHECK_INT(read_line("optimizer=adam"), 0);
+    CHECK(amp_rules_eps(&o.rules) == 1e-7);
+    CHECK_INT(read_line("optimizer=lamb\neps=1e-3"), 0);
+    CHECK(amp_rules_eps(&o.rules) == 1e-3);
+}
+
 static enum amp_dtype_choice settled(const char *keys, bool device, bool bf16)
 {
     CHECK_INT(read_line(keys), 0);

@@ -217,6 +217,46 @@ AMP_TEST(lamb_is_its_papers)
     compare(CFG("optimizer=lamb\ndecay_bn=1"), lamb, true);
 }
 
+/* The largest change of a parameter of this kind that decay alone makes in one step. */
+static double share_of_decay(const char *cfg, enum amp_param_kind kind)
+{
+    struct run with = start(cfg), without = start(cfg);
+    double largest = 0;
+    with.u.decay = .5f;
+    without.u.decay = 0;
+    run_passes(&with, 0, 64), run_update(&with);
+    run_passes(&without, 0, 64), run_update(&without);
+    for (int i = 0; i < with.r->n_params; i++)
+        for (size_t k = 0; with.r->params[i].kind == kind && k < with.r->params[i].n; k++)
+            largest = fmax(largest, fabs((double)with.r->params[i].value[k] -
+                                         (double)without.r->params[i].value[k]));
+    end(&with), end(&without);
+    return largest;
+}
+
+/* decay_bn; without it as Darknet: its SGD decays weights only, its Adam all. */
+AMP_TEST(decay_reaches_what_it_should)
+{
+    static const struct {
+        const char *cfg;
+        bool others;
+    } cases[] = {{CFG(FP32), false},
+                 {CFG(FP32 "decay_bn=0"), false},
+                 {CFG(FP32 "decay_bn=1"), true},
+                 {CFG(FP32 "optimizer=adam"), true},
+                 {CFG(FP32 "optimizer=adam\ndecay_bn=0"), false},
+                 {CFG(FP32 "optimizer=adam\ndecay_bn=1"), true},
+                 {CFG(FP32 "optimizer=adamw"), false},
+                 {CFG(FP32 "optimizer=adamw\ndecay_bn=1"), true},
+                 {CFG(FP32 "optimizer=lars\ndecay_bn=0"), false},
+                 {CFG(FP32 "optimizer=lamb"), false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CHECK(share_of_decay(cases[i].cfg, AMP_PARAM_WEIGHTS) > 0);
+        CHECK_INT(share_of_decay(cases[i].cfg, AMP_PARAM_SCALES) > 0, cases[i].others);
+        CHECK_INT(share_of_decay(cases[i].cfg, AMP_PARAM_BIASES) > 0, cases[i].others);
+    }
+}
+
 /* ---- clipping ---- */
 
 /* torch.nn.utils.clip_grad_norm_ and clip_grad_value_, then torch.optim.SGD without decay. From its

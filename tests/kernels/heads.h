@@ -92,7 +92,7 @@ static void head_shape(struct head_case *c)
 {
     c->n = head_int(1, 3);
     c->h = head_int(1, 7);
-    c->w = head_int(1, 7);
+    c->w = head_int(1, head_chance(2) ? 7 : 40); /* a row of several vectors, or of a part */
     c->classes = (int[]){1, 2, 3, 20, MOST_CLASSES}[test_random() % 5];
     for (int i = 0; i < MOST_CLASSES; i++)
         c->map[i] = head_int(0, c->classes - 1);

@@ -134,6 +134,17 @@ def check_resumed(root):
     assert pair(whole) == pair(rest)
 
 
+def check_part_of_a_step(root):
+    """Weights of another batch: 56 images are no whole number of steps of 6, so the last 2 count as not seen."""
+    one = make(root / "one", FAST, iterations=7)
+    train(one, 0)
+    several = make(root / "several", FAST, subdivisions=3, batch=6, iterations=12)
+    said = train(several, 3, one / "backup" / "toy_final.weights")
+    assert said.count("have seen 56 images, which is no whole number of steps; counted as 54") == 1, said
+    seen = int.from_bytes((several / "backup" / "toy_final.weights").read_bytes()[12:20], "little")
+    assert seen == 72, seen
+
+
 def check_other_state(root):
     """Nothing is trained if one of two hosts lacks NAME.amp, whatever the optimizer keeps in it."""
     for optimizer in "sgd", "adamw":
@@ -376,8 +387,8 @@ def main():
         root = Path(root)
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
-            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_other_state,
-            check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
+            check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_part_of_a_step,
+            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
             check_bad_label, check_failing, check_stopped, check_refused, check_without_mpi])
         for check in checks:
             began = time.monotonic()

@@ -7,6 +7,10 @@
 #include "plugin/attach/seed.h"
 
 #include <fcntl.h>
+#include <stdio.h> /* jpeglib.h needs it */
+
+#include <jpeglib.h>
+
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -460,6 +464,43 @@ AMP_TEST(a_jpeg_that_ends_early_is_named_once)
     }
     CHECK_INT(cut_told(0, "", load_file_for_training), 0);
     CHECK_INT(cut_told(0, "bytes behind the end", load_file_for_training), 0);
+}
+
+/* The picture with a restart marker behind every row of blocks, which is no end of its pixels. */
+static void write_with_restarts(const char *path, const char *end)
+{
+    struct jpeg_decompress_struct from;
+    struct jpeg_compress_struct to;
+    struct jpeg_error_mgr errors;
+    FILE *in = fopen(AMP_JPEG, "rb"), *out = fopen(path, "wb");
+    REQUIRE(in && out);
+    from.err = to.err = jpeg_std_error(&errors);
+    jpeg_create_decompress(&from);
+    jpeg_create_compress(&to);
+    jpeg_stdio_src(&from, in);
+    jpeg_stdio_dest(&to, out);
+    jpeg_read_header(&from, TRUE);
+    jvirt_barray_ptr *blocks = jpeg_read_coefficients(&from);
+    jpeg_copy_critical_parameters(&from, &to);
+    to.restart_in_rows = 1;
+    jpeg_write_coefficients(&to, blocks);
+    jpeg_finish_compress(&to);
+    jpeg_destroy_compress(&to);
+    jpeg_destroy_decompress(&from);
+    fputs(end, out);
+    fclose(in);
+    fclose(out);
+}
+
+AMP_TEST(restart_markers_are_no_end)
+{
+    static const char *const ends[] = {"", "bytes behind the end"};
+    char text[8192];
+    for (int i = 0; i < 2; i++) {
+        write_with_restarts("boxes/whole.jpg", ends[i]);
+        CHECK_INT(in_child(load_file_for_training, "boxes/whole.jpg", text, sizeof text), 0);
+        CHECK(!strstr(text, "ends early"));
+    }
 }
 
 #ifndef AMP_SANITIZED /* which need address space of their own */

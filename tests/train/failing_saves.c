@@ -8,6 +8,7 @@
 #include "tests/rig/attached.h"
 
 #include "plugin/attach/save.h"
+#include "plugin/include/amp.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -225,6 +226,37 @@ AMP_TEST(every_call)
         printf("%s: %d calls\n", kinds[call].name, at - 1);
         CHECK(at > 1);
     }
+    free_network(net);
+    scratch_empty();
+}
+
+/* The best weights of -map, of a network without a key of ours: whole, or as they were. */
+AMP_TEST(weights_without_a_session)
+{
+    static const enum call of_a_save[] = {FWRITE, FCLOSE, FSYNC, RENAME, GETRANDOM};
+    char before[4096], after[4096], err[AMP_SAVE_ERR_SIZE];
+    network *net = parse("width=4\nheight=4\n", layers);
+    save(net, "best.weights");
+    long bytes = scratch_read("best.weights", before, sizeof before);
+    REQUIRE(bytes > 20 && bytes < (long)sizeof before);
+    steps(net, 1);
+    for (size_t i = 0; i < sizeof of_a_save / sizeof *of_a_save; i++) {
+        failing = of_a_save[i];
+        fail_at = 1;
+        calls = 0;
+        armed = true;
+        int result = amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err);
+        armed = false;
+        CHECK(calls > 0);
+        CHECK_INT(result, -1);
+        CHECK_SAYS(err, "best.weights");
+        CHECK(scratch_read("best.weights", after, sizeof after) == bytes);
+        CHECK(!memcmp(before, after, (size_t)bytes));
+        CHECK_INT(scratch_count(), 2); /* and the cfg */
+    }
+    CHECK_INT(amp_save_whole(net, scratch("best.weights"), (size_t)bytes, err, sizeof err), 0);
+    CHECK(scratch_read("best.weights", after, sizeof after) == bytes);
+    CHECK(memcmp(before, after, (size_t)bytes));
     free_network(net);
     scratch_empty();
 }

@@ -150,6 +150,30 @@ AMP_TEST(the_backup_it_went_on_from_is_replaced)
     scratch_empty();
 }
 
+/* A run with a backup of its own, under another name in the same folder. */
+static void goes_on_from_another_name(void)
+{
+    network *net = begin(SEEDED);
+    load(net, "mine.backup");
+    pass(net);
+    raise(SIGTERM);
+    pass(net);
+}
+
+AMP_TEST(a_backup_of_another_name_does_not_make_it_this_runs)
+{
+    char bytes[10];
+    CHECK_INT(run(in_the_middle_of_a_step), 128 + SIGTERM);
+    CHECK(!rename(scratch("a.backup"), scratch("mine.backup")));
+    CHECK(!rename(scratch("a.backup.amp"), scratch("mine.backup.amp")));
+    scratch_write("a.backup", "older", 5);
+    CHECK_INT(run(goes_on_from_another_name), 128 + SIGTERM);
+    CHECK_SAYS(text, "stopped by SIGTERM after iteration 4. ");
+    CHECK_SAYS(text, "a.cfg ./a_stopped.backup\n");
+    CHECK(scratch_read("a.backup", bytes, sizeof bytes) == 5 && !memcmp(bytes, "older", 5));
+    scratch_empty();
+}
+
 static void in_the_last_iteration(void)
 {
     network *net = begin(SEEDED);

@@ -466,10 +466,47 @@ LAYER_TEST(logistic, IMAGES, WIDE_CONV LINEAR_CONV(3) "[logistic]\n", BITS)
 LAYER_TEST(iseg, IMAGES, WIDE_CONV LINEAR_CONV(5) "[iseg]\nclasses=2\nids=3\n", MASKS)
 /* Nothing depends on which prediction overlaps a box best: no threshold, boxes matched by anchor.
  */
-LAYER_TEST(yolo, IMAGES,
-           WIDE_CONV LINEAR_CONV(14) "[yolo]\nmask=0,1\nanchors=1,2, 3,2\nclasses=2\nnum=2\n"
-                                     "ignore_thresh=1\ntruth_thresh=1\n",
-           BOXES)
+#define YOLO                                                                                       \
+    WIDE_CONV LINEAR_CONV(14) "[yolo]\nmask=0,1\nanchors=1,2, 3,2\nclasses=2\nnum=2\n"             \
+                              "ignore_thresh=1\ntruth_thresh=1\n"
+LAYER_TEST(yolo, IMAGES, YOLO, BOXES)
+
+/* A forward pass alone, as a program makes it that wants the loss of images that it does not train
+ * on. Frees the net. */
+static float cost_of(network *net, const struct passes *p, const struct record *start)
+{
+    struct record own;
+    list_net(&own, net);
+    for (int i = 0; i < own.n; i++)
+        memcpy(own.arrays[i].live, start->arrays[i].kept, start->arrays[i].n * sizeof(float));
+    memcpy(net->input, p->input[0], (size_t)(net->inputs * net->batch) * sizeof(float));
+    memcpy(net->truth, p->truth[0], (size_t)(net->truths * net->batch) * sizeof(float));
+    *net->seen += (size_t)net->batch;
+    net->train = 1;
+    forward_network(net);
+    float cost = *net->cost;
+    free_network(net);
+    return cost;
+}
+
+AMP_TEST(cost_of_yolo_after_forward)
+{
+    const struct subject t = {IMAGES, YOLO, BOXES};
+    struct record start;
+    struct passes p;
+    gpu_index = -1; /* in a GPU build */
+    network *net = parse(&t, "", "");
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t.truth, net, &p);
+    float stock = cost_of(net, &p, &start);
+    float ours = cost_of(parse(&t, "mixed_precision=1\namp_dtype=fp32\n", ""), &p, &start);
+    CHECK(stock > 0 && fabsf(ours - stock) <= FP32_SHARE * stock);
+    forget(&start);
+    free_passes(&p);
+    scratch_empty();
+}
+
 #define REGION                                                                                     \
     WIDE_CONV LINEAR_CONV(14) "[region]\nanchors=1,2, 3,2\nclasses=2\ncoords=4\nnum=2\nthresh=1\n" \
                               "bias_match=1\n"

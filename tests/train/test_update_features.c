@@ -3,6 +3,7 @@
 #include "tests/rig/harness.h"
 #include "tests/rig/attached.h"
 
+#include "plugin/core/schedule.h"
 #include "plugin/include/amp.h"
 
 static const char *const features[] = {
@@ -152,6 +153,34 @@ AMP_TEST(optimizer_adam_is_adam_1)
         free_network(net);
         free_network(other);
     }
+}
+
+/* ---- what Darknet is handed ---- */
+
+/* Over a whole run of policy=onecycle, in which rate, momentum and B1 each start from their own. */
+AMP_TEST(onecycle_moves_rate_momentum_and_b1_each_from_its_own)
+{
+    enum { TOTAL = 10 };
+    network *net = parse(MIXED "policy=onecycle\nmax_batches=10\nmomentum_min=0.5\n"
+                               "momentum=0.95\nadam=1\nB1=0.8\n",
+                         CLASSIFIER);
+    const struct amp_schedule *s = &session(net)->options.schedule;
+    for (size_t i = 1; i <= TOTAL; i++) {
+        steps(net, 1);
+        CHECK_NEAR(net->learning_rate, amp_schedule_rate(s, .01, i), 1e-8);
+        CHECK_NEAR(net->momentum, amp_schedule_momentum(s, .95, i), 1e-6);
+        CHECK_NEAR(net->B1, amp_schedule_momentum(s, .8, i), 1e-6);
+    }
+    amp_detach(net);
+    CHECK_NEAR(net->learning_rate, .01, 1e-8);
+    CHECK_NEAR(net->momentum, .95, 1e-6);
+    CHECK_NEAR(net->B1, .8, 1e-6);
+    free_network(net);
+    /* An optimizer without moments has no B1 to move. */
+    net = parse(MIXED "policy=onecycle\nmax_batches=10\n", CLASSIFIER);
+    steps(net, 2);
+    CHECK(net->B1 == 0);
+    free_network(net);
 }
 
 /* ---- files ---- */

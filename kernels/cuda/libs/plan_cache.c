@@ -293,7 +293,7 @@ bool ampk_plan_cache_is_saved(const struct ampk_plan_cache *cache)
 /* -1: no such file; -2: another program has locked it, or files cannot be locked here. */
 static int open_slot(const struct ampk_plan_cache *cache, int slot, int flags)
 {
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX + sizeof ".trying.-2147483648"];
     snprintf(path, sizeof path, "%s.trying.%d", cache->path, slot);
     int fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
     if (fd < 0) return -1;
