@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "amp.h"
 #include "commands.h"
 #include "darknet.h"
 #include "plugin/core/text.h"
@@ -167,6 +168,9 @@ static bool is_one_too_many(const char *first, const char *second)
 
 static int dispatch(int argc, char **argv)
 {
+    /* No command, Darknet's own included, writes to weights behind the plugin's back and then runs
+     * the network. */
+    amp_promise_to_tell();
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);

@@ -133,6 +133,24 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
     return 0;
 }
 
+/* A convolution that runs again takes statistics again, so that the same code of the backend runs;
+ * they come here: four arrays for the layer with the most channels. */
+static int allocate_spare(struct amp_graph *g)
+{
+    int most = 0;
+    for (int i = 0; i < g->n; i++)
+        if (g->plan->layers[i].recomputed && g->net->layers[i].batch_normalize &&
+            amp_conv_shape(g->net, i).k > most)
+            most = amp_conv_shape(g->net, i).k;
+    if (most == 0) return 0;
+    size_t bytes = 4 * (size_t)most * sizeof *g->spare;
+    g->spare = g->backend->alloc(g->context, bytes);
+    if (!g->spare) return -1;
+    g->backend->fill_zero(g->context, g->spare, bytes);
+    g->spare_channels = most;
+    return 0;
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
@@ -148,6 +166,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
     amp_graph_clear_watch(g);
     if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
+    if (allocate_spare(g))
+        return amp_graph_no_memory(g, -1, "statistics of what is recomputed", err, err_size);
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
         make_node(g, i, &bindings[i]);
@@ -281,6 +301,7 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->trust);
     g->backend->free(g->context, g->rolling_saved);
+    g->backend->free(g->context, g->spare);
     free(g->nodes);
     free(g->fp16);
     free(g->params);
@@ -322,12 +343,12 @@ static void take_weights(struct amp_graph *g)
 
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
+    /* An inference between training passes loses the WEIGHTS words, so that a training pass after
+     * it must raise them again. */
+    if (train ? !g->train : !g->writers_tell) g->weights_stale = true;
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    /* Before inference, Darknet or the program may have loaded or averaged weights without
-     * notice. */
-    if (!train) g->weights_stale = true;
     amp_graph_begin_inspection(g);
     g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
     struct ampk_tensor from = g->input;
@@ -343,8 +364,6 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* an inference raised WEIGHTS words of its own; the next training
-                                  pass must raise them again */
     uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
     bool watched = false;
     for (int f = 0; f < AMP_FORMATS; f++) {
@@ -412,11 +431,24 @@ static bool weight_gradients_wait(const struct amp_graph *g)
     return g->backend->record_begin != NULL;
 }
 
+/* Runs layers forward once more, for backward: the same bits, but running statistics, masks and
+ * observers are left alone. */
+static void recompute(struct amp_graph *g, int first, int end)
+{
+    g->again = true;
+    for (int i = first; i < end; i++) {
+        executor_of(g, i)->forward(g, i);
+        copy_output(g, &g->nodes[i]);
+    }
+    g->again = false;
+}
+
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     if (!node->plan->backward) return; /* no gradient is of use there */
     amp_graph_tell_tracer(g, layer, true, false);
+    if (node->plan->again >= 0) recompute(g, node->plan->again, node->plan->again_end);
     /* Nobody contributes to this delta, so nobody overwrites what an earlier pass left in it. */
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);

@@ -135,6 +135,25 @@ static void show_own_delta(struct amp_graph *g, int i)
     g->backend->free(g->context, delta.data);
 }
 
+/* Run again, a layer normalizes with the statistics of its first run: with the running ones moved,
+ * the same sums would be rounded differently. */
+static struct ampk_bn_statistics statistics_of(const struct amp_graph *g, struct amp_node *node)
+{
+    int c = g->spare_channels;
+    if (g->again)
+        return (struct ampk_bn_statistics){.mean = g->spare,
+                                           .variance = g->spare + c,
+                                           .rolling_mean = g->spare + 2 * c,
+                                           .rolling_variance = g->spare + 3 * c,
+                                           .rule = g->bn_rule};
+    return (struct ampk_bn_statistics){.mean = node->mean,
+                                       .variance = node->variance,
+                                       .rolling_mean = node->bind.rolling_mean,
+                                       .rolling_variance = node->bind.rolling_variance,
+                                       .rule = g->bn_rule,
+                                       .amax = &node->watch[AMP_WATCH_ROLLING]};
+}
+
 static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tensor *x)
 {
     const struct ampk_backend *be = g->backend;
@@ -144,12 +163,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     struct amp_node *pool = pool_after(g, i);
     const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
     enum ampk_activation activation = node->desc->activation;
-    struct ampk_bn_statistics statistics = {.mean = node->mean,
-                                            .variance = node->variance,
-                                            .rolling_mean = node->bind.rolling_mean,
-                                            .rolling_variance = node->bind.rolling_variance,
-                                            .rule = g->bn_rule,
-                                            .amax = &node->watch[AMP_WATCH_ROLLING]};
+    struct ampk_bn_statistics statistics = statistics_of(g, node);
     uint32_t *word = &node->watch[AMP_WATCH_Y];
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
@@ -163,7 +177,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
         be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
                            late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
     /* After the operation, and only for an observer: this computes the output a second time. */
-    if (to != i && g->see) show_own_output(g, i, &bn);
+    if (to != i && g->see && !g->again) show_own_output(g, i, &bn);
 }
 
 static void forward(struct amp_graph *g, int i)

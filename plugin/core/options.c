@@ -206,6 +206,12 @@ static const struct amp_option_row rows[] = {
      "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
      "nothing runs backward.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
+    {"checkpoint", "switch or word", "0 or 1 in a layer's section; auto:GiB under [net], as auto:4",
+     "0",
+     "In a layer's section, 1: do not keep this layer's tensors for backward, which computes them "
+     "again from the last ones kept. Under [net], auto:GiB: choose such layers so that the "
+     "activations of a pass fit in so much, for the least arithmetic.",
+     .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
     {"amp_reduce", "word", "fast or ordered", "fast",
      "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
@@ -264,8 +270,18 @@ static bool set_count(const struct amp_option_row *row, void *member, const char
     return true;
 }
 
+/* A TiB is more than any machine has. */
+static bool set_checkpoint(struct amp_options *o, bool is_net, const char *value)
+{
+    bool on;
+    if (!is_net) return parse_switch(value, &on);
+    return !strncmp(value, "auto:", 5) && parse_number(value + 5, &o->checkpoint_gib) &&
+           o->checkpoint_gib > 0 && o->checkpoint_gib <= 1024;
+}
+
 /* Sets the member of this row; false if the value is not allowed. */
-static bool set_option(const struct amp_option_row *row, struct amp_options *o, const char *value)
+static bool set_option(const struct amp_option_row *row, struct amp_options *o, bool is_net,
+                       const char *value)
 {
     void *member = (char *)o + row->offset;
     double *number = member;
@@ -296,6 +312,8 @@ static bool set_option(const struct amp_option_row *row, struct amp_options *o, 
     case AMP_OPTION_SEED:
         o->seeded = true;
         return parse_unsigned(value, UINT64_MAX, &o->seed);
+    case AMP_OPTION_CHECKPOINT:
+        return set_checkpoint(o, is_net, value);
     }
     return false;
 }
@@ -337,6 +355,11 @@ int amp_option_layer_override(const struct amp_cfg_section *section)
 bool amp_option_layer_freeze(const struct amp_cfg_section *section)
 {
     return amp_cfg_int(section, "freeze", 0);
+}
+
+bool amp_option_layer_checkpoint(const struct amp_cfg_section *section)
+{
+    return amp_cfg_int(section, "checkpoint", 0);
 }
 
 /* ---- unknown keys ---- */
@@ -416,7 +439,7 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
     /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
-    if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
+    if (!set_option(row, is_net ? r->options : &layer_options, is_net, entry->value))
         return fail(r, entry, "allowed: %s%s%s",
                     strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
                     amp_cfg_remark_hint(entry->value));
@@ -499,6 +522,19 @@ static int apply_level(struct reader *r, const struct amp_cfg_section *net)
     return 0;
 }
 
+/* auto chooses the layers itself. */
+static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_cfg_entry *choice = amp_cfg_find(net, "checkpoint");
+    for (const struct amp_cfg_section *s = net + 1; choice && s < net + r->file->n_sections; s++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(s, "checkpoint");
+        if (e)
+            return fail(r, e, "line %d chooses the layers itself (%s=%.80s); allowed: one of both",
+                        choice->line, choice->key, choice->value);
+    }
+    return 0;
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -543,6 +579,7 @@ static void note_idle_layers(struct reader *r)
     for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
         if (!e) e = amp_cfg_find(s, "freeze");
+        if (!e) e = amp_cfg_find(s, "checkpoint");
         if (!e) continue;
         note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
         return;
@@ -603,7 +640,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
-    if (check_image_cache(&r, net) || apply_level(&r, net)) return -1;
+    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net)) return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;

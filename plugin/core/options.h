@@ -59,10 +59,11 @@ struct amp_options {
     enum amp_loader loader;
     enum amp_reduce reduce;
     bool jpeg_scale;
-    int image_cache;     /* MiB */
-    int loader_threads;  /* 0: as many as there are cores */
-    char log_path[4096]; /* "" = none */
-    int log_layers;      /* iterations; 0: never */
+    int image_cache;       /* MiB */
+    int loader_threads;    /* 0: as many as there are cores */
+    char log_path[4096];   /* "" = none */
+    int log_layers;        /* iterations; 0: never */
+    double checkpoint_gib; /* backward computes so much again that activations fit; 0: not asked */
     struct amp_rules rules;
     struct amp_schedule schedule;
     bool seeded;
@@ -79,7 +80,8 @@ enum amp_option_kind {
     AMP_OPTION_COUNT,        /* int, between the row's two numbers */
     AMP_OPTION_PATH,         /* log_path */
     AMP_OPTION_LOSS_SCALE,   /* loss_scale and loss_scale_dynamic */
-    AMP_OPTION_SEED          /* seed and seeded */
+    AMP_OPTION_SEED,         /* seed and seeded */
+    AMP_OPTION_CHECKPOINT    /* checkpoint_gib under [net]; a switch in a layer's section */
 };
 
 /* The sections that a key may stand in. What a layer's section says is read by
@@ -124,5 +126,7 @@ void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 int amp_option_layer_override(const struct amp_cfg_section *);
 /* freeze of a layer's section. */
 bool amp_option_layer_freeze(const struct amp_cfg_section *);
+/* checkpoint of a layer's section. */
+bool amp_option_layer_checkpoint(const struct amp_cfg_section *);
 
 #endif

@@ -343,6 +343,8 @@ static void add_totals(struct planner *pl)
         const struct amp_layer_desc *l = &pl->net->layers[i];
         const struct amp_plan_layer *p = &plan->layers[i];
         plan->flop += l->forward_flop;
+        plan->n_recomputed += p->recomputed;
+        if (p->recomputed) plan->flop_again += l->forward_flop;
         if (p->ours && amp_layer_is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
             plan->flop_reduced += l->forward_flop;
         plan->darknet_bytes += darknet_layer_bytes(pl, i);
@@ -364,16 +366,20 @@ static int build(struct planner *pl)
     /* The order matters: fusion asks who contributes first, slices ask what is fused, and buffers
      * need all of it. */
     find_contributions(pl);
+    amp_plan_mark_recomputed(pl);
     amp_plan_fuse_layers(pl);
+    amp_plan_find_runs(pl);
     amp_plan_find_slices(pl);
+    amp_plan_find_again(pl);
     if (amp_plan_buffers(pl)) return -1;
     add_totals(pl);
     return 0;
 }
 
-struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
-                               size_t err_size)
+struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
+                                    const struct amp_options *options, unsigned ours,
+                                    const enum amp_format *demoted, bool train,
+                                    const bool *checkpoint, char *err, size_t err_size)
 {
     if (options->dtype == AMP_DTYPE_AUTO) {
         snprintf(err, err_size, "amp_dtype=auto is not settled");
@@ -389,8 +395,12 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->level = options->level;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {
-            .net = net, .options = options, .ours = ours, .demoted = demoted, .plan = plan};
+        struct planner pl = {.net = net,
+                             .checkpoint = checkpoint,
+                             .options = options,
+                             .ours = ours,
+                             .demoted = demoted,
+                             .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);

@@ -38,7 +38,9 @@ enum amp_format {
 struct amp_buffer {
     size_t bytes;
     int first, last; /* steps at which it holds data, both included */
-    int layer;       /* its owner, for messages */
+    /* The same a second time, for what backward computes again; 0 and 0: not so. */
+    int again_first, again_last;
+    int layer; /* its owner, for messages */
     const char *what;
     size_t offset; /* result, a multiple of AMP_ARENA_ALIGN */
 };
@@ -74,6 +76,11 @@ struct amp_plan_layer {
     bool delta_from_nobody; /* no reader contributes: zero it */
     bool fused; /* a shortcut or maxpool that the convolution before it computes: that convolution
                    writes the sum or the maxima instead of its own output */
+    bool recomputed; /* its tensors are dropped in forward, and backward computes them again; so is
+                        what it writes of a fused layer after it, which has its own flag */
+    int run; /* of recomputed layers that follow each other: the first; -1: not recomputed */
+    /* Before this layer's backward, layers [again, again_end) are computed again; -1: none. */
+    int again, again_end;
     int delta_owner; /* the layer whose buffer holds this delta: the layer itself, or, if fused sums
                         share one delta with their terms, the first layer of the chain. -1: the
                         delta is stored nowhere; the convolution before a fused maxpool reads the
@@ -106,6 +113,9 @@ struct amp_plan {
     struct amp_rules rules; /* of the update */
     enum amp_level level;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
+    double flop_again;         /* of that, what backward computes again */
+    int n_recomputed;
+    bool over_budget; /* checkpoint=auto: nothing fits in so little, this is the least */
     size_t darknet_bytes,
         mixed_bytes; /* predicted activation memory of one pass: of stock FP32, and of this plan */
 };
@@ -152,16 +162,37 @@ void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, F
 void amp_no_memory(const struct amp_net_desc *, const struct amp_plan *, const char *what,
                    size_t left, char *err, size_t err_size);
 
-/* ==== for the files that make a plan (plan.c over plan_memory.c over plan_fuse.c) ==== */
+/* ==== for the files that make a plan (plan_budget.c over plan.c over plan_memory.c over
+ * plan_recompute.c over plan_fuse.c) ==== */
 
 struct planner {
     const struct amp_net_desc *net;
+    const bool *checkpoint; /* per layer, in place of the description's flags; NULL: those */
     const struct amp_options *options;
     unsigned ours; /* layer types that have an executor, as for amp_plan_make */
     const enum amp_format *demoted;
     struct amp_plan *plan;
     int capacity; /* of plan->buffers */
 };
+
+/* One plan, with these layers recomputed (as planner.checkpoint); plan_budget.c chooses. */
+struct amp_plan *amp_plan_make_with(const struct amp_net_desc *, const struct amp_options *,
+                                    unsigned ours, const enum amp_format *demoted, bool train,
+                                    const bool *checkpoint, char *err, size_t err_size);
+
+/* ---- plan_recompute.c ---- */
+
+/* Sets recomputed as asked for, before layers are fused. */
+void amp_plan_mark_recomputed(struct planner *);
+/* Once layers are fused: takes back what cannot be, and sets run. */
+void amp_plan_find_runs(struct planner *);
+/* Once slices are found: sets again and again_end. */
+void amp_plan_find_again(struct planner *);
+/* Whether a run other than its own is computed from the output of layer i (-1: the input). */
+bool amp_plan_is_reread(const struct planner *, int i);
+/* Whether the layer's forward is computed again: by itself, or by the convolution that it is fused
+ * to. */
+bool amp_plan_runs_again(const struct amp_plan *, int i);
 
 /* ---- plan_fuse.c, once it is known who contributes to which delta ---- */
 

@@ -134,8 +134,9 @@ static bool is_slice(const struct planner *pl, int j, int source)
         return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];
     const struct amp_plan_layer *writer = &pl->plan->layers[source];
-    return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
-           l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
+    /* Recomputed, it would write where the route's output may be gone. */
+    return writer->run == p->run && writer->ours && writer->in == p->in && writer->out == p->in &&
+           p->out == p->in && l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
 }
 
 /* A layer that only a concatenation of channels reads writes straight into it, and its delta is

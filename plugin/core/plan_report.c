@@ -32,6 +32,14 @@ static void print_totals(const struct amp_plan *plan, const struct amp_net_desc 
             plan->flop > 0 ? 100 * plan->flop_reduced / plan->flop : 0, plan->flop / 1e9,
             net->batch, (double)plan->darknet_bytes / mb, (double)plan->mixed_bytes / mb,
             (double)plan->mixed_bytes / (double)plan->darknet_bytes);
+    if (plan->n_recomputed || plan->over_budget)
+        fprintf(f,
+                "mixed precision: checkpoint: backward computes %d layers again, %.1f %% of "
+                "forward's arithmetic%s\n",
+                plan->n_recomputed, plan->flop > 0 ? 100 * plan->flop_again / plan->flop : 0,
+                plan->over_budget ? "; no choice of layers fits in what checkpoint=auto allows, "
+                                    "this is the least: lower batch, or raise subdivisions"
+                                  : "");
 }
 
 /* Nothing where the update is stock Darknet's. */
@@ -88,16 +96,18 @@ void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc 
             l->outputs);
         fprintf(f,
                 "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
-                "\"reason\": ",
+                "\"recomputed\": %s, \"reason\": ",
                 p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
-                l->forward_flop);
+                l->forward_flop, p->recomputed ? "true" : "false");
         /* Reasons may hold any text, so they are escaped. */
         amp_json_string(f, p->reason);
         fputc('}', f);
     }
     fprintf(f,
-            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"activation_bytes_fp32\": %zu, "
+            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"flop_again\": %.0f, "
+            "\"activation_bytes_fp32\": %zu, "
             "\"activation_bytes_mixed\": %zu, \"optimizer\": \"%s\", \"kept_bytes\": %zu",
-            plan->flop, plan->flop_reduced, plan->darknet_bytes, plan->mixed_bytes,
-            amp_optimizer_word(plan->rules.optimizer), amp_plan_kept_bytes(plan, net));
+            plan->flop, plan->flop_reduced, plan->flop_again, plan->darknet_bytes,
+            plan->mixed_bytes, amp_optimizer_word(plan->rules.optimizer),
+            amp_plan_kept_bytes(plan, net));
 }

@@ -121,7 +121,12 @@ struct amp_graph {
                             the next pass, and amp_graph_begin keeps them */
     bool weights_stale;  /* masters changed since the convolutions packed them: the
                             next begin packs them again and raises the WEIGHTS words */
+    bool writers_tell;   /* whoever writes to the masters between steps or inferences calls
+                            amp_graph_weights_changed; if false, anybody may write without a word */
     bool train;          /* the present pass trains */
+    bool again;          /* layers run forward a second time, for backward (plan.h, recomputed) */
+    float *spare;        /* backend memory: statistics of such a run, four arrays of */
+    int spare_channels;  /* so many floats; NULL: no batch-norm is recomputed */
     float scale;         /* loss scale of the present backward */
     bool backward_began; /* since the last forward */
     bool inspecting;     /* the present pass is inspected */
