@@ -91,7 +91,7 @@ static int check_inputs(const struct finder *f)
     return -1;
 }
 
-static int read_cfg(struct finder *f)
+static int read_options(struct finder *f)
 {
     char err[2 * PATH_MAX];
     f->cfg_file = amp_cfg_read(f->cfg, err, sizeof err);
@@ -234,7 +234,7 @@ int amp_command_lr_find(int argc, char **argv)
     read_arguments(argc, argv, &f);
     amp_machine_choose(f.gpu);
     amp_refuse_bad_images(1);
-    int failed = check_inputs(&f) || read_cfg(&f) || begin_picture(&f) || measure(&f) || tell(&f);
+    int failed = check_inputs(&f) || read_options(&f) || begin_picture(&f) || measure(&f) || tell(&f);
     amp_whole_drop(&f.picture);
     amp_sweep_free(&f.sweep);
     if (f.net) free_network(f.net);
