@@ -295,9 +295,9 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_t
 }
 
 /* Operands of both passes, and the partial weight gradients. */
-size_t ampk_cpu_conv_bytes(const struct ampk_conv_shape *s)
+size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
 {
-    struct ampk_conv conv = describe(s, ampk_cpu.multiplies_bf16());
+    struct ampk_conv conv = describe(s, bf16);
     size_t weights = ampk_conv_weight_count(s), read = operand_bytes(&conv);
     if (s->forward_only) return weights * read;
     cut_gradient(&conv);
