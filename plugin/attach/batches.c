@@ -113,24 +113,9 @@ static bool let_go(float **rows)
     return false;
 }
 
-/* The batch that amp_batches_lend lends. One is enough: a program has one group of networks
- * (gpus.h). */
-static const struct batch *_Atomic lent;
-
-void amp_batches_lend(bool on)
-{
-    lent = on ? feed.held : NULL;
-}
-
-bool amp_batches_seed(uint64_t *seed)
-{
-    *seed = feed.seed;
-    return feed.seeded;
-}
-
 const char *amp_batches_image(int index)
 {
-    const struct batch *b = feed.held ? feed.held : lent;
+    const struct batch *b = feed.held;
     return b && b->rows && index >= 0 && index < b->n ? b->names[index] : NULL;
 }
 
@@ -149,7 +134,7 @@ void amp_batches_follow(const network *net, const uint64_t *seed)
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
     if (feed.seeded)
-        amp_seed_follow(net, feed.seed, 0);
+        amp_seed_follow(net, feed.seed);
     else
         amp_seed_unfollow();
 }

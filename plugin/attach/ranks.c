@@ -51,9 +51,19 @@ void amp_ranks_speak(void)
 
 static bool finished; /* the last step has been trained: all ranks come to their end */
 
+static struct amp_session *training; /* NULL: no step has begun */
+static void (*save_session)(struct amp_session *, const char *why);
+
 static void fail(const char *why)
 {
     amp_fail(why);
+}
+
+static void save_for_all(const char *why)
+{
+    if (training) save_session(training, why);
+    amp_tell(why);
+    amp_group_saved();
 }
 
 /* After the last iteration rank 0 still saves; the others wait for it here, as a launcher ends all
@@ -82,13 +92,15 @@ static void share_cores(void)
             amp_cores(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static void start_group(void)
+static void start_group(double timeout)
 {
+    static const struct amp_group_calls calls = {amp_tell, fail, save_for_all};
     char err[700];
     struct amp_launch launch = amp_launch_read(getenv);
     if (launch.size == 1) return;
     if (launch.rank) be_silent();
-    if (amp_group_start(&launch, amp_seed_of_clock(), fail, err, sizeof err)) amp_fail(err);
+    if (amp_group_start(&launch, amp_seed_of_clock(), timeout, &calls, err, sizeof err))
+        amp_fail(err);
     share_cores();
     atexit(leave_at_exit);
     at_quick_exit(leave_at_exit);
@@ -97,7 +109,7 @@ static void start_group(void)
 void amp_ranks_start(struct amp_options *o)
 {
     static bool told;
-    if (!amp_group_is_on()) start_group();
+    if (!amp_group_is_on()) start_group(o->rank_timeout);
     if (!amp_group_is_on() || o->seeded) return;
     o->seeded = true;
     o->seed = amp_group_seed();
@@ -148,7 +160,8 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
     return variant->path;
 }
 
-void amp_ranks_join(struct amp_session *s, int (*signal)(void))
+void amp_ranks_join(struct amp_session *s, int (*signal)(void),
+                    void (*save)(struct amp_session *, const char *why))
 {
     char message[300];
     if (!amp_group_is_on()) return;
@@ -161,6 +174,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void))
         amp_fail(message);
     }
     amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED, signal);
+    save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
     if (nowhere) s->log.out = nowhere;
 }
@@ -241,6 +255,30 @@ static void refuse_several(void)
     amp_fail(message);
 }
 
+/* Where Darknet stood when the step began. steps: finished ones. */
+static struct begun {
+    int64_t steps;
+    size_t seen;
+    int t;
+} begun;
+
+static int64_t finished_steps(const struct amp_session *s)
+{
+    return s->step.scaler.applied + s->step.scaler.skipped;
+}
+
+/* Weights and moments move only in the update, after the last exchange. */
+void amp_ranks_abandon_step(struct amp_session *s)
+{
+    if (finished_steps(s) != begun.steps) return;
+    *s->net->seen = begun.seen;
+    *s->net->t = begun.t;
+    if (!amp_spread_abandon(&s->spread, &s->step)) return;
+    s->backend->release(s->context); /* whoever saves reads what was put back */
+    if (s->step.left_fp16.class == AMP_FAULT_FORWARD)
+        s->demoted[s->step.left_fp16.layer] = AMP_FORMATS;
+}
+
 static size_t images_of_step(const network *net)
 {
     return (size_t)net->batch * (size_t)net->subdivisions;
@@ -278,7 +316,9 @@ void amp_ranks_begin_step(struct amp_session *s, network *net, int rows)
     check_rows(s, net, rows);
     round_seen(net);
     if (compared != s) compare_starts(s);
-    compared = s;
+    compared = training = s;
+    begun = (struct begun){finished_steps(s), *net->seen, *net->t};
+    amp_group_note((int)amp_iterations_in(net, *net->seen) + 1, true);
     *net->seen += (size_t)s->spread.share.first * (size_t)net->batch;
 }
 
@@ -293,6 +333,7 @@ float amp_ranks_end_step(struct amp_session *s, network *net, float loss)
         AMP_USE(update_network)(net);
     }
     amp_ranks_speak();
+    amp_group_note(0, false);
     finished = amp_iterations_in(net, *net->seen) >= (size_t)net->max_batches;
     return (float)(s->step.told_sum / (double)images);
 }

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-/* The network's own values are read at the first training pass, not earlier: with several GPUs
- * Darknet's trainers multiply learning_rate after parsing. */
+/* The network's own values are read at the first training pass, not earlier: a trainer may
+ * set learning_rate after parsing. */
 static void keep_own(struct amp_session *s)
 {
     const network *net = s->net;

@@ -107,8 +107,6 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 /* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
  * because another thread may be resizing its network while the list is searched. */
 const void *amp_session_identity(const layer *l);
-/* True if a session of the same cfg is on another GPU. */
-bool amp_session_is_planned_alike(const struct amp_session *);
 /* At the end of the program: closes the logs of all sessions. */
 void amp_sessions_close_logs(void);
 

@@ -68,19 +68,6 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
-/* Equal cfg and another GPU: that is how -gpus makes its networks. On the CPU each plan is
- * printed. */
-bool amp_session_is_planned_alike(const struct amp_session *s)
-{
-    pthread_mutex_lock(&sessions_lock);
-    const struct amp_session *other = s->device ? sessions : NULL;
-    while (other && (!other->device || other->net->gpu_index == s->net->gpu_index ||
-                     strcmp(other->cfg->path, s->cfg->path) != 0))
-        other = other->next;
-    pthread_mutex_unlock(&sessions_lock);
-    return other;
-}
-
 void amp_sessions_close_logs(void)
 {
     /* A layer at work may still write to a log. */

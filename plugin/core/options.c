@@ -95,6 +95,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .rank_timeout = 30,
     .rules = {.decay_bn = -1},
     .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
 };
@@ -190,6 +191,10 @@ static const struct amp_option_row rows[] = {
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
      "does it: slow, for proof. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
+    {"amp_rank_timeout", "integer", "3 to 86400", "30",
+     "Seconds after which one of several processes that gives no sign of life counts as lost: the "
+     "others save and end. A process that is only slow gives signs.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(rank_timeout), .numbers = {3, 86400}},
     {"ema_alpha", "number", "0 to 0.999999", "0",
      "Keep a moving average of weights and running statistics, with this share of the old value "
      "in every step (at first less: [training features](training-features.md)). `-map` judges it, "

@@ -53,6 +53,7 @@ struct amp_options {
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
     enum amp_reduce reduce;
+    int rank_timeout; /* seconds */
     bool jpeg_scale;
     int image_cache;       /* MiB */
     int loader_threads;    /* 0: as many as there are cores */

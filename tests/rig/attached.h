@@ -399,11 +399,11 @@ static inline uint8_t *mask_of(const network *net, int i)
     return keep;
 }
 
-/* It is the one of that seed, of the network in that place, and of the images seen. */
-static inline void check_mask(const network *net, int i, uint64_t seed, uint32_t place)
+/* It is the one of that seed and of the images seen. */
+static inline void check_mask(const network *net, int i, uint64_t seed)
 {
     int n = net->batch * net->layers[i].outputs;
-    struct ampk_draw draw = amp_seed_masks(seed, place, *net->seen);
+    struct ampk_draw draw = amp_seed_masks(seed, *net->seen);
     uint8_t *keep = mask_of(net, i);
     draw.counter[1] += (uint32_t)i;
     for (int k = 0; k < n; k++) {
