@@ -385,6 +385,9 @@ struct ampk_backend {
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
+    /* Bytes that conv_create takes for this shape, without work memory, which all convolutions
+     * share. NULL: not known. */
+    size_t (*conv_bytes)(const struct ampk_conv_shape *);
     /* Says why a convolution runs without Tensor Cores although its compute type is one of theirs.
      * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);

@@ -36,6 +36,7 @@ static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan, false},
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
+    {{"amp", "lr-find"}, amp_command_lr_find, false},
     {{"amp", "bench-loader"}, amp_command_bench_loader, false},
     {{"amp", "shrink"}, amp_command_shrink, false},
     {{"amp", NULL}, amp_command, false},
@@ -45,12 +46,14 @@ static const struct command commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help[] =
-    "Usage: darknet amp plan CFG [--json]\n"
-    "         what runs in which precision, and why\n"
+    "Usage: darknet amp plan CFG [--memory GIB] [--json]\n"
+    "         what runs in which precision, and why; which batch fits into memory\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
-    "       darknet amp profile CFG [--json]\n"
+    "       darknet amp profile CFG [DATA] [--json]\n"
     "         seconds of every layer in FP32 and in mixed precision\n"
+    "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
+    "         a learning rate that suits a network and its images\n"
     "       darknet amp bench-loader DATA CFG [--json]\n"
     "         how fast your images load, and whether that keeps up with training\n"
     "       darknet amp shrink DATA --side N --out DIR\n"

@@ -142,13 +142,26 @@ static void close_logs_at_exit(void)
 }
 
 /* Darknet reads these keys with adam=1 only, and hands them to every update. */
-static void give_betas(const struct amp_session *s)
+static void give_betas(struct amp_session *s)
 {
     const struct amp_rules *rules = &s->options.rules;
+    network *net = s->net;
     if (!amp_rules_keep_moments(rules)) return;
-    s->net->B1 = (float)rules->b1;
-    s->net->B2 = (float)rules->b2;
-    s->net->eps = (float)amp_rules_eps(rules);
+    s->own_betas.kept = true;
+    s->own_betas.b1 = net->B1;
+    s->own_betas.b2 = net->B2;
+    s->own_betas.eps = net->eps;
+    net->B1 = (float)rules->b1;
+    net->B2 = (float)rules->b2;
+    net->eps = (float)amp_rules_eps(rules);
+}
+
+static void put_betas_back(struct amp_session *s)
+{
+    if (!s->own_betas.kept) return;
+    s->net->B1 = s->own_betas.b1;
+    s->net->B2 = s->own_betas.b2;
+    s->net->eps = s->own_betas.eps;
 }
 
 /* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
@@ -247,7 +260,8 @@ void amp_session_detach(struct amp_session *s)
     char err[200];
     amp_session_delist(s);
     amp_step_hand_over(&s->step);
-    amp_rate_put_back(s);
+    amp_rate_put_back(s); /* before the betas: a policy moves B1 from where give_betas put it */
+    put_betas_back(s);
     amp_log_close(&s->log, &s->step.scaler);
     if (s->device) amp_upload_unpin(s->net);
     amp_staging_tidy();

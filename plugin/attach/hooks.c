@@ -157,7 +157,7 @@ static void take_up(struct amp_session *s, const network *net)
         amp_fail("several processes: this program's calls of train_network do not pass through the "
                  "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
     if (s->step.peers) return;
-    amp_run_watch(s);
+    if (!s->unkept) amp_run_watch(s);
     amp_session_resume(s, *net->seen - (size_t)net->batch);
 }
 
@@ -372,6 +372,21 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     look_in(s, NULL, NULL);
     s->observed = s->step.observed = false;
     s->log.out = out;
+}
+
+void amp_train_unkept(network *net)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_train_unkept: the network is not attached");
+    s->unkept = s->step.observed = true;
+    s->log.out = nowhere();
+}
+
+double amp_last_loss(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_last_loss: the network is not attached");
+    return s->log.loss;
 }
 
 /* While layers are watched the log is silent: its lines would stand between the results. */

@@ -1,11 +1,14 @@
-/* Decides what Darknet sees of a run with several processes. It must not know what they exchange in
- * a step (plugin/spread), nor when a run ends (run.c). */
+/* Decides what Darknet sees of a run with several processes, and of subdivisions=auto. It must not
+ * know what they exchange in a step (plugin/spread), nor when a run ends (run.c). */
 #include "ranks.h"
 
 #include "interposed.h"
 #include "seed.h"
+#include "amp_observe.h"
+#include "device.h"
 #include "plugin/core/file.h"
 #include "plugin/core/host.h"
+#include "plugin/core/need.h"
 #include "plugin/spread/group.h"
 
 #include "network.h"
@@ -132,11 +135,51 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 
 /* ---- a network ---- */
 
+static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg_variant *variant)
+{
+    char text[20], err[700];
+    struct amp_cfg_key key = {"subdivisions", text, 0};
+    snprintf(text, sizeof text, "%d", passes);
+    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
+    return variant->path;
+}
+
+/* subdivisions=auto. The first answer holds for all networks of this cfg: the memory that another
+ * one sees is less by the first one's, and the networks of -gpus must have equal passes. */
+static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *variant)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char path[PATH_MAX];
+    static int batch, passes;
+    char err[700];
+    struct amp_options options = s->options;
+    const struct ampk_backend *backend = amp_backend_here();
+    if (amp_group_is_on())
+        amp_fail_key(s->cfg, "subdivisions",
+                     "several processes would each pick a number; write one: `darknet amp plan CFG "
+                     "--memory GIB` says which fits");
+    amp_options_settle_dtype(&options, amp_darknet_on_device(), amp_multiplies_bf16());
+    pthread_mutex_lock(&lock);
+    bool again = passes && !strcmp(path, s->cfg->path);
+    if (!again && amp_need_settle(s->desc, s->cfg, &options, backend, err, sizeof err))
+        amp_fail_key(s->cfg, "subdivisions", err);
+    if (!again) {
+        snprintf(path, sizeof path, "%s", s->cfg->path);
+        batch = s->desc->batch;
+        passes = s->desc->subdivisions;
+    }
+    s->desc->batch = batch;
+    s->desc->subdivisions = passes;
+    pthread_mutex_unlock(&lock);
+    return give_subdivisions(s, passes, variant);
+}
+
 char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *variant)
 {
-    char text[20], err[700], possible[300];
-    int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
+    char err[700], possible[300];
     variant->fd = -1;
+    if (s->desc->auto_subdivisions) return pick_subdivisions(s, variant);
+    int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
     if (!amp_group_is_on() || amp_cfg_is_variant(file)) return file;
     int enough = amp_share_subdivisions(batch, passes, amp_group_size());
     if (enough == passes) return file;
@@ -148,16 +191,13 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
                  amp_group_size(), batch, passes, possible, amp_group_size());
         amp_fail_key(s->cfg, "batch", err);
     }
-    snprintf(text, sizeof text, "%d", enough);
-    struct amp_cfg_key key = {"subdivisions", text, 0};
-    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
     fprintf(stderr,
             "darknet-amp: %d processes train with subdivisions=%d in place of %d, so that each has "
             "a pass of %d images\n",
             amp_group_size(), enough, passes, batch / enough);
     s->desc->subdivisions = enough;
     s->desc->batch = batch / enough;
-    return variant->path;
+    return give_subdivisions(s, enough, variant);
 }
 
 void amp_ranks_join(struct amp_session *s, int (*signal)(void),

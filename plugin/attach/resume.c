@@ -199,6 +199,11 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 /* One reason is enough: the first layer that has one. */
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
+    if (net->auto_subdivisions)
+        fprintf(stderr,
+                "mixed precision: exactly the run that stopped only if subdivisions=auto was %d "
+                "there too\n",
+                net->subdivisions);
     for (int i = 0; i < net->n; i++) {
         const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;

@@ -43,6 +43,10 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
+    struct { /* the network's own, while it has the cfg's for an optimizer of ours (attach.c) */
+        bool kept;
+        float b1, b2, eps;
+    } own_betas;
     struct amp_kept *kept; /* NULL: the rules need nothing, or no training has begun (resume.c) */
     bool trained;          /* counted by run.c */
     size_t pass_images;    /* already in `seen`, for a pass that has not begun yet */
@@ -54,6 +58,7 @@ struct amp_session {
     struct amp_saved *saved;   /* per layer */
     network view;              /* the network as the last hook got it */
     bool observed;             /* a pass of amp_pass runs: nobody is training */
+    bool unkept;               /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;           /* the notes on convolutions have been printed */
     amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;

@@ -12,16 +12,6 @@
 #include "layers.h"
 #include "tensors.h"
 
-static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
-{
-    struct ampk_conv_shape s = amp_conv_shape(g->net, i);
-    s.compute = g->plan->layers[i].compute;
-    /* The backend then needs no plan and no memory for gradients. */
-    s.forward_only = !g->plan->layers[i].backward;
-    s.biased = !g->net->layers[i].batch_normalize;
-    return s;
-}
-
 static float *alloc_floats(struct amp_graph *g, int n)
 {
     float *p = g->backend->alloc(g->context, (size_t)n * sizeof(float));
@@ -80,7 +70,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
     char why[400] = "";
-    struct ampk_conv_shape shape = shape_of(g, i);
+    struct ampk_conv_shape shape = amp_plan_conv_shape(g->plan, g->net, i);
     node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
     /* The backend marks lack of memory in its message: the user then gets advice on batch and
      * subdivisions instead of an error about the shape. */

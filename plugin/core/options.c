@@ -70,12 +70,33 @@ static bool parse_power_of_two(const char *value, double *number)
 /* ---- keys ---- */
 
 static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const level_words[] = {"none", "O0", "O1", "O2", "O3", NULL};
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
+
+/* What a level sets. */
+static const struct {
+    const char *keys;
+    enum amp_dtype_choice dtype;
+    bool dynamic; /* else a loss scale of 1 */
+} levels[] = {[AMP_LEVEL_O0] = {"amp_dtype=fp32", AMP_DTYPE_FP32, true},
+              [AMP_LEVEL_O1] = {"amp_dtype=auto, loss_scale=dynamic", AMP_DTYPE_AUTO, true},
+              [AMP_LEVEL_O2] = {"amp_dtype=fp16, loss_scale=dynamic", AMP_DTYPE_FP16, true},
+              [AMP_LEVEL_O3] = {"amp_dtype=fp16, loss_scale=1", AMP_DTYPE_FP16, false}};
+
+const char *amp_level_word(enum amp_level level)
+{
+    return level_words[level];
+}
+
+const char *amp_level_keys(enum amp_level level)
+{
+    return levels[level].keys;
+}
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
 {
@@ -115,6 +136,12 @@ static const struct amp_option_row rows[] = {
      "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
      "sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
+    {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
+     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
+     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
+     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
+     "arithmetic of batch-norm are FP32.",
+     .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
      "Has no effect with any `amp_dtype` but fp16.",
@@ -480,6 +507,26 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
                 "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
 }
 
+static int apply_level(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->level == AMP_LEVEL_NONE) return 0;
+    for (int i = 0; i < net->n_entries; i++) {
+        const struct amp_cfg_entry *e = &net->entries[i];
+        if (strcmp(e->key, "amp_dtype") && strncmp(e->key, "loss_scale", 10)) continue;
+        return fail(r, e, "amp_level=%s in line %d stands for %s; allowed: one of them",
+                    amp_level_word(o->level), amp_cfg_line(net, "amp_level"),
+                    amp_level_keys(o->level));
+    }
+    o->dtype = levels[o->level].dtype;
+    o->loss_scale_dynamic = levels[o->level].dynamic;
+    o->loss_scale = 1;
+    if (o->level == AMP_LEVEL_O3)
+        note(r, amp_cfg_find(net, "amp_level"),
+             "for benchmarks only: without a loss scale small gradients become 0");
+    return 0;
+}
+
 /* auto chooses the layers itself. */
 static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -598,7 +645,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
-    if (check_image_cache(&r, net) || check_checkpoint(&r, net)) return -1;
+    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net)) return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;
@@ -618,7 +665,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     }
     if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
         return -1;
-    if (amp_rules_complete(&options->rules, file, err, err_size)) return -1;
+    if (amp_rules_complete(&options->rules, file, notes, r.notes_size, err, err_size)) return -1;
     return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
                                  err, err_size);
 }

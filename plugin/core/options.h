@@ -9,7 +9,8 @@
  * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
  * of ours; loss_scale_min above loss_scale_max; loss_scale_init outside of both; and a fixed
  * loss_scale=<number> together with any loss_scale_* key, since those steer the dynamic scale
- * only; and, with mixed_precision=1, adam=1 beside another optimizer, or both ways to clip. */
+ * only; and, with mixed_precision=1, adam=1 beside another optimizer, both ways to clip, or a key
+ * that amp_level sets. */
 #ifndef AMP_OPTIONS_H
 #define AMP_OPTIONS_H
 
@@ -38,8 +39,12 @@ enum amp_loader { AMP_LOADER_FAST, AMP_LOADER_DARKNET };
 enum amp_reduce { AMP_REDUCE_FAST, AMP_REDUCE_ORDERED };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
+/* As NVIDIA's Apex names them. */
+enum amp_level { AMP_LEVEL_NONE, AMP_LEVEL_O0, AMP_LEVEL_O1, AMP_LEVEL_O2, AMP_LEVEL_O3 };
+
 struct amp_options {
     bool mixed_precision;
+    enum amp_level level;        /* it has set dtype and loss scale */
     enum amp_dtype_choice dtype; /* not AUTO once amp_options_settle_dtype was called */
     const char *dtype_reason;    /* why AUTO became that; NULL: the cfg names it */
     bool loss_scale_dynamic;
@@ -94,6 +99,9 @@ struct amp_option_row {
     enum amp_option_place place;
 };
 const struct amp_option_row *amp_option_rows(int *count);
+/* "O2" and the keys that it stands for; not for AMP_LEVEL_NONE. */
+const char *amp_level_word(enum amp_level);
+const char *amp_level_keys(enum amp_level);
 /* The word that selects it in amp_dtype. */
 const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */

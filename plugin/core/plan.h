@@ -110,7 +110,8 @@ struct amp_plan {
     int n_buffers;
     struct amp_buffer *buffers;
     size_t arena_bytes;
-    struct amp_rules rules;    /* of the update */
+    struct amp_rules rules; /* of the update */
+    enum amp_level level;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
     double flop_again;         /* of that, what backward computes again */
     int n_recomputed;
@@ -135,6 +136,13 @@ int amp_plan_writes(const struct amp_plan *, int i);
  * conv_backward_summed): a convolution whose FP16 delta only layer i writes. -1: none. */
 int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
 
+/* Bytes of the moments and moving averages that the rules keep in arrays of ours (kept.h). */
+size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *);
+
+/* Layer i of ours, [convolutional] or [connected], as the backend's convolution. */
+struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct amp_net_desc *,
+                                           int i);
+
 /* The loss of ours that is the only reader of layer i, a convolution without batch-norm, and the
  * only contributor to its delta. -1: none. */
 int amp_plan_loss_behind(const struct amp_plan *, const struct amp_net_desc *, int i);
@@ -144,7 +152,7 @@ enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);
 const char *amp_compute_name(enum ampk_compute);
 
-/* Prints the report that attaching and `amp plan` show. */
+/* Prints the report that attaching and `amp plan` show. The JSON object is left open for more. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 

@@ -215,3 +215,14 @@ int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc 
     }
     return -1;
 }
+
+struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *plan,
+                                           const struct amp_net_desc *net, int i)
+{
+    struct ampk_conv_shape s = amp_conv_shape(net, i);
+    s.compute = plan->layers[i].compute;
+    /* The backend then needs no plan and no memory for gradients. */
+    s.forward_only = !plan->layers[i].backward;
+    s.biased = !net->layers[i].batch_normalize;
+    return s;
+}

@@ -389,6 +389,19 @@ int amp_plan_buffers(struct planner *pl)
     return plan->arena_bytes == SIZE_MAX ? -1 : 0;
 }
 
+/* Moments of parameters; averages of them and of running statistics. */
+size_t amp_plan_kept_bytes(const struct amp_plan *plan, const struct amp_net_desc *net)
+{
+    size_t parameters = 0, statistics = 0, floats = 0;
+    for (int i = 0; i < net->n; i++) {
+        parameters += amp_layer_parameters(&net->layers[i]);
+        statistics += amp_layer_statistics(&net->layers[i]);
+    }
+    if (amp_rules_keep_moments(&plan->rules)) floats += 2 * parameters;
+    if (plan->rules.ema_alpha > 0) floats += parameters + statistics;
+    return floats * sizeof(float);
+}
+
 /* ---- a network that does not fit ---- */
 
 /* For messages only. */

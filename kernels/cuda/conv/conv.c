@@ -418,6 +418,17 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     return NULL;
 }
 
+/* Weights in the operands' type, and their gradient, which is FP32 where that costs no time. */
+size_t ampk_cuda_conv_bytes(const struct ampk_conv_shape *s)
+{
+    struct ampk_conv conv = {.shape = *s,
+                             .padded_c = ampk_conv_padded(s, s->c),
+                             .padded_k = ampk_conv_padded(s, s->k),
+                             .operand = ampk_tc_operand(s->compute)};
+    size_t gradient = s->forward_only ? 0 : sizeof(float);
+    return ampk_conv_padded_weights(&conv) * (ampk_dtype_bytes(conv.operand) + gradient);
+}
+
 /* Waits first: the stream may still run a pass that reads these weights. */
 void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
