@@ -35,7 +35,7 @@ struct amp_session {
     bool inference_demotes; /* inference_demoted names a layer: inference has a plan of its own */
     bool replan;            /* a layer was demoted */
     bool moved;             /* Darknet may have moved its arrays */
-    bool sees_writes;       /* cuda_push_array arrives here (sessions.c) */
+    bool sees_writes;       /* who writes to weights is seen, or tells (sessions.c) */
     atomic_bool written;    /* Darknet wrote to master weights since the last pass began */
     uint64_t mask_seed;     /* of dropout's masks on a device */
     struct {                /* the network's own, while it has those of a policy of ours (rate.c) */

@@ -120,7 +120,7 @@ void amp_session_see_write(const float *x)
 
 void amp_session_judge_weights(struct amp_session *s)
 {
-    s->sees_writes |= s->device && write_seen;
-    s->graph->writers_tell = s->device ? s->sees_writes : atomic_load(&program_tells);
+    s->sees_writes |= s->device ? write_seen : atomic_load(&program_tells);
+    s->graph->writers_tell = s->sees_writes;
     if (atomic_exchange(&s->written, false)) amp_graph_weights_changed(s->graph);
 }
