@@ -108,13 +108,6 @@ struct ampk_recording; /* recorded operations, to be run again */
  * backward. That is the true derivative of cuDNN's variant only. */
 enum ampk_bn_rule { AMPK_BN_DARKNET_CPU, AMPK_BN_DARKNET_GPU, AMPK_BN_CUDNN };
 
-/* Batch-norm of one layer. Each array has c floats, one per channel. */
-struct ampk_batchnorm {
-    const float *scale, *bias;    /* gamma, beta */
-    const float *mean, *variance; /* of this batch in training, else the rolling ones */
-    enum ampk_bn_rule rule;
-};
-
 /* Statistics of a layer's values in a training pass; each array has c floats. The operation
  * overwrites mean and variance with those of this batch, and updates rolling = .99*rolling +
  * .01*batch for both. amax watches the rolling statistics, because an inf or NaN there would stay
@@ -126,8 +119,27 @@ struct ampk_bn_statistics {
     uint32_t *amax;
 };
 
+/* What bn_act_forward leaves of a layer for conv_backward_summed: so many floats per channel. */
+enum { AMPK_BN_LISTED = 4 };
+
+/* Batch-norm of one layer. Each array has c floats, one per channel. */
+struct ampk_batchnorm {
+    const float *scale, *bias;    /* gamma, beta */
+    const float *mean, *variance; /* of this batch in training, else the rolling ones */
+    enum ampk_bn_rule rule;
+    /* For bn_act_forward and bn_act_pool_forward. sums: what conv_forward returned. If it is not
+     * NULL, the operation first makes these statistics from the sums; mean and variance are those
+     * of the statistics. */
+    const float *sums;
+    const struct ampk_bn_statistics *statistics;
+    /* AMPK_BN_LISTED * c floats, 16-byte aligned, that bn_act_forward writes in a format of the
+     * backend's own and conv_backward_summed reads. NULL: it will not be called. */
+    float *listed;
+};
+
 /* The sums that batch-norm's backward needs. A convolution's data gradient can compute them on the
- * way. y is batch-norm's input; the convolution's input is the result of bn_act_forward on y. */
+ * way. y is batch-norm's input; the convolution's input is the result of bn_act_forward on y with
+ * this bn, which has `listed`. */
 struct ampk_gradient_sums {
     const struct ampk_tensor *y;
     const struct ampk_batchnorm *bn;
@@ -385,20 +397,25 @@ struct ampk_backend {
     struct ampk_conv *(*conv_create)(struct ampk_context *, const struct ampk_conv_shape *,
                                      char *err, size_t err_size);
     void (*conv_destroy)(struct ampk_context *, struct ampk_conv *);
+    /* Bytes that conv_create takes for this shape, without work memory, which all convolutions
+     * share. NULL: not known. */
+    size_t (*conv_bytes)(const struct ampk_conv_shape *);
     /* Says why a convolution runs without Tensor Cores although its compute type is one of theirs.
      * The text is never freed. NULL: nothing to say; a backend may lack the function. */
     const char *(*conv_note)(const struct ampk_conv *);
     /* Gives every convolution of a list new weights. Call it after every change, before forward. */
     void (*conv_set_weights)(struct ampk_context *, const struct ampk_new_weights *, int count);
     /* y = conv(x), NHWC, without activation. If statistics is not NULL, it gets the statistics of
-     * y as bn_statistics computes them. Exception: where the library that computes y also sums it
-     * (CUDA, FP16), they come from FP32 sums of y and y^2 without a shift, of y as stored or
-     * before rounding. Each rounding of such a sum changes the variance by about 2^-24 * (1 +
-     * mean^2 / variance) of itself. If all roundings over n values change it by more than 2^-21 *
-     * sqrt(n) times that bracket, the library's sums are not used. */
-    void (*conv_forward)(struct ampk_context *, struct ampk_conv *, const struct ampk_tensor *x,
-                         const struct ampk_tensor *y, const struct ampk_bn_statistics *,
-                         uint32_t *amax);
+     * y as bn_statistics computes them, and the result is NULL. Exception: where the library that
+     * computes y also sums it (CUDA, FP16), the result is its c sums of y and c sums of y^2, which
+     * stay until the convolution's next forward. The caller hands them to bn_act_forward or
+     * bn_act_pool_forward on y, which makes the statistics from them. They are FP32 sums without a
+     * shift, of y as stored or before rounding. Each rounding of such a sum changes the variance by
+     * about 2^-24 * (1 + mean^2 / variance) of itself. If all roundings over n values change it by
+     * more than 2^-21 * sqrt(n) times that bracket, the library's sums are not used. */
+    const float *(*conv_forward)(struct ampk_context *, struct ampk_conv *,
+                                 const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                 const struct ampk_bn_statistics *, uint32_t *amax);
     /* y = activation(conv(x) + bias), with bias of k floats; y of any dtype and layout (detection
      * heads: FP32 NCHW). */
     void (*conv_bias_forward)(struct ampk_context *, struct ampk_conv *,

@@ -80,6 +80,11 @@ static bool multiplies_bf16(void)
     return choice && choice->multiplies_bf16;
 }
 
+static size_t conv_bytes(const struct ampk_conv_shape *s)
+{
+    return ampk_conv_bytes(s, multiplies_bf16());
+}
+
 static void context_destroy(struct ampk_context *ctx)
 {
     if (!ctx) return;
@@ -282,6 +287,7 @@ FORWARD(loss_backward,
 #define COMPUTED_ONCE(operation) .operation = ampk_cpu_##operation,
 const struct ampk_backend ampk_cpu = {.name = "cpu",
                                       .multiplies_bf16 = multiplies_bf16,
+                                      .conv_bytes = conv_bytes,
                                       .context_create = context_create,
                                       .context_destroy = context_destroy,
                                       .alloc = memory_alloc,

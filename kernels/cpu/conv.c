@@ -204,8 +204,8 @@ static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *
     return pass->weights != NULL;
 }
 
-static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                            size_t err_size)
+/* How the weight gradient is cut. */
+static void cut_gradient(struct ampk_conv *conv)
 {
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
@@ -218,11 +218,21 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
     size_t read = operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
-    size_t x_size = x_row * g->bands.in_rows, y_size = y_row * g->bands.rows;
+    size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);
     int all = s->n * g->bands.count;
-    g->units =
-        task_units(all, tiles, read * (x_size + y_size), sizeof(float) * ampk_conv_weight_count(s));
+    g->units = task_units(all, tiles, unit_bytes, sizeof(float) * ampk_conv_weight_count(s));
     g->groups = all / g->units;
+}
+
+static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
+                            size_t err_size)
+{
+    const struct ampk_conv_shape *s = &conv->shape;
+    struct gradient *g = &conv->gradient;
+    cut_gradient(conv);
+    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t read = operand_bytes(conv);
+    size_t x_size = channels * s->w * g->bands.in_rows, y_size = filters * conv->ow * g->bands.rows;
     struct ampk_dnnl_shape shape = unit_shape(conv, &g->bands);
     shape.n = g->units;
     shape.h = g->bands.in_rows;
@@ -231,7 +241,7 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
     if (!g->plan) return false;
     need_lane(conv, g->plan, g->units * read * x_size, g->units * read * y_size);
-    g->partial = create_weights(g->plan, tiles * g->groups, err, err_size);
+    g->partial = create_weights(g->plan, g->slices_k * g->slices_c * g->groups, err, err_size);
     return g->partial != NULL;
 }
 
@@ -270,10 +280,28 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
 }
 
 /* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks of 16. */
-static bool multiplies_bf16(const struct ampk_context *ctx, const struct ampk_conv_shape *s)
+static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
 {
-    return s->compute == AMPK_COMPUTE_BF16 && ctx->multiplies_bf16 && s->c / s->groups % 16 == 0 &&
+    return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && s->c / s->groups % 16 == 0 &&
            s->k / s->groups % 16 == 0;
+}
+
+static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_this_cpu)
+{
+    return (struct ampk_conv){.shape = *s,
+                              .bf16 = multiplies_bf16(bf16_on_this_cpu, s),
+                              .oh = ampk_conv_out(s, s->h, s->kh),
+                              .ow = ampk_conv_out(s, s->w, s->kw)};
+}
+
+/* Operands of both passes, and the partial weight gradients. */
+size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
+{
+    struct ampk_conv conv = describe(s, bf16);
+    size_t weights = ampk_conv_weight_count(s), read = operand_bytes(&conv);
+    if (s->forward_only) return weights * read;
+    cut_gradient(&conv);
+    return weights * (2 * read + conv.gradient.groups * sizeof(float));
 }
 
 struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
@@ -284,10 +312,7 @@ struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct am
         snprintf(err, err_size, AMPK_NO_MEMORY);
         return NULL;
     }
-    conv->shape = *s;
-    conv->bf16 = multiplies_bf16(ctx, s);
-    conv->oh = ampk_conv_out(s, s->h, s->kh);
-    conv->ow = ampk_conv_out(s, s->w, s->kw);
+    *conv = describe(s, ctx->multiplies_bf16);
     bool backward = !s->forward_only;
     if (create_forward(ctx, conv, err, err_size) &&
         (!backward || create_data(ctx, conv, err, err_size)) &&
@@ -441,9 +466,9 @@ static uint32_t forward(struct ampk_context *ctx, struct ampk_conv *conv,
     return largest;
 }
 
-void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                           const struct ampk_tensor *x, const struct ampk_tensor *y,
-                           const struct ampk_bn_statistics *statistics, uint32_t *amax)
+const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                   const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                   const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     size_t operands = conv->lane_bytes * ctx->threads;
     char *memory = ampk_memory(ctx, operands + sums_bytes(conv));
@@ -454,6 +479,7 @@ void ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
     if (statistics)
         ctx->isa->rows.finish_statistics(finish.partial, units, (size_t)y->n * y->h * y->w,
                                          (size_t)y->c, statistics);
+    return NULL;
 }
 
 void ampk_cpu_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *conv,

@@ -28,8 +28,8 @@
     X(yolo_forward) X(yolo_loss) X(loss_backward)
 /* Those of conv.c and conv_weights.c, which are compiled once. */
 #define AMPK_CPU_CONV(X)                                                                           \
-    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward) X(conv_bias_forward)        \
-    X(conv_backward) X(conv_weight_gradients)
+    X(conv_create) X(conv_destroy) X(conv_set_weights) X(conv_forward)               \
+    X(conv_bias_forward) X(conv_backward) X(conv_weight_gradients)
 /* The members of struct ampk_rows. */
 #define AMPK_CPU_ROWS(X)                                                                           \
     X(load) X(load_bf16) X(round) X(store) X(add) X(add_scaled) X(amax)                            \
@@ -82,6 +82,9 @@ struct ampk_weight_block {
 };
 
 struct ampk_dnnl_lines;
+
+/* conv_bytes of kernels.h; bf16: this CPU multiplies BF16. */
+size_t ampk_conv_bytes(const struct ampk_conv_shape *, bool bf16);
 
 /* What one instruction set offers. */
 struct ampk_isa {

@@ -83,6 +83,8 @@ static int read_net(struct bench *b)
     if (b->cfg_file && !amp_mixed_options_read(b->cfg_file, &b->options, err, sizeof err)) {
         amp_machine_settle_dtype(&b->options, b->gpu);
         b->desc = amp_net_describe(b->cfg_file, 0, 0, true, err, sizeof err);
+        if (b->desc && amp_machine_settle_pass(b->desc, b->cfg_file, &b->options, err, sizeof err))
+            return complain(err);
     }
     if (!b->desc) return complain(err);
     if (!b->options.mixed_precision)
@@ -112,24 +114,6 @@ static int build(struct bench *b)
     b->net = amp_variant_load("amp bench-loader: the network", b->cfg_file, keys,
                               sizeof keys / sizeof *keys, NULL);
     return b->net ? 0 : -1;
-}
-
-static void set_arguments(struct bench *b)
-{
-    const layer head = b->net->layers[b->net->n - 1];
-    list *options = read_data_cfg((char *)b->data);
-    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
-    load_args *a = &b->args;
-    *a = get_base_args(b->net);
-    a->paths = (char **)list_to_array(paths);
-    a->m = paths->size;
-    a->n = b->net->batch;
-    a->coords = head.coords;
-    a->classes = head.classes;
-    a->jitter = head.jitter;
-    a->num_boxes = head.max_boxes;
-    a->type = DETECTION_DATA;
-    b->result.random_size = head.random;
 }
 
 /* ---- a training step ---- */
@@ -209,7 +193,8 @@ static int measure(struct bench *b)
     char err[2 * PATH_MAX];
     int kept = amp_quiet_begin(), failed = build(b);
     if (!failed) {
-        set_arguments(b);
+        amp_detector_args(b->net, b->data, &b->args);
+        b->result.random_size = b->net->layers[b->net->n - 1].random;
         failed = amp_loading_measure(&b->result, &b->args, stderr, err, sizeof err);
         if (failed) complain(err);
     }

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "axis.h"
+
 #include "plugin/core/file.h"
 
 #define MARKER "darknet-amp chart 1"
@@ -176,42 +178,19 @@ void amp_chart_free(struct amp_chart *c)
 
 /* ---- axes ---- */
 
-enum {
-    WIDTH = 1100,
-    LEFT = 78,
-    RIGHT = 1030,
-    TOP = 96,
-    BOTTOM = 452,
-    SCALE_TOP = 486,
-    SCALE_BOTTOM = 566,
-    HEIGHT = 624
-};
-
-/* Maps values to places. log: a logarithmic axis, for positive values. */
-struct axis {
-    double from, to;
-    int at_from, at_to;
-    bool log;
-};
-
-/* Clamped, so that an outlier stays inside the frame. */
-static double place(const struct axis *a, double value)
-{
-    double from = a->log ? log(a->from) : a->from, to = a->log ? log(a->to) : a->to;
-    double share = ((a->log ? log(fmax(value, a->from)) : value) - from) / (to - from);
-    return a->at_from + fmin(fmax(share, 0), 1) * (a->at_to - a->at_from);
-}
+/* The loss scale has a frame of its own below the other. */
+enum { SCALE_TOP = 486, SCALE_BOTTOM = 566, HEIGHT = 624 };
 
 /* From 0 to the end of the run, so that the picture shows how much is left. */
-static struct axis iterations(const struct amp_chart *c)
+static struct amp_axis iterations(const struct amp_chart *c)
 {
-    return (struct axis){0, c->setup.total ? (double)c->setup.total : 1, LEFT, RIGHT, false};
+    return (struct amp_axis){0, c->setup.total ? (double)c->setup.total : 1, LEFT, RIGHT, false};
 }
 
 /* The axis shows all averages, and the losses unless some are far out: the first losses of a run
  * are in the thousands and would flatten the rest. Logarithmic if the averages span more than a
  * factor of 10. */
-static struct axis losses(const struct amp_chart *c)
+static struct amp_axis losses(const struct amp_chart *c)
 {
     double low = INFINITY, high = 0, out = 0;
     for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
@@ -220,47 +199,11 @@ static struct axis losses(const struct amp_chart *c)
         high = fmax(high, p->average);
         out = fmax(out, p->high);
     }
-    if (!(high > 0) || !(low > 0) || !isfinite(low)) return (struct axis){0, 1, BOTTOM, TOP, false};
+    if (!(high > 0) || !(low > 0) || !isfinite(low))
+        return (struct amp_axis){0, 1, BOTTOM, TOP, false};
     high = fmin(out, 4 * high);
-    if (high > 10 * low) return (struct axis){low / 1.1, high * 1.1, BOTTOM, TOP, true};
-    return (struct axis){0, high * 1.1, BOTTOM, TOP, false};
-}
-
-/* Returns 1, 2 or 5 times a power of ten, so that about `parts` steps make up the range. */
-static double nice_step(double range, int parts)
-{
-    double rough = range / parts, power = pow(10, floor(log10(rough))), digit = rough / power;
-    return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
-}
-
-/* Baselines are 4 below the line, which centres digits of 13 pixels on it. */
-static void write_grid_line(FILE *f, double y, const char *label)
-{
-    fprintf(f,
-            "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" class=\"end loss\">"
-            "%s</text>\n",
-            LEFT, y, RIGHT, LEFT - 8, y + 4, label);
-}
-
-static void write_loss_axis(FILE *f, const struct axis *a)
-{
-    static const double digits[] = {1, 2, 5};
-    char label[32];
-    double step = nice_step(a->to - a->from, 6);
-    /* A linear axis always begins at 0. */
-    for (double v = 0; !a->log && v <= a->to; v += step) {
-        snprintf(label, sizeof label, "%g", v);
-        write_grid_line(f, place(a, v), label);
-    }
-    /* Over more than three decades 2 and 5 would crowd, so only powers of ten are labelled. */
-    int decades = a->log ? (int)ceil(log10(a->to / a->from)) : 0;
-    for (int e = a->log ? (int)floor(log10(a->from)) : 1; a->log && pow(10, e) <= a->to; e++)
-        for (int k = 0; k < (decades > 3 ? 1 : 3); k++) {
-            double v = digits[k] * pow(10, e);
-            if (v < a->from || v > a->to) continue;
-            snprintf(label, sizeof label, "%g", v);
-            write_grid_line(f, place(a, v), label);
-        }
+    if (high > 10 * low) return (struct amp_axis){low / 1.1, high * 1.1, BOTTOM, TOP, true};
+    return (struct amp_axis){0, high * 1.1, BOTTOM, TOP, false};
 }
 
 /* No mAP, no axis for it. */
@@ -276,13 +219,13 @@ static void write_map_axis(FILE *f, const struct amp_chart *c)
 
 static void write_iteration_axis(FILE *f, const struct amp_chart *c, int bottom)
 {
-    struct axis x = iterations(c);
-    double step = fmax(nice_step(x.to, 10), 1);
+    struct amp_axis x = iterations(c);
+    double step = fmax(amp_nice_step(x.to, 10), 1);
     for (double v = 0; v <= x.to; v += step)
         fprintf(f,
                 "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" class=\"mid\">"
                 "%.0f</text>\n",
-                place(&x, v), TOP, bottom, place(&x, v), bottom + 18, v);
+                amp_axis_place(&x, v), TOP, bottom, amp_axis_place(&x, v), bottom + 18, v);
     fprintf(f, "<text x=\"%d\" y=\"%d\" class=\"mid\">iteration</text>\n", (LEFT + RIGHT) / 2,
             bottom + 40);
 }
@@ -290,21 +233,21 @@ static void write_iteration_axis(FILE *f, const struct amp_chart *c, int bottom)
 /* A shaded stretch: the learning rate is still rising there, so the losses tell little. */
 static void write_burn_in(FILE *f, const struct amp_chart *c, int bottom)
 {
-    struct axis x = iterations(c);
+    struct amp_axis x = iterations(c);
     if (c->setup.burn_in)
         fprintf(f,
                 "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"#f3f1ea\"/>"
                 "<text x=\"%d\" y=\"%d\" class=\"small\">burn-in</text>\n",
-                LEFT, TOP, place(&x, (double)c->setup.burn_in) - LEFT, bottom - TOP, LEFT + 4,
-                TOP + 14);
+                LEFT, TOP, amp_axis_place(&x, (double)c->setup.burn_in) - LEFT, bottom - TOP,
+                LEFT + 4, TOP + 14);
 }
 
 /* Labels of neighbouring marks alternate in height, so that they do not overlap. */
 static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
 {
-    struct axis x = iterations(c);
+    struct amp_axis x = iterations(c);
     for (int i = 0; i < c->setup.n_marks; i++) {
-        double at = place(&x, (double)c->setup.mark[i]);
+        double at = amp_axis_place(&x, (double)c->setup.mark[i]);
         fprintf(f,
                 "<path class=\"mark\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" class=\"small\">"
                 "rate x %g</text>\n",
@@ -315,20 +258,22 @@ static void write_marks(FILE *f, const struct amp_chart *c, int bottom)
 /* ---- curves ---- */
 
 /* One closed path: along the largest losses, and back along the smallest. */
-static void write_band(FILE *f, const struct amp_chart *c, const struct axis *x,
-                       const struct axis *y)
+static void write_band(FILE *f, const struct amp_chart *c, const struct amp_axis *x,
+                       const struct amp_axis *y)
 {
     const struct point *end = c->points + AMP_CHART_POINTS;
     char command = 'M';
     fprintf(f, "<path class=\"band\" d=\"");
     for (const struct point *p = c->points; p < end; p++)
         if (p->iteration) {
-            fprintf(f, "%c%.1f %.1f", command, place(x, (double)p->iteration), place(y, p->high));
+            fprintf(f, "%c%.1f %.1f", command, amp_axis_place(x, (double)p->iteration),
+                    amp_axis_place(y, p->high));
             command = 'L';
         }
     for (const struct point *p = end - 1; p >= c->points; p--)
         if (p->iteration)
-            fprintf(f, "L%.1f %.1f", place(x, (double)p->iteration), place(y, p->low));
+            fprintf(f, "L%.1f %.1f", amp_axis_place(x, (double)p->iteration),
+                    amp_axis_place(y, p->low));
     fprintf(f, "%s\"/>\n", command == 'L' ? "Z" : "");
 }
 
@@ -353,8 +298,8 @@ static double scale_of(const struct point *p)
 }
 
 /* steps: draws a value as constant until the next one (the loss scale is). */
-static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x,
-                        const struct axis *y, double (*value)(const struct point *),
+static void write_curve(FILE *f, const struct amp_chart *c, const struct amp_axis *x,
+                        const struct amp_axis *y, double (*value)(const struct point *),
                         const char *class, bool steps)
 {
     bool first = true;
@@ -363,8 +308,8 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
         double v = value(p);
         bool is_map = value == map50_of || value == map_of;
         if (!isfinite(v)) continue;
-        double across = place(x, (double)(is_map ? p->map_iteration : p->iteration));
-        double down = place(y, v);
+        double across = amp_axis_place(x, (double)(is_map ? p->map_iteration : p->iteration));
+        double down = amp_axis_place(y, v);
         if (first)
             fprintf(f, "M%.1f %.1f", across, down);
         else if (steps)
@@ -377,20 +322,21 @@ static void write_curve(FILE *f, const struct amp_chart *c, const struct axis *x
 }
 
 /* Dots show when mAP was measured; lines between them are only a guide. */
-static void write_map_dots(FILE *f, const struct amp_chart *c, const struct axis *x,
-                           const struct axis *y)
+static void write_map_dots(FILE *f, const struct amp_chart *c, const struct amp_axis *x,
+                           const struct amp_axis *y)
 {
     for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++)
         if (p->map_iteration)
             fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"#c1272d\"/>\n",
-                    place(x, (double)p->map_iteration), place(y, p->map50));
+                    amp_axis_place(x, (double)p->map_iteration), amp_axis_place(y, p->map50));
 }
 
-static void write_best(FILE *f, const struct amp_chart_state *s, const struct axis *x,
-                       const struct axis *y)
+static void write_best(FILE *f, const struct amp_chart_state *s, const struct amp_axis *x,
+                       const struct amp_axis *y)
 {
     if (!isfinite(s->best50)) return;
-    double across = place(x, (double)s->best_iteration), down = place(y, s->best50);
+    double across = amp_axis_place(x, (double)s->best_iteration),
+           down = amp_axis_place(y, s->best50);
     /* Near the right edge the text goes to the left of the dot. */
     bool at_end = across > RIGHT - 120;
     fprintf(
@@ -402,7 +348,7 @@ static void write_best(FILE *f, const struct amp_chart_state *s, const struct ax
 }
 
 /* Sets the axis. False: there is no loss scale to draw (FP32, BF16). */
-static bool scale_axis(const struct amp_chart *c, struct axis *a)
+static bool scale_axis(const struct amp_chart *c, struct amp_axis *a)
 {
     double low = INFINITY, high = 0;
     for (const struct point *p = c->points; p < c->points + AMP_CHART_POINTS; p++) {
@@ -411,12 +357,12 @@ static bool scale_axis(const struct amp_chart *c, struct axis *a)
         low = fmin(low, v);
         high = fmax(high, v);
     }
-    *a = (struct axis){low / 2, high * 2, SCALE_BOTTOM, SCALE_TOP, true};
+    *a = (struct amp_axis){low / 2, high * 2, SCALE_BOTTOM, SCALE_TOP, true};
     return high > 0;
 }
 
-static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x,
-                        const struct axis *y)
+static void write_scale(FILE *f, const struct amp_chart *c, const struct amp_axis *x,
+                        const struct amp_axis *y)
 {
     /* The axis has a factor of 2 to spare on each side; labels are powers of two. */
     int low = (int)lround(log2(y->from)) + 1, high = (int)lround(log2(y->to)) - 1;
@@ -425,7 +371,7 @@ static void write_scale(FILE *f, const struct amp_chart *c, const struct axis *x
             SCALE_TOP, RIGHT - LEFT, SCALE_BOTTOM - SCALE_TOP);
     for (int e = low; e <= high; e += step)
         fprintf(f, "<text x=\"%d\" y=\"%.1f\" class=\"end scale\">2^%d</text>\n", LEFT - 8,
-                place(y, exp2(e)) + 4, e);
+                amp_axis_place(y, exp2(e)) + 4, e);
     fprintf(f, "<text x=\"%d\" y=\"%d\" class=\"scale\">loss scale</text>\n", LEFT + 6,
             SCALE_TOP - 6);
     write_curve(f, c, x, y, scale_of, "curve scale-curve", true);
@@ -475,22 +421,10 @@ static void write_words(FILE *f, const struct amp_chart *c, const struct amp_cha
                 LEFT, 100 * s->map50, 100 * s->best50, s->best_iteration);
 }
 
-/* Inside the file, so that it looks the same everywhere it is opened. */
-static const char style[] =
-    "<style>text{font:13px sans-serif;fill:#444}.title{font-size:18px;font-weight:bold;fill:#111}"
-    ".small{font-size:11px;fill:#888}.end{text-anchor:end}.mid{text-anchor:middle}"
-    ".loss{fill:#1f5f95}.map{fill:#c1272d}.scale{fill:#2b7a3d}"
-    ".grid{stroke:#e8e8e8}.mark{stroke:#b59a3c;stroke-dasharray:5 4}"
-    ".band{fill:#1f77b4;stroke:#1f77b4;opacity:.18}.frame{fill:none;stroke:#999}.curve{fill:none;"
-    "stroke-linejoin:round}"
-    ".loss-curve{stroke:#1f5f95;stroke-width:1.8}.map50-curve{stroke:#c1272d;stroke-width:1.8}"
-    ".map-curve{stroke:#c1272d;stroke-width:1;opacity:.7}"
-    ".scale-curve{stroke:#2b7a3d;stroke-width:1.5}</style>\n";
-
 /* Later shapes cover earlier ones: grid first, curves last. */
 static void write_picture(FILE *f, const struct amp_chart *c, const struct amp_chart_state *s)
 {
-    struct axis x = iterations(c), loss = losses(c), map = {0, 1, BOTTOM, TOP, false}, scale;
+    struct amp_axis x = iterations(c), loss = losses(c), map = {0, 1, BOTTOM, TOP, false}, scale;
     bool has_scale = scale_axis(c, &scale);
     int bottom = has_scale ? SCALE_BOTTOM : BOTTOM, height = HEIGHT - (SCALE_BOTTOM - bottom);
     fprintf(f,
@@ -498,12 +432,12 @@ static void write_picture(FILE *f, const struct amp_chart *c, const struct amp_c
             "width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n",
             WIDTH, height, WIDTH, height);
     write_points(c, f);
-    fputs(style, f);
+    fputs(amp_picture_style, f);
     fprintf(f, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
     write_words(f, c, s);
     write_burn_in(f, c, bottom);
     write_iteration_axis(f, c, bottom);
-    write_loss_axis(f, &loss);
+    amp_axis_write(f, &loss);
     write_marks(f, c, bottom);
     write_map_axis(f, c);
     fprintf(f, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>\n", LEFT, TOP,

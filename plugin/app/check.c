@@ -103,6 +103,8 @@ static int read_net(struct check *c)
         !refuse_fp32(c, err, sizeof err)) {
         amp_machine_settle_dtype(&c->options, c->gpu);
         c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
+        if (c->net && amp_machine_settle_pass(c->net, c->cfg_file, &c->options, err, sizeof err))
+            return complain(err);
     }
     return c->net ? 0 : complain(err);
 }

@@ -13,6 +13,8 @@ int amp_command_plan(int argc, char **argv);
 int amp_command_check(int argc, char **argv);
 /* Times every layer on this machine. */
 int amp_command_profile(int argc, char **argv);
+/* Suggests a learning rate. Writes no file but the picture that it is asked for. */
+int amp_command_lr_find(int argc, char **argv);
 /* Times the loading of images beside a training step. Writes no file. */
 int amp_command_bench_loader(int argc, char **argv);
 /* Writes a copy of a data set with smaller images. */

@@ -101,6 +101,10 @@ static void set_net_keys(struct net_keys *k, const struct amp_precision *p, bool
     set(k, "amp_log", NULL);
     set(k, "amp_log_layers", NULL);
     if (fp32) set(k, "amp_dtype", "fp32");
+    if (o->level) { /* it stands for keys that are set here */
+        set(k, "amp_level", NULL);
+        if (!fp32) set(k, "amp_dtype", amp_dtype_word(o->dtype));
+    }
     set_scale_keys(k, o, !fp32 && o->dtype == AMP_DTYPE_FP16);
 }
 

@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "amp.h"
 #include "commands.h"
 #include "darknet.h"
 #include "plugin/core/text.h"
@@ -35,6 +36,7 @@ static const struct command commands[] = {
     {{"amp", "plan"}, amp_command_plan, false},
     {{"amp", "check"}, amp_command_check, false},
     {{"amp", "profile"}, amp_command_profile, false},
+    {{"amp", "lr-find"}, amp_command_lr_find, false},
     {{"amp", "bench-loader"}, amp_command_bench_loader, false},
     {{"amp", "shrink"}, amp_command_shrink, false},
     {{"amp", NULL}, amp_command, false},
@@ -44,12 +46,14 @@ static const struct command commands[] = {
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 static const char help[] =
-    "Usage: darknet amp plan CFG [--json]\n"
-    "         what runs in which precision, and why\n"
+    "Usage: darknet amp plan CFG [--memory GIB] [--json]\n"
+    "         what runs in which precision, and why; which batch fits into memory\n"
     "       darknet amp check DATA CFG [WEIGHTS] [--json]\n"
     "         mixed precision and FP32 compared on your own images\n"
-    "       darknet amp profile CFG [--json]\n"
+    "       darknet amp profile CFG [DATA] [--json]\n"
     "         seconds of every layer in FP32 and in mixed precision\n"
+    "       darknet amp lr-find DATA CFG [WEIGHTS] [--chart FILE.svg] [--json]\n"
+    "         a learning rate that suits a network and its images\n"
     "       darknet amp bench-loader DATA CFG [--json]\n"
     "         how fast your images load, and whether that keeps up with training\n"
     "       darknet amp shrink DATA --side N --out DIR\n"
@@ -164,6 +168,9 @@ static bool is_one_too_many(const char *first, const char *second)
 
 static int dispatch(int argc, char **argv)
 {
+    /* No command, Darknet's own included, writes to weights behind the plugin's back and then runs
+     * the network. */
+    amp_promise_to_tell();
     int first = next_word(argc, argv, 1), second = next_word(argc, argv, first + 1);
     const char *one = first < argc ? argv[first] : "", *two = second < argc ? argv[second] : "";
     const struct command *c = find_command(one, two);

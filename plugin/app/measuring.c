@@ -17,6 +17,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
+#include "plugin/core/need.h"
 #include "plugin/core/text.h"
 
 #ifdef GPU
@@ -196,6 +197,12 @@ int amp_mixed_options_read(struct amp_cfg_file *cfg, struct amp_options *options
     return 0;
 }
 
+int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
+                            const struct amp_options *options, char *err, size_t err_size)
+{
+    return amp_need_settle(net, cfg, options, amp_backend_here(), err, err_size);
+}
+
 /* ---- networks ---- */
 
 network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
@@ -212,6 +219,23 @@ network *amp_variant_load(const char *what, const struct amp_cfg_file *cfg,
     network *net = load_network(variant.path, (char *)weights, 1);
     amp_cfg_variant_close(&variant);
     return net;
+}
+
+void amp_detector_args(const network *net, const char *data, load_args *a)
+{
+    const layer head = net->layers[net->n - 1];
+    list *options = read_data_cfg((char *)data);
+    list *paths = get_paths(option_find_str(options, "train", "data/train.list"));
+    *a = get_base_args((network *)net);
+    a->paths = (char **)list_to_array(paths);
+    a->m = paths->size;
+    a->n = net->batch;
+    a->coords = head.coords;
+    a->classes = head.classes;
+    a->jitter = head.jitter;
+    a->num_boxes = head.max_boxes;
+    a->threads = 8; /* amp_loader_threads decides */
+    a->type = DETECTION_DATA;
 }
 
 /* Darknet prints with printf, so the descriptor itself is redirected. fflush first: what is in the

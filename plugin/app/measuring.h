@@ -3,6 +3,7 @@
 #ifndef AMP_MEASURING_H
 #define AMP_MEASURING_H
 
+#include "plugin/core/net.h"
 #include "plugin/core/options.h"
 
 struct network; /* Darknet's */
@@ -40,12 +41,23 @@ unsigned amp_machine_layers_ours(const struct amp_options *, int gpu);
  * was. 0, or -1 with text in err. */
 int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *err, size_t err_size);
 
+/* For subdivisions=auto: sets the net's batch and subdivisions as training would, and says so. The
+ * options' dtype is settled. 0, or -1 with text in err. */
+int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,
+                            const struct amp_options *, char *err, size_t err_size);
+
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 
 /* Darknet builds it and lists its layers on stderr below the line "what". weights NULL: random
  * ones. NULL after a message on stderr. */
 struct network *amp_variant_load(const char *what, const struct amp_cfg_file *,
                                  const struct amp_cfg_key *, int n, const char *weights);
+
+struct load_args;
+
+/* How detector train loads images of the data file's training list for a pass of this network. The
+ * paths are read now. Set d and threads, or more images, before loading. */
+void amp_detector_args(const struct network *, const char *data, struct load_args *);
 
 /* Between these two calls nothing reaches standard output: Darknet's heads print a line in every
  * pass, and the command's result must stand alone. begin returns the argument of end; -1: stdout

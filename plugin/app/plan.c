@@ -1,30 +1,125 @@
-/* `darknet amp plan`: prints what the plan would be. It decides nothing; core/plan.c does. It must
- * not build a network: the cfg is enough, also on a machine that could not hold it. */
+/* `darknet amp plan`: prints what the plan would be, and with --memory which batch fits. It decides
+ * nothing; core/plan.c and core/need.c do. It must not build a network: the cfg is enough, also on
+ * a machine that could not hold it. */
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
 #include "plugin/core/named_files.h"
+#include "plugin/core/need.h"
 #include "plugin/core/plan.h"
 #include "plugin/core/text.h"
 
-static void print_text(const struct amp_plan *plan, const struct amp_net_desc *net,
-                       const struct amp_cfg_file *cfg, const struct amp_options *options)
+static const double gib = 1 << 30;
+
+struct request {
+    const char *path;
+    bool json;
+    int gpu;
+    double memory; /* GiB; 0: nobody asks */
+};
+
+/* ---- what fits ---- */
+
+/* Of the cfg as it is; of its batch; and of the largest batch in a single pass. */
+struct answer {
+    bool fits, largest_fits;
+    struct amp_fit written, fit, largest;
+    double rate; /* the cfg's learning_rate */
+};
+
+static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
+                    const struct amp_options *options, const struct amp_net_desc *net,
+                    struct answer *a, char *err, size_t err_size)
+{
+    int batch = amp_cfg_int(cfg->sections, "batch", 1);
+    size_t bytes = (size_t)(r->memory * gib);
+    const struct ampk_backend *backend = amp_backend_here();
+    const struct amp_fitter f = {.cfg = cfg,
+                                 .options = options,
+                                 .backend = backend,
+                                 .ours = amp_machine_layers_ours(options, r->gpu),
+                                 .device_bytes = amp_device_bytes(backend, bytes)};
+    a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
+    if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
+    int fit = amp_fit_subdivisions(&f, batch, bytes, &a->fit, err, err_size);
+    int largest = amp_fit_batch(&f, bytes, &a->largest, err, err_size);
+    a->fits = !fit;
+    a->largest_fits = !largest;
+    return fit < 0 || largest < 0 ? -1 : 0;
+}
+
+/* Goyal et al. 2017, "Accurate, large minibatch SGD": the rate grows with the batch. */
+static double scaled_rate(const struct answer *a)
+{
+    return a->rate * a->largest.batch / a->written.batch;
+}
+
+static void print_fit(const struct request *r, const struct answer *a)
+{
+    const struct amp_fit *fit = &a->fit, *largest = &a->largest;
+    printf("memory, predicted: the cfg as it is takes %.2f GiB\n", (double)a->written.bytes / gib);
+    if (a->fits)
+        printf("\nOf %g GiB %d images in a pass take %.2f:\n\n    batch=%d\n    subdivisions=%d\n",
+               r->memory, fit->images, (double)fit->bytes / gib, fit->batch, fit->subdivisions);
+    else
+        printf("\nbatch=%d does not fit into %g GiB: with one image in a pass it takes %.2f. Lower "
+               "batch, width or height.\n",
+               fit->batch, r->memory, (double)fit->bytes / gib);
+    if (!a->largest_fits || (a->fits && largest->batch == fit->images)) return;
+    printf("\nThe largest batch that fits in one pass takes %.2f GiB. The learning rate goes with "
+           "the batch:\n\n    batch=%d\n    subdivisions=1\n    learning_rate=%.6g\n",
+           (double)largest->bytes / gib, largest->batch, scaled_rate(a));
+}
+
+static void print_one(const char *key, bool fits, const struct amp_fit *fit, double rate)
+{
+    printf(", \"%s\": ", key);
+    if (fits)
+        printf("{\"batch\": %d, \"subdivisions\": %d, \"learning_rate\": %.9g, \"bytes\": %zu}",
+               fit->batch, fit->subdivisions, rate, fit->bytes);
+    else
+        fputs("null", stdout);
+}
+
+static void print_fit_json(const struct answer *a)
+{
+    print_one("as_written", true, &a->written, a->rate);
+    print_one("fit", a->fits, &a->fit, a->rate);
+    print_one("largest_fit", a->largest_fits, &a->largest, scaled_rate(a));
+}
+
+/* ---- the plan ---- */
+
+static void print_text(const struct request *r, const struct amp_plan *plan,
+                       const struct amp_net_desc *net, const struct amp_cfg_file *cfg,
+                       const struct amp_options *options, const struct answer *fit)
 {
     const struct amp_cfg_section *first = cfg->sections;
     amp_plan_print(plan, net, stdout);
     amp_schedule_print(&options->schedule, amp_cfg_float(first, "learning_rate", .001),
                        amp_cfg_float(first, "momentum", .9), stdout);
+    if (r->memory > 0) print_fit(r, fit);
 }
 
-static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *err,
+static void print_json(const struct request *r, const struct amp_plan *plan,
+                       const struct amp_net_desc *net, const struct answer *fit)
+{
+    amp_plan_print_json(plan, net, stdout);
+    if (r->memory > 0) print_fit_json(fit);
+    fputs("}\n", stdout);
+}
+
+static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, char *err,
                       size_t err_size)
 {
     struct amp_options options;
+    struct answer fit = {0};
     char notes[4096] = "";
     if (amp_named_files_check(cfg, err, err_size) ||
         amp_options_read(cfg, &options, notes, sizeof notes, err, err_size))
@@ -39,43 +134,54 @@ static int print_plan(const struct amp_cfg_file *cfg, bool json, int gpu, char *
                 "darknet-amp: %s: mixed precision is off, mixed_precision=1 is missing under "
                 "[net]; with it the plan would be:\n",
                 cfg->path);
-    amp_machine_settle_dtype(&options, gpu);
+    amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
+    if (net && amp_machine_settle_pass(net, cfg, &options, err, err_size)) {
+        amp_net_desc_free(net);
+        return -1;
+    }
     struct amp_plan *plan =
-        net ? amp_plan_make(net, &options, amp_machine_layers_ours(&options, gpu), NULL, true, err,
-                            err_size)
+        net ? amp_plan_make(net, &options, amp_machine_layers_ours(&options, r->gpu), NULL, true,
+                            err, err_size)
             : NULL;
-    if (plan && json)
-        amp_plan_print_json(plan, net, stdout);
-    else if (plan)
-        print_text(plan, net, cfg, &options);
-    int result = plan ? 0 : -1;
+    int failed = !plan || (r->memory > 0 && find_fit(r, cfg, &options, net, &fit, err, err_size));
+    if (!failed && r->json)
+        print_json(r, plan, net, &fit);
+    else if (!failed)
+        print_text(r, plan, net, cfg, &options, &fit);
     amp_plan_free(plan);
     amp_net_desc_free(net);
-    return result;
+    return failed ? -1 : 0;
 }
 
 int amp_command_plan(int argc, char **argv)
 {
-    const char *path = NULL;
-    bool json = false;
-    int gpu = 0;
+    struct request r = {0};
     char err[1024];
     const struct amp_argument options[] = {
-        {.name = "json", .help = "Print one JSON object", .target = &json},
-        AMP_GPU_ARGUMENTS(&gpu),
+        {.name = "json", .help = "Print one JSON object", .target = &r.json},
+        {.name = "memory",
+         .value = "GIB",
+         .help = "Say which batch and subdivisions fit into so much memory: of the program, or of "
+                 "the GPU that it uses",
+         .kind = AMP_ARGUMENT_NUMBER,
+         .target = &r.memory,
+         .low_open = true,
+         .high = 1e6},
+        AMP_GPU_ARGUMENTS(&r.gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
         .files = "CFG",
         .help =
             "Prints for every layer of a network in which precision it computes and stores, and "
             "why, and what that takes in memory. Reads the cfg only; trains nothing.",
-        .file = {&path},
+        .file = {&r.path},
         .least_files = 1,
         .options = options};
     amp_arguments_read(&line, argc, argv);
-    struct amp_cfg_file *cfg = amp_cfg_read(path, err, sizeof err);
-    int failed = !cfg || print_plan(cfg, json, gpu, err, sizeof err);
+    if (r.memory > 0) amp_machine_choose(r.gpu);
+    struct amp_cfg_file *cfg = amp_cfg_read(r.path, err, sizeof err);
+    int failed = !cfg || print_plan(&r, cfg, err, sizeof err);
     if (!failed && (fflush(stdout) || ferror(stdout))) {
         snprintf(err, sizeof err, "the plan cannot be written: %s", strerror(errno));
         failed = 1;

@@ -16,6 +16,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "darknet.h"
+#include "loading.h"
 #include "network.h"
 #include "measuring.h"
 
@@ -347,7 +348,7 @@ static int build_all(const struct amp_cfg_file *cfg, const struct amp_profile *p
 /* ---- the command line ---- */
 
 struct request {
-    const char *cfg;
+    const char *cfg, *data; /* data NULL: loading is not timed */
     bool json;
     int gpu;
 };
@@ -359,11 +360,12 @@ static void read_arguments(int argc, char **argv, struct request *r)
         AMP_GPU_ARGUMENTS(&r->gpu),
         {.name = NULL}};
     const struct amp_command_line line = {
-        .files = "CFG",
+        .files = "CFG [DATA]",
         .help =
             "Times training steps layer by layer, forward and backward, in Darknet's FP32 and in "
-            "mixed precision, on random weights and images. Needs no data; trains nothing.",
-        .file = {&r->cfg},
+            "mixed precision, on random weights and images; with DATA also the loading of its "
+            "training images. Trains nothing.",
+        .file = {&r->cfg, &r->data},
         .least_files = 1,
         .options = options};
     amp_arguments_read(&line, argc, argv);
@@ -400,14 +402,43 @@ static int print_result(const struct request *r, const struct amp_profile *p)
     return fflush(stdout) || ferror(stdout) ? complain(strerror(errno)) : 0;
 }
 
+static int check_data(const struct request *r)
+{
+    static char err[1 << 16];
+    if (!r->data || !amp_check_train_inputs(r->data, r->cfg, NULL, true, gpu_index >= 0, stderr,
+                                            stderr, err, sizeof err))
+        return 0;
+    amp_print_faults(err, stderr);
+    return -1;
+}
+
+/* By the cfg's way; that of images which are left to Darknet is Darknet's. */
+static int time_loading(const struct request *r, struct amp_profile *p, network *net,
+                        const struct amp_options *options)
+{
+    char err[2 * PATH_MAX];
+    load_args args;
+    struct amp_loading l = {.reduces = options->jpeg_scale};
+    if (!r->data) return 0;
+    amp_detector_args(net, r->data, &args);
+    if (amp_loading_measure(&l, &args, stderr, err, sizeof err)) return complain(err);
+    bool fast = options->loader == AMP_LOADER_FAST;
+    p->loading = fast ? amp_loading_ours(&l) : l.darknet;
+    p->loaders = options->loader_threads ? options->loader_threads : amp_cores();
+    return 0;
+}
+
 static int profile_cfg(const struct request *r, const struct amp_cfg_file *cfg,
-                       struct amp_profile *p)
+                       const struct amp_options *options, struct amp_profile *p)
 {
     char err[256];
     network *nets[AMP_PROFILE_WAYS] = {0};
     p->layers = calloc((size_t)p->net->n, sizeof *p->layers);
     if (!p->layers) return complain("out of memory");
+    p->loading = NAN;
     int kept = amp_quiet_begin(), failed = build_all(cfg, p, nets);
+    /* Loading comes first: then no thread of the backend is there yet. */
+    if (!failed) failed = time_loading(r, p, nets[AMP_PROFILE_MIXED], options);
     if (!failed && amp_profile_time(p, nets, stderr, err, sizeof err)) failed = complain(err);
     amp_quiet_end(kept);
     if (!failed) {
@@ -436,11 +467,18 @@ int amp_command_profile(int argc, char **argv)
     if (cfg && !amp_named_files_check(cfg, err, sizeof err) &&
         !amp_mixed_options_read(cfg, &options, err, sizeof err))
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
+    if (net) {
+        amp_machine_settle_dtype(&options, r.gpu);
+        if (amp_machine_settle_pass(net, cfg, &options, err, sizeof err)) {
+            amp_net_desc_free(net);
+            net = NULL;
+        }
+    }
     /* Layers that Darknet crashes on are told, and only mixed precision is timed. */
     if (net) amp_train_stock_check(cfg, net, gpu_index >= 0, take_first, &no_fp32);
     p.net = net;
     p.no_fp32 = no_fp32.text[0] ? no_fp32.text : NULL;
-    int failed = net ? profile_cfg(&r, cfg, &p) : complain(err);
+    int failed = !net ? complain(err) : check_data(&r) ? -1 : profile_cfg(&r, cfg, &options, &p);
     amp_net_desc_free(net);
     amp_cfg_free(cfg);
     return failed ? 1 : 0;

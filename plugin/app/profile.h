@@ -30,6 +30,8 @@ struct amp_profile {
     struct amp_profile_layer other;  /* seconds of the passes that are no layer's */
     double update[AMP_PROFILE_WAYS]; /* seconds, of all layers together */
     double step[AMP_PROFILE_WAYS];   /* seconds of the fastest whole step */
+    double loading;                  /* seconds that an image takes one core; NaN: not measured */
+    int loaders;                     /* cores that load */
 };
 
 /* Sets the FLOPs, from the descriptions. */

@@ -12,6 +12,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "darknet.h"
+#include "processes.h"
 #include "train.h"
 
 #include "plugin/core/host.h"
@@ -233,7 +234,8 @@ static const char help[] =
     "                        iterations), and keep the best weights as NAME_best.weights\n"
     "  -map_every N          Measure it every N iterations instead\n"
     "  -chart FILE.svg       Draw loss, mAP and loss scale\n"
-    "  -gpus 0,1             GPUs to train on, in a build for GPUs\n"
+    "  -gpus 0,1             GPUs to train on: with mixed_precision=1 a process for each, which\n"
+    "                        mpirun starts\n"
     "  -i N                  Use GPU number N (default: 0)\n"
     "  -nogpu                Use the CPU\n"
     "      --help            Give this help list\n"
@@ -246,6 +248,43 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+static char **copy_words(int argc, char **argv)
+{
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    if (copy) memcpy(copy, argv, (size_t)argc * sizeof *copy);
+    return copy;
+}
+
+/* Gives this process of several its GPU by -i, in place of -gpus. Without -gpus, a user's own -i or
+ * -nogpu stays. */
+static int take_gpu(int *argc, char ***argv, const char *gpus, int local)
+{
+    static char number[20];
+    char err[200];
+    char **words = calloc((size_t)*argc + 3, sizeof *words);
+    if (!words) return -1;
+    memcpy(words, *argv, (size_t)*argc * sizeof *words);
+    if (gpus) {
+        find_char_arg(*argc, words, "-gpus", NULL);
+        *argc -= 2;
+    }
+    int gpu = amp_gpu_of_process(gpus, local, err, sizeof err);
+    if (gpu < 0) {
+        fprintf(stderr, "error: %s\n", err);
+        return -1;
+    }
+    bool chosen = false;
+    for (int i = 1; i < *argc; i++)
+        chosen = chosen || !strcmp(words[i], "-i") || !strcmp(words[i], "-nogpu");
+    if (on_gpu && !chosen) {
+        snprintf(number, sizeof number, "%d", gpu);
+        words[(*argc)++] = "-i";
+        words[(*argc)++] = number;
+    }
+    *argv = words;
+    return 0;
+}
+
 int amp_command_detector_train(int argc, char **argv)
 {
     static char err[1 << 16];
@@ -254,7 +293,9 @@ int amp_command_detector_train(int argc, char **argv)
         return fflush(stdout) ? 1 : 0;
     }
     struct amp_train_words words;
-    if (amp_train_words_read(&argc, argv, &words)) {
+    int given = argc;
+    char **all = copy_words(argc, argv); /* ours are taken out */
+    if (!all || amp_train_words_read(&argc, argv, &words)) {
         fputs("nothing was trained\n", stderr);
         return 1;
     }
@@ -262,9 +303,17 @@ int amp_command_detector_train(int argc, char **argv)
         fputs(help, stderr);
         return 1;
     }
+    struct amp_launch launch = amp_launch_read(getenv);
+    if (words.gpus && words.mixed && launch.size == 1) {
+        amp_start_processes(given, all, words.gpus);
+        fputs("nothing was trained\n", stderr);
+        return 1;
+    }
+    if (words.mixed && launch.size > 1 && take_gpu(&argc, &argv, words.gpus, launch.local))
+        return 1;
     /* Of several processes, rank 0 looks at the inputs, measures and draws; the others wait for it
      * when they make their network. */
-    if (amp_launch_read(getenv).rank) return darknet_main(argc, argv);
+    if (launch.rank) return darknet_main(argc, argv);
     if (amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear, on_gpu, stderr,
                                stderr, err, sizeof err)) {
         amp_print_faults(err, stderr);

@@ -12,6 +12,8 @@
 
 struct amp_train_words {
     const char *data, *cfg, *weights; /* NULL: not given */
+    const char *gpus;                 /* more than one, with commas; NULL: not given */
+    bool mixed;                       /* the cfg has mixed_precision=1 */
     bool clear, map;
     int map_every;     /* iterations; 0: -map chooses */
     const char *chart; /* NULL: none */

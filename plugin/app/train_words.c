@@ -274,13 +274,16 @@ static int read_words(int argc, struct rest *r, struct amp_train_words *w)
 {
     take_darknets(argc, r);
     const char *gpus = value_of(r, "-gpus");
-    if (gpus && strchr(gpus, ',') && (w->map || w->chart))
-        return fail("-map and -chart are for one GPU; leave out either them or -gpus");
+    w->gpus = gpus && strchr(gpus, ',') ? gpus : NULL;
+    w->mixed = is_mixed(r->words);
+    if (w->gpus && !w->mixed && (w->map || w->chart))
+        return fail("-map and -chart are for one GPU, or for mixed_precision=1; leave out either "
+                    "them or -gpus");
     w->clear = value_of(r, "-clear");
     w->data = r->words[3];
     w->cfg = w->data ? r->words[4] : NULL;
     w->weights = w->cfg ? r->words[5] : NULL;
-    r->strict = w->map || w->chart || is_mixed(r->words);
+    r->strict = w->map || w->chart || w->mixed;
     check_values(r);
     check_unknown(r);
     return r->failed ? -1 : 0;

@@ -439,6 +439,7 @@ void amp_twin_take_weights(network *twin, network *from)
         copy_layer(&twin->layers[i], &from->layers[i]);
         if (gpu_index >= 0) push(twin->layers[i]);
     }
+    amp_weights_written(twin);
 }
 
 /* Copies each layer to itself: true for every type that copy_layer knows. */

@@ -14,7 +14,6 @@
 #include "batches.h"
 #include "device.h"
 #include "device_memory.h"
-#include "gpus.h"
 #include "hooks.h"
 #include "interposed.h"
 #include "ranks.h"
@@ -127,13 +126,12 @@ static void save_pointers(struct amp_session *s)
     }
 }
 
-/* Images are counted over the whole batch in hand. With several GPUs each gets a part of
- * consecutive passes, in the order of their places; with several processes each has a batch of its
+/* Images are counted over the whole batch in hand. With several processes each has a batch of its
  * own passes only. */
 static const char *image_name(void *user, int subdivision, int image)
 {
     const struct amp_session *s = user;
-    int pass = amp_gpus_place(s->net) * s->step.subdivisions + subdivision - s->step.first_pass;
+    int pass = subdivision - s->step.first_pass;
     return amp_batches_image(pass * s->desc->batch + image);
 }
 
@@ -144,13 +142,26 @@ static void close_logs_at_exit(void)
 }
 
 /* Darknet reads these keys with adam=1 only, and hands them to every update. */
-static void give_betas(const struct amp_session *s)
+static void give_betas(struct amp_session *s)
 {
     const struct amp_rules *rules = &s->options.rules;
+    network *net = s->net;
     if (!amp_rules_keep_moments(rules)) return;
-    s->net->B1 = (float)rules->b1;
-    s->net->B2 = (float)rules->b2;
-    s->net->eps = (float)amp_rules_eps(rules);
+    s->own_betas.kept = true;
+    s->own_betas.b1 = net->B1;
+    s->own_betas.b2 = net->B2;
+    s->own_betas.eps = net->eps;
+    net->B1 = (float)rules->b1;
+    net->B2 = (float)rules->b2;
+    net->eps = (float)amp_rules_eps(rules);
+}
+
+static void put_betas_back(struct amp_session *s)
+{
+    if (!s->own_betas.kept) return;
+    s->net->B1 = s->own_betas.b1;
+    s->net->B2 = s->own_betas.b2;
+    s->net->eps = s->own_betas.eps;
 }
 
 /* Sets what lives as long as the session, not as long as a plan: scaler, log and divergence go on
@@ -172,19 +183,13 @@ static void start_training_state(struct amp_session *s)
     s->step.user = s;
     s->step.divergence.burn_in = s->desc->burn_in;
     s->step.carry_on = s->options.on_divergence == AMP_DIVERGENCE_GOES_ON;
-    amp_ranks_join(s, amp_run_signal);
+    amp_ranks_join(s, amp_run_signal, amp_run_save_for_all);
     pthread_once(&once, close_logs_at_exit);
 }
 
-/* Printed once for all GPUs (-gpus 0,1): a plan follows from cfg and options, whatever the GPU.
- * What one GPU cannot do is told for that GPU (tell_notes in session.c). */
 static void tell_plan(const struct amp_session *s)
 {
     const network *net = s->net;
-    if (amp_session_is_planned_alike(s)) {
-        fprintf(stderr, "mixed precision: GPU %d as planned above\n", net->gpu_index);
-        return;
-    }
     amp_plan_print(s->plan, s->desc, stderr);
     amp_schedule_print(&s->options.schedule, net->learning_rate, net->momentum, stderr);
 }
@@ -255,7 +260,8 @@ void amp_session_detach(struct amp_session *s)
     char err[200];
     amp_session_delist(s);
     amp_step_hand_over(&s->step);
-    amp_rate_put_back(s);
+    amp_rate_put_back(s); /* before the betas: a policy moves B1 from where give_betas put it */
+    put_betas_back(s);
     amp_log_close(&s->log, &s->step.scaler);
     if (s->device) amp_upload_unpin(s->net);
     amp_staging_tidy();
@@ -335,7 +341,6 @@ static int detach_from(network *net)
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_batches_forget(net);
-    amp_gpus_forget(net);
     if (!s) return false;
     amp_run_unwatch(s);
     amp_session_detach(s);

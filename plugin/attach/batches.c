@@ -113,24 +113,9 @@ static bool let_go(float **rows)
     return false;
 }
 
-/* The batch that amp_batches_lend lends. One is enough: a program has one group of networks
- * (gpus.h). */
-static const struct batch *_Atomic lent;
-
-void amp_batches_lend(bool on)
-{
-    lent = on ? feed.held : NULL;
-}
-
-bool amp_batches_seed(uint64_t *seed)
-{
-    *seed = feed.seed;
-    return feed.seeded;
-}
-
 const char *amp_batches_image(int index)
 {
-    const struct batch *b = feed.held ? feed.held : lent;
+    const struct batch *b = feed.held;
     return b && b->rows && index >= 0 && index < b->n ? b->names[index] : NULL;
 }
 
@@ -149,7 +134,7 @@ void amp_batches_follow(const network *net, const uint64_t *seed)
     feed.seeded = net && seed;
     feed.seed = feed.seeded ? *seed : 0;
     if (feed.seeded)
-        amp_seed_follow(net, feed.seed, 0);
+        amp_seed_follow(net, feed.seed);
     else
         amp_seed_unfollow();
 }
@@ -268,13 +253,15 @@ static pthread_t start_loading(void *(*run)(void *), void *argument)
     amp_fail(why);
 }
 
-/* The numbers in one image. With random=1 the trainer asks for another size than the network's: the
+/* The shape of one image. With random=1 the trainer asks for another size than the network's: the
  * resize comes after this call. */
-static size_t inputs_of(const load_args *args)
+static struct amp_image_shape shape_of(const load_args *args)
 {
     const network *net = feed.net;
-    return args->w > 0 && args->h > 0 ? (size_t)args->w * (size_t)args->h * (size_t)net->c
-                                      : (size_t)net->inputs;
+    bool sized = args->w > 0 && args->h > 0;
+    int h = sized ? args->h : net->h, w = sized ? args->w : net->w;
+    if (sized || net->c * h * w == net->inputs) return (struct amp_image_shape){net->c, h, w};
+    return (struct amp_image_shape){net->inputs, 1, 1};
 }
 
 /* Darknet does not check the memory that it asks for on loader threads: a missing array is a crash
@@ -283,7 +270,8 @@ static size_t inputs_of(const load_args *args)
 static void check_memory(const load_args *args)
 {
     char why[300];
-    size_t bytes = (size_t)args->n * inputs_of(args) * sizeof(float);
+    struct amp_image_shape shape = shape_of(args);
+    size_t bytes = (size_t)args->n * shape.c * shape.h * shape.w * sizeof(float);
     if (!bytes) return;
     void *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -303,7 +291,7 @@ static struct amp_staging *stage(const load_args *args)
 {
     const struct amp_session *s = amp_batches_session();
     if (!s || !s->device || s->plan->input_format == AMP_FORMATS) return NULL;
-    return amp_staging_open(args->n, inputs_of(args), amp_format_dtype(s->plan->input_format));
+    return amp_staging_open(args->n, shape_of(args), amp_format_dtype(s->plan->input_format));
 }
 
 /* Everything is allocated on the training thread, where a failure can still be told properly. */

@@ -14,8 +14,7 @@
  * random=1 they free a batch untrained and load it again in another size. So a batch is for the
  * iteration after that of the newest batch that has not been freed; if there is none, it is for the
  * current iteration, `seen` divided by the images of a step. A resumed run needs nothing else.
- * (With several -gpus `seen` jumps when they are synchronised; there i only counts from the start
- * of the run.) */
+ */
 #ifndef AMP_BATCHES_H
 #define AMP_BATCHES_H
 
@@ -39,12 +38,6 @@ void amp_batches_forget(const network *);
 /* File name of an image of the batch in hand (the oldest that has not been freed), counted over all
  * subdivisions; NULL if it is not known. Call it on the training thread. */
 const char *amp_batches_image(int index);
-/* Lends the batch in hand to all threads, until turned off: this thread waits for others that train
- * on its batch. */
-void amp_batches_lend(bool on);
-/* Whether the calling thread trains with a seed, and which. */
-bool amp_batches_seed(uint64_t *seed);
-
 /* ---- in the places of Darknet's functions ---- */
 
 /* load_data and load_data_in_thread. */
@@ -57,7 +50,7 @@ struct amp_session *amp_batches_session(void);
 
 /* ---- iterations ---- */
 
-/* Call before and after Darknet's train_network or, with the first network, train_networks. */
+/* Call before and after Darknet's train_network. */
 void amp_iteration_begins(const network *);
 void amp_iteration_trained(network *, float loss);
 /* The network that the calling thread is training in train_network; NULL: none. */

@@ -71,6 +71,11 @@ const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
     return amp_darknet_on_device() ? on_device(cfg, options) : on_host(cfg, options);
 }
 
+const struct ampk_backend *amp_backend_here(void)
+{
+    return amp_darknet_on_device() ? cuda : &ampk_cpu;
+}
+
 unsigned amp_layers_on(int device)
 {
     return amp_layers_ours(device && cuda ? cuda : &ampk_cpu);

@@ -6,6 +6,7 @@
 #include "ending.h"
 
 #include "amp.h"
+#include "plugin/spread/group.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -44,12 +45,6 @@ void amp_ending_leave(void)
     if (!--depth) --inside;
 }
 
-void amp_ending_step_out(void)
-{
-    if (depth) --inside;
-    depth = 0;
-}
-
 void amp_ending_wait(void)
 {
     ending = true;
@@ -84,12 +79,18 @@ void amp_fail_as(const char *who, int descriptor)
     failing_to = descriptor;
 }
 
-/* Not exit(): loader threads are still at work in libraries that it would take apart. */
-_Noreturn void amp_fail(const char *message)
+void amp_tell(const char *message)
 {
     fflush(stdout);
     fflush(stderr);
     dprintf(failing_to, "darknet-amp: %s%s\n", failing, message);
+}
+
+/* Not exit(): loader threads are still at work in libraries that it would take apart. */
+_Noreturn void amp_fail(const char *message)
+{
+    amp_tell(message);
+    amp_group_end(false, message);
     _exit(1);
 }
 

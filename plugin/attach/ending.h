@@ -16,9 +16,6 @@
  * a batch or an image. Calls may be nested. A thread that is inside may call exit. */
 void amp_ending_enter(void);
 void amp_ending_leave(void);
-/* Call before a wait for other threads that may never come: this thread then counts as outside,
- * however often it entered. */
-void amp_ending_step_out(void);
 
 /* From the first call on exit and quick_exit wait. What is registered last runs first, so it is
  * called once more when a library has registered its destructors: OpenCV does when it decodes its
@@ -40,7 +37,9 @@ void amp_ending_wait(void);
 /* Several processes train together: from now on amp_fail says `who` before its message, on this
  * descriptor. Both must last. */
 void amp_fail_as(const char *who, int descriptor);
-/* Prints "darknet-amp: message" and ends the program with status 1. */
+/* Prints "darknet-amp: message". */
+void amp_tell(const char *message);
+/* The same, and ends the program with status 1. Of several processes another one saves first. */
 _Noreturn void amp_fail(const char *message);
 /* Fails like that about a key under [net]: "darknet-amp: FILE:LINE: KEY=VALUE: why". */
 _Noreturn void amp_fail_key(const struct amp_cfg_file *, const char *key, const char *why);

@@ -14,13 +14,13 @@
 #include "amp_observe.h"
 #include "batches.h"
 #include "device.h"
-#include "gpus.h"
 #include "interposed.h"
 #include "rate.h"
 #include "run.h"
 #include "save.h"
 #include "seed.h"
 #include "plugin/core/tensors.h"
+#include "plugin/spread/group.h"
 
 #include <math.h>
 
@@ -79,8 +79,7 @@ static double take_losses(void *user)
 }
 
 #ifdef GPU
-/* The array whose next copy to the host is skipped. Per thread, because each GPU of -gpus has its
- * own thread that runs forward and then this copy. */
+/* The array whose next copy to the host is skipped. Per thread: several may train networks. */
 static __thread const float *unwanted_pull;
 
 bool amp_hook_pull_is_unwanted(const float *x_gpu)
@@ -158,7 +157,7 @@ static void take_up(struct amp_session *s, const network *net)
         amp_fail("several processes: this program's calls of train_network do not pass through the "
                  "plugin; start it with LD_PRELOAD=libdarknet_amp.so, or start one process");
     if (s->step.peers) return;
-    amp_run_watch(s);
+    if (!s->unkept) amp_run_watch(s);
     amp_session_resume(s, *net->seen - (size_t)net->batch);
 }
 
@@ -178,6 +177,7 @@ static void forward(const network *net)
         }
         begin(s, net);
     }
+    amp_group_check(); /* the pass has begun, so all that it moves can be put back */
     amp_graph_forward(s->graph, i);
     if (i < s->net->n - 1) return;
     /* From here on Darknet's own code may use the device again. */
@@ -205,13 +205,8 @@ static void backward(const network *net)
             "backward after an inference forward (net->train=0) has no gradients to work on; train "
             "with train_network, or run this program without mixed_precision=1");
     s->view = *net;
+    amp_group_check();
     amp_step_backward(&s->step, net->index, *net->cost);
-}
-
-/* Reading nothing waits for all that was started, so a failure shows here. */
-static void wait_for_device(const struct amp_session *s)
-{
-    s->backend->read(s->context, NULL, NULL, 0);
 }
 
 /* An update call gets only the layer, by value, and no network: the session is found by the layer's
@@ -235,10 +230,7 @@ static void update(const layer *l, const update_args *a)
     if (i != s->step.last_update) return;
     amp_step_end(&s->step, amp_iterations_in(s->net, *s->net->seen), (size_t)s->net->max_batches);
     s->backend->release(s->context);
-    if (amp_gpus_count(s->net) == 1)
-        amp_run_obey(s); /* several: train_networks obeys when all are done */
-    else
-        wait_for_device(s); /* this thread ends now: nobody else would learn of a failure */
+    amp_run_obey(s);
 }
 
 /* ---- as Darknet calls them; exit waits until each has returned ---- */
@@ -370,7 +362,7 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     s->log.out = nowhere();
     look_in(s, see, user);
     s->observed = s->step.observed = true;
-    if (s->options.seeded) amp_seed_follow(net, s->options.seed, 0);
+    if (s->options.seeded) amp_seed_follow(net, s->options.seed);
     *net->seen += (size_t)net->batch;
     net->train = 1;
     AMP_USE(forward_network)(net);
@@ -380,6 +372,21 @@ void amp_pass(network *net, amp_see_function *see, void *user, struct amp_pass *
     look_in(s, NULL, NULL);
     s->observed = s->step.observed = false;
     s->log.out = out;
+}
+
+void amp_train_unkept(network *net)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_train_unkept: the network is not attached");
+    s->unkept = s->step.observed = true;
+    s->log.out = nowhere();
+}
+
+double amp_last_loss(const network *net)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    if (!s) amp_fail("amp_last_loss: the network is not attached");
+    return s->log.loss;
 }
 
 /* While layers are watched the log is silent: its lines would stand between the results. */

@@ -202,16 +202,15 @@ static const char *memory_hint(void)
                    : "";
 }
 
-/* Several loader threads may get here; the first ends the program. _exit, because exit would run
- * OpenCV's destructors while the others decode. */
+/* Several loader threads may get here; the first ends the program. */
 static _Noreturn void end_program(const char *name, const char *why, const char *hint)
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+    char message[PATH_MAX + 1000];
     pthread_mutex_lock(&once);
-    fflush(stdout);
-    fprintf(stderr, "darknet-amp: image \"%s\" cannot be read or decoded: %s%s\n", name, why, hint);
-    fflush(NULL);
-    _exit(1);
+    snprintf(message, sizeof message, "image \"%s\" cannot be read or decoded: %s%s", name, why,
+             hint);
+    amp_fail(message);
 }
 
 /* Without OpenCV Darknet ends the program by itself, with exit and status 0. This runs then and

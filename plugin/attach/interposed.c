@@ -13,7 +13,6 @@
 #include "device.h"
 #include "device_memory.h"
 #include "ending.h"
-#include "gpus.h"
 #include "hooks.h"
 #include "images.h"
 #include "native.h"
@@ -48,11 +47,9 @@ AMP_INTERPOSE(network *, parse_network_cfg, (char *filename))
 /* detector train resizes several networks at once, in OpenMP threads. */
 AMP_INTERPOSE(int, resize_network, (network * net, int w, int h))
 {
-    amp_gpus_enter(net);
     amp_ending_enter();
     int result = amp_network_resize(net, w, h);
     amp_ending_leave();
-    amp_gpus_leave(net);
     return result;
 }
 
@@ -83,13 +80,13 @@ AMP_INTERPOSE(void, load_weights, (network * net, char *filename))
 
 /* ---- options ---- */
 
-/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours
- * are marked as read. */
+/* Called after every section of a cfg is read: Darknet prints the keys that nobody asked for. Ours,
+ * and those that an optimizer of ours reads, are marked as read. */
 AMP_INTERPOSE(void, option_unused, (list * options))
 {
     for (node *n = options->front; n; n = n->next) {
         kvp *pair = n->val;
-        if (amp_option_is_key(pair->key)) pair->used = 1;
+        if (amp_option_is_key(pair->key) || amp_rate_reads(options, pair->key)) pair->used = 1;
     }
     AMP_REAL(option_unused)(options);
 }
@@ -115,19 +112,15 @@ static void take_up(struct amp_session *s)
     amp_session_resume(s, *s->net->seen);
 }
 
-/* One call is one iteration: all its subdivisions and the update. Each GPU of -gpus calls it on a
- * thread of its own. */
+/* One call is one iteration: all its subdivisions and the update. */
 AMP_INTERPOSE(float, train_network, (network * net, data d))
 {
     struct amp_session *s = amp_session_of(net->layers);
     amp_iteration_begins(net);
-    amp_gpus_enter(net);
-    amp_gpus_begin_iteration(net);
     if (s && s->step.peers) take_up(s);
     amp_ranks_begin_step(s, net, d.X.rows);
     float loss = AMP_REAL(train_network)(net, d);
     loss = amp_ranks_end_step(s, net, loss);
-    amp_gpus_leave(net);
     amp_iteration_trained(net, loss);
     return loss;
 }
@@ -137,7 +130,7 @@ AMP_INTERPOSE(float, train_network, (network * net, data d))
 static void obey_a_signal(void)
 {
     struct amp_session *s = amp_batches_session();
-    if (s) amp_run_obey(amp_gpus_first(s));
+    if (s) amp_run_obey(s);
 }
 
 /* Called by Darknet's trainers for every batch. Replaced so that image k gets its own random
@@ -374,25 +367,24 @@ AMP_INTERPOSE(void, constrain_gpu, (int n, float limit, float *x, int step))
     AMP_REAL(constrain_gpu)(n, amp_native_limit(limit), x, step);
 }
 
-/* Darknet's trainer calls it once an iteration with all networks. Darknet's threads train on this
- * thread's batch and may have to name its images, so the batch is lent to them. A signal is obeyed
- * when all networks are done. */
+/* Darknet's own way to use several GPUs: a thread for each, weights averaged every 4 iterations.
+ * Nothing of the plugin's works there: one process for each GPU takes its place. */
 AMP_INTERPOSE(float, train_networks, (network * *nets, int n, data d, int interval))
 {
-    uint64_t seed;
+    char message[300];
     if (!amp_has_gpu()) {
         fprintf(stderr, "darknet-amp: -gpus asks for %d GPUs, this machine has none\n", n);
         exit(1);
     }
-    amp_gpus_begin(nets, n, amp_batches_seed(&seed) ? &seed : NULL);
-    amp_batches_lend(true);
-    float loss = AMP_REAL(train_networks)(nets, n, d, interval);
-    amp_gpus_end();
-    amp_batches_lend(false);
-    amp_iteration_trained(nets[0], loss);
-    struct amp_session *s = amp_session_of(nets[0]->layers);
-    if (s) amp_run_obey(s);
-    return loss;
+    if (amp_session_of(nets[0]->layers) || amp_seed_rules()) {
+        snprintf(message, sizeof message,
+                 "-gpus with %d GPUs: mixed_precision=1 and seed=N want a process for each GPU. "
+                 "Start `mpirun -np %d --bind-to none` with this command, mixed_precision=1 and "
+                 "without -gpus, each process with a GPU of its own (CUDA_VISIBLE_DEVICES)",
+                 n, n);
+        amp_fail(message);
+    }
+    return AMP_REAL(train_networks)(nets, n, d, interval);
 }
 
 #endif

@@ -89,8 +89,7 @@
 #ifdef GPU
 #define AMP_USED_GPU(X)                                                                            \
     X(activate_array)                                                                              \
-    X(softmax_cpu)                                                                                 \
-    X(sync_nets)
+    X(softmax_cpu)
 #else
 #define AMP_USED_GPU(X)
 #endif

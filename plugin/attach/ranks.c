@@ -1,11 +1,14 @@
-/* Decides what Darknet sees of a run with several processes. It must not know what they exchange in
- * a step (plugin/spread), nor when a run ends (run.c). */
+/* Decides what Darknet sees of a run with several processes, and of subdivisions=auto. It must not
+ * know what they exchange in a step (plugin/spread), nor when a run ends (run.c). */
 #include "ranks.h"
 
 #include "interposed.h"
 #include "seed.h"
+#include "amp_observe.h"
+#include "device.h"
 #include "plugin/core/file.h"
 #include "plugin/core/host.h"
+#include "plugin/core/need.h"
 #include "plugin/spread/group.h"
 
 #include "network.h"
@@ -51,9 +54,19 @@ void amp_ranks_speak(void)
 
 static bool finished; /* the last step has been trained: all ranks come to their end */
 
+static struct amp_session *training; /* NULL: no step has begun */
+static void (*save_session)(struct amp_session *, const char *why);
+
 static void fail(const char *why)
 {
     amp_fail(why);
+}
+
+static void save_for_all(const char *why)
+{
+    if (training) save_session(training, why);
+    amp_tell(why);
+    amp_group_saved();
 }
 
 /* After the last iteration rank 0 still saves; the others wait for it here, as a launcher ends all
@@ -82,13 +95,15 @@ static void share_cores(void)
             amp_cores(), sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-static void start_group(void)
+static void start_group(double timeout)
 {
+    static const struct amp_group_calls calls = {amp_tell, fail, save_for_all};
     char err[700];
     struct amp_launch launch = amp_launch_read(getenv);
     if (launch.size == 1) return;
     if (launch.rank) be_silent();
-    if (amp_group_start(&launch, amp_seed_of_clock(), fail, err, sizeof err)) amp_fail(err);
+    if (amp_group_start(&launch, amp_seed_of_clock(), timeout, &calls, err, sizeof err))
+        amp_fail(err);
     share_cores();
     atexit(leave_at_exit);
     at_quick_exit(leave_at_exit);
@@ -97,7 +112,7 @@ static void start_group(void)
 void amp_ranks_start(struct amp_options *o)
 {
     static bool told;
-    if (!amp_group_is_on()) start_group();
+    if (!amp_group_is_on()) start_group(o->rank_timeout);
     if (!amp_group_is_on() || o->seeded) return;
     o->seeded = true;
     o->seed = amp_group_seed();
@@ -120,11 +135,51 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
 
 /* ---- a network ---- */
 
+static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg_variant *variant)
+{
+    char text[20], err[700];
+    struct amp_cfg_key key = {"subdivisions", text, 0};
+    snprintf(text, sizeof text, "%d", passes);
+    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
+    return variant->path;
+}
+
+/* subdivisions=auto. The first answer holds for all networks of this cfg: the memory that another
+ * one sees is less by the first one's, and the networks of -gpus must have equal passes. */
+static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *variant)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char path[PATH_MAX];
+    static int batch, passes;
+    char err[700];
+    struct amp_options options = s->options;
+    const struct ampk_backend *backend = amp_backend_here();
+    if (amp_group_is_on())
+        amp_fail_key(s->cfg, "subdivisions",
+                     "several processes would each pick a number; write one: `darknet amp plan CFG "
+                     "--memory GIB` says which fits");
+    amp_options_settle_dtype(&options, amp_darknet_on_device(), amp_multiplies_bf16());
+    pthread_mutex_lock(&lock);
+    bool again = passes && !strcmp(path, s->cfg->path);
+    if (!again && amp_need_settle(s->desc, s->cfg, &options, backend, err, sizeof err))
+        amp_fail_key(s->cfg, "subdivisions", err);
+    if (!again) {
+        snprintf(path, sizeof path, "%s", s->cfg->path);
+        batch = s->desc->batch;
+        passes = s->desc->subdivisions;
+    }
+    s->desc->batch = batch;
+    s->desc->subdivisions = passes;
+    pthread_mutex_unlock(&lock);
+    return give_subdivisions(s, passes, variant);
+}
+
 char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *variant)
 {
-    char text[20], err[700], possible[300];
-    int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
+    char err[700], possible[300];
     variant->fd = -1;
+    if (s->desc->auto_subdivisions) return pick_subdivisions(s, variant);
+    int passes = s->desc->subdivisions, batch = s->desc->batch * passes;
     if (!amp_group_is_on() || amp_cfg_is_variant(file)) return file;
     int enough = amp_share_subdivisions(batch, passes, amp_group_size());
     if (enough == passes) return file;
@@ -136,19 +191,17 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
                  amp_group_size(), batch, passes, possible, amp_group_size());
         amp_fail_key(s->cfg, "batch", err);
     }
-    snprintf(text, sizeof text, "%d", enough);
-    struct amp_cfg_key key = {"subdivisions", text, 0};
-    if (amp_cfg_variant_open(variant, s->cfg, &key, 1, err, sizeof err)) amp_fail(err);
     fprintf(stderr,
             "darknet-amp: %d processes train with subdivisions=%d in place of %d, so that each has "
             "a pass of %d images\n",
             amp_group_size(), enough, passes, batch / enough);
     s->desc->subdivisions = enough;
     s->desc->batch = batch / enough;
-    return variant->path;
+    return give_subdivisions(s, enough, variant);
 }
 
-void amp_ranks_join(struct amp_session *s, int (*signal)(void))
+void amp_ranks_join(struct amp_session *s, int (*signal)(void),
+                    void (*save)(struct amp_session *, const char *why))
 {
     char message[300];
     if (!amp_group_is_on()) return;
@@ -161,6 +214,7 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void))
         amp_fail(message);
     }
     amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED, signal);
+    save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
     if (nowhere) s->log.out = nowhere;
 }
@@ -241,6 +295,30 @@ static void refuse_several(void)
     amp_fail(message);
 }
 
+/* Where Darknet stood when the step began. steps: finished ones. */
+static struct begun {
+    int64_t steps;
+    size_t seen;
+    int t;
+} begun;
+
+static int64_t finished_steps(const struct amp_session *s)
+{
+    return s->step.scaler.applied + s->step.scaler.skipped;
+}
+
+/* Weights and moments move only in the update, after the last exchange. */
+void amp_ranks_abandon_step(struct amp_session *s)
+{
+    if (finished_steps(s) != begun.steps) return;
+    *s->net->seen = begun.seen;
+    *s->net->t = begun.t;
+    if (!amp_spread_abandon(&s->spread, &s->step)) return;
+    s->backend->release(s->context); /* whoever saves reads what was put back */
+    if (s->step.left_fp16.class == AMP_FAULT_FORWARD)
+        s->demoted[s->step.left_fp16.layer] = AMP_FORMATS;
+}
+
 static size_t images_of_step(const network *net)
 {
     return (size_t)net->batch * (size_t)net->subdivisions;
@@ -278,7 +356,9 @@ void amp_ranks_begin_step(struct amp_session *s, network *net, int rows)
     check_rows(s, net, rows);
     round_seen(net);
     if (compared != s) compare_starts(s);
-    compared = s;
+    compared = training = s;
+    begun = (struct begun){finished_steps(s), *net->seen, *net->t};
+    amp_group_note((int)amp_iterations_in(net, *net->seen) + 1, true);
     *net->seen += (size_t)s->spread.share.first * (size_t)net->batch;
 }
 
@@ -293,6 +373,7 @@ float amp_ranks_end_step(struct amp_session *s, network *net, float loss)
         AMP_USE(update_network)(net);
     }
     amp_ranks_speak();
+    amp_group_note(0, false);
     finished = amp_iterations_in(net, *net->seen) >= (size_t)net->max_batches;
     return (float)(s->step.told_sum / (double)images);
 }

@@ -15,8 +15,10 @@ void amp_ranks_start(struct amp_options *);
  * a variant with more subdivisions. Close *variant afterwards. */
 char *amp_ranks_cfg(struct amp_session *, char *file, struct amp_cfg_variant *variant);
 /* Call when the session is complete: it will run its share of every step. signal: asks this
- * process to stop; 0: none. */
-void amp_ranks_join(struct amp_session *, int (*signal)(void));
+ * process to stop; 0: none. save: another process is lost or cannot go on, and this one has to save
+ * the last finished step; does not return. */
+void amp_ranks_join(struct amp_session *, int (*signal)(void),
+                    void (*save)(struct amp_session *, const char *why));
 
 /* The program has read this list of training images. */
 void amp_ranks_note_list(const char *path);
@@ -29,6 +31,9 @@ float amp_ranks_end_step(struct amp_session *, network *, float loss);
 /* Of the n images of a batch, the first one that this process loads; *n becomes how many. s NULL:
  * all. */
 int amp_ranks_share_batch(const struct amp_session *, int *n);
+
+/* Makes a step that is under way one that never was: its passes cannot be finished. */
+void amp_ranks_abandon_step(struct amp_session *);
 
 /* The signal that all processes obey now; 0: none. */
 int amp_ranks_signal(const struct amp_session *);

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-/* The network's own values are read at the first training pass, not earlier: with several GPUs
- * Darknet's trainers multiply learning_rate after parsing. */
+/* The network's own values are read at the first training pass, not earlier: a trainer may
+ * set learning_rate after parsing. */
 static void keep_own(struct amp_session *s)
 {
     const network *net = s->net;
@@ -61,9 +61,24 @@ static const char *value_of(const list *options, const char *key)
     return "";
 }
 
+static bool is_mixed(const list *options)
+{
+    return !strcmp(value_of(options, "mixed_precision"), "1");
+}
+
 char *amp_rate_policy(const list *options, char *value)
 {
     static char constant[] = "constant";
-    bool mixed = !strcmp(value_of(options, "mixed_precision"), "1");
-    return mixed && amp_policy_from_word(value) != AMP_POLICY_OF_DARKNET ? constant : value;
+    bool ours = amp_policy_from_word(value) != AMP_POLICY_OF_DARKNET;
+    return ours && is_mixed(options) ? constant : value;
+}
+
+bool amp_rate_reads(const list *options, const char *key)
+{
+    struct amp_rules rules = {0};
+    if (strcmp(key, "B1") && strcmp(key, "B2") && strcmp(key, "eps")) return false;
+    const char *word = value_of(options, "optimizer");
+    for (int i = 0; i < AMP_OPTIMIZERS; i++)
+        if (!strcmp(word, amp_optimizer_words[i])) rules.optimizer = (enum amp_optimizer)i;
+    return is_mixed(options) && amp_rules_keep_moments(&rules);
 }

@@ -7,7 +7,6 @@
 
 #include "save.h"
 
-#include "gpus.h"
 #include "plugin/core/checkpoint.h"
 
 #include <inttypes.h>
@@ -200,6 +199,11 @@ static const char *why_not_exact(const struct amp_layer_desc *l, bool between)
 /* One reason is enough: the first layer that has one. */
 static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
 {
+    if (net->auto_subdivisions)
+        fprintf(stderr,
+                "mixed precision: exactly the run that stopped only if subdivisions=auto was %d "
+                "there too\n",
+                net->subdivisions);
     for (int i = 0; i < net->n; i++) {
         const char *why = why_not_exact(&net->layers[i], iteration % 10 != 0);
         if (!why) continue;
@@ -208,18 +212,6 @@ static void tell_not_exact(const struct amp_net_desc *net, uint64_t iteration)
                 i, amp_layer_type_name(net->layers[i].type), why);
         return;
     }
-}
-
-/* Only the first network's state is saved. All go on with it, since the others would have none. */
-static void tell_gpus(const struct amp_session *s)
-{
-    int gpus = amp_gpus_count(s->net);
-    if (gpus > 1)
-        fprintf(stderr,
-                "mixed precision: not exactly the run that stopped, because of %d GPUs: momentum, "
-                "loss scale and running statistics in the file are the first one's, and all go on "
-                "with them\n",
-                gpus);
 }
 
 /* amp_dtype=auto chose for this machine; the run may have begun on another. */
@@ -232,14 +224,12 @@ static void keep_dtype(struct amp_session *s)
     s->options.dtype_reason = "the run began with it";
     if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
-    if (amp_gpus_place(s->net)) return;
     fprintf(stderr,
             "mixed precision: goes on in %s, as the run began; amp_dtype=auto chose %s for this "
             "machine. To change over, write amp_dtype=%s under [net]\n",
             amp_dtype_word(began), amp_dtype_word(here), amp_dtype_word(here));
 }
 
-/* Every network of a group restores its own copy of the state; the first one says so for all. */
 static void restore(struct amp_session *s)
 {
     char err[3 * PATH_MAX];
@@ -247,11 +237,8 @@ static void restore(struct amp_session *s)
     struct amp_run_state state = amp_run_state_of(s);
     if (amp_sidecar_restore(s->sidecar, &state.run, err, sizeof err)) amp_fail(err);
     put_back(s, &state);
-    if (!amp_gpus_place(s->net)) {
-        tell_resumed(s, &state.run);
-        tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen));
-        tell_gpus(s);
-    }
+    tell_resumed(s, &state.run);
+    tell_not_exact(s->desc, amp_iterations_in(s->net, state.run.seen));
     amp_run_state_free(s, &state);
 }
 
@@ -322,9 +309,7 @@ void amp_session_resume(struct amp_session *s, size_t seen)
         restore(s);
     } else {
         *s->backup = 0;
-        if (!amp_gpus_place(s->net))
-            fprintf(
-                stderr,
+        fprintf(stderr,
                 "mixed precision: %s is not used, because the count of images seen was set to %zu "
                 "after loading (-clear does that): momentum and loss scale start anew\n",
                 amp_sidecar_path(s->sidecar), seen);

@@ -9,7 +9,6 @@
 #include "run.h"
 
 #include "amp.h"
-#include "gpus.h"
 #include "ranks.h"
 #include "save.h"
 #include "interposed.h"
@@ -242,7 +241,6 @@ static void stand_down(void)
 void amp_run_watch(struct amp_session *s)
 {
     char path[PATH_MAX];
-    if (amp_gpus_place(s->net)) return; /* the first network of the group is watched for all */
     pthread_mutex_lock(&lock);
     /* The write fails instead (ulimit -f), and the save says so. */
     if (does(SIGXFSZ, SIG_DFL)) signal(SIGXFSZ, SIG_IGN);
@@ -280,7 +278,7 @@ static void save(struct amp_session *s, const char *path, bool last)
     enum amp_save_result result = amp_save(s, path, err, sizeof err);
     if (result == AMP_SAVED) return;
     if (result == AMP_SAVE_DIVERGED) {
-        amp_gpus_close_logs(s);
+        amp_log_close(&s->log, &s->step.scaler);
         amp_fail(err);
     }
     snprintf(message, sizeof message,
@@ -320,8 +318,7 @@ void amp_run_obey(struct amp_session *s)
     size_t iteration = amp_iterations_in(s->net, *s->net->seen);
     if (iteration >= (size_t)s->net->max_batches)
         return; /* Darknet is about to write the final weights and end */
-    amp_gpus_close_logs(s);
-    amp_gpus_average(s->net);
+    amp_log_close(&s->log, &s->step.scaler);
     if (!amp_group_rank()) save(s, path, true); /* ends the program itself if it fails */
     snprintf(message, sizeof message,
              "stopped by %s after iteration %zu. To go on from there, give the same command with "
@@ -351,24 +348,46 @@ static void tell_remedy(const struct amp_session *s, const char *why)
                 w ? w->value : "?", h ? h->value : "?");
 }
 
+void amp_run_save_for_all(struct amp_session *s, const char *why)
+{
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    bool learned = s->log.iterations > 0;
+    amp_ranks_abandon_step(s);
+    amp_log_close(&s->log, &s->step.scaler);
+    if (!learned || place_of_state(s, path)) {
+        snprintf(message, sizeof message, "%s; nothing %s", why,
+                 learned ? "was saved: it is not known where to" : "was trained");
+        amp_tell(message);
+        amp_group_saved();
+    }
+    save(s, path, true); /* if it fails, another process tries */
+    snprintf(message, sizeof message,
+             "%s. The state after iteration %zu is saved. To go on from there, give the same "
+             "command with the weights file after the cfg, without -clear: %s %s",
+             why, amp_iterations_in(s->net, *s->net->seen), s->cfg->path, path);
+    amp_tell(message);
+    amp_group_saved();
+}
+
 /* The order matters. `seen` gives back the images of a pass that never began, so that the saved
- * count is right. Then the other GPUs finish their iteration: averaging needs all of them at rest.
- * If nothing was learned, nothing is saved: older files are better than initial weights. */
-_Noreturn void amp_give_up(struct amp_session *failed, const char *why)
+ * count is right. If nothing was learned, nothing is saved: older files are better than initial
+ * weights. */
+_Noreturn void amp_give_up(struct amp_session *s, const char *why)
 {
     char path[PATH_MAX], message[2 * PATH_MAX + 300];
-    struct amp_session *s = amp_gpus_first(failed);
-    *failed->net->seen -= failed->pass_images;
+    *s->net->seen -= s->pass_images;
     fflush(stdout);
     amp_ranks_speak();
-    tell_remedy(failed, why);
-    if (!amp_gpus_wait(failed)) amp_fail("nothing was saved: several networks train");
-    if (amp_group_rank()) amp_fail("this process cannot go on, so the run ends");
+    if (amp_group_rank()) amp_fail(why);
+    tell_remedy(s, why);
+    if (amp_group_is_on()) {
+        amp_group_end(true, why);
+        amp_run_save_for_all(s, why);
+    }
     bool learned = s->log.iterations > 0;
-    amp_gpus_close_logs(s);
+    amp_log_close(&s->log, &s->step.scaler);
     if (!learned || place_of_state(s, path))
         amp_fail(learned ? "nothing was saved: it is not known where to" : "nothing was trained");
-    amp_gpus_average(s->net);
     save(s, path, true);
     snprintf(message, sizeof message,
              "the state after iteration %zu is saved. To go on from there, change %s as told above "
@@ -406,18 +425,12 @@ void amp_check_arrays(struct amp_session *s)
 
 /* ---- a run that has diverged ---- */
 
-/* If it cannot be known when the other networks finish (amp_gpus_wait), only this one's log is
- * closed. */
 void amp_run_stop(void *user, const char *message)
 {
     struct amp_session *s = user;
-    const struct amp_session *first = amp_gpus_first(s);
-    const char *good = *first->last_saved ? first->last_saved : first->backup;
+    const char *good = *s->last_saved ? s->last_saved : s->backup;
     char text[PATH_MAX + 1000];
-    if (amp_gpus_wait(s))
-        amp_gpus_close_logs(s);
-    else
-        amp_log_close(&s->log, &s->step.scaler);
+    amp_log_close(&s->log, &s->step.scaler);
     snprintf(text, sizeof text, "%s %s%s", message,
              *good ? "The last good weights are " : "This run has saved nothing.", good);
     amp_ranks_exit(text, 1);

@@ -14,9 +14,6 @@
  * and the state is saved as CFG_stopped.backup. After the last iteration a signal changes nothing:
  * the final weights are written, and the program ends.
  *
- * Networks that train together (gpus.h) count as one: all finish their iteration, their weights are
- * averaged and saved as the first one's.
- *
  * From the first training pass on SIGXFSZ (a file larger than allowed) is ignored if it would have
  * ended the program. The write fails instead, and the save reports it. */
 #ifndef AMP_RUN_H
@@ -32,15 +29,15 @@ void amp_run_watch(struct amp_session *);
 /* The session ends: signals act as they did before. */
 void amp_run_unwatch(struct amp_session *);
 /* Saves and ends the program if a signal came and no step is half done; else returns. Call it on
- * the training thread; for networks that train together, on the thread that trains all, with the
- * first of them. */
+ * the training thread.
+ */
 void amp_run_obey(struct amp_session *);
 
 /* The signal that asks this process to stop; 0: none. */
 int amp_run_signal(void);
 
 /* For amp_step.stop: ends a run that has diverged, with the message and the name of the last good
- * weights. Networks that train together finish their iteration first. user: a session. */
+ * weights. user: a session. */
 void amp_run_stop(void *user, const char *message);
 
 /* Ends the program with status 1 and a message: why (which names the size), what to change, and
@@ -48,6 +45,10 @@ void amp_run_stop(void *user, const char *message);
  * otherwise nothing is written, and older files stay as they are. Between two steps the save has a
  * sidecar, and training can go on from it with another batch, subdivisions, random or size. */
 _Noreturn void amp_give_up(struct amp_session *, const char *why);
+
+/* For amp_ranks_join: saves the last finished step for all processes, says why, and ends the
+ * program with status 1. */
+void amp_run_save_for_all(struct amp_session *, const char *why);
 
 /* Gives up if one of the network's arrays is missing. parse_network_cfg and resize_network do not
  * check what calloc and realloc return, so this is called after both. */

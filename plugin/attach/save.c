@@ -10,7 +10,6 @@
 
 #include "amp.h"
 #include "device.h"
-#include "gpus.h"
 #include "session.h"
 #include "interposed.h"
 #include "plugin/core/weights_file.h"
@@ -190,12 +189,9 @@ static bool is_suspect(const struct amp_session *s, const char *name, char *err,
     char losses[200];
     if (s->step.carry_on || (amp_weights_is_numbered(name) && access(name, F_OK))) return false;
     /* There is no save after the final one, so it is refused for stronger reasons only. */
-    const struct amp_session *bad =
-        amp_gpus_find(s, amp_weights_is_final(name) ? lost_more : looks_diverged);
-    if (!bad) return false;
-    amp_divergence_describe(&bad->step.divergence, losses, sizeof losses);
-    snprintf(err, err_size, "%s: %s%s (amp_on_divergence=continue would write it)", name,
-             bad->log.who, losses);
+    if (!(amp_weights_is_final(name) ? lost_more(s) : looks_diverged(s))) return false;
+    amp_divergence_describe(&s->step.divergence, losses, sizeof losses);
+    snprintf(err, err_size, "%s: %s (amp_on_divergence=continue would write it)", name, losses);
     return true;
 }
 

@@ -21,7 +21,6 @@ static _Thread_local struct {
     bool parsing;
     const network *net;
     uint64_t seed;
-    uint32_t place;
     size_t seen; /* at which the network's stream was opened */
     struct amp_stream own;
 } thread;
@@ -29,7 +28,7 @@ static _Thread_local struct {
 static void open_own(enum amp_stream_purpose purpose)
 {
     thread.seen = *thread.net->seen;
-    amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, thread.place);
+    amp_stream_open(&thread.own, thread.seed, purpose, thread.seen, 0);
 }
 
 /* The network's stream starts anew when `seen` has changed, which Darknet does first thing in a
@@ -57,11 +56,10 @@ void amp_seed_leave_parse(void)
     thread.given = NULL;
 }
 
-void amp_seed_follow(const network *net, uint64_t seed, uint32_t place)
+void amp_seed_follow(const network *net, uint64_t seed)
 {
     thread.net = net;
     thread.seed = seed;
-    thread.place = place;
     open_own(AMP_STREAM_BETWEEN);
 }
 
@@ -96,12 +94,11 @@ bool amp_seed_reaches_darknet(void)
     return probe.counter[0] > 0;
 }
 
-/* The place goes into the top 8 bits, above the layer: both have more room than they need. */
-struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen)
+struct ampk_draw amp_seed_masks(uint64_t seed, size_t seen)
 {
     struct amp_stream s;
     struct ampk_draw draw;
-    amp_stream_open(&s, seed, AMP_STREAM_MASK, seen, place << 24);
+    amp_stream_open(&s, seed, AMP_STREAM_MASK, seen, 0);
     memcpy(draw.key, s.key, sizeof draw.key);
     memcpy(draw.counter, s.counter, sizeof draw.counter);
     return draw;

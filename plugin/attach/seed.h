@@ -23,8 +23,8 @@ void amp_seed_enter_parse(const uint64_t *seed);
 void amp_seed_leave_parse(void);
 
 /* The calling thread trains this network with this seed. Until the next call, or amp_seed_unfollow.
- * place: among those that are trained together, which draw other numbers each. */
-void amp_seed_follow(const network *, uint64_t seed, uint32_t place);
+ */
+void amp_seed_follow(const network *, uint64_t seed);
 void amp_seed_unfollow(void);
 /* The network is about to be freed. */
 void amp_seed_forget(const network *);
@@ -38,8 +38,8 @@ void amp_seed_use(struct amp_stream *);
 bool amp_seed_reaches_darknet(void);
 
 /* The numbers from which a device draws dropout's masks (amp_graph.masks), in the pass that ends at
- * `seen` images. place: as above. */
-struct ampk_draw amp_seed_masks(uint64_t seed, uint32_t place, size_t seen);
+ * `seen` images. */
+struct ampk_draw amp_seed_masks(uint64_t seed, size_t seen);
 /* A seed for a run without one: different every time. */
 uint64_t amp_seed_of_clock(void);
 

@@ -7,7 +7,6 @@
 
 #include "device.h"
 #include "device_memory.h"
-#include "gpus.h"
 #include "interposed.h"
 #include "seed.h"
 #include "staging.h"
@@ -345,11 +344,11 @@ int amp_session_begin(struct amp_session *s, const network *view, char *err, siz
     if ((resized || needs_plan(s, view->train, subdivision)) &&
         make_anew(s, view, resized, err, err_size))
         return -1;
-    if (view->train) s->graph->staged = amp_upload_begin(view, s->plan->input_format);
+    if (view->train)
+        s->graph->staged = amp_upload_begin(view, s->plan->input_format, &s->graph->lane);
     s->backend->acquire(s->context);
     s->graph->seen = *view->seen;
-    s->graph->masks =
-        amp_seed_masks(s->mask_seed, (uint32_t)amp_gpus_place(s->net), s->graph->seen);
+    s->graph->masks = amp_seed_masks(s->mask_seed, s->graph->seen);
     amp_session_judge_weights(s);
     if (view->train)
         begin_training(s, view, subdivision);

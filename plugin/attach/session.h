@@ -35,7 +35,7 @@ struct amp_session {
     bool inference_demotes; /* inference_demoted names a layer: inference has a plan of its own */
     bool replan;            /* a layer was demoted */
     bool moved;             /* Darknet may have moved its arrays */
-    bool sees_writes;       /* cuda_push_array arrives here (sessions.c) */
+    bool sees_writes;       /* who writes to weights is seen, or tells (sessions.c) */
     atomic_bool written;    /* Darknet wrote to master weights since the last pass began */
     uint64_t mask_seed;     /* of dropout's masks on a device */
     struct {                /* the network's own, while it has those of a policy of ours (rate.c) */
@@ -43,6 +43,10 @@ struct amp_session {
         float learning_rate, momentum, b1;
         int burn_in;
     } own_rate;
+    struct { /* the network's own, while it has the cfg's for an optimizer of ours (attach.c) */
+        bool kept;
+        float b1, b2, eps;
+    } own_betas;
     struct amp_kept *kept; /* NULL: the rules need nothing, or no training has begun (resume.c) */
     bool trained;          /* counted by run.c */
     size_t pass_images;    /* already in `seen`, for a pass that has not begun yet */
@@ -54,6 +58,7 @@ struct amp_session {
     struct amp_saved *saved;   /* per layer */
     network view;              /* the network as the last hook got it */
     bool observed;             /* a pass of amp_pass runs: nobody is training */
+    bool unkept;               /* what is trained is for measuring (amp_train_unkept) */
     bool told_notes;           /* the notes on convolutions have been printed */
     amp_see_function *see;     /* called with what a pass computes (hooks.c); NULL: nobody */
     void *see_user;
@@ -107,8 +112,6 @@ struct amp_session *amp_session_of_update(const layer *l, int *index);
 /* An address that only this layer has and that never moves; NULL: none. Layers are compared by it,
  * because another thread may be resizing its network while the list is searched. */
 const void *amp_session_identity(const layer *l);
-/* True if a session of the same cfg is on another GPU. */
-bool amp_session_is_planned_alike(const struct amp_session *);
 /* At the end of the program: closes the logs of all sessions. */
 void amp_sessions_close_logs(void);
 

@@ -5,6 +5,7 @@
 #include "session.h"
 
 #include "ending.h"
+#include "plugin/core/tensors.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -67,19 +68,6 @@ struct amp_session *amp_session_of_update(const layer *l, int *index)
     return found;
 }
 
-/* Equal cfg and another GPU: that is how -gpus makes its networks. On the CPU each plan is
- * printed. */
-bool amp_session_is_planned_alike(const struct amp_session *s)
-{
-    pthread_mutex_lock(&sessions_lock);
-    const struct amp_session *other = s->device ? sessions : NULL;
-    while (other && (!other->device || other->net->gpu_index == s->net->gpu_index ||
-                     strcmp(other->cfg->path, s->cfg->path) != 0))
-        other = other->next;
-    pthread_mutex_unlock(&sessions_lock);
-    return other;
-}
-
 void amp_sessions_close_logs(void)
 {
     /* A layer at work may still write to a log. */
@@ -92,12 +80,24 @@ void amp_sessions_close_logs(void)
 
 /* ---- who writes to the masters ---- */
 /* The convolutions keep packed copies of the masters. Packing all of them before each pass costs
- * time, so on a device they are packed again only after a write. Two may write there: Darknet, with
- * cuda_push_array, or our update. Only the first needs this notice; the update is the graph's own.
- * If this Darknet's calls do not pass through the plugin, images come without a push being seen,
- * and the graph must take the weights anew each time. On the host anybody may write without a
- * call. */
+ * time, so they are packed again only after a write, if writers tell. Our update needs no notice.
+ * On a device only Darknet writes else, with cuda_push_array. If this Darknet's calls do not pass
+ * through the plugin, images come without a push being seen, and the graph must take the weights
+ * anew each time. On the host anybody may write without a call, unless the program promised not
+ * to. */
 static __thread bool write_seen; /* this thread has seen cuda_push_array arrive */
+static atomic_bool program_tells;
+
+void amp_promise_to_tell(void)
+{
+    atomic_store(&program_tells, true);
+}
+
+void amp_weights_written(network *net)
+{
+    struct amp_session *s = amp_session_of(net->layers);
+    if (s) atomic_store(&s->written, true);
+}
 
 /* x may point into the array, not only at its start. */
 static bool has_master(const struct amp_session *s, const float *x)
@@ -120,7 +120,7 @@ void amp_session_see_write(const float *x)
 
 void amp_session_judge_weights(struct amp_session *s)
 {
-    s->sees_writes |= s->device && write_seen;
-    s->step.writers_tell = s->sees_writes;
+    s->sees_writes |= s->device ? write_seen : atomic_load(&program_tells);
+    s->graph->writers_tell = s->sees_writes;
     if (atomic_exchange(&s->written, false)) amp_graph_weights_changed(s->graph);
 }

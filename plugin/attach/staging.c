@@ -3,7 +3,8 @@
  * gets to the device (upload.c) or when it is trained.
  *
  * Why: a GPU copies from page-locked memory at the speed of the bus, and FP16 images are half the
- * bytes. The conversion runs on the loader threads, which wait for the disk anyway. */
+ * bytes. The conversion, to NHWC as the first layers read it, runs on the loader threads, which
+ * wait for the disk anyway. */
 
 #include "staging.h"
 
@@ -47,7 +48,8 @@ struct amp_staging {
     uint64_t batch;     /* 0: free */
     float *const *rows; /* NULL: still loading */
     int images;
-    size_t inputs;
+    struct amp_image_shape shape;
+    size_t inputs; /* numbers of an image */
     enum ampk_dtype dtype;
     atomic_int filled;
     char *memory;
@@ -172,9 +174,11 @@ void amp_staging_start(void)
     pthread_mutex_unlock(&lock);
 }
 
-struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
+struct amp_staging *amp_staging_open(int images, struct amp_image_shape shape,
+                                     enum ampk_dtype dtype)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    size_t inputs = (size_t)shape.c * (size_t)shape.h * (size_t)shape.w;
     size_t bytes = (size_t)images * inputs * ampk_dtype_bytes(dtype);
     pthread_once(&once, make_cpu);
     pthread_mutex_lock(&lock);
@@ -187,6 +191,7 @@ struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype 
         s->batch = ++batches;
         s->rows = NULL;
         s->images = images;
+        s->shape = shape;
         s->inputs = inputs;
         s->dtype = dtype;
         s->used = false;
@@ -207,13 +212,14 @@ void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
                                .dtype = AMPK_FP32,
                                .layout = AMPK_NCHW,
                                .n = 1,
-                               .c = (int)n,
-                               .h = 1,
-                               .w = 1,
+                               .c = s->shape.c,
+                               .h = s->shape.h,
+                               .w = s->shape.w,
                                .image_stride = n};
     struct ampk_tensor to = from;
     to.data = s->memory + (size_t)k * image_bytes(s);
     to.dtype = s->dtype;
+    to.layout = AMPK_NHWC;
     ampk_cpu.convert(cpu, &from, &to, false, &amax); /* made for one thread, it is only read */
     if (amax < limit_of(s->dtype)) atomic_fetch_add(&s->filled, 1);
 }

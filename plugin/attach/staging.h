@@ -31,7 +31,7 @@ struct amp_staging;
 struct amp_staged {
     uint64_t batch; /* 1, 2, ... in the order of amp_staging_open */
     int first, images;
-    enum ampk_dtype dtype;
+    enum ampk_dtype dtype; /* dense NHWC */
     size_t bytes;
     const void *memory;
     float *const *rows; /* Darknet's own, FP32 */
@@ -40,9 +40,9 @@ struct amp_staged {
 /* Call when another network is trained: if staging was useless for the last one, that counts no
  * more. */
 void amp_staging_start(void);
-/* Room for a batch of so many images of so many numbers. Call it on the training thread. NULL:
- * there is no room, which is said once. */
-struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype);
+/* Room for a batch of so many images of this shape. Call it on the training thread. NULL: there is
+ * no room, which is said once. */
+struct amp_staging *amp_staging_open(int images, struct amp_image_shape, enum ampk_dtype);
 /* Converts image k, which has been loaded. Several threads may call it at once. */
 void amp_staging_fill(struct amp_staging *, int k, const float *row, size_t n);
 /* All images are loaded, and the batch has these rows now. The batch is given up if an image is
@@ -79,15 +79,16 @@ void amp_upload_continue(void);
  * nobody's input. */
 bool amp_upload_start(float *x_gpu, const float *x, size_t n);
 /* Call when a pass begins whose plan reads its input in this format. Returns its images on the
- * device in that format, dense NCHW, for work that is started there from now on; NULL: they are in
- * net->input_gpu. */
-const void *amp_upload_begin(const network *, enum amp_format);
+ * device in that format, dense NHWC, for work that is started there until the pass has been judged;
+ * NULL: they are in net->input_gpu. lane: which of two places they are in, 0 or 1. */
+void *amp_upload_begin(const network *, enum amp_format, int *lane);
 
 #else
 static inline void amp_staging_start(void) {}
-static inline struct amp_staging *amp_staging_open(int images, size_t inputs, enum ampk_dtype dtype)
+static inline struct amp_staging *amp_staging_open(int images, struct amp_image_shape shape,
+                                                   enum ampk_dtype dtype)
 {
-    (void)images, (void)inputs, (void)dtype;
+    (void)images, (void)shape, (void)dtype;
     return NULL;
 }
 static inline void amp_staging_fill(struct amp_staging *s, int k, const float *row, size_t n)
@@ -117,9 +118,9 @@ static inline bool amp_upload_take(const float *input, data d, int n, int offset
     return false;
 }
 static inline void amp_upload_continue(void) {}
-static inline const void *amp_upload_begin(const network *net, enum amp_format format)
+static inline void *amp_upload_begin(const network *net, enum amp_format format, int *lane)
 {
-    (void)net, (void)format;
+    (void)net, (void)format, (void)lane;
     return NULL;
 }
 #endif

@@ -6,7 +6,6 @@
 
 #include "staging.h"
 
-#include "gpus.h"
 #include "interposed.h"
 
 #include <cuda_runtime_api.h>
@@ -23,6 +22,8 @@ struct lane {
     cudaEvent_t copied;
 };
 
+enum { MOST_NETWORKS = 16 };
+
 static struct upload {
     const float *input; /* NULL: free */
     int device;
@@ -32,14 +33,14 @@ static struct upload {
     bool taken;              /* that pass has not begun yet */
     int left;                /* passes of its batch after it */
     struct amp_staged start; /* the batch's first pass */
-} uploads[AMP_MOST_GPUS];    /* Darknet has one network for each */
+} uploads[MOST_NETWORKS];    /* that train at the same time */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* The upload whose input is x; x NULL: the first free one. NULL: none. Call it under the lock. */
 static struct upload *upload_of(const float *x)
 {
-    for (int i = 0; i < AMP_MOST_GPUS; i++)
+    for (int i = 0; i < MOST_NETWORKS; i++)
         if (uploads[i].input == x) return &uploads[i];
     return NULL;
 }
@@ -182,7 +183,7 @@ bool amp_upload_take(const float *input, data d, int n, int offset)
 void amp_upload_continue(void)
 {
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < AMP_MOST_GPUS; i++) {
+    for (int i = 0; i < MOST_NETWORKS; i++) {
         struct upload *u = &uploads[i];
         if (!u->input || u->left > 0) continue;
         if (cudaSetDevice(u->device) == cudaSuccess) bring_next(u);
@@ -214,7 +215,7 @@ static void go_without_staging(const network *net, const struct amp_staged *imag
     AMP_REAL(cuda_push_array)(net->input_gpu, net->input, (size_t)images->images * inputs);
 }
 
-const void *amp_upload_begin(const network *net, enum amp_format format)
+void *amp_upload_begin(const network *net, enum amp_format format, int *lane_number)
 {
     pthread_mutex_lock(&lock);
     struct upload *u = upload_of(net->input);
@@ -224,6 +225,7 @@ const void *amp_upload_begin(const network *net, enum amp_format format)
     if (!staged) return NULL;
     /* No lock from here on: only this thread's next pass swaps the lanes. */
     const struct lane *lane = &u->lanes[u->now];
+    *lane_number = u->now;
     bool fits = format != AMP_FORMATS && amp_format_dtype(format) == lane->images.dtype;
     if (fits && cudaStreamWaitEvent(0, lane->copied, 0) == cudaSuccess) return lane->memory;
     cudaGetLastError(); /* Darknet takes a pending error for one of its own */

@@ -42,6 +42,10 @@ int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size
  * what is allowed" in err. */
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
 
+/* True with subdivisions=auto and mixed_precision=1: the plugin picks the number (need.h), and
+ * Darknet, which would read 0 and divide by it, is given that. */
+bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *);
+
 /* Checks values that Darknet takes, but which train something else than the user meant:
  * subdivisions that do not divide the batch, a negative burn_in, learning_rate or decay, a momentum
  * of 1 or more, fewer anchors than 2 * num, an unknown type of [cost]. Call it after

@@ -88,8 +88,17 @@ static int check_number(const struct checker *k, const char *section, const stru
     }
 }
 
+bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *cfg)
+{
+    const struct amp_cfg_section *net = cfg->sections;
+    return amp_cfg_int(net, "mixed_precision", 0) == 1 &&
+           !strcmp(amp_cfg_string(net, "subdivisions", ""), "auto");
+}
+
 static int check_entry(const struct checker *k, const char *section, const struct amp_cfg_entry *e)
 {
+    if (e == amp_cfg_find(k->cfg->sections, "subdivisions") && amp_cfg_picks_subdivisions(k->cfg))
+        return 0;
     switch (amp_cfg_key_kind(e->key)) {
     case AMP_CFG_INTEGER:
         return check_number(k, section, e, true, false);

@@ -65,7 +65,9 @@ static void make_slice(struct amp_graph *g, int i)
     if (p->route < 0) return;
     const struct amp_node *route = &g->nodes[p->route];
     node->out = ampk_slice(&route->out, p->first_channel, node->out.c);
-    if (p->delta_slice) node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+    if (!p->delta_slice) return;
+    node->delta = ampk_slice(&route->delta, p->first_channel, node->out.c);
+    if (p->buffer[AMP_BUFFER_DY] < 0) node->dy.data = node->delta.data;
 }
 
 /* The lists that passes work with are allocated here, once. The + 1 keeps malloc and alloc from
@@ -133,6 +135,24 @@ static int prepare_layer(struct amp_graph *g, int i, char *err, size_t err_size)
     return 0;
 }
 
+/* A convolution that runs again takes statistics again, so that the same code of the backend runs;
+ * they come here: four arrays for the layer with the most channels. */
+static int allocate_spare(struct amp_graph *g)
+{
+    int most = 0;
+    for (int i = 0; i < g->n; i++)
+        if (g->plan->layers[i].recomputed && g->net->layers[i].batch_normalize &&
+            amp_conv_shape(g->net, i).k > most)
+            most = amp_conv_shape(g->net, i).k;
+    if (most == 0) return 0;
+    size_t bytes = 4 * (size_t)most * sizeof *g->spare;
+    g->spare = g->backend->alloc(g->context, bytes);
+    if (!g->spare) return -1;
+    g->backend->fill_zero(g->context, g->spare, bytes);
+    g->spare_channels = most;
+    return 0;
+}
+
 static int build(struct amp_graph *g, const struct amp_binding *bindings, bool accumulate,
                  char *err, size_t err_size)
 {
@@ -148,6 +168,8 @@ static int build(struct amp_graph *g, const struct amp_binding *bindings, bool a
     g->loss_sums = (struct ampk_loss_sums *)(g->watch + g->n);
     amp_graph_clear_watch(g);
     if (amp_graph_alloc_gradients(g, accumulate, err, err_size)) return -1;
+    if (allocate_spare(g))
+        return amp_graph_no_memory(g, -1, "statistics of what is recomputed", err, err_size);
     make_copies(g, -1, g->plan->input_copy, g->input_copy);
     for (int i = 0; i < g->n; i++)
         make_node(g, i, &bindings[i]);
@@ -200,7 +222,8 @@ static void free_segments(struct amp_graph *g)
 {
     for (int i = 0; i < g->n_segments; i++)
         for (int k = 0; k < AMP_SEGMENT_PASSES; k++)
-            forget_recording(g, &g->segments[i].runs[k]);
+            for (int lane = 0; lane < AMP_LANES; lane++)
+                forget_recording(g, &g->segments[i].runs[k][lane]);
     free(g->segments);
 }
 
@@ -281,6 +304,7 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->trust);
     g->backend->free(g->context, g->rolling_saved);
+    g->backend->free(g->context, g->spare);
     free(g->nodes);
     free(g->fp16);
     free(g->params);
@@ -320,41 +344,41 @@ static void take_weights(struct amp_graph *g)
     g->weights_stale = false;
 }
 
+/* A staged input is read where it is: it has been converted, and found to be finite, before it was
+ * copied to the device. */
+static void take_input(struct amp_graph *g, const float *input)
+{
+    uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
+    bool watched = g->staged != NULL;
+    if (g->staged) g->input_copy[g->plan->input_format].data = g->staged;
+    for (int f = 0; f < AMP_FORMATS && !g->staged; f++) {
+        if (!g->input_copy[f].data) continue;
+        g->backend->convert(g->context, &g->input, &g->input_copy[f], false, watch);
+        watched = true;
+    }
+    g->staged = NULL;
+    /* Nobody converts the input, so nothing has checked it yet. */
+    if (!watched)
+        g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+}
+
 void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool train)
 {
+    /* An inference between training passes loses the WEIGHTS words, so that a training pass after
+     * it must raise them again. */
+    if (train ? !g->train : !g->writers_tell) g->weights_stale = true;
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
-    /* Before inference, Darknet or the program may have loaded or averaged weights without
-     * notice. */
-    if (!train) g->weights_stale = true;
     amp_graph_begin_inspection(g);
     g->input = amp_graph_shaped(g, -1, input, AMP_FORMAT_BORDER);
-    struct ampk_tensor from = g->input;
-    /* This batch was rounded to the plan's format before it was copied here, so it is read in that
-     * type. */
-    if (g->staged) {
-        from.data = (void *)g->staged;
-        from.dtype = amp_format_dtype(g->plan->input_format);
-        g->staged = NULL;
-    }
+    make_copies(g, -1, g->plan->input_copy, g->input_copy);
     /* An update that packs the weights has already cleared the words and raised WEIGHTS for this
      * pass; clearing them here would lose a fault. */
     if (g->weights_stale || !g->watch_begun) amp_graph_clear_watch(g);
     g->watch_begun = false;
     take_weights(g);
-    g->weights_stale = !train; /* an inference raised WEIGHTS words of its own; the next training
-                                  pass must raise them again */
-    uint32_t *watch = &g->watch[0][AMP_WATCH_INPUT];
-    bool watched = false;
-    for (int f = 0; f < AMP_FORMATS; f++) {
-        if (!g->input_copy[f].data) continue;
-        g->backend->convert(g->context, &from, &g->input_copy[f], false, watch);
-        watched = true;
-    }
-    /* Nobody converts the input, so nothing has checked it yet. */
-    if (!watched)
-        g->backend->amax(g->context, input, (size_t)g->net->batch * (size_t)g->net->inputs, watch);
+    take_input(g, input);
     /* Before the first layer and outside of any recording: the masks depend on `seen`, which a
      * recording would freeze. */
     if (train) amp_dropout_draw(g);
@@ -412,11 +436,24 @@ static bool weight_gradients_wait(const struct amp_graph *g)
     return g->backend->record_begin != NULL;
 }
 
+/* Runs layers forward once more, for backward: the same bits, but running statistics, masks and
+ * observers are left alone. */
+static void recompute(struct amp_graph *g, int first, int end)
+{
+    g->again = true;
+    for (int i = first; i < end; i++) {
+        executor_of(g, i)->forward(g, i);
+        copy_output(g, &g->nodes[i]);
+    }
+    g->again = false;
+}
+
 void amp_graph_backward_layer(struct amp_graph *g, int layer)
 {
     struct amp_node *node = &g->nodes[layer];
     if (!node->plan->backward) return; /* no gradient is of use there */
     amp_graph_tell_tracer(g, layer, true, false);
+    if (node->plan->again >= 0) recompute(g, node->plan->again, node->plan->again_end);
     /* Nobody contributes to this delta, so nobody overwrites what an earlier pass left in it. */
     if (node->plan->delta_from_nobody && node->delta.data) {
         size_t bytes = output_count(g, layer) * amp_format_bytes(node->plan->out);
@@ -435,15 +472,26 @@ void amp_graph_backward_layer(struct amp_graph *g, int layer)
 
 /* ---- passes of one segment ---- */
 
+/* Where the only copy of the input is that changes its place. */
+static const void *input_of(const struct amp_graph *g)
+{
+    enum amp_format f = g->plan->input_format;
+    return f == AMP_FORMATS ? NULL : g->input_copy[f].data;
+}
+
 /* Whether the segment last ran with the present values; stores them. A recording holds these values
- * as constants, so another loss scale, label buffer or warm-up phase needs another recording. */
+ * as constants, so another loss scale, input, label buffer or warm-up phase needs another
+ * recording. */
 static bool same_values(const struct amp_graph *g, struct amp_segment_run *w, bool backward)
 {
     float scale = backward ? g->scale : 0;
+    const void *input = input_of(g);
     bool warm_up = g->seen < AMP_REGION_WARM_UP_IMAGES;
-    bool same = w->ran && w->scale == scale && w->truth == g->truth && w->region_warm_up == warm_up;
+    bool same = w->ran && w->scale == scale && w->input == input && w->truth == g->truth &&
+                w->region_warm_up == warm_up;
     w->ran = true;
     w->scale = scale;
+    w->input = input;
     w->truth = g->truth;
     w->region_warm_up = warm_up;
     return same;
@@ -470,7 +518,7 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pas
                 void (*body)(struct amp_graph *, const struct amp_segment *))
 {
     const struct ampk_backend *be = g->backend;
-    struct amp_segment_run *w = &s->runs[pass];
+    struct amp_segment_run *w = &s->runs[pass][g->lane];
     if (g->inspecting || g->see || g->trace) { /* a recording lacks these extra calls */
         body(g, s);
         return;

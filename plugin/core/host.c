@@ -2,6 +2,8 @@
 #include "host.h"
 
 #include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <time.h>
 
 double amp_clock_seconds(void)
@@ -15,4 +17,44 @@ int amp_cores(void)
 {
     cpu_set_t cores;
     return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+}
+
+/* ---- memory ---- */
+
+/* The first number behind `key` in the file, which may be "". False: there is none. */
+static bool read_number(const char *path, const char *key, size_t *number)
+{
+    char line[256], format[64];
+    bool found = false;
+    unsigned long long value;
+    FILE *f = fopen(path, "r");
+    snprintf(format, sizeof format, "%s%%llu", key);
+    while (f && !found && fgets(line, sizeof line, f))
+        found = sscanf(line, format, &value) == 1;
+    if (f) fclose(f);
+    if (found) *number = (size_t)value;
+    return found;
+}
+
+static size_t at_most(size_t bytes, size_t limit, size_t used)
+{
+    size_t left = limit > used ? limit - used : 0;
+    return left < bytes ? left : bytes;
+}
+
+/* Of the control group of this process and of those above it the one that is mounted counts, as in
+ * a container. "max" is no number. */
+size_t amp_free_memory(void)
+{
+    static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
+                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    static const char *const uses[] = {"/sys/fs/cgroup/memory.current",
+                                       "/sys/fs/cgroup/memory/memory.usage_in_bytes"};
+    size_t bytes, limit, used;
+    if (!read_number("/proc/meminfo", "MemAvailable: ", &bytes)) return 0;
+    bytes *= 1024;
+    for (int i = 0; i < 2; i++)
+        if (read_number(limits[i], "", &limit) && read_number(uses[i], "", &used))
+            bytes = at_most(bytes, limit, used);
+    return bytes;
 }

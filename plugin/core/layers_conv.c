@@ -12,16 +12,6 @@
 #include "layers.h"
 #include "tensors.h"
 
-static struct ampk_conv_shape shape_of(const struct amp_graph *g, int i)
-{
-    struct ampk_conv_shape s = amp_conv_shape(g->net, i);
-    s.compute = g->plan->layers[i].compute;
-    /* The backend then needs no plan and no memory for gradients. */
-    s.forward_only = !g->plan->layers[i].backward;
-    s.biased = !g->net->layers[i].batch_normalize;
-    return s;
-}
-
 static float *alloc_floats(struct amp_graph *g, int n)
 {
     float *p = g->backend->alloc(g->context, (size_t)n * sizeof(float));
@@ -37,9 +27,10 @@ static void choose_sums(struct amp_graph *g, int i)
     int s = amp_plan_normalized_source(g->plan, g->net, i);
     if (s < 0 || !be->conv_sums_gradients) return;
     struct amp_node *source = &g->nodes[s];
-    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)). */
+    /* Two arrays of one float per channel: sum(g) and sum(g * (y - mean)); then what forward lists
+     * for them. */
     if (be->conv_sums_gradients(g->context, g->nodes[i].conv, source->desc->activation))
-        source->gradient_sums = alloc_floats(g, 2 * source->delta.c);
+        source->gradient_sums = alloc_floats(g, (2 + AMPK_BN_LISTED) * source->delta.c);
 }
 
 /* The fused maxpool after layer i, or NULL. amp_plan_writes names the next layer also for a fused
@@ -80,7 +71,7 @@ static int create(struct amp_graph *g, int i, char *err, size_t err_size)
 {
     struct amp_node *node = &g->nodes[i];
     char why[400] = "";
-    struct ampk_conv_shape shape = shape_of(g, i);
+    struct ampk_conv_shape shape = amp_plan_conv_shape(g->plan, g->net, i);
     node->conv = g->backend->conv_create(g->context, &shape, why, sizeof why);
     /* The backend marks lack of memory in its message: the user then gets advice on batch and
      * subdivisions instead of an error about the shape. */
@@ -111,21 +102,23 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
         .mean = train ? node->mean : node->bind.rolling_mean,
         .variance = train ? node->variance : node->bind.rolling_variance,
         .rule = g->bn_rule,
+        .listed = train && node->gradient_sums ? node->gradient_sums + 2 * node->delta.c : NULL,
     };
 }
 
 /* Shows the layer's own output to an observer although it is stored nowhere. A fused sum adds it in
  * FP32, so it is shown in FP32; a fused maxpool compares rounded values, so it is shown as stored.
  * Without memory it is not shown. */
-static void show_own_output(struct amp_graph *g, int i, const struct ampk_batchnorm *bn)
+static void show_own_output(struct amp_graph *g, int i, bool train)
 {
     struct amp_node *node = &g->nodes[i];
+    struct ampk_batchnorm bn = batchnorm_of(g, node, train);
     struct ampk_tensor out = node->out;
     if (!pool_after(g, i)) out.dtype = AMPK_FP32;
     size_t bytes = (size_t)out.n * out.image_stride * ampk_dtype_bytes(out.dtype);
     out.data = g->backend->alloc(g->context, bytes);
     if (!out.data) return;
-    g->backend->bn_act_forward(g->context, &node->y, bn, node->desc->activation, NULL, &out, NULL,
+    g->backend->bn_act_forward(g->context, &node->y, &bn, node->desc->activation, NULL, &out, NULL,
                                NULL);
     amp_graph_show(g, AMP_SEEN_OUT, i, &out);
     g->backend->free(g->context, out.data);
@@ -145,6 +138,25 @@ static void show_own_delta(struct amp_graph *g, int i)
     g->backend->free(g->context, delta.data);
 }
 
+/* Run again, a layer normalizes with the statistics of its first run: with the running ones moved,
+ * the same sums would be rounded differently. */
+static struct ampk_bn_statistics statistics_of(const struct amp_graph *g, struct amp_node *node)
+{
+    int c = g->spare_channels;
+    if (g->again)
+        return (struct ampk_bn_statistics){.mean = g->spare,
+                                           .variance = g->spare + c,
+                                           .rolling_mean = g->spare + 2 * c,
+                                           .rolling_variance = g->spare + 3 * c,
+                                           .rule = g->bn_rule};
+    return (struct ampk_bn_statistics){.mean = node->mean,
+                                       .variance = node->variance,
+                                       .rolling_mean = node->bind.rolling_mean,
+                                       .rolling_variance = node->bind.rolling_variance,
+                                       .rule = g->bn_rule,
+                                       .amax = &node->watch[AMP_WATCH_ROLLING]};
+}
+
 static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tensor *x)
 {
     const struct ampk_backend *be = g->backend;
@@ -154,18 +166,15 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     struct amp_node *pool = pool_after(g, i);
     const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
     enum ampk_activation activation = node->desc->activation;
-    struct ampk_bn_statistics statistics = {.mean = node->mean,
-                                            .variance = node->variance,
-                                            .rolling_mean = node->bind.rolling_mean,
-                                            .rolling_variance = node->bind.rolling_variance,
-                                            .rule = g->bn_rule,
-                                            .amax = &node->watch[AMP_WATCH_ROLLING]};
+    struct ampk_bn_statistics statistics = statistics_of(g, node);
     uint32_t *word = &node->watch[AMP_WATCH_Y];
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
-    be->conv_forward(g->context, node->conv, x, &node->y, train ? &statistics : NULL,
-                     late ? NULL : word);
     struct ampk_batchnorm bn = batchnorm_of(g, node, train);
+    bn.statistics = &statistics;
+    const float *sums = be->conv_forward(g->context, node->conv, x, &node->y,
+                                         train ? &statistics : NULL, late ? NULL : word);
+    if (!g->again) bn.sums = sums;
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
                                 late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
@@ -173,7 +182,7 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
         be->bn_act_forward(g->context, &node->y, &bn, activation, add, &g->nodes[to].out,
                            late ? word : NULL, &g->nodes[to].watch[AMP_WATCH_OUT]);
     /* After the operation, and only for an observer: this computes the output a second time. */
-    if (to != i && g->see) show_own_output(g, i, &bn);
+    if (to != i && g->see && !g->again) show_own_output(g, i, train);
 }
 
 static void forward(struct amp_graph *g, int i)

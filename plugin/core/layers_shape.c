@@ -114,7 +114,7 @@ static void forward_dropout(struct amp_graph *g, int i)
         g->backend->convert(g->context, x, &node->out, false, &node->watch[AMP_WATCH_OUT]);
         return;
     }
-    if (g->native.random_uniform) draw_on_host(g, node);
+    if (g->native.random_uniform && !g->again) draw_on_host(g, node);
     g->backend->dropout(g->context, x, node->index, dropout_scale(node), &node->out, false,
                         &node->watch[AMP_WATCH_OUT]);
 }

@@ -90,7 +90,7 @@ static const char *why_not_opened(const char *path)
 
 int amp_log_open(struct amp_log *log, const char *path, char *err, size_t err_size)
 {
-    /* Only the first of several networks has the file. */
+    /* Only the first of several processes has the file. */
     if (!path[0] || log->place || log->json || log->json_failed) return 0;
     int fd = open_to_append(path, &log->json_is_own);
     log->json = fd < 0 ? NULL : fdopen(fd, "a");
@@ -145,14 +145,6 @@ static void flush_repeats(struct amp_log *log)
         fprintf(log->out, "mixed precision: %sthe same %lld more times; loss scale now %s\n",
                 log->who, (long long)log->repeats, amp_scale_text(log->repeat_scale, scale));
     log->repeats = 0;
-}
-
-void amp_log_share(struct amp_log *log, int place, int together, int gpu)
-{
-    log->place = place;
-    log->together = together;
-    log->who[0] = 0;
-    if (together > 1) snprintf(log->who, sizeof log->who, "GPU %d: ", gpu);
 }
 
 void amp_log_close(struct amp_log *log, const struct amp_scaler *s)
@@ -269,10 +261,8 @@ static void print_left(FILE *f, double seconds)
 static void print_progress(struct amp_log *log, const struct amp_scaler *s, double time)
 {
     char scale[32];
-    int together =
-        log->together ? log->together : 1; /* `iteration` counts the others' images too */
     /* Speed since the last progress line, not since the start: it shows changes. */
-    double per_iteration = (time - log->window_start) / (double)log->window_iterations / together;
+    double per_iteration = (time - log->window_start) / (double)log->window_iterations;
     double share = log->total ? 100.0 * (double)log->iteration / (double)log->total : 0;
     size_t left = log->total > log->iteration ? log->total - log->iteration : 0;
     flush_repeats(log);
@@ -342,6 +332,11 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
             (long long)s->skipped);
     print_number(log->json, "seconds", seconds);
     print_number(log->json, "loading_seconds", log->waiting);
+    if (log->exchanges) {
+        print_number(log->json, "wait_seconds", log->for_others);
+        print_number(log->json, "reduce_seconds", log->reducing);
+        fprintf(log->json, ", \"slowest_rank\": %d", log->slowest);
+    }
     print_number(log->json, "grad_norm", numbers->grad_norm);
     if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
     write_layers(log->json, numbers);
@@ -366,6 +361,14 @@ void amp_log_waited(struct amp_log *log, double seconds)
     log->waited += seconds;
 }
 
+void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int slowest)
+{
+    log->exchanges = true;
+    log->for_others = waiting;
+    log->reducing = reducing;
+    log->slowest = slowest;
+}
+
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,
                        size_t total, double loss, int images, const struct amp_numbers *numbers)
 {
@@ -380,7 +383,6 @@ void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t i
     log->images_per_iteration = images;
     if (log->json) write_json(log, s, seconds, numbers);
     log->waiting = 0;
-    /* Only the first of several networks prints progress, for all of them. */
     if (!log->place && time - log->last_progress >= PROGRESS_SECONDS) print_progress(log, s, time);
 }
 

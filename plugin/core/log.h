@@ -32,11 +32,12 @@ struct amp_log {
     bool json_is_own; /* the file is a regular one that only the log writes; a new run empties it */
     bool json_failed; /* a write failed during training; the file is not tried again */
     bool said_no_norm;
-    bool clips;          /* clip_grad_norm: the number of clipped steps is told */
-    int64_t clipped;     /* the last one told */
-    int layers_every;    /* iterations from one look at the layers to the next; 0: never */
-    int place, together; /* among the networks that are trained together, and how many; 0: alone */
-    char who[24];        /* begin of its lines if several networks print */
+    bool clips;       /* clip_grad_norm: the number of clipped steps is told */
+    int64_t clipped;  /* the last one told */
+    int layers_every; /* iterations from one look at the layers to the next; 0: never */
+    int place;        /* among the processes that train together: only 0 has the file, and prints
+                         the progress */
+    char who[24];     /* begin of lines about another process */
     const struct amp_net_desc *net;
     double started, last_progress, last_iteration; /* seconds, monotonic */
     double window_start;
@@ -49,8 +50,11 @@ struct amp_log {
     double repeat_scale;
     double loss;
     size_t iteration, total;
-    double waiting, waited; /* seconds for images: in this iteration, in the run */
-    const char *feeding;    /* what would shorten the waiting; NULL: nothing is known */
+    double waiting, waited;      /* seconds for images: in this iteration, in the run */
+    const char *feeding;         /* what would shorten the waiting; NULL: nothing is known */
+    bool exchanges;              /* with other processes; in this iteration: */
+    double for_others, reducing; /* seconds */
+    int slowest;                 /* the process that the others waited for */
 };
 
 void amp_log_start(struct amp_log *, const struct amp_net_desc *);
@@ -60,15 +64,13 @@ int amp_log_open(struct amp_log *, const char *path, char *err, size_t err_size)
 /* Prints the summary: this run's iterations and counts. A resumed run also has the counts of the
  * runs before; the summary names them separately. */
 void amp_log_close(struct amp_log *, const struct amp_scaler *);
-/* Call for one of several networks that train together, each on a GPU. The first one (place 0) has
- * the file and prints the progress of all; other lines say which GPU they belong to. 0 of 1: the
- * network trains alone. */
-void amp_log_share(struct amp_log *, int place, int together, int gpu);
-
 /* A step begins: the first one starts the clock. */
 void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */
 void amp_log_waited(struct amp_log *, double seconds);
+/* What this iteration's exchange with other processes took: seconds of waiting until all had come,
+ * seconds of adding up, and which process came last. */
+void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int slowest);
 /* A pass failed, and verdict says what follows. old_scale: the scale of that pass. image: path or
  * NULL. */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,

@@ -13,13 +13,14 @@ static int describe_net(struct describer *d, int w, int h)
 {
     struct amp_net_desc *net = d->net;
     if (amp_desc_check_integers(d)) return -1;
-    net->subdivisions = amp_desc_int(d, "subdivisions", 1);
+    int batch = amp_desc_int(d, "batch", 1);
+    net->auto_subdivisions = amp_cfg_picks_subdivisions(d->cfg);
+    net->subdivisions = net->auto_subdivisions ? batch : amp_desc_int(d, "subdivisions", 1);
     net->time_steps = amp_desc_int(d, "time_steps", 1);
-    if (amp_desc_positive(d, "subdivisions", net->subdivisions) ||
+    if (amp_desc_positive(d, "batch", batch) ||
+        amp_desc_positive(d, "subdivisions", net->subdivisions) ||
         amp_desc_positive(d, "time_steps", net->time_steps))
         return -1;
-    int batch = amp_desc_int(d, "batch", 1);
-    if (amp_desc_positive(d, "batch", batch)) return -1;
     /* As Darknet computes net->batch: the division drops a remainder. */
     int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
     if (pass > AMP_MAX_INTEGER)

@@ -117,6 +117,7 @@ struct amp_layer_desc {
     float learning_rate_scale;
     int override;        /* mixed_precision of this section: 1, 0, or -1 */
     bool freeze;         /* its parameters and statistics never change */
+    bool checkpoint;     /* backward computes its tensors again */
     size_t n_weights;    /* floats, nested layers included */
     double forward_flop; /* 2 per multiply-add, convolution and matrix products only */
 };
@@ -133,6 +134,11 @@ bool amp_layer_learns(const struct amp_layer_desc *);
 /* Keeps state from one time step to the next: rnn, gru, lstm, crnn. */
 bool amp_layer_is_recurrent(const struct amp_layer_desc *);
 
+/* Floats of its weights, biases and scales, and of its running statistics, nested layers
+ * included. */
+size_t amp_layer_parameters(const struct amp_layer_desc *);
+size_t amp_layer_statistics(const struct amp_layer_desc *);
+
 struct amp_net_desc {
     const char *cfg_path;
     int n;
@@ -140,6 +146,8 @@ struct amp_net_desc {
     int batch; /* images in one pass: Darknet's net->batch (cfg batch / subdivisions * time_steps)
                 */
     int subdivisions, time_steps, max_batches, burn_in;
+    bool auto_subdivisions; /* the cfg has subdivisions=auto: one image in a pass, until
+                               amp_need_settle (need.h) finds what fits */
     int w, h, c, inputs;
     bool adam;
     float clip;

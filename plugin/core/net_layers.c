@@ -545,6 +545,36 @@ static int check_freeze(struct describer *d, const struct amp_layer_desc *l)
                          l->n_weights ? "" : "; this layer has no parameters to keep");
 }
 
+/* Only layers that our executors can run: Darknet's own code moves state in forward. */
+static int check_checkpoint(struct describer *d, const struct amp_layer_desc *l)
+{
+    bool allowed = false;
+    switch (l->type) {
+    case AMP_CONVOLUTIONAL:
+        allowed = !l->binary && !l->xnor && !l->smooth;
+        break;
+    case AMP_CONNECTED:
+    case AMP_MAXPOOL:
+    case AMP_AVGPOOL:
+    case AMP_ROUTE:
+    case AMP_SHORTCUT:
+    case AMP_UPSAMPLE:
+    case AMP_REORG:
+    case AMP_DROPOUT:
+    case AMP_ACTIVATION:
+        allowed = true;
+        break;
+    default:
+        break;
+    }
+    if (!l->checkpoint || allowed) return 0;
+    return amp_desc_fail(d, amp_cfg_line(d->section, "checkpoint"),
+                         "checkpoint=1 in %s: allowed in [convolutional] without binary, xnor and "
+                         "smooth, [connected], [maxpool], [avgpool], [route], [shortcut], "
+                         "[upsample], [reorg], [dropout] and [activation]",
+                         d->section->name);
+}
+
 int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
 {
     l->type = amp_layer_type_from_name(d->section->name);
@@ -558,6 +588,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     l->activation = AMPK_LINEAR;
     l->override = amp_option_layer_override(d->section);
     l->freeze = amp_option_layer_freeze(d->section);
+    l->checkpoint = amp_option_layer_checkpoint(d->section);
     l->stopbackward = amp_desc_int(d, "stopbackward", 0);
     l->onlyforward = amp_desc_int(d, "onlyforward", 0);
     l->truth = amp_desc_int(d, "truth", 0);
@@ -568,7 +599,7 @@ int amp_describe_layer(struct describer *d, struct amp_layer_desc *l)
     /* Under a layer, learning_rate= is a factor on the net's rate. */
     l->learning_rate_scale = (float)amp_cfg_float(d->section, "learning_rate", 1);
     if (amp_desc_check_integers(d) || describe_by_type(d, l)) return -1;
-    if (check_counts(d, l) || check_freeze(d, l)) return -1;
+    if (check_counts(d, l) || check_freeze(d, l) || check_checkpoint(d, l)) return -1;
     /* route and shortcut have set their sources already. */
     if (!l->sources && one_source(d, l)) return -1;
     if (has_loss_keys(l) && amp_describe_loss(d, l)) return -1;

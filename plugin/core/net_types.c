@@ -134,3 +134,37 @@ bool amp_layer_is_head(const struct amp_layer_desc *l)
 {
     return l->type == AMP_YOLO || l->type == AMP_REGION || l->type == AMP_DETECTION;
 }
+
+/* Layers inside that have biases of their own. */
+static size_t nested_layers(const struct amp_layer_desc *l)
+{
+    switch (l->type) {
+    case AMP_RNN:
+    case AMP_CRNN:
+        return 3;
+    case AMP_GRU:
+        return 6;
+    case AMP_LSTM:
+        return 8;
+    default:
+        return 1;
+    }
+}
+
+static size_t biases(const struct amp_layer_desc *l)
+{
+    bool by_filters = l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL;
+    return nested_layers(l) * (size_t)(by_filters ? l->filters : l->outputs);
+}
+
+size_t amp_layer_parameters(const struct amp_layer_desc *l)
+{
+    if (!l->n_weights) return 0;
+    return l->n_weights + biases(l) * (l->batch_normalize ? 2 : 1);
+}
+
+size_t amp_layer_statistics(const struct amp_layer_desc *l)
+{
+    if (l->type == AMP_BATCHNORM) return 2 * (size_t)l->out_c;
+    return l->n_weights && l->batch_normalize ? 2 * biases(l) : 0;
+}

@@ -70,12 +70,33 @@ static bool parse_power_of_two(const char *value, double *number)
 /* ---- keys ---- */
 
 static const char *const dtype_words[] = {"auto", "fp16", "bf16", "tf32", "fp32", NULL};
+static const char *const level_words[] = {"none", "O0", "O1", "O2", "O3", NULL};
 static const char *const overflow_words[] = {"retry", "skip", NULL};
 static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const reduce_words[] = {"fast", "ordered", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
+
+/* What a level sets. */
+static const struct {
+    const char *keys;
+    enum amp_dtype_choice dtype;
+    bool dynamic; /* else a loss scale of 1 */
+} levels[] = {[AMP_LEVEL_O0] = {"amp_dtype=fp32", AMP_DTYPE_FP32, true},
+              [AMP_LEVEL_O1] = {"amp_dtype=auto, loss_scale=dynamic", AMP_DTYPE_AUTO, true},
+              [AMP_LEVEL_O2] = {"amp_dtype=fp16, loss_scale=dynamic", AMP_DTYPE_FP16, true},
+              [AMP_LEVEL_O3] = {"amp_dtype=fp16, loss_scale=1", AMP_DTYPE_FP16, false}};
+
+const char *amp_level_word(enum amp_level level)
+{
+    return level_words[level];
+}
+
+const char *amp_level_keys(enum amp_level level)
+{
+    return levels[level].keys;
+}
 
 const char *amp_dtype_word(enum amp_dtype_choice dtype)
 {
@@ -95,6 +116,7 @@ static const struct amp_options defaults = {
     .backend = AMP_BACKEND_AUTO,
     .sidecar = AMP_SIDECAR_BACKUP,
     .log_layers = 100,
+    .rank_timeout = 30,
     .rules = {.decay_bn = -1},
     .schedule = {.rate_min = .00001, .momentum_min = .85, .mult = 2},
 };
@@ -114,6 +136,12 @@ static const struct amp_option_row rows[] = {
      "fp16 on other CPUs, on GPUs, and with a loss_scale key; a run that is resumed with its "
      "sidecar keeps what it began with. tf32 and fp32 store 4 bytes: baselines on the same code.",
      .kind = AMP_OPTION_WORD, .offset = AT(dtype), .words = dtype_words},
+    {"amp_level", "word", "none, O0, O1, O2 or O3", "none",
+     "Stands for other keys, by the names that Apex gave such sets. O0: `amp_dtype=fp32`. O1: "
+     "`amp_dtype=auto`, `loss_scale=dynamic`. O2: `amp_dtype=fp16`, `loss_scale=dynamic`. O3, for "
+     "benchmarks only: `amp_dtype=fp16`, `loss_scale=1`; unlike Apex's, its master weights and the "
+     "arithmetic of batch-norm are FP32.",
+     .kind = AMP_OPTION_WORD, .offset = AT(level), .words = level_words},
     {"loss_scale", "word or number", "dynamic, or a number from 1 to 16777216", "dynamic",
      "A number is a fixed scale, rounded down to a power of two; a step that overflows is skipped. "
      "Has no effect with any `amp_dtype` but fp16.",
@@ -179,11 +207,21 @@ static const struct amp_option_row rows[] = {
      "never change, and batch-norm uses the running ones. Below the lowest layer that learns "
      "nothing runs backward.",
      .kind = AMP_OPTION_SWITCH, .place = AMP_IN_LAYERS},
+    {"checkpoint", "switch or word", "0 or 1 in a layer's section; auto:GiB under [net], as auto:4",
+     "0",
+     "In a layer's section, 1: do not keep this layer's tensors for backward, which computes them "
+     "again from the last ones kept. Under [net], auto:GiB: choose such layers so that the "
+     "activations of a pass fit in so much, for the least arithmetic.",
+     .kind = AMP_OPTION_CHECKPOINT, .place = AMP_IN_BOTH},
     {"amp_reduce", "word", "fast or ordered", "fast",
      "How several processes (`mpirun`) make one step. fast: all at the same time; gradients are "
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
      "does it: slow, for proof. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
+    {"amp_rank_timeout", "integer", "3 to 86400", "30",
+     "Seconds after which one of several processes that gives no sign of life counts as lost: the "
+     "others save and end. A process that is only slow gives signs.",
+     .kind = AMP_OPTION_COUNT, .offset = AT(rank_timeout), .numbers = {3, 86400}},
     {"ema_alpha", "number", "0 to 0.999999", "0",
      "Keep a moving average of weights and running statistics, with this share of the old value "
      "in every step (at first less: [training features](training-features.md)). `-map` judges it, "
@@ -237,8 +275,18 @@ static bool set_count(const struct amp_option_row *row, void *member, const char
     return true;
 }
 
+/* A TiB is more than any machine has. */
+static bool set_checkpoint(struct amp_options *o, bool is_net, const char *value)
+{
+    bool on;
+    if (!is_net) return parse_switch(value, &on);
+    return !strncmp(value, "auto:", 5) && parse_number(value + 5, &o->checkpoint_gib) &&
+           o->checkpoint_gib > 0 && o->checkpoint_gib <= 1024;
+}
+
 /* Sets the member of this row; false if the value is not allowed. */
-static bool set_option(const struct amp_option_row *row, struct amp_options *o, const char *value)
+static bool set_option(const struct amp_option_row *row, struct amp_options *o, bool is_net,
+                       const char *value)
 {
     void *member = (char *)o + row->offset;
     double *number = member;
@@ -269,6 +317,8 @@ static bool set_option(const struct amp_option_row *row, struct amp_options *o, 
     case AMP_OPTION_SEED:
         o->seeded = true;
         return parse_unsigned(value, UINT64_MAX, &o->seed);
+    case AMP_OPTION_CHECKPOINT:
+        return set_checkpoint(o, is_net, value);
     }
     return false;
 }
@@ -310,6 +360,11 @@ int amp_option_layer_override(const struct amp_cfg_section *section)
 bool amp_option_layer_freeze(const struct amp_cfg_section *section)
 {
     return amp_cfg_int(section, "freeze", 0);
+}
+
+bool amp_option_layer_checkpoint(const struct amp_cfg_section *section)
+{
+    return amp_cfg_int(section, "checkpoint", 0);
 }
 
 /* ---- unknown keys ---- */
@@ -389,7 +444,7 @@ static int read_entry(struct reader *r, const struct amp_cfg_section *section,
         return fail(r, entry, "given twice in %s, first in line %d", section->name, first->line);
     /* A layer's value is only checked here; the functions amp_option_layer_... read it. */
     struct amp_options layer_options;
-    if (!set_option(row, is_net ? r->options : &layer_options, entry->value))
+    if (!set_option(row, is_net ? r->options : &layer_options, is_net, entry->value))
         return fail(r, entry, "allowed: %s%s%s",
                     strcmp(row->type, "integer") ? "" : "a whole number, ", row->range,
                     amp_cfg_remark_hint(entry->value));
@@ -452,6 +507,39 @@ static int check_image_cache(struct reader *r, const struct amp_cfg_section *net
                 "allowed: 0 to %lld, which is this machine's memory in MiB", memory);
 }
 
+static int apply_level(struct reader *r, const struct amp_cfg_section *net)
+{
+    struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->level == AMP_LEVEL_NONE) return 0;
+    for (int i = 0; i < net->n_entries; i++) {
+        const struct amp_cfg_entry *e = &net->entries[i];
+        if (strcmp(e->key, "amp_dtype") && strncmp(e->key, "loss_scale", 10)) continue;
+        return fail(r, e, "amp_level=%s in line %d stands for %s; allowed: one of them",
+                    amp_level_word(o->level), amp_cfg_line(net, "amp_level"),
+                    amp_level_keys(o->level));
+    }
+    o->dtype = levels[o->level].dtype;
+    o->loss_scale_dynamic = levels[o->level].dynamic;
+    o->loss_scale = 1;
+    if (o->level == AMP_LEVEL_O3)
+        note(r, amp_cfg_find(net, "amp_level"),
+             "for benchmarks only: without a loss scale small gradients become 0");
+    return 0;
+}
+
+/* auto chooses the layers itself. */
+static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_cfg_entry *choice = amp_cfg_find(net, "checkpoint");
+    for (const struct amp_cfg_section *s = net + 1; choice && s < net + r->file->n_sections; s++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(s, "checkpoint");
+        if (e)
+            return fail(r, e, "line %d chooses the layers itself (%s=%.80s); allowed: one of both",
+                        choice->line, choice->key, choice->value);
+    }
+    return 0;
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -496,6 +584,7 @@ static void note_idle_layers(struct reader *r)
     for (const struct amp_cfg_section *s = r->file->sections + 1; s < end; s++) {
         const struct amp_cfg_entry *e = amp_cfg_find(s, "mixed_precision");
         if (!e) e = amp_cfg_find(s, "freeze");
+        if (!e) e = amp_cfg_find(s, "checkpoint");
         if (!e) continue;
         note(r, e, "a layer's key has no effect without mixed_precision=1 under [net]");
         return;
@@ -556,7 +645,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
-    if (check_image_cache(&r, net)) return -1;
+    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net)) return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;
@@ -576,7 +665,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     }
     if (amp_options_check_all_keys(file, r.notes_size ? notes : NULL, notes_size, err, err_size))
         return -1;
-    if (amp_rules_complete(&options->rules, file, err, err_size)) return -1;
+    if (amp_rules_complete(&options->rules, file, notes, r.notes_size, err, err_size)) return -1;
     return amp_schedule_complete(&options->schedule, &options->rules, file, notes, r.notes_size,
                                  err, err_size);
 }

@@ -9,7 +9,8 @@
  * in the wrong one; an unknown key that begins with amp_ or loss_scale or looks like a misspelt key
  * of ours; loss_scale_min above loss_scale_max; loss_scale_init outside of both; and a fixed
  * loss_scale=<number> together with any loss_scale_* key, since those steer the dynamic scale
- * only; and, with mixed_precision=1, adam=1 beside another optimizer, or both ways to clip. */
+ * only; and, with mixed_precision=1, adam=1 beside another optimizer, both ways to clip, or a key
+ * that amp_level sets. */
 #ifndef AMP_OPTIONS_H
 #define AMP_OPTIONS_H
 
@@ -38,8 +39,12 @@ enum amp_loader { AMP_LOADER_FAST, AMP_LOADER_DARKNET };
 enum amp_reduce { AMP_REDUCE_FAST, AMP_REDUCE_ORDERED };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
+/* As NVIDIA's Apex names them. */
+enum amp_level { AMP_LEVEL_NONE, AMP_LEVEL_O0, AMP_LEVEL_O1, AMP_LEVEL_O2, AMP_LEVEL_O3 };
+
 struct amp_options {
     bool mixed_precision;
+    enum amp_level level;        /* it has set dtype and loss scale */
     enum amp_dtype_choice dtype; /* not AUTO once amp_options_settle_dtype was called */
     const char *dtype_reason;    /* why AUTO became that; NULL: the cfg names it */
     bool loss_scale_dynamic;
@@ -53,11 +58,13 @@ struct amp_options {
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
     enum amp_reduce reduce;
+    int rank_timeout; /* seconds */
     bool jpeg_scale;
-    int image_cache;     /* MiB */
-    int loader_threads;  /* 0: as many as there are cores */
-    char log_path[4096]; /* "" = none */
-    int log_layers;      /* iterations; 0: never */
+    int image_cache;       /* MiB */
+    int loader_threads;    /* 0: as many as there are cores */
+    char log_path[4096];   /* "" = none */
+    int log_layers;        /* iterations; 0: never */
+    double checkpoint_gib; /* backward computes so much again that activations fit; 0: not asked */
     struct amp_rules rules;
     struct amp_schedule schedule;
     bool seeded;
@@ -74,7 +81,8 @@ enum amp_option_kind {
     AMP_OPTION_COUNT,        /* int, between the row's two numbers */
     AMP_OPTION_PATH,         /* log_path */
     AMP_OPTION_LOSS_SCALE,   /* loss_scale and loss_scale_dynamic */
-    AMP_OPTION_SEED          /* seed and seeded */
+    AMP_OPTION_SEED,         /* seed and seeded */
+    AMP_OPTION_CHECKPOINT    /* checkpoint_gib under [net]; a switch in a layer's section */
 };
 
 /* The sections that a key may stand in. What a layer's section says is read by
@@ -91,6 +99,9 @@ struct amp_option_row {
     enum amp_option_place place;
 };
 const struct amp_option_row *amp_option_rows(int *count);
+/* "O2" and the keys that it stands for; not for AMP_LEVEL_NONE. */
+const char *amp_level_word(enum amp_level);
+const char *amp_level_keys(enum amp_level);
 /* The word that selects it in amp_dtype. */
 const char *amp_dtype_word(enum amp_dtype_choice);
 /* True for a key of ours. (Darknet's "Unused field" report leaves these out.) */
@@ -116,5 +127,7 @@ void amp_options_settle_dtype(struct amp_options *, bool device, bool bf16);
 int amp_option_layer_override(const struct amp_cfg_section *);
 /* freeze of a layer's section. */
 bool amp_option_layer_freeze(const struct amp_cfg_section *);
+/* checkpoint of a layer's section. */
+bool amp_option_layer_checkpoint(const struct amp_cfg_section *);
 
 #endif

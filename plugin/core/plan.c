@@ -1,7 +1,7 @@
 /* Decides which layer runs our code, in which format it stores and computes, and who contributes to
  * which gradient. It must not know kernels or memory: plan_fuse.c then decides which layers share
  * work, and plan_memory.c where buffers lie. The same net and options always give the same plan.
- * It also prints the plan. */
+ * plan_report.c prints it. */
 #include "plan.h"
 
 #include <stdarg.h>
@@ -343,6 +343,8 @@ static void add_totals(struct planner *pl)
         const struct amp_layer_desc *l = &pl->net->layers[i];
         const struct amp_plan_layer *p = &plan->layers[i];
         plan->flop += l->forward_flop;
+        plan->n_recomputed += p->recomputed;
+        if (p->recomputed) plan->flop_again += l->forward_flop;
         if (p->ours && amp_layer_is_matrix(l) && p->compute != AMPK_COMPUTE_FP32)
             plan->flop_reduced += l->forward_flop;
         plan->darknet_bytes += darknet_layer_bytes(pl, i);
@@ -364,16 +366,20 @@ static int build(struct planner *pl)
     /* The order matters: fusion asks who contributes first, slices ask what is fused, and buffers
      * need all of it. */
     find_contributions(pl);
+    amp_plan_mark_recomputed(pl);
     amp_plan_fuse_layers(pl);
+    amp_plan_find_runs(pl);
     amp_plan_find_slices(pl);
+    amp_plan_find_again(pl);
     if (amp_plan_buffers(pl)) return -1;
     add_totals(pl);
     return 0;
 }
 
-struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_options *options,
-                               unsigned ours, const enum amp_format *demoted, bool train, char *err,
-                               size_t err_size)
+struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
+                                    const struct amp_options *options, unsigned ours,
+                                    const enum amp_format *demoted, bool train,
+                                    const bool *checkpoint, char *err, size_t err_size)
 {
     if (options->dtype == AMP_DTYPE_AUTO) {
         snprintf(err, err_size, "amp_dtype=auto is not settled");
@@ -386,10 +392,15 @@ struct amp_plan *amp_plan_make(const struct amp_net_desc *net, const struct amp_
         plan->dtype = amp_dtype_word(options->dtype);
         plan->dtype_reason = options->dtype_reason;
         plan->rules = options->rules;
+        plan->level = options->level;
         plan->island = island_of(options);
         plan->train = train;
-        struct planner pl = {
-            .net = net, .options = options, .ours = ours, .demoted = demoted, .plan = plan};
+        struct planner pl = {.net = net,
+                             .checkpoint = checkpoint,
+                             .options = options,
+                             .ours = ours,
+                             .demoted = demoted,
+                             .plan = plan};
         if (build(&pl) == 0) return plan;
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);
@@ -408,83 +419,4 @@ void amp_plan_free(struct amp_plan *plan)
     free(plan->layers);
     free(plan->buffers);
     free(plan);
-}
-
-/* ==== the report: a table for people and JSON for programs ==== */
-
-/* Only matrix products compute in reduced precision; every other layer computes in FP32, whatever
- * it stores. */
-static const char *arithmetic(const struct amp_plan_layer *p, const struct amp_layer_desc *l)
-{
-    return p->ours && amp_layer_is_matrix(l) ? amp_compute_name(p->compute) : "FP32";
-}
-
-static void print_shape(const struct amp_layer_desc *l, FILE *f)
-{
-    char shape[40];
-    /* Darknet leaves some layers without an image shape. */
-    if (l->out_w)
-        snprintf(shape, sizeof shape, "%d x %d x %d", l->out_w, l->out_h, l->out_c);
-    else
-        snprintf(shape, sizeof shape, "%d", l->outputs);
-    fprintf(f, "%-18s", shape);
-}
-
-static void print_totals(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
-{
-    double mb = 1024.0 * 1024.0;
-    fprintf(f,
-            "mixed precision: %.1f %% of %.3f GFLOP per image in reduced precision; activation "
-            "memory for %d images "
-            "per pass: FP32 %.1f MiB, mixed %.1f MiB (%.2fx)\n",
-            plan->flop > 0 ? 100 * plan->flop_reduced / plan->flop : 0, plan->flop / 1e9,
-            net->batch, (double)plan->darknet_bytes / mb, (double)plan->mixed_bytes / mb,
-            (double)plan->mixed_bytes / (double)plan->darknet_bytes);
-}
-
-void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
-{
-    fprintf(f, "mixed precision plan: %s", plan->dtype);
-    if (plan->dtype_reason) fprintf(f, " (amp_dtype=auto: %s)", plan->dtype_reason);
-    fprintf(f, "\n%5s %-15s %-18s %-5s %-10s %s\n", "layer", "type", "output", "math", "storage",
-            "reason");
-    for (int i = 0; i < plan->n; i++) {
-        const struct amp_plan_layer *p = &plan->layers[i];
-        fprintf(f, "%5d %-15s ", i, amp_layer_type_name(net->layers[i].type));
-        print_shape(&net->layers[i], f);
-        fprintf(f, " %-5s %-10s %s\n", arithmetic(p, &net->layers[i]), amp_format_name(p->out),
-                p->reason);
-    }
-    print_totals(plan, net, f);
-}
-
-void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
-{
-    fprintf(f, "{\"precision\": \"%s\", \"precision_reason\": ", plan->dtype);
-    if (plan->dtype_reason)
-        amp_json_string(f, plan->dtype_reason);
-    else
-        fputs("null", f);
-    fprintf(f, ", \"batch\": %d, \"layers\": [", net->batch);
-    for (int i = 0; i < plan->n; i++) {
-        const struct amp_plan_layer *p = &plan->layers[i];
-        const struct amp_layer_desc *l = &net->layers[i];
-        fprintf(
-            f,
-            "%s\n  {\"index\": %d, \"type\": \"%s\", \"output\": [%d, %d, %d], \"outputs\": %d, ",
-            i ? "," : "", i, amp_layer_type_name(l->type), l->out_w, l->out_h, l->out_c,
-            l->outputs);
-        fprintf(f,
-                "\"executor\": \"%s\", \"math\": \"%s\", \"storage\": \"%s\", \"flop\": %.0f, "
-                "\"reason\": ",
-                p->ours ? "amp" : "darknet", arithmetic(p, l), amp_format_name(p->out),
-                l->forward_flop);
-        /* Reasons may hold any text, so they are escaped. */
-        amp_json_string(f, p->reason);
-        fputc('}', f);
-    }
-    fprintf(f,
-            "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"activation_bytes_fp32\": %zu, "
-            "\"activation_bytes_mixed\": %zu}\n",
-            plan->flop, plan->flop_reduced, plan->darknet_bytes, plan->mixed_bytes);
 }

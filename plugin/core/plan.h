@@ -38,7 +38,9 @@ enum amp_format {
 struct amp_buffer {
     size_t bytes;
     int first, last; /* steps at which it holds data, both included */
-    int layer;       /* its owner, for messages */
+    /* The same a second time, for what backward computes again; 0 and 0: not so. */
+    int again_first, again_last;
+    int layer; /* its owner, for messages */
     const char *what;
     size_t offset; /* result, a multiple of AMP_ARENA_ALIGN */
 };
@@ -74,12 +76,17 @@ struct amp_plan_layer {
     bool delta_from_nobody; /* no reader contributes: zero it */
     bool fused; /* a shortcut or maxpool that the convolution before it computes: that convolution
                    writes the sum or the maxima instead of its own output */
+    bool recomputed; /* its tensors are dropped in forward, and backward computes them again; so is
+                        what it writes of a fused layer after it, which has its own flag */
+    int run; /* of recomputed layers that follow each other: the first; -1: not recomputed */
+    /* Before this layer's backward, layers [again, again_end) are computed again; -1: none. */
+    int again, again_end;
     int delta_owner; /* the layer whose buffer holds this delta: the layer itself, or, if fused sums
                         share one delta with their terms, the first layer of the chain. -1: the
                         delta is stored nowhere; the convolution before a fused maxpool reads the
                         pool's delta */
-    /* The only reader of this layer, a [route] whose channels from first_channel on are this
-     * layer's output; -1: the layer has an output of its own. */
+    /* A [route] whose channels from first_channel on are this layer's output: its only reader, or
+     * its last one, which only passes it on. -1: the layer has an output of its own. */
     int route, first_channel;
     bool delta_slice;      /* its delta is those channels of the route's delta too */
     int copy[AMP_FORMATS]; /* buffers of copies of the output in other formats, -1 = none */
@@ -103,8 +110,12 @@ struct amp_plan {
     int n_buffers;
     struct amp_buffer *buffers;
     size_t arena_bytes;
-    struct amp_rules rules;    /* of the update */
+    struct amp_rules rules; /* of the update */
+    enum amp_level level;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
+    double flop_again;         /* of that, what backward computes again */
+    int n_recomputed;
+    bool over_budget; /* checkpoint=auto: nothing fits in so little, this is the least */
     size_t darknet_bytes,
         mixed_bytes; /* predicted activation memory of one pass: of stock FP32, and of this plan */
 };
@@ -125,6 +136,13 @@ int amp_plan_writes(const struct amp_plan *, int i);
  * conv_backward_summed): a convolution whose FP16 delta only layer i writes. -1: none. */
 int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_desc *, int i);
 
+/* Bytes of the moments and moving averages that the rules keep in arrays of ours (kept.h). */
+size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *);
+
+/* Layer i of ours, [convolutional] or [connected], as the backend's convolution. */
+struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct amp_net_desc *,
+                                           int i);
+
 /* The loss of ours that is the only reader of layer i, a convolution without batch-norm, and the
  * only contributor to its delta. -1: none. */
 int amp_plan_loss_behind(const struct amp_plan *, const struct amp_net_desc *, int i);
@@ -134,7 +152,7 @@ enum ampk_dtype amp_format_dtype(enum amp_format);
 const char *amp_format_name(enum amp_format);
 const char *amp_compute_name(enum ampk_compute);
 
-/* Prints the report that attaching and `amp plan` show. */
+/* Prints the report that attaching and `amp plan` show. The JSON object is left open for more. */
 void amp_plan_print(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, FILE *);
 
@@ -144,16 +162,37 @@ void amp_plan_print_json(const struct amp_plan *, const struct amp_net_desc *, F
 void amp_no_memory(const struct amp_net_desc *, const struct amp_plan *, const char *what,
                    size_t left, char *err, size_t err_size);
 
-/* ==== for the files that make a plan (plan.c over plan_memory.c over plan_fuse.c) ==== */
+/* ==== for the files that make a plan (plan_budget.c over plan.c over plan_memory.c over
+ * plan_recompute.c over plan_fuse.c) ==== */
 
 struct planner {
     const struct amp_net_desc *net;
+    const bool *checkpoint; /* per layer, in place of the description's flags; NULL: those */
     const struct amp_options *options;
     unsigned ours; /* layer types that have an executor, as for amp_plan_make */
     const enum amp_format *demoted;
     struct amp_plan *plan;
     int capacity; /* of plan->buffers */
 };
+
+/* One plan, with these layers recomputed (as planner.checkpoint); plan_budget.c chooses. */
+struct amp_plan *amp_plan_make_with(const struct amp_net_desc *, const struct amp_options *,
+                                    unsigned ours, const enum amp_format *demoted, bool train,
+                                    const bool *checkpoint, char *err, size_t err_size);
+
+/* ---- plan_recompute.c ---- */
+
+/* Sets recomputed as asked for, before layers are fused. */
+void amp_plan_mark_recomputed(struct planner *);
+/* Once layers are fused: takes back what cannot be, and sets run. */
+void amp_plan_find_runs(struct planner *);
+/* Once slices are found: sets again and again_end. */
+void amp_plan_find_again(struct planner *);
+/* Whether a run other than its own is computed from the output of layer i (-1: the input). */
+bool amp_plan_is_reread(const struct planner *, int i);
+/* Whether the layer's forward is computed again: by itself, or by the convolution that it is fused
+ * to. */
+bool amp_plan_runs_again(const struct amp_plan *, int i);
 
 /* ---- plan_fuse.c, once it is known who contributes to which delta ---- */
 

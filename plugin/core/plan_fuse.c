@@ -125,22 +125,35 @@ static bool can_be_slice(const struct planner *pl, int i)
     }
 }
 
+/* Whether route j only passes on its source, and is that source's last reader. Both have one output
+ * and one delta then: in backward the route's readers contribute first, and what the source's other
+ * readers add later comes to the same sums in the same order. */
+static bool is_alias(const struct planner *pl, int j)
+{
+    if (pl->net->layers[j].n_sources != 1) return false;
+    for (int i = j + 1; i < pl->plan->n; i++)
+        for (int k = 0; k < pl->net->layers[i].n_sources; k++)
+            if (pl->plan->layers[i].sources[k] == pl->plan->layers[j].sources[0]) return false;
+    return true;
+}
+
 static bool is_slice(const struct planner *pl, int j, int source)
 {
     const struct amp_layer_desc *l = &pl->net->layers[j];
     const struct amp_plan_layer *p = &pl->plan->layers[j];
-    /* With a second reader the tensor would have to be dense as well. */
-    if (source < 0 || !can_be_slice(pl, source) || readers(pl->plan, pl->net, source) != 1)
-        return false;
+    if (source < 0 || !can_be_slice(pl, source)) return false;
+    /* For a second reader the tensor has to be dense. */
+    if (readers(pl->plan, pl->net, source) != 1 && !is_alias(pl, j)) return false;
     const struct amp_layer_desc *from = &pl->net->layers[source];
     const struct amp_plan_layer *writer = &pl->plan->layers[source];
-    return writer->ours && writer->in == p->in && writer->out == p->in && p->out == p->in &&
-           l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
+    /* Recomputed, it would write where the route's output may be gone. */
+    return writer->run == p->run && writer->ours && writer->in == p->in && writer->out == p->in &&
+           p->out == p->in && l->out_c > 0 && from->out_w == l->out_w && from->out_h == l->out_h;
 }
 
 /* A layer that only a concatenation of channels reads writes straight into it, and its delta is
- * read there. A convolution's delta is the exception: its dy takes the delta's place, and the
- * route's delta is not there to be overwritten. */
+ * read there; so does the source of a route that only passes it on. A convolution's delta in a
+ * concatenation is the exception: its dy takes the delta's place, which has to be dense. */
 void amp_plan_find_slices(struct planner *pl)
 {
     struct amp_plan_layer *layers = pl->plan->layers;
@@ -154,7 +167,8 @@ void amp_plan_find_slices(struct planner *pl)
                 layers[s].route = j;
                 layers[s].first_channel = first;
                 layers[s].delta_slice =
-                    layers[s].backward && !amp_layer_is_matrix(&pl->net->layers[s]);
+                    layers[s].backward &&
+                    (is_alias(pl, j) || !amp_layer_is_matrix(&pl->net->layers[s]));
                 amp_plan_add_reason(&layers[s], "; writes into route %d", j);
             }
             if (s >= 0) first += pl->net->layers[s].out_c;
@@ -213,4 +227,15 @@ int amp_plan_loss_behind(const struct amp_plan *plan, const struct amp_net_desc 
         return alone && loss->source_wanted[0] ? j : -1;
     }
     return -1;
+}
+
+struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *plan,
+                                           const struct amp_net_desc *net, int i)
+{
+    struct ampk_conv_shape s = amp_conv_shape(net, i);
+    s.compute = plan->layers[i].compute;
+    /* The backend then needs no plan and no memory for gradients. */
+    s.forward_only = !plan->layers[i].backward;
+    s.biased = !net->layers[i].batch_normalize;
+    return s;
 }

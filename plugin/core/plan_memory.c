@@ -50,9 +50,19 @@ static size_t align_up(size_t bytes)
 }
 
 /* Both ends count: a step may read one buffer and write another. */
+static int meet(int first, int last, int other_first, int other_last)
+{
+    return first <= other_last && other_first <= last;
+}
+
+/* A second life begins in backward, never at step 0. */
 static int alive_together(const struct amp_buffer *a, const struct amp_buffer *b)
 {
-    return a->first <= b->last && b->first <= a->last;
+    return meet(a->first, a->last, b->first, b->last) ||
+           (a->again_last && meet(a->again_first, a->again_last, b->first, b->last)) ||
+           (b->again_last && meet(a->first, a->last, b->again_first, b->again_last)) ||
+           (a->again_last && b->again_last &&
+            meet(a->again_first, a->again_last, b->again_first, b->again_last));
 }
 
 /* The lowest gap that is free while b lives. placed: the buffers so far, in order of offset. */
@@ -102,7 +112,12 @@ size_t amp_arena_place(struct amp_buffer *buffers, int n)
 
 /* ---- buffers and their lives ---- */
 
-static int add_buffer(struct planner *pl, size_t bytes, int first, int last, int layer,
+/* The steps at which a buffer holds data; of the second life 0 and 0 if there is none. */
+struct life {
+    int first, last, again_first, again_last;
+};
+
+static int add_buffer(struct planner *pl, size_t bytes, struct life life, int layer,
                       const char *what)
 {
     struct amp_plan *plan = pl->plan;
@@ -113,8 +128,13 @@ static int add_buffer(struct planner *pl, size_t bytes, int first, int last, int
         plan->buffers = grown;
         pl->capacity = capacity;
     }
-    plan->buffers[plan->n_buffers] = (struct amp_buffer){
-        .bytes = bytes, .first = first, .last = last, .layer = layer, .what = what};
+    plan->buffers[plan->n_buffers] = (struct amp_buffer){.bytes = bytes,
+                                                         .first = life.first,
+                                                         .last = life.last,
+                                                         .again_first = life.again_first,
+                                                         .again_last = life.again_last,
+                                                         .layer = layer,
+                                                         .what = what};
     return plan->n_buffers++;
 }
 
@@ -130,38 +150,85 @@ size_t amp_plan_elements(const struct planner *pl, int i)
     return per_image * (size_t)pl->net->batch;
 }
 
-/* Last step at which the output of i (-1: the input) is read in this format, or -1 if nobody reads
- * it. Backward of a matrix layer reads its input for the weight gradient; such a tensor lives to
- * the end of the step, since backward may be replayed. */
-static int last_read(const struct planner *pl, int i, enum amp_format format)
+/* Last step of forward at which the output of i (-1: the input) is read in this format, or -1 if
+ * nobody reads it. */
+static int last_forward_read(const struct planner *pl, int i, enum amp_format format)
 {
     const struct amp_plan *plan = pl->plan;
-    int end = 2 * plan->n, last = -1;
+    int last = -1;
     enum amp_format home = i < 0 ? AMP_FORMAT_BORDER : plan->layers[i].out;
     for (int j = i + 1; j < plan->n; j++)
-        for (int k = 0; k < pl->net->layers[j].n_sources; k++) {
-            if (plan->layers[j].sources[k] != i || plan->layers[j].in != format) continue;
-            bool in_backward = plan->layers[j].backward && amp_layer_is_matrix(&pl->net->layers[j]);
-            int step = in_backward ? end : j;
-            if (step > last) last = step;
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
+            if (plan->layers[j].sources[k] == i && plan->layers[j].in == format) last = j;
+    if (i > last && format == home) last = i;
+    /* A slice of this route may be read later than the route itself. */
+    for (int s = 0; s < i; s++)
+        if (plan->layers[s].route == i && format == home) {
+            int slice = last_forward_read(pl, s, format);
+            if (slice > last) last = slice;
         }
-    if (i >= 0 && format == home) {
+    return last;
+}
+
+/* The same of backward, -1 if nobody reads it there. Backward of a matrix layer reads its input for
+ * the weight gradient. */
+static int last_backward_read(const struct planner *pl, int i, enum amp_format format)
+{
+    const struct amp_plan *plan = pl->plan;
+    int last = -1;
+    enum amp_format home = i < 0 ? AMP_FORMAT_BORDER : plan->layers[i].out;
+    for (int j = plan->n - 1; j > i; j--)
+        for (int k = 0; k < pl->net->layers[j].n_sources; k++)
+            if (plan->layers[j].sources[k] == i && plan->layers[j].in == format &&
+                plan->layers[j].backward && amp_layer_is_matrix(&pl->net->layers[j]))
+                last = backward_step(pl, j);
+    if (i >= 0 && format == home && plan->layers[i].backward) {
         const struct amp_layer_desc *l = &pl->net->layers[i];
         /* An activation with two slopes finds the sign elsewhere (batch-norm's input), and a linear
          * one needs nothing. */
         bool finds_elsewhere =
             l->batch_normalize && !plan->layers[i].frozen && ampk_is_two_slopes(l->activation);
-        bool gradient_reads_out = !finds_elsewhere && l->activation != AMPK_LINEAR;
-        int own = plan->layers[i].backward && gradient_reads_out ? end : i;
-        if (own > last) last = own;
+        if (!finds_elsewhere && l->activation != AMPK_LINEAR) last = backward_step(pl, i);
     }
-    /* A slice of this route may be read later than the route itself. */
     for (int s = 0; s < i; s++)
         if (plan->layers[s].route == i && format == home) {
-            int slice = last_read(pl, s, format);
+            int slice = last_backward_read(pl, s, format);
             if (slice > last) last = slice;
         }
     return last;
+}
+
+/* The step at which layer i, which is recomputed, is computed again. */
+static int again_step(const struct planner *pl, int i)
+{
+    int at = 0;
+    while (pl->plan->layers[at].again != pl->plan->layers[i].run)
+        at++;
+    return backward_step(pl, at);
+}
+
+/* What is read in backward lives to the end of the step, since backward may be replayed. What is
+ * recomputed lives twice instead: up to the last reader in forward, and from where it is computed
+ * again to the last reader in backward (-1: none). */
+static struct life life_of(const struct planner *pl, int i, int first, int forward, int backward)
+{
+    int end = 2 * pl->plan->n;
+    if (i < 0 || !pl->plan->layers[i].recomputed)
+        return (struct life){.first = first, .last = backward < 0 ? forward : end};
+    int again = again_step(pl, i);
+    return (struct life){first, forward, again, backward > again ? backward : again};
+}
+
+/* Of the output of i, or of a copy of it. */
+static struct life output_life(const struct planner *pl, int i, enum amp_format format, int first)
+{
+    int forward = last_forward_read(pl, i, format), backward = last_backward_read(pl, i, format);
+    int end = 2 * pl->plan->n;
+    bool kept = amp_plan_is_reread(pl, i);
+    /* A convolution that is recomputed writes the fused layer's output once more. */
+    if (i >= 0 && !pl->plan->layers[i].recomputed) kept |= amp_plan_runs_again(pl->plan, i);
+    if (kept) return (struct life){.first = first, .last = end};
+    return life_of(pl, i, first, forward, backward);
 }
 
 /* Plans copies of tensor i in the formats that its readers want beside its home format. A border
@@ -170,10 +237,12 @@ static int plan_copies(struct planner *pl, int i, int *copy, enum amp_format hom
 {
     for (int f = 0; f < AMP_FORMATS; f++) {
         copy[f] = -1;
-        int last = last_read(pl, i, (enum amp_format)f);
-        if (f == (int)home || f == AMP_FORMAT_BORDER || last < 0) continue;
+        if (f == (int)home || f == AMP_FORMAT_BORDER ||
+            last_forward_read(pl, i, (enum amp_format)f) < 0)
+            continue;
         size_t bytes = amp_plan_elements(pl, i) * amp_format_bytes((enum amp_format)f);
-        copy[f] = add_buffer(pl, bytes, i < 0 ? 0 : i, last, i, "copy");
+        copy[f] =
+            add_buffer(pl, bytes, output_life(pl, i, (enum amp_format)f, i < 0 ? 0 : i), i, "copy");
         if (copy[f] == -2) return -1;
     }
     return 0;
@@ -251,20 +320,25 @@ static int plan_layer_buffers(struct planner *pl, int i)
     struct amp_plan_layer *p = &pl->plan->layers[i];
     const struct amp_layer_desc *l = &pl->net->layers[i];
     int end = 2 * pl->plan->n, b = backward_step(pl, i);
-    /* To the end of the step if backward reads it, else it dies at once. */
-    int saved_until = p->backward ? end : i;
     size_t n = amp_plan_elements(pl, i);
     p->border_copy = p->out != AMP_FORMAT_BORDER &&
                      (any_border_reader(pl, i) || i == last_without_cost(pl->net));
     size_t bytes[AMP_BUFFER_KINDS] = {0};
     int contribution = first_contribution(pl, amp_plan_last_sharer(pl, i));
-    int made = p->fused ? i - 1 : i;                 /* the layer before writes a fused one */
-    int indexed = l->type == AMP_DROPOUT ? 0 : made; /* masks may be drawn before the first layer */
+    int made = p->fused ? i - 1 : i; /* the layer before writes a fused one */
     int written = p->fused ? i - 1 : amp_plan_first_slice(pl, i, false);
     int consumed = p->fused ? b + 1 : backward_step(pl, amp_plan_first_slice(pl, i, true));
-    int first[AMP_BUFFER_KINDS] = {written, i, indexed, contribution, b, b};
-    int last[AMP_BUFFER_KINDS] = {
-        last_read(pl, i, p->out), saved_until, saved_until, consumed, b, b};
+    int read = p->fused ? b + 1 : b; /* its index, in backward */
+    int saved = p->backward ? b : -1;
+    /* Masks may be drawn before the first layer, and are drawn once. */
+    struct life mask = {0, p->backward ? end : i, 0, 0};
+    struct life life[AMP_BUFFER_KINDS] = {
+        output_life(pl, i, p->out, written),
+        life_of(pl, i, i, i, saved),
+        l->type == AMP_DROPOUT ? mask : life_of(pl, i, made, i, p->backward ? read : -1),
+        {contribution, consumed, 0, 0},
+        {b, b, 0, 0},
+        {b, b, 0, 0}};
     static const char *const what[AMP_BUFFER_KINDS] = {
         "output", "batch-norm input", "index", "delta", "dy", "dx"};
     /* A slice lies in its route's output; a fused layer's writer has no output of its own. */
@@ -283,7 +357,7 @@ static int plan_layer_buffers(struct planner *pl, int i)
     for (int kind = 0; kind < AMP_BUFFER_KINDS; kind++) {
         p->buffer[kind] = -1;
         if (bytes[kind] == 0) continue;
-        p->buffer[kind] = add_buffer(pl, bytes[kind], first[kind], last[kind], i, what[kind]);
+        p->buffer[kind] = add_buffer(pl, bytes[kind], life[kind], i, what[kind]);
         if (p->buffer[kind] == -2) return -1;
     }
     /* The owner comes earlier in the net, so its buffer is planned already. */
@@ -297,7 +371,7 @@ static enum amp_format input_format(const struct planner *pl)
 {
     enum amp_format format = AMP_FORMATS;
     for (int f = 0; f < AMP_FORMATS; f++) {
-        if (last_read(pl, -1, (enum amp_format)f) < 0) continue;
+        if (last_forward_read(pl, -1, (enum amp_format)f) < 0) continue;
         if (f == AMP_FORMAT_BORDER || format != AMP_FORMATS) return AMP_FORMATS;
         format = (enum amp_format)f;
     }
@@ -313,6 +387,19 @@ int amp_plan_buffers(struct planner *pl)
         if (plan_layer_buffers(pl, i)) return -1;
     plan->arena_bytes = amp_arena_place(plan->buffers, plan->n_buffers);
     return plan->arena_bytes == SIZE_MAX ? -1 : 0;
+}
+
+/* Moments of parameters; averages of them and of running statistics. */
+size_t amp_plan_kept_bytes(const struct amp_plan *plan, const struct amp_net_desc *net)
+{
+    size_t parameters = 0, statistics = 0, floats = 0;
+    for (int i = 0; i < net->n; i++) {
+        parameters += amp_layer_parameters(&net->layers[i]);
+        statistics += amp_layer_statistics(&net->layers[i]);
+    }
+    if (amp_rules_keep_moments(&plan->rules)) floats += 2 * parameters;
+    if (plan->rules.ema_alpha > 0) floats += parameters + statistics;
+    return floats * sizeof(float);
 }
 
 /* ---- a network that does not fit ---- */

@@ -3,6 +3,8 @@
 #include "rules.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 const char *const amp_optimizer_words[AMP_OPTIMIZERS + 1] = {"sgd",  "adam", "adamw",
                                                              "lars", "lamb", 0};
@@ -30,8 +32,24 @@ static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg
     return 0;
 }
 
-int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char *err,
-                       size_t err_size)
+/* One is enough to make the point. */
+static void note_idle_key(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
+                          size_t size)
+{
+    static const char *const keys[] = {"B1", "B2", "eps"};
+    size_t used = strlen(notes);
+    if (r->darknets_adam || amp_rules_keep_moments(r)) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, keys[i]);
+        if (!e) continue;
+        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with optimizer=%s\n",
+                 cfg->path, e->line, e->key, e->written, amp_optimizer_word(r->optimizer));
+        return;
+    }
+}
+
+int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
+                       size_t notes_size, char *err, size_t err_size)
 {
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
@@ -47,6 +65,7 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char
     r->b1 = amp_cfg_float(net, "B1", .9);
     r->b2 = amp_cfg_float(net, "B2", .999);
     r->eps = amp_cfg_float(net, "eps", 0);
+    if (notes_size) note_idle_key(r, cfg, notes, notes_size);
     return check_betas(r, cfg, err, err_size);
 }
 

@@ -106,7 +106,8 @@ __attribute__((format(printf, 3, 4))) static int fail(const struct checker *k, c
     return -1;
 }
 
-/* Our keys, and the policies that read them. */
+/* Our keys, and the policies that read them; and keys that only policies of Darknet's read. Those
+ * beside another policy of Darknet's Darknet names itself. */
 static const struct {
     const char *key;
     unsigned policies;
@@ -116,6 +117,11 @@ static const struct {
     {"sgdr_mult", 1 << AMP_POLICY_SGDR},
     {"cyclic_step", 1 << AMP_POLICY_CYCLIC},
     {"momentum_min", 1 << AMP_POLICY_ONECYCLE},
+    {"steps", 1 << AMP_POLICY_OF_DARKNET},
+    {"scales", 1 << AMP_POLICY_OF_DARKNET},
+    {"step", 1 << AMP_POLICY_OF_DARKNET},
+    {"scale", 1 << AMP_POLICY_OF_DARKNET},
+    {"gamma", 1 << AMP_POLICY_OF_DARKNET},
 };
 
 /* One is enough to make the point. */

@@ -151,7 +151,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
         s->loss_sum = s->told_sum = 0;
         s->passes = 0;
         amp_log_step(s->log, &s->scaler);
-        if (!s->writers_tell) amp_graph_weights_changed(g);
+        if (!g->writers_tell) amp_graph_weights_changed(g);
         /* Saved before the first forward, which already moves them. */
         amp_graph_save_rolling(g);
         amp_graph_begin_step(g);

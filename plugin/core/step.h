@@ -68,8 +68,6 @@ struct amp_step {
     bool carry_on;              /* amp_on_divergence=continue */
     bool told;                  /* the user knows that the run looks diverged */
     bool observed;              /* nobody is training: a fault is recorded, it ends nothing */
-    bool writers_tell;          /* whoever writes to the masters between steps calls
-                                   amp_graph_weights_changed; if false, anybody may write without a word */
     double loss_sum, pass_loss; /* NaN: lost */
     double told_sum;            /* the same without those that are lost, as Darknet adds them up */
     int passes;

@@ -22,16 +22,19 @@ enum amp_segment_pass {
     AMP_SEGMENT_PASSES
 };
 
+enum { AMP_LANES = 2 }; /* places for staged images */
+
 struct amp_segment {
     int first, last; /* layers */
     struct amp_segment_run {
         bool ran; /* once without recording, so plans are chosen and memory is there */
         /* Values of the last run, which the recording holds too. */
         float scale;
+        const void *input;
         const float *truth;
         bool region_warm_up;
         struct ampk_recording *recording;
-    } runs[AMP_SEGMENT_PASSES];
+    } runs[AMP_SEGMENT_PASSES][AMP_LANES]; /* passes take lanes in turns: each has its recordings */
 };
 
 struct amp_node {
@@ -50,7 +53,8 @@ struct amp_node {
     float *gradient_sums;   /* not NULL: the data gradient of the next convolution has already gone
                                through this layer's activation (kernels.h, conv_backward_summed).
                                `delta` then holds g, the gradient at batch-norm's output, and this
-                               array holds sum(g) and sum(g * (y - mean)) of each channel */
+                               array holds sum(g) and sum(g * (y - mean)) of each channel, and what
+                               bn_act_forward lists */
     bool fuses_weight_gradient; /* batch-norm's backward computes the weight gradient too
                                    (conv_bn_backward): it stores no dy, and conv_backward is not
                                    called */
@@ -74,10 +78,12 @@ struct amp_graph {
     int n;
     struct amp_node *nodes;
     struct ampk_tensor input; /* the network's, FP32 NCHW */
-    const void *staged; /* the input rounded to the plan's input_format, in NCHW, read in place of
-                           `input`. Set it before amp_graph_begin, which resets it to NULL: none */
-    const float *truth; /* the network's, backend memory; NULL: none */
-    size_t seen;        /* images so far, this pass's too; set before amp_graph_begin */
+    void
+        *staged; /* the input as its readers want it, in the plan's input_format; it stays until the
+                    pass is judged. Set it before amp_graph_begin, which resets it to NULL: none */
+    int lane;    /* where that is, below AMP_LANES */
+    const float *truth;     /* the network's, backend memory; NULL: none */
+    size_t seen;            /* images so far, this pass's too; set before amp_graph_begin */
     struct ampk_draw masks; /* for a backend that draws dropout's masks: the counter of layer i is
                                this one with its second word raised by i. Set with seen */
     struct ampk_tensor input_copy[AMP_FORMATS];
@@ -121,7 +127,12 @@ struct amp_graph {
                             the next pass, and amp_graph_begin keeps them */
     bool weights_stale;  /* masters changed since the convolutions packed them: the
                             next begin packs them again and raises the WEIGHTS words */
+    bool writers_tell;   /* whoever writes to the masters between steps or inferences calls
+                            amp_graph_weights_changed; if false, anybody may write without a word */
     bool train;          /* the present pass trains */
+    bool again;          /* layers run forward a second time, for backward (plan.h, recomputed) */
+    float *spare;        /* backend memory: statistics of such a run, four arrays of */
+    int spare_channels;  /* so many floats; NULL: no batch-norm is recomputed */
     float scale;         /* loss scale of the present backward */
     bool backward_began; /* since the last forward */
     bool inspecting;     /* the present pass is inspected */

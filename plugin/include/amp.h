@@ -37,6 +37,13 @@ AMP_API int amp_detach(struct network *net);
 AMP_API void amp_save_weights(struct network *net, const char *path);
 AMP_API void amp_load_weights(struct network *net, const char *path);
 
+/* Promises that from now on this program writes to weights only through load_weights and training,
+ * or calls amp_weights_written after it. Then each inference uses the rounded weights of the one
+ * before, instead of making them from the FP32 weights anew. Holds for networks on the CPU; on a
+ * GPU the plugin sees what Darknet writes. */
+AMP_API void amp_promise_to_tell(void);
+AMP_API void amp_weights_written(struct network *net);
+
 /* What happens to an image that cannot be decoded. 1: the program ends with status 1 and names the
  * image. 0: as in Darknet, the image is noted and replaced by a black one of 10x10. Without a call:
  * 1 while a network with a key of ours is trained, else 0. Holds for all threads. */

@@ -44,6 +44,14 @@ struct amp_pass {
  * is not clean, neither left_fp16 nor gradient is set, and nothing helps. */
 AMP_API void amp_pass(struct network *, amp_see_function *see, void *user, struct amp_pass *);
 
+/* From now on what is trained is for measuring only: signals end the program as without the plugin,
+ * no run is named diverged, and nothing is printed of what training prints, except Darknet's
+ * statistics. The network must be attached. */
+AMP_API void amp_train_unkept(struct network *);
+/* Loss of the last iteration, per image as Darknet prints it; NaN if a value in it was not finite,
+ * and the step skipped for that. The network must be attached. */
+AMP_API double amp_last_loss(const struct network *);
+
 /* A layer is about to run (done 0) or has run (1), its forward or its backward part. On a device,
  * run means: queued, with everything before it. */
 typedef void amp_layer_function(int layer, int backward, int done, void *user);
@@ -81,6 +89,12 @@ typedef void amp_load_function(enum amp_load_part done, void *user);
  * image is left to Darknet: nothing is loaded or drawn. */
 AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_function *done,
                            void *user);
+
+struct ampk_backend;
+
+/* The backend (kernels/kernels.h) that computes where Darknet computes now, by its gpu_index. It is
+ * for asking what things take, not for computing. */
+AMP_API const struct ampk_backend *amp_backend_here(void);
 
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);

@@ -6,11 +6,13 @@
 #ifndef AMP_ENGINE_H
 #define AMP_ENGINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct amp_engine {
-    /* Waits for all processes. -1 with the reason in err. */
-    int (*start)(int *rank, int *size, char *err, size_t err_size);
+    /* Waits for all processes. *threads: beats may be sent and heard on another thread than the one
+     * that does the rest. -1 with the reason in err. */
+    int (*start)(int *rank, int *size, bool *threads, char *err, size_t err_size);
     /* Call it on all, when all have come to their end: the launcher then reports the status that
      * they exit with. */
     void (*end)(void);
@@ -26,6 +28,12 @@ struct amp_engine {
     int (*receive)(void *x, size_t bytes, int from);
     /* 1: the operation is done; 0: not yet; -1, here and above: it failed. */
     int (*poll)(void);
+
+    /* Beats: messages of one size, apart from the operations. Neither waits. */
+    /* Left out while the last one to that process is still under way. */
+    void (*beat)(const void *x, size_t bytes, int to);
+    /* The process that the next beat came from; -1: none has come. */
+    int (*hear)(void *x, size_t bytes);
 };
 
 #define AMP_ENGINE_MPI    "libdarknet_amp_mpi.so"

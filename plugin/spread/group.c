@@ -3,7 +3,10 @@
 #define _GNU_SOURCE
 #include "group.h"
 
+#include "beats.h"
 #include "engine.h"
+#include "heartbeat.h"
+#include "plugin/core/host.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -25,7 +28,9 @@ static struct {
     const struct amp_engine *engine; /* NULL: no group, or it has been left */
     int rank, size;
     struct member *members; /* kept to the end: messages name hosts */
-    void (*fail)(const char *why);
+    double timeout;
+    bool threads; /* beats tell who is there */
+    struct amp_group_calls calls;
 } group = {.size = 1};
 
 /* ---- waiting ---- */
@@ -37,19 +42,52 @@ static struct {
  * let other threads pass. Whoever waits longer than that waits for a late process, and sleeps. */
 enum { QUICK_POLLS = 2000, LONGEST_SLEEP = 500000 /* ns */ };
 
-static void finish(int began)
+/* Without beats nobody knows who is lost. Process 0 gives up first, so that it can save. */
+static void give_up(double waited)
 {
-    int done = began;
+    char why[200];
+    if (group.threads || waited < group.timeout * (group.rank ? 2 : 1)) return;
+    snprintf(why, sizeof why,
+             "another process has not come to an exchange for %.0f s (amp_rank_timeout)", waited);
+    if (!group.rank) group.calls.save(why);
+    group.calls.fail(why);
+}
+
+/* Process 0 tells of late ones every minute, at the usual timeout. */
+static void tell_late(double waited, double *told)
+{
+    if (group.rank || waited - *told < 2 * group.timeout) return;
+    amp_heartbeat_tell_late(waited);
+    *told = waited;
+}
+
+static int wait_for_others(void)
+{
+    int done = 0;
+    double since = amp_clock_seconds(), told = 0;
     struct timespec nap = {.tv_nsec = 20000};
-    for (int polls = 0; !done && !(done = group.engine->poll()); polls++) {
-        if (polls < QUICK_POLLS) {
-            sched_yield();
-            continue;
-        }
+    amp_heartbeat_note_waiting(true);
+    while (!(done = group.engine->poll())) {
+        double waited = amp_clock_seconds() - since;
+        amp_group_check();
+        give_up(waited);
+        tell_late(waited, &told);
         nanosleep(&nap, NULL);
         if (nap.tv_nsec < LONGEST_SLEEP) nap.tv_nsec *= 2;
     }
-    if (done < 0) group.fail("an exchange with the other processes failed in MPI");
+    amp_heartbeat_note_waiting(false);
+    return done;
+}
+
+static void finish(int began)
+{
+    int done = began;
+    for (int polls = 0; !done && polls < QUICK_POLLS; polls++) {
+        done = group.engine->poll();
+        if (!done) sched_yield();
+    }
+    if (!done) done = wait_for_others();
+    if (done < 0) group.calls.fail("an exchange with the other processes failed in MPI");
 }
 
 /* ---- exchanges ---- */
@@ -119,12 +157,31 @@ static void exchange_members(uint64_t seed)
     sched_getaffinity(0, sizeof own.cores, &own.cores);
     own.seed = seed;
     group.members = calloc((size_t)group.size, sizeof *group.members);
-    if (!group.members) group.fail("out of memory");
+    if (!group.members) group.calls.fail("out of memory");
     amp_group_gather(&own, group.members, sizeof own);
 }
 
-int amp_group_start(const struct amp_launch *launch, uint64_t seed, void (*fail)(const char *why),
-                    char *err, size_t err_size)
+/* Without a thread of its own nobody beats. */
+static void start_beats(void)
+{
+    const struct amp_heartbeat heart = {.engine = group.engine,
+                                        .rank = group.rank,
+                                        .size = group.size,
+                                        .timeout = group.timeout,
+                                        .host = amp_group_host,
+                                        .tell = group.calls.tell};
+    if (group.threads && amp_heartbeat_start(&heart))
+        group.calls.fail("no thread for the beats of this process");
+    if (!group.threads && !group.rank)
+        fprintf(stderr,
+                "darknet-amp: this MPI has no MPI_THREAD_MULTIPLE, so a slow process cannot be "
+                "told from a lost one: whoever waits longer than amp_rank_timeout=%.0f s for "
+                "others ends the run\n",
+                group.timeout);
+}
+
+int amp_group_start(const struct amp_launch *launch, uint64_t seed, double timeout,
+                    const struct amp_group_calls *calls, char *err, size_t err_size)
 {
     char why[300] = "";
     int rank, size;
@@ -136,7 +193,7 @@ int amp_group_start(const struct amp_launch *launch, uint64_t seed, void (*fail)
                  amp_launcher_name(launch->launcher), launch->size, why);
         return -1;
     }
-    if (engine->start(&rank, &size, why, sizeof why)) {
+    if (engine->start(&rank, &size, &group.threads, why, sizeof why)) {
         snprintf(err, err_size, "%s", why);
         return -1;
     }
@@ -151,8 +208,10 @@ int amp_group_start(const struct amp_launch *launch, uint64_t seed, void (*fail)
     group.engine = engine;
     group.rank = rank;
     group.size = size;
-    group.fail = fail;
+    group.calls = *calls;
+    group.timeout = timeout;
     exchange_members(seed);
+    start_beats();
     return 0;
 }
 
@@ -194,6 +253,28 @@ int amp_group_cores(void)
 
 /* ---- end ---- */
 
+void amp_group_note(int iteration, bool in_step)
+{
+    if (group.members) amp_heartbeat_note(iteration, in_step);
+}
+
+void amp_group_check(void)
+{
+    char why[AMP_BEAT_WHY];
+    if (amp_heartbeat_must_save(why, sizeof why)) group.calls.save(why);
+}
+
+_Noreturn void amp_group_saved(void)
+{
+    amp_heartbeat_saved();
+    _exit(1);
+}
+
+void amp_group_end(bool able, const char *why)
+{
+    amp_heartbeat_end(able, why);
+}
+
 void amp_group_leave(void)
 {
     const struct amp_engine *engine = group.engine;
@@ -201,6 +282,7 @@ void amp_group_leave(void)
     if (!engine || !(all = malloc((size_t)group.size))) return;
     amp_group_gather(&mine, all, 1);
     free(all);
+    amp_heartbeat_stop();
     group.engine = NULL;
     engine->end();
 }

@@ -10,11 +10,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the program does for its group. */
+struct amp_group_calls {
+    void (*tell)(const char *message); /* prints it */
+    void (*fail)(const char *why);     /* ends this process; does not return */
+    /* On the thread that trains: the run ends, and this process saves its last finished step for
+     * all. Ends the process by amp_group_saved. */
+    void (*save)(const char *why);
+};
+
 /* Loads the engine and waits until all processes of the launch are there. -1 with text in err: the
- * engine is missing, or knows another number of processes than the launcher. fail does not return.
- * seed: a number of this process's own. */
-int amp_group_start(const struct amp_launch *, uint64_t seed, void (*fail)(const char *why),
-                    char *err, size_t err_size);
+ * engine is missing, or knows another number of processes than the launcher. timeout: a process
+ * that is silent for so many seconds is lost. seed: a number of this process's own. */
+int amp_group_start(const struct amp_launch *, uint64_t seed, double timeout,
+                    const struct amp_group_calls *, char *err, size_t err_size);
 /* False before amp_group_start: this is the only process, 0 of 1. */
 bool amp_group_is_on(void);
 int amp_group_rank(void);
@@ -34,6 +43,19 @@ void amp_group_add_doubles(double *x, size_t n);
 void amp_group_broadcast(void *x, size_t bytes, int from);
 void amp_group_send(const void *x, size_t bytes, int to);
 void amp_group_receive(void *x, size_t bytes, int from);
+
+/* ---- a run that ends early: a process is lost, or cannot go on (beats.h) ---- */
+
+/* Where this process is, for the others' messages. iteration 0: as before. */
+void amp_group_note(int iteration, bool in_step);
+/* On the thread that trains, where its state is whole: if this process has to save for all, does so
+ * and ends. Exchanges do that too. */
+void amp_group_check(void);
+/* Ends this process with status 1. */
+_Noreturn void amp_group_saved(void);
+/* This process cannot go on. able: it saves now, and then calls amp_group_saved; else this ends it
+ * with status 1, when another one has saved. Returns at once without a group. Any thread. */
+void amp_group_end(bool able, const char *why);
 
 /* Waits until all have come here, and ends the engine: this process may then exit with any status.
  * Later calls do nothing. */

@@ -9,11 +9,12 @@
  * too, and is one process. */
 static const struct variables {
     enum amp_launcher launcher;
-    const char *rank, *size;
+    const char *rank, *size, *local;
 } known[] = {
-    {AMP_LAUNCHER_OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {AMP_LAUNCHER_PMI, "PMI_RANK", "PMI_SIZE"},
-    {AMP_LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
+    {AMP_LAUNCHER_OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {AMP_LAUNCHER_PMI, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {AMP_LAUNCHER_SLURM, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
@@ -32,9 +33,10 @@ struct amp_launch amp_launch_read(char *(*get)(const char *name))
         int rank = number(get, v->rank), size = number(get, v->size);
         if (rank < 0 || rank >= size) continue;
         if (size == 1) break;
-        return (struct amp_launch){v->launcher, rank, size};
+        int local = number(get, v->local);
+        return (struct amp_launch){v->launcher, rank, size, local < 0 ? rank : local};
     }
-    return (struct amp_launch){AMP_LAUNCHER_NONE, 0, 1};
+    return (struct amp_launch){AMP_LAUNCHER_NONE, 0, 1, 0};
 }
 
 const char *amp_launcher_name(enum amp_launcher launcher)

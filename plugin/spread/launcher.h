@@ -13,6 +13,7 @@ enum amp_launcher {
 struct amp_launch {
     enum amp_launcher launcher; /* NONE: one process, also where a launcher started only one */
     int rank, size;             /* 0 of 1 without a launcher */
+    int local;                  /* among the processes of its host, as far as the launcher says */
 };
 
 /* get: getenv, or a stand-in with its rules. */

@@ -7,34 +7,61 @@
 #include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-static MPI_Comm all = MPI_COMM_NULL;
-static MPI_Request request = MPI_REQUEST_NULL;
+static MPI_Comm all = MPI_COMM_NULL, beats = MPI_COMM_NULL;
+static MPI_Request request = MPI_REQUEST_NULL, hearing = MPI_REQUEST_NULL;
+static MPI_Request *beating; /* of every process: the last beat to it */
+static char **sent;          /* and what it said */
+static char *heard;
+static int processes;
 
-static int start(int *rank, int *size, char *err, size_t err_size)
+/* Communicators of our own: the program may use MPI as well. */
+static int make(MPI_Comm *c)
 {
-    int running = 0, level;
+    return MPI_Comm_dup(MPI_COMM_WORLD, c) || MPI_Comm_set_errhandler(*c, MPI_ERRORS_RETURN);
+}
+
+static int start(int *rank, int *size, bool *threads, char *err, size_t err_size)
+{
+    int running = 0, level, length;
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     MPI_Initialized(&running);
-    if (!running && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) {
+    if (running ? MPI_Query_thread(&level)
+                : MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level)) {
         snprintf(err, err_size, "MPI does not start");
         return -1;
     }
-    /* A communicator of our own: the program may use MPI as well. */
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &all) || MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN)) {
+    if (make(&all) || make(&beats)) {
         snprintf(err, err_size, "MPI has no communicator for us");
         return -1;
     }
+    *threads = level == MPI_THREAD_MULTIPLE;
     MPI_Comm_rank(all, rank);
-    MPI_Comm_size(all, size);
-    MPI_Get_library_version(version, &level);
+    MPI_Comm_size(all, &processes);
+    *size = processes;
+    beating = malloc((size_t)processes * sizeof *beating);
+    sent = calloc((size_t)processes, sizeof *sent);
+    if (!beating || !sent) {
+        snprintf(err, err_size, "out of memory");
+        return -1;
+    }
+    for (int r = 0; r < processes; r++)
+        beating[r] = MPI_REQUEST_NULL;
+    MPI_Get_library_version(version, &length);
     snprintf(err, err_size, "%.60s", version); /* for a message about its size */
     return 0;
 }
 
+/* What still travels of the beats nobody wants. */
 static void end(void)
 {
+    if (hearing != MPI_REQUEST_NULL) MPI_Cancel(&hearing);
+    for (int r = 0; r < processes; r++)
+        if (beating[r] != MPI_REQUEST_NULL) MPI_Request_free(&beating[r]);
     MPI_Comm_free(&all);
+    MPI_Comm_free(&beats);
     MPI_Finalize();
 }
 
@@ -85,5 +112,29 @@ static int poll(void)
     return MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS ? done : -1;
 }
 
+static void beat(const void *x, size_t bytes, int to)
+{
+    int done = 1;
+    if (!sent[to] && !(sent[to] = malloc(bytes))) return;
+    if (MPI_Test(&beating[to], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) return;
+    memcpy(sent[to], x, bytes);
+    MPI_Isend(sent[to], count(bytes), MPI_BYTE, to, 0, beats, &beating[to]);
+}
+
+/* One receive always stands ready. */
+static int hear(void *x, size_t bytes)
+{
+    int done = 0, from = -1;
+    MPI_Status status;
+    if (!heard && !(heard = malloc(bytes))) return -1;
+    if (hearing != MPI_REQUEST_NULL && MPI_Test(&hearing, &done, &status) == MPI_SUCCESS && done) {
+        from = status.MPI_SOURCE;
+        memcpy(x, heard, bytes);
+    }
+    if (hearing == MPI_REQUEST_NULL)
+        MPI_Irecv(heard, count(bytes), MPI_BYTE, MPI_ANY_SOURCE, 0, beats, &hearing);
+    return from;
+}
+
 __attribute__((visibility("default"))) const struct amp_engine amp_engine_mpi = {
-    start, end, gather, add_floats, add_doubles, broadcast, send, receive, poll};
+    start, end, gather, add_floats, add_doubles, broadcast, send, receive, poll, beat, hear};

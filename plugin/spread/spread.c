@@ -4,6 +4,7 @@
 
 #include "group.h"
 #include "plugin/core/file.h"
+#include "plugin/core/host.h"
 #include "plugin/core/tensors.h"
 
 #include <math.h>
@@ -166,15 +167,22 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
 {
     int n = amp_group_size();
     struct amp_vote own, *all = room_for(s, (size_t)n, sizeof *all);
+    double came = amp_clock_seconds();
     amp_vote_cast(s, &spread->begun, &own);
     own.signal = spread->signal();
+    own.worked = came - spread->exchanged;
     amp_group_gather(&own, all, sizeof own);
+    double voted = amp_clock_seconds();
     amp_votes_apply(all, n, amp_group_rank(), &spread->begun, s);
     spread->agreed = amp_votes_signal(all, n);
+    int slowest = amp_votes_slowest(all, n);
     free(all);
-    if (s->poisoned) return;
-    if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, add, 0);
-    merge_rolling(spread, s);
+    if (!s->poisoned) {
+        if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, add, 0);
+        merge_rolling(spread, s);
+    }
+    spread->exchanged = amp_clock_seconds();
+    amp_log_exchanged(s->log, voted - came, spread->exchanged - voted, slowest);
 }
 
 /* ---- ordered ---- */
@@ -274,6 +282,12 @@ static void end_share(void *user, struct amp_step *s)
     if (spread->ordered) hand_on(spread, s);
 }
 
+/* The one that this step ends, counted from 1. seen: of the pass at hand, with its images. */
+static size_t iteration_of(const struct amp_step *s)
+{
+    return (s->graph->seen - 1) / ((size_t)s->graph->net->batch * (size_t)s->subdivisions) + 1;
+}
+
 static void agree(void *user, struct amp_step *s)
 {
     struct amp_spread *spread = user;
@@ -281,7 +295,18 @@ static void agree(void *user, struct amp_step *s)
         spread_end(spread, s);
     else
         vote(spread, s);
-    if ((s->scaler.applied + s->scaler.skipped + 1) % COMPARED_EVERY == 0) compare_weights(s);
+    if (iteration_of(s) % COMPARED_EVERY == 0) compare_weights(s);
+}
+
+/* The scaler counts steps when they end. */
+bool amp_spread_abandon(const struct amp_spread *spread, struct amp_step *s)
+{
+    const struct amp_scaler *begun = &spread->begun;
+    if (begun->applied != s->scaler.applied || begun->skipped != s->scaler.skipped) return false;
+    amp_graph_restore_rolling(s->graph);
+    s->scaler = *begun;
+    s->passes = 0;
+    return true;
 }
 
 void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered,
@@ -290,6 +315,8 @@ void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered
     spread->share = amp_share_of(s->subdivisions, amp_group_rank(), amp_group_size());
     spread->ordered = ordered;
     spread->signal = signal;
+    spread->begun.applied = -1; /* no step has begun */
+    spread->exchanged = amp_clock_seconds();
     spread->peers = (struct amp_step_peers){begin, end_share, agree, spread};
     s->first_pass = spread->share.first;
     s->last_pass = spread->share.first + spread->share.passes - 1;

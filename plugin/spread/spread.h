@@ -23,12 +23,17 @@ struct amp_spread {
     int (*signal)(void);     /* asks this process to stop; 0: none */
     int agreed;              /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
+    double exchanged;        /* when the last step's exchange ended */
     struct amp_step_peers peers;
 };
 
 /* Call once, before the first training pass: from now on this process runs its share of the step's
  * passes. */
 void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, int (*signal)(void));
+
+/* Puts everything but Darknet's own counts back to where it was when the step under way began.
+ * False: no pass of one has begun. */
+bool amp_spread_abandon(const struct amp_spread *, struct amp_step *);
 
 /* A hash of the masters with their momentum and Adam moments, and of the rolling statistics; they
  * lie in the backend's memory. */

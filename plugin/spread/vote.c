@@ -99,6 +99,14 @@ void amp_votes_apply(const struct amp_vote *votes, int n, int own, const struct 
     if (own == 0) log_others(votes, n, before, s);
 }
 
+int amp_votes_slowest(const struct amp_vote *votes, int n)
+{
+    int slowest = 0;
+    for (int r = 1; r < n; r++)
+        if (votes[r].worked > votes[slowest].worked) slowest = r;
+    return slowest;
+}
+
 int amp_votes_signal(const struct amp_vote *votes, int n)
 {
     int signal = 0;

@@ -9,11 +9,12 @@ struct amp_vote {
     bool poisoned, cause_is_scale;
     bool searching, step_backoff, at_floor; /* of the loss scale, as in struct amp_scaler */
     int tracker, passes, bad_pass;
-    int signal;                      /* that asks this process to stop; 0: none */
-    double scale, loss, told_loss;   /* the losses: sums over the passes */
-    int64_t redone, backed_off;      /* in this step */
-    struct amp_fault fault;          /* why it is poisoned */
-    struct amp_fault left_fp16;      /* a layer that leaves FP16; class NONE: none */
+    int signal;                    /* that asks this process to stop; 0: none */
+    double scale, loss, told_loss; /* the losses: sums over the passes */
+    int64_t redone, backed_off;    /* in this step */
+    double worked;                 /* seconds since the last step's exchange; not amp_vote_cast's */
+    struct amp_fault fault;        /* why it is poisoned */
+    struct amp_fault left_fp16;    /* a layer that leaves FP16; class NONE: none */
     char image[AMP_BAD_IMAGE_BYTES]; /* of a fault in the input */
 };
 
@@ -28,6 +29,9 @@ void amp_votes_apply(const struct amp_vote *, int n, int own, const struct amp_s
 
 /* The same of the loss scale, if it is no longer `before`. */
 void amp_vote_log_scale(const struct amp_step *, double before);
+
+/* The process that worked longest: the others waited for it. */
+int amp_votes_slowest(const struct amp_vote *, int n);
 
 /* The first signal in the votes; 0: none. */
 int amp_votes_signal(const struct amp_vote *, int n);

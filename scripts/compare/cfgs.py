@@ -112,7 +112,7 @@ class Variant:
             cfg.set("mixed_precision", 1)
             cfg.set("amp_log", "iterations.jsonl")
         if FP32 in self.keys:
-            cfg.remove(lambda key: key.startswith("loss_scale"), 0)
+            cfg.remove(lambda key: key.startswith("loss_scale") or key == "amp_level", 0)
         if self.name == "control":
             cfg.set("learning_rate", f"{1.0001 * cfg.rate():.9g}")
         for section, key, value in self.keys:

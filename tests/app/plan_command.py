@@ -105,6 +105,10 @@ def main():
         check_fails(program, folder, net + "[conv]\nfilters=18\n[yolo]\nclasses=1\nnew_coords=1\n",
                     "bad.cfg:9: new_coords=1 in [yolo]", "another network")
         check_dtype(program, folder, net)
+        (folder / "level.cfg").write_text(net + "mixed_precision=1\namp_level=O3\noptimizer=adamw\n[conv]\n")
+        text = run(program, folder, "level.cfg").stdout
+        assert "plan: fp16; amp_level=O3 stands for amp_dtype=fp16, loss_scale=1\n" in text, text
+        assert "update: optimizer=adamw; its moments and averages take" in text, text
         off = "mixed precision is off"
         for keys, told in ("", True), ("mixed_precision=0\n", True), ("mixed_precision=1\n", False):
             (folder / "on.cfg").write_text(net + keys + "[conv]\n")

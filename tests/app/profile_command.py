@@ -4,6 +4,7 @@ usage: profile_command.py DARKNET
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,17 @@ def check_without_fp32(folder):
     assert row.split()[3:7] == ["-"] * 4, row
 
 
+def check_loading(folder):
+    """With a data file: what one core loads in a pass, and how many cores there are."""
+    result = profile_json(folder, "toy.cfg", "toy.data")
+    assert 0 < result["loading_seconds"] < 10 and result["loading_cores"] == len(os.sched_getaffinity(0)), result
+    assert profile_json(folder, "toy.cfg")["loading_seconds"] is None
+    text = profile(folder, "toy.cfg", "toy.data").stdout
+    assert text.count("\nloading: ") == 1 and "for the images of a pass, which " in text, text
+    refused = run(folder, "profile", "toy.cfg", "none.data")
+    assert refused.returncode == 1 and "none.data" in refused.stderr, refused
+
+
 def check_no_loss(folder):
     """One layer, no loss, a huge learning rate: fifteen rounds, and no word of divergence."""
     (folder / "one.cfg").write_text("[net]\nbatch=4\nheight=8\nwidth=8\nchannels=3\nlearning_rate=100\n"
@@ -165,6 +177,7 @@ def main():
         before = sorted(folder.rglob("*"))
         check_json(folder)
         check_words(folder)
+        check_loading(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
         check_whose_time(folder)
         check_without_fp32(folder)
@@ -172,7 +185,7 @@ def main():
         check_left_fp16(folder)
         check_notes(folder)
         for args, said in (((), "needed: CFG"), (("none.cfg",), "none.cfg"),
-                           (("toy.cfg", "other.cfg"), 'unexpected word "other.cfg"')):
+                           (("toy.cfg", "toy.data", "x"), 'unexpected word "x"')):
             refused = run(folder, "profile", *args)
             assert refused.returncode == 1 and said in refused.stderr, refused
         assert "amp profile CFG" in run(folder).stderr

@@ -81,9 +81,9 @@ AMP_TEST(srand_does_nothing_where_a_stream_is_drawn_from)
     network net = {.seen = &seen, .batch = 1, .subdivisions = 1};
     srand(6);
     int libc_next = libc_rand();
-    amp_seed_follow(&net, 11, 0);
+    amp_seed_follow(&net, 11);
     int first = rand(), second = rand();
-    amp_seed_follow(&net, 11, 0);
+    amp_seed_follow(&net, 11);
     srand(6);
     CHECK_INT(rand(), first);
     srand(0);
@@ -97,7 +97,7 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
 {
     size_t seen = 64;
     network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
-    amp_seed_follow(&net, 11, 0);
+    amp_seed_follow(&net, 11);
     int between = rand();
     seen += 8;
     int in_pass = rand(), in_pass_2 = rand();
@@ -105,7 +105,7 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     int next_pass = rand();
     CHECK(between != in_pass && in_pass != in_pass_2 && in_pass != next_pass);
 
-    amp_seed_follow(&net, 11, 0); /* resumed; what was drawn before does not matter */
+    amp_seed_follow(&net, 11); /* resumed; what was drawn before does not matter */
     rand();
     rand();
     seen = 64;
@@ -118,33 +118,14 @@ AMP_TEST(the_trainers_stream_depends_on_seen_alone)
     amp_seed_unfollow();
 }
 
-/* Of networks that are trained together. */
-AMP_TEST(another_place_draws_other_numbers)
-{
-    size_t seen = 64;
-    network net = {.seen = &seen, .batch = 8, .subdivisions = 2};
-    int between[2], in_pass[2];
-    for (uint32_t place = 0; place < 2; place++) {
-        seen = 64;
-        amp_seed_follow(&net, 11, place);
-        between[place] = rand();
-        seen += 8;
-        in_pass[place] = rand();
-    }
-    CHECK(between[0] != between[1] && in_pass[0] != in_pass[1]);
-    amp_seed_unfollow();
-}
-
 /* No two of them have a counter in common, however many layers: the second word is a layer's to
  * raise. */
-AMP_TEST(masks_differ_by_seed_place_and_images)
+AMP_TEST(masks_differ_by_seed_and_images)
 {
-    struct ampk_draw one = amp_seed_masks(11, 0, 64);
-    struct ampk_draw others[] = {amp_seed_masks(12, 0, 64),
-                                 amp_seed_masks(11 + (1ull << 32), 0, 64),
-                                 amp_seed_masks(11, 1, 64), amp_seed_masks(11, 0, 72),
-                                 amp_seed_masks(11, 0, 64 + (1ull << 32))};
-    struct ampk_draw again = amp_seed_masks(11, 0, 64);
+    struct ampk_draw one = amp_seed_masks(11, 64);
+    struct ampk_draw others[] = {amp_seed_masks(12, 64), amp_seed_masks(11 + (1ull << 32), 64),
+                                 amp_seed_masks(11, 72), amp_seed_masks(11, 64 + (1ull << 32))};
+    struct ampk_draw again = amp_seed_masks(11, 64);
     CHECK(!memcmp(&one, &again, sizeof one));
     CHECK_INT(one.counter[0], 0);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {

@@ -1,5 +1,6 @@
 /* Memory that ends anywhere while a graph is made: the reason names what it was for, a layer where
  * it is one's, the sizes and what to change; nothing is left behind. */
+#include "plugin/core/need.h"
 #include "tests/emulation/emulation.h"
 #include "tests/rig/harness.h"
 #include "tests/rig/rig.h"
@@ -115,6 +116,47 @@ AMP_TEST(a_pass_takes_no_more)
     rig_backward(r, 1);
     CHECK_INT(emulation_memory().bytes, made);
     rig_free(r);
+}
+
+/* ---- what is predicted before anything is made (need.h) ---- */
+
+/* What a graph takes beside Darknet's own arrays and work memory, as need.h counts it. */
+static size_t predicted(const struct rig *r)
+{
+    struct amp_need need = amp_need_of(r->net, r->plan, r->backend, 1);
+    size_t bytes = r->plan->arena_bytes + need.gradients;
+    for (int i = 0; i < r->net->n; i++)
+        if (r->plan->layers[i].loss)
+            bytes += (size_t)r->net->batch * (size_t)r->net->layers[i].outputs * sizeof(float);
+    return bytes;
+}
+
+/* Watch words, statistics and the rounding of each array come on top. */
+AMP_TEST(as_predicted)
+{
+    static const char layers[] =
+        "[convolutional]\nbatch_normalize=1\nfilters=32\nsize=3\npad=1\nactivation=leaky\n"
+        "[maxpool]\nsize=2\nstride=2\n"
+        "[convolutional]\nbatch_normalize=1\nfilters=256\nsize=3\npad=1\nactivation=leaky\n"
+        "[shortcut]\nfrom=-1\nactivation=linear\n"
+        "[convolutional]\nfilters=256\nsize=3\nstride=2\npad=1\nactivation=leaky\n"
+        "[connected]\noutput=50\nactivation=linear\n[cost]\n";
+    static const char *const keys[] = {"", "amp_dtype=fp32\n", "clip_grad_norm=1\n"};
+    for (int k = 0; k < 12; k++) {
+        char text[2000];
+        snprintf(text, sizeof text,
+                 "[net]\nmixed_precision=1\n%sbatch=%d\nsubdivisions=%d\nwidth=32\nheight=32\n"
+                 "channels=3\n%s",
+                 keys[k % 3], 8 << k / 6, 1 << k / 3 % 2, layers);
+        struct rig *r = make(text);
+        renew_context(r);
+        size_t before = emulation_memory().bytes;
+        REQUIRE(rig_make_graph(r, r->net->subdivisions > 1) == 0);
+        double took = (double)(emulation_memory().bytes - before), said = (double)predicted(r);
+        if (!(said > .9 * took && said < 1.1 * took))
+            TEST_FAIL("case %d: %.0f bytes predicted, %.0f taken", k, said, took);
+        rig_free(r);
+    }
 }
 
 AMP_TEST_MAIN

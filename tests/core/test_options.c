@@ -266,6 +266,35 @@ AMP_TEST(fixed_scale)
                    "(loss_scale=128)");
 }
 
+/* Each level is what its keys are. */
+AMP_TEST(levels_stand_for_keys)
+{
+    for (int level = AMP_LEVEL_O0; level <= AMP_LEVEL_O3; level++) {
+        struct amp_options by_level, by_keys;
+        char line[100], *comma;
+        snprintf(line, sizeof line, "amp_level=%s", amp_level_word((enum amp_level)level));
+        CHECK_INT(read_line(line), 0);
+        CHECK_INT(level == AMP_LEVEL_O3, strstr(notes, "for benchmarks only") != NULL);
+        by_level = o;
+        snprintf(line, sizeof line, "%s", amp_level_keys((enum amp_level)level));
+        while ((comma = strstr(line, ", ")))
+            memmove(comma, comma + 1, strlen(comma)), *comma = '\n';
+        CHECK_INT(read_line(line), 0);
+        by_keys = o;
+        /* A loss_scale key alone would choose FP16; O1 leaves the choice open. */
+        CHECK_INT(by_level.dtype, level == AMP_LEVEL_O1 ? AMP_DTYPE_AUTO : by_keys.dtype);
+        CHECK_INT(by_level.loss_scale_dynamic, by_keys.loss_scale_dynamic);
+        if (!by_keys.loss_scale_dynamic) CHECK_NEAR(by_level.loss_scale, by_keys.loss_scale, 0);
+    }
+    check_rejected("[net]\nmixed_precision=1\namp_level=O2\namp_dtype=bf16\n",
+                   "a.cfg:4: amp_dtype=bf16: amp_level=O2 in line 3 stands for amp_dtype=fp16, "
+                   "loss_scale=dynamic; allowed: one of them");
+    check_rejected("[net]\nmixed_precision=1\nloss_scale=8\namp_level=O3\n",
+                   "a.cfg:3: loss_scale=8: amp_level=O3 in line 4 stands for amp_dtype=fp16, "
+                   "loss_scale=1; allowed: one of them");
+    CHECK_INT(read_line("amp_level=none\nloss_scale=8"), 0);
+}
+
 /* As their sources have it: PyTorch's AdamW, You et al.'s LAMB, Darknet's Adam. */
 AMP_TEST(each_optimizer_has_its_own_eps)
 {
@@ -417,7 +446,7 @@ AMP_TEST(every_row_is_a_key_and_complete)
 {
     int n;
     const struct amp_option_row *rows = amp_option_rows(&n);
-    CHECK_INT(n, 32);
+    CHECK_INT(n, 35);
     for (int i = 0; i < n; i++) {
         CHECK(amp_option_is_key(rows[i].key));
         CHECK(*rows[i].type && *rows[i].range && *rows[i].default_text && *rows[i].help);

@@ -83,6 +83,35 @@ static void check_buffer(int b, int layer, const char *what, size_t bytes, int f
                   what, buffer->bytes, buffer->first, buffer->last, bytes, first, last);
 }
 
+/* The step at which a recomputed layer is computed again. */
+static int again_step(int i)
+{
+    for (int at = i; at < net->n; at++)
+        if (plan->layers[at].again >= 0 && plan->layers[at].again <= i &&
+            i < plan->layers[at].again_end)
+            return backward_step(at);
+    TEST_FAIL("layer %d is never computed again", i);
+    return 0;
+}
+
+/* What layer i makes for backward, which reads it last at step `last`: kept to the end, or, if the
+ * layer is recomputed, there from that time on. */
+static void check_made(int b, int i, const char *what, size_t bytes, int first, int last)
+{
+    if (!plan->layers[i].recomputed) {
+        check_buffer(b, i, what, bytes, first, last < 0 ? first : 2 * net->n);
+        return;
+    }
+    int again = again_step(i);
+    check_buffer(b, i, what, bytes, first, first);
+    if (b < 0 || plan->buffers[b].last == 2 * net->n) return;
+    const struct amp_buffer *buffer = &plan->buffers[b];
+    CHECK(again >= net->n && buffer->again_first <= again && buffer->again_last >= again);
+    if (buffer->again_last < last)
+        TEST_FAIL("layer %d: %s lives again to step %d; needed to %d", i, what, buffer->again_last,
+                  last);
+}
+
 /* Where the output or the delta of a layer is: a slice of a route's, or of its own. */
 static int out_buffer(int i)
 {
@@ -111,16 +140,24 @@ static void check_reads(int i)
         int s = p->sources[k];
         CHECK_INT(s, after_dropout(i, net->layers[i].sources[k]));
         if (p->fused && k == 0) continue; /* written here at once */
-        int until = p->backward && is_matrix(i) ? 2 * net->n : i;
+        bool in_backward = p->backward && is_matrix(i), again = amp_plan_runs_again(plan, i);
+        bool one_run = s >= 0 && plan->layers[s].recomputed &&
+                       (plan->layers[i].recomputed ? p : p - 1)->run == plan->layers[s].run;
+        bool twice = s >= 0 && plan->layers[s].recomputed && (!again || one_run);
+        int until = (in_backward || again) && !twice ? 2 * net->n : i;
         int from = s < 0 ? 0 : s;
         enum amp_format home = s < 0 ? AMP_FORMAT_BORDER : plan->layers[s].out;
-        if (p->in == home && home != AMP_FORMAT_BORDER)
-            check_buffer(out_buffer(s), s, "output", bytes_of(s, home), from, until);
-        else if (p->in == AMP_FORMAT_BORDER)
+        int b = -1;
+        if (p->in == AMP_FORMAT_BORDER)
             CHECK(home == AMP_FORMAT_BORDER || plan->layers[s].border_copy);
+        else if (p->in == home)
+            check_buffer(b = out_buffer(s), s, "output", bytes_of(s, home), from, until);
         else
-            check_buffer(s < 0 ? plan->input_copy[p->in] : plan->layers[s].copy[p->in], s, "copy",
-                         bytes_of(s, p->in), from, until);
+            check_buffer(b = s < 0 ? plan->input_copy[p->in] : plan->layers[s].copy[p->in], s,
+                         "copy", bytes_of(s, p->in), from, until);
+        if (twice && b >= 0)
+            check_made(b, s, "what is read", bytes_of(s, p->in), s,
+                       in_backward ? backward_step(i) : 0);
     }
 }
 
@@ -141,14 +178,16 @@ static void check_saved(int i)
     if (is_continued)
         CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
     else if (p->ours && p->out != AMP_FORMAT_BORDER)
-        check_buffer(out_buffer(i), i, "output", bytes_of(i, p->out), made,
-                     p->backward && own_gradient_reads ? end : i);
+        check_made(out_buffer(i), i, "output", bytes_of(i, p->out), made,
+                   p->backward && own_gradient_reads ? b : -1);
     if (p->ours && l->batch_normalize)
-        check_buffer(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
-                     p->backward ? end : i);
-    if (l->type == AMP_MAXPOOL || (l->type == AMP_DROPOUT && plan->train))
-        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "index", elements,
-                     l->type == AMP_DROPOUT ? 0 : made, p->backward ? end : i);
+        check_made(p->buffer[AMP_BUFFER_Y], i, "batch-norm input", bytes_of(i, p->in), i,
+                   p->backward ? b : -1);
+    if (l->type == AMP_MAXPOOL)
+        check_made(p->buffer[AMP_BUFFER_INDEX], i, "index", elements, made,
+                   p->backward ? (p->fused ? b + 1 : b) : -1);
+    if (l->type == AMP_DROPOUT && plan->train)
+        check_buffer(p->buffer[AMP_BUFFER_INDEX], i, "mask", elements, 0, p->backward ? end : i);
     if (!p->backward) {
         CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
         CHECK_INT(p->buffer[AMP_BUFFER_DY], -1);
@@ -265,7 +304,8 @@ static void check_fused(int j)
         check_fused_pool(j);
 }
 
-/* Nobody but the route reads a slice of it, and there it has its place. */
+/* Nobody but the route reads a slice of it, and there it has its place. A route of one source alone
+ * may have it from one that others read before. */
 static void check_slice(int i)
 {
     const struct amp_plan_layer *p = &plan->layers[i], *route = &plan->layers[p->route];
@@ -275,17 +315,21 @@ static void check_slice(int i)
     CHECK(l->type == AMP_UPSAMPLE || l->type == AMP_MAXPOOL ||
           (l->type == AMP_REORG && !l->extra) ||
           (l->type == AMP_CONVOLUTIONAL && l->batch_normalize));
-    CHECK_INT(readers_of(i), 1);
+    bool alias = whole->n_sources == 1;
+    CHECK(alias || readers_of(i) == 1);
+    for (int j = p->route + 1; j < net->n; j++)
+        for (int k = 0; k < net->layers[j].n_sources; k++)
+            CHECK(plan->layers[j].sources[k] != i);
     for (int k = 0; k < whole->n_sources && !named; k++) {
         named = route->sources[k] == i;
         if (!named) first += net->layers[route->sources[k]].out_c;
     }
     CHECK(named && p->first_channel == first && first + l->out_c <= whole->out_c);
     CHECK(l->out_w == whole->out_w && l->out_h == whole->out_h);
-    CHECK(p->ours && route->ours && !p->border_copy && !p->fused);
+    CHECK(p->ours && route->ours && (alias || !p->border_copy) && !p->fused);
     CHECK(p->in == route->in && p->out == route->out);
     CHECK_INT(p->buffer[AMP_BUFFER_OUT], -1);
-    CHECK_INT(p->delta_slice, p->backward && !is_matrix(i));
+    CHECK_INT(p->delta_slice, p->backward && (alias || !is_matrix(i)));
     if (p->delta_slice) CHECK_INT(p->buffer[AMP_BUFFER_DELTA], -1);
     CHECK(strstr(p->reason, "writes into route"));
 }
@@ -307,6 +351,21 @@ static void check_shared(int i)
     }
 }
 
+static bool meet(int first, int last, int other_first, int other_last)
+{
+    return first <= other_last && other_first <= last;
+}
+
+static bool alive_together(const struct amp_buffer *x, const struct amp_buffer *y)
+{
+    bool twice = x->again_last > 0, other_twice = y->again_last > 0;
+    return meet(x->first, x->last, y->first, y->last) ||
+           (twice && meet(x->again_first, x->again_last, y->first, y->last)) ||
+           (other_twice && meet(x->first, x->last, y->again_first, y->again_last)) ||
+           (twice && other_twice &&
+            meet(x->again_first, x->again_last, y->again_first, y->again_last));
+}
+
 static void check_no_overlap(void)
 {
     for (int a = 0; a < plan->n_buffers; a++) {
@@ -315,7 +374,7 @@ static void check_no_overlap(void)
         CHECK(x->first <= x->last);
         for (int b = 0; b < a; b++) {
             const struct amp_buffer *y = &plan->buffers[b];
-            if (x->first <= y->last && y->first <= x->last && x->offset < y->offset + y->bytes &&
+            if (alive_together(x, y) && x->offset < y->offset + y->bytes &&
                 y->offset < x->offset + x->bytes)
                 TEST_FAIL("%s of layer %d and %s of layer %d overlap", x->what, x->layer, y->what,
                           y->layer);
@@ -399,6 +458,58 @@ AMP_TEST(random_nets)
     CHECK(pools > 0);
 }
 
+/* ---- layers that backward computes again ---- */
+
+/* Asks for some of the layers that may be; the plan is made again. */
+static void recompute_some(void)
+{
+    for (int i = 0; i < net->n; i++)
+        net->layers[i].checkpoint =
+            random_below(5) > 1 && plan->layers[i].ours && !plan->layers[i].loss;
+    amp_plan_free(plan);
+    plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    REQUIRE(plan);
+}
+
+AMP_TEST(random_nets_that_compute_again)
+{
+    static char text[RANDOM_NET_SIZE];
+    int again = 0;
+    for (int round = 0; round < 300; round++) {
+        random_net(text, "mixed_precision=1", NET_EVERYTHING | NET_FREEZE, random_from(1, 25));
+        plan_text(text, true);
+        recompute_some();
+        check_plan();
+        for (int i = 0; i < net->n; i++)
+            again += plan->layers[i].recomputed;
+        if (test_failures) TEST_FAIL("round %d:\n%s", round, text);
+        REQUIRE(!test_failures);
+        forget();
+    }
+    CHECK(again > 300);
+}
+
+AMP_TEST(every_stock_cfg_that_computes_again)
+{
+    static char paths[STOCK_MOST][4096];
+    int n = stock_cfgs(paths), kept = 0, both = 0;
+    for (int i = 0; i < n; i++) {
+        cfg = amp_cfg_read(paths[i], err, sizeof err);
+        plan_cfg(NULL, true);
+        recompute_some();
+        check_plan();
+        for (int k = 1; k < net->n; k++) { /* what a recomputed convolution writes of the next */
+            bool fused = plan->layers[k].fused && plan->layers[k - 1].recomputed;
+            both += fused && plan->layers[k].recomputed;
+            kept += fused && !plan->layers[k].recomputed;
+        }
+        if (test_failures) TEST_FAIL("%s", paths[i]);
+        REQUIRE(!test_failures);
+        forget();
+    }
+    CHECK(kept > 20 && both > 20);
+}
+
 /* ---- chosen nets ---- */
 
 static void plan_stock(const char *name)
@@ -423,6 +534,50 @@ AMP_TEST(a_frozen_backbone_takes_a_third_at_most)
     CHECK((double)plan->mixed_bytes < .3 * plain);
     check_plan();
     forget();
+}
+
+/* The convolutions of yolov3's residual blocks: what is kept is the sums. */
+AMP_TEST(blocks_that_are_computed_again)
+{
+    plan_stock("yolov3.cfg");
+    double plain = (double)plan->mixed_bytes;
+    amp_plan_free(plan);
+    for (int i = 0; i < 75; i++)
+        net->layers[i].checkpoint = net->layers[i].type == AMP_CONVOLUTIONAL;
+    plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+    REQUIRE(plan);
+    CHECK_INT(plan->n_recomputed, 52);
+    CHECK(strstr(plan->layers[2].reason, "computed again in backward") != NULL);
+    CHECK((double)plan->mixed_bytes < .7 * plain);
+    check_plan();
+    forget();
+}
+
+AMP_TEST(a_budget_is_kept)
+{
+    static const char *const names[] = {"yolov3.cfg", "yolov3-tiny.cfg", "darknet19.cfg",
+                                        "resnet50.cfg"};
+    for (int k = 0; k < 4; k++) {
+        plan_stock(names[k]);
+        double plain = (double)plan->mixed_bytes;
+        for (double share = 1; share > .75; share -= .1) {
+            amp_plan_free(plan);
+            options.checkpoint_gib = share * plain / (1 << 30);
+            plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+            REQUIRE(plan);
+            CHECK((double)plan->mixed_bytes <= share * plain && !plan->over_budget);
+            CHECK(plan->flop_again <= plan->flop);
+            check_plan();
+        }
+        amp_plan_free(plan);
+        options.checkpoint_gib = 1e-6;
+        plan = amp_plan_make(net, &options, amp_layers_ours(NULL), NULL, true, err, sizeof err);
+        REQUIRE(plan);
+        CHECK(plan->over_budget);
+        check_plan();
+        options.checkpoint_gib = 0;
+        forget();
+    }
 }
 
 AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
@@ -874,9 +1029,7 @@ static int route_of(const char *layers, int i, bool train)
              layers);
     plan_text(text, train);
     check_plan();
-    int route = plan->layers[i].route;
-    if (route >= 0)
-        CHECK_INT(plan->layers[i].buffer[AMP_BUFFER_DELTA] < 0, !is_matrix(i) || !train);
+    int route = plan->layers[i].route; /* check_slice has looked at it */
     forget();
     return route;
 }
@@ -899,6 +1052,11 @@ AMP_TEST(sources_that_are_slices_of_a_route_and_that_are_not)
         CHECK_INT(route_of(LEAKY NORMALIZED("activation=elu\n") ROUTE("-1,0") END, 1, train), 2);
         /* From afar: the route's output is there as early. */
         CHECK_INT(route_of(LEAKY LEAKY ROUTE("0") LEAKY ROUTE("-1,1") END, 1, train), 4);
+        /* Read by others before. */
+        CHECK_INT(route_of(LEAKY LEAKY LEAKY ROUTE("1") END, 1, train), 3);
+        CHECK_INT(route_of(LEAKY LEAKY PLAIN "[lrn]\n" ROUTE("1") LEAKY LEAKY END, 1, train), 4);
+        CHECK_INT(route_of(LEAKY LEAKY LEAKY ROUTE("1") LEAKY ROUTE("-1,1") END, 1, train), -1);
+        CHECK_INT(route_of(LEAKY LEAKY LEAKY ROUTE("1") ROUTE("1") END, 1, train), 4);
         /* Read twice, by another, as FP32; of another format, made by a library, a sum, a route. */
         CHECK_INT(route_of(LEAKY HALVE UP ROUTE("-1,-1") END, 2, train), -1);
         CHECK_INT(route_of(LEAKY HALVE UP LEAKY ROUTE("-1,-2") END, 2, train), -1);

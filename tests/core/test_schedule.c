@@ -181,6 +181,10 @@ AMP_TEST(idle_keys_are_told)
     CHECK_STR(notes, "a.cfg:5: learning_rate_min=0: has no effect with policy=onecycle\n");
     CHECK_INT(read_keys("momentum_min=.5\n"), 0);
     CHECK_STR(notes, "a.cfg:3: momentum_min=.5: has no effect with policy=constant\n");
+    CHECK_INT(read_keys("policy=cosine\nmax_batches=9\nsteps=4,5\nscales=.1,.1\n"), 0);
+    CHECK_STR(notes, "a.cfg:5: steps=4,5: has no effect with policy=cosine\n");
+    CHECK_INT(read_keys("policy=cyclic\ncyclic_step=9\ngamma=.9\n"), 0);
+    CHECK_STR(notes, "a.cfg:5: gamma=.9: has no effect with policy=cyclic\n");
 }
 
 AMP_TEST(contradictions_are_refused)

@@ -48,7 +48,7 @@ static void record_play(struct ampk_context *context, struct ampk_recording *rec
     plays++;
     for (int i = 0; recording->played && i < graph->n_segments; i++)
         for (int pass = 0; pass < AMP_SEGMENT_PASSES; pass++)
-            if (graph->segments[i].runs[pass].recording == recording)
+            if (graph->segments[i].runs[pass][0].recording == recording)
                 run_again(&graph->segments[i], pass);
     recording->played = true;
 }

@@ -412,4 +412,27 @@ AMP_TEST(averages_change_places_with_weights)
     end(&run);
 }
 
+/* ---- keys ---- */
+
+static void check_idle(const char *keys, const char *told)
+{
+    char text[300], err[300] = "", notes[300] = "";
+    struct amp_options o;
+    snprintf(text, sizeof text, "[net]\nmixed_precision=1\n%s", keys);
+    struct amp_cfg_file *file = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(file != NULL);
+    CHECK_INT(amp_options_read(file, &o, notes, sizeof notes, err, sizeof err), 0);
+    CHECK_STR(notes, told);
+    amp_cfg_free(file);
+}
+
+AMP_TEST(idle_keys_are_told)
+{
+    check_idle("optimizer=lars\nB1=.8\neps=1\n",
+               "a.cfg:4: B1=.8: has no effect with optimizer=lars\n");
+    check_idle("eps=.1\n", "a.cfg:3: eps=.1: has no effect with optimizer=sgd\n");
+    check_idle("optimizer=lamb\nB1=.8\nB2=.9\neps=1\n", "");
+    check_idle("adam=1\nB1=.8\nB2=.9\neps=1\n", "");
+}
+
 AMP_TEST_MAIN

@@ -49,11 +49,12 @@ WIDE = {
     r"ampk_find_amax<4>|ampk_find_stored_amax<|watch_gradients<": (0, 1, 0),
     r"ampk_compare<": (0, 2, 0),
     r"ampk_accumulate_to<4>|add_gradients<": (0, 2, 1),
-    r"ampk_scale_by<4>|apply<copy_item": (0, 1, 1),
+    r"ampk_scale_by<4>|ampk_apply<ampk_span_item, copy>": (0, 1, 1),
+    r"ampk_apply<ampk_span_item, averaging>": (0, 2, 1),
     r"update_weights<.*ampk_sgd>": (0, 4, 3),
     r"update_weights<.*ampk_adam>": (0, 5, 4),
-    r"apply<update_item<ampk_sgd>": (0, 3, 2),
-    r"apply<update_item<ampk_adam>": (0, 4, 3),
+    r"ampk_apply<update_item<ampk_sgd>": (0, 4, 3),
+    r"ampk_apply<update_item<ampk_adam>": (0, 5, 4),
 }
 # Those that read one type and store another: (read, stored, added to), of their types.
 OF_TYPES = {
@@ -80,8 +81,9 @@ NARROW = {
     r"ampk_look<": "what amp_log and `amp check` count",
     r"ampk_(pass_back|judge_boxes|take_truths|lose)|softmax_(cells|groups)":
         "losses, FP32 planes: a warp reads lines",
-    r"finish_sums|list_parameters|take_sums": "numbers of channels",
+    r"finish_sums": "numbers of channels",
     r"ampk_square": "the gradient's norm, for amp_log",
+    r"square_parts<|divide_norms<": "trust of LARS and LAMB, once a step",
     r"pack_weights<": "once a step, where somebody else wrote the weights",
     r"ampk_fill_with_numbers<": "before timing",
 }

@@ -82,6 +82,18 @@ BOTH = [
     ("freeze of a binary layer", "filters=16", "filters=16\nbinary=1\nfreeze=1", ["toy.cfg:52: freeze=1", "without binary"]),
     ("freeze in [net]", "batch=4", "batch=4\nfreeze=1", ["toy.cfg:4: freeze=1", "only in the section of a layer"]),
     ("half a freeze", "filters=16", "filters=16\nfreeze=0.5", ["toy.cfg:51: freeze=0.5", "0 or 1"]),
+    ("a head that is computed again", "[yolo]\n", "[yolo]\ncheckpoint=1\n",
+     ["toy.cfg:64: checkpoint=1 in [yolo]", "allowed in [convolutional]"]),
+    ("a binary layer that is computed again", "filters=16", "filters=16\nbinary=1\ncheckpoint=1",
+     ["toy.cfg:52: checkpoint=1", "without binary"]),
+    ("half a checkpoint", "filters=16", "filters=16\ncheckpoint=0.5", ["toy.cfg:51: checkpoint=0.5", "0 or 1"]),
+    ("a budget in a layer", "filters=16", "filters=16\ncheckpoint=auto:4", ["toy.cfg:51: checkpoint=auto:4", "auto:GiB under [net]"]),
+    ("checkpoint=1 in [net]", "batch=4", "batch=4\ncheckpoint=1", ["toy.cfg:4: checkpoint=1", "auto:GiB under [net]"]),
+    ("a budget of nothing", "batch=4", "batch=4\ncheckpoint=auto:0", ["toy.cfg:4: checkpoint=auto:0", "auto:GiB"]),
+    ("a budget in words", "batch=4", "batch=4\ncheckpoint=auto:4GB", ["toy.cfg:4: checkpoint=auto:4GB", "auto:GiB"]),
+    ("a budget beside chosen layers", "policy=constant\n\n\n[convolutional]\n",
+     "policy=constant\ncheckpoint=auto:2\n\n[convolutional]\ncheckpoint=1\n",
+     ["toy.cfg:17: checkpoint=1", "line 14 chooses the layers itself (checkpoint=auto:2)"]),
     ("a missing map", "[yolo]", "[yolo]\nmap=none.map", ["toy.cfg:64: map=none.map", "No such file"]),
 ]
 # What Darknet itself trains without a word, refused where mixed_precision=1 stands in line 3.

@@ -187,6 +187,52 @@ static double products_of_output(const struct ampk_conv_shape *s)
 
 /* ---- forward ---- */
 
+static void run_normalization(struct rig *r, const struct pair *y, const struct ampk_batchnorm *bn,
+                              const struct pair *out, void *argmax)
+{
+    if (argmax)
+        r->backend->bn_act_pool_forward(r->context, &y->tested, bn, AMPK_LEAKY, &out->tested,
+                                        argmax, NULL, NULL);
+    else
+        r->backend->bn_act_forward(r->context, &y->tested, bn, AMPK_LEAKY, NULL, &out->tested, NULL,
+                                   NULL);
+}
+
+/* How often the library took the sums. */
+static size_t summed_forwards;
+
+/* Hands the sums to batch-norm, with and without a pool. Its result has the bits that it has with
+ * the statistics that it leaves. */
+static void take_sums(struct rig *r, const struct pair *y, const float *sums,
+                      const struct ampk_bn_statistics *statistics)
+{
+    struct ampk_tensor shape = y->tested;
+    bool pool = random_bool();
+    if (pool) shape.h = (shape.h + 1) / 2, shape.w = (shape.w + 1) / 2;
+    shape = describe(shape.dtype, AMPK_NHWC, shape.n, shape.c, shape.h, shape.w);
+    struct pair out = output_tensor(r, shape, false), again = output_tensor(r, shape, false);
+    struct ampk_batchnorm bn = make_layer(r, shape.c, positive_value).tested;
+    void *argmax = NULL;
+    if (pool) argmax = scratch_bytes(r, r->backend->maxpool_index_bytes(&shape, 2));
+    bn.mean = statistics->mean, bn.variance = statistics->variance, bn.rule = statistics->rule;
+    bn.sums = sums, bn.statistics = statistics;
+#ifdef CUDA_EMULATED
+    size_t launches = emulation_launches();
+#endif
+    run_normalization(r, y, &bn, &out, argmax);
+#ifdef CUDA_EMULATED
+    CHECK_INT(emulation_launches(), launches + 1);
+#endif
+    bn.sums = NULL;
+    run_normalization(r, y, &bn, &again, argmax);
+    struct ampk_tensor a = download(r, &out), b = download(r, &again);
+    for (int n = 0; n < shape.n; n++)
+        for (size_t j = 0; j < shape.image_stride; j++) {
+            double x = ampk_ref_get_flat(&a, n, j), z = ampk_ref_get_flat(&b, n, j);
+            CHECK(x == z || (isnan(x) && isnan(z)));
+        }
+}
+
 static void compare_forward(struct rig *r, const struct convs *c, struct pair x, struct pair y,
                             bool with_statistics)
 {
@@ -197,13 +243,17 @@ static void compare_forward(struct rig *r, const struct convs *c, struct pair x,
     struct ampk_tensor size = absolute(r, &x.exact), magnitude = blank(r, &y.exact);
     ampk_reference.conv_forward(NULL, c->magnitude, &size, &magnitude, NULL, NULL);
     struct amax amax = make_amax(r);
-    r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
-                             with_statistics ? &tested : NULL, watched ? tested_amax(&amax) : NULL);
+    const float *sums = r->backend->conv_forward(r->context, c->tested, &x.tested, &y.tested,
+                                                 with_statistics ? &tested : NULL,
+                                                 watched ? tested_amax(&amax) : NULL);
     ampk_reference.conv_forward(NULL, c->exact, &x.exact, &y.exact, NULL, &amax.exact);
     struct tolerance sum = sum_of(s, roundings(products_of_output(s)), &magnitude);
     double slack = check_output(r, "conv_forward", &y, sum);
     if (watched) check_stored_amax(r, "conv_forward", &amax, slack, y.tested.dtype);
+    CHECK(!sums || with_statistics);
     if (!with_statistics) return;
+    if (sums) take_sums(r, &y, sums, &tested);
+    summed_forwards += sums != NULL;
     struct ampk_tensor stored = download(r, &y); /* whatever rounding gave it */
     check_statistics(r, &statistics, &stored,
                      s->compute == AMPK_COMPUTE_FP16 ? SUMS_ABOUT_0_PERHAPS : SUMS_ABOUT_SHIFT);
@@ -226,6 +276,31 @@ AMP_TEST(conv_forward)
 {
     run_cases(forward_case, 60);
 }
+
+#ifdef CONFORMANCE_CUDA /* the CPU backend takes the statistics itself */
+/* Tensors as layers have them, of which a library can take the sums. */
+static void summed_forward_case(struct rig *r)
+{
+    struct ampk_conv_shape s = random_conv_shape();
+    s.groups = 1, s.c = RANDOM_OF(8, 16, 24), s.k = RANDOM_OF(8, 16, 24, 64);
+    s.compute = AMPK_COMPUTE_FP16;
+    struct convs c = make_convs(r, s);
+    struct ampk_tensor x = shape_x(&s), y = shape_y(&s);
+    x = describe(AMPK_FP16, AMPK_NHWC, x.n, x.c, x.h, x.w);
+    y = describe(AMPK_FP16, AMPK_NHWC, y.n, y.c, y.h, y.w);
+    compare_forward(r, &c, input_operand(r, x), output_operand(r, y), true);
+    destroy_convs(r, &c);
+}
+
+AMP_TEST(conv_forward_with_sums)
+{
+    summed_forwards = 0;
+    run_cases(summed_forward_case, 60);
+#ifdef CUDA_EMULATED
+    CHECK(summed_forwards > 0);
+#endif
+}
+#endif
 
 /* Convolutions of several types, more than one launch takes. */
 static void many_weights_case(struct rig *r)
@@ -717,8 +792,12 @@ static struct ampk_tensor compare_g(struct rig *r, const struct convs *c, struct
     struct ampk_tensor d = blank(r, &s->g.exact);
     ampk_reference.conv_backward(NULL, c->magnitude, &x_size, &dy_size, &d, false, NULL);
     struct ampk_tensor m = magnitude_of_g(r, s, &d), of_sums = blank(r, &s->sums.exact);
-    struct ampk_gradient_sums tested = {&s->y.tested, &s->layer.tested, s->activation,
-                                        s->sums.tested.data};
+    struct ampk_batchnorm bn = s->layer.tested;
+    struct pair out = output_operand(r, s->y.tested); /* not compared: only what it lists is read */
+    bn.listed = scratch_bytes(r, (size_t)s->shape.c * AMPK_BN_LISTED * sizeof(float));
+    r->backend->bn_act_forward(r->context, &s->y.tested, &bn, s->activation, NULL, &out.tested,
+                               NULL, NULL);
+    struct ampk_gradient_sums tested = {&s->y.tested, &bn, s->activation, s->sums.tested.data};
     struct ampk_gradient_sums exact = {&s->y.exact, &s->layer.exact, s->activation,
                                        s->sums.exact.data};
     r->backend->conv_backward_summed(r->context, c->tested, &s->x.tested, &s->dy.tested,

@@ -251,7 +251,11 @@ static void check_batchnorm(layer l, const struct ampk_tensor *y, const struct a
         CHECK_NEAR(rolling_mean[i], l.rolling_mean[i], 1e-5);
         CHECK_NEAR(rolling_variance[i], l.rolling_variance[i], 1e-5);
     }
-    struct ampk_batchnorm bn = {l.scales, l.biases, l.mean, l.variance, AMPK_BN_DARKNET_CPU};
+    struct ampk_batchnorm bn = {.scale = l.scales,
+                                .bias = l.biases,
+                                .mean = l.mean,
+                                .variance = l.variance,
+                                .rule = AMPK_BN_DARKNET_CPU};
     reference->bn_act_forward(NULL, y, &bn, AMPK_LINEAR, NULL, &out, NULL, NULL);
     expected.data = l.output;
     check_same(&out, &expected, 1e-4);

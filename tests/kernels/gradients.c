@@ -205,7 +205,11 @@ static void find_statistics(struct layer *l)
 
 static struct ampk_batchnorm parameters(struct layer *l)
 {
-    return (struct ampk_batchnorm){l->scale, l->bias, l->mean, l->variance, l->rule};
+    return (struct ampk_batchnorm){.scale = l->scale,
+                                   .bias = l->bias,
+                                   .mean = l->mean,
+                                   .variance = l->variance,
+                                   .rule = l->rule};
 }
 
 static double find_loss(struct layer *l)

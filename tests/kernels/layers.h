@@ -91,10 +91,16 @@ UNUSED static struct layer make_layer(struct rig *r, int c, double (*variance)(v
                       {0},
                       {0}};
     enum ampk_bn_rule rule = random_rule();
-    l.tested = (struct ampk_batchnorm){l.scale.tested.data, l.bias.tested.data, l.mean.tested.data,
-                                       l.variance.tested.data, rule};
-    l.exact = (struct ampk_batchnorm){l.scale.exact.data, l.bias.exact.data, l.mean.exact.data,
-                                      l.variance.exact.data, rule};
+    l.tested = (struct ampk_batchnorm){.scale = l.scale.tested.data,
+                                       .bias = l.bias.tested.data,
+                                       .mean = l.mean.tested.data,
+                                       .variance = l.variance.tested.data,
+                                       .rule = rule};
+    l.exact = (struct ampk_batchnorm){.scale = l.scale.exact.data,
+                                      .bias = l.bias.exact.data,
+                                      .mean = l.mean.exact.data,
+                                      .variance = l.variance.exact.data,
+                                      .rule = rule};
     return l;
 }
 
@@ -106,7 +112,11 @@ UNUSED static struct ampk_batchnorm magnitude_layer(struct rig *r, const struct 
     float *minus = mean.data;
     for (int c = 0; c < mean.c; c++)
         minus[c] = -minus[c];
-    return (struct ampk_batchnorm){scale.data, bias.data, minus, l->exact.variance, l->exact.rule};
+    return (struct ampk_batchnorm){.scale = scale.data,
+                                   .bias = bias.data,
+                                   .mean = minus,
+                                   .variance = l->exact.variance,
+                                   .rule = l->exact.rule};
 }
 
 /* Sums over a channel of g and of g*(|y|+|mean|). */

@@ -75,6 +75,23 @@ static inline network *parse(const char *keys, const char *layers)
     return parse_network_cfg((char *)write_cfg(keys, layers));
 }
 
+/* The same layers with checkpoint=1 in all sections that may have it. */
+static inline const char *with_checkpoints(const char *layers)
+{
+    static char text[8192];
+    size_t used = 0;
+    for (const char *at = layers; *at; at++) {
+        bool may = strncmp(at, "[yolo]", 6) && strncmp(at, "[cost]", 6);
+        size_t name = *at == '[' && may ? (size_t)(strchr(at, '\n') + 1 - at) : 0;
+        int n = snprintf(text + used, sizeof text - used, "%.*s%s", name ? (int)name : 1, at,
+                         name ? "checkpoint=1\n" : "");
+        used += (size_t)n;
+        REQUIRE(used < sizeof text);
+        if (name) at += name - 1;
+    }
+    return text;
+}
+
 /* ---- training ---- */
 
 static inline float next_noise(unsigned *noise)
@@ -382,11 +399,11 @@ static inline uint8_t *mask_of(const network *net, int i)
     return keep;
 }
 
-/* It is the one of that seed, of the network in that place, and of the images seen. */
-static inline void check_mask(const network *net, int i, uint64_t seed, uint32_t place)
+/* It is the one of that seed and of the images seen. */
+static inline void check_mask(const network *net, int i, uint64_t seed)
 {
     int n = net->batch * net->layers[i].outputs;
-    struct ampk_draw draw = amp_seed_masks(seed, place, *net->seen);
+    struct ampk_draw draw = amp_seed_masks(seed, *net->seen);
     uint8_t *keep = mask_of(net, i);
     draw.counter[1] += (uint32_t)i;
     for (int k = 0; k < n; k++) {

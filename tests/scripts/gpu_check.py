@@ -162,6 +162,25 @@ def test_plan(folder):
     assert total <= .8 * budget and budget <= 420 and "left out" not in done.stdout, done.stdout
 
 
+def test_first_import(folder):
+    """PyTorch, whose first import may take a minute, is read while the stages before bench run."""
+    stand_ins(folder)
+    make_executable(folder / "path/python3", f"""#!/bin/sh
+[ "$*" != "-c import torch" ] || exec touch {folder}/imported
+exec {sys.executable} "$@"
+""")
+    make_executable(folder / "binaries/tests/gpu_device_properties", f"""#!/bin/sh
+for i in $(seq 300); do [ ! -e {folder}/imported ] || exit 0; sleep .1; done
+exit 1
+""")
+    arguments = ["--budget", "500", "--stages"]
+    _, stages = check_with(folder, *arguments, "device-properties,bench", more=["--", "--models", "small160"])
+    assert stages["device-properties"] == "pass", stages
+    (folder / "imported").unlink()
+    check_with(folder, *arguments, "leaky-slope")
+    assert not (folder / "imported").exists()  # of no use there
+
+
 def test_missing_library(folder):
     """It ends what needs it, and nothing else."""
     stand_ins(folder)
@@ -419,7 +438,7 @@ def test_other_records(folder):
 test_no_gpu()
 test_arguments()
 test_joined()
-for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan,
+for test in (test_recordings, test_other_weights, test_stages, test_all_stages, test_plan, test_first_import,
              test_missing_library, test_benches, test_sanitizer, test_added_to, test_cut_off, test_fault,
              test_unpacking, test_pack, test_report, test_other_records):
     with tempfile.TemporaryDirectory() as scratch:

@@ -49,7 +49,7 @@ def start(folder, n, *words, program=DARKNET, env={}):
     """n processes; 0: one, without mpirun."""
     command = ["mpirun", "-np", str(n)] if n else []
     if program == STOCK:
-        command += ["env", "LD_PRELOAD=" + PLUGIN]  # not into mpirun itself
+        command += ["env", "LD_PRELOAD=" + env.get("PRELOAD", PLUGIN)]  # not into mpirun itself
     command += [program, "detector", "train", "toy.data", "toy.cfg", *words]
     return subprocess.Popen([str(word) for word in command], cwd=folder, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=dict(os.environ, **OPEN_MPI, **env))
@@ -236,6 +236,10 @@ def check_scale(root):
         [[line[key] for key in ("iteration", "loss_scale", "skipped")] for line in logs[1]]
     assert logs[0][-1]["skipped"] > 5
     assert abs(logs[0][0]["loss"] / logs[1][0]["loss"] - 1) < 1e-3, logs
+    for line in logs[1]:
+        assert line["slowest_rank"] in range(3), line
+        assert 0 <= line["wait_seconds"] + line["reduce_seconds"] <= line["seconds"], line
+    assert "wait_seconds" not in logs[0][0]
 
 
 def check_without_seed(root):
@@ -357,6 +361,28 @@ def check_refused(root):
     assert "started 2 processes of `darknet detector map`: only training is shared out" in done.stderr, done.stderr
 
 
+def check_gpus(root):
+    """-gpus 0,1 starts a process for each, with -map as well; with no mpirun in the PATH it says what to install."""
+    folder, two = make(root / "gpus", FAST), make(root / "two", FAST)
+    command = [DARKNET, "detector", "train", "toy.data", "toy.cfg", "-gpus", "0,1", "-map"]
+    root_only = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " if os.geteuid() == 0 else ""
+    out, said = end(subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                     env=dict(os.environ, **OPEN_MPI)))
+    assert "darknet-amp: -gpus 0,1 with mixed_precision=1 is a process for each GPU: %smpirun -np 2 --bind-to none " \
+        "%s detector train toy.data toy.cfg -gpus 0,1 -map\n" % (root_only, DARKNET) in said, said
+    assert said.count("2 processes train this network") == 1 and (folder / "backup" / "toy_best.weights").exists(), said
+    train(two, 2)
+    assert pair(folder) == pair(two)
+    (root / "empty").mkdir()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                          env=dict(os.environ, PATH=str(root / "empty")))
+    assert done.returncode == 1 and "no mpirun in the PATH: install openmpi-bin" in done.stderr, done.stderr
+    # More processes of a host than GPUs named.
+    done = subprocess.run(["mpirun", "-np", "3", *command], cwd=folder, capture_output=True, text=True,
+                          env=dict(os.environ, **OPEN_MPI))
+    assert done.returncode == 1 and "-gpus 0,1 names 2 GPUs, and this is process 3 of its host" in done.stderr
+
+
 def check_without_mpi(root):
     """No launcher: no MPI in the process. A launcher without our module: named."""
     folder = make(root / "none", FAST, iterations=100000)
@@ -377,19 +403,24 @@ def check_without_mpi(root):
     assert "started 2 processes, and libdarknet_amp_mpi.so cannot be loaded" in said, said
 
 
-def main():
+def skip_without_mpi():
     module = Path(PLUGIN).parent / "libdarknet_amp_mpi.so"
     if not shutil.which("mpirun") or not module.exists():
         print("SKIPPED several processes: no %s; install openmpi-bin and libopenmpi-dev"
               % ("mpirun" if module.exists() else module.name))
         sys.exit(77)
+
+
+def main():
+    skip_without_mpi()
     with tempfile.TemporaryDirectory() as root:
         root = Path(root)
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
             check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_part_of_a_step,
             check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
-            check_bad_label, check_failing, check_stopped, check_refused, check_without_mpi])
+            check_bad_label, check_failing, check_stopped, check_refused, check_gpus,
+            check_without_mpi])
         for check in checks:
             began = time.monotonic()
             check(root / check.__name__)

@@ -8,6 +8,10 @@
 
 /* ---- launchers ---- */
 
+#define OPEN_MPI(rank, size) "OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size
+#define PMI(rank, size)      "PMI_RANK", rank, "PMI_SIZE", size
+#define SLURM(rank, size)    "SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", size
+
 static const char *const *environment; /* NAME, value, NAME, value ..., NULL */
 
 static char *look_up(const char *name)
@@ -26,9 +30,20 @@ static void check(const char *const *e, enum amp_launcher launcher, int rank, in
     CHECK_INT(found.size, size);
 }
 
-#define OPEN_MPI(rank, size) "OMPI_COMM_WORLD_RANK", rank, "OMPI_COMM_WORLD_SIZE", size
-#define PMI(rank, size)      "PMI_RANK", rank, "PMI_SIZE", size
-#define SLURM(rank, size)    "SLURM_PROCID", rank, "SLURM_STEP_NUM_TASKS", size
+/* Which GPU a process gets. */
+AMP_TEST(a_process_knows_its_place_on_its_host)
+{
+    static const char *const of_open_mpi[] = {OPEN_MPI("5", "8"), "OMPI_COMM_WORLD_LOCAL_RANK", "1",
+                                              NULL};
+    static const char *const of_pmi[] = {PMI("5", "8"), "MPI_LOCALRANKID", "2", NULL};
+    static const char *const of_slurm[] = {SLURM("5", "8"), "SLURM_LOCALID", "3", NULL};
+    static const char *const unsaid[] = {PMI("5", "8"), NULL}, *const none[] = {NULL};
+    const char *const *const cases[] = {none, of_open_mpi, of_pmi, of_slurm, unsaid};
+    for (int i = 0; i < 5; i++) {
+        environment = cases[i];
+        CHECK_INT(amp_launch_read(look_up).local, i < 4 ? i : 5);
+    }
+}
 
 AMP_TEST(each_launcher_is_known)
 {

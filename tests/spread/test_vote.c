@@ -122,6 +122,17 @@ AMP_TEST(clean_votes_add_up)
     }
 }
 
+AMP_TEST(the_slowest_is_who_worked_longest)
+{
+    FOR_EACH_POSITION(n, bad)
+    {
+        struct amp_vote votes[MOST] = {{0}};
+        for (int r = 0; r < n; r++)
+            votes[r].worked = r == bad ? 2 : test_uniform(0, 1);
+        CHECK_INT(amp_votes_slowest(votes, n), bad);
+    }
+}
+
 /* One process redid a pass at a lower scale and goes on: so do all, at that scale. */
 AMP_TEST(the_smallest_scale_counts)
 {

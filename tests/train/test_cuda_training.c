@@ -142,6 +142,18 @@ static network *train_with_changes(const char *layers)
     return net;
 }
 
+/* Layers that backward computes again: the bytes of a run that keeps all. */
+static void check_recomputed(const char *keys, const char *layers, int n)
+{
+    network *net = parse(keys, with_checkpoints(layers)), *kept = parse(keys, layers);
+    steps(net, n);
+    steps(kept, n);
+    CHECK(amp_session_of(net->layers)->plan->n_recomputed > 3);
+    CHECK_SAME(net, kept);
+    free_network(net);
+    free_network(kept);
+}
+
 /* Convolutions whose data gradients can take batch-norm's sums along. */
 #define SUMMED                                                                                     \
     CONV(8, NORMALIZED)                                                                            \
@@ -480,6 +492,13 @@ AMP_TEST(an_overflow_is_found_and_the_pass_redone)
     CHECK(scaler->redone > 0);
     CHECK(scaler->scale < 16777216);
     free_network(net);
+}
+
+AMP_TEST(what_backward_computes_again_leaves_the_same_bytes)
+{
+    check_recomputed(ON_CUDA "loss_scale_init=32768\n", DETECTOR, 1); /* passes are redone */
+    check_recomputed(ON_CUDA "loss_scale=64\n", CLASSIFIER, 1);
+    check_recomputed(ON_CUDA "loss_scale=64\n", SUMMED, 1);
 }
 
 AMP_TEST(layers_without_tensor_cores_are_named_once)

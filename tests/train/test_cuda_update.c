@@ -184,9 +184,11 @@ AMP_TEST(weights_are_packed_once)
         spoilt_step(net);
         steps(net, 2);
         CHECK_INT(packed, 2);
-        predict(net); /* packs, and so that it is told of weights does the pass after it */
+        /* At another batch it packs for a graph of its own. So that it is told of weights the pass
+         * after it packs too. */
+        predict(net);
         steps(net, 2);
-        CHECK_INT(packed, 4);
+        CHECK_INT(packed, net->batch == 1 ? 3 : 4);
         free_network(net);
     }
 }

@@ -72,6 +72,29 @@ AMP_TEST(every_byte_comes_back)
     }
 }
 
+/* Policies and optimizers of ours write to the network's own rate, momentum, B1, B2 and eps. */
+AMP_TEST(rates_and_betas_come_back)
+{
+    static const char *const keys[] = {
+        MIXED "optimizer=adamw\n", MIXED "optimizer=lamb\nB1=.8\nB2=.9\neps=.01\n",
+        MIXED "optimizer=lars\npolicy=cosine\nmax_batches=9\n",
+        MIXED "optimizer=adam\npolicy=onecycle\nmax_batches=9\n",
+        MIXED "ema_alpha=.9\npolicy=cyclic\ncyclic_step=2\nburn_in=3\n"};
+    for (int k = 0; k < 5; k++) {
+        network *net = parse("", DETECTOR);
+        struct image before = image_of(net);
+        attach(net, keys[k], DETECTOR);
+        detach(net);
+        check_image(net, &before, "at once");
+        attach(net, keys[k], DETECTOR);
+        steps(net, 2);
+        detach(net);
+        check_image(net, &before, keys[k]);
+        free(before.layers);
+        free_network(net);
+    }
+}
+
 /* [batchnorm] gets the arrays that Darknet's own code writes to and never allocates. */
 AMP_TEST(only_batchnorm_keeps_its_missing_arrays)
 {

@@ -224,6 +224,26 @@ static bool has_weights(const struct amp_graph *g, int i)
     return g->nodes[i].bind.n_params > 0;
 }
 
+/* Whether the route writes nothing: its sources have written, and are watched. */
+static bool is_written_by_sources(const struct amp_graph *g, int i)
+{
+    bool all = g->nodes[i].desc->type == AMP_ROUTE;
+    for (int k = 0; k < g->nodes[i].desc->n_sources && all; k++) {
+        int s = g->plan->layers[i].sources[k];
+        all = s >= 0 && g->plan->layers[s].route == i;
+    }
+    return all;
+}
+
+/* Whether a layer adds to the delta of i that is not the route which holds it. */
+static bool has_other_reader(const struct amp_graph *g, int i)
+{
+    for (int j = i + 1; j < g->n; j++)
+        for (int k = 0; k < g->nodes[j].desc->n_sources; k++)
+            if (g->plan->layers[j].sources[k] == i && g->plan->layers[i].route != j) return true;
+    return false;
+}
+
 /* Of a layer whose backward runs. Maxpool's values are its input's; of the layers that Darknet runs
  * only what they leave is seen. */
 static bool must_be_watched(const struct amp_graph *g, int i, int watch)
@@ -238,7 +258,7 @@ static bool must_be_watched(const struct amp_graph *g, int i, int watch)
     case AMP_WATCH_ROLLING:
         return bn;
     case AMP_WATCH_OUT:
-        return node->desc->type != AMP_MAXPOOL;
+        return node->desc->type != AMP_MAXPOOL && !is_written_by_sources(g, i);
     case AMP_WATCH_COPY:
         for (int f = 0; f < AMP_FORMATS; f++)
             if (node->copy[f].data && f != (int)node->plan->out) return true;
@@ -246,7 +266,8 @@ static bool must_be_watched(const struct amp_graph *g, int i, int watch)
     case AMP_WATCH_LOSS:
         return node->plan->loss;
     case AMP_WATCH_DELTA:
-        return !node->plan->loss && amp_graph_has_delta(g, i) && !node->plan->delta_slice;
+        return !node->plan->loss && amp_graph_has_delta(g, i) &&
+               (!node->plan->delta_slice || has_other_reader(g, i));
     case AMP_WATCH_DW:
     case AMP_WATCH_DBIAS:
         return has_weights(g, i);

@@ -37,6 +37,54 @@ AMP_TEST(a_skipped_step_is_as_if_it_had_not_been)
     }
 }
 
+/* ---- learning rates ---- */
+
+/* Each moves the rate in every one of these steps; onecycle momentum too, and B1 of adamw. */
+static const char *const schedules[] = {
+    MIXED "policy=cosine\nmax_batches=9\n",
+    MIXED "policy=cosine\nmax_batches=9\nburn_in=6\noptimizer=lamb\n",
+    MIXED "policy=sgdr\nsgdr_cycle=5\nmax_batches=9\n",
+    MIXED "policy=onecycle\nmax_batches=9\n",
+    MIXED "policy=onecycle\nmax_batches=9\noptimizer=adamw\n",
+    MIXED "policy=cyclic\ncyclic_step=7\n",
+};
+enum { SCHEDULES = sizeof schedules / sizeof *schedules };
+
+static void check_rate(network *net, const network *other)
+{
+    const struct amp_session *s = amp_session_of(net->layers);
+    size_t iteration = *net->seen / (size_t)(net->batch * net->subdivisions);
+    double rate = amp_schedule_rate(&s->options.schedule, s->own_rate.learning_rate, iteration);
+    CHECK(net->learning_rate == (float)rate);
+    CHECK(net->learning_rate == other->learning_rate && net->momentum == other->momentum);
+    CHECK(net->B1 == other->B1);
+}
+
+/* The iteration is counted, as without the skip; nothing else is. other: never had it. */
+AMP_TEST(a_skipped_step_leaves_no_trace_in_a_schedule)
+{
+    for (int k = 0; k < SCHEDULES; k++) {
+        const char *layers = both_nets[k % 2];
+        network *net = parse(schedules[k], layers), *other = parse(schedules[k], layers);
+        steps(net, 2);
+        steps(other, 2);
+        float before = net->learning_rate;
+        bad_step(net);
+        CHECK_INT(step_of(net)->scaler.skipped, 1);
+        CHECK_SAME(net, other);
+        *other->seen = *net->seen; /* for the same images, and the same iteration */
+        for (int i = 0; i < 4; i++) {
+            steps(net, 1);
+            steps(other, 1);
+            check_rate(net, other);
+            CHECK(net->learning_rate != before);
+            CHECK_SAME(net, other);
+        }
+        free_network(net);
+        free_network(other);
+    }
+}
+
 /* ---- a layer that overflows in the middle of a run ---- */
 
 static void scale_layer(network *net, int i, float factor)

@@ -268,4 +268,75 @@ AMP_TEST(a_resized_network_is_a_network_of_that_size)
     }
 }
 
+/* ---- a program that tells of its writes; the promise holds for the whole process, so these come
+ * last ---- */
+
+/* Output after inference, which a test compares with itself. */
+static void predict_into(network *net, float *output)
+{
+    load_images(net, 99);
+    network_predict(net, net->input);
+    memcpy(output, net->output, (size_t)net->outputs * sizeof *output);
+}
+
+AMP_TEST(weights_are_packed_again_after_writes_that_are_told)
+{
+    const char *layers;
+    amp_promise_to_tell();
+    ON_BOTH_NETS(layers)
+    {
+        network *net = parse_settled(MIXED "loss_scale=256\namp_sidecar=none\n", layers);
+        size_t bytes = (size_t)net->outputs * sizeof(float);
+        float *before = malloc(bytes), *after = malloc(bytes);
+        REQUIRE(before && after);
+        steps(net, 1);
+        check_output(net, layers);
+        predict_into(net, before);
+        net->layers[0].weights[0] += 1; /* not told: the convolution keeps what it has */
+        predict_into(net, after);
+        CHECK(!memcmp(before, after, bytes));
+        amp_weights_written(net);
+        check_output(net, layers);
+        predict_into(net, after);
+        CHECK(memcmp(before, after, bytes));
+        for (int i = 0; i < 4; i++) { /* our update is a write too */
+            pass(net);
+            check_output(net, layers);
+        }
+        bad_step(net);
+        check_output(net, layers);
+        save_weights(net, (char *)scratch("a.weights"));
+        predict_into(net, before);
+        steps(net, 2);
+        load_weights(net, (char *)scratch("a.weights"));
+        predict_into(net, after);
+        CHECK(!memcmp(before, after, bytes));
+        free(before);
+        free(after);
+        free_network(net);
+    }
+}
+
+/* The words that watch weights are raised by packing, so inference in between must not lose
+ * them. */
+AMP_TEST(inference_in_between_changes_nothing_if_writes_are_told)
+{
+    const char *layers;
+    amp_promise_to_tell();
+    ON_BOTH_NETS(layers)
+    {
+        network *net = parse(MIXED, layers), *other = parse(MIXED, layers);
+        for (int i = 0; i < 8; i++) {
+            network_predict(net, net->input); /* at the batch of training: the same graph */
+            network_predict(net, net->input);
+            pass(net);
+            pass(other);
+        }
+        CHECK_SAME(net, other);
+        CHECK(amp_session_of(net->layers)->graph->watch[0][AMP_WATCH_WEIGHTS] != 0);
+        free_network(net);
+        free_network(other);
+    }
+}
+
 AMP_TEST_MAIN

@@ -18,7 +18,7 @@
 /* A forward pass and the byte offsets of its pieces in work memory. */
 struct forward_work {
     struct ampk_conv_output y;
-    size_t x_at, y_at, sums_at, workspace_at, bytes;
+    size_t x_at, y_at, workspace_at, bytes;
 };
 
 /* statistics: the caller wants those of y. A plan with sums can serve only if it writes y itself,
@@ -39,31 +39,23 @@ static struct forward_work plan_forward(const struct ampk_conv *conv, struct amp
     struct forward_work f = {.y = o};
     f.x_at = ampk_conv_place_operand(conv, &f.bytes, x, conv->padded_c);
     f.y_at = ampk_conv_place_output(&o, &f.bytes, y, conv->padded_k);
-    f.sums_at = ampk_conv_place_vectors(&f.bytes, o.sums ? AMPK_TC_SUMS : 0, conv->padded_k);
     f.workspace_at = ampk_conv_place_workspace(o.plan, &f.bytes);
     return f;
 }
 
-/* The result of a forward pass, in y or packed in work memory, and its sums, NULL if there are
- * none. */
-struct forwarded {
-    void *result;
-    float *sums;
-};
-
-static struct forwarded run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                                    struct ampk_conv_output o, const struct ampk_tensor *x,
-                                    const struct ampk_tensor *y)
+/* Returns the result, in y or packed in work memory. */
+static const void *run_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                               struct ampk_conv_output o, const struct ampk_tensor *x,
+                               const struct ampk_tensor *y)
 {
     struct forward_work f = plan_forward(conv, o, x, y);
     char *work = ampk_cuda_work(ctx, f.bytes);
     const void *operand = ampk_conv_load_operand(ctx, conv, x, conv->padded_c, work + f.x_at);
-    struct forwarded to = {o.direct ? y->data : work + f.y_at,
-                           o.sums ? (float *)(work + f.sums_at) : NULL};
-    struct ampk_tc_sums sums = {.sums = to.sums};
-    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, to.result, o.sums ? &sums : NULL,
+    void *result = o.direct ? y->data : work + f.y_at;
+    struct ampk_tc_sums sums = {.sums = conv->sums};
+    ampk_tc_run(ctx->tensor_core, o.plan, operand, conv->weights, result, o.sums ? &sums : NULL,
                 work + f.workspace_at, ctx->stream);
-    return to;
+    return result;
 }
 
 /* Whether x and y are as islands have them: dense NHWC in the operands' type, without padding. The
@@ -77,22 +69,21 @@ static bool reads_image(const struct ampk_conv *conv, const struct ampk_tensor *
 
 /* The kernel for images rounds y and takes the statistics from the same registers, so only amax
  * needs another pass over y. */
-void ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
-                            const struct ampk_tensor *x, const struct ampk_tensor *y,
-                            const struct ampk_bn_statistics *statistics, uint32_t *amax)
+const float *ampk_cuda_conv_forward(struct ampk_context *ctx, struct ampk_conv *conv,
+                                    const struct ampk_tensor *x, const struct ampk_tensor *y,
+                                    const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     if (statistics && reads_image(conv, x, y)) {
         ampk_image_conv(ctx, x, conv->weights, y, statistics);
         ampk_conv_amax(ctx, y->data, y->dtype, (size_t)y->n * y->c * y->h * y->w, amax);
-        return;
+        return NULL;
     }
     struct ampk_conv_output o = choose_forward(ctx, conv, y, statistics != NULL);
-    struct forwarded f = run_forward(ctx, conv, o, x, y);
-    ampk_conv_store_output(ctx, &o, f.result, y, conv->padded_k, false, amax);
-    if (f.sums)
-        ampk_cuda_summed_statistics(ctx, f.sums, y, statistics);
-    else if (statistics)
-        ampk_cuda_bn_statistics(ctx, y, statistics);
+    const void *result = run_forward(ctx, conv, o, x, y);
+    ampk_conv_store_output(ctx, &o, result, y, conv->padded_k, false, amax);
+    if (o.sums) return conv->sums;
+    if (statistics) ampk_cuda_bn_statistics(ctx, y, statistics);
+    return NULL;
 }
 
 /* FP32 is asked for first, because the bias is added and the activation applied before the only
@@ -110,7 +101,7 @@ void ampk_cuda_conv_bias_forward(struct ampk_context *ctx, struct ampk_conv *con
                                  uint32_t *amax)
 {
     struct ampk_conv_output o = choose_biased(ctx, conv);
-    const void *packed = run_forward(ctx, conv, o, x, y).result;
+    const void *packed = run_forward(ctx, conv, o, x, y);
     ampk_conv_unpack_activated(ctx, packed, o.dtype, conv->padded_k, bias, activation, y, amax);
 }
 
@@ -124,8 +115,7 @@ struct backward_work {
     struct ampk_conv_output dx;
     struct ampk_tc_plan *gradient;
     bool beside; /* the weight gradient runs on the side stream */
-    size_t x_at, dy_at, sums_at, dx_at, parameters_at, unread_at, dx_workspace_at, dw_workspace_at,
-        bytes;
+    size_t x_at, dy_at, sums_at, dx_at, unread_at, dx_workspace_at, dw_workspace_at, bytes;
 };
 
 /* Where the data gradient goes. */
@@ -165,8 +155,6 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
     if (dx) {
         b.dx = choose_gradient_output(ctx, conv, to);
         b.dx_at = ampk_conv_place_output(&b.dx, &used, dx, conv->padded_c);
-        b.parameters_at =
-            ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_PARAMETERS : 0, conv->padded_c);
         b.unread_at =
             ampk_conv_place_vectors(&used, b.dx.sums ? AMPK_TC_UNREAD : 0, conv->padded_c);
         b.dx_workspace_at = ampk_conv_place_workspace(b.dx.plan, &used);
@@ -178,20 +166,16 @@ static struct backward_work plan_backward(struct ampk_context *ctx, struct ampk_
     return b;
 }
 
-/* With sums, the library needs batch-norm's parameters as four vectors in its own order; a small
- * kernel writes them right before. */
+/* With sums, the library also reads what that layer's forward has listed. */
 static void run_data_gradient(struct ampk_context *ctx, const struct ampk_conv *conv,
                               const struct backward_work *b, const void *dy,
                               const struct destination *to, char *work)
 {
     void *result = b->dx.direct ? to->dx->data : work + b->dx_at;
     struct ampk_tc_sums sums = {0};
-    if (b->dx.sums) {
-        float *parameters = (float *)(work + b->parameters_at);
-        ampk_cuda_list_parameters(ctx, to->sums->bn, to->sums->y, parameters);
-        sums = (struct ampk_tc_sums){to->sums->sums, to->sums->y->data, parameters,
+    if (b->dx.sums)
+        sums = (struct ampk_tc_sums){to->sums->sums, to->sums->y->data, to->sums->bn->listed,
                                      (float *)(work + b->unread_at)};
-    }
     ampk_tc_run(ctx->tensor_core, b->dx.plan, dy, conv->weights, result, b->dx.sums ? &sums : NULL,
                 work + b->dx_workspace_at, ctx->stream);
     ampk_conv_store_output(ctx, &b->dx, result, to->dx, conv->padded_c, to->accumulate, to->amax);
@@ -375,6 +359,9 @@ static bool choose_ways(struct ampk_context *ctx, struct ampk_conv *conv)
     size_t had = ctx->work_bytes;
     conv->beside = ampk_conv_choose_beside(ctx, conv);
     conv->summing = ampk_conv_choose_summing(ctx, conv, AMPK_TC_FORWARD, AMPK_LINEAR);
+    if (conv->summing)
+        conv->sums = ampk_rt_alloc((size_t)AMPK_TC_SUMS * conv->padded_k * sizeof *conv->sums);
+    if (!conv->sums) conv->summing = NULL;
     conv->image = ampk_conv_choose_image(ctx, conv); /* what work memory there always is will do */
     if (reserve_work(ctx, conv)) return true;
     if (!conv->beside && !conv->summing) return false;
@@ -418,6 +405,17 @@ struct ampk_conv *ampk_cuda_conv_create(struct ampk_context *ctx, const struct a
     return NULL;
 }
 
+/* Weights in the operands' type, and their gradient, which is FP32 where that costs no time. */
+size_t ampk_cuda_conv_bytes(const struct ampk_conv_shape *s)
+{
+    struct ampk_conv conv = {.shape = *s,
+                             .padded_c = ampk_conv_padded(s, s->c),
+                             .padded_k = ampk_conv_padded(s, s->k),
+                             .operand = ampk_tc_operand(s->compute)};
+    size_t gradient = s->forward_only ? 0 : sizeof(float);
+    return ampk_conv_padded_weights(&conv) * (ampk_dtype_bytes(conv.operand) + gradient);
+}
+
 /* Waits first: the stream may still run a pass that reads these weights. */
 void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
 {
@@ -425,5 +423,6 @@ void ampk_cuda_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
     ampk_cuda_wait(ctx);
     ampk_rt_free(conv->weights);
     ampk_rt_free(conv->dw);
+    ampk_rt_free(conv->sums);
     free(conv);
 }

@@ -42,7 +42,8 @@ struct ampk_conv {
     /* Plans of forward and of the data gradient that also take batch-norm's sums. NULL: a kernel
      * takes the sums. */
     struct ampk_tc_plan *summing, *summing_gradients;
-    bool image; /* our kernel computes forward with statistics (image_conv.cu) */
+    float *sums; /* of the last forward with `summing`, [AMPK_TC_SUMS][padded_k] */
+    bool image;  /* our kernel computes forward with statistics (image_conv.cu) */
 };
 
 /* ---- conv_choice.c ---- */
@@ -61,7 +62,7 @@ struct ampk_conv_output {
     struct ampk_tc_plan *plan;
     enum ampk_dtype dtype; /* as the library writes it */
     bool direct;           /* the library writes the tensor itself; else it writes work memory */
-    bool sums;             /* the plan also writes sums, in work memory */
+    bool sums;             /* the plan also writes sums */
 };
 
 /* The way to compute y (+)= ... so that y is stored as kernels.h demands. */

@@ -316,8 +316,9 @@ static __device__ __forceinline__ void leave_statistics(const image_tiles &t, la
     unsigned place = threadIdx.x; /* ampk_block_sums */
     if (place < OWN * LANES) {
         unsigned c = blockIdx.y * 8 * J + place % LANES * OWN + place / LANES;
-        largest = ampk_take_channel(s, c, t.pixels, s.rolling_mean[c], shared[place],
-                                    shared[place + OWN * LANES], 0);
+        const ampk_channel_statistics of(s.rule, t.pixels, s.rolling_mean[c], shared[place],
+                                         shared[place + OWN * LANES]);
+        largest = of.store(s, c, 0);
     }
     ampk_raise_amax(s.amax, largest);
 }

@@ -81,9 +81,7 @@ static float time_ways(void *bench, bool kernel)
     bool done = kernel || run_plan(g);
     if (kernel)
         run_kernel(g);
-    else if (g->usual->problem.sums)
-        ampk_cuda_summed_statistics(g->ctx, g->bench.sums.sums, &y, &to);
-    else
+    else if (!g->usual->problem.sums)
         ampk_cuda_bn_statistics(g->ctx, &y, &to);
     float ms = ampk_tc_bench_stop(&g->bench);
     return done ? ms : 0;

@@ -76,7 +76,11 @@ static void take_parameters(struct first_layer *f)
     float *at = f->vectors;
     choose_parameters(f->host, k);
     ampk_rt_copy_in(at, f->host, (size_t)PARAMETERS * k * sizeof *at, f->bench.stream);
-    f->bn = (struct ampk_batchnorm){at, at + k, at + 2 * k, at + 3 * k, AMPK_BN_CUDNN};
+    f->bn = (struct ampk_batchnorm){.scale = at,
+                                    .bias = at + k,
+                                    .mean = at + 2 * k,
+                                    .variance = at + 3 * k,
+                                    .rule = AMPK_BN_CUDNN};
 }
 
 /* Makes the positions of the maxima of y, and other numbers for the gradient there. */

@@ -43,33 +43,26 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, 2)
     if (!ampk_grid_sums(cover, x, shared, partial, counters)) return;
     uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
-        largest = ampk_take_channel(s, c, cover.rows, s.rolling_mean[c], shared[first],
-                                    shared[second], largest);
+        const ampk_channel_statistics of(s.rule, cover.rows, s.rolling_mean[c], shared[first],
+                                         shared[second]);
+        largest = of.store(s, c, largest);
     });
-    ampk_raise_amax(s.amax, largest);
-}
-
-/* Statistics from sums that a library took. These have no shift. */
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    take_sums(const float *sums, unsigned channels, unsigned count, ampk_bn_statistics s)
-{
-    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
-    uint32_t largest = 0;
-    if (c < channels) largest = ampk_take_channel(s, c, count, 0, sums[c], sums[channels + c], 0);
     ampk_raise_amax(s.amax, largest);
 }
 
 /* out = activation(normalized y), plus add if there is a residual. */
 template <typename A, typename Activation, bool Residual>
 static __global__ void __launch_bounds__(AMPK_MAP_THREADS, Activation::by_sign ? 4 : 1)
-    normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, Activation activation,
-              ampk_view add, ampk_view out, uint32_t *y_amax, uint32_t *amax)
+    normalize(ampk_cover cover, ampk_view y, ampk_batchnorm bn, ampk_untaken untaken,
+              Activation activation, ampk_view add, ampk_view out, uint32_t *y_amax, uint32_t *amax)
 {
     const int N = A::width;
     unsigned channel = ampk_channel<A>(cover);
     uint32_t largest = 0, largest_y = 0;
+    untaken.take<A>(cover);
     if (channel < cover.channels) {
-        const ampk_normalizer<N> layer(bn, channel);
+        const ampk_normalizer<N> layer(bn, cover, untaken, channel);
+        if (bn.listed && ampk_row(cover) == 0) layer.list(channel, cover.channels, bn.listed);
         ampk_for_rows<2, forward_input<N>, AMPK_LAST_ROW_FIRST>(
             cover,
             [&](unsigned row, forward_input<N> &in) {
@@ -167,20 +160,6 @@ static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
         largest = ampk_larger(ampk_magnitude(dscale[c]), ampk_magnitude(dbias[c]));
     }
     ampk_raise_amax(db_amax, largest);
-}
-
-/* Parameters for a library that takes the sums. p1 is 1 instead of 1 / deviation: the library's
- * second sum is then that of g * (y - mean), as our own kernels have it. */
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    list_parameters(ampk_batchnorm bn, unsigned channels, float *to)
-{
-    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= channels) return;
-    const ampk_normalizer<1> layer(bn, c);
-    to[c] = layer.mean[0];
-    to[channels + c] = 1;
-    to[2 * channels + c] = layer.factor[0];
-    to[3 * channels + c] = layer.bias[0];
 }
 
 /* Where the coefficients of dy come from. First: the first kernel left them in work memory. */
@@ -322,20 +301,6 @@ extern "C" void ampk_cuda_bn_statistics(struct ampk_context *ctx, const struct a
     ampk_with_access(run, from);
 }
 
-/* Blocks of kernels with one thread per channel. */
-static unsigned channel_blocks(const struct ampk_tensor *y)
-{
-    return ((unsigned)y->c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
-}
-
-extern "C" void ampk_cuda_summed_statistics(struct ampk_context *ctx, const float *sums,
-                                            const struct ampk_tensor *y,
-                                            const struct ampk_bn_statistics *statistics)
-{
-    AMPK_LAUNCH(take_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
-                (unsigned)y->c, ampk_pixel_count(y), *statistics);
-}
-
 /* Without a residual, y stands in for it, so that it does not change which access fits. */
 extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct ampk_tensor *y,
                                          const struct ampk_batchnorm *bn,
@@ -346,14 +311,15 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
 {
     struct ampk_view from = ampk_pixels(y), to = ampk_pixels(out);
     struct ampk_view residual = add ? ampk_pixels(add) : from;
+    struct ampk_untaken untaken = ampk_untaken_of(bn, y);
     auto run = [&](auto access) {
         typedef decltype(access) A;
         struct ampk_cover cover = ampk_cover_map<A>(ampk_pixel_count(y), from.c);
         ampk_with_activation(activation, [&](auto family) {
             typedef decltype(family) F;
             auto normalization = add ? normalize<A, F, true> : normalize<A, F, false>;
-            AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, 0, ctx->stream, cover, from,
-                        *bn, family, residual, to, y_amax, amax);
+            AMPK_LAUNCH(normalization, cover.grid, AMPK_MAP_THREADS, untaken.shared_bytes<A>(cover),
+                        ctx->stream, cover, from, *bn, untaken, family, residual, to, y_amax, amax);
         });
     };
     ampk_with_access(run, from, to, residual);
@@ -387,8 +353,9 @@ static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
     size_t c = (size_t)y->c;
     float *work = (float *)ampk_cuda_work(ctx, AMPK_COEFFICIENTS * c * sizeof(float));
     struct ampk_coefficients by = ampk_coefficients_at(work, c);
-    AMPK_LAUNCH(finish_sums, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, sums,
-                (unsigned)y->c, ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
+    unsigned blocks = ((unsigned)c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
+    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, (unsigned)c,
+                ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
     return by;
 }
 
@@ -452,13 +419,6 @@ extern "C" void ampk_cuda_bn_act_backward(
         };
         ampk_with_access(run, from, to, at, read);
     });
-}
-
-extern "C" void ampk_cuda_list_parameters(struct ampk_context *ctx, const struct ampk_batchnorm *bn,
-                                          const struct ampk_tensor *y, float *to)
-{
-    AMPK_LAUNCH(list_parameters, channel_blocks(y), AMPK_MAP_THREADS, 0, ctx->stream, *bn,
-                (unsigned)y->c, to);
 }
 
 /* One kernel. g has already passed the activation, so it gets an activation of slope 1, which

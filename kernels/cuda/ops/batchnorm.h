@@ -34,24 +34,82 @@ static __device__ __forceinline__ float ampk_roll(float rolling, float batch)
 }
 
 /* One channel's statistics from sum(y - shift) and sum((y - shift)^2). The subtraction is double,
- * because it cancels. Returns the larger of `largest` and the magnitudes of the rolling
- * statistics. */
-static __device__ __forceinline__ uint32_t ampk_take_channel(const ampk_bn_statistics &s,
-                                                             unsigned c, double count, float shift,
-                                                             double sum, double squares,
-                                                             uint32_t largest)
+ * because it cancels. */
+struct ampk_channel_statistics {
+    float mean, variance, unbiased;
+
+    __device__ __forceinline__ ampk_channel_statistics(enum ampk_bn_rule rule, double count,
+                                                       float shift, double sum, double squares)
+    {
+        double spread = squares - sum * sum / count;
+        if (count < 2 || spread < 0) spread = 0;
+        unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
+        mean = (float)(shift + sum / count);
+        variance = rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
+    }
+    /* Returns the larger of `largest` and the magnitudes of the rolling statistics. */
+    __device__ __forceinline__ uint32_t store(const ampk_bn_statistics &s, unsigned c,
+                                              uint32_t largest) const
+    {
+        s.mean[c] = mean;
+        s.variance[c] = variance;
+        float to[2] = {ampk_roll(s.rolling_mean[c], mean),
+                       ampk_roll(s.rolling_variance[c], unbiased)};
+        s.rolling_mean[c] = to[0];
+        s.rolling_variance[c] = to[1];
+        return ampk_magnitude(to, largest);
+    }
+};
+
+/* Forward's statistics, if it still has to make them from sums that a library took, which have no
+ * shift. Every block makes those of its channels, in shared memory; those of the first row of
+ * blocks store them. */
+struct ampk_untaken {
+    const float *sums; /* [2][channels]; NULL: the statistics are there */
+    unsigned count;    /* of the values of a channel */
+    ampk_bn_statistics to;
+
+    /* Bytes of shared memory. */
+    template <typename A> size_t shared_bytes(const ampk_cover &cover) const
+    {
+        return sums ? 2 * (size_t)(A::width << cover.lane_bits) * sizeof(float) : 0;
+    }
+    /* For all threads of a block. */
+    template <typename A> __device__ __forceinline__ void take(const ampk_cover &cover) const
+    {
+        AMPK_SHARED_MEMORY(float, shared);
+        if (!sums) return;
+        unsigned block = (unsigned)A::width << cover.lane_bits, first = blockIdx.x * block;
+        uint32_t largest = 0;
+        for (unsigned i = threadIdx.x; i < block; i += blockDim.x) {
+            unsigned c = first + i;
+            if (c >= cover.channels) continue;
+            const ampk_channel_statistics of(to.rule, count, 0, sums[c], sums[cover.channels + c]);
+            shared[i] = of.mean;
+            shared[block + i] = of.variance;
+            if (blockIdx.y == 0) largest = of.store(to, c, largest);
+        }
+        __syncthreads();
+        if (blockIdx.y == 0) ampk_raise_amax(to.amax, largest);
+    }
+    /* Reads what take has made. */
+    template <int N>
+    __device__ __forceinline__ void read(const ampk_cover &cover, unsigned channel,
+                                         float (&mean)[N], float (&variance)[N]) const
+    {
+        AMPK_SHARED_MEMORY(float, shared);
+        unsigned block = (unsigned)N << cover.lane_bits, place = channel - blockIdx.x * block;
+        ampk_read_parameters(shared, place, mean);
+        ampk_read_parameters(shared, block + place, variance);
+    }
+};
+
+static inline struct ampk_untaken ampk_untaken_of(const struct ampk_batchnorm *bn,
+                                                  const struct ampk_tensor *y)
 {
-    double spread = squares - sum * sum / count;
-    if (count < 2 || spread < 0) spread = 0;
-    float unbiased = count < 2 ? 0 : (float)(spread / (count - 1));
-    float middle = (float)(shift + sum / count);
-    s.mean[c] = middle;
-    s.variance[c] = s.rule == AMPK_BN_CUDNN ? (float)(spread / count) : unbiased;
-    float to[2] = {ampk_roll(s.rolling_mean[c], middle),
-                   ampk_roll(s.rolling_variance[c], unbiased)};
-    s.rolling_mean[c] = to[0];
-    s.rolling_variance[c] = to[1];
-    return ampk_magnitude(to, largest);
+    struct ampk_untaken u = {};
+    if (bn->sums) u = {bn->sums, ampk_pixel_count(y), *bn->statistics};
+    return u;
 }
 
 /* The parameters that forward needs of N channels: scale * x_hat = (y - mean) * factor. On a GPU
@@ -63,9 +121,27 @@ template <int N> struct ampk_normalizer {
 
     __device__ __forceinline__ ampk_normalizer(const ampk_batchnorm &bn, unsigned channel)
     {
-        float variance[N], scale[N];
+        float variance[N];
         ampk_read_parameters(bn.mean, channel, mean);
         ampk_read_parameters(bn.variance, channel, variance);
+        finish(bn, channel, variance);
+    }
+    __device__ __forceinline__ ampk_normalizer(const ampk_batchnorm &bn, const ampk_cover &cover,
+                                               const ampk_untaken &untaken, unsigned channel)
+    {
+        float variance[N];
+        if (untaken.sums) {
+            untaken.read(cover, channel, mean, variance);
+        } else {
+            ampk_read_parameters(bn.mean, channel, mean);
+            ampk_read_parameters(bn.variance, channel, variance);
+        }
+        finish(bn, channel, variance);
+    }
+    __device__ __forceinline__ void finish(const ampk_batchnorm &bn, unsigned channel,
+                                           const float (&variance)[N])
+    {
+        float scale[N];
         ampk_read_parameters(bn.scale, channel, scale);
         ampk_read_parameters(bn.bias, channel, bias);
         bool as_cpu = bn.rule == AMPK_BN_DARKNET_CPU;
@@ -84,6 +160,19 @@ template <int N> struct ampk_normalizer {
     __device__ __forceinline__ float apply(int i, float y) const
     {
         return __fmaf_rn(distance(i, y), factor[i], bias[i]);
+    }
+    /* Writes the parameters for a library that takes backward's sums (tensor_core.h). The second
+     * one is 1 instead of 1 / deviation: the library's second sum is then that of g * (y - mean),
+     * as our own kernels have it. */
+    __device__ __forceinline__ void list(unsigned channel, unsigned channels, float *to) const
+    {
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            to[channel + i] = mean[i];
+            to[channels + channel + i] = 1;
+            to[2 * channels + channel + i] = factor[i];
+            to[3 * channels + channel + i] = bias[i];
+        }
     }
 };
 

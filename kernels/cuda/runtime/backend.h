@@ -8,9 +8,9 @@
 /* clang-format off */
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
     /* conv/ */                                                                                    \
-    X(conv_create) X(conv_destroy) X(conv_note) X(conv_set_weights) X(conv_forward)                \
-    X(conv_bias_forward) X(conv_backward) X(conv_bias_backward) X(conv_sums_gradients)             \
-    X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
+    X(conv_create) X(conv_destroy) X(conv_bytes) X(conv_note) X(conv_set_weights)                  \
+    X(conv_forward) X(conv_bias_forward) X(conv_backward) X(conv_bias_backward)                    \
+    X(conv_sums_gradients) X(conv_backward_summed) X(conv_takes_gradient) X(conv_bn_backward) X(conv_weight_gradients)    \
     X(conv_update)                                                                                 \
     /* ops/copy.cu */ X(convert)                                                                   \
     /* ops/flat.cu */                                                                              \
@@ -36,19 +36,9 @@
 extern "C" {
 #endif
 
-/* bn_statistics from the sums of y and of its squares, float [2][c], that a library took
- * (tensor_core.h). They have no shift: see kernels.h, conv_forward. */
-void ampk_cuda_summed_statistics(struct ampk_context *, const float *sums,
-                                 const struct ampk_tensor *y, const struct ampk_bn_statistics *);
-
 /* bias_act_backward of factor * d. */
 void ampk_cuda_bias_backward(struct ampk_context *, const struct ampk_bias_gradient *,
                              const struct ampk_tensor *dy);
-
-/* The parameters that a data gradient with sums takes from batch-norm (tensor_core.h), float
- * [AMPK_TC_PARAMETERS][c]. They make the library's sums those of kernels.h. */
-void ampk_cuda_list_parameters(struct ampk_context *, const struct ampk_batchnorm *,
-                               const struct ampk_tensor *y, float *to);
 
 #define AMPK_CUDA_DECLARE(name) extern __typeof__(*ampk_cuda.name) ampk_cuda_##name;
 AMPK_CUDA_OPERATIONS(AMPK_CUDA_DECLARE)

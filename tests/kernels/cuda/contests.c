@@ -200,7 +200,7 @@ static struct ampk_tc_problem with_sums(int window)
     return with_sums_of(AMPK_TC_FORWARD, window);
 }
 
-/* A stub where a pass takes 2 ms, its sums 1; with sums it is 1/8 more than `summed`. */
+/* A stub where a pass takes 2 ms, its sums 1. */
 static void begin_sums(float summed)
 {
     begin();
@@ -249,16 +249,17 @@ static void check_gradient_sums(bool expected, enum timed timed)
 
 AMP_TEST(sums_are_in_the_epilogue_where_it_is_faster)
 {
-    static const struct contest_case cases[] = {{2, true},     {2.5f, true}, {2.78f, true},
-                                                {2.8f, false}, {3, false},   {5, false}};
+    static const struct contest_case cases[] = {{2, true},      {2.5f, true}, {2.9f, true},
+                                                {2.92f, false}, {3, false},   {5, false}};
     check_contest(cases, 2, begin_sums, check_sums);
 }
 
-/* What is left of batch-norm's backward takes 1/8 longer either way, the parameters 1/16. */
+/* The rest of batch-norm's backward takes 1/8 ms after a kernel's sums, 3/16 after the epilogue's.
+ */
 AMP_TEST(sums_of_gradients_are_in_the_epilogue_where_it_is_faster)
 {
-    static const struct contest_case cases[] = {{2, true},     {2.5f, true}, {2.77f, true},
-                                                {2.8f, false}, {3, false},   {5, false}};
+    static const struct contest_case cases[] = {{2, true},      {2.5f, true}, {2.84f, true},
+                                                {2.86f, false}, {3, false},   {5, false}};
     check_contest(cases, 2, begin_sums, check_gradient_sums);
 }
 
@@ -285,7 +286,7 @@ static void check_wrong(const struct wrong_case *cases, int count,
 AMP_TEST(wrong_sums_are_not_used)
 {
     static const struct wrong_case cases[] = {
-        {0, .0033f, 0, false, true},   {0, .0034f, 0, false, false}, {.00055f, 0, 0, false, true},
+        {0, .0022f, 0, false, true},   {0, .0023f, 0, false, false}, {.00055f, 0, 0, false, true},
         {.00057f, 0, 0, false, false}, {-.5f, 0, 0, false, false},   {0, 0, .001f, false, true},
         {0, 0, .00105f, false, false}, {0, NAN, 0, false, false},    {NAN, 0, 0, false, false},
         {0, 0, NAN, false, false},     {0, 0, 0, true, false},

@@ -1,0 +1,197 @@
+/* Decides what counts as a training's memory, and which batch and subdivisions fit into some. It
+ * must not allocate what it counts, nor know how much memory there is (host.c, the backend). */
+#include "need.h"
+
+#include <stdio.h>
+
+#include "host.h"
+#include "layers.h"
+#include "kernels/kernels.h"
+
+/* Measured, see docs/training-features.md: the program and its libraries, before any network. */
+static const size_t program_bytes = (size_t)112 << 20;
+/* A device's libraries and the work memory of its convolutions; a plan may take 1/16 of the
+ * device's memory (conv_choice.c). Unverified on hardware. */
+static const size_t device_libraries = (size_t)256 << 20;
+enum { DEVICE_WORK_SHARE = 16 };
+/* Smaller arrays of Darknet's on a device get memory also if nobody uses them (device_memory.c). */
+static const size_t large_bytes = (size_t)1 << 20;
+
+static size_t all_parameters(const struct amp_net_desc *net)
+{
+    size_t floats = 0;
+    for (int i = 0; i < net->n; i++)
+        floats += amp_layer_parameters(&net->layers[i]);
+    return floats;
+}
+
+/* ---- the parts ---- */
+
+/* Darknet's small arrays that the plan does not need. */
+static size_t idle_arrays(const struct amp_net_desc *net, const struct amp_plan *plan)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < net->n; i++) {
+        size_t one = (size_t)net->batch * (size_t)net->layers[i].outputs * sizeof(float);
+        if (plan->layers[i].ours && one < large_bytes)
+            bytes += one * (net->layers[i].batch_normalize ? 4 : 2);
+    }
+    return bytes;
+}
+
+/* As gradients.c places them. */
+static size_t gradients(const struct amp_net_desc *net, const struct amp_plan *plan,
+                        const struct ampk_backend *backend)
+{
+    size_t all = 0, kept = 0, convolutions = 0;
+    bool sums = net->subdivisions > 1;
+    bool own = !sums && backend->conv_update && !amp_rules_need_norms(&plan->rules);
+    for (int i = 0; i < net->n; i++) {
+        const struct amp_layer_desc *l = &net->layers[i];
+        const struct amp_plan_layer *p = &plan->layers[i];
+        bool matrix = p->ours && amp_layer_is_matrix(l);
+        struct ampk_conv_shape shape =
+            matrix ? amp_plan_conv_shape(plan, net, i) : (struct ampk_conv_shape){0};
+        if (matrix && backend->conv_bytes) convolutions += backend->conv_bytes(&shape);
+        if (p->frozen) continue;
+        all += amp_layer_parameters(l);
+        if (matrix) kept += l->n_weights;
+    }
+    size_t of_pass = sums || own ? all - kept : all;
+    return ((sums ? all : 0) + of_pass) * sizeof(float) + convolutions;
+}
+
+struct amp_need amp_need_of(const struct amp_net_desc *net, const struct amp_plan *plan,
+                            const struct ampk_backend *backend, size_t device_bytes)
+{
+    size_t pass = (size_t)net->batch * (size_t)net->inputs * sizeof(float);
+    size_t step = pass * (size_t)net->subdivisions;
+    struct amp_need need = {.activations = plan->mixed_bytes + pass,
+                            .parameters = 2 * all_parameters(net) * sizeof(float) +
+                                          amp_plan_kept_bytes(plan, net),
+                            .gradients = gradients(net, plan, backend),
+                            .images = 2 * step,
+                            .program = program_bytes};
+    if (net->adam) need.parameters += 2 * all_parameters(net) * sizeof(float);
+    if (!device_bytes) return need;
+    need.activations += idle_arrays(net, plan);
+    need.images = 0;
+    need.program = device_libraries + device_bytes / DEVICE_WORK_SHARE;
+    return need;
+}
+
+size_t amp_need_total(const struct amp_need *n)
+{
+    return n->activations + n->parameters + n->gradients + n->images + n->program;
+}
+
+/* ---- what fits ---- */
+
+/* At the largest size that training takes: with random=1 in the last layer Darknet goes up to
+ * LARGEST_RANDOM, at the end for sure. */
+static struct amp_net_desc *describe(const struct amp_fitter *f, char *err, size_t err_size)
+{
+    enum { LARGEST_RANDOM = 608 };
+    struct amp_net_desc *net = amp_net_describe(f->cfg, 0, 0, true, err, err_size);
+    bool grows = net && net->layers[net->n - 1].random &&
+                 (net->w < LARGEST_RANDOM || net->h < LARGEST_RANDOM);
+    if (!grows) return net;
+    amp_net_desc_free(net);
+    return amp_net_describe(f->cfg, LARGEST_RANDOM, LARGEST_RANDOM, true, err, err_size);
+}
+
+int amp_fit_predict(const struct amp_fitter *f, int batch, int subdivisions, struct amp_fit *fit,
+                    char *err, size_t err_size)
+{
+    struct amp_net_desc *net = describe(f, err, err_size);
+    struct amp_plan *plan = NULL;
+    if (net) {
+        int steps = net->time_steps > 1 ? net->time_steps : 1;
+        net->batch = batch / subdivisions * steps;
+        net->subdivisions = subdivisions;
+        plan = amp_plan_make(net, f->options, f->ours, NULL, true, err, err_size);
+    }
+    if (plan) {
+        struct amp_need need = amp_need_of(net, plan, f->backend, f->device_bytes);
+        *fit = (struct amp_fit){batch, subdivisions, net->batch, amp_need_total(&need)};
+    }
+    int failed = plan ? 0 : -1;
+    amp_plan_free(plan);
+    amp_net_desc_free(net);
+    return failed;
+}
+
+size_t amp_device_bytes(const struct ampk_backend *backend, size_t bytes)
+{
+    return backend->free_bytes ? bytes : 0;
+}
+
+int amp_fit_subdivisions(const struct amp_fitter *f, int batch, size_t bytes, struct amp_fit *fit,
+                         char *err, size_t err_size)
+{
+    for (int n = 1; n <= batch; n++) {
+        if (batch % n) continue;
+        if (amp_fit_predict(f, batch, n, fit, err, err_size)) return -1;
+        if (fit->bytes <= bytes) return 0;
+    }
+    return 1;
+}
+
+/* Halves until it fits, doubles while it does. */
+int amp_fit_batch(const struct amp_fitter *f, size_t bytes, struct amp_fit *fit, char *err,
+                  size_t err_size)
+{
+    const int most = 1 << 16;
+    struct amp_fit next;
+    int batch = amp_cfg_int(f->cfg->sections, "batch", 1);
+    do {
+        if (amp_fit_predict(f, batch, 1, fit, err, err_size)) return -1;
+        if (fit->bytes <= bytes) break;
+        batch /= 2;
+    } while (batch);
+    if (!batch) return 1;
+    while (fit->batch < most) {
+        if (amp_fit_predict(f, 2 * fit->batch, 1, &next, err, err_size)) return -1;
+        if (next.bytes > bytes) break;
+        *fit = next;
+    }
+    return 0;
+}
+
+/* ---- subdivisions=auto ---- */
+
+/* Bytes that are free where the backend computes; 0: unknown. */
+static size_t free_bytes(const struct ampk_backend *backend, char *err, size_t err_size)
+{
+    if (!backend->free_bytes) return amp_free_memory();
+    struct ampk_context *context = backend->context_create(0, err, err_size);
+    size_t bytes = context ? backend->free_bytes(context) : 0;
+    if (context) backend->context_destroy(context);
+    return bytes;
+}
+
+int amp_need_settle(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
+                    const struct amp_options *options, const struct ampk_backend *backend,
+                    char *err, size_t err_size)
+{
+    const double gib = 1 << 30;
+    struct amp_fit fit = {0};
+    if (!net->auto_subdivisions) return 0;
+    snprintf(err, err_size, "how much memory is free is not known");
+    size_t left = free_bytes(backend, err, err_size);
+    if (!left) return -1;
+    const struct amp_fitter f = {cfg, options, backend, amp_layers_ours(backend),
+                                 amp_device_bytes(backend, left)};
+    int batch = amp_cfg_int(cfg->sections, "batch", 1);
+    int failed = amp_fit_subdivisions(&f, batch, left / 10 * 9, &fit, err, err_size);
+    if (failed < 0) return -1;
+    net->batch = fit.images;
+    net->subdivisions = fit.subdivisions;
+    fprintf(
+        stderr,
+        "darknet-amp: subdivisions=auto: %d, so that a pass has %d image%s; predicted: %.2f GiB "
+        "of %.2f that are free%s\n",
+        fit.subdivisions, fit.images, fit.images == 1 ? "" : "s", (double)fit.bytes / gib,
+        (double)left / gib, failed ? ", which is too little; trying all the same" : "");
+    return 0;
+}

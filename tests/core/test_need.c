@@ -1,0 +1,183 @@
+/* What a training takes is predicted, and what fits is found: nothing larger does. The kept arrays
+ * are counted as they are made. (The program's own memory: tests/train/memory.py.) */
+#include "plugin/core/need.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/core/layers.h"
+#include "tests/rig/harness.h"
+#include "tests/rig/rig.h"
+
+#define LAYERS                                                                                     \
+    "[convolutional]\nbatch_normalize=1\nfilters=16\nsize=3\npad=1\nactivation=leaky\n"            \
+    "[maxpool]\nsize=2\nstride=2\n"                                                                \
+    "[convolutional]\nfilters=20\nsize=3\npad=1\nactivation=leaky\n"                               \
+    "[connected]\noutput=9\nactivation=linear\n[cost]\n"
+
+static char err[1000];
+
+/* ---- moments and averages ---- */
+
+static size_t kept_bytes(const struct rig *r)
+{
+    size_t floats = 0;
+    for (int i = 0; i < r->n_params; i++) {
+        const struct amp_kept_param *k = &r->kept->params[i];
+        floats += r->params[i].n * (size_t)((k->m != NULL) + (k->v != NULL) + (k->average != NULL));
+    }
+    for (int i = 0; i < r->n_rolling; i++)
+        if (r->kept->averages[i]) floats += r->rolling[i].n;
+    return floats * sizeof(float);
+}
+
+AMP_TEST(kept_arrays_are_counted)
+{
+    static const char *const keys[] = {"ema_alpha=.9\n", "optimizer=adamw\n",
+                                       "optimizer=lamb\nema_alpha=.9\n", "clip_grad_norm=1\n"};
+    for (int k = 0; k < 4; k++) {
+        char text[1000];
+        snprintf(text, sizeof text,
+                 "[net]\nmixed_precision=1\nbatch=2\nwidth=8\nheight=8\nchannels=3\n%s" LAYERS,
+                 keys[k]);
+        struct rig *r = rig_create(text, &ampk_cpu, test_random);
+        REQUIRE(r && r->kept);
+        CHECK_INT(amp_plan_kept_bytes(r->plan, r->net), kept_bytes(r));
+        rig_free(r);
+    }
+}
+
+/* ---- what fits ---- */
+
+struct asked {
+    struct amp_cfg_file *cfg;
+    struct amp_options options;
+    struct amp_fitter fitter;
+};
+
+static void ask(struct asked *a, int batch, size_t device_bytes)
+{
+    static char text[1000];
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=%d\nwidth=200\nheight=200\nchannels=3\n" LAYERS,
+             batch);
+    a->cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(a->cfg && !amp_options_read(a->cfg, &a->options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&a->options, false, false);
+    a->fitter = (struct amp_fitter){a->cfg, &a->options, &ampk_cpu, amp_layers_ours(&ampk_cpu),
+                                    device_bytes};
+}
+
+static size_t takes(const struct asked *a, int batch, int subdivisions)
+{
+    struct amp_fit fit;
+    REQUIRE(!amp_fit_predict(&a->fitter, batch, subdivisions, &fit, err, sizeof err));
+    CHECK(fit.batch == batch && fit.subdivisions == subdivisions);
+    CHECK_INT(fit.images, batch / subdivisions);
+    return fit.bytes;
+}
+
+/* For any number of bytes: it divides the batch, fits, and with fewer subdivisions does not. */
+AMP_TEST(the_fewest_subdivisions)
+{
+    static const int batches[] = {1, 7, 12, 64};
+    int none = 0, some = 0;
+    for (int k = 0; k < 40; k++) {
+        struct asked a;
+        struct amp_fit fit;
+        int batch = batches[k % 4];
+        ask(&a, batch, k % 3 ? 0 : (size_t)1 << 30);
+        size_t least = takes(&a, batch, batch), most = takes(&a, batch, 1);
+        CHECK(batch == 1 || least < most);
+        size_t bytes = least - least / 20 + test_random() % (most - least + least / 10);
+        int status = amp_fit_subdivisions(&a.fitter, batch, bytes, &fit, err, sizeof err);
+        CHECK_INT(status, bytes < least);
+        CHECK_INT(batch % fit.subdivisions, 0);
+        CHECK_INT(fit.bytes, takes(&a, batch, fit.subdivisions));
+        CHECK_INT(fit.bytes <= bytes, !status);
+        for (int n = 1; n < fit.subdivisions; n++)
+            if (batch % n == 0) CHECK(takes(&a, batch, n) > bytes);
+        none += status;
+        some += !status && fit.subdivisions > 1;
+        amp_cfg_free(a.cfg);
+    }
+    CHECK(none > 0 && some > 0);
+}
+
+AMP_TEST(the_largest_batch)
+{
+    for (int k = 0; k < 20; k++) {
+        struct asked a;
+        struct amp_fit fit;
+        ask(&a, 12, 0);
+        size_t bytes = takes(&a, 1, 1) - 1000 + test_random() % takes(&a, 200, 1);
+        int status = amp_fit_batch(&a.fitter, bytes, &fit, err, sizeof err);
+        CHECK_INT(status, bytes < takes(&a, 1, 1));
+        if (!status) CHECK(fit.bytes <= bytes && takes(&a, 2 * fit.batch, 1) > bytes);
+        amp_cfg_free(a.cfg);
+    }
+}
+
+static size_t detector_takes(int side, int random)
+{
+    char text[1000];
+    struct amp_options options;
+    struct amp_fit fit;
+    snprintf(text, sizeof text,
+             "[net]\nmixed_precision=1\nbatch=2\nwidth=%d\nheight=%d\nchannels=3\n[convolutional]\n"
+             "filters=21\nsize=1\nactivation=linear\n[yolo]\nmask=0,1,2\n"
+             "anchors=1,1,2,2,3,3\nclasses=2\nnum=3\nrandom=%d\n",
+             side, side, random);
+    struct amp_cfg_file *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(cfg && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&options, false, false);
+    const struct amp_fitter f = {cfg, &options, &ampk_cpu, amp_layers_ours(&ampk_cpu), 0};
+    REQUIRE(!amp_fit_predict(&f, 2, 1, &fit, err, sizeof err));
+    amp_cfg_free(cfg);
+    return fit.bytes;
+}
+
+AMP_TEST(random_sizes_count_at_their_largest)
+{
+    CHECK_INT(detector_takes(320, 1), detector_takes(608, 0));
+    CHECK_INT(detector_takes(608, 1), detector_takes(608, 0));
+    CHECK_INT(detector_takes(640, 1), detector_takes(640, 0));
+    CHECK(detector_takes(320, 0) < detector_takes(320, 1));
+}
+
+/* ---- subdivisions=auto ---- */
+
+static struct amp_net_desc *describe(const char *keys, struct amp_cfg_file **cfg)
+{
+    static char text[1000];
+    snprintf(text, sizeof text, "[net]\nbatch=6\nwidth=8\nheight=8\nchannels=3\n%s" LAYERS, keys);
+    *cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
+    REQUIRE(*cfg);
+    return amp_net_describe(*cfg, 0, 0, true, err, sizeof err);
+}
+
+AMP_TEST(auto_picks_what_fits)
+{
+    struct amp_cfg_file *cfg;
+    struct amp_options options;
+    struct amp_net_desc *net = describe("mixed_precision=1\nsubdivisions=auto\n", &cfg);
+    REQUIRE(net && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
+    amp_options_settle_dtype(&options, false, false);
+    CHECK(net->auto_subdivisions && net->subdivisions == 6 && net->batch == 1);
+    CHECK_INT(amp_need_settle(net, cfg, &options, &ampk_cpu, err, sizeof err), 0);
+    CHECK(net->subdivisions == 1 && net->batch == 6); /* a small net */
+    amp_net_desc_free(net);
+    amp_cfg_free(cfg);
+}
+
+AMP_TEST(auto_needs_mixed_precision)
+{
+    struct amp_cfg_file *cfg;
+    CHECK(!describe("subdivisions=auto\n", &cfg));
+    CHECK_SAYS(err, "a.cfg:6: subdivisions=");
+    amp_cfg_free(cfg);
+    CHECK(!describe("mixed_precision=1\nsubdivisions=automatic\n", &cfg));
+    amp_cfg_free(cfg);
+}
+
+AMP_TEST_MAIN

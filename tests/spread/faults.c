@@ -1,0 +1,43 @@
+/* What goes wrong in one process, by LD_PRELOAD before the plugin: FAULT in the environment says
+ * what. */
+#define _GNU_SOURCE
+#include "darknet.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+
+static int wants(const char *fault)
+{
+    const char *wanted = getenv("FAULT");
+    return wanted && !strcmp(wanted, fault);
+}
+
+/* drift: after 20 steps rank 1 has another weight than the others, as a bad memory module makes
+ * it. */
+float train_network(network *net, data d)
+{
+    static int steps;
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    float (*next)(network *, data);
+    *(void **)&next = dlsym(RTLD_NEXT, "train_network");
+    float loss = next(net, d);
+    if (wants("drift") && ++steps == 20 && rank && !strcmp(rank, "1"))
+        net->layers[0].weights[0] += 1e-6f;
+    return loss;
+}
+
+/* threads: MPI says that it has no MPI_THREAD_MULTIPLE. The numbers are Open MPI's. */
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    int (*next)(int *, char ***, int, int *);
+    *(void **)&next = dlsym(RTLD_DEFAULT, "PMPI_Init_thread");
+    int failed = next(argc, argv, required, provided);
+    if (wants("threads")) *provided = 1;
+    return failed;
+}
+
+#pragma GCC visibility pop
