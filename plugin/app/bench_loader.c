@@ -83,7 +83,8 @@ static int read_net(struct bench *b)
     if (b->cfg_file && !amp_mixed_options_read(b->cfg_file, &b->options, err, sizeof err)) {
         amp_machine_settle_dtype(&b->options, b->gpu);
         b->desc = amp_net_describe(b->cfg_file, 0, 0, true, err, sizeof err);
-        if (b->desc && amp_machine_settle_pass(b->desc, b->cfg_file, &b->options, err, sizeof err))
+        if (b->desc &&
+            amp_machine_settle_pass(b->desc, b->cfg_file, &b->options, b->gpu, err, sizeof err))
             return complain(err);
     }
     if (!b->desc) return complain(err);

@@ -103,7 +103,8 @@ static int read_net(struct check *c)
         !refuse_fp32(c, err, sizeof err)) {
         amp_machine_settle_dtype(&c->options, c->gpu);
         c->net = amp_net_describe(c->cfg_file, 0, 0, true, err, sizeof err);
-        if (c->net && amp_machine_settle_pass(c->net, c->cfg_file, &c->options, err, sizeof err))
+        if (c->net &&
+            amp_machine_settle_pass(c->net, c->cfg_file, &c->options, c->gpu, err, sizeof err))
             return complain(err);
     }
     return c->net ? 0 : complain(err);
@@ -171,8 +172,9 @@ static int predict_memory(struct check *c)
     char err[512];
     struct amp_options options = c->options;
     options.mixed_precision = true;
-    struct amp_plan *plan = amp_plan_make(
-        c->net, &options, amp_machine_layers_ours(&options, c->gpu), NULL, true, err, sizeof err);
+    struct amp_plan *plan =
+        amp_plan_make(c->net, &options, amp_layers_ours(amp_machine_backend(&options, c->gpu)),
+                      NULL, true, err, sizeof err);
     if (!plan) return complain(err);
     c->summary.fp32_bytes = plan->darknet_bytes;
     c->summary.mixed_bytes = plan->mixed_bytes;

@@ -102,9 +102,9 @@ void amp_machine_settle_dtype(struct amp_options *options, int gpu)
     amp_options_settle_dtype(options, trains_on_gpu(options, gpu), amp_multiplies_bf16());
 }
 
-unsigned amp_machine_layers_ours(const struct amp_options *options, int gpu)
+const struct ampk_backend *amp_machine_backend(const struct amp_options *options, int gpu)
 {
-    return amp_layers_on(trains_on_gpu(options, gpu));
+    return amp_backend_on(trains_on_gpu(options, gpu));
 }
 
 /* ---- darknet amp --version ---- */
@@ -198,9 +198,9 @@ int amp_mixed_options_read(struct amp_cfg_file *cfg, struct amp_options *options
 }
 
 int amp_machine_settle_pass(struct amp_net_desc *net, const struct amp_cfg_file *cfg,
-                            const struct amp_options *options, char *err, size_t err_size)
+                            const struct amp_options *options, int gpu, char *err, size_t err_size)
 {
-    return amp_need_settle(net, cfg, options, amp_backend_here(), err, err_size);
+    return amp_need_settle(net, cfg, options, amp_machine_backend(options, gpu), err, err_size);
 }
 
 /* ---- networks ---- */

@@ -31,8 +31,8 @@ void amp_machine_look(struct amp_machine *, int gpu);
 /* amp_options_settle_dtype for this machine: for its GPUs, unless gpu is below 0 or there is
  * none. */
 void amp_machine_settle_dtype(struct amp_options *, int gpu);
-/* What amp_plan_make takes as `ours` for a training there. */
-unsigned amp_machine_layers_ours(const struct amp_options *, int gpu);
+/* The backend of a training there; for what amp_backend_on is for. */
+const struct ampk_backend *amp_machine_backend(const struct amp_options *, int gpu);
 
 /* ---- the user's cfg ---- */
 
@@ -44,7 +44,7 @@ int amp_mixed_options_read(struct amp_cfg_file *, struct amp_options *, char *er
 /* For subdivisions=auto: sets the net's batch and subdivisions as training would, and says so. The
  * options' dtype is settled. 0, or -1 with text in err. */
 int amp_machine_settle_pass(struct amp_net_desc *, const struct amp_cfg_file *,
-                            const struct amp_options *, char *err, size_t err_size);
+                            const struct amp_options *, int gpu, char *err, size_t err_size);
 
 /* ---- a network for measuring: the user's cfg with some keys changed ---- */
 

@@ -10,6 +10,7 @@
 #include "amp_observe.h"
 #include "commands.h"
 #include "measuring.h"
+#include "plugin/core/layers.h"
 #include "plugin/core/named_files.h"
 #include "plugin/core/need.h"
 #include "plugin/core/plan.h"
@@ -39,11 +40,11 @@ static int find_fit(const struct request *r, const struct amp_cfg_file *cfg,
 {
     int batch = amp_cfg_int(cfg->sections, "batch", 1);
     size_t bytes = (size_t)(r->memory * gib);
-    const struct ampk_backend *backend = amp_backend_here();
+    const struct ampk_backend *backend = amp_machine_backend(options, r->gpu);
     const struct amp_fitter f = {.cfg = cfg,
                                  .options = options,
                                  .backend = backend,
-                                 .ours = amp_machine_layers_ours(options, r->gpu),
+                                 .ours = amp_layers_ours(backend),
                                  .device_bytes = amp_device_bytes(backend, bytes)};
     a->rate = amp_cfg_float(cfg->sections, "learning_rate", .001);
     if (amp_fit_predict(&f, batch, net->subdivisions, &a->written, err, err_size)) return -1;
@@ -136,13 +137,13 @@ static int print_plan(const struct request *r, const struct amp_cfg_file *cfg, c
                 cfg->path);
     amp_machine_settle_dtype(&options, r->gpu);
     struct amp_net_desc *net = amp_net_describe(cfg, 0, 0, true, err, err_size);
-    if (net && amp_machine_settle_pass(net, cfg, &options, err, err_size)) {
+    if (net && amp_machine_settle_pass(net, cfg, &options, r->gpu, err, err_size)) {
         amp_net_desc_free(net);
         return -1;
     }
     struct amp_plan *plan =
-        net ? amp_plan_make(net, &options, amp_machine_layers_ours(&options, r->gpu), NULL, true,
-                            err, err_size)
+        net ? amp_plan_make(net, &options, amp_layers_ours(amp_machine_backend(&options, r->gpu)),
+                            NULL, true, err, err_size)
             : NULL;
     int failed = !plan || (r->memory > 0 && find_fit(r, cfg, &options, net, &fit, err, err_size));
     if (!failed && r->json)

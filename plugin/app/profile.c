@@ -469,7 +469,7 @@ int amp_command_profile(int argc, char **argv)
         net = amp_net_describe(cfg, 0, 0, true, err, sizeof err);
     if (net) {
         amp_machine_settle_dtype(&options, r.gpu);
-        if (amp_machine_settle_pass(net, cfg, &options, err, sizeof err)) {
+        if (amp_machine_settle_pass(net, cfg, &options, r.gpu, err, sizeof err)) {
             amp_net_desc_free(net);
             net = NULL;
         }

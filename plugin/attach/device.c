@@ -11,7 +11,6 @@
 #include "interposed.h"
 #include "session.h"
 #include "amp_observe.h"
-#include "plugin/core/layers.h"
 
 #ifdef GPU
 #include "activations.h"
@@ -71,14 +70,9 @@ const struct ampk_backend *amp_backend_choose(const struct amp_cfg_file *cfg,
     return amp_darknet_on_device() ? on_device(cfg, options) : on_host(cfg, options);
 }
 
-const struct ampk_backend *amp_backend_here(void)
+const struct ampk_backend *amp_backend_on(int device)
 {
-    return amp_darknet_on_device() ? cuda : &ampk_cpu;
-}
-
-unsigned amp_layers_on(int device)
-{
-    return amp_layers_ours(device && cuda ? cuda : &ampk_cpu);
+    return device ? cuda : &ampk_cpu;
 }
 
 int amp_multiplies_bf16(void)

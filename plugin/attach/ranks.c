@@ -144,8 +144,8 @@ static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg
     return variant->path;
 }
 
-/* subdivisions=auto. The first answer holds for all networks of this cfg: the memory that another
- * one sees is less by the first one's, and the networks of -gpus must have equal passes. */
+/* subdivisions=auto. The first answer holds for all networks of this cfg, since the memory that
+ * another one sees is less by the first one's. */
 static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *variant)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -153,7 +153,7 @@ static char *pick_subdivisions(struct amp_session *s, struct amp_cfg_variant *va
     static int batch, passes;
     char err[700];
     struct amp_options options = s->options;
-    const struct ampk_backend *backend = amp_backend_here();
+    const struct ampk_backend *backend = amp_backend_on(amp_darknet_on_device());
     if (amp_group_is_on())
         amp_fail_key(s->cfg, "subdivisions",
                      "several processes would each pick a number; write one: `darknet amp plan CFG "

@@ -92,14 +92,11 @@ AMP_API int amp_load_image(const struct load_args *, int reduces, amp_load_funct
 
 struct ampk_backend;
 
-/* The backend (kernels/kernels.h) that computes where Darknet computes now, by its gpu_index. It is
- * for asking what things take, not for computing. */
-AMP_API const struct ampk_backend *amp_backend_here(void);
+/* The backend (kernels/kernels.h) of a device, or of the host. It is for asking what it has code
+ * for and what things take, not for computing. */
+AMP_API const struct ampk_backend *amp_backend_on(int device);
 
 /* Whether this CPU multiplies BF16, so that amp_dtype=auto chooses it there. */
 AMP_API int amp_multiplies_bf16(void);
-/* The types of layers that the backend of a device, or of the host, has code for: what
- * amp_plan_make takes as `ours`. */
-AMP_API unsigned amp_layers_on(int device);
 
 #endif
