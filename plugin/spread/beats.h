@@ -53,7 +53,8 @@ enum amp_beats_verdict {
 };
 enum amp_beats_verdict amp_beats_judge(const struct amp_beats *);
 
-/* Whom process 0 waits for, in words: "rank 2 on b is in iteration 7, ..."; false: for nobody. */
+/* Why process 0 waits for this one, in words: "rank 2 on b is alive, and computes in iteration 7";
+ * false: it does not. */
 bool amp_beats_late(const struct amp_beats *, int rank, const char *(*host)(int rank), char *text,
                     int size);
 

@@ -29,8 +29,8 @@ struct amp_engine {
     /* 1: the operation is done; 0: not yet; -1, here and above: it failed. */
     int (*poll)(void);
 
-    /* Beats: messages of one size, apart from the operations. Neither waits. */
-    /* Left out while the last one to that process is still under way. */
+    /* Beats: messages of one size, apart from the operations. Neither function waits. A beat is
+     * left out while the last one to that process is still under way. */
     void (*beat)(const void *x, size_t bytes, int to);
     /* The process that the next beat came from; -1: none has come. */
     int (*hear)(void *x, size_t bytes);
