@@ -381,6 +381,11 @@ struct ampk_backend {
     struct ampk_recording *(*record_end)(struct ampk_context *);
     void (*record_play)(struct ampk_context *, struct ampk_recording *);
     void (*record_free)(struct ampk_context *, struct ampk_recording *);
+    /* For profilers: what is called between begin and end, which may be nested, belongs to a layer
+     * of a pass, or to the whole pass if layer is -1. The texts must live until begin returns. Both
+     * are NULL in a backend that no profiler asks. */
+    void (*range_begin)(struct ampk_context *, const char *pass, int layer, const char *type);
+    void (*range_end)(struct ampk_context *);
     /* read waits for all operations, even when bytes is 0. */
     void (*read)(struct ampk_context *, void *host, const void *src, size_t bytes);
     void (*write)(struct ampk_context *, void *dst, const void *host, size_t bytes);

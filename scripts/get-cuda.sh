@@ -10,7 +10,7 @@
 # Several calls at once wait for each other.
 set -eu
 
-packages="cuda-toolkit[nvcc,cudart,cccl,cublas,curand,nvrtc,sanitizer]==13.0.* nvidia-cudnn-cu13==9.19.*"
+packages="cuda-toolkit[nvcc,cudart,cccl,cublas,curand,nvrtc,nvtx,sanitizer]==13.0.* nvidia-cudnn-cu13==9.19.*"
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=$root/build/toolkit
 work=$root/build/toolkit.new

@@ -7,7 +7,7 @@ set(amp_cuda_kernels
   ops/pointwise.cu ops/pool.cu ops/shape.cu ops/update.cu)
 set(amp_cuda_sources
   conv/conv.c conv/conv_choice.c conv/conv_operands.c
-  libs/plan_cache.c libs/problem.c runtime/backend.c runtime/context.c)
+  libs/plan_cache.c libs/problem.c runtime/backend.c runtime/context.c runtime/ranges.c)
 # What the emulation has its own of: tensor_core_host.c.
 set(amp_cuda_libraries
   libs/bench.c libs/choose.c libs/contest.c libs/contest_image.c libs/contest_image_gradient.c

@@ -346,6 +346,7 @@ static void watch_update(struct amp_graph *g)
 
 void amp_graph_update(struct amp_graph *g, const struct amp_update *u)
 {
+    amp_graph_begin_range(g, "update");
     watch_update(g);
     struct ampk_rule rule = rule_of(g, u);
     float factor = clip_factor(g, u);
@@ -354,4 +355,5 @@ void amp_graph_update(struct amp_graph *g, const struct amp_update *u)
     average_statistics(g, rule.average_rest);
     for (int i = 0; i < g->n_params; i++)
         g->params[i].due = false;
+    amp_graph_end_range(g);
 }

@@ -292,6 +292,7 @@ static void free_node(struct amp_graph *g, struct amp_node *node)
 void amp_graph_free(struct amp_graph *g)
 {
     if (!g) return;
+    amp_graph_end_range(g);
     free_segments(g);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
@@ -367,6 +368,7 @@ void amp_graph_begin(struct amp_graph *g, float *input, const float *truth, bool
     /* An inference between training passes loses the WEIGHTS words, so that a training pass after
      * it must raise them again. */
     if (train ? !g->train : !g->writers_tell) g->weights_stale = true;
+    amp_graph_begin_range(g, train ? "forward" : "inference");
     g->train = train;
     g->backward_began = false;
     g->truth = truth;
@@ -414,6 +416,7 @@ static size_t output_count(const struct amp_graph *g, int i)
 void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
+    amp_graph_begin_range(g, "backward");
     g->scale = scale;
     if (g->backward_began) amp_graph_inspect_deltas_anew(g);
     for (int i = 0; i < g->n; i++) {
@@ -543,6 +546,7 @@ void amp_graph_forward(struct amp_graph *g, int layer)
         amp_graph_forward_layer(g, layer);
     else if (layer == s->first)
         run(g, s, g->train ? AMP_SEGMENT_FORWARD : AMP_SEGMENT_INFERENCE, run_forward);
+    if (layer == g->n - 1) amp_graph_end_range(g);
 }
 
 void amp_graph_backward(struct amp_graph *g, int layer)
@@ -553,6 +557,7 @@ void amp_graph_backward(struct amp_graph *g, int layer)
         amp_graph_backward_layer(g, layer);
     else if (layer == s->last)
         run(g, s, AMP_SEGMENT_BACKWARD, run_backward);
+    if (layer == g->plan->first_backward) amp_graph_end_range(g);
 }
 
 /* ---- running statistics ---- */

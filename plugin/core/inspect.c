@@ -120,7 +120,26 @@ void amp_graph_trace_layers(struct amp_graph *g, amp_layer_function *at, void *u
 
 void amp_graph_tell_tracer(const struct amp_graph *g, int layer, bool backward, bool done)
 {
+    const struct ampk_backend *be = g->backend;
     if (g->trace) g->trace(layer, backward, done, g->trace_user);
+    if (be->range_begin && done) be->range_end(g->context);
+    if (be->range_begin && !done)
+        be->range_begin(g->context, backward ? "backward" : "forward", layer,
+                        amp_layer_type_name(g->net->layers[layer].type));
+}
+
+/* Who calls forward alone, or is stopped in a pass, leaves a range that the next pass ends. */
+void amp_graph_begin_range(struct amp_graph *g, const char *pass)
+{
+    amp_graph_end_range(g);
+    g->in_range = g->backend->range_begin != NULL;
+    if (g->in_range) g->backend->range_begin(g->context, pass, -1, NULL);
+}
+
+void amp_graph_end_range(struct amp_graph *g)
+{
+    if (g->in_range) g->backend->range_end(g->context);
+    g->in_range = false;
 }
 
 /* A delta from nobody is zero; it would only confuse an observer. */

@@ -144,6 +144,7 @@ struct amp_graph {
     void *see_user;
     amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *trace_user;
+    bool in_range; /* of a whole pass, for a profiler */
     int n_segments;
     struct amp_segment *segments;
     bool no_memory; /* the graph could not be created for lack of memory */
@@ -216,8 +217,12 @@ void amp_graph_inspect_deltas_anew(struct amp_graph *);
 /* Show a layer's output, or its weight gradient, to an observer. */
 void amp_graph_look_at_output(struct amp_graph *, int layer);
 void amp_graph_show_gradient(struct amp_graph *, int layer);
-/* Tells the tracer, if there is one, that the layer's part of a pass begins or is done. */
+/* Tells the tracer, if there is one, and the profiler, that the layer's part of a pass begins or is
+ * done. */
 void amp_graph_tell_tracer(const struct amp_graph *, int layer, bool backward, bool done);
+/* Tell the profiler that a whole pass begins, or that the one that has begun is done. */
+void amp_graph_begin_range(struct amp_graph *, const char *pass);
+void amp_graph_end_range(struct amp_graph *);
 /* True if somebody observes or inspects, so that deltas which are stored nowhere must be
  * computed. */
 bool amp_graph_looked_at(const struct amp_graph *);

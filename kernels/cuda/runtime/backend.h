@@ -7,6 +7,7 @@
 
 /* clang-format off */
 #define AMPK_CUDA_OPERATIONS(X)                                                                    \
+    /* runtime/ranges.c */ X(range_begin) X(range_end)                                             \
     /* conv/ */                                                                                    \
     X(conv_create) X(conv_destroy) X(conv_bytes) X(conv_note) X(conv_set_weights)                  \
     X(conv_forward) X(conv_bias_forward) X(conv_backward) X(conv_bias_backward)                    \
