@@ -22,7 +22,7 @@ static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg
 {
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *eps = amp_cfg_find(net, "eps");
-    if (!amp_rules_keep_moments(r)) return 0;
+    if (!r->darknets_adam && !amp_rules_keep_moments(r)) return 0;
     if (r->b1 < 0 || r->b1 >= 1)
         return amp_cfg_fail(cfg, amp_cfg_find(net, "B1"), err, err_size, "allowed: 0 to below 1");
     if (r->b2 < 0 || r->b2 >= 1)

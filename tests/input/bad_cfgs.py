@@ -112,6 +112,7 @@ MIXED = [
     ("a beta of 1", "batch=4", "optimizer=adamw\nB1=1\nbatch=4", ["toy.cfg:5: B1=1", "allowed: 0 to below 1"]),
     ("a negative beta", "batch=4", "optimizer=lamb\nB2=-1\nbatch=4", ["toy.cfg:5: B2=-1", "allowed: 0 to below 1"]),
     ("an eps of 0", "batch=4", "optimizer=adamw\neps=0\nbatch=4", ["toy.cfg:5: eps=0", "allowed: a number above 0"]),
+    ("a beta of 1 of Darknet's Adam", "batch=4", "adam=1\nB1=1\nbatch=4", ["toy.cfg:5: B1=1", "allowed: 0 to below 1"]),
     ("clipping twice", "batch=4", "clip_grad_norm=1\nclip_grad_value=1\nbatch=4",
      ["toy.cfg:5: clip_grad_value=1", "line 4 has clip_grad_norm; allowed: one of them"]),
     ("half a decay", "batch=4", "decay_bn=2\nbatch=4", ["toy.cfg:4: decay_bn=2", "a whole number, 0 or 1"]),
