@@ -39,9 +39,11 @@ static struct {
 /* In pieces, so that counts stay within an int. */
 #define PIECE ((size_t)1 << 28)
 
-/* While everybody works on an exchange it goes on only when it is polled, so the first polls only
- * let other threads pass. Whoever waits longer than that waits for a late process, and sleeps. */
-enum { QUICK_POLLS = 2000, LONGEST_SLEEP = 500000 /* ns */ };
+/* While everybody works on an exchange it goes on only when it is polled, so at first polls only
+ * let other threads pass. Whoever waits longer than that waits for a late process, and sleeps. This
+ * is a time, not a number of polls: on a busy machine one may take 10 ms. */
+#define QUICK_SECONDS .002
+enum { LONGEST_SLEEP = 500000 /* ns */ };
 
 /* A device that waits for others would not let its memory be read. */
 static void save(const char *why)
@@ -90,7 +92,8 @@ static int wait_long(int (*poll)(void))
 int amp_group_wait(int (*poll)(void))
 {
     int done = 0;
-    for (int polls = 0; !done && polls < QUICK_POLLS; polls++) {
+    for (double since = amp_clock_seconds();
+         !done && amp_clock_seconds() - since < QUICK_SECONDS;) {
         done = poll();
         if (!done) sched_yield();
     }

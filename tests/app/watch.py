@@ -179,11 +179,12 @@ def check_going_on(folder):
     assert weights.read_bytes() != before
     assert json.loads(record.read_text())["iteration"] == 2
     check_chart(folder, [1, 2], [2])
-    # A record that cannot be written: told, and nothing of it stays beside.
+    # A record that cannot be written: told, nothing of it stays beside, and what is not kept is not the best so far.
     record.unlink()
     (record / "in the way").mkdir(parents=True)
-    said = train(folder, "backup/toy_final.weights", "-clear", *MAP).stderr
-    assert "the best weights are not kept: " in said, said
+    trained = train(folder, "backup/toy_final.weights", "-clear", *MAP)
+    assert "the best weights are not kept: " in trained.stderr, trained.stderr
+    assert "at iteration 2: " in trained.stdout and "at iteration 2; " not in trained.stdout, trained.stdout
     assert not list(record.parent.glob("toy_best.json?*")), list(record.parent.iterdir())
 
 
