@@ -213,6 +213,16 @@ def check_open_files(root):
     assert not replaced, replaced
 
 
+def check_epoch(root):
+    """Without -map_every after every epoch, whose last iteration may have fewer new images; and at the end."""
+    folder = make(root / "epoch", "seed=1", max_batches=103)
+    images = (folder / "train.txt").read_text().split()
+    (folder / "valid.txt").write_text("\n".join(images) + "\n")
+    (folder / "train.txt").write_text("\n".join((images * 405)[:405]) + "\n")  # 101.25 iterations of 4
+    edit(folder / "toy.data", "valid=%s" % (folder / "train.txt"), "valid=%s" % (folder / "valid.txt"))
+    assert [int(i) for i, _, _ in LINE.findall(train(folder, "-map").stdout)] == [102, 103]
+
+
 def check_refusals(root):
     folder = make(root / "refused", "seed=1")
     (folder / "valid.txt").write_text("%s\n%s\n" % (folder / "image000.png", folder / "gone.png"))
@@ -253,6 +263,7 @@ def main():
         check_going_on(plain)
         check_best_is_resumed(mixed)
         check_open_files(Path(root))
+        check_epoch(Path(root))
         check_refusals(Path(root))
 
 
