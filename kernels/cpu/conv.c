@@ -8,6 +8,8 @@
  * computes; the result is rounded to storage on its way out, together with batch-norm's sums or
  * bias and activation. Where an image has several bands, the rows that two bands share and the
  * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
+ * Filters that do not fill oneDNN's blocks of BF16, as those of a detection head, are padded with
+ * 0.
  *
  * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
  * stays in the cache too. A task takes several units in one call; conv_weights.c then adds the
@@ -29,6 +31,7 @@ enum {
     TASKS = 32,       /* wanted at least, for the threads to share */
     BAND_ROWS = 4,    /* but no band is less than this for it */
     GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
+    BF16_BLOCK = 16,         /* filters or channels of oneDNN's layouts of BF16 */
     TASK_BYTES = 512 << 10,  /* operands of a task */
     PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
 };
@@ -148,7 +151,7 @@ static struct ampk_dnnl_shape unit_shape(const struct ampk_conv *conv, const str
     return (struct ampk_dnnl_shape){.n = 1,
                                     .c = s->c,
                                     .w = s->w,
-                                    .k = s->k,
+                                    .k = conv->filters,
                                     .kh = s->kh,
                                     .kw = s->kw,
                                     .stride = s->stride,
@@ -166,7 +169,7 @@ static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, cha
     const struct ampk_conv_shape *s = &conv->shape;
     struct pass *pass = &conv->forward;
     pass->slices = slice_count(s, s->k, SLICE);
-    size_t filters = (size_t)s->k / pass->slices;
+    size_t filters = (size_t)conv->filters / pass->slices;
     size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
     size_t read = operand_bytes(conv);
     size_t bytes = read * x_row * s->h + sizeof(float) * y_row * conv->oh;
@@ -189,7 +192,7 @@ static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *
     struct pass *pass = &conv->data;
     pass->slices = slice_count(s, s->c, SLICE);
     size_t channels = (size_t)s->c / pass->slices;
-    size_t x_row = channels * s->w, y_row = (size_t)s->k * conv->ow;
+    size_t x_row = channels * s->w, y_row = (size_t)conv->filters * conv->ow;
     size_t read = operand_bytes(conv);
     size_t bytes = sizeof(float) * x_row * s->h + read * y_row * conv->oh;
     pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
@@ -214,13 +217,14 @@ static void cut_gradient(struct ampk_conv *conv)
     g->slices_k = slice_count(s, s->k, slice);
     g->slices_c = slice_count(s, s->c, slice);
     int tiles = g->slices_k * g->slices_c;
-    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t filters = (size_t)conv->filters / g->slices_k, channels = (size_t)s->c / g->slices_c;
     size_t x_row = channels * s->w, y_row = filters * conv->ow;
     size_t read = operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
     g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
     size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);
     int all = s->n * g->bands.count;
-    g->units = task_units(all, tiles, unit_bytes, sizeof(float) * ampk_conv_weight_count(s));
+    g->units =
+        task_units(all, tiles, unit_bytes, sizeof(float) * ampk_cpu_conv_padded_weights(conv));
     g->groups = all / g->units;
 }
 
@@ -230,7 +234,7 @@ static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, ch
     const struct ampk_conv_shape *s = &conv->shape;
     struct gradient *g = &conv->gradient;
     cut_gradient(conv);
-    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
+    size_t filters = (size_t)conv->filters / g->slices_k, channels = (size_t)s->c / g->slices_c;
     size_t read = operand_bytes(conv);
     size_t x_size = channels * s->w * g->bands.in_rows, y_size = filters * conv->ow * g->bands.rows;
     struct ampk_dnnl_shape shape = unit_shape(conv, &g->bands);
@@ -279,17 +283,26 @@ static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *con
     return false;
 }
 
-/* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks of 16. */
+/* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks. */
+static bool fills_blocks(int channels)
+{
+    return channels % BF16_BLOCK == 0;
+}
+
+/* Filters can be padded, but in groups they would be read from all over dy. Channels are not: the
+ * three of an image would be 13 zeros of 16, which is slower than FP32. */
 static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
 {
-    return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && s->c / s->groups % 16 == 0 &&
-           s->k / s->groups % 16 == 0;
+    return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && fills_blocks(s->c / s->groups) &&
+           (s->groups == 1 || fills_blocks(s->k / s->groups));
 }
 
 static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_this_cpu)
 {
+    bool bf16 = multiplies_bf16(bf16_on_this_cpu, s);
     return (struct ampk_conv){.shape = *s,
-                              .bf16 = multiplies_bf16(bf16_on_this_cpu, s),
+                              .bf16 = bf16,
+                              .filters = bf16 ? divide_up(s->k, BF16_BLOCK) * BF16_BLOCK : s->k,
                               .oh = ampk_conv_out(s, s->h, s->kh),
                               .ow = ampk_conv_out(s, s->w, s->kw)};
 }
@@ -298,7 +311,7 @@ static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_t
 size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
 {
     struct ampk_conv conv = describe(s, bf16);
-    size_t weights = ampk_conv_weight_count(s), read = operand_bytes(&conv);
+    size_t weights = ampk_cpu_conv_padded_weights(&conv), read = operand_bytes(&conv);
     if (s->forward_only) return weights * read;
     cut_gradient(&conv);
     return weights * (2 * read + conv.gradient.groups * sizeof(float));
@@ -358,12 +371,13 @@ struct operand {
     const struct ampk_tensor *t;
     size_t image;
     int first, rows, channel, channels;
+    int padded; /* channels that oneDNN reads */
 };
 
 static bool is_stored_so(const struct ampk_conv *conv, const struct operand *o)
 {
-    return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c && o->first >= 0 &&
-           o->first + o->rows <= o->t->h;
+    return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c &&
+           o->padded == o->t->c && o->first >= 0 && o->first + o->rows <= o->t->h;
 }
 
 /* Casts rows for oneDNN; 0 where t has no such row. */
@@ -373,15 +387,15 @@ static void load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
     const struct ampk_tensor *t = o->t;
     int begin = ampk_smaller(larger(o->first, 0), o->first + o->rows);
     int end = larger(ampk_smaller(o->first + o->rows, t->h), begin);
-    size_t row = (size_t)t->w * o->channels * operand_bytes(conv);
+    size_t row = (size_t)t->w * o->padded * operand_bytes(conv);
     size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
     size_t below = (size_t)(o->first + o->rows - end);
     char *to = (char *)dst + above * row;
     const void *from = ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel);
     memset(dst, 0, above * row);
     if (inside && conv->bf16)
-        ctx->isa->rows.load_bf16((uint16_t *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
-                                 (size_t)t->c);
+        ctx->isa->rows.load_bf16((uint16_t *)to, (size_t)o->padded, from, t->dtype, inside * t->w,
+                                 (size_t)o->channels, (size_t)t->c);
     else if (inside)
         ctx->isa->rows.load((float *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
                             (size_t)t->c, conv->shape.compute);
@@ -397,9 +411,9 @@ static void *take_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
     return memory;
 }
 
-/* The region of t that a pass writes for a unit and a slice. */
+/* The region of t that a pass writes for a unit and a slice. oneDNN wrote `padded` channels. */
 static struct ampk_region unit_region(const struct pass *pass, const struct ampk_tensor *t,
-                                      int unit, int slice)
+                                      int padded, int unit, int slice)
 {
     int channels = t->c / pass->slices, first = unit % pass->bands.count * pass->bands.rows;
     int rows = ampk_smaller(pass->bands.rows, t->h - first);
@@ -408,7 +422,8 @@ static struct ampk_region unit_region(const struct pass *pass, const struct ampk
                                 .pixel = (size_t)first * t->w,
                                 .pixels = (size_t)rows * t->w,
                                 .channel = (size_t)slice * channels,
-                                .channels = (size_t)channels};
+                                .channels = (size_t)channels,
+                                .source_stride = (size_t)padded / pass->slices};
 }
 
 static uint32_t store_region(struct ampk_context *ctx, const float *source,
@@ -416,7 +431,8 @@ static uint32_t store_region(struct ampk_context *ctx, const float *source,
 {
     size_t c = (size_t)r->tensor->c;
     return ctx->isa->rows.store(ampk_at(r->tensor, r->image, r->pixel * c + r->channel),
-                                r->tensor->dtype, c, source, r->pixels, r->channels, accumulate);
+                                r->tensor->dtype, c, source, r->source_stride, r->pixels,
+                                r->channels, accumulate);
 }
 
 /* ---- forward ---- */
@@ -435,11 +451,11 @@ static uint32_t forward_task(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     const struct pass *pass = &conv->forward;
     const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, y, unit, slice);
+    struct ampk_region region = unit_region(pass, y, conv->filters, unit, slice);
     struct lane lane = lane_at(memory, conv, operand_bytes(conv) * x->c * x->w * bands->in_rows,
-                               sizeof(float) * region.channels * y->w * bands->rows);
+                               sizeof(float) * region.source_stride * y->w * bands->rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c};
+    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c, x->c};
     ampk_dnnl_execute(pass->plan, take_rows(ctx, conv, &read, lane.x), pass->weights[slice], lane.y,
                       lane.scratch);
     if (finish->bias)
@@ -500,11 +516,11 @@ static uint32_t data_task(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     const struct pass *pass = &conv->data;
     const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, dx, unit, slice);
+    struct ampk_region region = unit_region(pass, dx, dx->c, unit, slice);
     struct lane lane = lane_at(memory, conv, sizeof(float) * region.channels * dx->w * bands->rows,
-                               operand_bytes(conv) * dy->c * dy->w * bands->in_rows);
+                               operand_bytes(conv) * conv->filters * dy->w * bands->in_rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c};
+    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c, conv->filters};
     ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], take_rows(ctx, conv, &read, lane.y),
                       lane.scratch);
     return store_region(ctx, lane.x, &region, accumulate);
@@ -532,18 +548,20 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct gradient *g = &conv->gradient;
     const struct bands *bands = &g->bands;
     int tile = task / g->groups, first_unit = task % g->groups * g->units;
-    int filters = dy->c / g->slices_k, channels = x->c / g->slices_c;
+    int filters = dy->c / g->slices_k, padded = conv->filters / g->slices_k;
+    int channels = x->c / g->slices_c;
     int filter = tile / g->slices_c * filters, channel = tile % g->slices_c * channels;
     size_t x_bytes = operand_bytes(conv) * channels * x->w * bands->in_rows;
-    size_t y_bytes = operand_bytes(conv) * filters * dy->w * bands->rows;
+    size_t y_bytes = operand_bytes(conv) * padded * dy->w * bands->rows;
     struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes);
     void *of_x = lane.x, *of_dy = lane.y;
     for (int i = 0; i < g->units; i++) {
         size_t image = (size_t)(first_unit + i) / bands->count;
         int band = (first_unit + i) % bands->count;
-        struct operand read_x = {
-            x, image, band * bands->in_step - bands->in_offset, bands->in_rows, channel, channels};
-        struct operand read_dy = {dy, image, band * bands->rows, bands->rows, filter, filters};
+        int first = band * bands->in_step - bands->in_offset;
+        struct operand read_x = {x, image, first, bands->in_rows, channel, channels, channels};
+        struct operand read_dy = {dy,      image, band * bands->rows, bands->rows, filter,
+                                  filters, padded};
         if (g->units == 1) {
             of_x = take_rows(ctx, conv, &read_x, lane.x);
             of_dy = take_rows(ctx, conv, &read_dy, lane.y);

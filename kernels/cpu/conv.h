@@ -34,6 +34,7 @@ struct gradient {
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
+    int filters; /* that oneDNN sees: k, or more. The weights of those above k are 0. */
     int oh, ow;
     struct pass forward, data; /* data and gradient have no plan if forward_only */
     struct gradient gradient;
@@ -52,6 +53,8 @@ static inline size_t ampk_whole_lines(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+/* As oneDNN sees them. */
+size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
 /* Bytes of work memory that conv_weights.c takes. */
 size_t ampk_conv_weights_memory(const struct ampk_context *, const struct ampk_conv *);
 
