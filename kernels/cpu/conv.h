@@ -1,5 +1,5 @@
-/* A convolution of the CPU backend. conv.c makes it and runs its passes; conv_weights.c takes its
- * weights in and gives its weight gradient out. */
+/* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
+ * passes, conv_weights.c takes its weights in and gives its weight gradient out. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -47,10 +47,27 @@ static inline int ampk_smaller(int a, int b)
     return a < b ? a : b;
 }
 
+static inline int ampk_larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 /* Bytes of whole cache lines, so that threads do not write to the same one. */
 static inline size_t ampk_whole_lines(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
+}
+
+/* Bytes of one value that oneDNN reads. */
+static inline size_t ampk_operand_bytes(const struct ampk_conv *conv)
+{
+    return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Batch-norm's partial sums: two per filter and unit. */
+static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
+{
+    return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
 }
 
 /* As oneDNN sees them. */
