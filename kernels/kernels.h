@@ -372,6 +372,12 @@ struct ampk_backend {
      * caller's later work sees our operations. */
     void (*acquire)(struct ampk_context *);
     void (*release)(struct ampk_context *);
+    /* For a library that works on this memory by itself (NCCL). stream: that of the operations, a
+     * cudaStream_t. done: 1 if all that it was given is done, 0 if not yet, -1 if something failed;
+     * it does not wait. card: the name of this GPU among those of its host. NULL, as free_bytes. */
+    void *(*stream)(struct ampk_context *);
+    int (*done)(struct ampk_context *);
+    void (*card)(struct ampk_context *, char *name, size_t size);
     /* Between begin and end, operations are recorded instead of run. play runs all of them, with
      * the arguments they were recorded with. Recording serves devices where starting a short
      * operation takes longer than the operation itself. False or NULL: it failed this time and

@@ -169,7 +169,7 @@ static void put_betas_back(struct amp_session *s)
 static void start_training_state(struct amp_session *s)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches);
     give_betas(s);
     amp_log_start(&s->log, s->desc);
     s->log.layers_every = s->options.log_layers;

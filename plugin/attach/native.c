@@ -124,7 +124,7 @@ static size_t bias_count(const layer *l)
 }
 
 struct lister {
-    struct amp_owned owned; /* params and rolling NULL: only count */
+    struct amp_owned owned; /* params, rolling and changed NULL: only count */
     int layer;
     bool device;
 };
@@ -201,6 +201,39 @@ static void list_carried(struct lister *out, layer *l)
         list_rolling(out, state[k], n, true);
 }
 
+static void list_changed(struct lister *out, float *value, size_t n, bool zeros)
+{
+    struct amp_owned *o = &out->owned;
+    if (o->changed) o->changed[o->n_changed] = (struct amp_changed){value, n, zeros};
+    o->n_changed++;
+}
+
+/* What backward of a recurrent layer changes. It adds to the deltas of nested layers, which forward
+ * has set to zero; the last one's may be the layer's own, which the graph writes again. An LSTM
+ * replaces the gradient of c that it has read. On the CPU, and in crnn on both sides, the states of
+ * all time steps are computed again, but without what shortcut=1 adds. */
+static void list_all_changed(struct lister *out, layer *l, float *delta)
+{
+    layer *parts[MAX_PARTS];
+    bool dev = out->device;
+    size_t images = (size_t)l->batch, steps = (size_t)l->steps;
+    if (l->type != RNN && l->type != GRU && l->type != LSTM && l->type != CRNN) return;
+    int n = weight_layers(l, parts);
+    for (int k = 0; k < n; k++) {
+        float *own = AMP_SIDE(dev, parts[k], delta);
+        if (own != delta) list_changed(out, own, (size_t)parts[k]->outputs * images * steps, true);
+    }
+    if (l->type == LSTM) {
+        float *state[3];
+        lstm_state(l, dev, state);
+        list_changed(out, state[2], (size_t)l->outputs * images, false);
+    }
+    bool all_steps = l->type == CRNN || (l->type == RNN && !dev);
+    if (all_steps && l->shortcut)
+        list_changed(out, AMP_SIDE(dev, l, state),
+                     (size_t)l->self_layer->outputs * images * (steps + 1), false);
+}
+
 /* delta: the pointer before attaching, because l.delta is NULL while attached. */
 static void list_binding(struct lister *out, layer *l, float *delta, int first_param)
 {
@@ -222,6 +255,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
     for (int k = 0; k < n; k++)
         list_weight_layer(out, parts[k]);
     list_carried(out, l);
+    list_all_changed(out, l, delta);
     if (l->type == BATCHNORM) {
         list_rolling(out, AMP_SIDE(out->device, l, rolling_mean), (size_t)l->out_c, false);
         list_rolling(out, AMP_SIDE(out->device, l, rolling_variance), (size_t)l->out_c, false);
@@ -231,7 +265,7 @@ static void list_layer(struct lister *out, layer *l, float *delta)
 
 static void list_layers(struct lister *out, const network *net, const struct amp_saved *saved)
 {
-    out->owned.n_params = out->owned.n_rolling = 0;
+    out->owned.n_params = out->owned.n_rolling = out->owned.n_changed = 0;
     for (out->layer = 0; out->layer < net->n; out->layer++) {
         layer *l = &net->layers[out->layer];
         list_layer(out, l, saved ? saved[out->layer].delta : AMP_SIDE(out->device, l, delta));
@@ -243,9 +277,10 @@ struct amp_owned amp_native_list(const network *net, const struct amp_saved *sav
     struct lister out = {.device = device};
     struct amp_owned *o = &out.owned;
     o->bindings = amp_allocate((size_t)net->n, sizeof *o->bindings);
-    list_layers(&out, net, saved); /* only counts: params and rolling are NULL */
+    list_layers(&out, net, saved); /* only counts: these arrays are NULL */
     o->params = amp_allocate((size_t)o->n_params, sizeof *o->params);
     o->rolling = amp_allocate((size_t)o->n_rolling, sizeof *o->rolling);
+    o->changed = amp_allocate((size_t)o->n_changed, sizeof *o->changed);
     list_layers(&out, net, saved);
     return *o;
 }
@@ -255,6 +290,7 @@ void amp_native_free_list(struct amp_owned *o)
     free(o->bindings);
     free(o->params);
     free(o->rolling);
+    free(o->changed);
 }
 
 /* ---- its own code ---- */

@@ -223,7 +223,7 @@ static void keep_dtype(struct amp_session *s)
     s->options.dtype = began;
     s->options.dtype_reason = "the run began with it";
     if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
-    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches, s->plan->replayable);
+    amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches);
     fprintf(stderr,
             "mixed precision: goes on in %s, as the run began; amp_dtype=auto chose %s for this "
             "machine. To change over, write amp_dtype=%s under [net]\n",

@@ -74,20 +74,22 @@ static void make_slice(struct amp_graph *g, int i)
  * being asked for 0 bytes. */
 static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
 {
-    size_t floats = 0;
+    size_t floats = 0, changed = 0;
+    int most = g->n_rolling > g->n_changed ? g->n_rolling : g->n_changed;
     g->nodes = calloc((size_t)g->n, sizeof *g->nodes);
     g->fp16 = calloc((size_t)g->n, sizeof *g->fp16);
     g->params = calloc((size_t)g->n_params + 1, sizeof *g->params);
     g->rolling = calloc((size_t)g->n_rolling + 1, sizeof *g->rolling);
-    g->copies = calloc((size_t)g->n_rolling + 1, sizeof *g->copies);
+    g->changed = calloc((size_t)g->n_changed + 1, sizeof *g->changed);
+    g->copies = calloc((size_t)most + 1, sizeof *g->copies);
     g->updates = calloc((size_t)g->n_params + 1, sizeof *g->updates);
     g->due = calloc((size_t)g->n_params + 1, sizeof *g->due);
     g->conv_updates = calloc((size_t)g->n, sizeof *g->conv_updates);
     g->convs = calloc((size_t)g->n, sizeof *g->convs);
     g->of_pass = calloc((size_t)g->n, sizeof *g->of_pass);
     g->of_step = calloc((size_t)g->n, sizeof *g->of_step);
-    if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->copies || !g->updates ||
-        !g->due || !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
+    if (!g->nodes || !g->fp16 || !g->params || !g->rolling || !g->changed || !g->copies ||
+        !g->updates || !g->due || !g->conv_updates || !g->convs || !g->of_pass || !g->of_step)
         return -1;
     for (int i = 0; i < g->n_params; i++)
         g->params[i] = owned->params[i];
@@ -95,8 +97,13 @@ static int copy_lists(struct amp_graph *g, const struct amp_owned *owned)
         g->rolling[i] = owned->rolling[i];
         floats += owned->rolling[i].n;
     }
+    for (int i = 0; i < g->n_changed; i++) {
+        g->changed[i] = owned->changed[i];
+        if (!owned->changed[i].zeros) changed += owned->changed[i].n;
+    }
     g->rolling_saved = g->backend->alloc(g->context, (floats + 1) * sizeof(float));
-    return g->rolling_saved ? 0 : -1;
+    g->changed_saved = g->backend->alloc(g->context, (changed + 1) * sizeof(float));
+    return g->rolling_saved && g->changed_saved ? 0 : -1;
 }
 
 /* A loss keeps its unscaled delta in memory of its own, outside the arena: a replay at a lower
@@ -257,6 +264,7 @@ struct amp_graph *amp_graph_create(const struct ampk_backend *backend, struct am
     g->n = net->n;
     g->n_params = owned->n_params;
     g->n_rolling = owned->n_rolling;
+    g->n_changed = owned->n_changed;
     g->counts = owned->counts;
     g->weights_stale = true;
     g->unscale = 1;
@@ -304,11 +312,13 @@ void amp_graph_free(struct amp_graph *g)
     g->backend->free(g->context, g->sums);
     g->backend->free(g->context, g->trust);
     g->backend->free(g->context, g->rolling_saved);
+    g->backend->free(g->context, g->changed_saved);
     g->backend->free(g->context, g->spare);
     free(g->nodes);
     free(g->fp16);
     free(g->params);
     free(g->rolling);
+    free(g->changed);
     free(g->losses);
     free(g->copies);
     free(g->updates);
@@ -409,12 +419,33 @@ static size_t output_count(const struct amp_graph *g, int i)
     return (size_t)g->net->batch * (size_t)g->net->layers[i].outputs;
 }
 
+/* Before the first backward on a forward, saves what backwards change; before every other, puts it
+ * back. */
+static void keep_changed(struct amp_graph *g)
+{
+    float *saved = g->changed_saved;
+    int copies = 0;
+    for (int i = 0; i < g->n_changed; i++) {
+        const struct amp_changed *c = &g->changed[i];
+        if (c->zeros) {
+            if (g->backward_began)
+                g->backend->fill_zero(g->context, c->value, c->n * sizeof(float));
+            continue;
+        }
+        g->copies[copies++] = g->backward_began ? (struct ampk_span){c->value, saved, c->n}
+                                                : (struct ampk_span){saved, c->value, c->n};
+        saved += c->n;
+    }
+    g->backend->copy_many(g->context, g->copies, copies);
+}
+
 /* For each of Darknet's losses, writes scale times its unscaled delta where backward starts. Losses
  * of ours do this in their own backward. */
 void amp_graph_begin_backward(struct amp_graph *g, float scale)
 {
     const struct ampk_backend *be = g->backend;
     g->scale = scale;
+    if (g->n_changed) keep_changed(g);
     if (g->backward_began) amp_graph_inspect_deltas_anew(g);
     for (int i = 0; i < g->n; i++) {
         struct amp_node *node = &g->nodes[i];

@@ -42,6 +42,14 @@ struct amp_rolling {
     float *average; /* the moving average of statistics (kept.h); NULL: none */
 };
 
+/* Memory that the backward of a recurrent layer changes and reads too: before it runs again on the
+ * same forward, it finds there what the first run found. */
+struct amp_changed {
+    float *value;
+    size_t n;
+    bool zeros; /* the first run found zeros */
+};
+
 /* Steps since the run began. A step that is skipped is in none of them. */
 struct amp_counts {
     int64_t averaged; /* that moving averages have followed */
@@ -61,7 +69,8 @@ struct amp_owned {
     struct amp_binding *bindings; /* per layer */
     struct amp_param *params;
     struct amp_rolling *rolling;
-    int n_params, n_rolling;
+    struct amp_changed *changed;
+    int n_params, n_rolling, n_changed;
     struct amp_counts *counts; /* NULL: nobody counts */
 };
 

@@ -136,16 +136,14 @@ static int default_window(int max_batches)
     return window < 20 ? 20 : window > 2000 ? 2000 : window;
 }
 
-void amp_scaler_init(struct amp_scaler *s, const struct amp_options *o, int max_batches,
-                     bool replayable)
+void amp_scaler_init(struct amp_scaler *s, const struct amp_options *o, int max_batches)
 {
     memset(s, 0, sizeof *s);
     /* BF16 and TF32 have the range of FP32, so their gradients need no scale. */
     s->reduced = o->dtype == AMP_DTYPE_FP16;
     s->dynamic = s->reduced && o->loss_scale_dynamic;
-    /* A replay at the same fixed scale would overflow again, and recurrent layers cannot run
-     * backward twice. */
-    s->retry = o->on_overflow == AMP_OVERFLOW_RETRY && s->dynamic && replayable;
+    /* A replay at the same fixed scale would overflow again. */
+    s->retry = o->on_overflow == AMP_OVERFLOW_RETRY && s->dynamic;
     s->growth = o->loss_scale_growth;
     s->backoff = o->loss_scale_backoff;
     s->min = o->loss_scale_min;

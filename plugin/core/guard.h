@@ -112,9 +112,8 @@ struct amp_scaler {
 
 enum amp_verdict { AMP_VERDICT_RETRY, AMP_VERDICT_SKIP, AMP_VERDICT_STOP };
 
-/* replayable: backward may run twice on one forward. max_batches sets the default window. */
-void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_batches,
-                     bool replayable);
+/* max_batches sets the default window. */
+void amp_scaler_init(struct amp_scaler *, const struct amp_options *, int max_batches);
 
 /* Continues from the state of an earlier run, between two steps. Takes its counters; if both scales
  * are dynamic, also its scale (within this run's limits), tracker and search. */

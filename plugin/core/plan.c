@@ -260,18 +260,15 @@ static bool wants_gradient(const struct planner *pl, int i)
 
 /* stopbackward ends Darknet's backward loop, so no layer up to the last one with it learns. Above
  * it backward runs everywhere; with frozen layers there only where a gradient is of use (net.c
- * leaves one that learns). Darknet's recurrent layers cannot run backward twice on one forward, so
- * a net with one cannot replay. */
+ * leaves one that learns). */
 static void find_backward(struct planner *pl)
 {
     struct amp_plan *plan = pl->plan;
     bool any_frozen = false;
     int stop = -1;
-    plan->replayable = true;
     for (int i = 0; i < plan->n; i++) {
         const struct amp_layer_desc *l = &pl->net->layers[i];
         if (l->stopbackward) stop = i;
-        if (amp_layer_is_recurrent(l)) plan->replayable = false;
         plan->layers[i].frozen = l->freeze;
         any_frozen = !l->stopbackward && (any_frozen || l->freeze); /* above stop */
     }

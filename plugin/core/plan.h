@@ -104,7 +104,6 @@ struct amp_plan {
     enum amp_format input_format;
     int first_backward; /* no layer below it runs backward; nor do layers above it whose `backward`
                            is false */
-    bool replayable;    /* backward may run twice on one forward */
     enum amp_format island;
     bool train;
     int n_buffers;

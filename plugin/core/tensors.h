@@ -91,8 +91,11 @@ struct amp_graph {
     struct amp_param *params;
     int n_rolling;
     struct amp_rolling *rolling;
-    float *rolling_saved;      /* backend memory */
-    struct ampk_span *copies;  /* room for n_rolling */
+    float *rolling_saved; /* backend memory */
+    int n_changed;
+    struct amp_changed *changed;
+    float *changed_saved;      /* backend memory */
+    struct ampk_span *copies;  /* room for n_rolling and for n_changed */
     struct amp_counts *counts; /* NULL: nobody counts */
     float *trust; /* backend memory: a number for each param; NULL: the rules use none */
     struct ampk_param *updates;              /* room for n_params */

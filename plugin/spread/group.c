@@ -31,6 +31,7 @@ static struct {
     double timeout;
     bool threads; /* beats tell who is there */
     struct amp_group_calls calls;
+    void (*abort)(void); /* of a library that may wait for others; NULL: none */
 } group = {.size = 1};
 
 /* ---- waiting ---- */
@@ -44,6 +45,13 @@ static struct {
 #define QUICK_SECONDS .002
 enum { LONGEST_SLEEP = 500000 /* ns */ };
 
+/* A device that waits for others would not let its memory be read. */
+static void save(const char *why)
+{
+    if (group.abort) group.abort();
+    group.calls.save(why);
+}
+
 /* Without beats nobody knows who is lost. Process 0 gives up first, so that it can save. */
 static void give_up(double waited)
 {
@@ -51,7 +59,7 @@ static void give_up(double waited)
     if (group.threads || waited < group.timeout * (group.rank ? 2 : 1)) return;
     snprintf(why, sizeof why,
              "another process has not come to an exchange for %.0f s (amp_rank_timeout)", waited);
-    if (!group.rank) group.calls.save(why);
+    if (!group.rank) save(why);
     group.calls.fail(why);
 }
 
@@ -63,13 +71,13 @@ static void tell_late(double waited, double *told)
     *told = waited;
 }
 
-static int wait_for_others(void)
+static int wait_long(int (*poll)(void))
 {
     int done = 0;
     double since = amp_clock_seconds(), told = 0;
     struct timespec nap = {.tv_nsec = 20000};
     amp_heartbeat_note_waiting(true);
-    while (!(done = group.engine->poll())) {
+    while (!(done = poll())) {
         double waited = amp_clock_seconds() - since;
         amp_group_check();
         give_up(waited);
@@ -81,16 +89,33 @@ static int wait_for_others(void)
     return done;
 }
 
-static void finish(int began)
+int amp_group_wait(int (*poll)(void))
 {
-    int done = began;
+    int done = 0;
     for (double since = amp_clock_seconds();
          !done && amp_clock_seconds() - since < QUICK_SECONDS;) {
-        done = group.engine->poll();
+        done = poll();
         if (!done) sched_yield();
     }
-    if (!done) done = wait_for_others();
-    if (done < 0) group.calls.fail("an exchange with the other processes failed in MPI");
+    if (!done) done = wait_long(poll);
+    return done < 0 ? -1 : 0;
+}
+
+void amp_group_abort_by(void (*abort)(void))
+{
+    group.abort = abort;
+}
+
+_Noreturn void amp_group_fail(const char *why)
+{
+    group.calls.fail(why);
+    abort(); /* it does not return */
+}
+
+static void finish(int began)
+{
+    if (began || amp_group_wait(group.engine->poll))
+        group.calls.fail("an exchange with the other processes failed in MPI");
 }
 
 /* ---- exchanges ---- */
@@ -264,7 +289,7 @@ void amp_group_note(int iteration, bool in_step)
 void amp_group_check(void)
 {
     char why[AMP_BEAT_WHY];
-    if (amp_heartbeat_must_save(why, sizeof why)) group.calls.save(why);
+    if (amp_heartbeat_must_save(why, sizeof why)) save(why);
 }
 
 _Noreturn void amp_group_saved(void)

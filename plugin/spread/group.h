@@ -44,6 +44,14 @@ void amp_group_broadcast(void *x, size_t bytes, int from);
 void amp_group_send(const void *x, size_t bytes, int to);
 void amp_group_receive(void *x, size_t bytes, int from);
 
+/* Waits for the others in another library: polls it until it says that it is done (1) or failed
+ * (-1), and returns 0 or -1. */
+int amp_group_wait(int (*poll)(void));
+/* That library: abort makes it stop waiting. Called before this process saves for all. */
+void amp_group_abort_by(void (*abort)(void));
+/* Ends this process. */
+_Noreturn void amp_group_fail(const char *why);
+
 /* ---- a run that ends early: a process is lost, or cannot go on (beats.h) ---- */
 
 /* Where this process is, for the others' messages. iteration 0: as before. */

@@ -2,6 +2,7 @@
  * (vote.c), nor how bytes travel (group.c). */
 #include "spread.h"
 
+#include "devices.h"
 #include "group.h"
 #include "plugin/core/file.h"
 #include "plugin/core/host.h"
@@ -17,29 +18,23 @@ enum { COMPARED_EVERY = 100 };
 
 /* ---- arrays of the backend ---- */
 
+static void no_room(const struct amp_step *s)
+{
+    s->stop(s->user, "out of memory for what the processes exchange.");
+}
+
 static void *room_for(const struct amp_step *s, size_t n, size_t size)
 {
     void *room = malloc(n * size + 1);
-    if (!room) s->stop(s->user, "out of memory for what the processes exchange.");
+    if (!room) no_room(s);
     return room;
 }
 
-typedef void exchange_function(float *x, size_t n, int rank);
-
-/* On a device the array goes through the host. */
-static void exchange(struct amp_step *s, float *x, size_t n, exchange_function *with, int rank)
+static void exchange(struct amp_step *s, float *x, size_t n, const struct amp_exchange *with,
+                     int rank)
 {
     const struct amp_graph *g = s->graph;
-    size_t bytes = n * sizeof *x;
-    if (!g->backend->free_bytes) { /* it is the host's memory */
-        with(x, n, rank);
-        return;
-    }
-    float *host = room_for(s, n, sizeof *host);
-    g->backend->read(g->context, host, x, bytes);
-    with(host, n, rank);
-    g->backend->write(g->context, x, host, bytes);
-    free(host);
+    if (!amp_devices_exchange(g->backend, g->context, x, n, with, rank)) no_room(s);
 }
 
 static void send(float *x, size_t n, int to)
@@ -63,6 +58,11 @@ static void add(float *x, size_t n, int rank)
     amp_group_add_floats(x, n);
 }
 
+static const struct amp_exchange sending = {send, amp_nccl_send},
+                                 receiving = {receive, amp_nccl_receive},
+                                 broadcasting = {broadcast, amp_nccl_broadcast},
+                                 adding = {add, amp_nccl_add};
+
 static size_t rolling_floats(const struct amp_graph *g)
 {
     size_t n = 0;
@@ -72,7 +72,7 @@ static size_t rolling_floats(const struct amp_graph *g)
 }
 
 /* Gradient sums and rolling statistics: all of a step that lies in arrays. */
-static void exchange_arrays(struct amp_step *s, exchange_function *with, int rank)
+static void exchange_arrays(struct amp_step *s, const struct amp_exchange *with, int rank)
 {
     struct amp_graph *g = s->graph;
     if (g->sums) exchange(s, g->sums, g->n_gradients, with, rank);
@@ -178,7 +178,7 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
     int slowest = amp_votes_slowest(all, n);
     free(all);
     if (!s->poisoned) {
-        if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, add, 0);
+        if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, &adding, 0);
         merge_rolling(spread, s);
     }
     spread->exchanged = amp_clock_seconds();
@@ -228,7 +228,7 @@ static void take_over(struct amp_spread *spread, struct amp_step *s)
     if (from < 0) return;
     amp_group_receive(&r, sizeof r, from);
     read_relay(spread, &r, s);
-    exchange_arrays(s, receive, from);
+    exchange_arrays(s, &receiving, from);
 }
 
 static void hand_on(const struct amp_spread *spread, struct amp_step *s)
@@ -238,7 +238,7 @@ static void hand_on(const struct amp_spread *spread, struct amp_step *s)
     if (to == amp_group_size()) return;
     write_relay(spread, s, &r);
     amp_group_send(&r, sizeof r, to);
-    exchange_arrays(s, send, to);
+    exchange_arrays(s, &sending, to);
 }
 
 /* The rank that runs this pass. */
@@ -260,7 +260,7 @@ static void spread_end(struct amp_spread *spread, struct amp_step *s)
     if (amp_group_rank() == last) write_relay(spread, s, &r);
     amp_group_broadcast(&r, sizeof r, last);
     read_relay(spread, &r, s);
-    exchange_arrays(s, broadcast, last);
+    exchange_arrays(s, &broadcasting, last);
     if (amp_group_rank()) return;
     if (s->poisoned && !poisoned) amp_vote_log(&r.vote, rank_of(s, s->bad_pass), s);
     amp_vote_log_scale(s, scale);
@@ -273,6 +273,7 @@ static void begin(void *user, struct amp_step *s)
     struct amp_spread *spread = user;
     spread->begun = s->scaler;
     spread->agreed = 0;
+    amp_devices_join(s->graph->backend, s->graph->context);
     if (spread->ordered) take_over(spread, s);
 }
 

@@ -81,6 +81,16 @@ def check_words(folder):
     assert "is off" not in told.stderr
 
 
+def check_passes(folder):
+    """A step is as long as its passes. 400 times as many of them: even on a busy machine more than 20 times as long."""
+    one = json.loads(bench(folder, "--json").stdout)["step"]
+    change(folder, ("batch=4\n", "batch=1600\n"), ("subdivisions=2\n", "subdivisions=800\n"))
+    many = json.loads(bench(folder, "--json").stdout)["step"]
+    assert (one["images"], many["images"]) == (4, 1600)
+    assert many["seconds"] > 20 * one["seconds"], (one, many)
+    change(folder, ("batch=1600\n", "batch=4\n"), ("subdivisions=800\n", "subdivisions=2\n"))
+
+
 def check_keys(folder):
     """What the cfg says of loading counts; without mixed precision it is told."""
     change(folder, ("mixed_precision=1\n", "amp_loader=darknet\namp_loader_threads=1\nmixed_precision=1\n"),
@@ -117,6 +127,7 @@ def main():
         before = sorted(folder.rglob("*"))
         check_json(folder)
         check_words(folder)
+        check_passes(folder)
         assert sorted(folder.rglob("*")) == before, "a file was written"
         check_keys(folder)
         check_errors(folder)

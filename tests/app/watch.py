@@ -179,11 +179,12 @@ def check_going_on(folder):
     assert weights.read_bytes() != before
     assert json.loads(record.read_text())["iteration"] == 2
     check_chart(folder, [1, 2], [2])
-    # A record that cannot be written: told, and nothing of it stays beside.
+    # A record that cannot be written: told, nothing of it stays beside, and what is not kept is not the best so far.
     record.unlink()
     (record / "in the way").mkdir(parents=True)
-    said = train(folder, "backup/toy_final.weights", "-clear", *MAP).stderr
-    assert "the best weights are not kept: " in said, said
+    trained = train(folder, "backup/toy_final.weights", "-clear", *MAP)
+    assert "the best weights are not kept: " in trained.stderr, trained.stderr
+    assert "at iteration 2: " in trained.stdout and "at iteration 2; " not in trained.stdout, trained.stdout
     assert not list(record.parent.glob("toy_best.json?*")), list(record.parent.iterdir())
 
 
@@ -210,6 +211,16 @@ def check_open_files(root):
     assert process.returncode == 0, process.returncode
     replaced = [name for name in held if "toy_best" in name and name.endswith("(deleted)")]
     assert not replaced, replaced
+
+
+def check_epoch(root):
+    """Without -map_every after every epoch, whose last iteration may have fewer new images; and at the end."""
+    folder = make(root / "epoch", "seed=1", max_batches=103)
+    images = (folder / "train.txt").read_text().split()
+    (folder / "valid.txt").write_text("\n".join(images) + "\n")
+    (folder / "train.txt").write_text("\n".join((images * 405)[:405]) + "\n")  # 101.25 iterations of 4
+    edit(folder / "toy.data", "valid=%s" % (folder / "train.txt"), "valid=%s" % (folder / "valid.txt"))
+    assert [int(i) for i, _, _ in LINE.findall(train(folder, "-map").stdout)] == [102, 103]
 
 
 def check_refusals(root):
@@ -252,6 +263,7 @@ def main():
         check_going_on(plain)
         check_best_is_resumed(mixed)
         check_open_files(Path(root))
+        check_epoch(Path(root))
         check_refusals(Path(root))
 
 

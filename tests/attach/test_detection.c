@@ -460,6 +460,30 @@ AMP_TEST(reduced_images_lie_where_full_ones_do)
     smooth = false;
 }
 
+/* However the canvas lies: the image stays larger than its longer side, and no larger than needed.
+ */
+AMP_TEST(images_are_reduced_to_the_longer_side)
+{
+    name_files("a", "jpg");
+    for (int i = 0; i < 2; i++) {
+        loader =
+            (struct amp_detection_loader){.reduces = true, .cache = amp_image_cache_new(20 << 20)};
+        load_args a = random_arguments();
+        struct loaded l;
+        a.w = i ? 320 : 80;
+        a.h = i ? 80 : 320;
+        write_jpeg(1500, 1500, JCS_RGB);
+        write_labels();
+        REQUIRE(loader.cache && load_ours(a, 1, &l));
+        const struct amp_pixels *kept = amp_image_cache_take(loader.cache, image_path, 320);
+        CHECK(kept && kept->w == 375 && kept->h == 375);
+        if (kept) amp_image_cache_give(loader.cache, kept);
+        amp_image_cache_free(loader.cache);
+        free_data(l.data);
+    }
+    loader = (struct amp_detection_loader){0};
+}
+
 AMP_TEST(sizes_of_reduced_images)
 {
     struct amp_jpeg_memory memory = {0};

@@ -156,6 +156,29 @@ static struct amp_net_desc *describe(const char *keys, struct amp_cfg_file **cfg
     return amp_net_describe(*cfg, 0, 0, true, err, sizeof err);
 }
 
+/* Darknet loads a step's images at once, however many passes they are for, and the next step's
+ * beside them. */
+AMP_TEST(images_are_those_of_two_steps)
+{
+    static const char *const passes[] = {"mixed_precision=1\n",
+                                         "mixed_precision=1\nsubdivisions=3\n"};
+    for (int k = 0; k < 2; k++) {
+        struct amp_cfg_file *cfg;
+        struct amp_options options;
+        struct amp_net_desc *net = describe(passes[k], &cfg);
+        REQUIRE(net && !amp_options_read(cfg, &options, NULL, 0, err, sizeof err));
+        amp_options_settle_dtype(&options, false, false);
+        struct amp_plan *plan =
+            amp_plan_make(net, &options, amp_layers_ours(&ampk_cpu), NULL, true, err, sizeof err);
+        REQUIRE(plan);
+        struct amp_need need = amp_need_of(net, plan, &ampk_cpu, 0);
+        CHECK_INT(need.images, 2 * 6 * 8 * 8 * 3 * sizeof(float));
+        amp_plan_free(plan);
+        amp_net_desc_free(net);
+        amp_cfg_free(cfg);
+    }
+}
+
 AMP_TEST(auto_picks_what_fits)
 {
     struct amp_cfg_file *cfg;

@@ -596,7 +596,6 @@ AMP_TEST(yolov3_leaves_no_convolution_in_fp32)
     CHECK_INT(convolutions, 75);
     CHECK_INT(plan->input_format, AMP_FORMAT_FP16);
     CHECK_NEAR(plan->flop_reduced, plan->flop, 0);
-    CHECK(plan->replayable);
     CHECK((double)plan->mixed_bytes < 0.3 * (double)plan->darknet_bytes);
     forget();
 }
@@ -614,22 +613,6 @@ AMP_TEST(yolov3_deltas_with_two_consumers)
         CHECK(far->source_first[k] && !near->source_first[0]);
         CHECK(near->source_wanted[0]);
     }
-    forget();
-}
-
-AMP_TEST(recurrent_nets_cannot_be_replayed)
-{
-    static const char *const names[] = {"rnn.cfg", "gru.cfg"};
-    for (int i = 0; i < 2; i++) {
-        plan_stock(names[i]);
-        CHECK(!plan->replayable);
-        forget();
-    }
-    plan_layers("", "[conv]\nsize=3\npad=1\n[crnn]\n[connected]\n[cost]\n");
-    CHECK(!plan->replayable);
-    forget();
-    plan_layers("", "[connected]\n[lstm]\n[cost]\n");
-    CHECK(!plan->replayable);
     forget();
 }
 

@@ -98,7 +98,7 @@ static struct run *start(const char *keys, const char *layers, const struct ampk
     run->rig = rig_create(text, poison_backend(backend), test_random);
     REQUIRE(run->rig);
     struct rig *r = run->rig;
-    amp_scaler_init(&run->step.scaler, &r->options, 1000, r->plan->replayable);
+    amp_scaler_init(&run->step.scaler, &r->options, 1000);
     amp_log_start(&run->log, r->net);
     run->log.out = open_memstream(&run->text, &run->text_size);
     REQUIRE(run->log.out);

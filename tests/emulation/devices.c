@@ -110,7 +110,7 @@ int emulation_memory_device(const void *p)
     return device;
 }
 
-void emulation_check_memory(const void *p, const char *what)
+__attribute__((visibility("default"))) void emulation_check_memory(const void *p, const char *what)
 {
     int device = devices > 1 ? emulation_memory_device(p) : -1;
     if (device >= 0) emulation_only_on(device, what);

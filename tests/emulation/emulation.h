@@ -52,6 +52,10 @@ void emulation_device_end(void);
 /* Work for a stream beside the one that operations use: done now or, every other time, when
  * somebody waits for the stream, which is as late as a device may do it. data is freed after it. */
 void emulation_beside(struct ampk_rt_a_stream *, void (*work)(void *), void *data);
+/* Work of several devices, as NCCL's: asked now, and again when somebody asks whether the stream is
+ * done; another operation on the stream, and whoever waits for it, waits until it says that it is.
+ * data is freed after it. */
+void emulation_later(struct ampk_rt_a_stream *, bool (*work)(void *), void *data);
 /* Work given while a recording is made: taken into it, to be done at every replay, and true; else
  * false. drop ends data with the recording. */
 bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *));

@@ -23,6 +23,7 @@ int ampk_rt_device_count(void)
 /* Small, so that grid-stride loops do stride. */
 bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
 {
+    const char *card = getenv("AMPK_EMULATION_CARD"); /* default: every process has its own */
     *d = (struct ampk_rt_device){.name = "emulation",
                                  .compute_capability = 80, /* BF16 has products there */
                                  .multiprocessors = 2,
@@ -30,6 +31,8 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
                                  .shared_bytes_per_block = 48 << 10,
                                  .l2_bytes = 1 << 20,
                                  .memory_bytes = (size_t)4 << 30};
+    snprintf(d->card, sizeof d->card, "%s", card ? card : "");
+    if (!card) snprintf(d->card, sizeof d->card, "%d:%d", (int)getpid(), device);
     return device >= 0 && device < emulation_device_count();
 }
 
@@ -71,14 +74,56 @@ struct ampk_rt_a_stream {
     int device;
 };
 
-/* NULL: the default stream of the thread's device. */
-void emulation_check_stream(const struct ampk_rt_a_stream *stream, const char *what)
+static _Thread_local ampk_rt_recording recording; /* being made */
+static _Thread_local bool spoiled;
+
+static void forbid_in_recording(const char *what)
 {
+    if (!recording) return;
+    fprintf(stderr, "CUDA emulation: %s while work is recorded\n", what);
+    abort();
+}
+
+/* One at a time: work for which other processes are needed. */
+static _Thread_local struct {
+    const struct ampk_rt_a_stream *stream; /* NULL: there is none */
+    bool (*work)(void *);
+    void *data;
+} later;
+
+static bool ask_later(void)
+{
+    if (!later.work(later.data)) return false;
+    free(later.data);
+    later.stream = NULL;
+    return true;
+}
+
+static void finish_later(const struct ampk_rt_a_stream *stream)
+{
+    while (stream && later.stream == stream && !ask_later())
+        usleep(100);
+}
+
+__attribute__((visibility("default"))) void emulation_later(struct ampk_rt_a_stream *stream,
+                                                            bool (*work)(void *), void *data)
+{
+    forbid_in_recording("work of several devices");
+    finish_later(later.stream);
+    later.stream = stream;
+    later.work = work;
+    later.data = data;
+    ask_later();
+}
+
+/* NULL: the default stream of the thread's device. */
+__attribute__((visibility("default"))) void
+emulation_check_stream(const struct ampk_rt_a_stream *stream, const char *what)
+{
+    finish_later(stream);
     if (stream) emulation_only_on(stream->device, what);
 }
 
-static _Thread_local ampk_rt_recording recording; /* being made */
-static _Thread_local bool spoiled;
 static atomic_size_t replays;
 
 void emulation_allow_recordings(bool allowed)
@@ -92,13 +137,6 @@ void emulation_allow_recordings(bool allowed)
 size_t emulation_replays(void)
 {
     return replays;
-}
-
-static void forbid_in_recording(const char *what)
-{
-    if (!recording) return;
-    fprintf(stderr, "CUDA emulation: %s while work is recorded\n", what);
-    abort();
 }
 
 bool emulation_record(void (*work)(void *), void *data, void (*drop)(void *))
@@ -467,9 +505,15 @@ void ampk_rt_stream_destroy(ampk_rt_stream stream)
     free(stream);
 }
 
+int ampk_rt_stream_done(ampk_rt_stream stream)
+{
+    return !stream || later.stream != stream || ask_later();
+}
+
 bool ampk_rt_stream_wait(ampk_rt_stream stream)
 {
     forbid_in_recording("the host waits");
+    finish_later(stream);
     finish(stream);
     return true;
 }
@@ -477,6 +521,7 @@ bool ampk_rt_stream_wait(ampk_rt_stream stream)
 void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)
 {
     (void)stream;
+    finish_later(event->stream);
     finish(event->stream);
 }
 

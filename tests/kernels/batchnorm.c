@@ -144,6 +144,32 @@ AMP_TEST(variance_is_free_of_cancellation)
     run_cases(cancellation_case, 3);
 }
 
+/* All pixels of a channel are equal. Rounded sums would then come to less than 0 as often as to
+ * more; the root of a variance below 0 is NaN. */
+static void constant_case(struct rig *r)
+{
+    struct ampk_tensor shape = describe_nhwc(AMPK_FP32, 3, 40, 7, 9);
+    float *data = own(r, (size_t)3 * 7 * 9 * 40 * sizeof *data);
+    for (int c = 0; c < 40; c++) {
+        float value = (float)test_uniform(-100, 100);
+        for (int pixel = 0; pixel < 3 * 7 * 9; pixel++)
+            data[pixel * 40 + c] = value;
+    }
+    shape.data = data;
+    struct pair y = make_pair(r, shape, true);
+    struct statistics s = make_statistics(r, 40);
+    struct ampk_bn_statistics tested = tested_statistics(&s);
+    r->backend->bn_statistics(r->context, &y.tested, &tested);
+    struct ampk_tensor variance = download(r, &s.variance);
+    for (int c = 0; c < 40; c++)
+        CHECK(((float *)variance.data)[c] >= 0);
+}
+
+AMP_TEST(the_variance_of_equal_values_is_not_negative)
+{
+    run_cases(constant_case, 5);
+}
+
 /* ---- batch-norm with activation ---- */
 
 static void bn_forward_case(struct rig *r)

@@ -133,13 +133,20 @@ static double zero(void)
     return 0;
 }
 
+static double infinite(void)
+{
+    return INFINITY;
+}
+
+/* Where the update must take no gradient, the one that is kept would show. */
 static void run_backward(struct rig *r, struct updated *u)
 {
     const struct ampk_conv_shape *s = &u->shape;
     if (s->forward_only) return;
     struct pair x = input_tensor(r, describe(random_dtype(), AMPK_NHWC, s->n, s->c, s->h, s->w));
-    struct pair dy = input_tensor(
-        r, describe(random_dtype(), AMPK_NHWC, s->n, s->k, s->h - s->kh + 1, s->w - s->kw + 1));
+    struct pair dy = input_tensor_of(
+        r, describe(random_dtype(), AMPK_NHWC, s->n, s->k, s->h - s->kh + 1, s->w - s->kw + 1),
+        u->source == NOTHING ? infinite : random_value);
     for (int i = 0; i < 2; i++)
         r->backend->conv_backward(r->context, i ? u->composed : u->fused, &x.tested, &dy.tested,
                                   NULL, false, NULL);

@@ -342,6 +342,10 @@ static void trust_case(struct rig *r)
     for (int i = 0; i < p.count; i++) {
         bool zero = lars && random_int(0, 4) == 0;
         p.tested[i].update = p.m[i].tested.data, p.exact[i].update = p.m[i].exact.data;
+        if (random_int(0, 4) == 0) {
+            r->backend->fill_zero(r->context, p.tested[i].value, p.n[i] * sizeof(float));
+            memset(p.exact[i].value, 0, p.n[i] * sizeof(float));
+        }
         if (!zero) continue;
         p.tested[i].unscale = p.exact[i].unscale = 0;
         p.tested[i].decay = p.exact[i].decay = 0;

@@ -94,6 +94,35 @@ def check_killed(root, ranks=None):
         assert pair(folder) == pair(whole), (rank, iteration)
 
 
+def check_busy_rank_0(root, ranks=None):
+    """The same while rank 0 saves, or measures the mAP, which the others wait for."""
+    whole = whole_run(root)
+    for rank in ranks or [DRAW.randrange(RANKS)]:
+        both = "fsync:%d" % DRAW.randrange(5, 15), "network_predict:%d" % DRAW.randrange(1, 20)
+        for where in both if ranks else [DRAW.choice(both)]:
+            signal_number = DRAW.choice((signal.SIGSTOP, signal.SIGKILL))
+            print("  %s to rank %d in %s" % (signal_number.name, rank, where))
+            folder = make(root / ("%d_%s" % (rank, where)), KEYS, iterations=ITERATIONS)
+            process = start(folder, RANKS, *["-map"] * where.startswith("network_predict"),
+                            env=dict(FAULT=where, LD_PRELOAD=FAULTS))
+            threading.Thread(target=process.stdout.read).start()
+            while not (folder / "paused").exists():
+                assert process.poll() is None, process.stderr.read()
+                time.sleep(.01)
+            os.kill(ranks_of(process)[rank], signal_number)
+            (folder / "go").touch()
+            said = process.stderr.read()
+            if signal_number == signal.SIGSTOP:
+                assert process.wait() == 1, said
+                assert "rank %d on " % rank in said and "has not been heard of for 4 s (amp_rank_timeout)" in said, said
+                check_resumed(folder, said, whole)
+            else:
+                assert process.wait() == 128 + signal.SIGKILL, said
+                saved = folder / "backup" / "toy.backup"
+                train(folder, DRAW.choice((0, 2, 4)), *[saved] * saved.exists())
+                assert pair(folder) == pair(whole), said
+
+
 def split(folder):
     """Gives each rank a folder with all images, which are then files of its own."""
     (folder / "train.txt").write_text("".join("%s\n" % Path(line).name
@@ -187,7 +216,7 @@ def check_drift(root):
 def main():
     processes.skip_without_mpi()
     print("AMP_TEST_SEED=%d" % SEED)
-    by_rank = [check_stopped, check_killed, check_gone, check_memory]
+    by_rank = [check_stopped, check_killed, check_busy_rank_0, check_gone, check_memory]
     once = [check_late, check_without_threads, check_drift]
     chosen = [globals()[word] for word in sys.argv[6:] if word.startswith("check_")]  # of a developer
     every = "--all" in sys.argv

@@ -272,6 +272,19 @@ AMP_TEST(a_saver_that_hangs_keeps_nobody)
     end();
 }
 
+AMP_TEST(a_saver_that_dies_keeps_nobody)
+{
+    start(3, .2);
+    run(3);
+    amp_beats_end(&processes[2].beats, false, "no memory", host);
+    run(.5);
+    CHECK_INT(processes[0].savings, 1);
+    processes[0].here = false;
+    run(TIMEOUT + 2);
+    CHECK(processes[1].left >= 0 && processes[2].left >= 0);
+    end();
+}
+
 AMP_TEST(late_ones_are_told_with_what_they_do)
 {
     char text[200];

@@ -134,7 +134,7 @@ static void rewind_to(network *net, const network *state)
         s->replan |= s->demoted[i] != AMP_FORMATS;
         s->demoted[i] = AMP_FORMATS;
     }
-    amp_scaler_init(&s->step.scaler, &s->options, 1000, s->plan->replayable);
+    amp_scaler_init(&s->step.scaler, &s->options, 1000);
     s->step.passes = 0;
     s->step.updating = s->step.poisoned = s->step.told = false;
     memset(&s->step.demotions, 0, sizeof s->step.demotions);

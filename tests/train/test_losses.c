@@ -337,7 +337,7 @@ AMP_TEST(a_step_hands_over_the_costs_of_every_pass)
                          .subdivisions = 2,
                          .take_losses = take_losses,
                          .user = &taken};
-    amp_scaler_init(&s.scaler, &r->options, 1000, r->plan->replayable);
+    amp_scaler_init(&s.scaler, &r->options, 1000);
     run_pass(&s, r, 0);
     CHECK_INT(taken.times, 1);
     double first = taken.cost;

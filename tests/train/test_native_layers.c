@@ -1,12 +1,13 @@
 /* Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
  * same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
- * with a step that is skipped, and in FP16. */
+ * with a step that is skipped, and in FP16, also with a backward that runs again in every pass. */
 
 #include "tests/rig/harness.h"
 
 #include <darknet.h>
 #include <stdbool.h>
 
+#include "plugin/attach/session.h"
 #include "tests/rig/files.h"
 
 #define STEPS        4
@@ -324,33 +325,50 @@ static void run_bad_step(network *net, const struct passes *p)
     p->input[0][0] = first;
 }
 
-/* A step of a recurrent net is skipped, not replayed, where the loss scale is too high. */
-static void run_until_applied(network *net, const struct passes *p, int step, const float *momentum)
-{
-    float before = *momentum;
-    for (int tries = 0; tries < 30 && !memcmp(&before, momentum, sizeof before); tries++)
-        run_step(net, p, step);
-}
+enum steps { ONCE, ONE_BAD };
 
-enum steps { ONCE, ONE_BAD, UNTIL_APPLIED };
-
-/* Trains from the weights in start and frees the net. */
-static void train(network *net, const struct passes *p, const struct record *start,
-                  enum steps steps, struct record *result)
+static void begin(network *net, const struct record *start, struct record *result)
 {
     list_net(result, net);
     REQUIRE(result->n == start->n);
     for (int i = 0; i < result->n; i++)
         memcpy(result->arrays[i].live, start->arrays[i].kept, start->arrays[i].n * sizeof(float));
-    for (int step = 0; step < STEPS; step++) {
-        if (steps == ONE_BAD && step == STEPS / 2) run_bad_step(net, p);
-        if (steps == UNTIL_APPLIED)
-            run_until_applied(net, p, step, result->arrays[1].live);
-        else
-            run_step(net, p, step);
-    }
+}
+
+static void end(network *net, struct record *result)
+{
     keep(result);
     free_network(net);
+}
+
+/* Trains from the weights in start and frees the net. */
+static void train(network *net, const struct passes *p, const struct record *start,
+                  enum steps steps, struct record *result)
+{
+    begin(net, start, result);
+    for (int step = 0; step < STEPS; step++) {
+        if (steps == ONE_BAD && step == STEPS / 2) run_bad_step(net, p);
+        run_step(net, p, step);
+    }
+    end(net, result);
+}
+
+/* The same, each pass at its own loss scale. search: backward begins at the largest one, and runs
+ * again until its gradients fit; scales gets what that came to. */
+static void train_at(network *net, const struct passes *p, const struct record *start, bool search,
+                     double scales[PASSES], struct record *result)
+{
+    struct amp_scaler *scaler = &amp_session_of(net->layers)->step.scaler;
+    begin(net, start, result);
+    for (int i = 0; i < PASSES; i++) {
+        scaler->searching = search;
+        scaler->scale = search ? scaler->max : scales[i];
+        run_pass(net, p, i);
+        scales[i] = scaler->scale;
+    }
+    CHECK(search ? scaler->redone >= STEPS : scaler->redone == 0);
+    CHECK_INT(scaler->applied, STEPS);
+    end(net, result);
 }
 
 /* ---- comparing ---- */
@@ -384,6 +402,20 @@ static void check_near(const char *run, const struct record *got, const struct r
             TEST_FAIL("%s: %s of layer %d: off by %.3g, it moved by %.3g", run, a->what, a->layer,
                       off, moved);
     }
+}
+
+/* A backward that ran again, in every pass, leaves the bits of one that ran once. */
+static void check_replay(const struct subject *t, const struct passes *p,
+                         const struct record *start)
+{
+    static const char fp16[] = "mixed_precision=1\namp_dtype=fp16\n";
+    struct record again, once;
+    double scales[PASSES];
+    train_at(parse(t, fp16, ""), p, start, true, scales, &again);
+    train_at(parse(t, fp16, ""), p, start, false, scales, &once);
+    check_same("repeated backward", &again, &once);
+    forget(&again);
+    forget(&once);
 }
 
 static void check(const struct subject *t)
@@ -427,10 +459,10 @@ static void check(const struct subject *t)
     }
     /* Those two go by signs, which rounding may turn. */
     if (!strstr(t->layers, "binary=1") && !strstr(t->layers, "xnor=1")) {
-        train(parse(t, "mixed_precision=1\namp_dtype=fp16\n", ""), &p, &start, UNTIL_APPLIED,
-              &other);
+        train(parse(t, "mixed_precision=1\namp_dtype=fp16\n", ""), &p, &start, ONCE, &other);
         check_near("FP16", &other, &stock, &start, FP16_SHARE);
         forget(&other);
+        check_replay(t, &p, &start);
     }
     forget(&start);
     forget(&stock);

@@ -74,6 +74,21 @@ static void release(struct ampk_context *ctx)
     ampk_rt_order(ctx->turn, ctx->stream, DEFAULT_STREAM);
 }
 
+static void *stream_of(struct ampk_context *ctx)
+{
+    return ctx->stream;
+}
+
+static int done(struct ampk_context *ctx)
+{
+    return ampk_rt_stream_done(ctx->stream);
+}
+
+static void card(struct ampk_context *ctx, char *name, size_t size)
+{
+    snprintf(name, size, "%s", ctx->device.card);
+}
+
 /* So many failures in a row end recording. One failure proves little: another thread of the
  * program that waits for the device spoils a recording. */
 enum { MOST_FAILED_RECORDINGS = 3 };
@@ -135,6 +150,9 @@ const struct ampk_backend ampk_cuda = {.name = "cuda",
                                        .free = memory_free,
                                        .acquire = acquire,
                                        .release = release,
+                                       .stream = stream_of,
+                                       .done = done,
+                                       .card = card,
                                        .record_begin = record_begin,
                                        .record_end = record_end,
                                        .record_play = record_play,

@@ -27,6 +27,7 @@ typedef struct ampk_rt_a_recording *ampk_rt_recording; /* a cudaGraphExec_t */
 /* Properties by which kernels and plans are chosen. */
 struct ampk_rt_device {
     char name[256];
+    char card[32];          /* tells it from the others of its host */
     int compute_capability; /* 10 * major + minor */
     int multiprocessors;
     int threads_per_multiprocessor;
@@ -64,7 +65,8 @@ void ampk_rt_zero(void *dev, size_t bytes, ampk_rt_stream);
 
 ampk_rt_stream ampk_rt_stream_create(void); /* does not synchronise with the default stream */
 void ampk_rt_stream_destroy(ampk_rt_stream);
-bool ampk_rt_stream_wait(ampk_rt_stream);                 /* the host waits */
+bool ampk_rt_stream_wait(ampk_rt_stream); /* the host waits */
+int ampk_rt_stream_done(ampk_rt_stream);  /* it does not: 1: all is done, 0: not yet, -1: failed */
 void ampk_rt_stream_after(ampk_rt_stream, ampk_rt_event); /* the stream waits */
 /* NULL as a stream is Darknet's, the legacy default stream. */
 ampk_rt_event ampk_rt_event_create(bool timed);

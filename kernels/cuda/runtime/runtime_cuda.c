@@ -65,6 +65,7 @@ bool ampk_rt_device_read(int device, struct ampk_rt_device *d)
     struct cudaDeviceProp p;
     if (!check(cudaGetDeviceProperties(&p, device), "cudaGetDeviceProperties")) return false;
     snprintf(d->name, sizeof d->name, "%s", p.name);
+    snprintf(d->card, sizeof d->card, "%x:%x:%x", p.pciDomainID, p.pciBusID, p.pciDeviceID);
     d->compute_capability = 10 * p.major + p.minor;
     d->multiprocessors = p.multiProcessorCount;
     d->threads_per_multiprocessor = p.maxThreadsPerMultiProcessor;
@@ -147,6 +148,14 @@ bool ampk_rt_stream_wait(ampk_rt_stream stream)
     fine = fine && !failed;
     failed = false;
     return fine;
+}
+
+int ampk_rt_stream_done(ampk_rt_stream stream)
+{
+    cudaError_t status = cudaStreamQuery((cudaStream_t)stream);
+    if (status != cudaErrorNotReady) return check(status, "cudaStreamQuery") ? 1 : -1;
+    cudaGetLastError(); /* "not ready" would pass for a launch's error */
+    return 0;
 }
 
 void ampk_rt_stream_after(ampk_rt_stream stream, ampk_rt_event event)

@@ -193,6 +193,18 @@ AMP_TEST(an_engine_that_gives_other_bits_each_time_is_left_out)
     end();
 }
 
+/* What a search gains is told beside what would have been taken without it. */
+AMP_TEST(the_time_before_a_search_is_of_an_engine_that_is_right)
+{
+    for (unsigned wrong = 0; wrong < 2; wrong++) {
+        begin_search();
+        stub.gemm[0] = 1.625f, stub.wrong_gemms = wrong;
+        CHECK(check_choice(forward(1, AMPK_FP16), 1.25f, NULL) > 0);
+        CHECK(is_kept("before the search", wrong ? "2" : "1.625"));
+        end();
+    }
+}
+
 /* FP32 results are cuBLASLt's alone: its algorithms check each other. */
 AMP_TEST(algorithms_of_cublaslt_are_compared_too)
 {

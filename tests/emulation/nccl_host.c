@@ -1,0 +1,312 @@
+/* A stand-in for NCCL between emulated devices of several processes of one host: libnccl.so.2 with
+ * the functions that plugin/spread/nccl.c uses. The processes share a file's memory.
+ *
+ * An operation is done as early or as late as a stream may, drawn by AMP_TEST_SEED; until then what
+ * it will write is NaN. Sums are added in the order of the ranks. Calls that do not fit together
+ * end the program, with both named. In the environment, each R:K for rank R's K-th operation:
+ *   NCCL_HOST_DIFFERS   it says another length
+ *   NCCL_HOST_STOPS     the process stops there, as by SIGSTOP
+ * NCCL_HOST_VERSION is the version that it says. */
+#include "emulation.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    SUCCESS = 0,
+    IN_PROGRESS = 7,
+    MOST = 4,
+    ROOM = 1 << 20 /* floats */,
+    LATEST = 20 /* polls */
+};
+
+struct call {
+    char name[16];
+    size_t count;
+    int peer; /* whom it is with, or the root; -1: all */
+};
+
+struct board {
+    atomic_int joined;
+    struct {
+        atomic_uint posted; /* collective calls so far; data of the last two is kept */
+        struct call calls[2];
+        float data[2][ROOM];
+    } ranks[MOST];
+    struct {
+        atomic_uint sent, taken;
+        struct call call;
+        float data[ROOM];
+    } pipes[MOST][MOST]; /* from, to */
+};
+
+struct ncclComm {
+    struct board *board;
+    int rank, size, operations;
+    unsigned collectives, random;
+    bool aborted;
+    struct operation *starting; /* not yet given to its stream */
+    int polls;                  /* until it is */
+};
+
+struct operation {
+    struct ncclComm *comm;
+    struct call call;
+    struct ampk_rt_a_stream *stream;
+    float *input, *output; /* NULL: none */
+    int late;              /* so often asked in vain */
+    unsigned number;       /* of a collective call */
+    bool posted;
+};
+
+typedef struct {
+    char path[128];
+} unique_id;
+
+static void describe(const struct call *c, char *text, size_t size)
+{
+    int n = snprintf(text, size, "%s of %zu floats", c->name, c->count);
+    if (c->peer >= 0) snprintf(text + n, size - (size_t)n, " with rank %d", c->peer);
+}
+
+static void differ(const struct operation *o, int rank, const struct call *other)
+{
+    char mine[100], theirs[100];
+    describe(&o->call, mine, sizeof mine);
+    describe(other, theirs, sizeof theirs);
+    FILE *out = fopen("nccl_differs", "a"); /* stderr may be silent */
+    if (out) fprintf(out, "rank %d calls %s, and rank %d %s\n", o->comm->rank, mine, rank, theirs);
+    if (out) fclose(out);
+    abort();
+}
+
+/* ---- operations, when the stream comes to them ---- */
+
+static void post(struct operation *o)
+{
+    struct board *b = o->comm->board;
+    int me = o->comm->rank, place = o->number % 2;
+    b->ranks[me].calls[place] = o->call;
+    memcpy(b->ranks[me].data[place], o->input, o->call.count * sizeof(float));
+    atomic_store(&b->ranks[me].posted, o->number + 1);
+    o->posted = true;
+}
+
+/* Whether this rank is at the same call. One that sends to us instead will never come. */
+static bool is_there(const struct operation *o, int rank)
+{
+    struct board *b = o->comm->board;
+    int me = o->comm->rank;
+    const struct call *c = &b->ranks[rank].calls[o->number % 2];
+    if (b->pipes[rank][me].sent > b->pipes[rank][me].taken)
+        differ(o, rank, &b->pipes[rank][me].call);
+    if (atomic_load(&b->ranks[rank].posted) <= o->number) return false;
+    if (strcmp(c->name, o->call.name) || c->count != o->call.count || c->peer != o->call.peer)
+        differ(o, rank, c);
+    return true;
+}
+
+static bool collect(struct operation *o)
+{
+    const struct board *b = o->comm->board;
+    int place = o->number % 2, first = o->call.peer < 0 ? 0 : o->call.peer;
+    int end = o->call.peer < 0 ? o->comm->size : first + 1;
+    if (!o->posted) post(o);
+    for (int r = 0; r < o->comm->size; r++)
+        if (!is_there(o, r)) return false;
+    memcpy(o->output, b->ranks[first].data[place], o->call.count * sizeof(float));
+    for (int r = first + 1; r < end; r++)
+        for (size_t i = 0; i < o->call.count; i++)
+            o->output[i] += b->ranks[r].data[place][i];
+    return true;
+}
+
+static bool send_on(struct operation *o)
+{
+    struct board *b = o->comm->board;
+    int me = o->comm->rank, to = o->call.peer;
+    if (b->pipes[me][to].sent > b->pipes[me][to].taken) return false;
+    b->pipes[me][to].call = o->call;
+    memcpy(b->pipes[me][to].data, o->input, o->call.count * sizeof(float));
+    atomic_fetch_add(&b->pipes[me][to].sent, 1);
+    return true;
+}
+
+static bool take(struct operation *o)
+{
+    struct board *b = o->comm->board;
+    int me = o->comm->rank, from = o->call.peer;
+    if (atomic_load(&b->pipes[from][me].sent) == b->pipes[from][me].taken) return false;
+    if (b->pipes[from][me].call.count != o->call.count) differ(o, from, &b->pipes[from][me].call);
+    memcpy(o->output, b->pipes[from][me].data, o->call.count * sizeof(float));
+    atomic_fetch_add(&b->pipes[from][me].taken, 1);
+    return true;
+}
+
+static bool run(void *data)
+{
+    struct operation *o = data;
+    bool done = o->comm->aborted;
+    if (!done && o->late-- > 0) return false;
+    if (!done && !strcmp(o->call.name, "ncclSend"))
+        done = send_on(o);
+    else if (!done)
+        done = strcmp(o->call.name, "ncclRecv") ? collect(o) : take(o);
+    if (done) free(o->input);
+    return done;
+}
+
+/* ---- operations, when they are called ---- */
+
+static bool wants(const char *what, const struct ncclComm *c)
+{
+    char here[40];
+    const char *wanted = getenv(what);
+    snprintf(here, sizeof here, "%d:%d", c->rank, c->operations);
+    return wanted && !strcmp(wanted, here);
+}
+
+static unsigned draw(struct ncclComm *c, unsigned below)
+{
+    return (unsigned)rand_r(&c->random) % below;
+}
+
+/* The input is read now, which is as early as a stream may: all before it is done. */
+static int call(const char *name, const void *input, void *output, size_t count, int peer,
+                struct ncclComm *c, void *stream)
+{
+    struct operation *o = calloc(1, sizeof *o);
+    if (!o || count > ROOM || c->aborted || c->starting) abort();
+    *o = (struct operation){.comm = c, .stream = stream, .output = output};
+    snprintf(o->call.name, sizeof o->call.name, "%s", name);
+    o->call.count = count;
+    o->call.peer = peer;
+    c->operations++;
+    if (wants("NCCL_HOST_STOPS", c)) raise(SIGSTOP);
+    emulation_check_stream(stream, name);
+    emulation_check_memory(output ? output : input, name);
+    if (input) {
+        o->input = malloc(count * sizeof(float) + 1);
+        if (!o->input) abort();
+        memcpy(o->input, input, count * sizeof(float));
+    }
+    if (output) memset(output, 0xff, count * sizeof(float));
+    if (wants("NCCL_HOST_DIFFERS", c)) o->call.count--;
+    if (input && output) o->number = c->collectives++;
+    o->late = draw(c, 2) ? (int)draw(c, LATEST) : 0;
+    if (draw(c, 2)) {
+        emulation_later(stream, run, o);
+        return SUCCESS;
+    }
+    c->starting = o;
+    c->polls = (int)draw(c, LATEST);
+    return IN_PROGRESS;
+}
+
+#pragma GCC visibility push(default)
+
+int ncclAllReduce(const void *input, void *output, size_t count, int type, int operation,
+                  struct ncclComm *c, void *stream)
+{
+    if (type != 7 || operation != 0) abort();
+    return call("ncclAllReduce", input, output, count, -1, c, stream);
+}
+
+int ncclBroadcast(const void *input, void *output, size_t count, int type, int root,
+                  struct ncclComm *c, void *stream)
+{
+    if (type != 7) abort();
+    return call("ncclBroadcast", input, output, count, root, c, stream);
+}
+
+int ncclSend(const void *input, size_t count, int type, int to, struct ncclComm *c, void *stream)
+{
+    if (type != 7) abort();
+    return call("ncclSend", input, NULL, count, to, c, stream);
+}
+
+int ncclRecv(void *output, size_t count, int type, int from, struct ncclComm *c, void *stream)
+{
+    if (type != 7) abort();
+    return call("ncclRecv", NULL, output, count, from, c, stream);
+}
+
+int ncclCommGetAsyncError(struct ncclComm *c, int *state)
+{
+    struct operation *o = c->starting;
+    *state = c->board->joined < c->size || (o && c->polls-- > 0) ? IN_PROGRESS : SUCCESS;
+    if (*state == SUCCESS && o) {
+        c->starting = NULL;
+        emulation_later(o->stream, run, o);
+    }
+    return SUCCESS;
+}
+
+int ncclCommAbort(struct ncclComm *c)
+{
+    FILE *out = fopen("nccl_aborted", "a");
+    if (out) fclose(out);
+    c->aborted = true;
+    return SUCCESS;
+}
+
+const char *ncclGetLastError(struct ncclComm *c)
+{
+    (void)c;
+    return "the stand-in says no more";
+}
+
+int ncclGetVersion(int *version)
+{
+    const char *wanted = getenv("NCCL_HOST_VERSION");
+    *version = wanted ? atoi(wanted) : 21800;
+    return SUCCESS;
+}
+
+/* In the folder that all work in; the file goes when all have opened it. */
+int ncclGetUniqueId(unique_id *id)
+{
+    memset(id, 0, sizeof *id);
+    snprintf(id->path, sizeof id->path, "nccl_host.XXXXXX");
+    int fd = mkstemp(id->path);
+    if (fd < 0 || ftruncate(fd, sizeof(struct board))) return 1;
+    close(fd);
+    return SUCCESS;
+}
+
+/* As nccl.h 2.18 has it. */
+struct config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
+};
+
+int ncclCommInitRankConfig(struct ncclComm **made, int size, unique_id id, int rank,
+                           struct config *config)
+{
+    struct ncclComm *c = calloc(1, sizeof *c);
+    const char *seed = getenv("AMP_TEST_SEED");
+    int fd = open(id.path, O_RDWR);
+    if (!c || fd < 0 || size > MOST || config->size != sizeof *config ||
+        config->magic != 0xcafebeef || config->blocking)
+        return 4; /* an invalid argument */
+    c->board = mmap(NULL, sizeof *c->board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (c->board == MAP_FAILED) return 2;
+    c->rank = rank;
+    c->size = size;
+    c->random = (unsigned)(seed ? atoi(seed) : 1) + 1000u * (unsigned)rank;
+    if (atomic_fetch_add(&c->board->joined, 1) == size - 1) unlink(id.path);
+    *made = c;
+    return IN_PROGRESS;
+}
+
+#pragma GCC visibility pop
