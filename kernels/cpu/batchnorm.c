@@ -75,13 +75,13 @@ static size_t larger(size_t a, size_t b)
 static struct tile tile_at(const struct job *job, const struct ampk_region *region, size_t pixel,
                            size_t pixels, size_t channel, size_t channels)
 {
-    struct tile tile = {.source_stride = region->channels,
+    struct tile tile = {.source_stride = region->source_stride,
                         .pixels = pixels,
                         .first_channel = channel,
                         .channels = channels};
     if (job->source)
-        tile.source =
-            job->source + (pixel - region->pixel) * region->channels + (channel - region->channel);
+        tile.source = job->source + (pixel - region->pixel) * region->source_stride +
+                      (channel - region->channel);
     for (int i = 0; i < 2; i++)
         if (job->sums[i]) tile.sums[i] = job->sums[i] + channel;
     return tile;
@@ -202,7 +202,8 @@ static uint32_t run(const struct job *job, const struct ampk_tensor *shape, int 
 #pragma omp parallel for num_threads(threads) reduction(max : largest)
     for (size_t i = 0; i < pieces * shape->n; i++) {
         size_t first = i % pieces * step;
-        struct ampk_region region = {shape, i / pieces, first, smaller(step, pixels - first), 0, c};
+        struct ampk_region region = {shape, i / pieces, first, smaller(step, pixels - first),
+                                     0,     c,          0};
         struct job piece = *job;
         for (int j = 0; j < sums; j++) {
             piece.sums[j] = partial + (i * sums + j) * c;

@@ -2,340 +2,13 @@
  * FP32. Tensors keep the type that they are stored in. With compute type BF16 and AVX512-BF16 it
  * multiplies BF16: rows that are stored as BF16 are then read where they lie.
  *
- * The work is cut into tasks, by the shape alone, so that results do not depend on the number of
- * threads: a band of rows of one image (a unit) times a slice of the channels that are written. A
- * task casts its operands in memory of its thread, sized for the second-level cache; oneDNN
- * computes; the result is rounded to storage on its way out, together with batch-norm's sums or
- * bias and activation. Where an image has several bands, the rows that two bands share and the
- * padding above and below are part of the operand; a single band leaves the padding to oneDNN.
- *
- * The weight gradient is sliced both ways, into tiles of filters times channels, so that a tile
- * stays in the cache too. A task takes several units in one call; conv_weights.c then adds the
- * partial gradients of a tile in order.
+ * A pass runs tasks (conv_create.c): each casts its operands, oneDNN computes, and the result is
+ * rounded to storage on its way out, together with batch-norm's sums or bias and activation.
  */
 #include "conv.h"
 
-#include "kernels/conv_shape.h"
-
 #include <omp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum {
-    SLICE = 64,       /* channels in a slice, if that divides them; more until */
-    SLICE_WORK = 256, /* channels times taps are as many: to cast the operand again for each slice
-                         is cheap then */
-    TASKS = 32,       /* wanted at least, for the threads to share */
-    BAND_ROWS = 4,    /* but no band is less than this for it */
-    GRADIENT_TASKS = 16,     /* fewer for the weight gradient: they have to be added */
-    TASK_BYTES = 512 << 10,  /* operands of a task */
-    PARTIAL_BYTES = 8 << 20, /* partial weight gradients of all tasks */
-};
-
-/* ---- how the work is cut ---- */
-
-static int larger(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
-static int slice_count(const struct ampk_conv_shape *s, int channels, int slice)
-{
-    while (slice * s->kh * s->kw < SLICE_WORK)
-        slice *= 2;
-    return s->groups == 1 && channels % slice == 0 ? channels / slice : 1;
-}
-
-/* Bands for an image of `rows` to be written, whose operands have `bytes` altogether. */
-static int band_count(const struct ampk_conv_shape *s, int rows, int slices, size_t bytes)
-{
-    int for_cache = (int)(bytes / TASK_BYTES) + 1;
-    int for_tasks = ampk_smaller(divide_up(TASKS, s->n * slices), rows / BAND_ROWS);
-    return ampk_smaller(larger(for_cache, for_tasks), rows);
-}
-
-/* Bands of y's rows; the other tensor is x. */
-static struct bands forward_bands(const struct ampk_conv_shape *s, int oh, int count)
-{
-    int rows = divide_up(oh, larger(count, 1));
-    if (rows == oh) return (struct bands){1, oh, s->h, 0, 0, s->pad, s->pad};
-    return (struct bands){.count = divide_up(oh, rows),
-                          .rows = rows,
-                          .in_rows = (rows - 1) * s->stride + s->kh,
-                          .in_step = rows * s->stride,
-                          .in_offset = s->pad};
-}
-
-/* Bands of dx's rows; the other tensor is dy. A band is a small convolution whose input is the band
- * and whose padding is such that its output is all of dy that saw a row of the band. */
-static struct bands data_bands(const struct ampk_conv_shape *s, int oh, int count)
-{
-    int rows = divide_up(divide_up(s->h, larger(count, 1)), s->stride) * s->stride;
-    if (rows >= s->h || s->pad >= s->kh) return (struct bands){1, s->h, oh, 0, 0, s->pad, s->pad};
-    int before = (s->kh - 1 - s->pad) / s->stride; /* rows of dy above the band's own */
-    int in_rows = (rows - 1 + s->pad) / s->stride + before + 1;
-    int top = s->pad + before * s->stride;
-    return (struct bands){.count = divide_up(s->h, rows),
-                          .rows = rows,
-                          .in_rows = in_rows,
-                          .in_step = rows / s->stride,
-                          .in_offset = before,
-                          .pad_top = top,
-                          .pad_bottom = larger((in_rows - 1) * s->stride + s->kh - rows - top, 0)};
-}
-
-/* Units in one task of the weight gradient: a divisor of all. */
-static int task_units(int all, int tiles, size_t unit_bytes, size_t weight_bytes)
-{
-    int for_cache = (int)(TASK_BYTES / unit_bytes), for_tasks = all * tiles / GRADIENT_TASKS;
-    int at_least = (int)(weight_bytes * all / PARTIAL_BYTES);
-    int units = larger(larger(ampk_smaller(for_cache, for_tasks), at_least), 1);
-    if (units > all) units = all;
-    while (all % units)
-        units++;
-    return units;
-}
-
-/* ---- creation ---- */
-
-/* Bytes of one value that oneDNN reads. */
-static size_t operand_bytes(const struct ampk_conv *conv)
-{
-    return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
-}
-
-static void need_lane(struct ampk_conv *conv, const struct ampk_dnnl_plan *plan, size_t x_bytes,
-                      size_t y_bytes)
-{
-    size_t bytes = ampk_whole_lines(x_bytes) + ampk_whole_lines(y_bytes) +
-                   ampk_whole_lines(ampk_dnnl_plan_scratch(plan));
-    if (bytes > conv->lane_bytes) conv->lane_bytes = bytes;
-}
-
-static struct ampk_dnnl_weights **create_weights(const struct ampk_dnnl_plan *plan, int count,
-                                                 char *err, size_t err_size)
-{
-    struct ampk_dnnl_weights **all = calloc((size_t)count, sizeof *all);
-    if (!all) snprintf(err, err_size, AMPK_NO_MEMORY);
-    for (int i = 0; all && i < count; i++) {
-        all[i] = ampk_dnnl_weights_create(plan, err, err_size);
-        if (all[i]) continue;
-        while (i-- > 0)
-            ampk_dnnl_weights_destroy(all[i]);
-        free(all);
-        return NULL;
-    }
-    return all;
-}
-
-static void destroy_weights(struct ampk_dnnl_weights **all, int count)
-{
-    for (int i = 0; all && i < count; i++)
-        ampk_dnnl_weights_destroy(all[i]);
-    free(all);
-}
-
-/* The convolution of one unit, as one slice sees it. */
-static struct ampk_dnnl_shape unit_shape(const struct ampk_conv *conv, const struct bands *b)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    return (struct ampk_dnnl_shape){.n = 1,
-                                    .c = s->c,
-                                    .w = s->w,
-                                    .k = s->k,
-                                    .kh = s->kh,
-                                    .kw = s->kw,
-                                    .stride = s->stride,
-                                    .groups = s->groups,
-                                    .pad_top = b->pad_top,
-                                    .pad_bottom = b->pad_bottom,
-                                    .pad_side = s->pad,
-                                    .plain_c = s->c,
-                                    .bf16 = conv->bf16};
-}
-
-static bool create_forward(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                           size_t err_size)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct pass *pass = &conv->forward;
-    pass->slices = slice_count(s, s->k, SLICE);
-    size_t filters = (size_t)s->k / pass->slices;
-    size_t x_row = (size_t)s->c * s->w, y_row = filters * conv->ow;
-    size_t read = operand_bytes(conv);
-    size_t bytes = read * x_row * s->h + sizeof(float) * y_row * conv->oh;
-    pass->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, pass->slices, bytes));
-    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
-    shape.h = pass->bands.in_rows;
-    shape.k = (int)filters;
-    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_FORWARD, &shape, err, err_size);
-    if (!pass->plan) return false;
-    need_lane(conv, pass->plan, read * x_row * pass->bands.in_rows,
-              sizeof(float) * y_row * pass->bands.rows);
-    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
-    return pass->weights != NULL;
-}
-
-static bool create_data(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                        size_t err_size)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct pass *pass = &conv->data;
-    pass->slices = slice_count(s, s->c, SLICE);
-    size_t channels = (size_t)s->c / pass->slices;
-    size_t x_row = channels * s->w, y_row = (size_t)s->k * conv->ow;
-    size_t read = operand_bytes(conv);
-    size_t bytes = sizeof(float) * x_row * s->h + read * y_row * conv->oh;
-    pass->bands = data_bands(s, conv->oh, band_count(s, s->h, pass->slices, bytes));
-    struct ampk_dnnl_shape shape = unit_shape(conv, &pass->bands);
-    shape.h = pass->bands.rows;
-    shape.c = (int)channels;
-    pass->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_DATA, &shape, err, err_size);
-    if (!pass->plan) return false;
-    need_lane(conv, pass->plan, sizeof(float) * x_row * pass->bands.rows,
-              read * y_row * pass->bands.in_rows);
-    pass->weights = create_weights(pass->plan, pass->slices, err, err_size);
-    return pass->weights != NULL;
-}
-
-/* How the weight gradient is cut. */
-static void cut_gradient(struct ampk_conv *conv)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct gradient *g = &conv->gradient;
-    /* oneDNN transposes both operands of a tile of BF16, so larger ones are faster. */
-    int slice = conv->bf16 ? 2 * SLICE : SLICE;
-    g->slices_k = slice_count(s, s->k, slice);
-    g->slices_c = slice_count(s, s->c, slice);
-    int tiles = g->slices_k * g->slices_c;
-    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
-    size_t x_row = channels * s->w, y_row = filters * conv->ow;
-    size_t read = operand_bytes(conv), bytes = read * (x_row * s->h + y_row * conv->oh);
-    g->bands = forward_bands(s, conv->oh, band_count(s, conv->oh, tiles, bytes));
-    size_t unit_bytes = read * (x_row * g->bands.in_rows + y_row * g->bands.rows);
-    int all = s->n * g->bands.count;
-    g->units = task_units(all, tiles, unit_bytes, sizeof(float) * ampk_conv_weight_count(s));
-    g->groups = all / g->units;
-}
-
-static bool create_gradient(struct ampk_context *ctx, struct ampk_conv *conv, char *err,
-                            size_t err_size)
-{
-    const struct ampk_conv_shape *s = &conv->shape;
-    struct gradient *g = &conv->gradient;
-    cut_gradient(conv);
-    size_t filters = (size_t)s->k / g->slices_k, channels = (size_t)s->c / g->slices_c;
-    size_t read = operand_bytes(conv);
-    size_t x_size = channels * s->w * g->bands.in_rows, y_size = filters * conv->ow * g->bands.rows;
-    struct ampk_dnnl_shape shape = unit_shape(conv, &g->bands);
-    shape.n = g->units;
-    shape.h = g->bands.in_rows;
-    shape.k = (int)filters;
-    shape.c = (int)channels;
-    g->plan = ampk_dnnl_plan_create(ctx->dnnl, AMPK_DNNL_BACKWARD_WEIGHTS, &shape, err, err_size);
-    if (!g->plan) return false;
-    need_lane(conv, g->plan, g->units * read * x_size, g->units * read * y_size);
-    g->partial = create_weights(g->plan, g->slices_k * g->slices_c * g->groups, err, err_size);
-    return g->partial != NULL;
-}
-
-/* Batch-norm's partial sums: two per filter and unit. */
-static size_t sums_bytes(const struct ampk_conv *conv)
-{
-    return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
-}
-
-/* What batch-norm's backward takes for the layer, or its bias. */
-static size_t gradient_sums_bytes(const struct ampk_conv *conv)
-{
-    int k = conv->shape.k;
-    size_t pixels = (size_t)conv->oh * conv->ow, pairs = ((size_t)conv->oh + 1) / 2;
-    size_t plain = pixels / ampk_bn_piece_pixels(k) + 1;
-    size_t pooled = pairs / ampk_bn_piece_pairs(k, conv->ow) + 1;
-    size_t pieces = (size_t)conv->shape.n * (plain > pooled ? plain : pooled);
-    return (2 * pieces + AMPK_BN_ARRAYS) * (size_t)k * sizeof(float);
-}
-
-static size_t largest_of(size_t a, size_t b, size_t c)
-{
-    size_t most = a > b ? a : b;
-    return most > c ? most : c;
-}
-
-static bool reserve_memory(struct ampk_context *ctx, const struct ampk_conv *conv, char *err,
-                           size_t err_size)
-{
-    size_t bytes = largest_of(conv->lane_bytes * ctx->threads + sums_bytes(conv),
-                              ampk_conv_weights_memory(ctx, conv),
-                              conv->shape.forward_only ? 0 : gradient_sums_bytes(conv));
-    if (ampk_memory_reserve(ctx, bytes)) return true;
-    snprintf(err, err_size, AMPK_NO_MEMORY ": %zu bytes of work memory for a convolution", bytes);
-    return false;
-}
-
-/* oneDNN 2.6 gives wrong BF16 results where channels or filters do not fill its blocks of 16. */
-static bool multiplies_bf16(bool on_this_cpu, const struct ampk_conv_shape *s)
-{
-    return s->compute == AMPK_COMPUTE_BF16 && on_this_cpu && s->c / s->groups % 16 == 0 &&
-           s->k / s->groups % 16 == 0;
-}
-
-static struct ampk_conv describe(const struct ampk_conv_shape *s, bool bf16_on_this_cpu)
-{
-    return (struct ampk_conv){.shape = *s,
-                              .bf16 = multiplies_bf16(bf16_on_this_cpu, s),
-                              .oh = ampk_conv_out(s, s->h, s->kh),
-                              .ow = ampk_conv_out(s, s->w, s->kw)};
-}
-
-/* Operands of both passes, and the partial weight gradients. */
-size_t ampk_conv_bytes(const struct ampk_conv_shape *s, bool bf16)
-{
-    struct ampk_conv conv = describe(s, bf16);
-    size_t weights = ampk_conv_weight_count(s), read = operand_bytes(&conv);
-    if (s->forward_only) return weights * read;
-    cut_gradient(&conv);
-    return weights * (2 * read + conv.gradient.groups * sizeof(float));
-}
-
-struct ampk_conv *ampk_cpu_conv_create(struct ampk_context *ctx, const struct ampk_conv_shape *s,
-                                       char *err, size_t err_size)
-{
-    struct ampk_conv *conv = calloc(1, sizeof *conv);
-    if (!conv) {
-        snprintf(err, err_size, AMPK_NO_MEMORY);
-        return NULL;
-    }
-    *conv = describe(s, ctx->multiplies_bf16);
-    bool backward = !s->forward_only;
-    if (create_forward(ctx, conv, err, err_size) &&
-        (!backward || create_data(ctx, conv, err, err_size)) &&
-        (!backward || create_gradient(ctx, conv, err, err_size)) &&
-        reserve_memory(ctx, conv, err, err_size))
-        return conv;
-    ampk_cpu_conv_destroy(ctx, conv);
-    return NULL;
-}
-
-void ampk_cpu_conv_destroy(struct ampk_context *ctx, struct ampk_conv *conv)
-{
-    (void)ctx;
-    if (!conv) return;
-    destroy_weights(conv->forward.weights, conv->forward.slices);
-    destroy_weights(conv->data.weights, conv->data.slices);
-    const struct gradient *g = &conv->gradient;
-    destroy_weights(g->partial, g->slices_k * g->slices_c * g->groups);
-    ampk_dnnl_plan_destroy(conv->forward.plan);
-    ampk_dnnl_plan_destroy(conv->data.plan);
-    ampk_dnnl_plan_destroy(g->plan);
-    free(conv);
-}
 
 /* ---- a task's operands ---- */
 
@@ -358,12 +31,13 @@ struct operand {
     const struct ampk_tensor *t;
     size_t image;
     int first, rows, channel, channels;
+    int padded; /* channels that oneDNN reads */
 };
 
 static bool is_stored_so(const struct ampk_conv *conv, const struct operand *o)
 {
-    return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c && o->first >= 0 &&
-           o->first + o->rows <= o->t->h;
+    return conv->bf16 && o->t->dtype == AMPK_BF16 && o->channels == o->t->c &&
+           o->padded == o->t->c && o->first >= 0 && o->first + o->rows <= o->t->h;
 }
 
 /* Casts rows for oneDNN; 0 where t has no such row. */
@@ -371,17 +45,17 @@ static void load_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
                       const struct operand *o, void *dst)
 {
     const struct ampk_tensor *t = o->t;
-    int begin = ampk_smaller(larger(o->first, 0), o->first + o->rows);
-    int end = larger(ampk_smaller(o->first + o->rows, t->h), begin);
-    size_t row = (size_t)t->w * o->channels * operand_bytes(conv);
+    int begin = ampk_smaller(ampk_larger(o->first, 0), o->first + o->rows);
+    int end = ampk_larger(ampk_smaller(o->first + o->rows, t->h), begin);
+    size_t row = (size_t)t->w * o->padded * ampk_operand_bytes(conv);
     size_t above = (size_t)(begin - o->first), inside = (size_t)(end - begin);
     size_t below = (size_t)(o->first + o->rows - end);
     char *to = (char *)dst + above * row;
     const void *from = ampk_at(t, o->image, (size_t)begin * t->w * t->c + o->channel);
     memset(dst, 0, above * row);
     if (inside && conv->bf16)
-        ctx->isa->rows.load_bf16((uint16_t *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
-                                 (size_t)t->c);
+        ctx->isa->rows.load_bf16((uint16_t *)to, (size_t)o->padded, from, t->dtype, inside * t->w,
+                                 (size_t)o->channels, (size_t)t->c);
     else if (inside)
         ctx->isa->rows.load((float *)to, from, t->dtype, inside * t->w, (size_t)o->channels,
                             (size_t)t->c, conv->shape.compute);
@@ -397,9 +71,9 @@ static void *take_rows(struct ampk_context *ctx, const struct ampk_conv *conv,
     return memory;
 }
 
-/* The region of t that a pass writes for a unit and a slice. */
+/* The region of t that a pass writes for a unit and a slice. oneDNN wrote `padded` channels. */
 static struct ampk_region unit_region(const struct pass *pass, const struct ampk_tensor *t,
-                                      int unit, int slice)
+                                      int padded, int unit, int slice)
 {
     int channels = t->c / pass->slices, first = unit % pass->bands.count * pass->bands.rows;
     int rows = ampk_smaller(pass->bands.rows, t->h - first);
@@ -408,7 +82,8 @@ static struct ampk_region unit_region(const struct pass *pass, const struct ampk
                                 .pixel = (size_t)first * t->w,
                                 .pixels = (size_t)rows * t->w,
                                 .channel = (size_t)slice * channels,
-                                .channels = (size_t)channels};
+                                .channels = (size_t)channels,
+                                .source_stride = (size_t)padded / pass->slices};
 }
 
 static uint32_t store_region(struct ampk_context *ctx, const float *source,
@@ -416,7 +91,8 @@ static uint32_t store_region(struct ampk_context *ctx, const float *source,
 {
     size_t c = (size_t)r->tensor->c;
     return ctx->isa->rows.store(ampk_at(r->tensor, r->image, r->pixel * c + r->channel),
-                                r->tensor->dtype, c, source, r->pixels, r->channels, accumulate);
+                                r->tensor->dtype, c, source, r->source_stride, r->pixels,
+                                r->channels, accumulate);
 }
 
 /* ---- forward ---- */
@@ -435,11 +111,12 @@ static uint32_t forward_task(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     const struct pass *pass = &conv->forward;
     const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, y, unit, slice);
-    struct lane lane = lane_at(memory, conv, operand_bytes(conv) * x->c * x->w * bands->in_rows,
-                               sizeof(float) * region.channels * y->w * bands->rows);
+    struct ampk_region region = unit_region(pass, y, conv->filters, unit, slice);
+    struct lane lane =
+        lane_at(memory, conv, ampk_operand_bytes(conv) * x->c * x->w * bands->in_rows,
+                sizeof(float) * region.source_stride * y->w * bands->rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c};
+    struct operand read = {x, region.image, first, bands->in_rows, 0, x->c, x->c};
     ampk_dnnl_execute(pass->plan, take_rows(ctx, conv, &read, lane.x), pass->weights[slice], lane.y,
                       lane.scratch);
     if (finish->bias)
@@ -471,7 +148,7 @@ const float *ampk_cpu_conv_forward(struct ampk_context *ctx, struct ampk_conv *c
                                    const struct ampk_bn_statistics *statistics, uint32_t *amax)
 {
     size_t operands = conv->lane_bytes * ctx->threads;
-    char *memory = ampk_memory(ctx, operands + sums_bytes(conv));
+    char *memory = ampk_memory(ctx, operands + ampk_conv_sums_bytes(conv));
     struct finish finish = {.shift = statistics ? statistics->rolling_mean : NULL,
                             .partial = (float *)(memory + operands)};
     ampk_amax_raise(amax, forward(ctx, conv, x, y, &finish, memory));
@@ -500,11 +177,11 @@ static uint32_t data_task(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     const struct pass *pass = &conv->data;
     const struct bands *bands = &pass->bands;
-    struct ampk_region region = unit_region(pass, dx, unit, slice);
+    struct ampk_region region = unit_region(pass, dx, dx->c, unit, slice);
     struct lane lane = lane_at(memory, conv, sizeof(float) * region.channels * dx->w * bands->rows,
-                               operand_bytes(conv) * dy->c * dy->w * bands->in_rows);
+                               ampk_operand_bytes(conv) * conv->filters * dy->w * bands->in_rows);
     int first = unit % bands->count * bands->in_step - bands->in_offset;
-    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c};
+    struct operand read = {dy, region.image, first, bands->in_rows, 0, dy->c, conv->filters};
     ampk_dnnl_execute(pass->plan, lane.x, pass->weights[slice], take_rows(ctx, conv, &read, lane.y),
                       lane.scratch);
     return store_region(ctx, lane.x, &region, accumulate);
@@ -532,18 +209,20 @@ static void gradient_task(struct ampk_context *ctx, struct ampk_conv *conv,
     const struct gradient *g = &conv->gradient;
     const struct bands *bands = &g->bands;
     int tile = task / g->groups, first_unit = task % g->groups * g->units;
-    int filters = dy->c / g->slices_k, channels = x->c / g->slices_c;
+    int filters = dy->c / g->slices_k, padded = conv->filters / g->slices_k;
+    int channels = x->c / g->slices_c;
     int filter = tile / g->slices_c * filters, channel = tile % g->slices_c * channels;
-    size_t x_bytes = operand_bytes(conv) * channels * x->w * bands->in_rows;
-    size_t y_bytes = operand_bytes(conv) * filters * dy->w * bands->rows;
+    size_t x_bytes = ampk_operand_bytes(conv) * channels * x->w * bands->in_rows;
+    size_t y_bytes = ampk_operand_bytes(conv) * padded * dy->w * bands->rows;
     struct lane lane = lane_at(memory, conv, g->units * x_bytes, g->units * y_bytes);
     void *of_x = lane.x, *of_dy = lane.y;
     for (int i = 0; i < g->units; i++) {
         size_t image = (size_t)(first_unit + i) / bands->count;
         int band = (first_unit + i) % bands->count;
-        struct operand read_x = {
-            x, image, band * bands->in_step - bands->in_offset, bands->in_rows, channel, channels};
-        struct operand read_dy = {dy, image, band * bands->rows, bands->rows, filter, filters};
+        int first = band * bands->in_step - bands->in_offset;
+        struct operand read_x = {x, image, first, bands->in_rows, channel, channels, channels};
+        struct operand read_dy = {dy,      image, band * bands->rows, bands->rows, filter,
+                                  filters, padded};
         if (g->units == 1) {
             of_x = take_rows(ctx, conv, &read_x, lane.x);
             of_dy = take_rows(ctx, conv, &read_dy, lane.y);

@@ -1,5 +1,5 @@
-/* A convolution of the CPU backend. conv.c makes it and runs its passes; conv_weights.c takes its
- * weights in and gives its weight gradient out. */
+/* A convolution of the CPU backend. conv_create.c cuts its work and makes it, conv.c runs its
+ * passes, conv_weights.c takes its weights in and gives its weight gradient out. */
 #ifndef AMPK_CPU_CONV_H
 #define AMPK_CPU_CONV_H
 
@@ -34,6 +34,7 @@ struct gradient {
 
 struct ampk_conv {
     struct ampk_conv_shape shape;
+    int filters; /* that oneDNN sees: k, or more. The weights of those above k are 0. */
     int oh, ow;
     struct pass forward, data; /* data and gradient have no plan if forward_only */
     struct gradient gradient;
@@ -46,12 +47,31 @@ static inline int ampk_smaller(int a, int b)
     return a < b ? a : b;
 }
 
+static inline int ampk_larger(int a, int b)
+{
+    return a > b ? a : b;
+}
+
 /* Bytes of whole cache lines, so that threads do not write to the same one. */
 static inline size_t ampk_whole_lines(size_t bytes)
 {
     return (bytes + 63) / 64 * 64;
 }
 
+/* Bytes of one value that oneDNN reads. */
+static inline size_t ampk_operand_bytes(const struct ampk_conv *conv)
+{
+    return conv->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Batch-norm's partial sums: two per filter and unit. */
+static inline size_t ampk_conv_sums_bytes(const struct ampk_conv *conv)
+{
+    return (size_t)conv->shape.n * conv->forward.bands.count * 2 * conv->shape.k * sizeof(float);
+}
+
+/* As oneDNN sees them. */
+size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *);
 /* Bytes of work memory that conv_weights.c takes. */
 size_t ampk_conv_weights_memory(const struct ampk_context *, const struct ampk_conv *);
 

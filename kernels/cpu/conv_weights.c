@@ -10,6 +10,7 @@
 #include "kernels/conv_shape.h"
 
 #include <omp.h>
+#include <string.h>
 
 enum {
     PACKED_FILTERS = 16, /* weights that are packed at once: they stay in the first-level cache */
@@ -22,9 +23,14 @@ static size_t packed_bytes(const struct ampk_conv_shape *s)
     return ampk_whole_lines(sizeof(uint16_t) * PACKED_FILTERS * PACKED_CHANNELS * s->kh * s->kw);
 }
 
+size_t ampk_cpu_conv_padded_weights(const struct ampk_conv *conv)
+{
+    return ampk_conv_weight_count(&conv->shape) / conv->shape.k * conv->filters;
+}
+
 size_t ampk_conv_weights_memory(const struct ampk_context *ctx, const struct ampk_conv *conv)
 {
-    size_t copy = ampk_conv_weight_count(&conv->shape) * sizeof(float);
+    size_t copy = ampk_cpu_conv_padded_weights(conv) * sizeof(float);
     size_t packed = packed_bytes(&conv->shape) * ctx->threads;
     return copy > packed ? copy : packed;
 }
@@ -38,10 +44,13 @@ static void pack_block(struct ampk_context *ctx, struct ampk_conv *conv, const f
     const struct ampk_conv_shape *s = &conv->shape;
     const struct pass *forward = &conv->forward, *data = &conv->data;
     size_t row = (size_t)b->channels * b->taps, filter = (size_t)s->c * b->taps;
-    ctx->isa->rows.load_bf16(memory, weights + b->filter * filter + (size_t)b->channel * b->taps,
-                             AMPK_FP32, (size_t)b->filters, row, filter);
+    int has = ampk_smaller(b->filters, s->k - b->filter);
+    ctx->isa->rows.load_bf16(memory, row,
+                             weights + b->filter * filter + (size_t)b->channel * b->taps, AMPK_FP32,
+                             (size_t)has, row, filter);
+    memset(memory + has * row, 0, (b->filters - has) * row * sizeof *memory);
     b->values = memory;
-    int filters = s->k / forward->slices;
+    int filters = conv->filters / forward->slices;
     ctx->isa->put_lines(b, ampk_dnnl_plan_lines(forward->plan), b->filter % filters, b->channel,
                         ampk_dnnl_weights_bf16(forward->weights[b->filter / filters]));
     if (!data->plan) return;
@@ -56,21 +65,18 @@ static uint32_t pack_lines(struct ampk_context *ctx, struct ampk_conv *conv, con
 {
     const struct ampk_conv_shape *s = &conv->shape;
     int taps = s->kh * s->kw;
-    size_t some = (size_t)PACKED_FILTERS * s->c * taps;
+    size_t filter = (size_t)s->c * taps;
     size_t lane = packed_bytes(s);
     char *memory = ampk_memory(ctx, lane * ctx->threads);
     uint32_t largest = 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
-    for (int i = 0; i < s->k / PACKED_FILTERS; i++) {
-        uint32_t found = ctx->isa->rows.amax(weights + i * some, some);
+    for (int k = 0; k < s->k; k += PACKED_FILTERS) {
+        size_t has = (size_t)ampk_smaller(PACKED_FILTERS, s->k - k);
+        uint32_t found = ctx->isa->rows.amax(weights + k * filter, has * filter);
         if (found > largest) largest = found;
         for (int c = 0; c < s->c; c += PACKED_CHANNELS) {
-            struct ampk_weight_block b = {i * PACKED_FILTERS,
-                                          PACKED_FILTERS,
-                                          c,
-                                          ampk_smaller(s->c - c, PACKED_CHANNELS),
-                                          taps,
-                                          NULL};
+            struct ampk_weight_block b = {
+                k, PACKED_FILTERS, c, ampk_smaller(s->c - c, PACKED_CHANNELS), taps, NULL};
             pack_block(ctx, conv, weights, &b, (uint16_t *)(memory + lane * omp_get_thread_num()));
         }
     }
@@ -83,9 +89,11 @@ static uint32_t reorder_weights(struct ampk_context *ctx, struct ampk_conv *conv
 {
     const struct ampk_conv_shape *s = &conv->shape;
     size_t count = ampk_conv_weight_count(s), pieces = ampk_pieces(count);
-    size_t filters = count / conv->forward.slices; /* forward slices by k, data by c */
+    size_t padded = ampk_cpu_conv_padded_weights(conv);
+    size_t filters = padded / conv->forward.slices; /* forward slices by k, data by c */
     size_t channels = (size_t)s->c / (conv->data.plan ? conv->data.slices : 1) * s->kh * s->kw;
-    float *rounded = ampk_memory(ctx, count * sizeof *rounded);
+    float *rounded = ampk_memory(ctx, padded * sizeof *rounded);
+    memset(rounded + count, 0, (padded - count) * sizeof *rounded);
     uint32_t largest = 0;
 #pragma omp parallel num_threads(ctx->threads)
     {
@@ -143,9 +151,9 @@ static void take_tile(struct ampk_context *ctx, struct ampk_conv *conv, int tile
     const struct ampk_conv_shape *s = &conv->shape;
     const struct gradient *g = &conv->gradient;
     size_t filter = (size_t)(s->c / s->groups) * s->kh * s->kw, run = filter / g->slices_c;
-    size_t filters = (size_t)s->k / g->slices_k;
+    size_t filters = (size_t)s->k / g->slices_k; /* padded ones only if g->slices_k is 1 */
     size_t first = (size_t)tile / g->slices_c * filters * filter + tile % g->slices_c * run;
-    bool direct = !accumulate && factor == 1;
+    bool direct = !accumulate && factor == 1 && conv->filters == s->k;
     ampk_dnnl_weights_unpack(g->plan, g->partial[(size_t)tile * g->groups],
                              (direct ? dst : plain) + first);
     for (size_t at = first; at < first + filters * filter && !direct; at += filter)
@@ -158,7 +166,7 @@ static void take_gradient(struct ampk_context *ctx, struct ampk_conv *conv, floa
 {
     struct gradient *g = &conv->gradient;
     int tiles = g->slices_k * g->slices_c;
-    float *plain = ampk_memory(ctx, ampk_conv_weight_count(&conv->shape) * sizeof *plain);
+    float *plain = ampk_memory(ctx, ampk_cpu_conv_padded_weights(conv) * sizeof *plain);
     uint32_t largest = g->added ? g->amax : 0;
 #pragma omp parallel for num_threads(ctx->threads) schedule(dynamic) reduction(max : largest)
     for (int tile = 0; tile < tiles; tile++) {

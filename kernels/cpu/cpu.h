@@ -40,6 +40,7 @@
 struct ampk_region {
     const struct ampk_tensor *tensor;
     size_t image, pixel, pixels, channel, channels;
+    size_t source_stride; /* floats from pixel to pixel in what is stored there */
 };
 
 /* Loops over elements for conv.c, which is compiled once. FP32 sides are dense. Magnitudes are
@@ -48,14 +49,15 @@ struct ampk_rows {
     /* dst = src rounded to the compute type: rows of some length, stride elements apart in src. */
     void (*load)(float *dst, const void *src, enum ampk_dtype, size_t rows, size_t length,
                  size_t stride, enum ampk_compute);
-    /* The same rounded to BF16. */
-    void (*load_bf16)(uint16_t *dst, const void *src, enum ampk_dtype, size_t rows, size_t length,
-                      size_t stride);
+    /* The same rounded to BF16, into rows of dst_length: the rest of each is 0. */
+    void (*load_bf16)(uint16_t *dst, size_t dst_length, const void *src, enum ampk_dtype,
+                      size_t rows, size_t length, size_t stride);
     /* dst = src rounded to the compute type, one row; returns the largest magnitude in src. */
     uint32_t (*round)(float *dst, const float *src, size_t n, enum ampk_compute);
-    /* dst (+)= src rounded to storage; returns the largest magnitude stored. */
-    uint32_t (*store)(void *dst, enum ampk_dtype, size_t stride, const float *src, size_t rows,
-                      size_t length, bool accumulate);
+    /* dst (+)= src rounded to storage; returns the largest magnitude stored. Here src too has a
+     * stride. */
+    uint32_t (*store)(void *dst, enum ampk_dtype, size_t stride, const float *src,
+                      size_t src_stride, size_t rows, size_t length, bool accumulate);
     /* dst += src */
     void (*add)(float *dst, const float *src, size_t n);
     /* dst (+)= factor * src, rounded one by one */

@@ -61,27 +61,29 @@ void AMPK_CPU(rows_load)(float *dst, const void *src, enum ampk_dtype t, size_t 
     AMPK_WITH_DTYPE(t, T, WITH_COMPUTE(compute, C, load(dst, src, T, rows, length, stride, C)));
 }
 
-AMPK_INLINE void load_bf16(uint16_t *dst, const void *src, enum ampk_dtype t, size_t rows,
-                           size_t length, size_t stride)
+AMPK_INLINE void load_bf16(uint16_t *dst, size_t dst_length, const void *src, enum ampk_dtype t,
+                           size_t rows, size_t length, size_t stride)
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < length; i += AMPK_LANES)
-            ampk_vec_store(dst, r * length + i, AMPK_BF16, length - i,
+            ampk_vec_store(dst, r * dst_length + i, AMPK_BF16, length - i,
                            ampk_vec_load(src, r * stride + i, t, length - i));
 }
 
-void AMPK_CPU(rows_load_bf16)(uint16_t *dst, const void *src, enum ampk_dtype t, size_t rows,
-                              size_t length, size_t stride)
+void AMPK_CPU(rows_load_bf16)(uint16_t *dst, size_t dst_length, const void *src, enum ampk_dtype t,
+                              size_t rows, size_t length, size_t stride)
 {
-    if (length == stride) {
+    for (size_t r = 0; r < rows && length < dst_length; r++)
+        memset(dst + r * dst_length + length, 0, (dst_length - length) * sizeof *dst);
+    if (length == stride && length == dst_length) {
         length *= rows;
         rows = 1;
     }
     if (t == AMPK_BF16)
         for (size_t r = 0; r < rows; r++)
-            memcpy(dst + r * length, (const uint16_t *)src + r * stride, length * sizeof *dst);
+            memcpy(dst + r * dst_length, (const uint16_t *)src + r * stride, length * sizeof *dst);
     else
-        AMPK_WITH_DTYPE(t, T, load_bf16(dst, src, T, rows, length, stride));
+        AMPK_WITH_DTYPE(t, T, load_bf16(dst, dst_length, src, T, rows, length, stride));
 }
 
 AMPK_INLINE uint32_t round_row(float *dst, const float *src, size_t n, enum ampk_compute compute)
@@ -103,13 +105,13 @@ uint32_t AMPK_CPU(rows_round)(float *dst, const float *src, size_t n, enum ampk_
 }
 
 AMPK_INLINE uint32_t store(void *dst, enum ampk_dtype t, size_t stride, const float *src,
-                           size_t rows, size_t length, bool accumulate)
+                           size_t src_stride, size_t rows, size_t length, bool accumulate)
 {
     ampk_vec_amax largest = ampk_vec_amax_zero();
     for (size_t r = 0; r < rows; r++)
         for (size_t i = 0; i < length; i += AMPK_LANES) {
             size_t at = r * stride + i, left = length - i;
-            ampk_vec v = ampk_vec_load(src, r * length + i, AMPK_FP32, left);
+            ampk_vec v = ampk_vec_load(src, r * src_stride + i, AMPK_FP32, left);
             if (accumulate) v = ampk_vec_load(dst, at, t, left) + v;
             ampk_vec_store_amax(dst, at, t, left, v, &largest);
         }
@@ -117,17 +119,18 @@ AMPK_INLINE uint32_t store(void *dst, enum ampk_dtype t, size_t stride, const fl
 }
 
 uint32_t AMPK_CPU(rows_store)(void *dst, enum ampk_dtype t, size_t stride, const float *src,
-                              size_t rows, size_t length, bool accumulate)
+                              size_t src_stride, size_t rows, size_t length, bool accumulate)
 {
     uint32_t largest;
-    if (length == stride) {
+    if (length == stride && length == src_stride) {
         length *= rows;
         rows = 1;
     }
     if (accumulate)
-        AMPK_WITH_DTYPE(t, T, largest = store(dst, T, stride, src, rows, length, true));
+        AMPK_WITH_DTYPE(t, T, largest = store(dst, T, stride, src, src_stride, rows, length, true));
     else
-        AMPK_WITH_DTYPE(t, T, largest = store(dst, T, stride, src, rows, length, false));
+        AMPK_WITH_DTYPE(t, T,
+                        largest = store(dst, T, stride, src, src_stride, rows, length, false));
     return largest;
 }
 

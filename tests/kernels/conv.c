@@ -65,7 +65,7 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     s.compute = random_int(AMPK_COMPUTE_FP32, AMPK_COMPUTE_BF16);
     if (s.compute == AMPK_COMPUTE_BF16 && random_bool()) { /* what some CPUs multiply in BF16 */
         s.c = s.groups * RANDOM_OF(16, 32, 48, 64);
-        s.k = s.groups * RANDOM_OF(16, 32, 64, 80);
+        s.k = s.groups * RANDOM_OF(1, 16, 17, 24, 32, 64, 80, 255); /* padded to 16 */
     }
     if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* slices and tiles */
         s = (struct ampk_conv_shape){1, 128, 3, random_int(3, 4), 256, 3, 3,
