@@ -70,6 +70,8 @@ static struct ampk_conv_shape choose_shape(bool may_be_forward_only)
     if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* slices and tiles */
         s = (struct ampk_conv_shape){1, 128, 3, random_int(3, 4), 256, 3, 3,
                                      1, 1,   1, s.compute,        0,   0};
+    else if (s.compute == AMPK_COMPUTE_BF16 && test_random() % 8 == 0) /* of a padded head */
+        s = (struct ampk_conv_shape){1, 512, 3, 3, 255, 1, 1, 1, 0, 1, s.compute, 0, 0};
     s.forward_only = may_be_forward_only && random_bool();
     return s;
 }
