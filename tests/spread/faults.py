@@ -149,7 +149,7 @@ def check_gone(root, ranks=None):
         for path in (folder / str(rank)).iterdir():
             path.unlink()
         said = end(process, 1)[1]
-        assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*image\d+\.png.*The state after iteration "
+        assert re.search(r"rank %d on \S+ cannot go on, in iteration \d+: .*image\d+\.(png|txt).*The state after iteration "
                          r"\d+ is saved" % rank, said), said
 
 
