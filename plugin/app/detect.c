@@ -12,7 +12,10 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
+#include "amp_observe.h"
 #include "plugin/core/host.h"
 #include "plugin/core/text.h"
 #include "plugin/images/place.h"
@@ -211,16 +214,16 @@ static int evaluate_image(network *net, const struct amp_eval_set *set, int i,
     return collect(net, set, i, loader->original, thresh, nms, detections);
 }
 
-int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, float nms,
-                   struct amp_detections *detections)
+int amp_detect_run(network *net, const struct amp_eval_set *set, struct amp_detect_images images,
+                   float thresh, float nms, bool progress, struct amp_detections *detections)
 {
     struct loader loaders[MOST_LOADERS] = {0};
-    struct amp_progress progress;
-    int n = set->images.count, ahead = count_loaders();
-    int started = 0, done = 0, undecoded = 0, failed = 0;
+    struct amp_progress shown;
+    int n = images.end, ahead = count_loaders();
+    int started = images.first, done = images.first, undecoded = 0, failed = 0;
     /* network_predict takes one image. */
     set_batch_network(net, 1);
-    amp_progress_start(&progress, stderr, "evaluating", (size_t)n);
+    if (progress) amp_progress_start(&shown, stderr, "evaluating", (size_t)(n - done));
     while (done < n && !failed) {
         for (; started < n && started < done + ahead; started++)
             start_loading(&loaders[started % ahead], net, set->images.line[started]);
@@ -228,7 +231,8 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
         finish_loading(loader);
         failed = evaluate_image(net, set, done, loader, thresh, nms, &undecoded, detections);
         free_images(loader);
-        amp_progress_update(&progress, (size_t)++done);
+        done++;
+        if (progress) amp_progress_update(&shown, (size_t)(done - images.first));
     }
     /* After a failure: threads still write into loaders[], which is on this stack. */
     for (; done < started; done++) {
@@ -240,22 +244,55 @@ int amp_detect_run(network *net, const struct amp_eval_set *set, float thresh, f
     return failed || undecoded ? -1 : 0;
 }
 
+static int sort_detections(const struct amp_eval_set *set, const struct amp_detections *found,
+                           struct amp_ap_set **ap)
+{
+    char err[512];
+    if (found->unbounded)
+        fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
+                found->unbounded);
+    *ap = amp_ap_set_new(found->rows, found->count, set->truths, set->n_truths, set->images.count,
+                         set->n_classes, err, sizeof err);
+    if (!*ap) fprintf(stderr, "error: %s\n", err);
+    return *ap ? 0 : -1;
+}
+
 struct amp_ap_set *amp_detect_ap(network *net, const struct amp_eval_set *set, float thresh,
                                  float nms)
 {
-    char err[512];
     struct amp_detections found = {0};
     struct amp_ap_set *ap = NULL;
-    int failed = amp_detect_run(net, set, thresh, nms, &found);
-    if (found.unbounded)
-        fprintf(stderr, "warning: %zu detections have no finite box and match nothing\n",
-                found.unbounded);
-    if (!failed)
-        ap = amp_ap_set_new(found.rows, found.count, set->truths, set->n_truths, set->images.count,
-                            set->n_classes, err, sizeof err);
-    if (!failed && !ap) fprintf(stderr, "error: %s\n", err);
+    struct amp_detect_images all = {0, set->images.count};
+    if (!amp_detect_run(net, set, all, thresh, nms, true, &found))
+        sort_detections(set, &found, &ap);
     amp_detections_free(&found);
     return ap;
+}
+
+/* Process 0 has all rows in the order of the images, as if it had run all of them. */
+int amp_detect_ap_shared(network *net, const struct amp_eval_set *set, float thresh, float nms,
+                         struct amp_ap_set **ap)
+{
+    int processes, own = amp_process(&processes), n = set->images.count;
+    struct amp_detections found = {0};
+    struct amp_detect_images share = {(int)((int64_t)n * own / processes),
+                                      (int)((int64_t)n * (own + 1) / processes)};
+    *ap = NULL;
+    int failed = amp_detect_run(net, set, share, thresh, nms, own == 0, &found);
+    size_t bytes = found.count * sizeof *found.rows;
+    void *rows = found.rows, *unbounded = malloc(sizeof found.unbounded);
+    size_t counts = unbounded ? sizeof found.unbounded : 0;
+    if (unbounded) memcpy(unbounded, &found.unbounded, counts);
+    failed = amp_processes_collect(&rows, &bytes, failed || !unbounded) ||
+             amp_processes_collect(&unbounded, &counts, 0);
+    found.rows = rows;
+    found.count = bytes / sizeof *found.rows;
+    for (size_t r = 1; !failed && r < counts / sizeof found.unbounded; r++)
+        found.unbounded += ((size_t *)unbounded)[r];
+    if (!failed && own == 0) failed = sort_detections(set, &found, ap);
+    free(unbounded);
+    amp_detections_free(&found);
+    return failed ? -1 : 0;
 }
 
 void amp_detections_free(struct amp_detections *detections)

@@ -178,10 +178,11 @@ static bool continues(const struct amp_train_words *w, const struct amp_cfg_file
 static int start_watching(const struct amp_train_words *w, const struct amp_cfg_file *cfg)
 {
     bool goes_on = continues(w, cfg);
+    int rank = amp_launch_read(getenv).rank;
     watch.total = (size_t)amp_cfg_int(cfg->sections, "max_batches", 0);
-    if (w->chart && open_chart(w, cfg, goes_on)) return -1;
+    if (w->chart && !rank && open_chart(w, cfg, goes_on)) return -1;
     if (w->map) {
-        watch.map = amp_training_map_open(w->data, w->cfg, goes_on, w->map_every);
+        watch.map = amp_training_map_open(w->data, w->cfg, rank, goes_on, w->map_every);
         if (!watch.map) return -1;
     }
     amp_on_iteration(after_iteration, NULL);
@@ -193,7 +194,7 @@ static int start_watching(const struct amp_train_words *w, const struct amp_cfg_
 static int watch_training(const struct amp_train_words *w)
 {
     char err[9000];
-    if (!w->map && !w->chart) return 0;
+    if (!w->map && (!w->chart || amp_launch_read(getenv).rank)) return 0;
     struct amp_cfg_file *cfg = amp_cfg_read(w->cfg, err, sizeof err);
     if (!cfg) fprintf(stderr, "error: %s\n", err);
     int result = cfg ? start_watching(w, cfg) : -1;
@@ -311,11 +312,10 @@ int amp_command_detector_train(int argc, char **argv)
     }
     if (words.mixed && launch.size > 1 && take_gpu(&argc, &argv, words.gpus, launch.local))
         return 1;
-    /* Of several processes, rank 0 looks at the inputs, measures and draws; the others wait for it
-     * when they make their network. */
-    if (launch.rank) return darknet_main(argc, argv);
-    if (amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear, on_gpu, stderr,
-                               stderr, err, sizeof err)) {
+    /* Of several processes, rank 0 looks at the inputs and draws; the others wait for it when they
+     * make their network. */
+    if (!launch.rank && amp_check_train_inputs(words.data, words.cfg, words.weights, words.clear,
+                                               on_gpu, stderr, stderr, err, sizeof err)) {
         amp_print_faults(err, stderr);
         fputs("nothing was trained\n", stderr);
         return 1;

@@ -34,11 +34,12 @@ int amp_train_words_read(int *argc, char **argv, struct amp_train_words *);
 
 struct amp_training_map;
 
-/* Checks and builds everything before the training. goes_on: the best weights so far count as this
- * run's. every: iterations; 0: those of an epoch, at least 100. NULL after naming the faults on
- * stderr. */
+/* Checks and builds everything before the training. Of several processes all call it, and all
+ * measure together; process 0 alone checks, prints and keeps. rank: of this process. goes_on: the
+ * best weights so far count as this run's. every: iterations; 0: those of an epoch, at least 100.
+ * NULL after naming the faults on stderr. */
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
-                                               bool goes_on, int every);
+                                               int rank, bool goes_on, int every);
 
 /* True after burn-in every so many iterations, and at the end. */
 bool amp_training_map_due(const struct amp_training_map *, size_t iteration);

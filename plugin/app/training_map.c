@@ -48,6 +48,7 @@ struct amp_training_map {
     char weights[PATH_MAX], record[PATH_MAX];
     struct amp_evaluation last, best;
     bool averaged; /* the twin has the moving average of the weights */
+    int rank;
 };
 
 /* ---- the best so far ---- */
@@ -100,15 +101,14 @@ static bool is_better(double map50, double than)
     return isnan(than) || map50 > than;
 }
 
-static int measure_twin(struct amp_training_map *m, size_t iteration, struct amp_evaluation *e)
+/* The figure of these rows, measured since `start`. */
+static int compute(const struct amp_ap_set *ap, size_t iteration, double start,
+                   struct amp_evaluation *e)
 {
     char err[512];
     struct amp_map_result result = {0};
-    double start = amp_clock_seconds();
-    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
-    int failed = !ap || amp_map_compute(ap, .5, &result, err, sizeof err);
-    if (ap && failed) fprintf(stderr, "error: %s\n", err);
-    amp_ap_set_free(ap);
+    int failed = amp_map_compute(ap, .5, &result, err, sizeof err);
+    if (failed) fprintf(stderr, "error: %s\n", err);
     if (!failed)
         *e = (struct amp_evaluation){.iteration = (unsigned long)iteration,
                                      .map50 = result.mean.ap50,
@@ -116,6 +116,25 @@ static int measure_twin(struct amp_training_map *m, size_t iteration, struct amp
                                      .map = result.mean.ap,
                                      .seconds = amp_clock_seconds() - start};
     amp_map_result_free(&result);
+    return failed ? -1 : 0;
+}
+
+static int measure_alone(struct amp_training_map *m, size_t iteration, struct amp_evaluation *e)
+{
+    double start = amp_clock_seconds();
+    struct amp_ap_set *ap = amp_detect_ap(m->twin, &m->set, thresh, nms);
+    int failed = !ap || compute(ap, iteration, start, e);
+    amp_ap_set_free(ap);
+    return failed ? -1 : 0;
+}
+
+static int measure_together(struct amp_training_map *m, size_t iteration, struct amp_evaluation *e)
+{
+    double start = amp_clock_seconds();
+    struct amp_ap_set *ap;
+    int failed = amp_detect_ap_shared(m->twin, &m->set, thresh, nms, &ap) ||
+                 (ap && compute(ap, iteration, start, e));
+    amp_ap_set_free(ap);
     return failed ? -1 : 0;
 }
 
@@ -139,7 +158,7 @@ static void take_up_best(struct amp_training_map *m)
     /* Loading has set `seen`; the twin itself trains nothing, so it goes back to 0. */
     size_t iteration = *m->twin->seen / m->step;
     *m->twin->seen = 0;
-    measure_twin(m, iteration, &m->best);
+    measure_alone(m, iteration, &m->best);
 }
 
 /* A failure is told and training goes on: there will be other weights. The best stays what the file
@@ -269,6 +288,20 @@ static int prepare(struct amp_training_map *m, const char *data_path, const char
     return 0;
 }
 
+/* Process 0 has looked at all of it. The twin comes first: from then on this process prints no
+ * longer what process 0 prints. */
+static int prepare_helper(struct amp_training_map *m, const char *data_path, const char *cfg_path,
+                          int every)
+{
+    char err[3 * PATH_MAX];
+    if (read_files(m, data_path, cfg_path, every, err, sizeof err) ||
+        amp_twin_create(cfg_path, &m->twin, err, sizeof err)) {
+        fprintf(stderr, "error: rank %d: %s\n", m->rank, err);
+        return -1;
+    }
+    return amp_eval_set_load(data_path, &m->set, stderr);
+}
+
 /* Also for a map that is half built. */
 static void free_map(struct amp_training_map *m)
 {
@@ -278,7 +311,7 @@ static void free_map(struct amp_training_map *m)
 }
 
 struct amp_training_map *amp_training_map_open(const char *data_path, const char *cfg_path,
-                                               bool goes_on, int every)
+                                               int rank, bool goes_on, int every)
 {
     struct amp_training_map *m = calloc(1, sizeof *m);
     if (!m) {
@@ -286,7 +319,10 @@ struct amp_training_map *amp_training_map_open(const char *data_path, const char
         return NULL;
     }
     m->last = m->best = none;
-    if (!prepare(m, data_path, cfg_path, goes_on, every)) return m;
+    m->rank = rank;
+    if (!(rank ? prepare_helper(m, data_path, cfg_path, every)
+               : prepare(m, data_path, cfg_path, goes_on, every)))
+        return m;
     free_map(m);
     return NULL;
 }
@@ -333,7 +369,9 @@ int amp_training_map_measure(struct amp_training_map *m, network *trained, size_
     /* Every time: the twin has the weights of the last measurement. */
     amp_twin_take_weights(m->twin, trained);
     m->averaged = amp_copy_averages(m->twin, trained);
-    if (measure_twin(m, iteration, &m->last)) {
+    int failed = measure_together(m, iteration, &m->last);
+    if (m->rank) return 0; /* process 0 says and keeps all that follows */
+    if (failed) {
         fprintf(stderr, "darknet-amp: no mAP at iteration %zu; training goes on\n", iteration);
         return -1;
     }

@@ -133,6 +133,50 @@ _Noreturn void amp_ranks_exit(const char *message, int status)
     _exit(status); /* not exit: loader threads are still at work (amp_fail) */
 }
 
+/* ---- what all processes work out together outside of steps ---- */
+
+int amp_process(int *processes)
+{
+    *processes = amp_group_size();
+    return amp_group_rank();
+}
+
+/* How many bytes a process brings; failed: none. */
+struct portion {
+    size_t bytes;
+    int failed;
+};
+
+static int gather_portions(struct portion own, struct portion *all)
+{
+    int failed = 0;
+    amp_group_gather(&own, all, sizeof own);
+    for (int r = 0; r < amp_group_size(); r++)
+        failed |= all[r].failed;
+    return failed;
+}
+
+int amp_processes_collect(void **rows, size_t *bytes, int failed)
+{
+    int size = amp_group_size(), rank = amp_group_rank();
+    if (size == 1) return failed;
+    struct portion *all = amp_allocate((size_t)size, sizeof *all);
+    failed = gather_portions((struct portion){*bytes, failed}, all);
+    size_t sum = 0, at = *bytes;
+    for (int r = 0; r < size; r++)
+        sum += all[r].bytes;
+    char *joined = !rank && !failed ? realloc(*rows, sum + 1) : NULL;
+    if (joined) *rows = joined;
+    /* Whether process 0 has room. */
+    failed = gather_portions((struct portion){all[rank].bytes, failed || (!rank && !joined)}, all);
+    if (!failed && rank) amp_group_send(*rows, *bytes, 0);
+    for (int r = 1; r < size && !failed && !rank; at += all[r++].bytes)
+        amp_group_receive(joined + at, all[r].bytes, r);
+    if (!failed && !rank) *bytes = sum;
+    free(all);
+    return failed;
+}
+
 /* ---- a network ---- */
 
 static char *give_subdivisions(struct amp_session *s, int passes, struct amp_cfg_variant *variant)

@@ -72,6 +72,15 @@ AMP_API int amp_left_fp16(const struct network *, int layer);
  * may have chosen differently, since a resumed run keeps what it began with. */
 AMP_API void amp_follow_dtype(struct network *, const struct network *other);
 
+/* Of several processes that train one network: which one this is, and how many there are; 0 of 1
+ * before they have found each other, which they do when a network is made. */
+AMP_API int amp_process(int *processes);
+/* Brings arrays of all processes together: process 0 gets them, in the order of the processes, in
+ * place of its own; the others keep theirs. All call it at the same place. rows: of malloc, or NULL
+ * with bytes 0. Returns 1 on all if one of them has failed, or process 0 has no memory; rows are
+ * then as they were. */
+AMP_API int amp_processes_collect(void **rows, size_t *bytes, int failed);
+
 struct load_args;
 
 /* The parts of loading an image, in their order. */

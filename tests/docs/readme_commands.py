@@ -15,11 +15,12 @@ import tempfile
 from pathlib import Path
 
 ROOT, DARKNET = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve()
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "spread")]
+import slurm
 import toyset
 
 # What the names in capitals stand for: the set's own files, and what Ctrl-C saved.
-WORDS = {"DATA": "toy.data", "CFG": "toy.cfg", "BACKUP/NAME.backup": "backup/toy.backup"}
+WORDS = {"HOSTS": "hosts", "DATA": "toy.data", "CFG": "toy.cfg", "BACKUP/NAME.backup": "backup/toy.backup"}
 STOPPED = re.compile(r"stopped by SIGINT after iteration (\d+)\. To go on .*: toy\.cfg \S*backup/toy\.backup\n")
 
 
@@ -78,17 +79,28 @@ def check_program(folder, found):
     assert f"resumed from backup/toy.backup.amp: iteration {iteration}," in said, said[-4000:]
 
 
+def run_several(folder, words, env):
+    program = words.index("build/bin/darknet")
+    before = [WORDS.get(word, word) for word in words[:program]]
+    done = subprocess.run([*before, *arguments_of(words[program + 1:])], cwd=folder, env=env, capture_output=True,
+                          text=True)
+    assert done.returncode == 0 and "2 processes train this network" in done.stderr, (words, done.stderr[-4000:])
+
+
 def check_several(folder, words):
+    """Two processes of one host, whoever starts them."""
+    set_iterations(folder, 5)
+    if words[0] == "srun":
+        if not slurm.skip_if_missing("srun"):
+            with slurm.cluster(folder / "slurm") as env:
+                run_several(folder, words, env)
+        return
     if not shutil.which("mpirun"):
         print("SKIPPED mpirun: not installed")
         return
-    set_iterations(folder, 5)
-    program = words.index("build/bin/darknet")
-    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-               OMPI_MCA_rmaps_base_oversubscribe="1")
-    done = subprocess.run([*words[:program], *arguments_of(words[program + 1:])], cwd=folder, env=env,
-                          capture_output=True, text=True)
-    assert done.returncode == 0 and "2 processes train this network" in done.stderr, done.stderr[-4000:]
+    (folder / "hosts").write_text("localhost slots=2\n")
+    run_several(folder, words, dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                                    OMPI_MCA_rmaps_base_oversubscribe="1"))
 
 
 def check_script(words):
@@ -109,7 +121,7 @@ def check_preset(words):
 def main():
     program, several = [], []
     for words in commands():
-        if words[0] == "mpirun":
+        if words[0] in ("mpirun", "srun") or "-gpus" in words:
             several.append(words)
         elif words[0] == "build/bin/darknet":
             program.append(words[1:])

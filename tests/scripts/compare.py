@@ -194,7 +194,7 @@ def difference_of(a, b):
 def check_readme(folder):
     """The README's command, as it stands there."""
     text = (ROOT / "README.md").read_text()
-    command = re.search(r"(?m)^scripts/compare.sh (.*?)(?: *#.*)?$", text)[1]
+    command = re.search(r"`scripts/compare.sh ([^`]*)`", text)[1]
     arguments = shlex.split(command, comments=True)
     assert arguments[:2] == ["DATA", "CFG"] and "--seeds" in arguments, arguments
     arguments[arguments.index("--seeds") + 1] = "1"  # five are for real data

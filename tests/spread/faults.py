@@ -98,7 +98,7 @@ def check_busy_rank_0(root, ranks=None):
     """The same while rank 0 saves, or measures the mAP, which the others wait for."""
     whole = whole_run(root)
     for rank in ranks or [DRAW.randrange(RANKS)]:
-        both = "fsync:%d" % DRAW.randrange(5, 15), "network_predict:%d" % DRAW.randrange(1, 20)
+        both = "fsync:%d" % DRAW.randrange(5, 15), "network_predict:%d" % DRAW.randrange(1, 8)
         for where in both if ranks else [DRAW.choice(both)]:
             signal_number = DRAW.choice((signal.SIGSTOP, signal.SIGKILL))
             print("  %s to rank %d in %s" % (signal_number.name, rank, where))

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import toyset
 
 DARKNET, STOCK, PLUGIN, CHECKOUT = sys.argv[1:5]
+FIXED = Path(STOCK).parent / "fixed_training_linked"
 AMP = "mixed_precision=1\n"
 ORDERED = AMP + "amp_reduce=ordered\nseed=7\n"
 FAST = AMP + "seed=7\n"
@@ -262,6 +263,64 @@ def check_long(root):
         "toy.backup", "toy.backup.amp", "toy_100.weights", "toy_final.weights", "toy_final.weights.amp"]
 
 
+# ---- -map ----
+
+
+def measured(out):
+    return [re.sub(r"[\d.]+ s$", "", line) for line in out.splitlines() if line.startswith("mAP at iteration")]
+
+
+def start_map(folder, n):
+    """Each rank has images of its own to measure on."""
+    command = 'cd ${OMPI_COMM_WORLD_RANK:-0}; exec "$0" detector train ../toy.data ../toy.cfg -map -map_every 100'
+    words = ["mpirun", "-np", str(n)] if n else []
+    return subprocess.Popen([*words, "sh", "-c", command, DARKNET], cwd=folder, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, env=dict(os.environ, **OPEN_MPI))
+
+
+def make_map(folder, keys, ranks):
+    make(folder, keys + "amp_dtype=fp32\namp_log=log\n", iterations=300)
+    change(folder, "learning_rate=0.001", "learning_rate=0.002")
+    data = folder / "toy.data"
+    data.write_text(re.sub("valid=.*", "valid=valid.txt", data.read_text()))
+    names = [path.name for path in sorted(folder.glob("image*.png"))]
+    for rank in range(ranks):
+        (folder / str(rank)).mkdir()
+        for name in names:
+            for path in folder.glob(Path(name).stem + ".*"):
+                shutil.copy(path, folder / str(rank) / path.name)
+        (folder / str(rank) / "valid.txt").write_text("\n".join(names) + "\n")
+    return folder
+
+
+def break_image(folder, rank, index):
+    (folder / str(rank) / ("image%03d.png" % index)).write_bytes(b"no image")
+
+
+def check_map(root):
+    """Each process measures its share of the images, in their order: with 8 images and 3 processes 0-1, 2-4, 5-7. The
+    figure is one process's. What a process does not measure it does not read."""
+    one, several = make_map(root / "one", ORDERED, 1), make_map(root / "several", ORDERED, 3)
+    expected = measured(end(start_map(one, 0))[0])
+    for rank, others in ((1, (0, 1, 5, 6, 7)), (2, (0, 1, 2, 3, 4))):
+        for index in others:
+            break_image(several, rank, index)
+    out, said = end(start_map(several, 3))
+    assert len(expected) == 3 and re.search("mAP@0.5 [1-9]", "".join(expected)), expected
+    assert [line.replace("several", "one") for line in measured(out)] == expected, (expected, out)
+    for name in "toy_best.json", "toy_best.weights", "toy_final.weights":
+        assert (one / "backup" / name).read_bytes() == (several / "backup" / name).read_bytes(), name
+    logs = [[line.get("evaluation", {}).get("map50") for line in map(json.loads, (folder / "0" / "log").read_text().splitlines())]
+            for folder in (one, several)]
+    assert logs[0] == logs[1] and any(logs[0]), logs
+    broken = make_map(root / "broken", FAST, 3)
+    break_image(broken, 2, 6)
+    out, said = end(start_map(broken, 3), 1)
+    assert re.search(r"rank 2 on \S+ cannot go on, in iteration 100: image \"image006.png\" cannot be read or decoded.*The "
+                     r"state after iteration 100 is saved", said), said
+    assert not measured(out), out
+
+
 # ---- faults of one process ----
 
 
@@ -336,6 +395,38 @@ def refused(folder, n, *expected, **settings):
     for words in expected:
         assert words in said, (words, said)
     assert not any((folder / "backup").iterdir()), said
+
+
+def train_fixed(folder):
+    process = subprocess.Popen(["mpirun", "-np", "2", FIXED, "toy.cfg", "3", "out.weights"], cwd=folder, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **OPEN_MPI))
+    said = end(process, 1)[1]
+    assert not (folder / "out.weights").exists()
+    return said
+
+
+def check_refused_nets(root):
+    """Nets and trainers that several processes cannot train."""
+    recurrent = make(root / "recurrent", FAST)
+    for kind in "rnn", "gru", "lstm":
+        (recurrent / "toy.cfg").write_text("[net]\nbatch=8\nsubdivisions=4\ninputs=16\n%s\n[%s]\noutput=16\nhidden=16\n"
+                                           "activation=tanh\n\n[softmax]\n\n[cost]\ntype=sse\n" % (FAST, kind))
+        assert "layer 0 (%s) hands its state from one pass to the next; several processes cannot train that: start it " \
+            "without mpirun or srun" % kind in train_fixed(recurrent)
+    # fixed_training makes its images itself.
+    assert "this program trains on 8 images a step that it did not load with load_data one by one, 4 are this " \
+        "process's: several processes cannot train with it; start one" in train_fixed(make(root / "trainer", FAST))
+
+
+def check_diverged(root):
+    """All stop together, rank 0 says why once, and the files of before stay."""
+    folder = make(root / "diverged", FAST + "amp_dtype=fp32\n", iterations=1000)
+    change(folder, "learning_rate=0.001", "learning_rate=1e12")
+    change(folder, "burn_in=10", "burn_in=0")
+    said = end(start(folder, 3), 1)[1]
+    assert said.count("training diverged") == 1, said
+    assert "rank " not in said and "mpirun noticed" not in said, said
+    assert not (folder / "backup" / "toy_final.weights").exists()
 
 
 def check_refused(root):
@@ -418,8 +509,9 @@ def main():
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
             check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_part_of_a_step,
-            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long,
-            check_bad_label, check_failing, check_stopped, check_refused, check_gpus,
+            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long, check_map,
+            check_bad_label, check_failing, check_stopped, check_diverged,
+            check_refused_nets, check_refused, check_gpus,
             check_without_mpi])
         for check in checks:
             began = time.monotonic()
