@@ -1,4 +1,5 @@
-"""Training features in several processes: with amp_reduce=ordered each gives the files of one process, to the byte.
+"""Training features in several processes: with amp_reduce=ordered each gives the files of one process, to the byte;
+in the default order norms are those of all processes' gradients.
 
 usage: features.py DARKNET STOCK PLUGIN CHECKOUT [--all]
 
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 import processes
-from processes import ORDERED, make, train
+from processes import FAST, ORDERED, distance, make, train, weights_of
 
 ITERATIONS = 10
 AT_ONCE = ("burn_in=10", "burn_in=0")  # else ten steps hardly move anything
@@ -78,6 +79,20 @@ def check_each(root):
     assert "backward computes 1 layers again" in said["checkpointed"], said["checkpointed"]
 
 
+def check_default_order(root):
+    """Norms are those of all processes' gradients: one step differs from one process's by rounding only."""
+    start = first_weights(root)
+    for name in "clipped", "lars":
+        keys, weights = FAST + "amp_dtype=fp32\n" + FEATURES[name][0], {}
+        for run, n, rate in ("unmoved", 0, "0"), ("one", 0, "0.001"), ("three", 3, "0.001"):
+            folder = make(root / name / run, keys, iterations=1,
+                          changes=(AT_ONCE, ("learning_rate=0.001", "learning_rate=" + rate)))
+            train(folder, n, start, "-clear")
+            weights[run] = weights_of(folder)
+        far, step = distance(weights["three"], weights["one"]), distance(weights["one"], weights["unmoved"])
+        assert step > 0 and far < 1e-5 * step, "%s: %g of a step" % (name, far / step)
+
+
 # ---- together ----
 
 TOGETHER = {
@@ -120,7 +135,7 @@ def main():
     processes.skip_without_mpi()
     with tempfile.TemporaryDirectory() as root:
         root = Path(root)
-        for check in [check_each] + [check_together] * ("--all" in sys.argv):
+        for check in [check_each, check_default_order] + [check_together] * ("--all" in sys.argv):
             began = time.monotonic()
             check(root / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
