@@ -80,17 +80,17 @@ def check_each(root):
 
 
 def check_default_order(root):
-    """Norms are those of all processes' gradients: one step differs from one process's by rounding only."""
+    """Norms are those of all processes' gradients: one step, a long one, differs by rounding only."""
     start = first_weights(root)
     for name in "clipped", "lars":
         keys, weights = FAST + "amp_dtype=fp32\n" + FEATURES[name][0], {}
-        for run, n, rate in ("unmoved", 0, "0"), ("one", 0, "0.001"), ("three", 3, "0.001"):
+        for run, n, rate in ("unmoved", 0, "0"), ("one", 0, "1"), ("three", 3, "1"):
             folder = make(root / name / run, keys, iterations=1,
                           changes=(AT_ONCE, ("learning_rate=0.001", "learning_rate=" + rate)))
             train(folder, n, start, "-clear")
             weights[run] = weights_of(folder)
         far, step = distance(weights["three"], weights["one"]), distance(weights["one"], weights["unmoved"])
-        assert step > 0 and far < 1e-5 * step, "%s: %g of a step" % (name, far / step)
+        assert step > 1e-4 and far < 1e-5 * step, "%s: %g of a step" % (name, far / step)
 
 
 # ---- together ----
