@@ -27,10 +27,11 @@ enum amp_cfg_kind {
 enum amp_cfg_kind amp_cfg_key_kind(const char *key);
 
 /* Looks for keys that nobody reads in their section. own, n_own: the plugin's keys under [net],
- * which count as known. Three things are errors, with file and line: a key that is misspelt or in
- * another letter case, with what was probably meant; a key with which another Darknet would train
- * another network; and a value with which it would, of a switch (batch_normalize=2). The rest goes
- * into notes (may be NULL), in one line. 0 or -1. */
+ * which count as known. Four things are errors, with file and line: a key that is misspelt or in
+ * another letter case, with what was probably meant; a key that Darknet reads under [net] only, in
+ * a layer; a key with which another Darknet would train another network; and a value with which it
+ * would, of a switch (batch_normalize=2). The rest goes into notes (may be NULL), in one line. 0
+ * or -1. */
 int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size_t n_own,
                        char *notes, size_t notes_size, char *err, size_t err_size);
 
@@ -41,6 +42,9 @@ int amp_cfg_keys_check(const struct amp_cfg_file *, const char *const *own, size
  * scales as steps; and that there are at most 2 * num anchors. 0, or -1 with "file:line: what, and
  * what is allowed" in err. */
 int amp_cfg_values_check(const struct amp_cfg_file *, char *err, size_t err_size);
+
+/* What subdivisions takes, for messages. */
+#define AMP_SUBDIVISIONS "a divisor of batch, at least 1, or with mixed_precision=1 auto"
 
 /* True with subdivisions=auto and mixed_precision=1: the plugin picks the number (need.h), and
  * Darknet, which would read 0 and divide by it, is given that. */

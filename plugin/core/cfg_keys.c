@@ -371,6 +371,15 @@ static const char *guess(const struct keys_check *k, const char *name, uint64_t 
     return amp_nearest_word(name, known, n);
 }
 
+/* True if Darknet reads the key for the whole network only. In a layer's section it looks like a
+ * setting of that layer, or was meant for [net] and put at the end of the cfg. */
+static bool is_for_net_only(const char *name)
+{
+    for (size_t i = 0; i < LENGTH(keys); i++)
+        if (!strcmp(keys[i].name, name)) return keys[i].sections == NET;
+    return false;
+}
+
 /* True if another Darknet would read the value of a known key as something else. */
 static bool is_foreign_value(const struct amp_cfg_entry *e, uint64_t section)
 {
@@ -399,7 +408,14 @@ static int check_key(struct keys_check *k, const struct amp_cfg_section *s,
                     "this Darknet does not read this key and would train another network");
         return 0;
     }
-    /* A key that Darknet reads in another section is in the wrong place, not misspelt. */
+    if (section != NET && is_for_net_only(e->key)) {
+        snprintf(err, err_size,
+                 "%s:%d: %.60s=%.60s in %.60s: allowed only in the first section, [net]; a layer "
+                 "has none of its own",
+                 k->cfg->path, e->line, e->key, e->written, s->name);
+        return -1;
+    }
+    /* A key that Darknet reads in other layers is in the wrong place, not misspelt. */
     const char *meant =
         amp_cfg_key_kind(e->key) == AMP_CFG_UNKNOWN ? guess(k, e->key, section) : NULL;
     if (meant) {

@@ -95,10 +95,20 @@ bool amp_cfg_picks_subdivisions(const struct amp_cfg_file *cfg)
            !strcmp(amp_cfg_string(net, "subdivisions", ""), "auto");
 }
 
+static int check_subdivisions(const struct checker *k, const char *section,
+                              const struct amp_cfg_entry *e)
+{
+    const char *end = read_number(e->value, true);
+    if (amp_cfg_picks_subdivisions(k->cfg)) return 0;
+    if (end && (!*end || *end == '#') && strtol(e->value, NULL, 10) >= 1) return 0;
+    return fail(k, e->line, "%s=%.80s in %s: allowed: " AMP_SUBDIVISIONS "%s", e->key, e->written,
+                section, amp_cfg_remark_hint(e->value));
+}
+
 static int check_entry(const struct checker *k, const char *section, const struct amp_cfg_entry *e)
 {
-    if (e == amp_cfg_find(k->cfg->sections, "subdivisions") && amp_cfg_picks_subdivisions(k->cfg))
-        return 0;
+    if (e == amp_cfg_find(k->cfg->sections, "subdivisions"))
+        return check_subdivisions(k, section, e);
     switch (amp_cfg_key_kind(e->key)) {
     case AMP_CFG_INTEGER:
         return check_number(k, section, e, true, false);
@@ -233,8 +243,8 @@ static int check_batch(const struct checker *k, const struct amp_cfg_section *ne
     int batch = amp_cfg_int(net, "batch", 1), parts = amp_cfg_int(net, "subdivisions", 1);
     if (parts < 1 || batch % parts == 0) return 0; /* below 1 is an error elsewhere */
     return fail(k, amp_cfg_line(net, "subdivisions"),
-                "subdivisions=%d in %s: must divide batch=%d; Darknet would train %d images in an "
-                "iteration",
+                "subdivisions=%d in %s: must divide batch=%d, or be auto; Darknet would train %d "
+                "images in an iteration",
                 parts, net->name, batch, batch / parts * parts);
 }
 

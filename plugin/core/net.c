@@ -17,9 +17,7 @@ static int describe_net(struct describer *d, int w, int h)
     net->auto_subdivisions = amp_cfg_picks_subdivisions(d->cfg);
     net->subdivisions = net->auto_subdivisions ? batch : amp_desc_int(d, "subdivisions", 1);
     net->time_steps = amp_desc_int(d, "time_steps", 1);
-    if (amp_desc_positive(d, "batch", batch) ||
-        amp_desc_positive(d, "subdivisions", net->subdivisions) ||
-        amp_desc_positive(d, "time_steps", net->time_steps))
+    if (amp_desc_positive(d, "batch", batch) || amp_desc_positive(d, "time_steps", net->time_steps))
         return -1;
     /* As Darknet computes net->batch: the division drops a remainder. */
     int64_t pass = (int64_t)(batch / net->subdivisions) * net->time_steps;
@@ -29,9 +27,10 @@ static int describe_net(struct describer *d, int w, int h)
                              net->time_steps, AMP_MAX_INTEGER);
     net->batch = (int)pass;
     if (net->batch < 1)
-        return amp_desc_fail(d, amp_cfg_line(d->section, "subdivisions"),
-                             "batch=%d with subdivisions=%d leaves no image for a pass", batch,
-                             net->subdivisions);
+        return amp_desc_fail(
+            d, amp_cfg_line(d->section, "subdivisions"),
+            "batch=%d with subdivisions=%d leaves no image for a pass; allowed: " AMP_SUBDIVISIONS,
+            batch, net->subdivisions);
     net->max_batches = amp_desc_int(d, "max_batches", 0);
     net->burn_in = amp_desc_int(d, "burn_in", 0);
     net->adam = amp_desc_int(d, "adam", 0);

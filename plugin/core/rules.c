@@ -36,14 +36,16 @@ static int check_betas(const struct amp_rules *r, const struct amp_cfg_file *cfg
 static void note_idle_key(const struct amp_rules *r, const struct amp_cfg_file *cfg, char *notes,
                           size_t size)
 {
-    static const char *const keys[] = {"B1", "B2", "eps"};
+    static const char *const betas[] = {"B1", "B2", "eps", NULL};
+    static const char *const momentum[] = {"momentum", NULL};
     size_t used = strlen(notes);
-    if (r->darknets_adam || amp_rules_keep_moments(r)) return;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, keys[i]);
+    bool moments = r->darknets_adam || amp_rules_keep_moments(r);
+    for (const char *const *key = moments ? momentum : betas; *key; key++) {
+        const struct amp_cfg_entry *e = amp_cfg_find(cfg->sections, *key);
         if (!e) continue;
-        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with optimizer=%s\n",
-                 cfg->path, e->line, e->key, e->written, amp_optimizer_word(r->optimizer));
+        snprintf(notes + used, size - used, "%s:%d: %s=%.80s: has no effect with optimizer=%s%s\n",
+                 cfg->path, e->line, e->key, e->written, amp_optimizer_word(r->optimizer),
+                 moments ? "; B1 is its momentum" : "");
         return;
     }
 }
@@ -53,7 +55,10 @@ int amp_rules_complete(struct amp_rules *r, const struct amp_cfg_file *cfg, char
 {
     const struct amp_cfg_section *net = cfg->sections;
     const struct amp_cfg_entry *e = amp_cfg_find(net, "optimizer");
-    r->darknets_adam = amp_cfg_int(net, "adam", 0);
+    int adam = amp_cfg_int(net, "adam", 0);
+    if (adam != 0 && adam != 1)
+        return amp_cfg_fail(cfg, amp_cfg_find(net, "adam"), err, err_size, "allowed: 0 or 1");
+    r->darknets_adam = adam;
     if (r->darknets_adam && e && r->optimizer != AMP_OPTIMIZER_ADAM)
         return amp_cfg_fail(cfg, e, err, err_size, "line %d has adam=1; allowed beside it: adam",
                             amp_cfg_line(net, "adam"));

@@ -96,6 +96,18 @@ AMP_TEST(what_other_darknets_would_train_alike_is_none)
                 "scale_x_y=1.0\niou_loss=mse\ncls_normalizer=1\n[conv]\ndilation=1\n");
 }
 
+/* Darknet reads these once for the network; where a layer has a key of that name, it stays. */
+AMP_TEST(a_layer_has_no_schedule_of_its_own)
+{
+    check_misspelt("[net]\n[conv]\npolicy=cosine\n",
+                   "a.cfg:3: policy=cosine in [conv]: allowed only in the first section, [net]; a "
+                   "layer has none of its own");
+    check_misspelt("[net]\nbatch=1\n[yolo]\nmax_batches=9\n",
+                   "a.cfg:4: max_batches=9 in [yolo]: allowed only in the first section, [net]; a "
+                   "layer has none of its own");
+    check_quiet("[net]\npolicy=constant\n[conv]\nlearning_rate=.1\n[upsample]\nscale=1\n");
+}
+
 /* Every such value, as AlexeyAB's Darknet and other trainers have it by default. */
 AMP_TEST(defaults_of_other_darknets)
 {
@@ -200,8 +212,8 @@ static void check_note(const char *text, const char *note)
 AMP_TEST(values_that_train_something_else)
 {
     check_value("[net]\nbatch=64\nsubdivisions=24\n",
-                "a.cfg:3: subdivisions=24 in [net]: must divide batch=64; Darknet would train 48 "
-                "images in an iteration");
+                "a.cfg:3: subdivisions=24 in [net]: must divide batch=64, or be auto; Darknet "
+                "would train 48 images in an iteration");
     check_value("[net]\nburn_in=-1\n", "a.cfg:2: burn_in=-1 in [net]: allowed: at least 0");
     check_value("[net]\nlearning_rate=-.1\n",
                 "a.cfg:2: learning_rate=-0.1 in [net]: allowed: at least 0; the loss would grow");

@@ -197,9 +197,14 @@ AMP_TEST(auto_needs_mixed_precision)
 {
     struct amp_cfg_file *cfg;
     CHECK(!describe("subdivisions=auto\n", &cfg));
-    CHECK_SAYS(err, "a.cfg:6: subdivisions=");
+    CHECK_STR(err,
+              "a.cfg:6: subdivisions=auto in [net]: allowed: a divisor of batch, at least 1, or "
+              "with mixed_precision=1 auto");
     amp_cfg_free(cfg);
     CHECK(!describe("mixed_precision=1\nsubdivisions=automatic\n", &cfg));
+    CHECK_STR(err,
+              "a.cfg:7: subdivisions=automatic in [net]: allowed: a divisor of batch, at least "
+              "1, or with mixed_precision=1 auto");
     amp_cfg_free(cfg);
 }
 

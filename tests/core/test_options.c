@@ -321,6 +321,34 @@ AMP_TEST(each_optimizer_has_its_own_eps)
     CHECK(amp_rules_eps(&o.rules) == 1e-3);
 }
 
+AMP_TEST(a_momentum_beside_moments_is_noted)
+{
+    static const char *const optimizers[] = {"adam", "adamw", "lamb", "sgd", "lars"};
+    char line[64], expected[128];
+    for (int i = 0; i < 5; i++) {
+        snprintf(line, sizeof line, "momentum=.8\noptimizer=%s", optimizers[i]);
+        snprintf(expected, sizeof expected,
+                 "a.cfg:3: momentum=.8: has no effect with optimizer=%s; B1 is its momentum\n",
+                 optimizers[i]);
+        CHECK_INT(read_line(line), 0);
+        CHECK_STR(notes, i < 3 ? expected : "");
+    }
+    CHECK_INT(read_line("adam=1\nmomentum=.8"), 0);
+    CHECK_STR(notes, "a.cfg:4: momentum=.8: has no effect with optimizer=adam; B1 is its "
+                     "momentum\n");
+    CHECK_INT(read_line("optimizer=adamw\nB1=.8"), 0);
+    CHECK_STR(notes, "");
+}
+
+AMP_TEST(adam_is_0_or_1)
+{
+    check_rejected("[net]\nmixed_precision=1\nadam=2\n", "a.cfg:3: adam=2: allowed: 0 or 1");
+    check_rejected("[net]\nmixed_precision=1\nadam=-1\noptimizer=adam\n",
+                   "a.cfg:3: adam=-1: allowed: 0 or 1");
+    CHECK_INT(read_line("adam=0\noptimizer=lamb"), 0);
+    CHECK(!o.rules.darknets_adam);
+}
+
 static enum amp_dtype_choice settled(const char *keys, bool device, bool bf16)
 {
     CHECK_INT(read_line(keys), 0);
@@ -421,9 +449,10 @@ AMP_TEST(darknets_keys_are_checked_where_mixed_precision_is_on)
                    "a.cfg:3: Batch=5 in [net]: unknown key; did you mean batch?");
     check_rejected("[net]\nmixed_precision=1\nSed=5\n",
                    "a.cfg:3: Sed=5 in [net]: unknown key; did you mean seed?");
-    check_rejected("[net]\nmixed_precision=1\nbatch=5\nsubdivisions=2\n",
-                   "a.cfg:4: subdivisions=2 in [net]: must divide batch=5; Darknet would train 4 "
-                   "images in an iteration");
+    check_rejected(
+        "[net]\nmixed_precision=1\nbatch=5\nsubdivisions=2\n",
+        "a.cfg:4: subdivisions=2 in [net]: must divide batch=5, or be auto; Darknet would "
+        "train 4 images in an iteration");
     check_rejected("[net]\nmixed_precision=1\nbatch=5x\n",
                    "a.cfg:3: batch=5x in [net]: \"5x\"; allowed: a whole number of 32 bits");
     CHECK_INT(read_line("author=me"), 0);

@@ -464,11 +464,15 @@ def train_fixed(folder):
 def check_refused_nets(root):
     """Nets and trainers that several processes cannot train."""
     recurrent = make(root / "recurrent", FAST)
-    for kind in "rnn", "gru", "lstm":
-        (recurrent / "toy.cfg").write_text("[net]\nbatch=8\nsubdivisions=4\ninputs=16\n%s\n[%s]\noutput=16\nhidden=16\n"
-                                           "activation=tanh\n\n[softmax]\n\n[cost]\ntype=sse\n" % (FAST, kind))
-        assert "layer 0 (%s) hands its state from one pass to the next; several processes cannot train that: start it " \
-            "without mpirun or srun" % kind in train_fixed(recurrent)
+    flat, image = "inputs=16\n", "width=4\nheight=4\nchannels=2\n"
+    state, conv = "output=16\nhidden=16\nactivation=tanh\n", "[convolutional]\nfilters=2\nsize=3\npad=1\n\n"
+    for kind, inputs, before, keys in (("rnn", flat, "", state), ("gru", flat, "", "output=16\n"),
+                                       ("lstm", flat, "", "output=16\n"),
+                                       ("crnn", image, conv, "hidden_filters=2\noutput_filters=2\nactivation=leaky\n")):
+        (recurrent / "toy.cfg").write_text("[net]\nbatch=8\nsubdivisions=4\n%s%s\n%s[%s]\n%s\n[softmax]\n\n[cost]\ntype=sse\n"
+                                           % (inputs, FAST, before, kind, keys))
+        assert "layer %d (%s) hands its state from one pass to the next; several processes cannot train that: start it " \
+            "without mpirun or srun" % (bool(before), kind) in train_fixed(recurrent)
     # fixed_training makes its images itself.
     assert "this program trains on 8 images a step that it did not load with load_data one by one, 4 are this " \
         "process's: several processes cannot train with it; start one" in train_fixed(make(root / "trainer", FAST))
