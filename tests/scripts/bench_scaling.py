@@ -124,13 +124,13 @@ def check_log():
 
 def check_pages():
     """Of every committed record; the table in the documents is that of the newest."""
-    records = sorted((ROOT / "measurements").glob("scaling-*.json"))
-    for path in records:
+    page = ""
+    for path in sorted((ROOT / "measurements").glob("scaling-*.json")):
         page = path.with_suffix(".md").read_text()
         assert bench.report(json.loads(path.read_text())) == page, f"{path.name}: its page is another"
-    quoted = [line for line in (ROOT / "docs/several-processes.md").read_text().splitlines() if line.startswith("| yolov3")]
-    for line in quoted:
-        assert line in page.splitlines(), f"docs/several-processes.md: not in the newest record: {line}"
+    for line in (ROOT / "docs/several-processes.md").read_text().splitlines():
+        if line.startswith("| yolov3"):
+            assert line in page.splitlines(), f"docs/several-processes.md: not in the newest record: {line}"
 
 
 def main():
