@@ -123,14 +123,14 @@ def check_log():
 
 
 def check_pages():
-    """Of every committed record; the table in the documents is that of the newest."""
-    page = ""
+    """Of every committed record; the table in the documents is from one."""
+    pages = []
     for path in sorted((ROOT / "measurements").glob("scaling-*.json")):
-        page = path.with_suffix(".md").read_text()
-        assert bench.report(json.loads(path.read_text())) == page, f"{path.name}: its page is another"
+        pages.append(path.with_suffix(".md").read_text())
+        assert bench.report(json.loads(path.read_text())) == pages[-1], f"{path.name}: its page is another"
     for line in (ROOT / "docs/several-processes.md").read_text().splitlines():
         if line.startswith("| yolov3"):
-            assert line in page.splitlines(), f"docs/several-processes.md: not in the newest record: {line}"
+            assert any(line in page.splitlines() for page in pages), f"docs/several-processes.md: in no record: {line}"
 
 
 def main():
