@@ -11,7 +11,7 @@ values, before their logistic. A net without a loss layer has one head, its outp
 A construct that is not known here is an error that names it.
 
     torch_net.py CFG WEIGHTS --steps N --warmup W [--layout nchw|channels_last] [--threads T]
-                 [--device cuda] [--amp fp16|bf16] [--compile MODE | --graphs] [--group N] [--serve]
+                 [--device cuda] [--amp fp16|bf16] [--compile MODE | --graphs] [--group N] [--serve] [--ddp]
     torch_net.py CFG WEIGHTS --check DIR.. [--device cuda] [--amp fp16|bf16]
     torch_net.py CFG WEIGHTS --prepare DIR
 
@@ -21,6 +21,8 @@ with momentum and decay) on one preloaded batch, and prints one JSON line about 
 at their end. --amp: torch.autocast, and for fp16 a GradScaler; heads are turned to FP32, as a loss
 would. --compile: torch.compile with that mode. --graphs: the whole step, the update too, replayed as
 one CUDA graph. --serve: as tests/bench/bench_step.c has it, for programs that take turns on a device.
+--ddp: one of the processes of torch.distributed.run, which train together by DistributedDataParallel over
+Gloo, each with CFG's batch; rank 0 alone answers.
 On a GPU the first line has memory_bytes, the most device memory of --group steps after the warm-up, and
 memory_from_start_bytes, that of the warm-up, in which cuDNN's engines are timed; with --compile also
 cudagraph_skips, compiled graphs that run without CUDA graphs.
@@ -42,6 +44,7 @@ import argparse
 import contextlib
 import inspect
 import json
+import os
 import sys
 import threading
 import time
@@ -362,6 +365,8 @@ def training_step(net, args):
                                 weight_decay=float(net.options.get("decay", 0.0005)),
                                 **({"fused": True} if fused else {}))
     scaler = new_scaler(device, args.amp == "fp16")
+    if args.ddp:
+        net = nn.parallel.DistributedDataParallel(net)
     forward = torch.compile(net, mode=args.compile) if args.compile else net
 
     def forget_gradients():
@@ -451,7 +456,8 @@ def cudagraph_skips():
 
 
 def answer(value):
-    print(json.dumps(value), flush=True)
+    if os.environ.get("RANK", "0") == "0":  # torch.distributed.run sets it
+        print(json.dumps(value), flush=True)
 
 
 def bench(args):
@@ -590,14 +596,21 @@ def main():
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--group", type=int, default=1)
     parser.add_argument("--serve", action="store_true")
+    parser.add_argument("--ddp", action="store_true")
     parser.add_argument("--check", type=Path, nargs="+", metavar="DIR")
     parser.add_argument("--prepare", type=Path, metavar="DIR")
     args = parser.parse_args()
     if args.device == "cpu" and (args.graphs or args.amp == "fp16"):
         raise CfgError("--graphs and --amp fp16 need --device cuda")
+    if args.ddp and (args.device != "cpu" or args.check or args.prepare):
+        raise CfgError("--ddp is for timing on the CPU: Gloo carries the gradients")
     if args.graphs and args.compile:
         raise CfgError("--graphs and --compile exclude each other")
 
+    if args.ddp:
+        torch.distributed.init_process_group("gloo")
+        bench(args)
+        return torch.distributed.destroy_process_group()
     if not args.check and not args.prepare:
         return bench(args)
     use_device(args)

@@ -257,7 +257,8 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
                  s->cfg->path, i, amp_layer_type_name(s->desc->layers[i].type));
         amp_fail(message);
     }
-    amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED, signal);
+    amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED,
+                    s->options.wire == AMP_WIRE_BF16, signal);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
     if (nowhere) s->log.out = nowhere;

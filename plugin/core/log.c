@@ -335,7 +335,8 @@ static void write_json(struct amp_log *log, const struct amp_scaler *s, double s
     if (log->exchanges) {
         print_number(log->json, "wait_seconds", log->for_others);
         print_number(log->json, "reduce_seconds", log->reducing);
-        fprintf(log->json, ", \"slowest_rank\": %d", log->slowest);
+        fprintf(log->json, ", \"slowest_rank\": %d, \"exchanged_bytes\": %llu", log->slowest,
+                (unsigned long long)log->exchanged);
     }
     print_number(log->json, "grad_norm", numbers->grad_norm);
     if (log->clips) fprintf(log->json, ", \"clipped\": %lld", (long long)numbers->clipped);
@@ -361,12 +362,14 @@ void amp_log_waited(struct amp_log *log, double seconds)
     log->waited += seconds;
 }
 
-void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int slowest)
+void amp_log_exchanged(struct amp_log *log, double waiting, double reducing, int slowest,
+                       uint64_t bytes)
 {
     log->exchanges = true;
     log->for_others = waiting;
     log->reducing = reducing;
     log->slowest = slowest;
+    log->exchanged = bytes;
 }
 
 void amp_log_iteration(struct amp_log *log, const struct amp_scaler *s, size_t iteration,

@@ -55,6 +55,7 @@ struct amp_log {
     bool exchanges;              /* with other processes; in this iteration: */
     double for_others, reducing; /* seconds */
     int slowest;                 /* the process that the others waited for */
+    uint64_t exchanged;          /* bytes of this process */
 };
 
 void amp_log_start(struct amp_log *, const struct amp_net_desc *);
@@ -69,8 +70,9 @@ void amp_log_step(struct amp_log *, const struct amp_scaler *);
 /* Training waited so long for the images of the coming iteration, which is part of its time. */
 void amp_log_waited(struct amp_log *, double seconds);
 /* What this iteration's exchange with other processes took: seconds of waiting until all had come,
- * seconds of adding up, and which process came last. */
-void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int slowest);
+ * seconds of adding up, which process came last, and bytes of this one that were exchanged. */
+void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int slowest,
+                       uint64_t bytes);
 /* A pass failed, and verdict says what follows. old_scale: the scale of that pass. image: path or
  * NULL. */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,

@@ -76,6 +76,7 @@ static const char *const divergence_words[] = {"stop", "continue", NULL};
 static const char *const backend_words[] = {"auto", "cpu", "cuda", NULL};
 static const char *const loader_words[] = {"fast", "darknet", NULL};
 static const char *const reduce_words[] = {"fast", "ordered", NULL};
+static const char *const wire_words[] = {"fp32", "bf16", NULL};
 static const char *const sidecar_words[] = {"backup", "all", "none", NULL};
 
 /* What a level sets. */
@@ -218,6 +219,11 @@ static const struct amp_option_row rows[] = {
      "added up in an order of MPI's own. ordered: one after another, to the bit as one process "
      "does it: slow, for proof. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(reduce), .words = reduce_words},
+    {"amp_wire", "word", "fp32 or bf16", "fp32",
+     "In what several processes send their gradients to each other. bf16: half the bytes, each sum "
+     "rounded ([how far](several-processes.md#gradients-in-16-bits)). Only with "
+     "`amp_reduce=fast`. Has no effect in one process.",
+     .kind = AMP_OPTION_WORD, .offset = AT(wire), .words = wire_words},
     {"amp_rank_timeout", "integer", "3 to 86400", "30",
      "Seconds after which one of several processes that gives no sign of life counts as lost: the "
      "others save and end. A process that is only slow gives signs.",
@@ -540,6 +546,18 @@ static int check_checkpoint(struct reader *r, const struct amp_cfg_section *net)
     return 0;
 }
 
+/* A sum that is rounded on the way is not that of one process. */
+static int check_wire(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || o->wire != AMP_WIRE_BF16)
+        return 0;
+    return fail(r, amp_cfg_find(net, "amp_wire"),
+                "amp_reduce=ordered in line %d trains to the bit as one process; allowed with it: "
+                "fp32",
+                amp_cfg_line(net, "amp_reduce"));
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -645,7 +663,9 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
             if (read_entry(&r, s, &s->entries[i])) return -1;
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
-    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net)) return -1;
+    if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net) ||
+        check_wire(&r, net))
+        return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);
     int doubles = 0;

@@ -37,6 +37,7 @@ enum amp_backend_choice { AMP_BACKEND_AUTO, AMP_BACKEND_CPU, AMP_BACKEND_CUDA };
 enum amp_divergence_policy { AMP_DIVERGENCE_STOPS, AMP_DIVERGENCE_GOES_ON };
 enum amp_loader { AMP_LOADER_FAST, AMP_LOADER_DARKNET };
 enum amp_reduce { AMP_REDUCE_FAST, AMP_REDUCE_ORDERED };
+enum amp_wire { AMP_WIRE_FP32, AMP_WIRE_BF16 };
 enum amp_sidecar_policy { AMP_SIDECAR_BACKUP, AMP_SIDECAR_ALL, AMP_SIDECAR_NONE };
 
 /* As NVIDIA's Apex names them. */
@@ -58,6 +59,7 @@ struct amp_options {
     enum amp_sidecar_policy sidecar;
     enum amp_loader loader;
     enum amp_reduce reduce;
+    enum amp_wire wire;
     int rank_timeout; /* seconds */
     bool jpeg_scale;
     int image_cache;       /* MiB */

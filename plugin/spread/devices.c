@@ -102,10 +102,10 @@ void amp_devices_join(const struct ampk_backend *backend, struct ampk_context *c
     free(all);
 }
 
-bool amp_devices_exchange(const struct ampk_backend *backend, struct ampk_context *context,
-                          float *x, size_t n, const struct amp_exchange *exchange, int rank)
+bool amp_devices_exchange(const struct ampk_backend *backend, struct ampk_context *context, void *x,
+                          size_t n, const struct amp_exchange *exchange, int rank)
 {
-    size_t bytes = n * sizeof *x;
+    size_t bytes = n * exchange->size;
     if (!backend->stream) { /* it is the host's memory */
         exchange->host(x, n, rank);
         return true;
@@ -114,13 +114,49 @@ bool amp_devices_exchange(const struct ampk_backend *backend, struct ampk_contex
         on = backend;
         with = context;
         finish(exchange->device(x, n, rank, backend->stream(context)), poll_stream);
+        amp_group_count(bytes);
         return true;
     }
-    float *host = malloc(bytes + 1);
+    void *host = malloc(bytes + 1);
     if (!host) return false;
     backend->read(context, host, x, bytes);
     exchange->host(host, n, rank);
     backend->write(context, x, host, bytes);
     free(host);
     return true;
+}
+
+/* ---- sums in BF16 ---- */
+
+static void add_bf16(void *x, size_t n, int rank)
+{
+    (void)rank;
+    amp_group_add_bf16(x, n);
+}
+
+static const struct amp_exchange adding_bf16 = {sizeof(uint16_t), add_bf16, amp_nccl_add_bf16};
+
+static struct ampk_tensor flat(void *data, enum ampk_dtype dtype, size_t n)
+{
+    return (struct ampk_tensor){data, dtype, AMPK_NCHW, 1, 1, 1, (int)n, .image_stride = n};
+}
+
+/* In pieces, so that a step takes 32 MiB more at most. */
+bool amp_devices_add_rounded(const struct ampk_backend *backend, struct ampk_context *context,
+                             float *x, size_t n)
+{
+    const size_t most = (size_t)1 << 24, room = n < most ? n : most;
+    bool done = true;
+    void *rounded = backend->alloc(context, room * adding_bf16.size + 1);
+    if (!rounded) return false;
+    for (size_t i = 0; i < n && done; i += most) {
+        size_t part = n - i < most ? n - i : most;
+        struct ampk_tensor from = flat(x + i, AMPK_FP32, part);
+        struct ampk_tensor to = flat(rounded, AMPK_BF16, part);
+        backend->convert(context, &from, &to, false, NULL);
+        done = amp_devices_exchange(backend, context, rounded, part, &adding_bf16, 0);
+        backend->convert(context, &to, &from, false, NULL);
+    }
+    backend->free(context, rounded);
+    return done;
 }

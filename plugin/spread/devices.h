@@ -26,12 +26,18 @@ void amp_devices_join(const struct ampk_backend *, struct ampk_context *);
 
 /* Both ways of one exchange: rank is whom it is with, as group.h and nccl.h have it. */
 struct amp_exchange {
-    void (*host)(float *x, size_t n, int rank);
-    int (*device)(float *x, size_t n, int rank, void *stream);
+    size_t size; /* of an element, in bytes */
+    void (*host)(void *x, size_t n, int rank);
+    int (*device)(void *x, size_t n, int rank, void *stream);
 };
 
-/* Runs it on n floats of the backend's memory. False: there was no memory on the host. */
-bool amp_devices_exchange(const struct ampk_backend *, struct ampk_context *, float *x, size_t n,
+/* Runs it on n elements of the backend's memory. False: there was no memory on the host. */
+bool amp_devices_exchange(const struct ampk_backend *, struct ampk_context *, void *x, size_t n,
                           const struct amp_exchange *, int rank);
+
+/* Adds n floats of the backend's memory up over all processes; they travel in BF16. False: there
+ * was no memory. */
+bool amp_devices_add_rounded(const struct ampk_backend *, struct ampk_context *, float *x,
+                             size_t n);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct amp_engine {
     /* Waits for all processes. *threads: beats may be sent and heard on another thread than the one
@@ -23,6 +24,8 @@ struct amp_engine {
      * bits. */
     int (*add_floats)(float *x, size_t n);
     int (*add_doubles)(double *x, size_t n);
+    /* The same for BF16: sums are FP32, in the order of the ranks, and are rounded once. */
+    int (*add_bf16)(uint16_t *x, size_t n);
     int (*broadcast)(void *x, size_t bytes, int from);
     int (*send)(const void *x, size_t bytes, int to);
     int (*receive)(void *x, size_t bytes, int from);

@@ -32,6 +32,7 @@ static struct {
     bool threads; /* beats tell who is there */
     struct amp_group_calls calls;
     void (*abort)(void); /* of a library that may wait for others; NULL: none */
+    uint64_t exchanged;  /* bytes */
 } group = {.size = 1};
 
 /* ---- waiting ---- */
@@ -112,47 +113,70 @@ _Noreturn void amp_group_fail(const char *why)
     abort(); /* it does not return */
 }
 
-static void finish(int began)
+/* ---- exchanges ---- */
+
+void amp_group_count(size_t bytes)
 {
+    group.exchanged += bytes;
+}
+
+uint64_t amp_group_exchanged(void)
+{
+    return group.exchanged;
+}
+
+static void finish(int began, size_t bytes)
+{
+    amp_group_count(bytes);
     if (began || amp_group_wait(group.engine->poll))
         group.calls.fail("an exchange with the other processes failed in MPI");
 }
 
-/* ---- exchanges ---- */
-
 void amp_group_gather(const void *mine, void *all, size_t bytes)
 {
-    finish(group.engine->gather(mine, all, bytes));
+    finish(group.engine->gather(mine, all, bytes), bytes);
+}
+
+/* Of n elements from the i-th on, as many as go at once. */
+static size_t piece(size_t n, size_t i)
+{
+    return n - i < PIECE ? n - i : PIECE;
 }
 
 void amp_group_add_floats(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i += PIECE)
-        finish(group.engine->add_floats(x + i, n - i < PIECE ? n - i : PIECE));
+        finish(group.engine->add_floats(x + i, piece(n, i)), piece(n, i) * sizeof *x);
 }
 
 void amp_group_add_doubles(double *x, size_t n)
 {
     for (size_t i = 0; i < n; i += PIECE)
-        finish(group.engine->add_doubles(x + i, n - i < PIECE ? n - i : PIECE));
+        finish(group.engine->add_doubles(x + i, piece(n, i)), piece(n, i) * sizeof *x);
+}
+
+void amp_group_add_bf16(uint16_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i += PIECE)
+        finish(group.engine->add_bf16(x + i, piece(n, i)), piece(n, i) * sizeof *x);
 }
 
 void amp_group_broadcast(void *x, size_t bytes, int from)
 {
     for (size_t i = 0; i < bytes; i += PIECE)
-        finish(group.engine->broadcast((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
+        finish(group.engine->broadcast((char *)x + i, piece(bytes, i), from), piece(bytes, i));
 }
 
 void amp_group_send(const void *x, size_t bytes, int to)
 {
     for (size_t i = 0; i < bytes; i += PIECE)
-        finish(group.engine->send((const char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, to));
+        finish(group.engine->send((const char *)x + i, piece(bytes, i), to), piece(bytes, i));
 }
 
 void amp_group_receive(void *x, size_t bytes, int from)
 {
     for (size_t i = 0; i < bytes; i += PIECE)
-        finish(group.engine->receive((char *)x + i, bytes - i < PIECE ? bytes - i : PIECE, from));
+        finish(group.engine->receive((char *)x + i, piece(bytes, i), from), piece(bytes, i));
 }
 
 /* ---- start ---- */

@@ -40,9 +40,15 @@ int amp_group_cores(void);
 void amp_group_gather(const void *mine, void *all, size_t bytes);
 void amp_group_add_floats(float *x, size_t n);
 void amp_group_add_doubles(double *x, size_t n);
+void amp_group_add_bf16(uint16_t *x, size_t n);
 void amp_group_broadcast(void *x, size_t bytes, int from);
 void amp_group_send(const void *x, size_t bytes, int to);
 void amp_group_receive(void *x, size_t bytes, int from);
+
+/* Bytes of this process's arrays in exchanges so far. Those in another library are told by
+ * amp_group_count. */
+uint64_t amp_group_exchanged(void);
+void amp_group_count(size_t bytes);
 
 /* Waits for the others in another library: polls it until it says that it is done (1) or failed
  * (-1), and returns 0 or -1. */

@@ -15,7 +15,16 @@ static MPI_Request request = MPI_REQUEST_NULL, hearing = MPI_REQUEST_NULL;
 static MPI_Request *beating; /* of every process: the last beat to it */
 static char **sent;          /* and what it said */
 static char *heard;
-static int processes;
+static int own_rank, processes;
+
+/* A sum in BF16, which MPI does not have: each process gets a share of the elements from all, adds
+ * it up, and hands its sums to all. */
+static struct {
+    uint16_t *x;           /* NULL: no process has its share yet */
+    uint16_t *received;    /* the own share, of every process */
+    int *counts, *at;      /* of every process: its share of x */
+    int *parts, *parts_at; /* and its part of `received` */
+} sum;
 
 /* Communicators of our own: the program may use MPI as well. */
 static int make(MPI_Comm *c)
@@ -39,14 +48,19 @@ static int start(int *rank, int *size, bool *threads, char *err, size_t err_size
     }
     *threads = level == MPI_THREAD_MULTIPLE;
     MPI_Comm_rank(all, rank);
+    own_rank = *rank;
     MPI_Comm_size(all, &processes);
     *size = processes;
     beating = malloc((size_t)processes * sizeof *beating);
     sent = calloc((size_t)processes, sizeof *sent);
-    if (!beating || !sent) {
+    sum.counts = calloc((size_t)processes, 4 * sizeof *sum.counts);
+    if (!beating || !sent || !sum.counts) {
         snprintf(err, err_size, "out of memory");
         return -1;
     }
+    sum.at = sum.counts + processes;
+    sum.parts = sum.at + processes;
+    sum.parts_at = sum.parts + processes;
     for (int r = 0; r < processes; r++)
         beating[r] = MPI_REQUEST_NULL;
     MPI_Get_library_version(version, &length);
@@ -91,6 +105,59 @@ static int add_doubles(double *x, size_t n)
     return began(MPI_Iallreduce(MPI_IN_PLACE, x, count(n), MPI_DOUBLE, MPI_SUM, all, &request));
 }
 
+static float from_bf16(uint16_t v)
+{
+    uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* To nearest even; a NaN stays one, as a carry could make it inf. */
+static uint16_t to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    if (f != f) return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static int add_bf16(uint16_t *x, size_t n)
+{
+    size_t share = (n + (size_t)processes - 1) / (size_t)processes, at = 0;
+    for (int r = 0; r < processes; r++) {
+        size_t length = n - at < share ? n - at : share;
+        sum.counts[r] = count(length);
+        sum.at[r] = count(at);
+        at += length;
+    }
+    for (int r = 0; r < processes; r++) {
+        sum.parts[r] = sum.counts[own_rank];
+        sum.parts_at[r] = r * sum.parts[r];
+    }
+    free(sum.received);
+    sum.received = malloc(share * (size_t)processes * sizeof *x + 1);
+    if (!sum.received) return -1;
+    sum.x = x;
+    return began(MPI_Ialltoallv(x, sum.counts, sum.at, MPI_UINT16_T, sum.received, sum.parts,
+                                sum.parts_at, MPI_UINT16_T, all, &request));
+}
+
+static int hand_out_sums(void)
+{
+    uint16_t *x = sum.x;
+    int n = sum.counts[own_rank];
+    for (int i = 0; i < n; i++) {
+        float total = 0;
+        for (int r = 0; r < processes; r++)
+            total += from_bf16(sum.received[sum.parts_at[r] + i]);
+        x[sum.at[own_rank] + i] = to_bf16(total);
+    }
+    sum.x = NULL;
+    return began(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_UINT16_T, x, sum.counts, sum.at, MPI_UINT16_T,
+                                 all, &request));
+}
+
 static int broadcast(void *x, size_t bytes, int from)
 {
     return began(MPI_Ibcast(x, count(bytes), MPI_BYTE, from, all, &request));
@@ -109,7 +176,8 @@ static int receive(void *x, size_t bytes, int from)
 static int poll(void)
 {
     int done = 0;
-    return MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS ? done : -1;
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
+    return done && sum.x ? hand_out_sums() : done;
 }
 
 static void beat(const void *x, size_t bytes, int to)
@@ -137,4 +205,5 @@ static int hear(void *x, size_t bytes)
 }
 
 __attribute__((visibility("default"))) const struct amp_engine amp_engine_mpi = {
-    start, end, gather, add_floats, add_doubles, broadcast, send, receive, poll, beat, hear};
+    start,     end,  gather,  add_floats, add_doubles, add_bf16,
+    broadcast, send, receive, poll,       beat,        hear};

@@ -12,6 +12,7 @@ enum {
     SUCCESS = 0,
     IN_PROGRESS = 7,
     FLOAT = 7,
+    BFLOAT16 = 9,
     SUM = 0
 }; /* ncclResult_t, ncclDataType_t, ncclRedOp_t */
 
@@ -133,23 +134,29 @@ int amp_nccl_join(const char id[AMP_NCCL_ID], int rank, int size)
     return began(nccl.CommInitRankConfig(&comm, size, made, rank, &config));
 }
 
-int amp_nccl_add(float *x, size_t n, int unused, void *stream)
+int amp_nccl_add(void *x, size_t n, int unused, void *stream)
 {
     (void)unused;
     return began(nccl.AllReduce(x, x, n, FLOAT, SUM, comm, stream));
 }
 
-int amp_nccl_broadcast(float *x, size_t n, int from, void *stream)
+int amp_nccl_add_bf16(void *x, size_t n, int unused, void *stream)
+{
+    (void)unused;
+    return began(nccl.AllReduce(x, x, n, BFLOAT16, SUM, comm, stream));
+}
+
+int amp_nccl_broadcast(void *x, size_t n, int from, void *stream)
 {
     return began(nccl.Broadcast(x, x, n, FLOAT, from, comm, stream));
 }
 
-int amp_nccl_send(float *x, size_t n, int to, void *stream)
+int amp_nccl_send(void *x, size_t n, int to, void *stream)
 {
     return began(nccl.Send(x, n, FLOAT, to, comm, stream));
 }
 
-int amp_nccl_receive(float *x, size_t n, int from, void *stream)
+int amp_nccl_receive(void *x, size_t n, int from, void *stream)
 {
     return began(nccl.Recv(x, n, FLOAT, from, comm, stream));
 }

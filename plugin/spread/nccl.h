@@ -21,11 +21,13 @@ int amp_nccl_load(char *err, size_t err_size);
 int amp_nccl_make_id(char id[AMP_NCCL_ID]);
 int amp_nccl_join(const char id[AMP_NCCL_ID], int rank, int size);
 
-/* x: n floats of the device. Adds up over all processes; every process gets the same bits. */
-int amp_nccl_add(float *x, size_t n, int unused, void *stream);
-int amp_nccl_broadcast(float *x, size_t n, int from, void *stream);
-int amp_nccl_send(float *x, size_t n, int to, void *stream);
-int amp_nccl_receive(float *x, size_t n, int from, void *stream);
+/* x: n floats of the device, or n numbers in BF16. Adds up over all processes; every process gets
+ * the same bits. A sum in BF16 is rounded at every addition. */
+int amp_nccl_add(void *x, size_t n, int unused, void *stream);
+int amp_nccl_add_bf16(void *x, size_t n, int unused, void *stream);
+int amp_nccl_broadcast(void *x, size_t n, int from, void *stream);
+int amp_nccl_send(void *x, size_t n, int to, void *stream);
+int amp_nccl_receive(void *x, size_t n, int from, void *stream);
 
 /* 1: the stream has it; 0: not yet; -1: it failed. */
 int amp_nccl_poll(void);

@@ -37,31 +37,31 @@ static void exchange(struct amp_step *s, float *x, size_t n, const struct amp_ex
     if (!amp_devices_exchange(g->backend, g->context, x, n, with, rank)) no_room(s);
 }
 
-static void send(float *x, size_t n, int to)
+static void send(void *x, size_t n, int to)
 {
-    amp_group_send(x, n * sizeof *x, to);
+    amp_group_send(x, n * sizeof(float), to);
 }
 
-static void receive(float *x, size_t n, int from)
+static void receive(void *x, size_t n, int from)
 {
-    amp_group_receive(x, n * sizeof *x, from);
+    amp_group_receive(x, n * sizeof(float), from);
 }
 
-static void broadcast(float *x, size_t n, int from)
+static void broadcast(void *x, size_t n, int from)
 {
-    amp_group_broadcast(x, n * sizeof *x, from);
+    amp_group_broadcast(x, n * sizeof(float), from);
 }
 
-static void add(float *x, size_t n, int rank)
+static void add(void *x, size_t n, int rank)
 {
     (void)rank;
     amp_group_add_floats(x, n);
 }
 
-static const struct amp_exchange sending = {send, amp_nccl_send},
-                                 receiving = {receive, amp_nccl_receive},
-                                 broadcasting = {broadcast, amp_nccl_broadcast},
-                                 adding = {add, amp_nccl_add};
+static const struct amp_exchange sending = {sizeof(float), send, amp_nccl_send},
+                                 receiving = {sizeof(float), receive, amp_nccl_receive},
+                                 broadcasting = {sizeof(float), broadcast, amp_nccl_broadcast},
+                                 adding = {sizeof(float), add, amp_nccl_add};
 
 static size_t rolling_floats(const struct amp_graph *g)
 {
@@ -163,11 +163,21 @@ static void merge_rolling(const struct amp_spread *spread, struct amp_step *s)
     free(before);
 }
 
+static void add_gradients(const struct amp_spread *spread, struct amp_step *s)
+{
+    const struct amp_graph *g = s->graph;
+    if (!spread->bf16)
+        exchange(s, g->sums, g->n_gradients, &adding, 0);
+    else if (!amp_devices_add_rounded(g->backend, g->context, g->sums, g->n_gradients))
+        no_room(s);
+}
+
 static void vote(struct amp_spread *spread, struct amp_step *s)
 {
     int n = amp_group_size();
     struct amp_vote own, *all = room_for(s, (size_t)n, sizeof *all);
     double came = amp_clock_seconds();
+    uint64_t before = amp_group_exchanged();
     amp_vote_cast(s, &spread->begun, &own);
     own.signal = spread->signal();
     own.worked = came - spread->exchanged;
@@ -178,11 +188,12 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
     int slowest = amp_votes_slowest(all, n);
     free(all);
     if (!s->poisoned) {
-        if (s->graph->sums) exchange(s, s->graph->sums, s->graph->n_gradients, &adding, 0);
+        if (s->graph->sums) add_gradients(spread, s);
         merge_rolling(spread, s);
     }
     spread->exchanged = amp_clock_seconds();
-    amp_log_exchanged(s->log, voted - came, spread->exchanged - voted, slowest);
+    amp_log_exchanged(s->log, voted - came, spread->exchanged - voted, slowest,
+                      amp_group_exchanged() - before);
 }
 
 /* ---- ordered ---- */
@@ -310,11 +321,12 @@ bool amp_spread_abandon(const struct amp_spread *spread, struct amp_step *s)
     return true;
 }
 
-void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered,
+void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered, bool bf16,
                      int (*signal)(void))
 {
     spread->share = amp_share_of(s->subdivisions, amp_group_rank(), amp_group_size());
     spread->ordered = ordered;
+    spread->bf16 = bf16;
     spread->signal = signal;
     spread->begun.applied = -1; /* no step has begun */
     spread->exchanged = amp_clock_seconds();

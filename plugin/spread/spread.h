@@ -20,6 +20,7 @@
 struct amp_spread {
     struct amp_share share;
     bool ordered;
+    bool bf16;               /* gradients travel in it; not with ordered */
     int (*signal)(void);     /* asks this process to stop; 0: none */
     int agreed;              /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
@@ -29,7 +30,8 @@ struct amp_spread {
 
 /* Call once, before the first training pass: from now on this process runs its share of the step's
  * passes. */
-void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, int (*signal)(void));
+void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, bool bf16,
+                     int (*signal)(void));
 
 /* Puts everything but Darknet's own counts back to where it was when the step under way began.
  * False: no pass of one has begun. */

@@ -142,6 +142,7 @@ AMP_TEST(bad_values_are_rejected)
     CHECK_BAD_VALUES("amp_on_divergence", "go", "Stop", "0");
     CHECK_BAD_VALUES("amp_backend", "gpu", "CPU");
     CHECK_BAD_VALUES("amp_sidecar", "1", "yes");
+    CHECK_BAD_VALUES("amp_wire", "fp16", "BF16", "16");
     CHECK_BAD_VALUES("seed", "-1", "1.0", "abc", "18446744073709551616", "1e3", "0x1");
 }
 
@@ -246,6 +247,18 @@ AMP_TEST(bounds_of_the_dynamic_scale)
     check_rejected("[net]\nloss_scale_max=4\nloss_scale_init=8\n",
                    "a.cfg:3: loss_scale_init=8: allowed: loss_scale_min (1) to loss_scale_max (4)");
     CHECK_INT(read_line("loss_scale_min=8\nloss_scale_max=8\nloss_scale_init=8"), 0);
+}
+
+AMP_TEST(what_several_processes_send)
+{
+    CHECK_INT(read_line("amp_reduce=fast"), 0);
+    CHECK_INT(o.wire, AMP_WIRE_FP32);
+    CHECK_INT(read_line("amp_wire=bf16"), 0);
+    CHECK_INT(o.wire, AMP_WIRE_BF16);
+    CHECK_INT(read_line("amp_wire=fp32\namp_reduce=ordered"), 0);
+    check_rejected("[net]\nmixed_precision=1\namp_wire=bf16\nbatch=1\namp_reduce=ordered\n",
+                   "a.cfg:3: amp_wire=bf16: amp_reduce=ordered in line 5 trains to the bit as one "
+                   "process; allowed with it: fp32");
 }
 
 AMP_TEST(fixed_scale)
@@ -475,7 +488,7 @@ AMP_TEST(every_row_is_a_key_and_complete)
 {
     int n;
     const struct amp_option_row *rows = amp_option_rows(&n);
-    CHECK_INT(n, 35);
+    CHECK_INT(n, 36);
     for (int i = 0; i < n; i++) {
         CHECK(amp_option_is_key(rows[i].key));
         CHECK(*rows[i].type && *rows[i].range && *rows[i].default_text && *rows[i].help);

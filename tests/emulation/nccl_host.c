@@ -2,11 +2,10 @@
  * the functions that plugin/spread/nccl.c uses. The processes share a file's memory.
  *
  * An operation is done as early or as late as a stream may, drawn by AMP_TEST_SEED; until then what
- * it will write is NaN. Sums are added in the order of the ranks. Calls that do not fit together
- * end the program, with both named. In the environment, each R:K for rank R's K-th operation:
- *   NCCL_HOST_DIFFERS   it says another length
- *   NCCL_HOST_STOPS     the process stops there, as by SIGSTOP
- * NCCL_HOST_VERSION is the version that it says. */
+ * it will write is NaN. Sums are added in the order of the ranks, those of BF16 rounded each
+ * time. Calls that do not fit together end the program, with both named. In the environment, each
+ * R:K for rank R's K-th operation: NCCL_HOST_DIFFERS   it says another length NCCL_HOST_STOPS the
+ * process stops there, as by SIGSTOP NCCL_HOST_VERSION is the version that it says. */
 #include "emulation.h"
 
 #include <fcntl.h>
@@ -21,6 +20,8 @@
 enum {
     SUCCESS = 0,
     IN_PROGRESS = 7,
+    FLOAT = 7,
+    BFLOAT16 = 9,
     MOST = 4,
     ROOM = 1 << 20 /* floats */,
     LATEST = 20 /* polls */
@@ -29,6 +30,7 @@ enum {
 struct call {
     char name[16];
     size_t count;
+    int type; /* FLOAT or BFLOAT16 */
     int peer; /* whom it is with, or the root; -1: all */
 };
 
@@ -59,9 +61,9 @@ struct operation {
     struct ncclComm *comm;
     struct call call;
     struct ampk_rt_a_stream *stream;
-    float *input, *output; /* NULL: none */
-    int late;              /* so often asked in vain */
-    unsigned number;       /* of a collective call */
+    void *input, *output; /* NULL: none */
+    int late;             /* so often asked in vain */
+    unsigned number;      /* of a collective call */
     bool posted;
 };
 
@@ -69,9 +71,15 @@ typedef struct {
     char path[128];
 } unique_id;
 
+static size_t bytes_of(const struct call *c)
+{
+    return c->count * (c->type == FLOAT ? sizeof(float) : sizeof(uint16_t));
+}
+
 static void describe(const struct call *c, char *text, size_t size)
 {
-    int n = snprintf(text, size, "%s of %zu floats", c->name, c->count);
+    int n = snprintf(text, size, "%s of %zu %s", c->name, c->count,
+                     c->type == FLOAT ? "floats" : "BF16");
     if (c->peer >= 0) snprintf(text + n, size - (size_t)n, " with rank %d", c->peer);
 }
 
@@ -93,7 +101,7 @@ static void post(struct operation *o)
     struct board *b = o->comm->board;
     int me = o->comm->rank, place = o->number % 2;
     b->ranks[me].calls[place] = o->call;
-    memcpy(b->ranks[me].data[place], o->input, o->call.count * sizeof(float));
+    memcpy(b->ranks[me].data[place], o->input, bytes_of(&o->call));
     atomic_store(&b->ranks[me].posted, o->number + 1);
     o->posted = true;
 }
@@ -107,9 +115,37 @@ static bool is_there(const struct operation *o, int rank)
     if (b->pipes[rank][me].sent > b->pipes[rank][me].taken)
         differ(o, rank, &b->pipes[rank][me].call);
     if (atomic_load(&b->ranks[rank].posted) <= o->number) return false;
-    if (strcmp(c->name, o->call.name) || c->count != o->call.count || c->peer != o->call.peer)
+    if (strcmp(c->name, o->call.name) || c->count != o->call.count || c->type != o->call.type ||
+        c->peer != o->call.peer)
         differ(o, rank, c);
     return true;
+}
+
+static float from_bf16(uint16_t v)
+{
+    uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Of finite numbers. */
+static uint16_t to_bf16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void add(const struct call *c, void *to, const void *x)
+{
+    float *sum = to;
+    uint16_t *rounded = to;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->type == FLOAT)
+            sum[i] += ((const float *)x)[i];
+        else
+            rounded[i] = to_bf16(from_bf16(rounded[i]) + from_bf16(((const uint16_t *)x)[i]));
 }
 
 static bool collect(struct operation *o)
@@ -120,10 +156,9 @@ static bool collect(struct operation *o)
     if (!o->posted) post(o);
     for (int r = 0; r < o->comm->size; r++)
         if (!is_there(o, r)) return false;
-    memcpy(o->output, b->ranks[first].data[place], o->call.count * sizeof(float));
+    memcpy(o->output, b->ranks[first].data[place], bytes_of(&o->call));
     for (int r = first + 1; r < end; r++)
-        for (size_t i = 0; i < o->call.count; i++)
-            o->output[i] += b->ranks[r].data[place][i];
+        add(&o->call, o->output, b->ranks[r].data[place]);
     return true;
 }
 
@@ -133,7 +168,7 @@ static bool send_on(struct operation *o)
     int me = o->comm->rank, to = o->call.peer;
     if (b->pipes[me][to].sent > b->pipes[me][to].taken) return false;
     b->pipes[me][to].call = o->call;
-    memcpy(b->pipes[me][to].data, o->input, o->call.count * sizeof(float));
+    memcpy(b->pipes[me][to].data, o->input, bytes_of(&o->call));
     atomic_fetch_add(&b->pipes[me][to].sent, 1);
     return true;
 }
@@ -144,7 +179,7 @@ static bool take(struct operation *o)
     int me = o->comm->rank, from = o->call.peer;
     if (atomic_load(&b->pipes[from][me].sent) == b->pipes[from][me].taken) return false;
     if (b->pipes[from][me].call.count != o->call.count) differ(o, from, &b->pipes[from][me].call);
-    memcpy(o->output, b->pipes[from][me].data, o->call.count * sizeof(float));
+    memcpy(o->output, b->pipes[from][me].data, bytes_of(&o->call));
     atomic_fetch_add(&b->pipes[from][me].taken, 1);
     return true;
 }
@@ -178,7 +213,7 @@ static unsigned draw(struct ncclComm *c, unsigned below)
 }
 
 /* The input is read now, which is as early as a stream may: all before it is done. */
-static int call(const char *name, const void *input, void *output, size_t count, int peer,
+static int call(const char *name, const void *input, void *output, size_t count, int type, int peer,
                 struct ncclComm *c, void *stream)
 {
     struct operation *o = calloc(1, sizeof *o);
@@ -186,17 +221,18 @@ static int call(const char *name, const void *input, void *output, size_t count,
     *o = (struct operation){.comm = c, .stream = stream, .output = output};
     snprintf(o->call.name, sizeof o->call.name, "%s", name);
     o->call.count = count;
+    o->call.type = type;
     o->call.peer = peer;
     c->operations++;
     if (wants("NCCL_HOST_STOPS", c)) raise(SIGSTOP);
     emulation_check_stream(stream, name);
     emulation_check_memory(output ? output : input, name);
     if (input) {
-        o->input = malloc(count * sizeof(float) + 1);
+        o->input = malloc(bytes_of(&o->call) + 1);
         if (!o->input) abort();
-        memcpy(o->input, input, count * sizeof(float));
+        memcpy(o->input, input, bytes_of(&o->call));
     }
-    if (output) memset(output, 0xff, count * sizeof(float));
+    if (output) memset(output, 0xff, bytes_of(&o->call));
     if (wants("NCCL_HOST_DIFFERS", c)) o->call.count--;
     if (input && output) o->number = c->collectives++;
     o->late = draw(c, 2) ? (int)draw(c, LATEST) : 0;
@@ -214,27 +250,27 @@ static int call(const char *name, const void *input, void *output, size_t count,
 int ncclAllReduce(const void *input, void *output, size_t count, int type, int operation,
                   struct ncclComm *c, void *stream)
 {
-    if (type != 7 || operation != 0) abort();
-    return call("ncclAllReduce", input, output, count, -1, c, stream);
+    if ((type != FLOAT && type != BFLOAT16) || operation != 0) abort();
+    return call("ncclAllReduce", input, output, count, type, -1, c, stream);
 }
 
 int ncclBroadcast(const void *input, void *output, size_t count, int type, int root,
                   struct ncclComm *c, void *stream)
 {
-    if (type != 7) abort();
-    return call("ncclBroadcast", input, output, count, root, c, stream);
+    if (type != FLOAT) abort();
+    return call("ncclBroadcast", input, output, count, type, root, c, stream);
 }
 
 int ncclSend(const void *input, size_t count, int type, int to, struct ncclComm *c, void *stream)
 {
-    if (type != 7) abort();
-    return call("ncclSend", input, NULL, count, to, c, stream);
+    if (type != FLOAT) abort();
+    return call("ncclSend", input, NULL, count, type, to, c, stream);
 }
 
 int ncclRecv(void *output, size_t count, int type, int from, struct ncclComm *c, void *stream)
 {
-    if (type != 7) abort();
-    return call("ncclRecv", NULL, output, count, from, c, stream);
+    if (type != FLOAT) abort();
+    return call("ncclRecv", NULL, output, count, type, from, c, stream);
 }
 
 int ncclCommGetAsyncError(struct ncclComm *c, int *state)

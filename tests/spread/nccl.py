@@ -7,6 +7,7 @@ As processes.py; EMULATED is Darknet with the CUDA backend on the emulation, NCC
 without it the clock does.
 """
 
+import json
 import os
 import re
 import signal
@@ -47,11 +48,16 @@ def check_ordered(root):
 
 
 def check_default(root):
-    """All processes have the same weights: they are compared at iteration 100."""
-    before, folder = make(root / "before", FAST, iterations=95), make(root / "default", FAST + ON_GPU, iterations=101)
+    """All processes have the same weights, also with amp_wire=bf16: they are compared at iteration 100."""
+    before = make(root / "before", FAST, iterations=95)
     train(before, 0)
-    assert "exchange by NCCL" in train(folder, 3, before / "backup" / "toy_final.weights", **settings())
-    assert (folder / "backup" / "toy_final.weights").exists()
+    exchanged = {}
+    for wire in "fp32", "bf16":
+        folder = make(root / wire, FAST + ON_GPU + "amp_wire=%s\namp_log=log\n" % wire, iterations=101)
+        assert "exchange by NCCL" in train(folder, 3, before / "backup" / "toy_final.weights", **settings())
+        assert (folder / "backup" / "toy_final.weights").exists()
+        exchanged[wire] = json.loads((folder / "log").read_text().splitlines()[-1])["exchanged_bytes"]
+    assert exchanged["bf16"] < exchanged["fp32"], exchanged
 
 
 def check_without(root):

@@ -24,6 +24,7 @@ import toyset
 
 DARKNET, STOCK, PLUGIN, CHECKOUT = sys.argv[1:5]
 FIXED = Path(STOCK).parent / "fixed_training_linked"
+WIRE = Path(STOCK).parent / "spread_wire"
 AMP = "mixed_precision=1\n"
 ORDERED = AMP + "amp_reduce=ordered\nseed=7\n"
 FAST = AMP + "seed=7\n"
@@ -241,6 +242,61 @@ def check_scale(root):
         assert line["slowest_rank"] in range(3), line
         assert 0 <= line["wait_seconds"] + line["reduce_seconds"] <= line["seconds"], line
     assert "wait_seconds" not in logs[0][0]
+
+
+def layers_of(cfg):
+    """Parameters and rolling statistics of a cfg whose layers follow each other."""
+    channels, parameters, rolling = 3, 0, 0
+    for section in cfg.split("[convolutional]")[1:]:
+        keys = dict(re.findall(r"^(\w+)=(\w+)$", section.partition("[")[0], re.M))
+        filters, size, normalized = int(keys["filters"]), int(keys["size"]), "batch_normalize" in keys
+        parameters += filters * (channels * size ** 2 + 1 + normalized)
+        rolling += 2 * filters * normalized
+        channels = filters
+    return parameters, rolling
+
+
+def check_bytes(root):
+    """A step hands over 4 bytes of each parameter (with amp_wire=bf16 2), 8 of each rolling statistic, and a vote; a
+    skipped one a vote."""
+    cfg = (Path(__file__).resolve().parents[2] / "cfg" / "small160.cfg").read_text()
+    for old, new in (("batch=16", "batch=2"), ("subdivisions=1", "subdivisions=2"), ("max_batches=500", "max_batches=14")):
+        assert old in cfg, old
+        cfg = cfg.replace(old, new)
+    parameters, rolling = layers_of(cfg)
+    keys = FAST + "amp_dtype=fp16\namp_on_overflow=skip\nloss_scale_init=16777216\nloss_scale_backoff=0.25\namp_log=log\n"
+    for wire, size in ("fp32", 4), ("bf16", 2):
+        folder = make(root / wire, "")
+        (folder / "toy.data").write_text((folder / "toy.data").read_text().replace("classes=2", "classes=3"))
+        (folder / "toy.names").write_text("red\nblue\nnone\n")
+        (folder / "toy.cfg").write_text(cfg.replace("[net]\n", "[net]\namp_wire=%s\n" % wire + keys))
+        train(folder, 2)
+        skipped, steps = 0, {False: set(), True: set()}
+        for line in map(json.loads, (folder / "log").read_text().splitlines()):
+            steps[line["skipped"] > skipped].add(line["exchanged_bytes"])
+            skipped = line["skipped"]
+        assert len(steps[True]) == len(steps[False]) == 1, steps
+        vote = steps[True].pop()
+        assert steps[False] == {size * parameters + 8 * rolling + vote} and vote < 1000, (steps, parameters, rolling, vote)
+
+
+def check_wire(root):
+    """amp_wire=bf16: sums within their bound; a step that differs by no more than the gradients that it is made of;
+    the same weights in all processes, which are compared at iteration 100."""
+    seed = os.environ.get("AMP_TEST_SEED", str(time.time_ns() // 1000 % 1000000))
+    print("AMP_TEST_SEED=" + seed)
+    for n in 2, 3, 4:
+        end(subprocess.Popen(["mpirun", "-np", str(n), WIRE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=dict(os.environ, **OPEN_MPI, LD_LIBRARY_PATH=Path(PLUGIN).parent, AMP_TEST_SEED=seed)))
+    # 2^-7 of the parts' magnitude, which is less than three times that of their sum.
+    keys = FAST + "amp_dtype=fp32\n"
+    at = trained(root / "at", 0, keys, 1, "0")
+    exact, rounded = (trained(root / wire, 3, keys + "amp_wire=%s\n" % wire, 1) for wire in ("fp32", "bf16"))
+    far, step = distance(rounded, exact), distance(exact, at)
+    assert 0 < far < 3 * 2 ** -7 * step, far / step
+    train(make(root / "long", FAST + "amp_wire=bf16\n", iterations=101, subdivisions=3, batch=6), 3)
+    folder = make(root / "refused", ORDERED + "amp_wire=bf16\n")
+    refused(folder, 2, "amp_wire=bf16: amp_reduce=ordered in line ", "allowed with it: fp32")
 
 
 def check_without_seed(root):
@@ -513,8 +569,8 @@ def main():
         chosen = [globals()[word] for word in sys.argv[5:] if word.startswith("check_")]  # of a developer
         checks = chosen or ([check_sizes] if "--sizes" in sys.argv else [
             check_ordered, check_one_of_one, check_more_processes_than_passes, check_resumed, check_part_of_a_step,
-            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_without_seed, check_long, check_map,
-            check_bad_label, check_failing, check_stopped, check_diverged,
+            check_other_state, check_other_ways_to_attach, check_default_order, check_scale, check_bytes, check_wire,
+            check_without_seed, check_long, check_map, check_bad_label, check_failing, check_stopped, check_diverged,
             check_refused_nets, check_refused, check_gpus,
             check_without_mpi])
         for check in checks:
