@@ -219,15 +219,19 @@ static void keep_dtype(struct amp_session *s)
 {
     char err[512];
     enum amp_dtype_choice here = s->options.dtype, began = amp_sidecar_dtype(s->sidecar);
-    if (!s->options.dtype_reason || here == began) return;
+    const char *reason = s->options.dtype_reason;
+    if (!reason || here == began) return;
     s->options.dtype = began;
     s->options.dtype_reason = "the run began with it";
     if (amp_session_make_plan(s, true, err, sizeof err)) amp_fail(err);
     amp_scaler_init(&s->step.scaler, &s->options, s->desc->max_batches);
-    fprintf(stderr,
-            "mixed precision: goes on in %s, as the run began; amp_dtype=auto chose %s for this "
-            "machine. To change over, write amp_dtype=%s under [net]\n",
-            amp_dtype_word(began), amp_dtype_word(here), amp_dtype_word(here));
+    fprintf(
+        stderr,
+        "mixed precision: goes on in %s, as the run began; amp_dtype=auto would take %s (%s). To "
+        "change over, write amp_dtype=%s under [net]%s. What runs now:\n",
+        amp_dtype_word(began), amp_dtype_word(here), reason, amp_dtype_word(here),
+        s->options.level ? " in place of amp_level" : "");
+    amp_plan_print(s->plan, s->desc, stderr);
 }
 
 static void restore(struct amp_session *s)

@@ -129,9 +129,10 @@ def check_dtype(root):
         plan = said.split("mixed precision plan: ")[1][:4]
         assert chosen in (None, plan) and plan in ("fp16", "bf16"), said
         chosen = plan
-        told = "goes on in %s, as the run began; amp_dtype=auto chose %s" % (dtype, chosen)
+        told = "goes on in %s, as the run began; amp_dtype=auto would take %s (this CPU multiplies" % (dtype, chosen)
         assert (told in said) == (dtype != chosen), said
         assert ("goes on in" in said) == (dtype != chosen), said
+        assert said.split("mixed precision plan: ")[-1].startswith(dtype), said
         if other:  # a cfg that names one always counts
             change_cfg(folder, "amp_dtype=auto", "amp_dtype=" + other)
             said = train(folder, 5, "other.backup", "half.backup")
