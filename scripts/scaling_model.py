@@ -155,15 +155,16 @@ def layers_of(plan, ceilings):
 
 
 def predict(layers_of_model):
-    """A row for each model, images of a GPU, ports and overlap; layers_of_model: {model: its layers}."""
+    """A row for each model, images of a GPU, ports, bits of a gradient on the wire and overlap; layers_of_model: {model:
+    its layers}."""
     rows = []
     for (model, images), rate in H200.items():
-        layers = layers_of_model[model]
         for ports in (8, 1):
-            for overlap in (False, True):
+            for bits, overlap in ((32, False), (16, False), (32, True)):
+                layers = [(size * bits / 32, share) for size, share in layers_of_model[model]]
                 found = [[efficiency(images / rate, gpus, layers, ports, overlap, slower) for slower in (1, 2)]
                          for gpus in GPUS]
-                rows.append({"model": model, "images": images, "ports": ports, "overlap": overlap,
+                rows.append({"model": model, "images": images, "ports": ports, "bits": bits, "overlap": overlap,
                              "gradient_bytes": sum(size for size, _ in layers), "step_seconds": images / rate,
                              "efficiency": {str(gpus): values[0] for gpus, values in zip(GPUS, found)},
                              "at_half_bandwidth": {str(gpus): values[1] for gpus, values in zip(GPUS, found)}})
