@@ -119,6 +119,14 @@ struct ampk_bn_statistics {
     uint32_t *amax;
 };
 
+/* Other processes that run batch-norm of the same layer at the same time, over as many values each:
+ * all of them together are the batch. mean replaces n floats, backend memory, by their means over
+ * the processes, the same bits in each. */
+struct ampk_bn_peers {
+    void (*mean)(void *user, float *x, size_t n);
+    void *user;
+};
+
 /* What bn_act_forward leaves of a layer for conv_backward_summed: so many floats per channel. */
 enum { AMPK_BN_LISTED = 4 };
 
@@ -135,6 +143,11 @@ struct ampk_batchnorm {
     /* AMPK_BN_LISTED * c floats, 16-byte aligned, that bn_act_forward writes in a format of the
      * backend's own and conv_backward_summed reads. NULL: it will not be called. */
     float *listed;
+    /* For backward; NULL: none. Where it takes the sums of g and of g * (y - mean) itself, it goes
+     * on with their means over the processes: dy is then that of the whole batch, and so are dscale
+     * and dbias when the processes' are added up. Sums that the caller hands over must be means
+     * already. Nothing is recorded then. */
+    const struct ampk_bn_peers *peers;
 };
 
 /* The sums that batch-norm's backward needs. A convolution's data gradient can compute them on the

@@ -139,13 +139,14 @@ static inline void ampk_watch_channels(const float *v, size_t c, uint32_t *amax)
 }
 
 /* Computes dscale, dbias and the gradient's parameters. sums: c sums of g, then c sums of g * (y -
- * mean), over `count` values each. memory: 3*c floats. The arithmetic is double; each result is
- * rounded once. */
+ * mean), over `count` values each; of several processes they become the means. memory: 3*c floats.
+ * The arithmetic is double; each result is rounded once. */
 static inline void ampk_set_gradient(const float *parameters[AMPK_BN_PARAMETERS],
                                      const struct ampk_batchnorm *bn, size_t c, double count,
-                                     const float *sums, float *memory, float *dscale, float *dbias,
+                                     float *sums, float *memory, float *dscale, float *dbias,
                                      uint32_t *db_amax)
 {
+    if (bn->peers) bn->peers->mean(bn->peers->user, sums, 2 * c);
     float *of_g = memory, *of_y = memory + c, *constant = memory + 2 * c;
     for (size_t i = 0; i < c; i++) {
         double inverse = 1 / sqrt((double)bn->variance[i] + 1e-5);

@@ -159,12 +159,30 @@ static void pass_channel(const struct ampk_tensor *t, const struct ampk_batchnor
     dbias[c] = (float)sums.g;
 }
 
+/* Of all channels, as the caller's other processes have them too; the caller frees. */
+static float *share_sums(const struct ampk_tensor *t, const struct ampk_batchnorm *bn,
+                         const double *y, const double *g)
+{
+    size_t c = (size_t)t->c;
+    float *sums = malloc(2 * c * sizeof *sums);
+    if (!sums) abort();
+    for (size_t i = 0; i < c; i++) {
+        struct gradient_sums own = sum_gradient(t, bn, (int)i, y, g);
+        sums[i] = (float)own.g;
+        sums[c + i] = (float)own.product;
+    }
+    bn->peers->mean(bn->peers->user, sums, 2 * c);
+    return sums;
+}
+
 /* The rest of backward, after the activation. sums NULL: take them from g. */
 static void pass_batchnorm(const struct ampk_tensor *y, const struct ampk_batchnorm *bn, double *g,
                            const float *sums, const struct ampk_tensor *dy, float *dscale,
                            float *dbias, uint32_t *dy_amax, uint32_t *db_amax)
 {
     double *values = ampk_ref_load(y);
+    float *shared = bn->peers && !sums ? share_sums(y, bn, values, g) : NULL;
+    if (shared) sums = shared;
     for (int c = 0; c < y->c; c++) {
         struct gradient_sums own = sums ? (struct gradient_sums){sums[c], sums[y->c + c]}
                                         : sum_gradient(y, bn, c, values, g);
@@ -174,6 +192,7 @@ static void pass_batchnorm(const struct ampk_tensor *y, const struct ampk_batchn
     watch(dscale, y->c, db_amax);
     watch(dbias, y->c, db_amax);
     free(values);
+    free(shared);
 }
 
 void ampk_ref_bn_act_backward(struct ampk_context *context, const struct ampk_tensor *y,

@@ -244,6 +244,41 @@ char *amp_ranks_cfg(struct amp_session *s, char *file, struct amp_cfg_variant *v
     return give_subdivisions(s, enough, variant);
 }
 
+static void check_sync_layers(const struct amp_session *s)
+{
+    char err[300];
+    for (int i = 0; i < s->desc->n; i++) {
+        const struct amp_cfg_section *section = amp_cfg_layer(s->cfg, i);
+        if (!s->desc->layers[i].batch_normalize || s->plan->layers[i].ours) continue;
+        snprintf(err, sizeof err,
+                 "the batch-norm of layer %d (%s in line %d) is computed by Darknet's own code, "
+                 "which works over the passes of one process; allowed with this layer: 0",
+                 i, section->name, section->line);
+        amp_fail_key(s->cfg, "amp_sync_bn", err);
+    }
+}
+
+/* Pass k of every process is part of one larger pass. */
+static void check_sync_bn(const struct amp_session *s)
+{
+    char err[400], even[300];
+    int passes = s->desc->subdivisions, batch = s->desc->batch * passes, size = amp_group_size();
+    if (!s->options.sync_bn) return;
+    check_sync_layers(s);
+    if (passes % size == 0) return;
+    amp_share_even(batch, size, even, sizeof even);
+    int used = snprintf(err, sizeof err,
+                        "with amp_sync_bn=1 each of %d processes needs as many passes as the "
+                        "others; allowed: ",
+                        size);
+    if (*even)
+        snprintf(err + used, sizeof err - (size_t)used, "%s", even);
+    else
+        snprintf(err + used, sizeof err - (size_t)used,
+                 "none with batch=%d; change that to a multiple of %d", batch, size);
+    amp_fail_key(s->cfg, "subdivisions", err);
+}
+
 void amp_ranks_join(struct amp_session *s, int (*signal)(void),
                     void (*save)(struct amp_session *, const char *why))
 {
@@ -257,8 +292,12 @@ void amp_ranks_join(struct amp_session *s, int (*signal)(void),
                  s->cfg->path, i, amp_layer_type_name(s->desc->layers[i].type));
         amp_fail(message);
     }
-    amp_spread_join(&s->spread, &s->step, s->options.reduce == AMP_REDUCE_ORDERED,
-                    s->options.wire == AMP_WIRE_BF16, signal);
+    s->spread.ordered = s->options.reduce == AMP_REDUCE_ORDERED;
+    s->spread.bf16 = s->options.wire == AMP_WIRE_BF16;
+    s->spread.sync_bn = s->options.sync_bn;
+    s->spread.signal = signal;
+    check_sync_bn(s);
+    amp_spread_join(&s->spread, &s->step);
     save_session = save;
     s->log.place = amp_group_rank(); /* only rank 0 writes amp_log and progress */
     if (nowhere) s->log.out = nowhere;
@@ -286,14 +325,15 @@ static uint64_t hash_of(const char *path)
 }
 
 /* What must be the same everywhere, in the order in which it is compared. */
-enum { SEEN, CFG, LIST, DTYPE, BACKEND, WEIGHTS, COMPARED };
+enum { SEEN, CFG, LIST, DTYPE, BACKEND, WEIGHTS, SCALE, COMPARED };
 static const char *const what[COMPARED] = {
     "count of images seen",
     "cfg file",
     "list of training images",
     "amp_dtype (write it under [net])",
     "backend",
-    "weights or training state (are NAME and NAME.amp the same on both?)"};
+    "weights or training state (are NAME and NAME.amp the same on both?)",
+    "loss scale (is NAME.amp the same on both?)"};
 
 static void compare_starts(struct amp_session *s)
 {
@@ -306,7 +346,8 @@ static void compare_starts(struct amp_session *s)
                                s->options.dtype,
                                s->device,
                                amp_spread_hash(s->backend, s->context, own.params, own.n_params,
-                                               own.rolling, own.n_rolling)};
+                                               own.rolling, own.n_rolling),
+                               s->options.sync_bn ? (uint64_t)s->step.scaler.scale : 0};
     uint64_t(*all)[COMPARED] = amp_allocate((size_t)amp_group_size(), sizeof mine);
     amp_native_free_list(&own);
     amp_group_gather(mine, all, sizeof mine);
@@ -338,6 +379,14 @@ static void refuse_several(void)
              "[net] of the cfg. Add it, or start one process",
              amp_launcher_name(launch.launcher), launch.size);
     amp_fail(message);
+}
+
+static void tell_alone(const struct amp_session *s)
+{
+    static bool told;
+    if (s->options.sync_bn && !told)
+        fprintf(stderr, "darknet-amp: amp_sync_bn=1 changes nothing: one process trains\n");
+    told = told || s->options.sync_bn;
 }
 
 /* Where Darknet stood when the step began. steps: finished ones. */
@@ -397,6 +446,7 @@ void amp_ranks_begin_step(struct amp_session *s, network *net, int rows)
 {
     static _Thread_local const struct amp_session *compared;
     if (!s) refuse_several();
+    if (s && !s->step.peers) tell_alone(s);
     if (!s || !s->step.peers) return;
     check_rows(s, net, rows);
     round_seen(net);

@@ -11,6 +11,7 @@
 #include "seed.h"
 #include "staging.h"
 #include "plugin/core/layers.h"
+#include "plugin/core/sync_bn.h"
 #include "plugin/core/tensors.h"
 
 #include <stdio.h>
@@ -177,6 +178,8 @@ static int make_graph(struct amp_session *s, char *err, size_t err_size)
         s->device ? AMPK_BN_CUDNN : AMPK_BN_DARKNET_CPU; /* as stock Darknet computes it */
     s->graph->clips_connected = s->device;               /* stock clips these on GPUs only */
     s->step.graph = s->graph;
+    if (s->spread.bn.count && amp_graph_sync_batchnorm(s->graph, &s->spread.bn, err, err_size))
+        return -1;
     amp_graph_observe(s->graph, s->see, s->see_user);
     amp_graph_trace_layers(s->graph, s->trace, s->trace_user);
     tell_notes(s);

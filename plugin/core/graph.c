@@ -9,6 +9,7 @@
 
 #include "layers.h"
 #include "plan.h"
+#include "sync_bn.h"
 #include "tensors.h"
 
 /* ---- creation ---- */
@@ -302,6 +303,7 @@ void amp_graph_free(struct amp_graph *g)
     if (!g) return;
     amp_graph_end_range(g);
     free_segments(g);
+    amp_sync_free(g);
     for (int i = 0; g->nodes && i < g->n; i++)
         free_node(g, &g->nodes[i]);
     g->backend->free(g->context, g->arena);
@@ -553,7 +555,8 @@ static void run(struct amp_graph *g, struct amp_segment *s, enum amp_segment_pas
 {
     const struct ampk_backend *be = g->backend;
     struct amp_segment_run *w = &s->runs[pass][g->lane];
-    if (g->inspecting || g->see || g->trace) { /* a recording lacks these extra calls */
+    /* A recording lacks these extra calls, and what the host does between two kernels. */
+    if (g->inspecting || g->see || g->trace || g->sync) {
         body(g, s);
         return;
     }

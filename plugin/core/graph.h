@@ -84,6 +84,14 @@ struct amp_native {
     float (*random_uniform)(void);
 };
 
+/* The other processes over whose passes batch-norm works too (sync_bn.h). add: n doubles become
+ * their sums over all `count` processes, the same bits in each; it returns when all have come. */
+struct amp_bn_peers {
+    void (*add)(void *user, double *x, size_t n);
+    void *user;
+    int count; /* 0: there are none */
+};
+
 /* Numbers of every layer in an inspected pass: one row of n words for each. */
 enum amp_inspected {
     AMP_INSPECTED_OUT_MAX, /* as kernels.h's amax */

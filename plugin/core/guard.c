@@ -93,6 +93,21 @@ struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint
     return find_backward(watch, fp16, n_layers);
 }
 
+/* As the searches above go: the input, forward, backward. */
+static int64_t place_of(const struct amp_fault *f)
+{
+    int64_t layer = f->layer;
+    if (f->class == AMP_FAULT_NONE) return INT64_MAX;
+    if (f->class == AMP_FAULT_INPUT) return -1;
+    if (f->class == AMP_FAULT_BACKWARD) layer = 2 * (int64_t)INT32_MAX - layer;
+    return layer * AMP_WATCHES + f->tensor;
+}
+
+bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b)
+{
+    return place_of(a) < place_of(b);
+}
+
 bool amp_demotions_add(struct amp_demotions *e, int64_t iteration, int window)
 {
     if (e->n == AMP_MANY_DEMOTIONS)

@@ -60,6 +60,10 @@ struct amp_fault {
 struct amp_fault amp_fault_find(const uint32_t (*watch)[AMP_WATCHES], const uint16_t *fp16,
                                 int n_layers, bool backward);
 
+/* Whether a came before b in the order of computation, two faults of the same pass in two processes
+ * that compute the same layers. No fault comes last. */
+bool amp_fault_before(const struct amp_fault *a, const struct amp_fault *b);
+
 const char *amp_watch_name(enum amp_watch);
 
 /* Steps within a window in which a layer left FP16: no coincidence. */

@@ -10,6 +10,7 @@
 
 #include "net.h"
 #include "layers.h"
+#include "sync_bn.h"
 #include "tensors.h"
 
 static float *alloc_floats(struct amp_graph *g, int n)
@@ -103,6 +104,7 @@ static struct ampk_batchnorm batchnorm_of(const struct amp_graph *g, const struc
         .variance = train ? node->variance : node->bind.rolling_variance,
         .rule = g->bn_rule,
         .listed = train && node->gradient_sums ? node->gradient_sums + 2 * node->delta.c : NULL,
+        .peers = train ? amp_sync_peers(g) : NULL,
     };
 }
 
@@ -166,7 +168,9 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     struct amp_node *pool = pool_after(g, i);
     const struct ampk_tensor *add = to == i || pool ? NULL : amp_graph_source(g, to, 1);
     enum ampk_activation activation = node->desc->activation;
-    struct ampk_bn_statistics statistics = statistics_of(g, node);
+    bool synced = g->sync && train && !g->again;
+    struct ampk_bn_statistics statistics =
+        synced ? amp_sync_own_statistics(g, i) : statistics_of(g, node);
     uint32_t *word = &node->watch[AMP_WATCH_Y];
     /* Where watching costs a pass over y, batch-norm watches y, since it reads y anyway. */
     bool late = be->watching_costs;
@@ -174,7 +178,11 @@ static void forward_batchnorm(struct amp_graph *g, int i, const struct ampk_tens
     bn.statistics = &statistics;
     const float *sums = be->conv_forward(g->context, node->conv, x, &node->y,
                                          train ? &statistics : NULL, late ? NULL : word);
-    if (!g->again) bn.sums = sums;
+    if (synced) {
+        if (sums) be->bn_statistics(g->context, &node->y, &statistics);
+        amp_sync_statistics(g, i);
+    } else if (!g->again)
+        bn.sums = sums;
     if (pool)
         be->bn_act_pool_forward(g->context, &node->y, &bn, activation, &pool->out, pool->index,
                                 late ? word : NULL, &node->watch[AMP_WATCH_OUT]);
@@ -335,6 +343,8 @@ static void backward_layer(struct amp_graph *g, int i)
         return;
     }
     if (g->see && pool_after(g, i)) show_own_delta(g, i);
+    if (g->sync && node->gradient_sums)
+        amp_sync_means(g, node->gradient_sums, 2 * (size_t)node->delta.c);
     if (node->fuses_weight_gradient) {
         backward_fused(g, i);
         return;

@@ -216,6 +216,17 @@ void amp_log_fault(struct amp_log *log, const struct amp_fault *f, enum amp_verd
     funlockfile(log->out);
 }
 
+void amp_log_fault_of(struct amp_log *log, int rank, const struct amp_fault *f,
+                      enum amp_verdict verdict, double old_scale, double new_scale, int subdivision,
+                      const char *image)
+{
+    char who[sizeof log->who];
+    memcpy(who, log->who, sizeof who);
+    if (rank >= 0) snprintf(log->who, sizeof log->who, "rank %d: ", rank);
+    amp_log_fault(log, f, verdict, old_scale, new_scale, subdivision, image);
+    memcpy(log->who, who, sizeof who);
+}
+
 void amp_log_many_demotions(struct amp_log *log, int iterations, int window)
 {
     fprintf(log->out,

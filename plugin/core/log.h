@@ -77,6 +77,9 @@ void amp_log_exchanged(struct amp_log *, double waiting, double reducing, int sl
  * NULL. */
 void amp_log_fault(struct amp_log *, const struct amp_fault *, enum amp_verdict, double old_scale,
                    double new_scale, int subdivision, const char *image);
+/* The same of another process; rank -1: of this one. */
+void amp_log_fault_of(struct amp_log *, int rank, const struct amp_fault *, enum amp_verdict,
+                      double old_scale, double new_scale, int subdivision, const char *image);
 /* Layers left FP16 in so many of the last iterations that it cannot be chance. */
 void amp_log_many_demotions(struct amp_log *, int iterations, int window);
 /* A fault that would have ended the run, if amp_on_divergence=continue did not forbid it. */

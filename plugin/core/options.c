@@ -224,6 +224,12 @@ static const struct amp_option_row rows[] = {
      "rounded ([how far](several-processes.md#gradients-in-16-bits)). Only with "
      "`amp_reduce=fast`. Has no effect in one process.",
      .kind = AMP_OPTION_WORD, .offset = AT(wire), .words = wire_words},
+    {"amp_sync_bn", "switch", "0 or 1", "0",
+     "1: batch-norm of several processes works over the passes that they run at the same time, as "
+     "if these were one larger pass "
+     "([what it costs](several-processes.md#batch-norm-over-all-processes)). Only with "
+     "`amp_reduce=fast`. Has no effect in one process.",
+     .kind = AMP_OPTION_SWITCH, .offset = AT(sync_bn)},
     {"amp_rank_timeout", "integer", "3 to 86400", "30",
      "Seconds after which one of several processes that gives no sign of life counts as lost: the "
      "others save and end. A process that is only slow gives signs.",
@@ -558,6 +564,17 @@ static int check_wire(struct reader *r, const struct amp_cfg_section *net)
                 amp_cfg_line(net, "amp_reduce"));
 }
 
+/* Their passes run one after another. */
+static int check_sync_bn(struct reader *r, const struct amp_cfg_section *net)
+{
+    const struct amp_options *o = r->options;
+    if (!o->mixed_precision || o->reduce != AMP_REDUCE_ORDERED || !o->sync_bn) return 0;
+    return fail(r, amp_cfg_find(net, "amp_sync_bn"),
+                "amp_reduce=ordered in line %d runs the processes' passes one after another, so "
+                "that they cannot share batch-norm; allowed with it: 0",
+                amp_cfg_line(net, "amp_reduce"));
+}
+
 /* Only FP16 needs a loss scale: who sets one wants FP16. */
 static void keep_fp16(struct reader *r, const struct amp_cfg_section *net)
 {
@@ -664,7 +681,7 @@ int amp_options_read(const struct amp_cfg_file *file, struct amp_options *option
     if (options->loss_scale_dynamic ? check_dynamic_scale(&r, net) : check_static_scale(&r, net))
         return -1;
     if (check_image_cache(&r, net) || apply_level(&r, net) || check_checkpoint(&r, net) ||
-        check_wire(&r, net))
+        check_wire(&r, net) || check_sync_bn(&r, net))
         return -1;
     keep_fp16(&r, net);
     note_idle_keys(&r, net);

@@ -373,6 +373,20 @@ static int build(struct planner *pl)
     return 0;
 }
 
+/* Two doubles a channel (sync_bn.c). */
+static void count_synced(struct planner *pl)
+{
+    for (int i = 0; i < pl->net->n; i++) {
+        const struct amp_plan_layer *p = &pl->plan->layers[i];
+        const struct amp_layer_desc *l = &pl->net->layers[i];
+        if (!p->ours || p->frozen || !l->batch_normalize) continue;
+        size_t bytes = 2 * (size_t)amp_conv_shape(pl->net, i).k * sizeof(double);
+        pl->plan->synced_forward++;
+        pl->plan->synced_backward += p->backward;
+        pl->plan->synced_bytes += p->backward ? 2 * bytes : bytes;
+    }
+}
+
 struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                                     const struct amp_options *options, unsigned ours,
                                     const enum amp_format *demoted, bool train,
@@ -398,7 +412,10 @@ struct amp_plan *amp_plan_make_with(const struct amp_net_desc *net,
                              .ours = ours,
                              .demoted = demoted,
                              .plan = plan};
-        if (build(&pl) == 0) return plan;
+        if (build(&pl) == 0) {
+            if (options->sync_bn && train) count_synced(&pl);
+            return plan;
+        }
     }
     snprintf(err, err_size, "out of memory while planning %d layers", net->n);
     amp_plan_free(plan);

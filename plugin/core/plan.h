@@ -111,6 +111,10 @@ struct amp_plan {
     size_t arena_bytes;
     struct amp_rules rules; /* of the update */
     enum amp_level level;
+    /* amp_sync_bn: exchanges of a pass, one for each batch-norm that learns in forward, and one in
+     * backward where that runs; and what a process sends in them. */
+    int synced_forward, synced_backward;
+    size_t synced_bytes;
     double flop, flop_reduced; /* forward, per image, convolution and matrix products */
     double flop_again;         /* of that, what backward computes again */
     int n_recomputed;

@@ -58,6 +58,15 @@ static void print_update(const struct amp_plan *plan, const struct amp_net_desc 
     fputc('\n', f);
 }
 
+static void print_synced(const struct amp_plan *plan, FILE *f)
+{
+    if (!plan->synced_forward) return;
+    fprintf(f,
+            "amp_sync_bn: in several processes each pass has %d exchanges of batch-norm in forward "
+            "and %d in backward, in which each process sends %.1f KiB\n",
+            plan->synced_forward, plan->synced_backward, (double)plan->synced_bytes / 1024);
+}
+
 void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
 {
     fprintf(f, "mixed precision plan: %s", plan->dtype);
@@ -76,6 +85,7 @@ void amp_plan_print(const struct amp_plan *plan, const struct amp_net_desc *net,
     }
     print_totals(plan, net, f);
     if (plan->train) print_update(plan, net, f);
+    print_synced(plan, f);
 }
 
 void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc *net, FILE *f)
@@ -106,8 +116,10 @@ void amp_plan_print_json(const struct amp_plan *plan, const struct amp_net_desc 
     fprintf(f,
             "\n], \"flop\": %.0f, \"flop_reduced\": %.0f, \"flop_again\": %.0f, "
             "\"activation_bytes_fp32\": %zu, "
-            "\"activation_bytes_mixed\": %zu, \"optimizer\": \"%s\", \"kept_bytes\": %zu",
+            "\"activation_bytes_mixed\": %zu, \"optimizer\": \"%s\", \"kept_bytes\": %zu, "
+            "\"sync_bn_exchanges\": %d, \"sync_bn_bytes\": %zu",
             plan->flop, plan->flop_reduced, plan->flop_again, plan->darknet_bytes,
             plan->mixed_bytes, amp_optimizer_word(plan->rules.optimizer),
-            amp_plan_kept_bytes(plan, net));
+            amp_plan_kept_bytes(plan, net), plan->synced_forward + plan->synced_backward,
+            plan->synced_bytes);
 }

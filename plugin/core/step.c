@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tensors.h"
 
@@ -114,20 +115,66 @@ static const char *name_of(const struct amp_step *s, int image, char text[40])
     return name ? name : text;
 }
 
-/* The step cannot be saved: the loss of a bad image means nothing. The scale stays, since a lower
- * one would not help either. */
-static void refuse_input(struct amp_step *s, enum amp_watch tensor, int image, float value)
+static struct amp_finding nothing_found(const struct amp_step *s)
+{
+    struct amp_finding f;
+    memset(&f, 0, sizeof f);
+    f.fault.class = AMP_FAULT_NONE;
+    f.pass = s->subdivision;
+    f.rank = -1;
+    return f;
+}
+
+static struct amp_finding bad_input(const struct amp_step *s, enum amp_watch tensor, int image,
+                                    float value)
 {
     char text[40];
     bool no_box = amp_all_finite(&value, 1);
-    struct amp_fault fault = {AMP_FAULT_INPUT, 0, tensor, no_box ? (double)value : NAN};
+    struct amp_finding f = nothing_found(s);
+    f.fault = (struct amp_fault){AMP_FAULT_INPUT, 0, tensor, no_box ? (double)value : NAN};
+    f.image = image;
+    snprintf(f.name, sizeof f.name, "%s", name_of(s, image, text));
+    return f;
+}
+
+/* What the words say of the pass. */
+static struct amp_finding look(struct amp_step *s, bool backward)
+{
+    struct amp_finding f = nothing_found(s);
+    f.fault = amp_graph_fault(s->graph, backward);
+    if (f.fault.class == AMP_FAULT_BACKWARD) f.refused = amp_graph_refused(s->graph);
+    if (f.fault.class == AMP_FAULT_INPUT) { /* not looked at by the host before */
+        float value = NAN;
+        int image = first_bad_input(s, &value);
+        f = bad_input(s, f.fault.tensor, image < 0 ? 0 : image, value);
+    }
+    return f;
+}
+
+/* Nothing of a poisoned step reaches the weights; fault and cause_is_scale are for the log and for
+ * the verdict on the scale. */
+static void give_up(struct amp_step *s, const struct amp_finding *f)
+{
     s->poisoned = true;
-    s->cause_is_scale = false;
-    s->fault = fault;
-    s->bad_pass = s->subdivision;
-    snprintf(s->bad_image, sizeof s->bad_image, "%s", name_of(s, image, text));
-    amp_log_fault(s->log, &fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
-                  s->subdivision, name_of(s, image, text));
+    s->cause_is_scale = f->fault.class == AMP_FAULT_BACKWARD;
+    s->fault = f->fault;
+    s->bad_pass = f->pass;
+}
+
+/* The step cannot be saved: the loss of a bad image means nothing. The scale stays, since a lower
+ * one would not help either. */
+static void refuse_input(struct amp_step *s, const struct amp_finding *f)
+{
+    char text[40];
+    give_up(s, f);
+    memcpy(s->bad_image, f->name, sizeof s->bad_image);
+    amp_log_fault_of(s->log, f->rank, &f->fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
+                     f->pass, f->rank < 0 ? name_of(s, f->image, text) : f->name);
+}
+
+static bool judges_together(const struct amp_step *s)
+{
+    return s->peers && s->peers->judge;
 }
 
 /* The last pass of a step that this process runs. */
@@ -143,6 +190,7 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     s->batch = *batch;
     s->subdivision = subdivision;
     s->cost_lost = false;
+    s->found = nothing_found(s);
     /* A run may begin in the middle of a step: a resumed `seen` need not be a multiple of the
      * step's images. Then no subdivision 0 came before, and passes == 0 marks the beginning. */
     if (subdivision == s->first_pass || s->passes == 0) {
@@ -165,12 +213,13 @@ void amp_step_begin(struct amp_step *s, const struct amp_batch *batch, int subdi
     float value;
     int truth = first_bad_truth(s, &value);
     s->bad_truth = truth >= 0;
-    if (s->bad_truth) refuse_input(s, AMP_WATCH_TRUTH, truth, value);
-    /* In device memory the INPUT watch word checks the images, and give_up_forward names the image
+    if (s->bad_truth) s->found = bad_input(s, AMP_WATCH_TRUTH, truth, value);
+    /* In device memory the INPUT watch word checks the images, and `look` names the image
      * afterwards. Labels are always checked here: Darknet's losses run on them before any word is
      * read. */
     int image = on_host && !s->bad_truth && !is_input_finite(s) ? first_bad_input(s, &value) : -1;
-    if (image >= 0) refuse_input(s, AMP_WATCH_INPUT, image, value);
+    if (image >= 0) s->found = bad_input(s, AMP_WATCH_INPUT, image, value);
+    if (s->found.fault.class != AMP_FAULT_NONE && !judges_together(s)) refuse_input(s, &s->found);
 }
 
 bool amp_step_has_bad_truth(const struct amp_step *s)
@@ -187,16 +236,6 @@ static void accept_pass(struct amp_step *s)
     amp_scaler_pass(&s->scaler);
 }
 
-/* Nothing of a poisoned step reaches the weights; fault and cause_is_scale are for the log and for
- * the verdict on the scale. */
-static void give_up(struct amp_step *s, const struct amp_fault *f)
-{
-    s->poisoned = true;
-    s->cause_is_scale = f->class == AMP_FAULT_BACKWARD;
-    s->fault = *f;
-    s->bad_pass = s->subdivision;
-}
-
 /* Runs backward again on the same forward: activations, loss deltas and dropout masks of the pass
  * still lie in their buffers. */
 static void replay(struct amp_step *s)
@@ -208,11 +247,12 @@ static void replay(struct amp_step *s)
 }
 
 /* True if backward ran again, so that the pass needs a new verdict. */
-static bool handle_backward_fault(struct amp_step *s, const struct amp_fault *f)
+static bool handle_backward_fault(struct amp_step *s, const struct amp_finding *f)
 {
     double old_scale = s->scaler.scale;
-    enum amp_verdict verdict = amp_scaler_overflow(&s->scaler, amp_graph_refused(s->graph));
-    amp_log_fault(s->log, f, verdict, old_scale, s->scaler.scale, s->subdivision, NULL);
+    enum amp_verdict verdict = amp_scaler_overflow(&s->scaler, f->refused);
+    amp_log_fault_of(s->log, f->rank, &f->fault, verdict, old_scale, s->scaler.scale, f->pass,
+                     NULL);
     if (verdict == AMP_VERDICT_RETRY) {
         replay(s);
         return true;
@@ -233,41 +273,48 @@ void amp_step_demote(struct amp_step *s, const struct amp_fault *f)
 
 /* The forward pass failed, and a lower loss scale cannot cure that: the scale acts on gradients
  * only. The step is skipped; a value that did not fit FP16 also moves its layer to FP32. */
-static void give_up_forward(struct amp_step *s, const struct amp_fault *f)
+static void give_up_forward(struct amp_step *s, const struct amp_finding *f)
 {
-    if (f->class == AMP_FAULT_INPUT) { /* not looked at by the host before */
-        float value = NAN;
-        int image = first_bad_input(s, &value);
-        refuse_input(s, f->tensor, image < 0 ? 0 : image, value);
+    if (f->fault.class == AMP_FAULT_INPUT) {
+        refuse_input(s, f);
         return;
     }
     give_up(s, f);
-    amp_log_fault(s->log, f, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale, s->subdivision,
-                  NULL);
+    amp_log_fault_of(s->log, f->rank, &f->fault, AMP_VERDICT_SKIP, s->scaler.scale, s->scaler.scale,
+                     f->pass, NULL);
     /* With peers, all stop when they have heard of it: begin_update. */
-    if (f->class == AMP_FAULT_DIVERGED && !s->peers) stop_for_fault(s, "training diverged");
-    if (f->class == AMP_FAULT_FORWARD) amp_step_demote(s, f);
+    if (f->fault.class == AMP_FAULT_DIVERGED && !s->peers) stop_for_fault(s, "training diverged");
+    if (f->fault.class == AMP_FAULT_FORWARD) amp_step_demote(s, &f->fault);
 }
 
 void amp_step_judge_forward(struct amp_step *s)
 {
     s->cost_lost = true;
-    if (s->poisoned) return;
+    if (s->poisoned || s->found.fault.class != AMP_FAULT_NONE) return;
     /* false: the words of backward still belong to nobody. */
-    struct amp_fault f = amp_graph_fault(s->graph, false);
-    if (f.class != AMP_FAULT_NONE) give_up_forward(s, &f);
+    s->found = look(s, false);
+    if (s->found.fault.class != AMP_FAULT_NONE && !judges_together(s))
+        give_up_forward(s, &s->found);
+}
+
+/* Either all run backward, or none. */
+static void judge_forward_together(struct amp_step *s)
+{
+    s->peers->judge(s->peers->user, s, &s->found);
+    if (s->found.fault.class != AMP_FAULT_NONE) give_up_forward(s, &s->found);
 }
 
 /* Ends because the scaler allows a limited number of replays, or lowers the scale to its floor. */
 static void judge_pass(struct amp_step *s)
 {
     for (;;) {
-        struct amp_fault f = amp_graph_fault(s->graph, true);
-        if (f.class == AMP_FAULT_NONE) {
+        struct amp_finding f = look(s, true);
+        if (judges_together(s)) s->peers->judge(s->peers->user, s, &f);
+        if (f.fault.class == AMP_FAULT_NONE) {
             accept_pass(s);
             return;
         }
-        if (f.class != AMP_FAULT_BACKWARD) {
+        if (f.fault.class != AMP_FAULT_BACKWARD) {
             give_up_forward(s, &f);
             return;
         }
@@ -306,6 +353,7 @@ void amp_step_backward(struct amp_step *s, int layer, double loss)
     if (layer == g->n - 1) {
         s->pass_loss = loss;
         s->passes++;
+        if (judges_together(s) && !s->poisoned) judge_forward_together(s);
     }
     if (!s->poisoned) {
         if (layer == g->n - 1) amp_graph_begin_backward(g, (float)s->scaler.scale);

@@ -11,7 +11,11 @@
  * - Darknet's weight_updates hold the momentum: only finite, unscaled sums are ever added to them.
  * - Batch-norm's rolling statistics move in forward: they are saved at the start of a step and put
  *   back when the step is skipped.
- * - Adam's t was counted up before the first update call: a skip counts it down again. */
+ * - Adam's t was counted up before the first update call: a skip counts it down again.
+ *
+ * Processes that share batch-norm (sync_bn.h) judge every pass together, before its backward and
+ * after it: one that left backward out would keep the others waiting, and the sums of all hold one
+ * loss scale. The fault that came first counts, and all do the same about it. */
 #ifndef AMP_STEP_H
 #define AMP_STEP_H
 
@@ -30,6 +34,18 @@ struct amp_batch {
 
 struct amp_step;
 
+enum { AMP_BAD_IMAGE_BYTES = 256 };
+
+/* What is wrong with a pass. All bytes are set, as it is sent. */
+struct amp_finding {
+    struct amp_fault fault;         /* class NONE: nothing */
+    double refused;                 /* of a fault in backward: amp_graph_refused */
+    int pass;                       /* the subdivision */
+    int image;                      /* of a fault in the input: its number in the pass */
+    int rank;                       /* the process that found it; -1: this one */
+    char name[AMP_BAD_IMAGE_BYTES]; /* of that image */
+};
+
 /* The other processes that run passes of the same step (plugin/spread). Each call returns when the
  * others have done their part. */
 struct amp_step_peers {
@@ -37,10 +53,11 @@ struct amp_step_peers {
     void (*end_share)(void *user, struct amp_step *); /* after its last one */
     /* Before the update: makes one step of what all processes have, the same in each. */
     void (*agree)(void *user, struct amp_step *);
+    /* Before backward and after it: makes one finding of those of all processes. NULL: each judges
+     * its passes alone. */
+    void (*judge)(void *user, struct amp_step *, struct amp_finding *);
     void *user;
 };
-
-enum { AMP_BAD_IMAGE_BYTES = 256 };
 
 struct amp_step {
     struct amp_graph *graph;
@@ -51,8 +68,9 @@ struct amp_step {
     const struct amp_step_peers *peers; /* NULL: none; else, of the subdivisions, the passes that
                                            this process runs: */
     int first_pass, last_pass;
-    bool poisoned;  /* a pass of this step failed for good */
-    bool cost_lost; /* this pass has an infinite or NaN cost; Darknet is told 0 */
+    struct amp_finding found; /* in the pass at hand, before backward */
+    bool poisoned;            /* a pass of this step failed for good */
+    bool cost_lost;           /* this pass has an infinite or NaN cost; Darknet is told 0 */
     bool cause_is_scale;
     struct amp_fault fault;              /* why the step is poisoned */
     int bad_pass;                        /* where */

@@ -126,24 +126,25 @@ struct amp_graph {
     struct ampk_loss_sums *loss_sums; /* of every layer, backend memory */
     struct ampk_loss_sums *losses;    /* host copy, as of the last read */
     uint16_t *fp16;                   /* which tensors are stored as FP16 (guard.h) */
-    bool watch_begun;    /* the update has cleared the words and raised WEIGHTS: the words belong to
-                            the next pass, and amp_graph_begin keeps them */
-    bool weights_stale;  /* masters changed since the convolutions packed them: the
-                            next begin packs them again and raises the WEIGHTS words */
-    bool writers_tell;   /* whoever writes to the masters between steps or inferences calls
-                            amp_graph_weights_changed; if false, anybody may write without a word */
-    bool train;          /* the present pass trains */
-    bool again;          /* layers run forward a second time, for backward (plan.h, recomputed) */
-    float *spare;        /* backend memory: statistics of such a run, four arrays of */
-    int spare_channels;  /* so many floats; NULL: no batch-norm is recomputed */
-    float scale;         /* loss scale of the present backward */
-    bool backward_began; /* since the last forward */
-    bool inspecting;     /* the present pass is inspected */
-    uint32_t *inspected; /* backend memory, AMP_INSPECTED x n */
-    float *grad_square;  /* backend memory, n + 1 */
-    float *norm_room;    /* backend memory for amp_graph_grad_norm: a copy of a gradient that a
-                            convolution keeps. NULL until the first call */
-    amp_see_function *see; /* NULL: nobody looks; set by amp_graph_observe */
+    bool watch_begun;   /* the update has cleared the words and raised WEIGHTS: the words belong to
+                           the next pass, and amp_graph_begin keeps them */
+    bool weights_stale; /* masters changed since the convolutions packed them: the
+                           next begin packs them again and raises the WEIGHTS words */
+    bool writers_tell;  /* whoever writes to the masters between steps or inferences calls
+                           amp_graph_weights_changed; if false, anybody may write without a word */
+    bool train;         /* the present pass trains */
+    bool again;         /* layers run forward a second time, for backward (plan.h, recomputed) */
+    float *spare;       /* backend memory: statistics of such a run, four arrays of */
+    int spare_channels; /* so many floats; NULL: no batch-norm is recomputed */
+    struct amp_sync_bn *sync; /* NULL: batch-norm works over this process's passes alone */
+    float scale;              /* loss scale of the present backward */
+    bool backward_began;      /* since the last forward */
+    bool inspecting;          /* the present pass is inspected */
+    uint32_t *inspected;      /* backend memory, AMP_INSPECTED x n */
+    float *grad_square;       /* backend memory, n + 1 */
+    float *norm_room;         /* backend memory for amp_graph_grad_norm: a copy of a gradient that a
+                                 convolution keeps. NULL until the first call */
+    amp_see_function *see;    /* NULL: nobody looks; set by amp_graph_observe */
     void *see_user;
     amp_layer_function *trace; /* NULL: nobody traces; set by amp_graph_trace_layers */
     void *trace_user;

@@ -31,3 +31,12 @@ void amp_share_possible(int batch, int subdivisions, char *text, size_t size)
         if (batch % n == 0) snprintf(text + used, size - used, ", %d", n);
     }
 }
+
+void amp_share_even(int batch, int size, char *text, size_t text_size)
+{
+    *text = 0;
+    for (int n = size; n <= batch; n += size) {
+        size_t used = strlen(text);
+        if (batch % n == 0) snprintf(text + used, text_size - used, used ? ", %d" : "%d", n);
+    }
+}

@@ -135,6 +135,43 @@ static void compare_weights(struct amp_step *s)
     free(all);
 }
 
+/* ---- batch-norm over all processes' passes ---- */
+
+struct in_pass {
+    double began;
+    uint64_t before;
+};
+
+static struct in_pass enter(void)
+{
+    return (struct in_pass){amp_clock_seconds(), amp_group_exchanged()};
+}
+
+static void leave(struct amp_spread *spread, struct in_pass p)
+{
+    spread->in_passes += amp_group_exchanged() - p.before;
+    spread->in_passes_took += amp_clock_seconds() - p.began;
+}
+
+static void add_in_pass(void *user, double *x, size_t n)
+{
+    struct in_pass p = enter();
+    amp_group_add_doubles(x, n);
+    leave(user, p);
+}
+
+static void judge(void *user, struct amp_step *s, struct amp_finding *f)
+{
+    struct in_pass p = enter();
+    int n = amp_group_size();
+    struct amp_finding *all = room_for(s, (size_t)n, sizeof *all);
+    amp_group_gather(f, all, sizeof *f);
+    *f = amp_findings_first(all, n);
+    if (f->rank == amp_group_rank()) f->rank = -1;
+    free(all);
+    leave(user, p);
+}
+
 /* ---- fast ---- */
 
 static void merge_rolling(const struct amp_spread *spread, struct amp_step *s)
@@ -179,8 +216,9 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
     double came = amp_clock_seconds();
     uint64_t before = amp_group_exchanged();
     amp_vote_cast(s, &spread->begun, &own);
+    if (spread->sync_bn) amp_vote_say_once(&own, amp_group_rank());
     own.signal = spread->signal();
-    own.worked = came - spread->exchanged;
+    own.worked = came - spread->exchanged - spread->in_passes_took;
     amp_group_gather(&own, all, sizeof own);
     double voted = amp_clock_seconds();
     amp_votes_apply(all, n, amp_group_rank(), &spread->begun, s);
@@ -189,11 +227,13 @@ static void vote(struct amp_spread *spread, struct amp_step *s)
     free(all);
     if (!s->poisoned) {
         if (s->graph->sums) add_gradients(spread, s);
-        merge_rolling(spread, s);
+        if (!spread->sync_bn) merge_rolling(spread, s);
     }
     spread->exchanged = amp_clock_seconds();
-    amp_log_exchanged(s->log, voted - came, spread->exchanged - voted, slowest,
-                      amp_group_exchanged() - before);
+    amp_log_exchanged(s->log, voted - came, spread->exchanged - voted + spread->in_passes_took,
+                      slowest, amp_group_exchanged() - before + spread->in_passes);
+    spread->in_passes = 0;
+    spread->in_passes_took = 0;
 }
 
 /* ---- ordered ---- */
@@ -321,16 +361,14 @@ bool amp_spread_abandon(const struct amp_spread *spread, struct amp_step *s)
     return true;
 }
 
-void amp_spread_join(struct amp_spread *spread, struct amp_step *s, bool ordered, bool bf16,
-                     int (*signal)(void))
+void amp_spread_join(struct amp_spread *spread, struct amp_step *s)
 {
     spread->share = amp_share_of(s->subdivisions, amp_group_rank(), amp_group_size());
-    spread->ordered = ordered;
-    spread->bf16 = bf16;
-    spread->signal = signal;
     spread->begun.applied = -1; /* no step has begun */
     spread->exchanged = amp_clock_seconds();
-    spread->peers = (struct amp_step_peers){begin, end_share, agree, spread};
+    spread->peers =
+        (struct amp_step_peers){begin, end_share, agree, spread->sync_bn ? judge : NULL, spread};
+    if (spread->sync_bn) spread->bn = (struct amp_bn_peers){add_in_pass, spread, amp_group_size()};
     s->first_pass = spread->share.first;
     s->last_pass = spread->share.first + spread->share.passes - 1;
     s->peers = &spread->peers;

@@ -10,7 +10,8 @@
  *
  * A pass moves rolling statistics to r = .99 r + .01 b, where b are those of its images. After K
  * passes r = .99^K r0 + sum over p of .99^(K-1-p) .01 b_p. Each process knows its own terms of that
- * sum from where its passes moved r0; fast adds them up, in double. */
+ * sum from where its passes moved r0; fast adds them up, in double. With sync_bn (sync_bn.h) they
+ * are the same in all already. */
 #ifndef AMP_SPREAD_H
 #define AMP_SPREAD_H
 
@@ -21,6 +22,10 @@ struct amp_spread {
     struct amp_share share;
     bool ordered;
     bool bf16;               /* gradients travel in it; not with ordered */
+    bool sync_bn;            /* batch-norm works over all processes' passes; not with ordered */
+    struct amp_bn_peers bn;  /* those; count 0: they do not share it */
+    uint64_t in_passes;      /* bytes exchanged in this step's passes, */
+    double in_passes_took;   /* and seconds, with the waiting for others */
     int (*signal)(void);     /* asks this process to stop; 0: none */
     int agreed;              /* the signal that all obey after this step; 0: none */
     struct amp_scaler begun; /* as the step began */
@@ -29,9 +34,8 @@ struct amp_spread {
 };
 
 /* Call once, before the first training pass: from now on this process runs its share of the step's
- * passes. */
-void amp_spread_join(struct amp_spread *, struct amp_step *, bool ordered, bool bf16,
-                     int (*signal)(void));
+ * passes. The struct's ordered, bf16, sync_bn and signal are set. */
+void amp_spread_join(struct amp_spread *, struct amp_step *);
 
 /* Puts everything but Darknet's own counts back to where it was when the step under way began.
  * False: no pass of one has begun. */

@@ -27,6 +27,28 @@ void amp_vote_cast(const struct amp_step *s, const struct amp_scaler *begun, str
     snprintf(v->image, sizeof v->image, "%s", s->bad_image);
 }
 
+void amp_vote_say_once(struct amp_vote *v, int rank)
+{
+    v->left_fp16.class = AMP_FAULT_NONE;
+    if (!rank) return;
+    v->poisoned = false;
+    v->redone = v->backed_off = 0;
+}
+
+struct amp_finding amp_findings_first(const struct amp_finding *all, int n)
+{
+    int first = 0;
+    double refused = all[0].refused;
+    for (int r = 1; r < n; r++) {
+        if (amp_fault_before(&all[r].fault, &all[first].fault)) first = r;
+        if (all[r].refused > refused) refused = all[r].refused;
+    }
+    struct amp_finding f = all[first];
+    f.rank = first;
+    f.refused = refused;
+    return f;
+}
+
 /* The counts are those of one process that ran all passes; of the scales the smallest counts, as
  * the others would overflow somewhere. */
 static void apply_scaler(const struct amp_vote *votes, int n, const struct amp_scaler *begun,
@@ -60,12 +82,8 @@ static void apply_faults(const struct amp_vote *votes, int n, struct amp_step *s
 
 void amp_vote_log(const struct amp_vote *v, int rank, struct amp_step *s)
 {
-    char who[sizeof s->log->who];
-    memcpy(who, s->log->who, sizeof who);
-    snprintf(s->log->who, sizeof who, "rank %d: ", rank);
-    amp_log_fault(s->log, &v->fault, AMP_VERDICT_SKIP, v->scale, v->scale, v->bad_pass,
-                  v->fault.class == AMP_FAULT_INPUT ? v->image : NULL);
-    memcpy(s->log->who, who, sizeof who);
+    amp_log_fault_of(s->log, rank, &v->fault, AMP_VERDICT_SKIP, v->scale, v->scale, v->bad_pass,
+                     v->fault.class == AMP_FAULT_INPUT ? v->image : NULL);
 }
 
 void amp_vote_log_scale(const struct amp_step *s, double before)

@@ -18,6 +18,14 @@ struct amp_vote {
     char image[AMP_BAD_IMAGE_BYTES]; /* of a fault in the input */
 };
 
+/* The one of n findings, in the order of the processes, that came first in the pass; with the
+ * largest value that any refused. */
+struct amp_finding amp_findings_first(const struct amp_finding *, int n);
+
+/* Of passes that were judged together all processes would say the same, so that only process 0
+ * does; which layers left FP16 all know. */
+void amp_vote_say_once(struct amp_vote *, int rank);
+
 /* begun: the scaler when the step began. All bytes are set, as votes are compared and sent. */
 void amp_vote_cast(const struct amp_step *, const struct amp_scaler *begun, struct amp_vote *);
 

@@ -166,7 +166,7 @@ static void native_backward(void *user, int i, float *x, float *dx)
 
 /* ---- dropout: numbers given by layer and element ---- */
 
-static uint64_t dropout_state;
+static _Thread_local uint64_t dropout_state; /* graphs of several threads draw */
 
 static float dropout_uniform(void)
 {

@@ -325,6 +325,25 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
+static void finish(struct ampk_context *ctx, const float *sums, unsigned c, unsigned count,
+                   const struct ampk_batchnorm *bn, float *dscale, float *dbias,
+                   const struct ampk_coefficients &by, uint32_t *db_amax)
+{
+    unsigned blocks = (c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
+    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, c, count, *bn, dscale,
+                dbias, by, db_amax);
+}
+
+/* of_y lies behind of_g, so both sums are one array. A thread reads its two before it overwrites
+ * them. */
+void ampk_cuda_share_sums(struct ampk_context *ctx, const struct ampk_batchnorm *bn, unsigned c,
+                          unsigned count, const struct ampk_coefficients *by, float *dscale,
+                          float *dbias, uint32_t *db_amax)
+{
+    bn->peers->mean(bn->peers->user, by->of_g, 2 * (size_t)c);
+    finish(ctx, by->of_g, c, count, bn, dscale, dbias, *by, db_amax);
+}
+
 /* Work memory: the coefficients first, the partial sums behind them. The second kernel finds the
  * coefficients there. */
 template <typename A, typename Activation>
@@ -340,6 +359,8 @@ run_sums(struct ampk_context *ctx, const struct layer_gradient<Activation> &grad
     struct ampk_coefficients by = ampk_coefficients_at(work, c);
     AMPK_LAUNCH((sum_gradients<A, Activation>), cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover,
                 gradient, work + vectors, ctx->counters, dscale, dbias, by, db_amax);
+    if (gradient.bn.peers)
+        ampk_cuda_share_sums(ctx, &gradient.bn, gradient.y.c, rows, &by, dscale, dbias, db_amax);
     return by;
 }
 
@@ -353,9 +374,7 @@ static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
     size_t c = (size_t)y->c;
     float *work = (float *)ampk_cuda_work(ctx, AMPK_COEFFICIENTS * c * sizeof(float));
     struct ampk_coefficients by = ampk_coefficients_at(work, c);
-    unsigned blocks = ((unsigned)c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
-    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, (unsigned)c,
-                ampk_pixel_count(y), *bn, dscale, dbias, by, db_amax);
+    finish(ctx, sums, (unsigned)c, ampk_pixel_count(y), bn, dscale, dbias, by, db_amax);
     return by;
 }
 

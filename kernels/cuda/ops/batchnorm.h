@@ -245,7 +245,8 @@ static __device__ __forceinline__ void ampk_finish_channel(const ampk_batchnorm 
     to.constant[c] = of.constant;
 }
 
-/* The same for all channels whose sums ampk_grid_sums left in `shared`. */
+/* The same for all channels whose sums ampk_grid_sums left in `shared`. With other processes the
+ * sums go where the first two coefficients will be, for ampk_cuda_share_sums. */
 template <typename A>
 static __device__ __forceinline__ void
 ampk_finish_channels(const ampk_cover &cover, const ampk_batchnorm &bn, float count,
@@ -254,6 +255,11 @@ ampk_finish_channels(const ampk_cover &cover, const ampk_batchnorm &bn, float co
 {
     uint32_t largest = 0;
     ampk_for_channels<A>(cover, [&](unsigned c, unsigned first, unsigned second) {
+        if (bn.peers) {
+            to.of_g[c] = shared[first];
+            to.of_y[c] = shared[second];
+            return;
+        }
         ampk_finish_channel(bn, c, count, shared[first], shared[second], dscale, dbias, to);
         largest = ampk_larger(largest, ampk_magnitude(dscale[c]));
         largest = ampk_larger(largest, ampk_magnitude(dbias[c]));
@@ -309,6 +315,12 @@ struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *,
                                                        const struct ampk_layer_gradient *,
                                                        float *dscale, float *dbias,
                                                        uint32_t *db_amax);
+
+/* After either: makes the coefficients, dscale and dbias of the means of all processes' sums.
+ * count: values of a channel here. */
+void ampk_cuda_share_sums(struct ampk_context *, const struct ampk_batchnorm *, unsigned channels,
+                          unsigned count, const struct ampk_coefficients *, float *dscale,
+                          float *dbias, uint32_t *db_amax);
 
 /* How many vectors of c floats stand at the beginning of the work memory. */
 static const int AMPK_COEFFICIENTS = 3;

@@ -239,6 +239,9 @@ static struct ampk_coefficients run_sums(struct ampk_context *ctx,
     AMPK_LAUNCH(sum_cells<A>, cover.grid, AMPK_SUM_THREADS, 0, ctx->stream, cover, gradient_of(g),
                 (float)ampk_pixel_count(g->y), work + vectors, ctx->counters, dscale, dbias, by,
                 db_amax);
+    if (g->bn->peers)
+        ampk_cuda_share_sums(ctx, g->bn, (unsigned)c, ampk_pixel_count(g->y), &by, dscale, dbias,
+                             db_amax);
     return by;
 }
 
