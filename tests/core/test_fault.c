@@ -182,6 +182,24 @@ AMP_TEST(a_forward_fault_hides_the_backward_ones_it_causes)
     check(true, AMP_FAULT_FORWARD, 4, AMP_WATCH_OUT);
 }
 
+/* Of two processes: each of these comes before all that follow it. */
+AMP_TEST(faults_are_ordered_as_they_are_computed)
+{
+    static const struct amp_fault order[] = {{AMP_FAULT_INPUT, 0, AMP_WATCH_TRUTH, NAN},
+                                             {AMP_FAULT_DIVERGED, 0, AMP_WATCH_WEIGHTS, NAN},
+                                             {AMP_FAULT_FORWARD, 2, AMP_WATCH_Y, 7e4},
+                                             {AMP_FAULT_DIVERGED, 2, AMP_WATCH_ROLLING, NAN},
+                                             {AMP_FAULT_DIVERGED, 5, AMP_WATCH_Y, NAN},
+                                             {AMP_FAULT_BACKWARD, 5, AMP_WATCH_DELTA, 7e4},
+                                             {AMP_FAULT_BACKWARD, 2, AMP_WATCH_DELTA, 7e4},
+                                             {AMP_FAULT_BACKWARD, 2, AMP_WATCH_DW, 7e4},
+                                             {AMP_FAULT_NONE, 0, AMP_WATCH_INPUT, 0}};
+    int n = (int)(sizeof order / sizeof order[0]);
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++)
+            CHECK_INT(amp_fault_before(&order[a], &order[b]), a < b);
+}
+
 AMP_TEST(every_word_has_a_name_of_its_own)
 {
     for (int a = 0; a < AMP_WATCHES; a++)

@@ -143,6 +143,7 @@ AMP_TEST(bad_values_are_rejected)
     CHECK_BAD_VALUES("amp_backend", "gpu", "CPU");
     CHECK_BAD_VALUES("amp_sidecar", "1", "yes");
     CHECK_BAD_VALUES("amp_wire", "fp16", "BF16", "16");
+    CHECK_BAD_VALUES("amp_sync_bn", "2", "-1", "yes", "1.5");
     CHECK_BAD_VALUES("seed", "-1", "1.0", "abc", "18446744073709551616", "1e3", "0x1");
 }
 
@@ -259,6 +260,14 @@ AMP_TEST(what_several_processes_send)
     check_rejected("[net]\nmixed_precision=1\namp_wire=bf16\nbatch=1\namp_reduce=ordered\n",
                    "a.cfg:3: amp_wire=bf16: amp_reduce=ordered in line 5 trains to the bit as one "
                    "process; allowed with it: fp32");
+    CHECK_INT(read_line("amp_sync_bn=1"), 0);
+    CHECK(o.sync_bn);
+    CHECK_INT(read_line("amp_sync_bn=0\namp_reduce=ordered"), 0);
+    CHECK(!o.sync_bn);
+    check_rejected(
+        "[net]\nmixed_precision=1\namp_reduce=ordered\namp_sync_bn=1\n",
+        "a.cfg:4: amp_sync_bn=1: amp_reduce=ordered in line 3 runs the processes' passes "
+        "one after another, so that they cannot share batch-norm; allowed with it: 0");
 }
 
 AMP_TEST(fixed_scale)

@@ -114,6 +114,19 @@ AMP_TEST(more_processes_than_passes)
         }
 }
 
+AMP_TEST(even_shares_are_listed)
+{
+    char text[200];
+    amp_share_even(12, 2, text, sizeof text);
+    CHECK_STR(text, "2, 4, 6, 12");
+    amp_share_even(12, 3, text, sizeof text);
+    CHECK_STR(text, "3, 6, 12");
+    amp_share_even(8, 3, text, sizeof text);
+    CHECK_STR(text, "");
+    amp_share_even(7, 7, text, sizeof text);
+    CHECK_STR(text, "7");
+}
+
 AMP_TEST(what_is_possible_is_listed)
 {
     char text[200], *next = text;

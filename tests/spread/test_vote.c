@@ -241,6 +241,60 @@ AMP_TEST(the_search_ends_in_all)
     CHECK(!ranks[0].step.scaler.searching);
 }
 
+/* Passes that are judged together: the first fault in the order of computation, of the lowest rank
+ * that has it, and the largest value that any refused. */
+AMP_TEST(of_findings_the_first_in_the_pass_counts)
+{
+    FOR_EACH_POSITION(n, bad)
+    {
+        struct amp_finding all[MOST] = {0}, found;
+        found = amp_findings_first(all, n);
+        CHECK_INT(found.fault.class, AMP_FAULT_NONE);
+        for (int r = 0; r < n; r++)
+            all[r] =
+                (struct amp_finding){{AMP_FAULT_DIVERGED, 2, AMP_WATCH_ROLLING, NAN}, .rank = -1};
+        CHECK_INT(amp_findings_first(all, n).rank, 0);
+        all[bad].fault = (struct amp_fault){AMP_FAULT_FORWARD, 2, AMP_WATCH_Y, 1e6};
+        all[bad].refused = 5;
+        all[n - 1 - bad].refused += 3;
+        found = amp_findings_first(all, n);
+        CHECK_INT(found.rank, bad);
+        CHECK_INT(found.fault.class, AMP_FAULT_FORWARD);
+        CHECK(found.refused == (bad == n - 1 - bad ? 8 : 5));
+    }
+}
+
+/* What all would say is counted and logged once. */
+AMP_TEST(of_passes_judged_together_one_speaks)
+{
+    struct amp_vote votes[MOST];
+    struct amp_fault f = {AMP_FAULT_FORWARD, 3, AMP_WATCH_OUT, 1e6};
+    FOR_EACH_POSITION(n, at)
+    {
+        if (at) continue;
+        start(n);
+        for (int r = 0; r < n; r++) {
+            poison(r, AMP_FAULT_FORWARD, 0);
+            amp_step_demote(&ranks[r].step, &f);
+            ranks[r].demoted = -1;
+            ranks[r].step.scaler.redone += 2;
+            amp_vote_cast(&ranks[r].step, &begun, &votes[r]);
+            amp_vote_say_once(&votes[r], r);
+        }
+        for (int r = 0; r < n; r++) {
+            ranks[r].log.out = fopen("/dev/null", "w");
+            REQUIRE(ranks[r].log.out);
+            amp_votes_apply(votes, n, r, &begun, &ranks[r].step);
+            fclose(ranks[r].log.out);
+            CHECK(ranks[r].step.poisoned);
+            CHECK_INT(ranks[r].step.fault.class, AMP_FAULT_FORWARD);
+            CHECK_INT(ranks[r].step.scaler.redone, begun.redone + 2);
+            CHECK_INT(ranks[r].demoted, -1);
+            CHECK_INT(ranks[r].step.passes, n * PASSES);
+        }
+    }
+}
+
 AMP_TEST(a_signal_anywhere_is_for_all)
 {
     FOR_EACH_POSITION(n, at)
