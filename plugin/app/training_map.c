@@ -498,10 +498,11 @@ static int check_layers(network *net, char *err, size_t err_size)
 int amp_twin_create(const char *cfg_path, network **twin, char *err, size_t err_size)
 {
     /* One image at a time; no seed, so that the twin draws nothing from the training's streams; no
-     * log, so that only training writes one. */
-    static const struct amp_cfg_key keys[] = {{"batch", "1", 0},      {"subdivisions", "1", 0},
-                                              {"time_steps", "1", 0}, {"seed", NULL, 0},
-                                              {"amp_log", NULL, 0},   {"amp_log_layers", NULL, 0}};
+     * log, so that only training writes one; no amp_sync_bn, which has a say in subdivisions. */
+    static const struct amp_cfg_key keys[] = {{"batch", "1", 0},       {"subdivisions", "1", 0},
+                                              {"time_steps", "1", 0},  {"seed", NULL, 0},
+                                              {"amp_log", NULL, 0},    {"amp_log_layers", NULL, 0},
+                                              {"amp_sync_bn", NULL, 0}};
     struct amp_cfg_variant variant;
     struct amp_cfg_file *cfg = amp_cfg_read(cfg_path, err, err_size);
     *twin = NULL;

@@ -122,6 +122,13 @@ def check_resumed(root):
     assert pair(whole) == pair(rest)
 
 
+def check_map(root):
+    """-map measures in a network of its own, which exchanges nothing."""
+    folder = make(root, SYNCED, batch=6, subdivisions=2)
+    train(folder, 2, "-map")
+    assert (folder / "backup" / "toy_best.weights").exists()
+
+
 def check_bad_label(root):
     """Of an image of one rank: all skip the step, none waits, and rank 0 names it. (DARKNET would look at the labels
     before.)"""
@@ -175,7 +182,7 @@ def main():
     chosen = [globals()[word] for word in sys.argv[7:] if word.startswith("check_")]  # of a developer
     with tempfile.TemporaryDirectory() as root:
         for check in chosen or [check_like_one, check_emulated, check_alone, check_scales, check_cost, check_resumed,
-                                check_bad_label, check_lost, check_refused]:
+                                check_map, check_bad_label, check_lost, check_refused]:
             began = time.monotonic()
             check(Path(root) / check.__name__)
             print("%s: %.1f s" % (check.__name__, time.monotonic() - began), flush=True)
