@@ -55,7 +55,8 @@ static void plan_layers(const char *keys, const char *layers)
 
 static bool is_matrix(int i)
 {
-    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
+    return net->layers[i].type == AMP_CONVOLUTIONAL ||
+           net->layers[i].type == AMP_DECONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
 }
 
 static int backward_step(int i)
@@ -314,7 +315,7 @@ static void check_slice(int i)
     CHECK_INT(whole->type, AMP_ROUTE);
     CHECK(l->type == AMP_UPSAMPLE || l->type == AMP_MAXPOOL ||
           (l->type == AMP_REORG && !l->extra) ||
-          (l->type == AMP_CONVOLUTIONAL && l->batch_normalize));
+          (is_matrix(i) && l->type != AMP_CONNECTED && l->batch_normalize));
     bool alias = whole->n_sources == 1;
     CHECK(alias || readers_of(i) == 1);
     for (int j = p->route + 1; j < net->n; j++)
