@@ -55,8 +55,8 @@ static void plan_layers(const char *keys, const char *layers)
 
 static bool is_matrix(int i)
 {
-    return net->layers[i].type == AMP_CONVOLUTIONAL ||
-           net->layers[i].type == AMP_DECONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
+    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_DECONVOLUTIONAL ||
+           net->layers[i].type == AMP_CONNECTED;
 }
 
 static int backward_step(int i)

@@ -1,6 +1,7 @@
-/* Training of every layer type that Darknet runs itself, and of deconvolutions, attached. Each small net is trained on the
- * same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
- * with a step that is skipped, and in FP16, also with a backward that runs again in every pass. */
+/* Training of every layer type that Darknet runs itself, and of deconvolutions, attached. Each
+ * small net is trained on the same random numbers by Darknet alone, and with mixed_precision=1 in
+ * FP32 at several loss scales, with a step that is skipped, and in FP16, also with a backward that
+ * runs again in every pass. */
 
 #include "tests/rig/harness.h"
 

@@ -126,7 +126,7 @@ static void check_demotion(const char *keys, const char *layers, int i)
     CHECK_INT(amp_session_of(net->layers)->demoted[i], AMP_FORMAT_FP32);
     CHECK_INT(demotions(net), 1);
     snprintf(line, sizeof line, "of layer %d (%s) does not fit FP16", i,
-             amp_layer_type_name(amp_session_of(net->layers)->net->layers[i].type));
+             amp_layer_type_name(amp_session_of(net->layers)->graph->nodes[i].desc->type));
     if (!strstr(said(net), line)) TEST_FAIL("\"%s\" is not in: %s", line, said(net));
     CHECK(strstr(said(net), "step skipped; this layer continues in FP32") != NULL);
     copy_kept(net, twin);
