@@ -217,8 +217,8 @@ AMP_TEST(weights_of_deconvolutions_load_without_mixed_precision_too)
 {
     network *net = parse("", CLASSIFIER), *other = parse("", CLASSIFIER);
     steps(net, 1);
-    save_weights(net, (char *)scratch("a.weights"));
-    load_weights(other, (char *)scratch("a.weights"));
+    save(net, "a.weights");
+    load(other, "a.weights");
     CHECK(distance(other, net, "weights") == 0);
     CHECK(distance(other, net, "running statistics") == 0);
     free_network(net);
