@@ -1,6 +1,6 @@
 /* The table of executors: it decides which layer types run our code, and on which backends, and
- * runs Darknet's own code for all others. It must not know the plan: a layer of a listed type may
- * still be Darknet's, for reasons that plan.c finds. */
+ * runs Darknet's own code for all others. It must not decide for a single layer: one of a
+ * listed type may still be Darknet's, for reasons that plan.c finds. */
 #include "layers.h"
 
 #include <stddef.h>
@@ -15,6 +15,7 @@ static const struct row {
     size_t needs; /* an operation that some backends lack; 0: none needed */
 } rows[AMP_BLANK + 1] = {
     [AMP_CONVOLUTIONAL] = {&amp_exec_convolution, 0},
+    [AMP_DECONVOLUTIONAL] = {&amp_exec_convolution, 0},
     [AMP_CONNECTED] = {&amp_exec_convolution, 0},
     [AMP_MAXPOOL] = {&amp_exec_maxpool, 0},
     [AMP_AVGPOOL] = {&amp_exec_avgpool, 0},
