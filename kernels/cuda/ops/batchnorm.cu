@@ -148,20 +148,6 @@ static __global__ void __launch_bounds__(AMPK_SUM_THREADS, Activation::by_sign ?
                             db_amax);
 }
 
-/* The end of sum_gradients, from sums that a library took. */
-static __global__ void __launch_bounds__(AMPK_MAP_THREADS)
-    finish_sums(const float *sums, unsigned channels, unsigned count, ampk_batchnorm bn,
-                float *dscale, float *dbias, ampk_coefficients to, uint32_t *db_amax)
-{
-    unsigned c = blockIdx.x * blockDim.x + threadIdx.x;
-    uint32_t largest = 0;
-    if (c < channels) {
-        ampk_finish_channel(bn, c, (float)count, sums[c], sums[channels + c], dscale, dbias, to);
-        largest = ampk_larger(ampk_magnitude(dscale[c]), ampk_magnitude(dbias[c]));
-    }
-    ampk_raise_amax(db_amax, largest);
-}
-
 /* Where the coefficients of dy come from. First: the first kernel left them in work memory. */
 struct kept_coefficients {
     ampk_coefficients by;
@@ -325,25 +311,6 @@ extern "C" void ampk_cuda_bn_act_forward(struct ampk_context *ctx, const struct 
     ampk_with_access(run, from, to, residual);
 }
 
-static void finish(struct ampk_context *ctx, const float *sums, unsigned c, unsigned count,
-                   const struct ampk_batchnorm *bn, float *dscale, float *dbias,
-                   const struct ampk_coefficients &by, uint32_t *db_amax)
-{
-    unsigned blocks = (c + AMPK_MAP_THREADS - 1) / AMPK_MAP_THREADS;
-    AMPK_LAUNCH(finish_sums, blocks, AMPK_MAP_THREADS, 0, ctx->stream, sums, c, count, *bn, dscale,
-                dbias, by, db_amax);
-}
-
-/* of_y lies behind of_g, so both sums are one array. A thread reads its two before it overwrites
- * them. */
-void ampk_cuda_share_sums(struct ampk_context *ctx, const struct ampk_batchnorm *bn, unsigned c,
-                          unsigned count, const struct ampk_coefficients *by, float *dscale,
-                          float *dbias, uint32_t *db_amax)
-{
-    bn->peers->mean(bn->peers->user, by->of_g, 2 * (size_t)c);
-    finish(ctx, by->of_g, c, count, bn, dscale, dbias, *by, db_amax);
-}
-
 /* Work memory: the coefficients first, the partial sums behind them. The second kernel finds the
  * coefficients there. */
 template <typename A, typename Activation>
@@ -374,7 +341,8 @@ static struct ampk_coefficients take_gradient_sums(struct ampk_context *ctx,
     size_t c = (size_t)y->c;
     float *work = (float *)ampk_cuda_work(ctx, AMPK_COEFFICIENTS * c * sizeof(float));
     struct ampk_coefficients by = ampk_coefficients_at(work, c);
-    finish(ctx, sums, (unsigned)c, ampk_pixel_count(y), bn, dscale, dbias, by, db_amax);
+    ampk_cuda_finish_sums(ctx, sums, bn, (unsigned)c, ampk_pixel_count(y), &by, dscale, dbias,
+                          db_amax);
     return by;
 }
 

@@ -316,8 +316,13 @@ struct ampk_coefficients ampk_cuda_sum_pooled_gradient(struct ampk_context *,
                                                        float *dscale, float *dbias,
                                                        uint32_t *db_amax);
 
-/* After either: makes the coefficients, dscale and dbias of the means of all processes' sums.
- * count: values of a channel here. */
+/* Makes the coefficients, dscale and dbias of sums that a library took, c sums of g, then c of g *
+ * (y - mean), of count values each. */
+void ampk_cuda_finish_sums(struct ampk_context *, const float *sums, const struct ampk_batchnorm *,
+                           unsigned channels, unsigned count, const struct ampk_coefficients *,
+                           float *dscale, float *dbias, uint32_t *db_amax);
+/* After either kernel: makes the coefficients, dscale and dbias of the means of all processes'
+ * sums. count: values of a channel here. */
 void ampk_cuda_share_sums(struct ampk_context *, const struct ampk_batchnorm *, unsigned channels,
                           unsigned count, const struct ampk_coefficients *, float *dscale,
                           float *dbias, uint32_t *db_amax);
