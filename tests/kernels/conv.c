@@ -997,6 +997,36 @@ static size_t bytes_of_conv(const char *variable, const char *setting,
     return bytes;
 }
 
+/* What conv_bytes says, the second convolution of a context takes: it finds the work memory. */
+AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
+{
+    static const struct ampk_conv_shape shapes[] = {
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, false, false},
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, true, false},
+        {2, 24, 9, 9, 40, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false},
+        {2, 24, 9, 9, 40, 1, 1, 1, 0, 1, AMPK_COMPUTE_BF16, true, true},
+        {2, 3, 16, 16, 13, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, false, false},
+        {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true}};
+    bool forced = set_variable(EPILOGUE_SUMS, "0"); /* which have an array of their own */
+    struct ampk_context *context = open_context(NULL, 1);
+    REQUIRE(context != NULL);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct ampk_conv *conv[2];
+        size_t before = 0;
+        char err[300];
+        for (int k = 0; k < 2; k++) {
+            before = emulation_memory().bytes;
+            conv[k] = CONFORMANCE_BACKEND.conv_create(context, &shapes[i], err, sizeof err);
+            REQUIRE(conv[k] != NULL);
+        }
+        CHECK_INT(emulation_memory().bytes - before, CONFORMANCE_BACKEND.conv_bytes(&shapes[i]));
+        for (int k = 0; k < 2; k++)
+            CONFORMANCE_BACKEND.conv_destroy(context, conv[k]);
+    }
+    CONFORMANCE_BACKEND.context_destroy(context);
+    set_variable(EPILOGUE_SUMS, forced ? "1" : NULL);
+}
+
 /* A way that takes more memory is left where there is just enough for the usual one. */
 static void check_short_memory(const char *variable, const struct ampk_conv_shape *s)
 {
