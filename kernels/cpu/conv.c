@@ -250,5 +250,5 @@ void ampk_cpu_conv_backward(struct ampk_context *ctx, struct ampk_conv *conv,
 {
     char *memory = ampk_memory(ctx, conv->lane_bytes * ctx->threads);
     if (dx) ampk_amax_raise(dx_amax, data_gradient(ctx, conv, dy, dx, accumulate, memory));
-    weight_gradient(ctx, conv, x, dy, memory);
+    if (x) weight_gradient(ctx, conv, x, dy, memory);
 }
