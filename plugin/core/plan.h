@@ -141,11 +141,16 @@ int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_des
 /* Bytes of the moments and moving averages that the rules keep in arrays of ours (kept.h). */
 size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *);
 
-/* Layer i of ours, [convolutional] or [connected], as the backend's convolution. */
+/* Layer i of ours, a matrix layer, as the backend's convolution. */
 struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct amp_net_desc *,
                                            int i);
 
 /* ---- plan_products.c: the matrix products of recurrent layers ---- */
+
+/* With fewer vectors in a pass (crnn: pixels), rounding and packing the weights takes longer than
+ * is gained: measured on a CPU, docs/training-features.md. */
+#define AMP_PRODUCT_ROWS 16
+bool amp_plan_products_pay(const struct amp_net_desc *, int i);
 
 /* A matrix of recurrent layer i as the backend's convolution of so many images. */
 struct ampk_conv_shape amp_plan_product_shape(const struct amp_plan *, const struct amp_net_desc *,

@@ -42,6 +42,13 @@ static size_t elements(const struct amp_net_desc *net, int i, int channels, int 
     return area * (size_t)channels * (size_t)images;
 }
 
+/* A program may have set a batch that the time steps do not divide. */
+bool amp_plan_products_pay(const struct amp_net_desc *net, int i)
+{
+    int images = amp_plan_step_images(net), steps = net->time_steps > 1 ? net->time_steps : 1;
+    return images * steps == net->batch && elements(net, i, 1, net->batch) >= AMP_PRODUCT_ROWS;
+}
+
 size_t amp_plan_operand_bytes(const struct amp_plan *plan, const struct amp_net_desc *net, int i,
                               int channels, int images)
 {

@@ -25,9 +25,10 @@ static const char *draw_net(const char *type)
 {
     static char text[700];
     bool images = strcmp(type, "crnn") == 0, whole = draw(0, 3) == 0;
-    int most = images ? 6 : 40, side = draw(3, 8);
+    int most = images ? 6 : 40, side = draw(3, 8), steps = draw(1, 4);
     size_t room = sizeof text, n = 0;
-    n += (size_t)snprintf(text + n, room - n, "batch=%d\ntime_steps=%d\n", draw(1, 5), draw(1, 4));
+    n += (size_t)snprintf(text + n, room - n, "batch=%d\ntime_steps=%d\n",
+                          images ? draw(1, 5) : 15 / steps + draw(1, 5), steps);
     if (images)
         n += (size_t)snprintf(text + n, room - n,
                               "channels=3\nwidth=%d\nheight=%d\n[convolutional]\nfilters=%d\n"
@@ -132,7 +133,7 @@ AMP_TEST(crnn)
 
 /* ---- FP16's limits ---- */
 
-static const char small[] = "batch=2\ntime_steps=3\ninputs=5\n[rnn]\noutput=7\n[cost]\n";
+static const char small[] = "batch=6\ntime_steps=3\ninputs=5\n[rnn]\noutput=7\n[cost]\n";
 
 static void check_fault(struct rig *r, enum amp_fault_class class, enum amp_watch watch)
 {
