@@ -1,7 +1,7 @@
 /* Every function of Darknet and of the C library that the plugin replaces. All of Darknet's entries
  * into the plugin are here, except the layers' hooks (hooks.c). Each says why it is replaced, finds
- * the session or thread that a call means, and calls what decides. Only what concerns windows is
- * decided here: it is too small for a file.
+ * the session or thread that a call means, and calls what decides. Only what is too small for a
+ * file is decided here: windows, and networks trained by several threads.
  *
  * Where a session is concerned, exit waits until the call has returned (ending.h). */
 

@@ -1,6 +1,6 @@
 /* The table of executors: it decides which layer types run our code, and on which backends, and
- * runs Darknet's own code for all others. It must not know the plan: a layer of a listed type may
- * still be Darknet's, for reasons that plan.c finds. */
+ * runs Darknet's own code for all others. It must not decide for a single layer: one of a
+ * listed type may still be Darknet's, for reasons that plan.c finds. */
 #include "layers.h"
 
 #include <stddef.h>
