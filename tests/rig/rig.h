@@ -33,13 +33,13 @@ struct rig {
     struct amp_rolling *rolling;
     int n_params, n_rolling;
     struct recurrent **recurrent; /* per layer, NULL where it is none */
-    float *input, **truth; /* truth: per layer, NULL where it is no loss */
-    float *rolling_start;  /* what rig_forward begins with */
-    unsigned ours;         /* types of layers that have an executor */
-    bool draws_masks;      /* the backend draws dropout's; for a graph that is made anew */
-    const float *labels;   /* net.truth */
-    double loss;           /* of the last forward */
-    double loss_rounding;  /* what rounding the losses' inputs to FP32 may change it by, squared */
+    float *input, **truth;        /* truth: per layer, NULL where it is no loss */
+    float *rolling_start;         /* what rig_forward begins with */
+    unsigned ours;                /* types of layers that have an executor */
+    bool draws_masks;             /* the backend draws dropout's; for a graph that is made anew */
+    const float *labels;          /* net.truth */
+    double loss;                  /* of the last forward */
+    double loss_rounding; /* what rounding the losses' inputs to FP32 may change it by, squared */
     char err[1024];
 };
 
