@@ -391,14 +391,14 @@ static int build(struct planner *pl)
     return 0;
 }
 
-/* Two doubles a channel (sync_bn.c). */
+/* A double for each statistic (sync_bn.c). */
 static void count_synced(struct planner *pl)
 {
     for (int i = 0; i < pl->net->n; i++) {
         const struct amp_plan_layer *p = &pl->plan->layers[i];
         const struct amp_layer_desc *l = &pl->net->layers[i];
         if (!p->ours || p->frozen || !l->batch_normalize) continue;
-        size_t bytes = 2 * (size_t)amp_conv_shape(pl->net, i).k * sizeof(double);
+        size_t bytes = amp_layer_statistics(l) * sizeof(double);
         pl->plan->synced_forward++;
         pl->plan->synced_backward += p->backward;
         pl->plan->synced_bytes += p->backward ? 2 * bytes : bytes;
