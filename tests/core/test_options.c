@@ -143,6 +143,7 @@ AMP_TEST(bad_values_are_rejected)
     CHECK_BAD_VALUES("amp_backend", "gpu", "CPU");
     CHECK_BAD_VALUES("amp_sidecar", "1", "yes");
     CHECK_BAD_VALUES("amp_wire", "fp16", "BF16", "16");
+    CHECK_BAD_VALUES("amp_bucket_mb", "-1", "1025", "25MB");
     CHECK_BAD_VALUES("seed", "-1", "1.0", "abc", "18446744073709551616", "1e3", "0x1");
 }
 
