@@ -102,7 +102,7 @@ def both(root, keys, n=3, weights=(), **made):
     """Trains in buckets and in one piece; both are to end with the same bytes. Returns both logs and what rank 0 said."""
     logs = []
     for name, bucket in ("off", OFF), ("small", SMALL):
-        folder = make(root / name, FAST + ON_GPU + keys + bucket + "amp_log=log\n", **made)
+        folder = make(root / name, FAST + ON_GPU + keys + bucket + "amp_log=log\n", iterations=12, **made)
         said = train(folder, n, *weights, **settings())
         assert "exchange by NCCL" in said, said
         logs.append(numbers_of(folder))
@@ -113,13 +113,16 @@ def both(root, keys, n=3, weights=(), **made):
 def check_ahead(root):
     """Gradients that leave while backward runs end as those that leave after it, to the byte, also if they leave again."""
     twice = skipped = 0
+    before = make(root / "before", FAST + ON_GPU, iterations=1)  # what is frozen has statistics
+    train(before, 0, **settings())
     for name, keys, changes in (
             ("search", SEARCH, ()), ("rounded", SEARCH + "amp_wire=bf16\n", ()),
             ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\n" + SEARCH, ()),
             ("rules", SEARCH + "optimizer=lamb\nclip_grad_norm=.1\nema_alpha=.9\n", (processes.DROPOUT, RECOMPUTED)),
             ("frozen", SEARCH + "adam=1\n", (FROZEN,)), ("stopped", SEARCH + "amp_wire=bf16\n", (STOPPED,)),
             ("native", SEARCH, (NATIVE,)), ("fp32", "amp_dtype=fp32\n", ())):
-        off, small, said = both(root / name, keys, changes=changes)
+        off, small, said = both(root / name, keys, changes=changes,
+                                weights=(before / "backup" / "toy_final.weights", "-clear") if FROZEN in changes else ())
         again, gone = check_bytes(off, small)
         print("  %s: %d steps sent twice, %d skipped" % (name, again, gone))
         twice, skipped = twice + again, skipped + gone
