@@ -149,8 +149,8 @@ static int allocate_spare(struct amp_graph *g)
     int most = 0;
     for (int i = 0; i < g->n; i++)
         if (g->plan->layers[i].recomputed && g->net->layers[i].batch_normalize &&
-            amp_conv_shape(g->net, i).k > most)
-            most = amp_conv_shape(g->net, i).k;
+            g->net->layers[i].filters > most)
+            most = g->net->layers[i].filters;
     if (most == 0) return 0;
     size_t bytes = 4 * (size_t)most * sizeof *g->spare;
     g->spare = g->backend->alloc(g->context, bytes);

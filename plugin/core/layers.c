@@ -15,6 +15,7 @@ static const struct row {
     size_t needs; /* an operation that some backends lack; 0: none needed */
 } rows[AMP_BLANK + 1] = {
     [AMP_CONVOLUTIONAL] = {&amp_exec_convolution, 0},
+    [AMP_DECONVOLUTIONAL] = {&amp_exec_convolution, 0},
     [AMP_CONNECTED] = {&amp_exec_convolution, 0},
     [AMP_MAXPOOL] = {&amp_exec_maxpool, 0},
     [AMP_AVGPOOL] = {&amp_exec_avgpool, 0},

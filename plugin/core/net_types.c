@@ -100,7 +100,8 @@ bool amp_activation_from_name(const char *name, enum ampk_activation *activation
 
 bool amp_layer_is_matrix(const struct amp_layer_desc *l)
 {
-    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_CONNECTED;
+    return l->type == AMP_CONVOLUTIONAL || l->type == AMP_DECONVOLUTIONAL ||
+           l->type == AMP_CONNECTED;
 }
 
 bool amp_layer_learns(const struct amp_layer_desc *l)

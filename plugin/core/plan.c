@@ -203,7 +203,7 @@ static int choose_layer(struct planner *pl, int i)
     return 0;
 }
 
-/* If all readers of a convolution or connected layer want FP32 NCHW, or nobody reads it, it writes
+/* If all readers of a matrix layer want FP32 NCHW, or nobody reads it, it writes
  * FP32 NCHW itself. Its results then reach Darknet's losses unrounded, and no copy is needed. */
 static void choose_heads(struct planner *pl)
 {

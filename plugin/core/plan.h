@@ -65,7 +65,7 @@ enum amp_buffer_kind {
 struct amp_plan_layer {
     bool ours;                 /* an executor of ours runs it; else Darknet's FP32 code */
     bool loss;                 /* its forward creates the delta that starts backward */
-    enum ampk_compute compute; /* convolution and connected: what operands are rounded to */
+    enum ampk_compute compute; /* matrix layers: what operands are rounded to */
     enum amp_format in, out;   /* format it wants of every source; home of its output and delta */
     bool border_copy;          /* Darknet's l.output must also hold it, in FP32 NCHW */
     bool backward;             /* its backward runs */
@@ -138,7 +138,7 @@ int amp_plan_normalized_source(const struct amp_plan *, const struct amp_net_des
 /* Bytes of the moments and moving averages that the rules keep in arrays of ours (kept.h). */
 size_t amp_plan_kept_bytes(const struct amp_plan *, const struct amp_net_desc *);
 
-/* Layer i of ours, [convolutional] or [connected], as the backend's convolution. */
+/* Layer i of ours, a matrix layer, as the backend's convolution. */
 struct ampk_conv_shape amp_plan_conv_shape(const struct amp_plan *, const struct amp_net_desc *,
                                            int i);
 

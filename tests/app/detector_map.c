@@ -278,13 +278,14 @@ static struct amp_class_ap expected_ap(int k, enum amp_match_rule rule, double i
 
 static void check_json(const char *text, double iou)
 {
-    struct mean map50 = {0}, map50_11 = {0}, map75 = {0}, map = {0}, map_iou = {0};
+    struct mean map50 = {0}, map50_11 = {0}, map75 = {0}, map = {0}, map_iou = {0}, iou_11 = {0};
     const char *entry = strstr(text, "\"classes\": [");
     REQUIRE(entry);
     for (int k = 0; k < CLASSES; k++) {
         struct amp_class_ap at50 = expected_ap(k, AMP_MATCH_VOC, 0.5);
         double at75 = expected_ap(k, AMP_MATCH_VOC, 0.75).area;
-        double at_iou = expected_ap(k, AMP_MATCH_VOC, iou).area, coco = 0;
+        struct amp_class_ap of_iou = expected_ap(k, AMP_MATCH_VOC, iou);
+        double at_iou = of_iou.area, coco = 0;
         for (int t = 0; t < 10; t++)
             coco += expected_ap(k, AMP_MATCH_COCO, 0.5 + 0.05 * t).coco / 10;
         entry = strstr(entry, "{\"name\": ");
@@ -302,7 +303,7 @@ static void check_json(const char *text, double iou)
         check_number(entry, "truths", (double)t);
         check_number(entry, "detections", (double)d);
         add(&map50, at50.area), add(&map50_11, at50.eleven_point), add(&map75, at75);
-        add(&map, coco), add(&map_iou, at_iou);
+        add(&map, coco), add(&map_iou, at_iou), add(&iou_11, of_iou.eleven_point);
         entry++;
     }
     check_number(text, "map50", mean_value(map50));
@@ -310,6 +311,7 @@ static void check_json(const char *text, double iou)
     check_number(text, "map75", mean_value(map75));
     check_number(text, "map", mean_value(map));
     check_number(text, "map_iou", mean_value(map_iou));
+    check_number(text, "map_iou_11pt", mean_value(iou_11));
     CHECK(map50.n == 2 && map50.sum > 0.02 &&
           map50.sum < 1.98); /* the comparison means something */
 }
@@ -381,6 +383,71 @@ AMP_TEST(output_says_what_was_measured)
     check_number(text, "thresh", 0.005);
     CHECK_INT(system("test \"$(ls | grep -c tmp)\" = 0"), 0); /* nothing but the file itself */
     free_network(net);
+    leave_folder();
+}
+
+/* Every number in its place. */
+AMP_TEST(a_report_of_given_results)
+{
+    static const char *const words[] = {
+        "\ndetector map: a.data, a.cfg, a.weights\n",
+        "  images        7 from v.list\n",
+        "  network       64 x 48, images letterboxed\n",
+        "  detections    30, thresh 0.25, nms 0.375\n",
+        "  truth boxes   11, neither they nor detections are clipped\n",
+        "  warning       2 truth boxes reach over the edge of their image\n",
+        "                COCO rule (maxDets 100, area all) for AP@[.5:.95]\n",
+        "\nclass                      truths detections   AP@0.625    AP@0.75 AP@[.5:.95]\n"
+        "cat                             4         10    25.00 %    18.75 %     37.50 %\n"
+        "dog                             7         20    62.50 %    56.25 %     75.00 %\n",
+        "\nmAP@0.5             93.75 %   area under the curve\n"
+        "mAP@0.5             87.50 %   VOC 11 points\n"
+        "mAP@0.75            81.25 %   area under the curve\n"
+        "mAP@0.625           75.00 %   area under the curve\n"
+        "mAP@0.625           68.75 %   VOC 11 points\n"
+        "mAP@[.5:.95]        50.00 %   COCO, 101 points\n"
+        "  COCO AP@0.50      62.50 %   COCO, 101 points\n"
+        "  COCO AP@0.55      56.25 %   COCO, 101 points\n"};
+    static const char *const json[] = {
+        "{\n  \"map50\": 0.9375,\n  \"map50_11pt\": 0.875,\n  \"map75\": 0.8125,\n  \"map\": 0.5,\n"
+        "  \"map_iou\": 0.75,\n  \"map_iou_11pt\": 0.6875,\n  \"coco\": [\n"
+        "    {\"iou\": 0.50, \"map\": 0.625},\n    {\"iou\": 0.55, \"map\": 0.5625},\n",
+        "    {\"name\": \"dog\", \"ap50\": 0.4375, \"ap50_11pt\": 0.5, \"ap75\": 0.5625, "
+        "\"ap_iou\": "
+        "0.625, \"ap\": 0.75, \"truths\": 7, \"detections\": 20}\n",
+        "\"valid\": \"v.list\",\n    \"images\": 7, \"truths\": 11, \"truths_over_edge\": 2, "
+        "\"truths_no_area\": 1,\n    \"width\": 64, \"height\": 48, \"resize\": "
+        "\"letterboxed\",\n    \"iou\": 0.625, \"thresh\": 0.25, \"nms\": 0.375,\n"
+        "    \"coco_max_detections\": 100, "};
+    struct amp_class_result classes[] = {{4, 10, {.0625, .125, .1875, .25, .3125, .ap = .375}},
+                                         {7, 20, {.4375, .5, .5625, .625, .6875, .ap = .75}}};
+    struct amp_map_result result = {
+        2, classes, {.9375, .875, .8125, .75, .6875, {.625, .5625}, .5}};
+    char *names[] = {"cat", "dog"}, err[300];
+    const struct amp_eval_set set = {.valid_path = "v.list",
+                                     .images.count = 7,
+                                     .names = {names, NULL, 2},
+                                     .n_head_classes = 2,
+                                     .n_classes = 2,
+                                     .n_truths = 11,
+                                     .over_edge = 2,
+                                     .no_area = 1};
+    const struct amp_map_settings settings = {"a.data",      "a.cfg", "a.weights", 64,  48,
+                                              "letterboxed", .625,    .25,         .375};
+    const struct amp_bootstrap none = {0};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    amp_map_print(f, &settings, &set, &result, true);
+    fclose(f);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        CHECK_SAYS(text, words[i]);
+    free(text);
+    enter_folder();
+    CHECK_INT(amp_map_write_json("out.json", &settings, &set, &result, &none, err, sizeof err), 0);
+    for (size_t i = 0; i < sizeof json / sizeof *json; i++)
+        CHECK_SAYS(read_file_text("out.json"), json[i]);
     leave_folder();
 }
 

@@ -159,6 +159,37 @@ AMP_TEST(curves_are_where_their_values_are)
     amp_chart_free(c);
 }
 
+/* Of 800 iterations 80 are burn-in, and the rate steps at 400; a scale of 8. The best mAP is of
+ * iteration 2. */
+AMP_TEST(words_and_marks)
+{
+    static const char *const said[] = {
+        ">iteration 4 of 800 (0.5 %), 1:01:01 left</text>",
+        ">loss 1.5, average 1.4</text>",
+        ">learning rate 0.001</text>",
+        ">mAP@0.5 50.00 %, best 60.00 % at iteration 2; thin: mAP@[.5:.95]</text>",
+        "<rect x=\"78\" y=\"96\" width=\"95.2\" ",
+        "<path class=\"mark\" d=\"M554.0 96V",
+        "<text x=\"558.0\" y=\"110\" class=\"small\">rate x 0.1</text>",
+        "<circle cx=\"80.4\" cy=\"238.4\" r=\"6\" ",
+        "<text x=\"90.4\" y=\"230.4\" class=\"map\">best 60.0 %</text>",
+        ">2^3</text>",
+        "x=\"316.0\" y=\"584\" class=\"mid\">200</text>",
+        "x=\"1038\" y=\"384.8\" class=\"map\">20 %</text>",
+        "y=\"391.3\" class=\"end loss\">0.2</text>",
+    };
+    unlink(scratch("c.svg"));
+    struct amp_chart *c = open_chart(800, false);
+    REQUIRE(c);
+    for (size_t i = 1; i <= 4; i++)
+        amp_chart_add_loss(c, i, 1, 1, 8);
+    amp_chart_add_map(c, 4, .5, .25);
+    save(c, 4);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (!says(said[i])) TEST_FAIL("no %s", said[i]);
+    amp_chart_free(c);
+}
+
 AMP_TEST(odd_values)
 {
     unlink(scratch("c.svg"));

@@ -488,15 +488,21 @@ AMP_TEST(a_lost_norm_is_never_fine)
     end();
 }
 
-static void print(bool json, char *text, size_t size)
+static void print_with(const struct amp_check_summary *s, bool json, char *text, size_t size)
 {
-    struct amp_check_summary s = {
-        .data = "a.data", .cfg = "a.cfg", .fp32_bytes = 2, .mixed_bytes = 1};
     memset(text, 0, size);
     FILE *f = fmemopen(text, size - 1, "w");
     REQUIRE(f);
-    (json ? amp_precision_print_json : amp_precision_print)(&p, &s, f);
+    (json ? amp_precision_print_json : amp_precision_print)(&p, s, f);
     fclose(f);
+}
+
+static void print(bool json, char *text, size_t size)
+{
+    print_with(
+        &(struct amp_check_summary){
+            .data = "a.data", .cfg = "a.cfg", .fp32_bytes = 2, .mixed_bytes = 1},
+        json, text, size);
 }
 
 AMP_TEST(fine_advised_and_unsolved)
@@ -540,6 +546,60 @@ AMP_TEST(numbers_of_a_tensor_in_json)
     CHECK(strstr(text, "\"delta\": {\"largest\": 1024, \"relative_error\": 0.25, \"cosine\": 0.5, "
                        "\"zero\": 0.125, \"lost\": 0.0625, \"lost_norm\": 0.03125, "
                        "\"headroom\": "));
+    end();
+}
+
+AMP_TEST(every_number_of_the_report)
+{
+    static char text[20000];
+    static const char *const words[] = {
+        "\namp check: a.data, a.cfg, a.weights\n",
+        "  images      12 of the training list in 2 batches, as training loads them\n",
+        "  precision   fp16\n  loss scale  2^10, found by 3 repeated backward passes\n",
+        "  speed       passes of an iteration (64 images): Darknet's FP32 0.75 s, mixed 0.125 s "
+        "(6.0x); the plugin in FP32 0.25 s.\n",
+        "  memory      activations of a pass: FP32 3.0 MiB, mixed 1.5 MiB (0.50x), at the cfg's "
+        "size: random=1 trains at others too\n",
+        "\n    1 convolutional  fp16    8.19e+03        8  2.5e-01  1.02e+03  1.2e-01   62.5   "
+        "37.5  "
+        "3.1e-02  0.75000   50.0\n"};
+    static const char *const json[] = {
+        "{\"status\": \"fine\", \"data\": \"a.data\", \"cfg\": \"a.cfg\", \"weights\": "
+        "\"a.weights\",\n \"precision\": \"fp16\", \"batches\": 2, \"images\": 12, "
+        "\"images_per_iteration\": 64, \"loss_scale\": 1024, \"redone\": 3,\n "
+        "\"seconds_per_iteration\": {\"darknet_fp32\": 0.75, \"fp32\": 0.25, \"mixed\": "
+        "0.125},\n \"activation_bytes\": {\"fp32\": 3145728, \"mixed\": 1572864},\n",
+        "{\"layer\": 1, \"type\": \"convolutional\", \"format\": \"fp16\", \"output\": "
+        "{\"largest\": 8188, \"relative_error\": 0.25, ",
+        "\"headroom\": 8}, \"delta\": {\"largest\": 1024, ",
+        "\"weight_gradient\": {\"largest\": 512, \"relative_error\": 0.03125, "};
+    const struct amp_check_summary s = {.data = "a.data",
+                                        .cfg = "a.cfg",
+                                        .weights = "a.weights",
+                                        .images = 12,
+                                        .images_per_iteration = 64,
+                                        .redone = 3,
+                                        .stock_seconds = .75,
+                                        .fp32_seconds = .25,
+                                        .mixed_seconds = .125,
+                                        .fp32_bytes = 3 << 20,
+                                        .mixed_bytes = 3 << 19,
+                                        .random_size = true};
+    begin_with("amp_dtype=fp16\n", 1024);
+    see_all_well(1024);
+    judge();
+    p.batches = 2;
+    struct amp_compared *out = &p.tensors[AMP_SEEN_OUT][1], *d = &p.tensors[AMP_SEEN_DELTA][1],
+                        *g = &p.tensors[AMP_SEEN_GRADIENT][1];
+    out->largest = 8188, out->error = .25;
+    d->largest = 1024, d->error = .125, d->zero = .625, d->lost = .375;
+    g->largest = 512, g->error = .03125, g->cosine = .75, g->lost = .5;
+    print_with(&s, false, text, sizeof text);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        CHECK_SAYS(text, words[i]);
+    print_with(&s, true, text, sizeof text);
+    for (size_t i = 0; i < sizeof json / sizeof *json; i++)
+        CHECK_SAYS(text, json[i]);
     end();
 }
 

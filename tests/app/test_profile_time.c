@@ -142,4 +142,92 @@ AMP_TEST(a_fast_profile_tells_no_progress)
     end_timing(&t);
 }
 
+/* ---- the report ---- */
+
+/* Sums and quotients are exact. */
+static char *report_of(const char *device, bool json)
+{
+    static struct amp_layer_desc layers[2] = {
+        {.type = AMP_CONVOLUTIONAL, .out_w = 4, .out_h = 5, .out_c = 6, .outputs = 120},
+        {.type = AMP_CONNECTED, .outputs = 7}};
+    static struct amp_plan_layer planned[2] = {{.out = AMP_FORMAT_FP16},
+                                               {.out = AMP_FORMAT_BORDER}};
+    const struct amp_net_desc net = {.n = 2, .layers = layers, .batch = 4, .cfg_path = "a.cfg"};
+    const struct amp_plan plan = {.n = 2, .layers = planned};
+    struct amp_profile_layer times[2] = {
+        {.seconds = {{.001, .002}, {.00025, .00025}}, .flop = {1e9, 2e9}},
+        {.seconds = {{.004, .008}, {.002, .00125}}}};
+    struct amp_profile p = {.net = &net,
+                            .plan = &plan,
+                            .machine = {.backend = "cpu",
+                                        .threads = 3,
+                                        .versions = {{"oneDNN", "3.1"}},
+                                        .n_versions = 1},
+                            .rounds = 5,
+                            .layers = times,
+                            .other = {.seconds = {{.0005, .0005}, {.000125, .000125}}},
+                            .update = {.01, .002},
+                            .step = {.06, .02},
+                            .loading = .005,
+                            .loaders = 2};
+    char *text = NULL;
+    size_t size;
+    strcpy(p.machine.device, device);
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    (json ? amp_profile_print_json : amp_profile_print)(&p, f);
+    fclose(f);
+    return text;
+}
+
+AMP_TEST(every_number_of_a_table)
+{
+    static const char *const said[] = {
+        "\namp profile: a.cfg, 4 images a pass, CPU, 3 threads\n"
+        "fastest of 5 rounds, random weights and images, oneDNN 3.1\n\n",
+        "  0 convolutional 4x5x6          1.000    2.000    3.000   18.8%    0.250    0.250    "
+        "0.500   12.5%    6.0x    3.000    6000.0\n"
+        "  1 connected 7                  4.000    8.000   12.000   75.0%    2.000    1.250    "
+        "3.250   81.2%    3.7x        -         -\n"
+        "other                            0.500    0.500    1.000    6.2%    0.125    0.125    "
+        "0.250    6.2%    4.0x        -         -\n"
+        "all                              5.500   10.500   16.000  100.0%    2.375    1.625    "
+        "4.000  100.0%    4.0x    3.000     750.0\n",
+        "\nupdate: FP32 10.000 ms, mixed precision 2.000 ms (5.0x); whole step: FP32 60.000 ms, "
+        "mixed precision 20.000 ms (3.0x)\nloading: 20.000 ms for the images of a pass, which 2 "
+        "cores share, beside training\n"};
+    char *text = report_of("", false), *on_gpu = report_of("a GPU", false);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        CHECK_SAYS(text, said[i]);
+    CHECK(!strstr(text, "was waited for"));
+    CHECK_SAYS(on_gpu, "4 images a pass, a GPU\n");
+    CHECK_SAYS(on_gpu, "\nEvery layer was waited for; training does not wait, and its step");
+    free(text);
+    free(on_gpu);
+}
+
+AMP_TEST(every_number_of_the_json)
+{
+    static const char *const said[] = {
+        "{\"cfg\": \"a.cfg\", \"backend\": \"cpu\", \"device\": null, \"threads\": 3, "
+        "\"versions\": {\"oneDNN\": \"3.1\"},\n \"batch\": 4, \"rounds\": 5, \"no_fp32\": "
+        "null,\n \"update_seconds\": {\"fp32\": 0.01, \"mixed\": 0.002}, \"step_seconds\": "
+        "{\"fp32\": 0.06, \"mixed\": 0.02},\n \"loading_seconds\": 0.02, \"loading_cores\": 2,\n",
+        "{\"layer\": 0, \"type\": \"convolutional\", \"outputs\": 120, \"forward_flop\": "
+        "1000000000, \"backward_flop\": 2000000000, \"gain\": 6,\n   \"fp32\": {\"format\": "
+        "\"FP32 NCHW\", \"forward_seconds\": 0.001, \"backward_seconds\": 0.002, \"share\": "
+        "0.1875},\n   \"mixed\": {\"format\": \"FP16\", \"forward_seconds\": 0.00025, "
+        "\"backward_seconds\": 0.00025, \"share\": 0.125}}",
+        "\"other\": {\"forward_flop\": 0, \"backward_flop\": 0, \"gain\": 4,\n   \"fp32\": "
+        "{\"forward_seconds\": 0.0005, \"backward_seconds\": 0.0005, \"share\": 0.0625},",
+        "\"total\": {\"forward_flop\": 1000000000, \"backward_flop\": 2000000000, \"gain\": 4,\n"
+        "   \"fp32\": {\"forward_seconds\": 0.0055, \"backward_seconds\": 0.0105, \"share\": 1},"};
+    char *text = report_of("", true), *on_gpu = report_of("a GPU", true);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        CHECK_SAYS(text, said[i]);
+    CHECK_SAYS(on_gpu, "\"device\": \"a GPU\"");
+    free(text);
+    free(on_gpu);
+}
+
 AMP_TEST_MAIN

@@ -109,6 +109,58 @@ AMP_TEST(suggestions_have_two_digits_and_are_never_larger)
     }
 }
 
+/* ---- the report ---- */
+
+/* Three points, of which number `best` has the smallest smoothed loss. */
+static char *report_of(int best, bool json)
+{
+    struct amp_sweep_point points[] = {{1e-6, 5, 4.5}, {1e-3, 2, 2.5}, {.1, 20, 12}};
+    struct amp_sweep s = {.most = 100, .points = points, .n = 3, .best = best, .diverged = best};
+    struct amp_rate_result r = {
+        .data = "a.data", .cfg = "a.cfg", .images = 4, .cfg_rate = .01, .sweep = &s};
+    char *text = NULL;
+    size_t size = 0;
+    if (best) r.weights = "a.weights", r.cfg_line = 7;
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    (json ? amp_rate_print_json : amp_rate_print)(&r, f);
+    fclose(f);
+    return text;
+}
+
+AMP_TEST(every_number_of_the_report)
+{
+    static const struct {
+        int best;
+        bool json;
+        const char *said;
+    } reports[] = {
+        {1, false,
+         "\namp lr-find: a.cfg, a.weights, 3 iterations of 4 images\nsmoothed loss: 4.5 at rate "
+         "1e-06, smallest 2.5 at 0.001; beyond 0.1 it grew too large, and the sweep ended\n\n"
+         "In line 7 of a.cfg, in place of 0.01:\n\n    learning_rate=0.0001\n"},
+        {0, false,
+         "\namp lr-find: a.cfg, random weights, 3 iterations of 4 images\nsmoothed loss: 4.5 at "
+         "rate 1e-06, smallest 4.5 at 1e-06; it never grew to 4 times that\n\nThe loss did not "
+         "fall at any rate, so none is suggested. `darknet amp check` looks for a cause.\n"},
+        {2, false, "\n\nIn line 7 of a.cfg, in place of 0.01:\n\n    learning_rate=0.01\n"},
+        {1, true,
+         "{\"data\": \"a.data\", \"cfg\": \"a.cfg\", \"weights\": \"a.weights\", "
+         "\"images_per_iteration\": 4, \"diverged\": true, \"best_rate\": 0.001, "
+         "\"suggested_rate\": 0.0001, \"line\": 7,\n \"points\": [\n  {\"rate\": 1e-06, "
+         "\"loss\": 5, \"smoothed\": 4.5},\n  {\"rate\": 0.001, \"loss\": 2, \"smoothed\": "
+         "2.5},\n  {\"rate\": 0.1, \"loss\": 20, \"smoothed\": 12}]}\n"},
+        {0, true,
+         "{\"data\": \"a.data\", \"cfg\": \"a.cfg\", \"weights\": null, "
+         "\"images_per_iteration\": 4, \"diverged\": false, \"best_rate\": 1e-06, "
+         "\"suggested_rate\": null, \"line\": null,"}};
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        char *text = report_of(reports[i].best, reports[i].json);
+        CHECK_SAYS(text, reports[i].said);
+        free(text);
+    }
+}
+
 /* ---- the picture ---- */
 
 AMP_TEST(the_picture_has_every_loss)

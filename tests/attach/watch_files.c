@@ -1,5 +1,5 @@
-/* For LD_PRELOAD: notes in the file named by WATCH_LOG everything that a program writes, renames,
- * removes or starts, one line each: WHAT FLAGS PATH [PATH]. */
+/* For LD_PRELOAD: notes in the file named by WATCH_LOG everything that a program writes, flushes,
+ * renames, removes or starts, one line each: WHAT FLAGS PATH [PATH]. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -141,6 +141,18 @@ ONE(chdir, (const char *path), (path))
 TWO(rename)
 TWO(link)
 TWO(symlink)
+
+/* ---- the disk ---- */
+
+int fsync(int fd)
+{
+    char link[40], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = 0;
+    note("fsync", "-", path, NULL);
+    return REAL(fsync)(fd);
+}
 
 /* ---- other programs ---- */
 

@@ -1,6 +1,6 @@
-"""Where `detector train` (new, then resumed), `detector map` and `amp plan` write, and what they start:
-only in the folders they were given, through temporary names that nobody can guess, no program and no
-shell, whatever the names of images are.
+"""Where `detector train` (new, then resumed), `detector map`, `amp lr-find` and `amp plan` write, and what
+they start: only in the folders they were given, through temporary names that nobody can guess, flushed
+before they get their own, no program and no shell, whatever the names of images are.
 
 usage: what_is_written.py DARKNET WATCH_LIBRARY
 """
@@ -35,8 +35,13 @@ def run(program, library, folder, *arguments, status=0):
 
 def check_written(entries, allowed):
     """allowed: what a written path may be, as a regular expression."""
-    made = set()
+    made, flushed = set(), set()
     for what, flags, *paths in entries:
+        if what == "fsync":
+            flushed.add(Path(paths[0]).name)
+            continue
+        if what == "rename":  # else a crash may leave the name of an empty file
+            assert Path(paths[0]).name in flushed, "%s is renamed, but not flushed" % paths[0]
         assert what in ("open", "rename", "link", "unlink"), "%s %s" % (what, paths)
         for path in filter(None, paths):
             assert ".." not in path and re.fullmatch(allowed, path), "%s %s" % (what, path)
@@ -75,6 +80,10 @@ def check_map_and_plan(program, library, folder):
                      "--json", "out/map.json")
     check_written(entries, r"out/map\.json[\w.-]*|out/[\w.-]+")
     assert (folder / "out/map.json").exists()
+    entries, _ = run(program, library, folder, "amp", "lr-find", "toy.data", "toy.cfg", "--iterations", "20",
+                     "--chart", "out/rates.svg")
+    assert any(entry[0] == "rename" for entry in entries), entries
+    check_written(entries, r"out/[\w.-]+|backup/\.amp-probe-\w+|/dev/null")
     entries, _ = run(program, library, folder, "amp", "plan", "toy.cfg")
     assert not entries, entries
 

@@ -47,6 +47,22 @@ AMP_TEST(a_run_is_suspect_from_its_first_loss_above_the_limit)
               "1.9e+09 then, 2.03e+25 now");
 }
 
+/* For a fault that is no matter of the losses. */
+AMP_TEST(the_losses_so_far_are_told)
+{
+    struct amp_divergence d = {0};
+    char text[200];
+    amp_divergence_describe(&d, text, sizeof text);
+    CHECK_STR(text, "there was no loss before");
+    CHECK(!amp_divergence_add(&d, 7, 2.5, true));
+    amp_divergence_describe(&d, text, sizeof text);
+    CHECK_STR(text, "the last loss, of iteration 7, was 2.5");
+    CHECK(!amp_divergence_add(&d, 8, NAN, true));
+    amp_divergence_describe(&d, text, sizeof text);
+    CHECK_SAYS(text, "since iteration 8 ");
+    CHECK_SAYS(text, ": 2.5 before, not finite then, not finite now");
+}
+
 /* ---- the rule ---- */
 
 /* A run that learnt: 1000 to 2 in `n` iterations. */

@@ -122,6 +122,94 @@ AMP_TEST(only_the_same_fault_is_a_repeat)
     free(text);
 }
 
+/* What is said of a fault, of what follows from it, of its repeats and of the scale. */
+AMP_TEST(every_word_of_a_fault)
+{
+    static const char expected[] =
+        "mixed precision: delta of layer 1 (maxpool) overflowed (largest 7e+04, subdivision 3); "
+        "loss scale 2^6 -> 2^5; backward pass redone\n"
+        "mixed precision: the same 2 more times; loss scale now 2^3\n"
+        "mixed precision: output of layer 2 (dropout) does not fit FP16 (largest 1e+05, "
+        "subdivision 0); step skipped; this layer continues in FP32, the loss scale stays\n"
+        "mixed precision: dW of layer 0 (convolutional) overflowed (largest 7e+04, subdivision "
+        "1); step skipped\n"
+        "mixed precision: input of layer 0 (convolutional) is not finite (largest nan, subdivision "
+        "2, image a.jpg); step skipped; the loss scale is not to blame and stays\n"
+        "mixed precision: truth of layer 0 (convolutional) is no box (largest 1e+06, subdivision "
+        "2, image b.jpg); step skipped; the loss scale is not to blame and stays\n"
+        "mixed precision: weights of layer 0 (convolutional) is not finite although all its "
+        "operands are (largest inf, subdivision 0); step skipped\n"
+        "mixed precision: loss scale 2^3 -> 2^4 (clean window)\n"
+        "mixed precision: layers left FP16 in 5 of the last 40 iterations: values that grow like "
+        "this look like divergence; lower learning_rate, or lengthen burn_in\n"
+        "mixed precision: it diverged; going on, as amp_on_divergence=continue says\n";
+    struct amp_layer_desc layers[3] = {
+        {.type = AMP_CONVOLUTIONAL}, {.type = AMP_MAXPOOL}, {.type = AMP_DROPOUT}};
+    struct amp_net_desc net = {.n = 3, .layers = layers};
+    const struct amp_fault delta = {AMP_FAULT_BACKWARD, 1, AMP_WATCH_DELTA, 7e4};
+    const struct amp_fault output = {AMP_FAULT_FORWARD, 2, AMP_WATCH_OUT, 1e5};
+    const struct amp_fault dw = {AMP_FAULT_BACKWARD, 0, AMP_WATCH_DW, 7e4};
+    const struct amp_fault input = {AMP_FAULT_INPUT, 0, AMP_WATCH_INPUT, NAN};
+    const struct amp_fault truth = {AMP_FAULT_INPUT, 0, AMP_WATCH_TRUTH, 1e6};
+    const struct amp_fault weights = {AMP_FAULT_DIVERGED, 0, AMP_WATCH_WEIGHTS, INFINITY};
+    struct amp_log log;
+    char *text;
+    size_t size;
+    amp_log_start(&log, &net);
+    log.out = open_memstream(&text, &size);
+    REQUIRE(log.out);
+    for (int i = 0; i < 3; i++)
+        amp_log_fault(&log, &delta, AMP_VERDICT_RETRY, 64 >> i, 32 >> i, 3, NULL);
+    amp_log_fault(&log, &output, AMP_VERDICT_SKIP, 8, 8, 0, NULL);
+    amp_log_fault(&log, &dw, AMP_VERDICT_SKIP, 8, 8, 1, NULL);
+    amp_log_fault(&log, &input, AMP_VERDICT_SKIP, 8, 8, 2, "a.jpg");
+    amp_log_fault(&log, &truth, AMP_VERDICT_SKIP, 8, 8, 2, "b.jpg");
+    amp_log_fault(&log, &weights, AMP_VERDICT_SKIP, 8, 8, 0, NULL);
+    amp_log_scale(&log, "clean window", 8, 16);
+    amp_log_many_demotions(&log, 5, 40);
+    amp_log_carry_on(&log, "it diverged");
+    amp_log_close(&log, &scaler);
+    fclose(log.out);
+    CHECK_STR(text, expected);
+    free(text);
+}
+
+/* Of a run of several processes, with clipping; nobody has looked at the layers. */
+AMP_TEST(every_number_of_a_line)
+{
+    struct amp_scaler s = {.scale = 64, .redone = 3, .skipped = 4};
+    struct amp_numbers numbers = {.grad_norm = 2.5, .clipped = 5};
+    struct amp_layer_numbers layers[2] = {{"convolutional", "fp16", 1.5, .25, .125},
+                                          {"yolo", "fp32", NAN, NAN, NAN}};
+    struct amp_log log;
+    char *text;
+    size_t size;
+    amp_log_start(&log, NULL);
+    log.json = open_memstream(&text, &size);
+    REQUIRE(log.json);
+    log.clips = true;
+    amp_log_exchanged(&log, .5, .25, 3, 1000);
+    amp_log_step(&log, &s);
+    amp_log_iteration(&log, &s, 7, 9, 1.25, 4, &numbers);
+    numbers.layers = layers;
+    numbers.n_layers = 2;
+    amp_log_iteration(&log, &s, 8, 9, NAN, 4, &numbers);
+    fflush(log.json);
+    CHECK_SAYS(text, "{\"iteration\": 7, \"loss\": 1.25, \"loss_scale\": 64, \"redone\": 3, "
+                     "\"skipped\": 4, \"seconds\": ");
+    CHECK_SAYS(text, ", \"wait_seconds\": 0.5, \"reduce_seconds\": 0.25, \"slowest_rank\": 3, "
+                     "\"exchanged_bytes\": 1000, \"grad_norm\": 2.5, \"clipped\": 5}\n");
+    CHECK_SAYS(text, "\"iteration\": 8, \"loss\": null, ");
+    CHECK_SAYS(text, ", \"clipped\": 5, \"layers\": [{\"layer\": 0, \"type\": "
+                     "\"convolutional\", \"format\": \"fp16\", \"out_max\": 1.5, "
+                     "\"delta_max\": 0.25, \"delta_zero\": 0.125}, {\"layer\": 1, \"type\": "
+                     "\"yolo\", \"format\": \"fp32\", \"out_max\": null, \"delta_max\": null, "
+                     "\"delta_zero\": null}]}\n");
+    log.iterations = 0; /* no summary on stderr */
+    amp_log_close(&log, &s);
+    free(text);
+}
+
 /* ---- time ---- */
 
 static double seconds_now; /* 0: by the real clock */

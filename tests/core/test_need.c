@@ -55,12 +55,14 @@ struct asked {
     struct amp_fitter fitter;
 };
 
+static const char *keys = ""; /* more of [net] */
+
 static void ask(struct asked *a, int batch, size_t device_bytes)
 {
     static char text[1000];
     snprintf(text, sizeof text,
-             "[net]\nmixed_precision=1\nbatch=%d\nwidth=200\nheight=200\nchannels=3\n" LAYERS,
-             batch);
+             "[net]\nmixed_precision=1\nbatch=%d\nwidth=200\nheight=200\nchannels=3\n%s" LAYERS,
+             batch, keys);
     a->cfg = amp_cfg_parse("a.cfg", text, strlen(text), err, sizeof err);
     REQUIRE(a->cfg && !amp_options_read(a->cfg, &a->options, NULL, 0, err, sizeof err));
     amp_options_settle_dtype(&a->options, false, false);
@@ -102,6 +104,21 @@ AMP_TEST(the_fewest_subdivisions)
         amp_cfg_free(a.cfg);
     }
     CHECK(none > 0 && some > 0);
+}
+
+/* Two more numbers for each parameter, in arrays of Darknet's. */
+AMP_TEST(darknets_adam_has_moments)
+{
+    const size_t parameters = 16 * (3 * 9 + 2) + 20 * (16 * 9 + 1) + 9 * (100 * 100 * 20 + 1);
+    struct asked a;
+    ask(&a, 4, 0);
+    size_t without = takes(&a, 4, 1);
+    amp_cfg_free(a.cfg);
+    keys = "adam=1\n";
+    ask(&a, 4, 0);
+    CHECK_INT(takes(&a, 4, 1) - without, 2 * parameters * sizeof(float));
+    amp_cfg_free(a.cfg);
+    keys = "";
 }
 
 AMP_TEST(the_largest_batch)

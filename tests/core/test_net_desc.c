@@ -373,6 +373,15 @@ AMP_TEST(impossible_layers_are_errors)
                 "would add up cells of different rows");
     check_fails("[convolutional]\nfilters=100000000\n",
                 "a.cfg:8: filters=100000000 in [convolutional]: allowed is up to 1000000");
+    check_fails("[conv]\nfilters=4\n[normalization]\nsize=10\n",
+                "a.cfg:10: size=10 in [normalization]: allowed: 1 to 9, with 4 channels");
+    check_fails("[reorg]\nextra=-1\n", "a.cfg:8: extra=-1 in [reorg]: allowed is 0 to 2147477503");
+    check_fails("[conv]\nfilters=15\n[yolo]\nnum=0\n",
+                "a.cfg:9: [yolo]: num=0, classes=20, coords=4; allowed: num 1 to 1000, the others "
+                "not below 0");
+    check_fails("[conv]\nfreeze=1\n[connected]\noutput=4\nfreeze=1\n",
+                "a.cfg:7: [conv]: with freeze=1 here no layer is left that would learn; allowed: "
+                "freeze=1 in all layers but one, at most");
 }
 
 /* One layer's matrix or kernels; of a layer with several, each in turn is the one too large. */

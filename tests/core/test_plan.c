@@ -55,7 +55,8 @@ static void plan_layers(const char *keys, const char *layers)
 
 static bool is_matrix(int i)
 {
-    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_CONNECTED;
+    return net->layers[i].type == AMP_CONVOLUTIONAL || net->layers[i].type == AMP_DECONVOLUTIONAL ||
+           net->layers[i].type == AMP_CONNECTED;
 }
 
 static int backward_step(int i)
@@ -314,7 +315,7 @@ static void check_slice(int i)
     CHECK_INT(whole->type, AMP_ROUTE);
     CHECK(l->type == AMP_UPSAMPLE || l->type == AMP_MAXPOOL ||
           (l->type == AMP_REORG && !l->extra) ||
-          (l->type == AMP_CONVOLUTIONAL && l->batch_normalize));
+          (is_matrix(i) && l->type != AMP_CONNECTED && l->batch_normalize));
     bool alias = whole->n_sources == 1;
     CHECK(alias || readers_of(i) == 1);
     for (int j = p->route + 1; j < net->n; j++)
@@ -1151,6 +1152,74 @@ AMP_TEST(inference_needs_less)
         CHECK(plan->arena_bytes <= training);
         forget();
     }
+}
+
+/* ---- the report ---- */
+
+static char *report_of(bool json)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    REQUIRE(f);
+    (json ? amp_plan_print_json : amp_plan_print)(plan, net, f);
+    fclose(f);
+    return text;
+}
+
+/* A net of 16 MiB of moments and averages whose sums are set by hand. */
+AMP_TEST(every_number_of_the_report)
+{
+    static const char *const words[] = {
+        "mixed precision plan: fp16\nlayer type            output             math  storage    "
+        "reason\n",
+        "\n    0 convolutional   16 x 16 x 4        FP16  FP16       ",
+        "\n    1 maxpool         8 x 8 x 4          FP32  FP16       ",
+        "\n    2 connected       1 x 1 x 4096       FP16  FP32 NCHW  ",
+        "\nmixed precision: 75.0 % of 4.000 GFLOP per image in reduced precision; activation "
+        "memory for 2 images per pass: FP32 8.0 MiB, mixed 2.0 MiB (0.25x)\n"
+        "mixed precision: checkpoint: backward computes 3 layers again, 25.0 % of forward's "
+        "arithmetic\n"
+        "update: optimizer=adamw, clip_grad_norm=2, ema_alpha=0.9; its moments and averages take "
+        "12.0 MiB\n"};
+    static const char *const json[] = {
+        "{\"precision\": \"fp16\", \"precision_reason\": null, \"batch\": 2, \"layers\": [\n"
+        "  {\"index\": 0, \"type\": \"convolutional\", \"output\": [16, 16, 4], \"outputs\": 1024, "
+        "\"executor\": \"amp\", \"math\": \"FP16\", \"storage\": \"FP16\", \"flop\": 55296, "
+        "\"recomputed\": false, \"reason\": \"",
+        "{\"index\": 2, \"type\": \"connected\", \"output\": [1, 1, 4096], \"outputs\": 4096, ",
+        "\n], \"flop\": 4000000000, \"flop_reduced\": 3000000000, \"flop_again\": 1000000000, "
+        "\"activation_bytes_fp32\": 8388608, \"activation_bytes_mixed\": 2097152, "
+        "\"optimizer\": \"adamw\", \"kept_bytes\": "};
+    plan_layers("amp_dtype=fp16\noptimizer=adamw\nclip_grad_norm=2\nema_alpha=.9",
+                "[conv]\nfilters=4\nsize=3\npad=1\n[maxpool]\nsize=2\nstride=2\n"
+                "[connected]\noutput=4096\n[cost]\n");
+    plan->flop = 4e9, plan->flop_reduced = 3e9, plan->flop_again = 1e9, plan->n_recomputed = 3;
+    plan->darknet_bytes = 8 << 20, plan->mixed_bytes = 2 << 20;
+    char *text = report_of(false), *object = report_of(true);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        CHECK_SAYS(text, words[i]);
+    for (size_t i = 0; i < sizeof json / sizeof *json; i++)
+        CHECK_SAYS(object, json[i]);
+    free(text);
+    free(object);
+    plan->over_budget = true;
+    plan->level = AMP_LEVEL_O1;
+    plan->dtype_reason = "it is Friday";
+    plan->rules = (struct amp_rules){.clip_value = .5};
+    text = report_of(false), object = report_of(true);
+    CHECK_SAYS(text, "plan: fp16 (amp_dtype=auto: it is Friday); amp_level=O1 stands for ");
+    CHECK_SAYS(text, "; no choice of layers fits in what checkpoint=auto allows, this is the "
+                     "least: lower batch, or raise subdivisions\n"
+                     "update: optimizer=sgd, clip_grad_value=0.5\n");
+    CHECK_SAYS(object, "\"precision_reason\": \"it is Friday\", ");
+    free(text);
+    free(object);
+    plan->rules = (struct amp_rules){.clip_value = 0};
+    text = report_of(false);
+    CHECK(!strstr(text, "update: ")); /* stock Darknet's */
+    free(text);
+    forget();
 }
 
 AMP_TEST_MAIN

@@ -212,4 +212,36 @@ AMP_TEST(contradictions_are_refused)
                   "a.cfg:4: cyclic_step=many: allowed: a whole number, 1 to 1000000000");
 }
 
+AMP_TEST(the_report_has_every_number)
+{
+    static const struct {
+        struct amp_schedule s;
+        const char *said;
+    } reports[] = {
+        {{.policy = AMP_POLICY_OF_DARKNET, .burn_in = 7}, ""},
+        {{.policy = AMP_POLICY_COSINE, .rate_min = 1e-5, .total = 500, .burn_in = 7},
+         "learning rate: cosine, from 0.25 to 1e-05 in 500 iterations; the first 7 rise from 0\n"},
+        {{.policy = AMP_POLICY_SGDR, .rate_min = 1e-5, .total = 500, .mult = 3},
+         "learning rate: sgdr, from 0.25 to 1e-05 in cycles of 500 iterations, each 3 times as "
+         "long as the one before\n"},
+        {{.policy = AMP_POLICY_SGDR, .rate_min = 1e-5, .total = 500, .cycle = 40, .mult = 1},
+         "learning rate: sgdr, from 0.25 to 1e-05 in cycles of 40 iterations, each 1 times as "
+         "long as the one before\n"},
+        {{.policy = AMP_POLICY_CYCLIC, .rate_min = 1e-5, .step = 30},
+         "learning rate: cyclic, between 1e-05 and 0.25, 30 iterations up and as many down\n"},
+        {{.policy = AMP_POLICY_ONECYCLE, .total = 500, .momentum_min = .75},
+         "learning rate: onecycle, from 0.01 to 0.25 and to 1e-06 in 500 iterations, momentum from "
+         "0.9 to 0.75 and back\n"}};
+    for (size_t i = 0; i < sizeof reports / sizeof *reports; i++) {
+        char *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+        REQUIRE(f);
+        amp_schedule_print(&reports[i].s, .25, .9, f);
+        fclose(f);
+        CHECK_STR(text, reports[i].said);
+        free(text);
+    }
+}
+
 AMP_TEST_MAIN

@@ -22,6 +22,9 @@
 #include "kernels/kernels.h"
 #include "kernels/reference/tensor.h"
 #include "tests/rig/harness.h"
+#ifdef CUDA_EMULATED
+#include "tests/emulation/emulation.h"
+#endif
 
 /* The backend under test: the CPU's, or with CONFORMANCE_CUDA defined CUDA's. */
 #ifdef CONFORMANCE_CUDA
@@ -543,10 +546,14 @@ static uint64_t run_case(void (*run)(struct rig *), struct ampk_context *context
     return r.digest;
 }
 
-/* `count` random cases on every instruction set, with 1, 2 and 3 threads. */
+/* `count` random cases on every instruction set, with 1, 2 and 3 threads. In the emulation nothing
+ * may be left of what they took. */
 UNUSED static void run_cases(void (*run)(struct rig *), int count)
 {
     uint64_t first = test_random();
+#ifdef CUDA_EMULATED
+    size_t before = emulation_memory().bytes;
+#endif
     for (int isa = 0; isa < ISAS; isa++) {
         struct ampk_context *contexts[MOST_THREADS];
         for (int t = 0; t < MOST_THREADS; t++)
@@ -567,6 +574,9 @@ UNUSED static void run_cases(void (*run)(struct rig *), int count)
             CONFORMANCE_BACKEND.context_destroy(contexts[t]);
     }
     unsetenv("AMPK_CPU_ISA");
+#ifdef CUDA_EMULATED
+    CHECK_INT(emulation_memory().bytes, before);
+#endif
 }
 
 #endif

@@ -237,4 +237,38 @@ AMP_TEST(overflow_of_fp16_and_its_amax)
     on_every_backend(check_overflow);
 }
 
+/* ---- memory ---- */
+
+/* A block beyond the size of a huge page, and none at all: of 0 bytes each has an address. What
+ * nobody has is refused. */
+static void check_memory(const struct ampk_backend *backend, struct ampk_context *context)
+{
+    static const size_t sizes[] = {0, 1, 63, 64, 65, 1000, (2 << 20) + 1};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
+    unsigned char *blocks[SIZES], last = 7, zero = 1;
+    for (int i = 0; i < SIZES; i++) {
+        blocks[i] = backend->alloc(context, sizes[i]);
+        REQUIRE(blocks[i] != NULL);
+        CHECK_INT((uintptr_t)blocks[i] % 64, 0);
+        for (int k = 0; k < i; k++)
+            CHECK(blocks[i] >= blocks[k] + sizes[k] || blocks[k] >= blocks[i] + sizes[i]);
+        if (!sizes[i]) continue;
+        backend->write(context, blocks[i] + sizes[i] - 1, &last, 1);
+        backend->fill_zero(context, blocks[i], sizes[i] - 1);
+        backend->read(context, &last, blocks[i] + sizes[i] - 1, 1);
+        CHECK_INT(last, 7);
+        backend->read(context, &zero, blocks[i], 1);
+        CHECK_INT(zero, sizes[i] == 1 ? 7 : 0);
+    }
+    for (int i = 0; i < SIZES; i++)
+        backend->free(context, blocks[i]);
+    CHECK(!backend->alloc(context, SIZE_MAX - 64));
+    CHECK(!backend->alloc(context, SIZE_MAX / 2));
+}
+
+AMP_TEST(memory_is_aligned_and_ends)
+{
+    on_every_backend(check_memory);
+}
+
 AMP_TEST_MAIN

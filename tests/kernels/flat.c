@@ -150,6 +150,24 @@ static void give_average(struct rig *r, struct params *p, int i)
     p->exact[i].average = p->average[i].exact.data;
 }
 
+/* What an average is made of: itself as it was, and the new weights, of this magnitude. */
+static struct ampk_tensor average_magnitude(struct rig *r, const struct params *p, int i,
+                                            const struct ampk_tensor *weights)
+{
+    struct ampk_tensor size = blank(r, &p->w[i].exact);
+    for (size_t k = 0; k < p->n[i] && p->exact[i].average; k++)
+        ((float *)size.data)[k] = ((float *)weights->data)[k] + fabsf(p->exact[i].average[k]);
+    return size;
+}
+
+static void check_averages(struct rig *r, const struct params *p, const struct ampk_tensor *size,
+                           double terms)
+{
+    for (int i = 0; i < p->count; i++)
+        if (p->exact[i].average)
+            check_output(r, "average", &p->average[i], (struct tolerance){terms, &size[i], 0, 0});
+}
+
 /* Weights and momentum bit for bit; the reference rounds an average once. */
 static void sgd_case(struct rig *r)
 {
@@ -183,9 +201,7 @@ static void sgd_case(struct rig *r)
     }
     check_list(r, "SGD value", p.w, p.count);
     check_list(r, "SGD update", p.v, p.count);
-    for (int i = 0; i < p.count; i++)
-        if (p.exact[i].average)
-            check_output(r, "average", &p.average[i], (struct tolerance){4, &size[i], 0, 0});
+    check_averages(r, &p, size, 4);
 }
 
 AMP_TEST(update_by_sgd)
@@ -258,6 +274,7 @@ static void make_adam(struct rig *r, struct params *p, bool trusted)
         p->tested[i].v = p->v[i].tested.data, p->exact[i].v = p->v[i].exact.data;
         p->tested[i].grad = p->g[i].tested.data, p->exact[i].grad = p->g[i].exact.data;
         if (trusted) give_trust(r, p, i);
+        give_average(r, p, i);
     }
 }
 
@@ -268,6 +285,7 @@ static struct ampk_rule random_adam(bool decoupled)
                               .b2 = .999f,
                               .eps = .0000001f,
                               .limit = random_limit(),
+                              .average_rest = (float)test_uniform(0, 1),
                               .t = RANDOM_OF(1, 2, 10, 1000)};
 }
 
@@ -276,13 +294,14 @@ static void adam_case(struct rig *r)
     bool decoupled = random_bool();
     struct ampk_rule a = random_adam(decoupled);
     struct params p;
-    struct ampk_tensor to_w[MOST_PARAMS], to_m[MOST_PARAMS], to_v[MOST_PARAMS];
+    struct ampk_tensor to_w[MOST_PARAMS], to_m[MOST_PARAMS], to_v[MOST_PARAMS], size[MOST_PARAMS];
     make_adam(r, &p, decoupled && random_bool());
     for (int i = 0; i < p.count; i++) {
         to_w[i] = blank(r, &p.w[i].exact);
         to_m[i] = blank(r, &p.m[i].exact);
         to_v[i] = blank(r, &p.v[i].exact);
         adam_magnitudes(&a, &p.exact[i], to_w[i].data, to_m[i].data, to_v[i].data);
+        size[i] = average_magnitude(r, &p, i, &to_w[i]);
     }
     r->backend->update(r->context, &a, p.tested, p.count);
     ampk_reference.update(NULL, &a, p.exact, p.count);
@@ -291,6 +310,7 @@ static void adam_case(struct rig *r)
         check_output(r, "Adam v", &p.v[i], (struct tolerance){6, &to_v[i], 0, 0});
         check_output(r, "Adam w", &p.w[i], (struct tolerance){12, &to_w[i], 0, 0});
     }
+    check_averages(r, &p, size, 16);
 }
 
 AMP_TEST(update_by_adam_and_adamw)
@@ -308,15 +328,18 @@ static void lars_magnitudes(const struct ampk_param *p, float *to_w)
 
 static void lars_case(struct rig *r)
 {
-    struct ampk_rule rule = {
-        .optimizer = AMPK_LARS, .momentum = (float)test_uniform(0, 1), .limit = random_limit()};
+    struct ampk_rule rule = {.optimizer = AMPK_LARS,
+                             .momentum = (float)test_uniform(0, 1),
+                             .limit = random_limit(),
+                             .average_rest = (float)test_uniform(0, 1)};
     struct params p;
-    struct ampk_tensor to_w[MOST_PARAMS];
+    struct ampk_tensor to_w[MOST_PARAMS], size[MOST_PARAMS];
     make_adam(r, &p, true);
     for (int i = 0; i < p.count; i++) {
         p.tested[i].update = p.m[i].tested.data, p.exact[i].update = p.m[i].exact.data;
         to_w[i] = blank(r, &p.w[i].exact);
         lars_magnitudes(&p.exact[i], to_w[i].data);
+        size[i] = average_magnitude(r, &p, i, &to_w[i]);
     }
     r->backend->update(r->context, &rule, p.tested, p.count);
     ampk_reference.update(NULL, &rule, p.exact, p.count);
@@ -324,6 +347,7 @@ static void lars_case(struct rig *r)
         check_output(r, "LARS w", &p.w[i], (struct tolerance){6, &to_w[i], 0, 0});
         check_output(r, "LARS update", &p.m[i], (struct tolerance){6, &to_w[i], 0, 0});
     }
+    check_averages(r, &p, size, 10);
 }
 
 AMP_TEST(update_by_lars)
@@ -450,10 +474,33 @@ static void copy_many_case(struct rig *r)
     check_output(r, "copy_many", &y, exactly);
 }
 
+/* The reference rounds once. */
+static void average_many_case(struct rig *r)
+{
+    static struct ampk_span tested[MANY], exact[MANY];
+    size_t n[MANY], at = 0;
+    struct pair x, y;
+    many_arrays(r, n, &x, &y);
+    struct ampk_tensor size = absolute(r, &y.exact);
+    for (int i = 0; i < MANY; at += n[i++]) {
+        tested[i] =
+            (struct ampk_span){(float *)y.tested.data + at, (float *)x.tested.data + at, n[i]};
+        exact[i] = (struct ampk_span){(float *)y.exact.data + at, (float *)x.exact.data + at, n[i]};
+    }
+    for (size_t k = 0; k < at; k++)
+        ((float *)size.data)[k] += fabsf(((const float *)x.exact.data)[k]);
+    int count = random_int(0, MANY);
+    float rest = (float)test_uniform(0, 1);
+    r->backend->average_many(r->context, tested, count, rest);
+    ampk_reference.average_many(NULL, exact, count, rest);
+    check_output(r, "average_many", &y, (struct tolerance){3, &size, 0, 0});
+}
+
 AMP_TEST(lists_of_many_arrays)
 {
     run_cases(sgd_many_case, 4);
     run_cases(copy_many_case, 8);
+    run_cases(average_many_case, 8);
 }
 
 AMP_TEST_MAIN

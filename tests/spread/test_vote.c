@@ -47,7 +47,7 @@ static void start(int n)
                                           .passes = PASSES,
                                           .loss_sum = PASSES * (r + 1.),
                                           .demote = demote,
-                                          .told_sum = PASSES * (r + 1.),
+                                          .told_sum = PASSES * (r + 2.),
                                           .user = &ranks[r]};
     }
 }
@@ -73,6 +73,8 @@ static const char *agree(int n, int signal_at)
 
 static void check_alike(int n)
 {
+    double told = PASSES * n * (n + 3) / 2.;
+    CHECK(ranks[0].step.told_sum == told);
     for (int r = 1; r < n; r++) {
         const struct amp_step *a = &ranks[0].step, *b = &ranks[r].step;
         CHECK_INT(b->poisoned, a->poisoned);

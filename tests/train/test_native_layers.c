@@ -1,6 +1,7 @@
-/* Training of every layer type that Darknet runs itself, attached. Each small net is trained on the
- * same random numbers by Darknet alone, and with mixed_precision=1 in FP32 at several loss scales,
- * with a step that is skipped, and in FP16, also with a backward that runs again in every pass. */
+/* Training of every layer type that Darknet runs itself, and of deconvolutions, attached. Each
+ * small net is trained on the same random numbers by Darknet alone, and with mixed_precision=1 in
+ * FP32 at several loss scales, with a step that is skipped, and in FP16, also with a backward that
+ * runs again in every pass. */
 
 #include "tests/rig/harness.h"
 
@@ -137,7 +138,8 @@ static void add(struct record *r, int layer, const char *what, float *live, int 
 
 static bool is_ours(const layer *l)
 {
-    return l->type == CONVOLUTIONAL ? !l->binary && !l->xnor : l->type == CONNECTED;
+    if (l->type == CONVOLUTIONAL) return !l->binary && !l->xnor;
+    return l->type == DECONVOLUTIONAL || l->type == CONNECTED;
 }
 
 static int parts_of(layer *l, layer *parts[MAX_PARTS])
@@ -567,6 +569,56 @@ LAYER_TEST(local, IMAGES, BETWEEN("[local]\nfilters=3\nsize=3\npad=1\nactivation
 #define DECONV "[deconvolutional]\nfilters=2\nsize=3\nstride=2\npadding=1\nactivation=tanh\n"
 LAYER_TEST(deconvolutional, IMAGES, BETWEEN(DECONV), NUMBERS)
 LAYER_TEST(deconvolutional_batchnorm, IMAGES, BETWEEN(DECONV "batch_normalize=1\n"), NUMBERS)
+/* Strides, windows and paddings that do not fit each other, channels that fill a processor's blocks
+ * of BF16 and that do not. Of BF16, whose values are 2^-8 apart, only a gradient that is missing or
+ * misplaced is told from rounding. */
+static void deconvolution_in_every_dtype(void)
+{
+    static const struct {
+        const char *dtype;
+        double share;
+    } runs[] = {{"fp32", FP32_SHARE}, {"tf32", FP16_SHARE}, {"fp16", FP16_SHARE}, {"bf16", .5}};
+    char layers[1000], keys[100];
+    struct record start, stock, other;
+    struct passes p;
+    int size = 1 + (int)(test_random() % 5), pad = (int)(test_random() % (unsigned)size);
+    int filters = test_random() % 2 ? 16 : 1 + (int)(test_random() % 5);
+    snprintf(layers, sizeof layers,
+             "[convolutional]\nfilters=%d\nsize=3\npad=1\nactivation=tanh\n"
+             "[deconvolutional]\nfilters=%d\nsize=%d\nstride=%d\npadding=%d\nactivation=tanh\n"
+             "batch_normalize=%d\n[convolutional]\nfilters=3\nsize=3\npad=1\nactivation=tanh\n"
+             "[cost]\n",
+             test_random() % 2 ? 16 : 3, filters, size, 1 + (int)(test_random() % 3), pad,
+             (int)(test_random() % 2));
+    struct subject t = {IMAGES, layers, NUMBERS};
+    srand((unsigned)test_random());
+    network *net = parse(&t, "", "");
+    list_net(&start, net);
+    keep(&start);
+    draw_passes(t.truth, net, &p);
+    train(net, &p, &start, ONCE, &stock);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        snprintf(keys, sizeof keys, "mixed_precision=1\namp_dtype=%s\n", runs[i].dtype);
+        train(parse(&t, keys, ""), &p, &start, ONCE, &other);
+        check_near(runs[i].dtype, &other, &stock, &start, runs[i].share);
+        forget(&other);
+    }
+    check_replay(&t, &p, &start);
+    if (test_failures) TEST_FAIL("%s", layers);
+    REQUIRE(!test_failures);
+    forget(&start);
+    forget(&stock);
+    free_passes(&p);
+    scratch_empty();
+}
+
+AMP_TEST(deconvolutional_in_every_dtype)
+{
+    gpu_index = -1; /* in a GPU build */
+    for (int i = 0; i < 12; i++)
+        deconvolution_in_every_dtype();
+}
+
 LAYER_TEST(binary, IMAGES, BETWEEN(CONV(3) "binary=1\nbatch_normalize=1\n"), NUMBERS)
 LAYER_TEST(xnor, IMAGES, BETWEEN(CONV(3) "xnor=1\n"), NUMBERS)
 

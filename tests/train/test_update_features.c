@@ -12,6 +12,7 @@ static const char *const features[] = {
     MIXED "optimizer=adamw\nclip_grad_value=0.01\ndecay_bn=1\n",
     MIXED "optimizer=lars\n",
     MIXED "adam=1\nema_alpha=0.5\nclip_grad_norm=0.5\namp_dtype=bf16\n",
+    MIXED "clip_grad_norm=0.01\n",
 };
 enum { FEATURES = sizeof features / sizeof *features };
 
@@ -200,6 +201,7 @@ static void check_resumed(const char *keys, const char *layers)
     CHECK_SAME(resumed, straight);
     check_counts(stopped, straight);
     check_counts(resumed, straight);
+    if (strstr(keys, "clip_grad_norm=0.01")) CHECK(counts(straight).clipped > 2);
     free_network(straight);
     free_network(stopped);
     free_network(resumed);
@@ -210,6 +212,20 @@ AMP_TEST(a_run_goes_on_from_its_files)
 {
     for (int k = 0; k < FEATURES; k++)
         check_resumed(features[k], both_nets[k % 2]);
+}
+
+/* Where Darknet alone divides by zero. */
+AMP_TEST(weights_of_deconvolutions_load_without_mixed_precision_too)
+{
+    network *net = parse("", CLASSIFIER), *other = parse("", CLASSIFIER);
+    steps(net, 1);
+    save(net, "a.weights");
+    load(other, "a.weights");
+    CHECK(distance(other, net, "weights") == 0);
+    CHECK(distance(other, net, "running statistics") == 0);
+    free_network(net);
+    free_network(other);
+    scratch_empty();
 }
 
 /* Weights that are loaded in the middle of a run: moments and averages begin anew with them. */

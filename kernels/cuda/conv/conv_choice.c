@@ -51,6 +51,7 @@ static struct ampk_tc_plan *find_plan(struct ampk_context *ctx, struct ampk_conv
     struct ampk_conv_slot *slot = &conv->slots[pass][result == AMPK_FP32][accumulate];
     if (slot->tried) return slot->plan;
     slot->tried = true;
+    if (accumulate && pass != AMPK_TC_DATA) return NULL; /* a kernel adds */
     struct ampk_tc_problem p = ampk_conv_problem(&conv->shape, pass, result, accumulate);
     return slot->plan = ampk_tc_plan_create(ctx->tensor_core, &p, ctx->stream, why, why_size);
 }
@@ -111,11 +112,11 @@ bool ampk_conv_make_plans(struct ampk_context *ctx, struct ampk_conv *conv, char
                           size_t err_size)
 {
     enum ampk_dtype operand = conv->operand;
-    if (!find_plan(ctx, conv, AMPK_TC_FORWARD, operand, false, err, err_size)) return false;
+    if (!find_plan(ctx, conv, conv->forward, operand, false, err, err_size)) return false;
     if (conv->shape.forward_only) return true;
     char why[400]; /* without an adding plan, a kernel adds the result */
-    find_plan(ctx, conv, AMPK_TC_DATA, operand, true, why, sizeof why);
-    return find_plan(ctx, conv, AMPK_TC_DATA, operand, false, err, err_size) &&
+    find_plan(ctx, conv, conv->backward, operand, true, why, sizeof why);
+    return find_plan(ctx, conv, conv->backward, operand, false, err, err_size) &&
            choose_gradient(ctx, conv, err, err_size);
 }
 
@@ -126,11 +127,11 @@ struct ampk_tc_plan *ampk_conv_library_gradient(struct ampk_context *ctx, struct
 }
 
 /* A context without a side stream answers never: context.c makes none if the user forbids this
- * way. */
+ * way. Transposed convolutions are few, and the contest knows the others only. */
 bool ampk_conv_choose_beside(struct ampk_context *ctx, struct ampk_conv *conv)
 {
     char why[400];
-    if (!ctx->side || conv->shape.forward_only) return false;
+    if (!ctx->side || conv->shape.forward_only || conv->shape.transposed) return false;
     if (is_set(AMPK_CUDA_SIDE_STREAM)) return true;
     return ampk_tc_pays_beside(
         ctx->tensor_core, find_plan(ctx, conv, AMPK_TC_DATA, conv->operand, false, why, sizeof why),
@@ -150,7 +151,7 @@ struct ampk_tc_plan *ampk_conv_choose_summing(struct ampk_context *ctx, struct a
     enum ampk_setting setting =
         ampk_cuda_setting(data ? AMPK_CUDA_GRADIENT_SUMS : AMPK_CUDA_EPILOGUE_SUMS);
     bool padded = data ? conv->padded_c != s->c : conv->padded_k != s->k;
-    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded;
+    bool possible = s->compute == AMPK_COMPUTE_FP16 && s->groups == 1 && !padded && !s->transposed;
     if (!possible || s->forward_only || setting == AMPK_NEVER) return NULL;
     struct ampk_tc_problem p = ampk_conv_problem(s, pass, conv->operand, false);
     p.sums = true;
@@ -171,7 +172,7 @@ bool ampk_conv_choose_image(struct ampk_context *ctx, struct ampk_conv *conv)
     char why[400];
     const struct ampk_conv_shape *s = &conv->shape;
     enum ampk_setting setting = ampk_cuda_setting(AMPK_CUDA_IMAGE_FORWARD);
-    bool possible = !s->forward_only && ampk_image_conv_fits(ctx, s);
+    bool possible = !s->forward_only && !s->transposed && ampk_image_conv_fits(ctx, s);
     if (!possible || setting == AMPK_NEVER) return false;
     if (setting == AMPK_ALWAYS) return true;
     struct ampk_tc_plan *usual = conv->summing;
