@@ -55,8 +55,9 @@ void amp_ahead_send(struct amp_ahead *a, struct amp_step *s, int layer)
         const struct amp_bucket *b = &g->buckets[a->buckets];
         amp_graph_fill_bucket(g, b);
         send_bucket(a, s, b);
+        /* Here and not after it: layers below the last bucket come when the pass is judged. */
+        s->sent = a->buckets == g->n_buckets - 1;
     }
-    s->sent = g->n_buckets && a->buckets == g->n_buckets;
 }
 
 void amp_ahead_send_rest(struct amp_ahead *a, struct amp_step *s)
