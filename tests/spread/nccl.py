@@ -69,7 +69,7 @@ FROZEN = ("filters=8\nsize=3\nstride=2", "filters=8\nsize=3\nstride=2\nfreeze=1"
 STOPPED = ("filters=8\nsize=3\nstride=1\npad=1", "filters=8\nsize=3\nstride=1\npad=1\nstopbackward=1")
 RECOMPUTED = ("filters=4\nsize=1\nstride=1\npad=1", "filters=4\nsize=1\nstride=1\npad=1\ncheckpoint=1")
 NATIVE = ("[maxpool]\nsize=2\nstride=2", "[lrn]\nsize=3\n\n[local]\nfilters=3\nsize=1\nactivation=linear\n\n"
-          "[maxpool]\nsize=2\nstride=2")
+          "[maxpool]\nsize=2\nstride=2"), ("layers=-1, 4", "layers=-1, 6")
 
 
 def numbers_of(folder):
@@ -120,7 +120,7 @@ def check_ahead(root):
             ("skipping", "amp_on_overflow=skip\nloss_scale_init=16777216\nloss_scale_backoff=.25\n", ()),
             ("rules", SEARCH + "optimizer=lamb\nclip_grad_norm=.1\nema_alpha=.9\n", (processes.DROPOUT, RECOMPUTED)),
             ("frozen", SEARCH + "adam=1\n", (FROZEN,)), ("stopped", SEARCH + "amp_wire=bf16\n", (STOPPED,)),
-            ("native", SEARCH, (NATIVE,)), ("fp32", "amp_dtype=fp32\n", ())):
+            ("native", SEARCH, NATIVE), ("fp32", "amp_dtype=fp32\n", ())):
         off, small, said = both(root / name, keys, changes=changes,
                                 weights=(before / "backup" / "toy_final.weights", "-clear") if FROZEN in changes else ())
         again, gone = check_bytes(off, small)
