@@ -1015,12 +1015,14 @@ static size_t bytes_of_conv(const char *variable, const char *setting,
 AMP_TEST(a_convolution_takes_the_bytes_that_are_counted)
 {
     static const struct ampk_conv_shape shapes[] = {
-        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, false, false},
-        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, true, false},
-        {2, 24, 9, 9, 40, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false},
-        {2, 24, 9, 9, 40, 1, 1, 1, 0, 1, AMPK_COMPUTE_BF16, true, true},
-        {2, 3, 16, 16, 13, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, false, false},
-        {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true}};
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, false, false, false},
+        {2, 20, 9, 9, 12, 3, 3, 1, 1, 2, AMPK_COMPUTE_FP32, true, false, false},
+        {2, 24, 9, 9, 40, 3, 3, 1, 1, 1, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 24, 9, 9, 40, 1, 1, 1, 0, 1, AMPK_COMPUTE_BF16, true, true, false},
+        {2, 3, 16, 16, 13, 3, 3, 2, 1, 1, AMPK_COMPUTE_FP16, false, false, false},
+        {2, 12, 7, 7, 500, 7, 7, 1, 0, 1, AMPK_COMPUTE_TF32, false, true, false},
+        {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP16, false, false, true},
+        {2, 20, 9, 9, 12, 4, 4, 2, 1, 1, AMPK_COMPUTE_FP32, true, true, true}};
     bool forced = set_variable(EPILOGUE_SUMS, "0"); /* which have an array of their own */
     struct ampk_context *context = open_context(NULL, 1);
     REQUIRE(context != NULL);
